@@ -1,0 +1,50 @@
+package redlock
+
+import "context"
+
+// Conn is one physical connection to one node. The commands given to it reach
+// the node in the order in which they were given: a release can never overtake
+// the acquire that it cleans up after.
+//
+// A Conn is used by one goroutine at a time.
+type Conn interface {
+	// Do sends the commands as one group and waits for all the replies, which
+	// it stores in replies (len(replies) == len(group)). An error means that the
+	// connection is broken or that ctx ended: nothing is known then of any
+	// command in the group, and the Conn must only be closed. What the node
+	// itself refuses is no error of Do but the Err of that command's Reply.
+	Do(ctx context.Context, group []Command, replies []Reply) error
+
+	// Close ends the connection without waiting for the node. It is safe to
+	// call while Do runs, which then fails.
+	Close()
+}
+
+// Command is one Redis command: its name and its arguments.
+type Command []string
+
+// Reply is a node's answer to one command.
+type Reply struct {
+	Err   error   // a ServerError: the node refused this command
+	Nil   bool    // the null reply
+	Int   int64   // of an integer reply
+	Str   string  // of a string reply
+	Array []Reply // of an array reply
+}
+
+// ServerError is an error that a node answered, as Redis words it; its first
+// word is the kind: "NOSCRIPT No matching script."
+type ServerError string
+
+func (e ServerError) Error() string { return string(e) }
+
+// Node is one of the N independent Redis masters: what it is called in errors
+// and in STATUS, and how a connection to it is made.
+type Node struct {
+	Name    string // "a"
+	Address string // for people: "10.0.0.1:6379", "unix:/run/redis/b.sock"
+
+	// Dial makes a connection that is ready for commands (authenticated). It
+	// returns by the time ctx ends.
+	Dial func(ctx context.Context) (Conn, error)
+}

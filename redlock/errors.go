@@ -1,0 +1,98 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrHeld: somebody else holds the lock. See HeldError.
+	ErrHeld = errors.New("held")
+	// ErrNoQuorum: too few nodes could vote. See NoQuorumError.
+	ErrNoQuorum = errors.New("no quorum")
+	// ErrLost: the lease is over, and other holders are possible from its stated
+	// deadline on.
+	ErrLost = errors.New("lost")
+	// ErrReleased: the lease was released before.
+	ErrReleased = errors.New("released already")
+	// ErrClosed: the Quorum was closed.
+	ErrClosed = errors.New("the quorum is closed")
+)
+
+// HeldError says who holds the lock, as a quorum's refusals told. It matches
+// ErrHeld.
+type HeldError struct {
+	Name   string
+	Holder Holder
+	// TTL is how long the holder's lease lasts unless it is extended; 0 where
+	// several contended and nobody had won yet.
+	TTL time.Duration
+}
+
+func (e *HeldError) Error() string {
+	switch {
+	case e.TTL == 0 && !e.Holder.Known():
+		return fmt.Sprintf("%s: several contend for it and none has won yet", e.Name)
+	case !e.Holder.Known():
+		return fmt.Sprintf("%s: held by another Redlock client, for at most %v", e.Name, e.TTL)
+	}
+	return fmt.Sprintf("%s: held by %s on %s (pid %d)", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+}
+
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// NoQuorumError says which nodes could not vote, and why. It matches
+// ErrNoQuorum, and what the nodes' errors match.
+type NoQuorumError struct {
+	Name    string // the lock
+	Granted int    // nodes that answered as was wished
+	Needed  int    // a quorum
+	Failed  []*NodeError
+	Retry   time.Duration // when another attempt makes sense
+}
+
+func (e *NoQuorumError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: no quorum: %d nodes granted, %d needed", e.Name, e.Granted, e.Needed)
+	for _, failure := range e.Failed {
+		fmt.Fprintf(&b, "; %v", failure)
+	}
+	return b.String()
+}
+
+func (e *NoQuorumError) Is(target error) bool { return target == ErrNoQuorum }
+
+func (e *NoQuorumError) Unwrap() []error {
+	causes := make([]error, len(e.Failed))
+	for i, failure := range e.Failed {
+		causes[i] = failure
+	}
+	return causes
+}
+
+// Failure is one word for how a node failed, fit for programs.
+type Failure string
+
+const (
+	FailedTimeout Failure = "timeout" // no answer within node_timeout
+	FailedDown    Failure = "down"    // no connection: refused, broken, being dialled
+	FailedFull    Failure = "full"    // more work waits for it than its lane holds
+	FailedLate    Failure = "late"    // it got the request when the attempt was over
+	FailedError   Failure = "error"   // it answered an error
+)
+
+// NodeError is what one node did wrong. It unwraps to the cause.
+type NodeError struct {
+	Node    string
+	Op      string // "acquire", "extend", "release", "who", "connect"
+	Failure Failure
+	Err     error
+}
+
+func (e *NodeError) Error() string {
+	return fmt.Sprintf("%s: %s: %s: %v", e.Node, e.Op, e.Failure, e.Err)
+}
+
+func (e *NodeError) Unwrap() error { return e.Err }

@@ -1,0 +1,201 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// extension is a ballot on many leases at once: one call a node, and for each
+// lease its own count. A lease is decided at its own deciding answer.
+type extension struct {
+	k      *keeper
+	start  time.Duration // before the first byte
+	leases []*Lease
+	ttls   []time.Duration
+	done   chan struct{} // closed when nothing is open any more
+
+	mu       sync.Mutex // guards what follows; not held while a lease is told
+	granted  []uint8    // by lease
+	refused  []uint8
+	answered int
+	failures []*NodeError
+	open     int // leases that are not decided
+	timer    *time.Timer
+}
+
+func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
+	n := len(leases)
+	e := &extension{
+		k:       k,
+		start:   now,
+		leases:  leases,
+		ttls:    make([]time.Duration, n),
+		done:    make(chan struct{}),
+		granted: make([]uint8, n),
+		refused: make([]uint8, n),
+		open:    n,
+	}
+	for i, l := range leases {
+		e.ttls[i] = l.TTL()
+	}
+	return e
+}
+
+// ask hands the calls over and arms the bound on their answers.
+func (e *extension) ask() {
+	keys, args := make([]string, len(e.leases)), make([]string, 0, 3*len(e.leases))
+	for i, l := range e.leases {
+		keys[i] = l.key
+		args = append(args, opExtend, l.token, strconv.FormatInt(e.ttls[i].Milliseconds(), 10))
+	}
+	e.mu.Lock()
+	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)
+	e.mu.Unlock()
+	e.k.q.call(call{op: "extend", keys: keys, args: args, voter: e}, e.start)
+}
+
+// vote counts one node's answers, and tells the leases that they decide.
+func (e *extension) vote(_ int, replies []Reply, failure *NodeError) {
+	e.tell(e.count(replies, failure))
+}
+
+// outcomes are the leases that one answer decided, by index.
+type outcomes struct {
+	confirmed, gone, undecided []int
+	last                       bool // nothing is open after these
+}
+
+func (e *extension) count(replies []Reply, failure *NodeError) (o outcomes) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.open == 0 {
+		return o
+	}
+	e.answered++
+	if failure != nil {
+		e.failures = append(e.failures, failure)
+	} else {
+		o = e.countReplies(replies)
+	}
+	if nodes := len(e.k.q.lanes); e.answered == nodes || len(e.failures) > nodes-e.k.q.quorum {
+		o.undecided = e.close()
+	}
+	if o.last = e.open == 0; o.last {
+		e.timer.Stop()
+	}
+	return o
+}
+
+// countReplies needs mu.
+func (e *extension) countReplies(replies []Reply) (o outcomes) {
+	quorum := e.k.q.quorum
+	spare := len(e.k.q.lanes) - quorum
+	for i := range replies {
+		switch {
+		case e.isDecided(i):
+		case replies[i].Int == 1:
+			if e.granted[i]++; int(e.granted[i]) == quorum {
+				o.confirmed = append(o.confirmed, i)
+				e.open--
+			}
+		default:
+			if e.refused[i]++; int(e.refused[i]) > spare {
+				o.gone = append(o.gone, i)
+				e.open--
+			}
+		}
+	}
+	return o
+}
+
+// isDecided needs mu.
+func (e *extension) isDecided(i int) bool {
+	quorum := e.k.q.quorum
+	return int(e.granted[i]) >= quorum || int(e.refused[i]) > len(e.k.q.lanes)-quorum
+}
+
+// close gives up what is open. The caller holds mu.
+func (e *extension) close() (undecided []int) {
+	for i := range e.leases {
+		if !e.isDecided(i) {
+			undecided = append(undecided, i)
+		}
+	}
+	e.open = 0
+	return undecided
+}
+
+// giveUp ends the ballot when the nodes had their time.
+func (e *extension) giveUp() {
+	e.mu.Lock()
+	o := outcomes{last: e.open > 0}
+	if o.last {
+		o.undecided = e.close()
+	}
+	e.mu.Unlock()
+	e.tell(o)
+}
+
+func (e *extension) tell(o outcomes) {
+	for _, i := range o.confirmed {
+		e.k.confirmed(e.leases[i], e.start, e.ttls[i])
+	}
+	for _, i := range o.gone {
+		e.leases[i].lose(LostQuorum) // no quorum can hold it
+	}
+	for _, i := range o.undecided {
+		e.k.retry(e.leases[i], e.ttls[i])
+	}
+	if o.last {
+		close(e.done)
+	}
+}
+
+// Extend extends the lease now, by ttl from now on (0: by the ttl it has), and
+// waits for a quorum at most for the node timeout or until ctx is done. A
+// shorter ttl holds from then on, but no deadline is ever moved back. The error
+// matches ErrNoQuorum (the lease is as valid as before), ErrLost, ErrReleased
+// or ErrRequest.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	k := l.keeper
+	if ttl == 0 {
+		ttl = l.TTL()
+	}
+	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
+		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name, ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
+	}
+	if err := l.Err(); err != nil {
+		return err
+	}
+	e := newExtension(k, []*Lease{l}, k.clock())
+	e.ttls[0] = ttl
+	e.ask()
+	select {
+	case <-e.done:
+		return e.result(l)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: extend: %w", l.name, context.Cause(ctx))
+	}
+}
+
+// result is what an extension of one lease came to.
+func (e *extension) result(l *Lease) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if int(e.granted[0]) >= e.k.q.quorum {
+		return nil
+	}
+	return &NoQuorumError{
+		Name:    l.name,
+		Granted: int(e.granted[0]),
+		Needed:  e.k.q.quorum,
+		Failed:  e.failures,
+		Retry:   e.k.q.options.NodeTimeout,
+	}
+}

@@ -1,0 +1,312 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// lane is one node's ordered line of work: one goroutine and one connection.
+// It takes everything that waits and sends it as one group, like a database's
+// group commit; that is where the throughput comes from. It is also what keeps
+// a release behind its acquire: commands travel in the order in which they
+// were handed over, on one connection, and where a connection ends the order
+// is restored (see connect).
+type lane struct {
+	node    Node
+	index   int
+	timing  timing
+	clock   func() time.Duration
+	observe func(NodeStatus)
+	wake    chan struct{} // of capacity 1: something was handed over
+	settled chan struct{} // closed when the first attempt to connect has ended
+
+	mu     sync.Mutex // guards what follows; never held across I/O or a vote
+	state  NodeState
+	reason error                  // why state is not NodeReady
+	queue  []call                 // handed over, not sent
+	sentAt time.Duration          // when the group under way was sent; 0: none is
+	owed   map[string]owedRelease // by token: what this node must still hear
+	rtt    time.Duration
+
+	// What follows belongs to the lane's goroutine.
+	spare    []call // swapped with queue
+	spans    []span // which calls went into which command
+	commands []Command
+	replies  []Reply
+	took     time.Duration // the last round trip
+	session  laneSession
+	owedSeen time.Duration // when expired releases were last dropped
+}
+
+// laneSession is what the lane knows of its node over the present connection.
+type laneSession struct {
+	clientID int64 // CLIENT ID of the last connection, to kill it by
+	runID    string
+	offset   time.Duration // the node's TIME (since 1970) minus our BootTime
+	resync   bool          // TIME is to be read
+	scripts  bool          // SCRIPT LOAD is needed again
+	owed     bool          // owed releases are to be sent again
+}
+
+// timing are the bounds that follow from node_timeout.
+type timing struct {
+	answer    time.Duration // node_timeout: an answer counts until then
+	silence   time.Duration // a connection that is silent for so long is replaced
+	handshake time.Duration // dial, log in, load the scripts
+	backoff   time.Duration // the longest pause between two attempts to connect
+}
+
+func newTiming(nodeTimeout time.Duration) timing {
+	return timing{
+		answer:    nodeTimeout,
+		silence:   max(8*nodeTimeout, 400*time.Millisecond),
+		handshake: max(4*nodeTimeout, 250*time.Millisecond),
+		backoff:   250 * time.Millisecond,
+	}
+}
+
+const (
+	maxQueue     = 4096        // calls that wait for one node; releases come on top
+	heartbeat    = time.Second // TIME is read so often: the node's clock, and a sign of life
+	firstBackoff = 10 * time.Millisecond
+	owedGroup    = 512         // owed releases sent at once
+	owedSweep    = time.Second // how often those are dropped that are owed no more
+)
+
+// call is what one node is asked on behalf of one ballot: one operation of
+// ballot.lua, or many where leases are extended together.
+type call struct {
+	op   string   // for errors: "acquire"
+	keys []string // one for each operation
+	args []string // their letters and arguments, as ballot.lua wants them
+
+	// notAfter, of an acquire: the BootTime after which it must not be sent and
+	// the node must not act on it. It becomes the last argument. 0: no such bound.
+	notAfter time.Duration
+	// release is the token that the call gives back; it is repeated until the
+	// node answered or BootTime is past until, when the key has expired anyway.
+	release string
+	until   time.Duration
+	// placed, of an acquire and a release: the nodes where the token may be.
+	placed *nodeSet
+	voter  voter // gets the answer; nil: nobody asks
+}
+
+// voter gets a node's answer to a call: a reply for each of its operations, or
+// what went wrong. vote is called once a node, on any goroutine, must not block
+// and must not keep replies.
+type voter interface {
+	vote(node int, replies []Reply, failure *NodeError)
+}
+
+// nodeSet is a set of nodes by index.
+type nodeSet struct{ bits atomic.Uint64 }
+
+func (s *nodeSet) has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
+func (s *nodeSet) add(node int)      { s.bits.Or(1 << node) }
+func (s *nodeSet) remove(node int)   { s.bits.And(^(uint64(1) << node)) }
+
+type owedRelease struct {
+	key   string
+	until time.Duration
+}
+
+func newLane(node Node, index int, o Options) *lane {
+	return &lane{
+		node:    node,
+		index:   index,
+		timing:  newTiming(o.NodeTimeout),
+		clock:   o.Clock,
+		observe: o.Observe,
+		wake:    make(chan struct{}, 1),
+		settled: make(chan struct{}),
+		state:   NodeConnecting,
+		reason:  errNotYet,
+		owed:    map[string]owedRelease{},
+	}
+}
+
+var (
+	errNotYet = errors.New("not connected yet")
+	errFull   = fmt.Errorf("%d calls wait for it already", maxQueue)
+	errStale  = errors.New("it could not be sent in time")
+)
+
+// do hands a call over to the node. It never blocks: where the call cannot be
+// sent, its voter hears so at once. A release is kept all the same.
+func (l *lane) do(c call, now time.Duration) {
+	l.mu.Lock()
+	failure := l.admit(&c, now)
+	l.mu.Unlock()
+	if failure != nil {
+		c.answer(l.index, nil, failure)
+		return
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// admit queues c or says why not. The caller holds mu.
+func (l *lane) admit(c *call, now time.Duration) *NodeError {
+	switch {
+	case l.state != NodeReady:
+		l.owe(c)
+		return l.failure(c, FailedDown, l.reason)
+	case c.release != "": // never dropped: bounded by the acquires that were let in
+	case l.sentAt != 0 && now-l.sentAt > l.timing.answer:
+		return l.failure(c, FailedTimeout, silence(now-l.sentAt))
+	case len(l.queue) >= maxQueue:
+		return l.failure(c, FailedFull, errFull)
+	}
+	if c.placed != nil && c.release == "" {
+		c.placed.add(l.index)
+	}
+	l.queue = append(l.queue, *c)
+	return nil
+}
+
+// owe keeps a release for later if its token may be on the node. The caller
+// holds mu.
+func (l *lane) owe(c *call) {
+	if c.release != "" && c.placed.has(l.index) {
+		l.owed[c.release] = owedRelease{key: c.keys[0], until: c.until}
+	}
+}
+
+func (l *lane) failure(c *call, kind Failure, err error) *NodeError {
+	return &NodeError{Node: l.node.Name, Op: c.op, Failure: kind, Err: err}
+}
+
+func (c *call) answer(node int, replies []Reply, failure *NodeError) {
+	if c.voter != nil {
+		c.voter.vote(node, replies, failure)
+	}
+}
+
+// run connects, serves and connects again until ctx ends.
+func (l *lane) run(ctx context.Context) {
+	backoff := firstBackoff
+	settle := sync.OnceFunc(func() { close(l.settled) })
+	defer settle()
+	for ctx.Err() == nil {
+		conn, err := l.connect(ctx)
+		if err != nil {
+			l.down(err)
+			settle()
+			pause(ctx, backoff/2+rand.N(backoff/2+1))
+			backoff = min(2*backoff, l.timing.backoff)
+			continue
+		}
+		backoff = firstBackoff
+		l.setState(NodeReady, nil)
+		settle()
+		err = l.serve(ctx, conn)
+		conn.Close()
+		l.down(err)
+	}
+}
+
+// pause waits for d or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// serve sends what is handed over until the connection breaks or ctx ends.
+func (l *lane) serve(ctx context.Context, conn Conn) error {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	l.session.owed = true // what was owed while the connection was made
+	for {
+		if err := l.sendWaiting(conn); err != nil {
+			return err
+		}
+		select {
+		case <-l.wake:
+		case <-tick.C:
+			l.session.resync, l.session.owed = true, true
+		case <-ctx.Done():
+			return l.drain(conn)
+		}
+	}
+}
+
+// drain sends what was handed over before the lane was told to stop: a release
+// that its caller believes to be on its way goes out.
+func (l *lane) drain(conn Conn) error {
+	if err := l.sendWaiting(conn); err != nil {
+		return err
+	}
+	return ErrClosed
+}
+
+// down fails everything that waits: nothing is sent over a connection that is
+// not there. What was never sent is nowhere, and releases are kept.
+func (l *lane) down(reason error) {
+	l.setState(NodeDown, reason)
+	l.mu.Lock()
+	waiting := l.queue
+	l.queue = nil
+	for i := range waiting {
+		if c := &waiting[i]; c.placed != nil && c.release == "" {
+			c.placed.remove(l.index)
+		}
+		l.owe(&waiting[i])
+	}
+	l.dropExpired()
+	l.mu.Unlock()
+	for i := range waiting {
+		waiting[i].answer(l.index, nil, l.failure(&waiting[i], FailedDown, reason))
+	}
+}
+
+// dropExpired forgets owed releases whose keys have expired by now. The caller
+// holds mu.
+func (l *lane) dropExpired() {
+	now := l.clock()
+	if now-l.owedSeen < owedSweep {
+		return
+	}
+	l.owedSeen = now
+	for token, release := range l.owed {
+		if release.until < now {
+			delete(l.owed, token)
+		}
+	}
+}
+
+func (l *lane) setState(state NodeState, reason error) {
+	l.mu.Lock()
+	changed := l.state != state || !sameText(l.reason, reason)
+	l.state, l.reason = state, reason
+	status := l.statusLocked()
+	l.mu.Unlock()
+	if changed && l.observe != nil {
+		l.observe(status)
+	}
+}
+
+// silence is how long a node that was asked has not answered.
+type silence time.Duration
+
+func (s silence) Error() string {
+	return fmt.Sprintf("silent for %v", time.Duration(s).Round(time.Millisecond))
+}
+
+func sameText(a, b error) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Error() == b.Error()
+}

@@ -1,0 +1,193 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// connect makes a connection that commands may be sent on. Where the last one
+// broke, the order is restored first: the old connection is killed by its id,
+// so that bytes still under way on it are never executed behind our back, and
+// then every release that stayed unanswered is repeated.
+func (l *lane) connect(ctx context.Context) (Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
+	defer cancel()
+	conn, err := l.node.Dial(ctx)
+	if err != nil {
+		return nil, dialError(err)
+	}
+	if err := l.handshake(ctx, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func dialError(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errors.New("no answer to the log-in in time")
+	}
+	return err
+}
+
+func (l *lane) handshake(ctx context.Context, conn Conn) error {
+	if err := l.introduce(ctx, conn); err != nil {
+		return err
+	}
+	return l.reload(ctx, conn)
+}
+
+// introduce reads who answers and what its clock says, and ends the connection
+// before this one.
+func (l *lane) introduce(ctx context.Context, conn Conn) error {
+	l.commands = l.commands[:0]
+	l.appendCommand("TIME")
+	l.appendCommand("CLIENT", "ID")
+	l.appendCommand("INFO", "server")
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return err
+	}
+	for i := range l.replies {
+		if err := unlessUnknown(l.replies[i].Err); err != nil {
+			return fmt.Errorf("%s: %w", l.commands[i][0], err)
+		}
+	}
+	l.readTime(&l.replies[0], l.took)
+	return l.succeed(ctx, conn, l.replies[1].Int, infoField(l.replies[2].Str, "run_id"))
+}
+
+// unlessUnknown lets an embedded node off that knows no CLIENT ID and no INFO:
+// it has no network on which bytes could be under way.
+func unlessUnknown(err error) error {
+	if err != nil && isKind(err, "ERR") {
+		return nil
+	}
+	return err
+}
+
+// succeed ends the last connection. It is forgotten only once it is dead. The
+// ids of another process mean nothing, and its input died with it.
+func (l *lane) succeed(ctx context.Context, conn Conn, id int64, runID string) error {
+	if old := l.session.clientID; old != 0 && runID == l.session.runID {
+		if err := l.kill(ctx, conn, old); err != nil {
+			return err
+		}
+	}
+	l.session.clientID, l.session.runID = id, runID
+	return nil
+}
+
+func (l *lane) kill(ctx context.Context, conn Conn, id int64) error {
+	l.commands = l.commands[:0]
+	l.appendCommand("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return err
+	}
+	if err := l.replies[0].Err; err != nil {
+		return fmt.Errorf("CLIENT KILL of the connection before this one: %w", err)
+	}
+	return nil
+}
+
+// readTime measures the node's clock against ours. The node read it at some
+// instant of the round trip that took so long, so the true offset lies in
+// [low, low+took]. The estimate never exceeds it: a not-after that follows from
+// it is never late. Where the last estimate is still possible, the greater one
+// is the better one; where it is not, the node's clock was stepped.
+func (l *lane) readTime(reply *Reply, took time.Duration) {
+	if len(reply.Array) != 2 {
+		return
+	}
+	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
+	micros, err2 := strconv.ParseInt(reply.Array[1].Str, 10, 64)
+	if err1 != nil || err2 != nil {
+		return
+	}
+	low := time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond - l.clock()
+	if last := l.session.offset; last < low || last > low+took {
+		l.session.offset = low
+	}
+	l.session.resync = false
+}
+
+// infoField reads one line of INFO; "" where it is not there.
+func infoField(info, key string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, key+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// reload loads the scripts, at first and after somebody flushed them. Nothing
+// but releases is sent again: an acquire that met NOSCRIPT has failed there.
+func (l *lane) reload(ctx context.Context, conn Conn) error {
+	l.commands = l.commands[:0]
+	for _, script := range Scripts() {
+		l.appendCommand("SCRIPT", "LOAD", script.Source)
+	}
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return err
+	}
+	for i := range l.replies {
+		if err := l.replies[i].Err; err != nil {
+			return fmt.Errorf("SCRIPT LOAD: %w", err)
+		}
+	}
+	l.session.scripts = false
+	return l.repeatOwed(ctx, conn)
+}
+
+// repeatOwed sends the releases that stayed unanswered, and forgets those that
+// the node has answered now. One that it refuses (a script flushed again, a
+// replica) is tried again at the next heartbeat.
+func (l *lane) repeatOwed(ctx context.Context, conn Conn) error {
+	l.session.owed = false
+	for refused := false; !refused; {
+		tokens := l.someOwed()
+		if len(tokens) == 0 {
+			return nil
+		}
+		if err := l.roundTrip(ctx, conn); err != nil {
+			return err
+		}
+		refused = l.settleOwed(tokens)
+	}
+	return nil
+}
+
+// someOwed puts up to owedGroup releases into l.commands.
+func (l *lane) someOwed() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropExpired()
+	l.commands = l.commands[:0]
+	var tokens []string
+	for token, release := range l.owed {
+		l.appendCommand("EVALSHA", ballotScript.SHA, "1", release.key, opRelease, token)
+		if tokens = append(tokens, token); len(tokens) == owedGroup {
+			break
+		}
+	}
+	return tokens
+}
+
+func (l *lane) settleOwed(tokens []string) (refused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, token := range tokens {
+		err := l.replies[i].Err
+		if err == nil {
+			delete(l.owed, token)
+			continue
+		}
+		refused = true
+		l.session.scripts = l.session.scripts || isKind(err, "NOSCRIPT")
+	}
+	return refused
+}

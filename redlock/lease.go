@@ -1,0 +1,308 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// LostReason is one word for how a lease was lost.
+type LostReason string
+
+const (
+	LostQuorum  LostReason = "quorum"  // it could not be extended on a quorum
+	LostMax     LostReason = "max"     // Request.Max was reached
+	LostExpired LostReason = "expired" // it was not to be kept, and its ttl is over
+)
+
+// Lease is a lock that was granted. It is safe for concurrent use.
+type Lease struct {
+	keeper *keeper
+	name   string
+	key    string
+	token  string
+	placed *nodeSet
+	onLost func(*Lease)
+	lost   chan struct{}
+	kept   bool          // extended until released or lost
+	since  time.Duration // BootTime of the grant
+	end    time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
+	tries  atomic.Int32  // failed extensions in a row
+
+	mu       sync.Mutex // guards what follows; never held across I/O or a callback
+	state    leaseState
+	reason   LostReason
+	ttl      time.Duration
+	guard    time.Duration // 0: ttl/5
+	deadline time.Duration // BootTime
+	timer    *time.Timer   // says LOST, whatever the nodes and the keeper do
+
+	// What follows belongs to the keeper, under its mu.
+	due       time.Duration // when the next extension is to be sent
+	index     int           // in the keeper's heap, or notInHeap
+	forgotten bool          // never to be extended again
+}
+
+// leaseState: held → released, or held → lost. Nothing leads back.
+type leaseState uint8
+
+const (
+	held leaseState = iota
+	released
+	lost
+)
+
+// grant makes the lease of an attempt that was won.
+func (k *keeper) grant(r *Request, key, token string, placed *nodeSet, deadline, now time.Duration) *Lease {
+	l := &Lease{
+		keeper:   k,
+		name:     r.Name,
+		key:      key,
+		token:    token,
+		placed:   placed,
+		onLost:   r.OnLost,
+		lost:     make(chan struct{}),
+		kept:     r.Keep,
+		since:    now,
+		ttl:      r.TTL,
+		guard:    r.Guard,
+		deadline: deadline,
+		index:    notInHeap,
+	}
+	if r.Max > 0 {
+		l.end = now + r.Max
+		l.deadline = l.capped(deadline)
+	}
+	l.mu.Lock() // the timer may ring at once
+	l.timer = time.AfterFunc(l.lostAt()-now, l.ring)
+	l.mu.Unlock()
+	if l.kept && !l.atEnd() {
+		k.keep(l, now+r.TTL/extendShare)
+	}
+	return l
+}
+
+// Name is the name of the lock.
+func (l *Lease) Name() string { return l.name }
+
+// ID is the random part of the token: a secret that names this grant.
+func (l *Lease) ID() string { return l.token[:tokenID] }
+
+// Fence is the fencing token; 0 until nodes give one.
+func (l *Lease) Fence() uint64 { return 0 }
+
+// Lost is closed when the lease is lost: before its deadline by the guard, so
+// that the holder can stop in time. It is final. A released lease is not lost.
+func (l *Lease) Lost() <-chan struct{} { return l.lost }
+
+// Deadline is the BootTime until which the lease is held for sure. It moves as
+// the lease is extended.
+func (l *Lease) Deadline() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+// Validity is the time left until the deadline; negative after it.
+func (l *Lease) Validity() time.Duration { return l.Deadline() - l.keeper.clock() }
+
+// TTL is what the lease is extended by.
+func (l *Lease) TTL() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ttl
+}
+
+// Since is the BootTime at which the lease was granted.
+func (l *Lease) Since() time.Duration { return l.since }
+
+// Reason says how the lease was lost; "" while it is not.
+func (l *Lease) Reason() LostReason {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reason
+}
+
+// Err is nil while the lease is held, and matches ErrLost or ErrReleased
+// after. It asks no node.
+func (l *Lease) Err() error {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.errAt(now)
+}
+
+// errAt needs mu. A lease whose instant of loss is past is as good as lost,
+// whether its timer ran yet or not (a host that was suspended, a busy one).
+func (l *Lease) errAt(now time.Duration) error {
+	switch {
+	case l.state == released:
+		return fmt.Errorf("%s: %w", l.name, ErrReleased)
+	case l.state == lost:
+		return fmt.Errorf("%s: %w (%s)", l.name, ErrLost, l.reason)
+	case now >= l.lostAt():
+		return fmt.Errorf("%s: %w (%s)", l.name, ErrLost, l.reasonOf())
+	}
+	return nil
+}
+
+// lostAt is the instant at which LOST is said unless the lease is extended
+// before. The caller holds mu.
+func (l *Lease) lostAt() time.Duration {
+	guard := l.guard
+	if guard == 0 {
+		guard = l.ttl / guardShare
+	}
+	return l.deadline - guard
+}
+
+// reasonOf says why a lease that nobody extended is lost. The caller holds mu.
+func (l *Lease) reasonOf() LostReason {
+	switch {
+	case l.end != 0 && l.deadline >= l.end:
+		return LostMax
+	case !l.kept:
+		return LostExpired
+	}
+	return LostQuorum
+}
+
+// Release gives the lock back. It returns nil once a quorum of nodes released,
+// and waits for that at most for the node timeout or until ctx is done; the
+// error matches ErrNoQuorum if it did not come to that: the release is
+// repeated in the background then, until the lock has expired by itself.
+// ErrLost and ErrReleased where there is nothing to release; ErrLost also where
+// so many nodes did not hold the lock any more that it cannot have been held.
+func (l *Lease) Release(ctx context.Context) error {
+	release, err := l.BeginRelease()
+	if err != nil {
+		return err
+	}
+	return release.Wait(ctx)
+}
+
+// Releasing is a release under way.
+type Releasing struct {
+	q    *Quorum
+	name string
+	b    *ballot
+}
+
+// BeginRelease hands the release over to all nodes and does not wait for them.
+// An Acquire of the same Quorum that begins now comes behind it on every node.
+// Errors are those of Release that need no node.
+func (l *Lease) BeginRelease() (*Releasing, error) {
+	k := l.keeper
+	now := k.clock()
+	if err := l.finish(released, "", now); err != nil {
+		return nil, err
+	}
+	k.forget(l)
+	b := newBallot("release", len(k.q.lanes), func(*Reply) bool { return true })
+	k.q.call(releaseCall(l.key, l.token, l.TTL(), l.placed, b, now), now)
+	return &Releasing{q: k.q, name: l.name, b: b}, nil
+}
+
+// Wait waits for the nodes as Release does.
+func (r *Releasing) Wait(ctx context.Context) error {
+	r.b.wait(ctx, r.q.options.NodeTimeout, r.q.lanes)
+	return r.q.released(r.name, r.b)
+}
+
+func (q *Quorum) released(name string, b *ballot) error {
+	gone := 0
+	for i := range b.answers {
+		if b.answers[i].verdict == granted && b.answers[i].reply.Int == 0 {
+			gone++
+		}
+	}
+	switch {
+	case gone > len(b.answers)-b.quorum:
+		return fmt.Errorf("%s: %w (%s): %d of %d nodes did not hold it any more", name, ErrLost, LostQuorum, gone, len(b.answers))
+	case !b.won():
+		return q.noQuorum(name, b, b.failures())
+	}
+	return nil
+}
+
+// finish takes the lease out of the state held, for good. A lease whose
+// instant of loss is past is lost, not released.
+func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != held || state == released && now >= l.lostAt() {
+		return l.errAt(now)
+	}
+	l.state, l.reason = state, reason
+	if l.timer.Stop(); state == lost {
+		l.timer.Reset(l.deadline - now) // not sooner: the holder may still be stopping
+	}
+	return nil
+}
+
+// lose says LOST. It is for the timer, and for answers that leave no doubt.
+func (l *Lease) lose(reason LostReason) {
+	if l.keeper.closed.Load() || l.finish(lost, reason, l.keeper.clock()) != nil {
+		return
+	}
+	l.keeper.forget(l)
+	close(l.lost)
+	if l.onLost != nil {
+		l.onLost(l)
+	}
+}
+
+// ring is what the lease's timer does. While the lease is held: say LOST, or
+// wait on where it was extended meanwhile. At the deadline of a lost one: give
+// back what nodes may still hold of it.
+func (l *Lease) ring() {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	state, reason, left := l.state, l.reasonOf(), l.lostAt()-now
+	if state == lost {
+		left = l.deadline - now
+	}
+	if state != released && left > 0 {
+		l.timer.Reset(left)
+	}
+	ttl := l.ttl
+	l.mu.Unlock()
+	switch {
+	case left > 0:
+	case state == held:
+		l.lose(reason)
+	case state == lost:
+		l.keeper.q.abandon(l.key, l.token, ttl, l.placed)
+	}
+}
+
+// extended moves the deadline on. It counts only while the lease is held and
+// before the old deadline and LOST: a lapsed lease never comes back.
+func (l *Lease) extended(deadline, ttl, now time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.errAt(now) != nil {
+		return false
+	}
+	l.ttl = ttl
+	l.deadline = max(l.deadline, l.capped(deadline))
+	l.timer.Reset(l.lostAt() - now)
+	return true
+}
+
+// atEnd tells whether no extension can move the deadline on.
+func (l *Lease) atEnd() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end != 0 && l.deadline >= l.end
+}
+
+// capped keeps a deadline within Request.Max.
+func (l *Lease) capped(deadline time.Duration) time.Duration {
+	if l.end != 0 {
+		return min(deadline, l.end)
+	}
+	return deadline
+}

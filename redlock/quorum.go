@@ -1,0 +1,133 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Options say over which nodes a Quorum locks, and how.
+type Options struct {
+	// Nodes are the N independent Redis masters, the same ones in every process
+	// that locks the same things. 1 to 63; an odd number bears the most failures
+	// for its size.
+	Nodes []Node
+
+	// Prefix stands before a lock's name in its key.
+	Prefix string
+
+	// NodeTimeout is how long a node may take to answer before its vote counts
+	// as failed. 0: 50 ms.
+	NodeTimeout time.Duration
+
+	// MaxTTL is the longest ttl that may be asked for. 0: 30 s.
+	MaxTTL time.Duration
+
+	// Observe is told of every change of a node's state. It must not block.
+	Observe func(NodeStatus)
+
+	// Clock replaces BootTime in tests.
+	Clock func() time.Duration
+}
+
+// MinTTL is the shortest ttl that may be asked for: below it the drift
+// allowance and a round trip would eat the validity up.
+const MinTTL = 100 * time.Millisecond
+
+const maxNodes = 63
+
+// Quorum takes locks on a quorum of independent Redis masters (Redlock). It is
+// safe for concurrent use.
+type Quorum struct {
+	options Options
+	clock   func() time.Duration
+	quorum  int
+	lanes   []*lane
+	keeper  *keeper
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// New starts to lock over the nodes. It does not wait for them: a node that is
+// down is dialled until it is there. Close must be called at the end.
+func New(o Options) (*Quorum, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	q := &Quorum{options: o, clock: o.Clock, quorum: quorumOf(len(o.Nodes)), stop: stop}
+	for i, node := range o.Nodes {
+		l := newLane(node, i, o)
+		q.lanes = append(q.lanes, l)
+		q.done.Go(func() { l.run(ctx) })
+	}
+	q.keeper = newKeeper(q)
+	q.done.Go(func() { q.keeper.run(ctx) })
+	return q, nil
+}
+
+func (o *Options) complete() error {
+	if o.NodeTimeout == 0 {
+		o.NodeTimeout = 50 * time.Millisecond
+	}
+	if o.MaxTTL == 0 {
+		o.MaxTTL = 30 * time.Second
+	}
+	if o.Clock == nil {
+		o.Clock = BootTime
+	}
+	switch {
+	case len(o.Nodes) == 0:
+		return errors.New("redlock: no nodes: at least one Redis master is needed")
+	case len(o.Nodes) > maxNodes:
+		return fmt.Errorf("redlock: %d nodes: at most %d", len(o.Nodes), maxNodes)
+	case o.NodeTimeout < 0:
+		return fmt.Errorf("redlock: node timeout %v: must be more than 0", o.NodeTimeout)
+	case o.MaxTTL < MinTTL:
+		return fmt.Errorf("redlock: max ttl %v: at least %v", o.MaxTTL, MinTTL)
+	}
+	return o.checkNames()
+}
+
+func (o *Options) checkNames() error {
+	seen := map[string]bool{}
+	for _, node := range o.Nodes {
+		if seen[node.Name] {
+			return fmt.Errorf("redlock: two nodes are called %q: errors could not tell them apart", node.Name)
+		}
+		seen[node.Name] = true
+	}
+	return nil
+}
+
+// Settle waits until each node has been reached or could not be reached once,
+// or until ctx is done. Before that, attempts fail on nodes that only have not
+// been dialled yet.
+func (q *Quorum) Settle(ctx context.Context) {
+	for _, l := range q.lanes {
+		select {
+		case <-l.settled:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close ends all connections. It releases nothing: leases stay on the nodes
+// until their deadlines, are extended no more, and no loss is told. Releases
+// that were under way are sent first; it returns when all goroutines have
+// ended, within about eight node timeouts.
+func (q *Quorum) Close() {
+	q.stop()
+	q.done.Wait()
+}
+
+// call hands the same script call over to every node.
+func (q *Quorum) call(c call, now time.Duration) {
+	for _, l := range q.lanes {
+		l.do(c, now)
+	}
+}

@@ -1,0 +1,261 @@
+package redlock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// NodeOptions say where a Redis master is and how to log in to it.
+type NodeOptions struct {
+	Name    string // what errors and STATUS call it
+	Address string // "host:port" or "unix:/path"
+
+	Username string
+	// Password is asked for at every connection, so that a changed file is used
+	// from the next one on. Nil: no password.
+	Password func() (string, error)
+	// TLS is asked for at every connection, for the same reason. Nil: no TLS.
+	TLS func() (*tls.Config, error)
+	// Dial replaces the network: an embedded node, a test. Nil: Address is dialled.
+	Dial func(ctx context.Context) (net.Conn, error)
+}
+
+// RedisNode returns a Redis master as a Node. Nothing is dialled yet.
+func RedisNode(o NodeOptions) Node {
+	return Node{Name: o.Name, Address: o.Address, Dial: func(ctx context.Context) (Conn, error) {
+		return dialRedis(ctx, o)
+	}}
+}
+
+// redisConn is one rueidis client that dialled once and never will again.
+type redisConn struct {
+	client rueidis.Client
+	dialer *onceDialer
+	group  []rueidis.Completed // reused from group to group
+}
+
+func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
+	option, dialer, err := clientOption(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in knows no context
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		stop()
+		dialer.close()
+		if client != nil {
+			client.Close()
+		}
+		return nil, serverError(err)
+	}
+	if !stop() { // ctx ended at the same moment, and the connection with it
+		client.Close()
+		return nil, context.Cause(ctx)
+	}
+	return &redisConn{client: client, dialer: dialer}, nil
+}
+
+// clientOption sets the driver up for one plain connection: commands written
+// and read by the caller's own goroutine, nothing retried, nothing cached,
+// nothing dialled again behind our back.
+func clientOption(ctx context.Context, o NodeOptions) (rueidis.ClientOption, *onceDialer, error) {
+	dialer := &onceDialer{options: o}
+	option := rueidis.ClientOption{
+		InitAddress:         []string{o.Address},
+		DialCtxFn:           dialer.dial,
+		Dialer:              net.Dialer{Timeout: timeLeft(ctx), KeepAlive: -1}, // -1: no pings of the driver's own
+		Username:            o.Username,
+		ClientName:          "redlockd",
+		ClientSetInfo:       rueidis.DisableClientSetInfo,
+		ForceSingleClient:   true,
+		DisableRetry:        true,
+		DisableCache:        true,
+		PipelineMultiplex:   -1,
+		BlockingPipeline:    1 << 30, // never a second connection for a large group
+		RingScaleEachConn:   4,
+		ReadBufferEachConn:  16 << 10,
+		WriteBufferEachConn: 16 << 10,
+		ConnWriteTimeout:    time.Minute, // Do's own deadline is always sooner
+	}
+	var err error
+	if o.Password != nil {
+		option.Password, err = o.Password()
+	}
+	return option, dialer, err
+}
+
+// timeLeft is the time until ctx ends, 5 s where it has no end.
+func timeLeft(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(time.Until(deadline), time.Millisecond)
+	}
+	return 5 * time.Second
+}
+
+func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) error {
+	c.group = c.group[:0]
+	for _, command := range group {
+		c.group = append(c.group, c.client.B().Arbitrary(command...).Build())
+	}
+	results := c.client.DoMulti(ctx, c.group...)
+	for i := range results {
+		if err := readResult(&results[i], &replies[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close cuts the network first: the driver would wait for a hung node otherwise.
+func (c *redisConn) Close() {
+	c.dialer.close()
+	c.client.Close()
+}
+
+func readResult(result *rueidis.RedisResult, reply *Reply) error {
+	message, err := result.ToMessage()
+	*reply = Reply{}
+	switch {
+	case err == nil:
+		readMessage(&message, reply)
+	case rueidis.IsRedisNil(err):
+		reply.Nil = true
+	default:
+		if reply.Err = serverError(err); !isServerError(reply.Err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func readMessage(message *rueidis.RedisMessage, reply *Reply) {
+	switch {
+	case message.IsNil():
+		reply.Nil = true
+	case message.IsInt64():
+		reply.Int, _ = message.AsInt64()
+	case message.IsArray():
+		items, _ := message.ToArray()
+		reply.Array = make([]Reply, len(items))
+		for i := range items {
+			readMessage(&items[i], &reply.Array[i])
+		}
+	default:
+		text, err := message.ToString()
+		if reply.Str = text; err != nil {
+			reply.Err = serverError(err)
+		}
+	}
+}
+
+// serverError turns what the node answered into a ServerError and leaves the
+// errors of the connection as they are. The driver cuts a leading "ERR " off;
+// without it the first word of the message would look like the kind.
+func serverError(err error) error {
+	answer, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return err
+	}
+	text := answer.Error()
+	if kind, _, _ := strings.Cut(text, " "); !slices.Contains(errorKinds, kind) {
+		text = "ERR " + text
+	}
+	return ServerError(text)
+}
+
+// errorKinds are the words other than ERR that errors of Redis 7 begin with.
+var errorKinds = []string{
+	"LATE", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
+	"OOM", "MASTERDOWN", "NOREPLICAS", "EXECABORT", "NOPROTO", "UNKILLABLE", "NOTBUSY", "CLUSTERDOWN", "CROSSSLOT",
+	"MOVED", "ASK", "TRYAGAIN", "DENIED", "NOMASTERLINK", "INPROG", "NOGOODSLAVE", "BUSYGROUP", "BUSYKEY",
+}
+
+func isServerError(err error) bool {
+	var answer ServerError
+	return errors.As(err, &answer)
+}
+
+// onceDialer dials once. The driver would dial again silently when the
+// connection breaks, and then a release could travel on another connection
+// than the acquire before it.
+type onceDialer struct {
+	options NodeOptions
+
+	mu     sync.Mutex // guards what follows; not held while dialling
+	used   bool
+	closed bool
+	conn   net.Conn
+}
+
+var errConnectionOver = errors.New("the connection is over")
+
+func (d *onceDialer) dial(ctx context.Context, _ string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	if !d.claim() {
+		return nil, errConnectionOver
+	}
+	conn, err := d.connect(ctx, dialer)
+	if err != nil {
+		return nil, err
+	}
+	return d.keep(conn)
+}
+
+func (d *onceDialer) claim() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := !d.used
+	d.used = true
+	return first
+}
+
+// keep remembers the connection for close, and closes it where close came first.
+func (d *onceDialer) keep(conn net.Conn) (net.Conn, error) {
+	d.mu.Lock()
+	d.conn = conn
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		conn.Close()
+		return nil, errConnectionOver
+	}
+	return conn, nil
+}
+
+func (d *onceDialer) close() {
+	d.mu.Lock()
+	d.closed = true
+	conn := d.conn
+	d.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {
+	if d.options.Dial != nil {
+		return d.options.Dial(ctx)
+	}
+	network, address := "tcp", d.options.Address
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", path
+	}
+	plain := net.Dialer{Timeout: dialer.Timeout, KeepAlive: 15 * time.Second}
+	if d.options.TLS == nil {
+		return plain.DialContext(ctx, network, address)
+	}
+	config, err := d.options.TLS()
+	if err != nil {
+		return nil, err
+	}
+	secure := tls.Dialer{NetDialer: &plain, Config: config}
+	return secure.DialContext(ctx, network, address)
+}

@@ -1,0 +1,176 @@
+package redlocktest
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+var commandCases = []conformanceCase{
+	{"PING", nil, checkPing},
+	{"TIME", nil, checkTime},
+	{"CLIENT ID", []Feature{ClientID}, checkClientID},
+	{"CLIENT SETNAME", nil, checkSetName},
+	{"INFO", []Feature{ServerInfo}, checkInfo},
+	{"GET and SET", nil, checkStrings},
+	{"SET PX", nil, checkExpiry},
+	{"DEL EXISTS KEYS FLUSHALL", nil, checkKeys},
+	{"wrong type", nil, checkWrongType},
+	{"wrong requests", nil, checkErrors},
+	{"wrong number of arguments", []Feature{RedisWords}, checkArity},
+	{"group", nil, checkGroup},
+}
+
+func checkPing(p *probe) {
+	p.expect(text("PONG"), "PING")
+	p.expect(text("PONG"), "ping")
+}
+
+func checkTime(p *probe) {
+	before := p.micros()
+	if after := p.micros(); after < before {
+		p.Errorf("TIME went from %d to %d", before, after)
+	}
+	if off := time.Since(time.UnixMicro(before)).Abs(); off > patience {
+		p.Errorf("TIME is %v away from this host's", off)
+	}
+}
+
+// micros returns the node's TIME in microseconds.
+func (p *probe) micros() int64 {
+	p.Helper()
+	reply := p.do("TIME")
+	if len(reply.Array) != 2 {
+		p.Fatalf("TIME: got %s, want two strings", show(reply))
+	}
+	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
+	micros, err2 := strconv.ParseInt(reply.Array[1].Str, 10, 64)
+	if err1 != nil || err2 != nil || micros < 0 || micros > 999_999 {
+		p.Fatalf("TIME: got %s, want seconds and microseconds as strings", show(reply))
+	}
+	return seconds*1_000_000 + micros
+}
+
+func checkClientID(p *probe) {
+	other := p.on(p.dial())
+	first, second := p.do("CLIENT", "ID").Int, other.do("CLIENT", "ID").Int
+	if first <= 0 || second <= first {
+		p.Errorf("CLIENT ID: got %d, and %d on a later connection, want rising ids from 1", first, second)
+	}
+	p.expect(number(first), "client", "id")
+}
+
+func checkSetName(p *probe) {
+	p.expect(text("OK"), "CLIENT", "SETNAME", "lane-7")
+	p.expect(text("lane-7"), "CLIENT", "GETNAME")
+}
+
+func checkInfo(p *probe) {
+	server := p.do("INFO", "server").Str
+	runID := infoLine(server, "run_id")
+	if len(runID) != 40 || infoLine(server, "role") != "" {
+		p.Errorf("INFO server: got run_id %q and role %q, want 40 digits and no role in\n%s", runID, infoLine(server, "role"), server)
+	}
+	all := p.do("INFO").Str
+	if infoLine(all, "run_id") != runID || infoLine(all, "role") != "master" || len(infoLine(all, "master_replid")) != 40 {
+		p.Errorf("INFO: want the same run_id, role master and a master_replid in\n%s", all)
+	}
+}
+
+func infoLine(info, key string) string {
+	for line := range strings.SplitSeq(info, "\r\n") {
+		if value, ok := strings.CutPrefix(line, key+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+func checkStrings(p *probe) {
+	p.expect(null(), "GET", "k")
+	p.expect(text("OK"), "SET", "k", "v 1")
+	p.expect(text("v 1"), "GET", "k")
+	p.expect(number(-1), "PTTL", "k")
+	p.expect(null(), "SET", "k", "v2", "NX")
+	p.expect(null(), "SET", "k", "v2", "NX", "PX", "5000")
+	p.expect(text("v 1"), "GET", "k")
+	p.expect(text("OK"), "SET", "k", "")
+	p.expect(text(""), "GET", "k")
+	p.expect(text("OK"), "SET", "new", "v", "px", "60000", "nx")
+	p.expectTTL("new", 50*time.Second, time.Minute)
+	p.expect(text("OK"), "SET", "new", "v")
+	p.expect(number(-1), "PTTL", "new")
+}
+
+func checkExpiry(p *probe) {
+	p.expect(text("OK"), "SET", "k", "v", "NX", "PX", "40")
+	p.eventually("expiry of a key of 40 ms", func() bool { return p.do("PTTL", "k").Int == -2 })
+	p.expect(null(), "GET", "k")
+	p.expect(number(0), "EXISTS", "k")
+	p.expect(list(), "KEYS", "*")
+	p.expect(text("OK"), "SET", "k", "v", "NX", "PX", "60000")
+}
+
+func checkKeys(p *probe) {
+	for _, key := range []string{"lock:a", "lock:b/c", "other"} {
+		p.expect(text("OK"), "SET", key, "v")
+	}
+	p.expect(number(3), "EXISTS", "lock:a", "lock:a", "none", "other")
+	p.expect(list(text("other")), "KEYS", "ot*")
+	if got := len(p.do("KEYS", "*").Array); got != 3 {
+		p.Errorf("KEYS *: got %d keys, want 3", got)
+	}
+	p.expect(number(2), "DEL", "lock:a", "none", "other")
+	p.expect(list(text("lock:b/c")), "KEYS", "*")
+	p.expect(text("OK"), "FLUSHALL")
+	p.expect(list(), "KEYS", "*")
+}
+
+func checkWrongType(p *probe) {
+	wrongType := failed("WRONGTYPE")
+	p.expect(number(2), "LPUSH", "l", "v", "w")
+	p.expect(wrongType, "GET", "l")
+	p.expect(null(), "SET", "l", "v", "NX")
+	p.expect(number(-1), "PTTL", "l")
+	p.expect(text("OK"), "SET", "l", "v")
+	p.expect(wrongType, "LPUSH", "l", "v")
+}
+
+func checkErrors(p *probe) {
+	p.expect(failed("ERR unknown command"), "NOSUCH", "a", "b")
+	p.expect(failed("ERR unknown"), "CLIENT", "NOSUCH")
+	p.expect(failed("ERR syntax error"), "SET", "k", "v", "NOSUCH")
+	p.expect(failed("ERR"), "SET", "k", "v", "PX")
+	p.expect(failed("ERR invalid expire time"), "SET", "k", "v", "PX", "0")
+	p.expect(failed("ERR value is not an integer or out of range"), "SET", "k", "v", "PX", "soon")
+	p.expect(null(), "GET", "k")
+}
+
+func checkArity(p *probe) {
+	for _, c := range []struct{ command, name string }{
+		{"GET", "get"}, {"SET k", "set"}, {"TIME now", "time"}, {"DEL", "del"}, {"KEYS", "keys"},
+		{"EVALSHA x", "evalsha"}, {"CLIENT", "client"}, {"CLIENT ID x", "client|id"}, {"SCRIPT LOAD", "script|load"},
+	} {
+		p.expect(failed("ERR wrong number of arguments for '%s' command", c.name), strings.Fields(c.command)...)
+	}
+	p.expect(failed("ERR Number of keys can't be negative"), "EVALSHA", luaScript(p, "ballot").SHA, "-1")
+	p.expect(failed("ERR Number of keys can't be greater than number of args"), "EVALSHA", luaScript(p, "ballot").SHA, "2", "k")
+}
+
+// checkGroup: the commands of a group are answered in order, and one that fails
+// does not hurt the others.
+func checkGroup(p *probe) {
+	commands, want := []redlock.Command{}, []redlock.Reply{}
+	for i := range 200 {
+		key := strconv.Itoa(i)
+		commands = append(commands, redlock.Command{"SET", key, key}, redlock.Command{"NOSUCH", key}, redlock.Command{"GET", key})
+		want = append(want, text("OK"), failed("ERR"), text(key))
+	}
+	for i, got := range p.group(commands...) {
+		if !same(got, want[i]) {
+			p.Errorf("command %d of the group, %q\n got %s\nwant %s", i, commands[i], show(got), show(want[i]))
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package redlocktest
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+var connectionCases = []conformanceCase{
+	{"CLIENT KILL breaks the other connection", []Feature{ClientID, ClientKill}, checkKill},
+	{"a closed connection fails", nil, checkClosed},
+	{"an ended context fails", nil, checkEndedContext},
+	{"down", nil, checkDown},
+	{"hung: Do returns by the deadline, and what was sent is executed later", []Feature{Hanging}, checkHung},
+	{"hung: Dial returns by the deadline", []Feature{Hanging}, checkHungDial},
+	{"hung: Close ends Do", []Feature{Hanging}, checkCloseDuringDo},
+	{"hung: an acquire that was given up on comes too late", []Feature{Hanging}, checkHungLate},
+}
+
+// deadline is what a hung node is waited for: far below patience.
+const deadline = 50 * time.Millisecond
+
+func checkKill(p *probe) {
+	other := p.on(p.dial())
+	id := strconv.FormatInt(other.do("CLIENT", "ID").Int, 10)
+	p.expect(number(1), "CLIENT", "KILL", "ID", id)
+	other.expectBroken()
+	p.expect(number(0), "CLIENT", "KILL", "ID", id)
+
+	self := strconv.FormatInt(p.do("CLIENT", "ID").Int, 10)
+	p.expect(number(0), "CLIENT", "KILL", "ID", self)
+	p.expect(failed("ERR"), "CLIENT", "KILL", "ID", "0")
+	p.expect(text("PONG"), "PING")
+}
+
+func checkClosed(p *probe) {
+	other := p.on(p.dial())
+	other.expect(text("OK"), "SET", "k", "v")
+	other.conn.Close()
+	other.expectBroken()
+	other.conn.Close() // again does no harm
+	p.expect(text("v"), "GET", "k")
+}
+
+func checkEndedContext(p *probe) {
+	ctx, cancel := context.WithCancel(p.Context())
+	cancel()
+	var reply [1]redlock.Reply
+	if err := p.conn.Do(ctx, []redlock.Command{{"SET", "k", "v"}}, reply[:]); !errors.Is(err, context.Canceled) {
+		p.Errorf("Do with an ended context: got error %v, want %v", err, context.Canceled)
+	}
+}
+
+func checkDown(p *probe) {
+	p.node.Down()
+	p.expectBroken()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	if conn, err := p.node.Node().Dial(ctx); err == nil {
+		conn.Close()
+		p.Error("Dial of a node that is down succeeded")
+	}
+	if ctx.Err() != nil {
+		p.Errorf("Dial of a node that is down took %v", patience)
+	}
+	p.node.Up()
+	p.on(p.dial()).expect(text("PONG"), "PING")
+	p.expectBroken() // it does not come back by itself
+}
+
+func checkHung(p *probe) {
+	givenUp, closed := p.on(p.dial()), p.on(p.dial())
+	p.node.Hang()
+	givenUp.expectSilence(redlock.Command{"SET", "given up", "v"})
+	givenUp.expectBroken()
+	closed.expectSilence(redlock.Command{"SET", "closed", "v"})
+	closed.conn.Close()
+	p.node.Resume()
+	p.eventually("execution of what a hung node was sent", func() bool {
+		return p.do("EXISTS", "given up", "closed").Int == 2
+	})
+}
+
+// expectSilence checks that Do fails at its deadline, and does so in time.
+func (p *probe) expectSilence(group ...redlock.Command) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), deadline)
+	defer cancel()
+	begin := time.Now()
+	err := p.conn.Do(ctx, group, make([]redlock.Reply, len(group)))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		p.Errorf("%q at a hung node: got error %v, want %v", group, err, context.DeadlineExceeded)
+	}
+	p.expectInTime(begin)
+}
+
+func (p *probe) expectInTime(begin time.Time) {
+	p.Helper()
+	if took := time.Since(begin); took < deadline || took > patience/2 {
+		p.Errorf("it took %v to give up on a hung node, want the deadline of %v", took, deadline)
+	}
+}
+
+func checkHungDial(p *probe) {
+	p.node.Hang()
+	defer p.node.Resume()
+	ctx, cancel := context.WithTimeout(p.Context(), deadline)
+	defer cancel()
+	conn, err := p.node.Node().Dial(ctx)
+	if err != nil { // its log-in was not answered
+		return
+	}
+	defer conn.Close()
+	begin := time.Now()
+	if p.on(conn).pingUntil(ctx) == nil {
+		p.Error("a hung node answered PING")
+	}
+	if took := time.Since(begin); took > patience/2 {
+		p.Errorf("PING at a hung node took %v, want at most %v", took, deadline)
+	}
+}
+
+func (p *probe) pingUntil(ctx context.Context) error {
+	var reply [1]redlock.Reply
+	return p.conn.Do(ctx, []redlock.Command{{"PING"}}, reply[:])
+}
+
+func checkCloseDuringDo(p *probe) {
+	p.node.Hang()
+	defer p.node.Resume()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(p.conn.Close) // before Do, or while it runs
+	if err := p.pingUntil(ctx); err == nil || ctx.Err() != nil {
+		p.Errorf("PING on a connection that is closed meanwhile: got error %v, want one at once", err)
+	}
+}
+
+func checkHungLate(p *probe) {
+	p.loadScripts()
+	lane := p.on(p.dial())
+	soon := strconv.FormatInt(p.micros()+deadline.Microseconds()/2, 10)
+	acquire := p.ballot("k", "a", "mine", minute, soon)
+	p.node.Hang()
+	lane.expectSilence(acquire, redlock.Command{"SET", "after", "v"})
+	p.node.Resume()
+	p.eventually("execution of what a hung node was sent", func() bool {
+		return p.do("EXISTS", "after").Int == 1
+	})
+	p.expect(number(0), "EXISTS", "k")
+}

@@ -1,0 +1,130 @@
+package redlocktest
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// The simulated node and Redis are given the same random commands, in groups,
+// and must answer the same. This is what finds a Lua script that was changed
+// and a Go function that was not.
+func TestSimAnswersLikeRedis(t *testing.T) {
+	server := StartRedis(t, 1).Servers[0]
+	conn, err := respNode("a", server.Addr()).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sim := NewSim("a")
+	defer sim.Close()
+	for seed := range uint64(20) {
+		g := generator{rand.New(rand.NewPCG(seed, 0)), luaScript(t, "ballot")}
+		for range 40 {
+			compareGroup(t, conn, dialSim(t, sim), g.group())
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func compareGroup(t *testing.T, real, simulated redlock.Conn, group []redlock.Command) {
+	t.Helper()
+	defer simulated.Close()
+	wants, gots := make([]redlock.Reply, len(group)), make([]redlock.Reply, len(group))
+	if err := real.Do(t.Context(), group, wants); err != nil {
+		t.Fatalf("Redis: %v", err)
+	}
+	if err := simulated.Do(t.Context(), group, gots); err != nil {
+		t.Fatalf("Sim: %v", err)
+	}
+	for i, want := range wants {
+		if got := gots[i]; !alike(got, want) {
+			t.Errorf("%q\n  Sim %s\nRedis %s", shorten(group[i]), show(got), show(want))
+		}
+	}
+}
+
+// alike compares replies exactly, but for times to live, which pass between
+// the two, and for the place in a script that Redis adds to errors.
+func alike(got, want redlock.Reply) bool {
+	if got.Err != nil && want.Err != nil {
+		text, _, _ := strings.Cut(want.Err.Error(), " script: ")
+		return got.Err.Error() == text
+	}
+	if got.Err != nil || want.Err != nil || len(got.Array) != len(want.Array) || (got.Array == nil) != (want.Array == nil) {
+		return false
+	}
+	for i := range got.Array {
+		if !alike(got.Array[i], want.Array[i]) {
+			return false
+		}
+	}
+	const slack = 20_000 // ms; times to live are multiples of 100 s here
+	near := got.Int == want.Int || want.Int > slack && max(got.Int, want.Int)-min(got.Int, want.Int) < slack
+	return near && got.Str == want.Str && got.Nil == want.Nil
+}
+
+// generator makes random commands over a few keys and values, so that they meet.
+type generator struct {
+	*rand.Rand
+	ballot redlock.Script
+}
+
+func (g generator) group() []redlock.Command {
+	group := make([]redlock.Command, 1+g.IntN(8))
+	for i := range group {
+		group[i] = g.command()
+	}
+	return group
+}
+
+func (g generator) command() redlock.Command {
+	if g.IntN(10) < 6 {
+		return g.scriptCall()
+	}
+	key := g.pick("a", "b", "c")
+	return redlock.Command(strings.Fields(g.pick(
+		"GET "+key, "PTTL "+key, "EXISTS "+key+" a", "DEL "+key, "DEL "+key, "LPUSH "+key+" v",
+		"SET "+key+" "+g.value(), "SET "+key+" "+g.value()+" NX", "SET "+key+" "+g.value()+" NX PX "+g.ttl(),
+		"set "+key+" "+g.value()+" px "+g.ttl()+" nx", "SET "+key+" v PX -1", "SET "+key+" v PX x", "SET "+key+" v NOSUCH",
+		"SET "+key, "GET", "PING", "PING hello", "NOSUCH a b", "CLIENT", "CLIENT NOSUCH", "CLIENT ID 7", "CLIENT KILL x",
+		"CLIENT KILL ID x", "CLIENT KILL ID 99999", "CLIENT KILL NOSUCH 3", "CLIENT SETNAME näme", "TIME x",
+		"SCRIPT FLUSH", "SCRIPT FLUSH x", "SCRIPT LOAD", "SCRIPT NOSUCH", "EVALSHA x", "EVALSHA x 0", "EVALSHA x x",
+		"EVALSHA x 2 a", "EVALSHA x -1", "FLUSHALL x", "FLUSHALL SYNC", "KEYS nosuch*", "KEYS ?x", "INFO nosuch",
+	)))
+}
+
+func (g generator) scriptCall() redlock.Command {
+	if g.IntN(4) == 0 {
+		return redlock.Command{"SCRIPT", "LOAD", g.ballot.Source}
+	}
+	var keys, args []string
+	for range g.IntN(6) {
+		keys = append(keys, g.pick("a", "b", "c"))
+		args = append(args, g.operation()...)
+	}
+	command := redlock.Command{"EVALSHA", g.ballot.SHA, strconv.Itoa(len(keys))}
+	return append(append(command, keys...), args...)
+}
+
+func (g generator) operation() []string {
+	switch letter := g.pick("a", "a", "e", "r", "w"); letter {
+	case "a":
+		return []string{letter, g.value(), g.ttl(), g.pick("9007199254740991", "9007199254740991", "1")}
+	case "e":
+		return []string{letter, g.value(), g.ttl()}
+	case "r":
+		return []string{letter, g.value()}
+	default:
+		return []string{letter}
+	}
+}
+
+func (g generator) pick(words ...string) string { return words[g.IntN(len(words))] }
+func (g generator) value() string               { return g.pick("mine", "mine", "theirs") }
+func (g generator) ttl() string                 { return g.pick("100000", "200000", "300000") }

@@ -1,0 +1,102 @@
+package redlocktest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+const inspectTimeout = 10 * time.Second
+
+// Do sends one command on a connection of its own and returns the answer. The
+// error is the connection's; what the server refuses is in the reply. A server
+// that does not answer (Stop) is given up on after 10 s.
+func (s *Server) Do(args ...string) (redlock.Reply, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), inspectTimeout)
+	defer cancel()
+	reply, err := s.ask(ctx, args...)
+	if err != nil {
+		err = fmt.Errorf("redis-server %s: %s: %w", s.name, args[0], err)
+	}
+	return reply, err
+}
+
+func (s *Server) ask(ctx context.Context, args ...string) (redlock.Reply, error) {
+	conn, err := dialRESP(ctx, s.Addr())
+	if err != nil {
+		return redlock.Reply{}, err
+	}
+	defer conn.Close()
+	var reply [1]redlock.Reply
+	err = conn.Do(ctx, []redlock.Command{args}, reply[:])
+	return reply[0], err
+}
+
+// must is Do for a command that is not expected to be refused.
+func (s *Server) must(args ...string) (redlock.Reply, error) {
+	reply, err := s.Do(args...)
+	if err == nil && reply.Err != nil {
+		err = fmt.Errorf("redis-server %s: %s: %w", s.name, args[0], reply.Err)
+	}
+	return reply, err
+}
+
+// Get returns the string at key; "" where there is none.
+func (s *Server) Get(key string) (string, error) {
+	reply, err := s.must("GET", key)
+	return reply.Str, err
+}
+
+// Keys returns the keys that match a pattern ("*": all), sorted.
+func (s *Server) Keys(pattern string) ([]string, error) {
+	reply, err := s.must("KEYS", pattern)
+	keys := make([]string, 0, len(reply.Array))
+	for _, key := range reply.Array {
+		keys = append(keys, key.Str)
+	}
+	slices.Sort(keys)
+	return keys, err
+}
+
+// FlushAll deletes all keys. The script cache stays.
+func (s *Server) FlushAll() error {
+	_, err := s.must("FLUSHALL", "SYNC")
+	return err
+}
+
+// CommandCounts is how many commands a server has executed since it started,
+// the commands that inspect it and those called by scripts included.
+type CommandCounts struct {
+	Total  int64            // without those called by scripts
+	ByName map[string]int64 // "evalsha", "client|id", and "set" also where a script calls it
+}
+
+// Commands asks the server what it has executed.
+func (s *Server) Commands() (CommandCounts, error) {
+	reply, err := s.must("INFO", "stats", "commandstats")
+	counts := CommandCounts{ByName: map[string]int64{}}
+	for line := range strings.SplitSeq(reply.Str, "\r\n") {
+		counts.addLine(line)
+	}
+	return counts, err
+}
+
+// addLine reads "total_commands_processed:7" and "cmdstat_get:calls=2,usec=…".
+func (c *CommandCounts) addLine(line string) {
+	key, value, _ := strings.Cut(line, ":")
+	if key == "total_commands_processed" {
+		c.Total, _ = strconv.ParseInt(value, 10, 64)
+		return
+	}
+	name, isCommand := strings.CutPrefix(key, "cmdstat_")
+	calls, _, _ := strings.Cut(value, ",")
+	digits, isCalls := strings.CutPrefix(calls, "calls=")
+	if n, err := strconv.ParseInt(digits, 10, 64); isCommand && isCalls && err == nil {
+		c.ByName[name] = n
+	}
+}

@@ -1,0 +1,72 @@
+package redlocktest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopTimeout bounds the wait for a process to stand still after SIGSTOP.
+const stopTimeout = 10 * time.Second
+
+// ticksPerSecond is the unit of the times in /proc/PID/stat: USER_HZ, which
+// Linux has fixed at 100.
+const ticksPerSecond = 100
+
+// dieWithParent has the kernel kill the child when the thread that started it
+// ends. Go ends threads only with the process or with a goroutine that was
+// locked to one, so a test that is killed leaves no server behind.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+func pause(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for give := time.Now().Add(stopTimeout); ; <-time.After(retryPause) {
+		stat, err := readStat(p.Pid)
+		if err != nil {
+			return err
+		}
+		if stat[0] == "T" {
+			return nil
+		}
+		if time.Now().After(give) {
+			return fmt.Errorf("process %d is still in state %s after %v", p.Pid, stat[0], stopTimeout)
+		}
+	}
+}
+
+func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+
+func cpuSeconds(pid int) (float64, error) {
+	stat, err := readStat(pid)
+	if err != nil {
+		return 0, err
+	}
+	user, err1 := strconv.ParseFloat(stat[11], 64)
+	system, err2 := strconv.ParseFloat(stat[12], 64)
+	return (user + system) / ticksPerSecond, errors.Join(err1, err2)
+}
+
+// readStat returns the fields of /proc/PID/stat from the third on (the state);
+// the second is a name that may contain spaces.
+func readStat(pid int) ([]string, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return nil, fmt.Errorf("%s: %d fields after the name, expected at least 13", path, len(fields))
+	}
+	return fields, nil
+}

@@ -1,0 +1,19 @@
+//go:build !linux
+
+package redlocktest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+)
+
+var errNeedsLinux = errors.New("this needs Linux and its /proc")
+
+func dieWithParent(*exec.Cmd) {} // Kill and the test's clean-up have to do
+
+func pause(*os.Process) error { return errNeedsLinux }
+
+func resume(*os.Process) error { return errNeedsLinux }
+
+func cpuSeconds(int) (float64, error) { return 0, errNeedsLinux }

@@ -1,0 +1,262 @@
+package redlocktest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+const (
+	startTimeout = 20 * time.Second     // from exec to the first PONG, on a busy machine
+	retryPause   = 2 * time.Millisecond // between two looks at a server that is starting or stopping
+	portTries    = 5                    // somebody else may take the port that was free
+)
+
+// Server is one redis-server process that keeps nothing on disk. Its methods
+// are not for concurrent use with Kill, Restart, Stop and Cont.
+type Server struct {
+	name   string
+	dir    string
+	port   int // 0: a unix socket in dir
+	useTCP bool
+	extra  []string
+	run    *process // the last one that was started
+}
+
+// process is one life of a Server.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process is gone and reaped
+}
+
+// Option changes how a Server is started.
+type Option func(*Server)
+
+// TCP makes the server listen on a free port of 127.0.0.1 instead of a unix
+// socket.
+func TCP() Option { return func(s *Server) { s.useTCP = true } }
+
+// Args are further arguments for redis-server: "--maxmemory", "10mb".
+func Args(args ...string) Option {
+	return func(s *Server) { s.extra = append(s.extra, args...) }
+}
+
+// LaunchRedis starts a redis-server whose socket and log are in dir, and
+// returns when it answers PING. The server is called like dir's last element.
+// The caller ends it with Kill. The path of a unix socket has to fit in some
+// 100 bytes, so dir must be short.
+func LaunchRedis(dir string, options ...Option) (*Server, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &Server{name: filepath.Base(dir), dir: dir}
+	for _, option := range options {
+		option(s)
+	}
+	for try := 1; ; try++ {
+		err := s.launch()
+		if err == nil || !s.useTCP || try == portTries {
+			return s, err
+		}
+	}
+}
+
+// launch starts the process for the first time, on a new port where it has one.
+func (s *Server) launch() error {
+	if s.useTCP {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		s.port = port
+	}
+	return s.start()
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// start starts the process and waits for its first PONG. When it fails, no
+// process is left.
+func (s *Server) start() error {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return fmt.Errorf("redis-server is not installed (Debian: apt-get install redis-server, macOS: brew install redis): %w", err)
+	}
+	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own
+	cmd := exec.Command(binary, s.arguments()...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	dieWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("redis-server %s: %w", s.name, err)
+	}
+	s.run = &process{cmd: cmd, exited: make(chan struct{})}
+	go s.run.reap() // ends with the process, for which Kill waits
+	return s.waitReady()
+}
+
+func (s *Server) arguments() []string {
+	args := []string{"--port", strconv.Itoa(s.port)}
+	if s.useTCP {
+		args = append(args, "--bind", "127.0.0.1")
+	} else {
+		args = append(args, "--unixsocket", s.socketPath())
+	}
+	args = append(args, "--save", "", "--appendonly", "no", "--daemonize", "no",
+		"--loglevel", "warning", "--protected-mode", "no")
+	return append(args, s.extra...)
+}
+
+func (p *process) reap() {
+	_ = p.cmd.Wait() // how it ended is in its log
+	close(p.exited)
+}
+
+func (s *Server) waitReady() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		reply, err := s.ask(ctx, "PING")
+		if err == nil && reply.Str == "PONG" {
+			return nil
+		}
+		select {
+		case <-s.run.exited:
+			return fmt.Errorf("redis-server %s ended at once: %s", s.name, s.Log())
+		case <-ctx.Done():
+			s.Kill()
+			return fmt.Errorf("redis-server %s did not answer PING within %v (%w): %s", s.name, startTimeout, err, s.Log())
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// Name returns what the server is called: the last element of its directory.
+func (s *Server) Name() string { return s.name }
+
+// Addr returns "unix:/path" or "127.0.0.1:port". It stays the same for all of
+// the server's lives.
+func (s *Server) Addr() string {
+	if s.useTCP {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	}
+	return "unix:" + s.socketPath()
+}
+
+// Node returns the server as the node that package redlock's driver makes of it.
+func (s *Server) Node() redlock.Node {
+	return redlock.RedisNode(redlock.NodeOptions{Name: s.name, Address: s.Addr()})
+}
+
+// PID returns the id of the process that was started last.
+func (s *Server) PID() int { return s.run.cmd.Process.Pid }
+
+// Log returns what the server has printed in all of its lives.
+func (s *Server) Log() string {
+	text, err := os.ReadFile(s.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(text))
+}
+
+func (s *Server) socketPath() string { return filepath.Join(s.dir, "s") }
+func (s *Server) logPath() string    { return filepath.Join(s.dir, "log") }
+
+// Kill ends the process with SIGKILL, stopped or not, and waits until it is
+// gone. What it held is lost.
+func (s *Server) Kill() {
+	if s.run == nil {
+		return
+	}
+	_ = s.run.cmd.Process.Kill() // fails only where it is gone already
+	<-s.run.exited
+}
+
+// Restart starts the server again at its address, empty and with a new run_id,
+// and returns when it answers. One that still runs is killed first.
+func (s *Server) Restart() error {
+	s.Kill()
+	return s.start()
+}
+
+// Stop stops the process with SIGSTOP: connections are accepted and bytes
+// taken by the kernel, and nothing is done with them until Cont. It returns
+// when the process stands still.
+func (s *Server) Stop() error {
+	if err := pause(s.run.cmd.Process); err != nil {
+		return fmt.Errorf("redis-server %s: SIGSTOP: %w", s.name, err)
+	}
+	return nil
+}
+
+// Cont lets a stopped process go on.
+func (s *Server) Cont() error {
+	if err := resume(s.run.cmd.Process); err != nil {
+		return fmt.Errorf("redis-server %s: SIGCONT: %w", s.name, err)
+	}
+	return nil
+}
+
+// CPUSeconds returns the time that the running process has spent, in user and
+// kernel mode together.
+func (s *Server) CPUSeconds() (float64, error) { return cpuSeconds(s.PID()) }
+
+// launchAll starts n servers side by side in dir/a, dir/b and so on. When one
+// fails, none is left running.
+func launchAll(dir string, n int, options []Option) ([]*Server, error) {
+	servers, errs := make([]*Server, n), make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { servers[i], errs[i] = LaunchRedis(filepath.Join(dir, nodeName(i)), options...) })
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	if err != nil {
+		killAll(servers)
+	}
+	return servers, err
+}
+
+func killAll(servers []*Server) {
+	for _, s := range servers {
+		if s != nil {
+			s.Kill()
+		}
+	}
+}
+
+// nodeName returns a, b, … z, n26, n27 …
+func nodeName(i int) string {
+	if i < 26 {
+		return string(rune('a' + i))
+	}
+	return "n" + strconv.Itoa(i)
+}
+
+// tail returns the last lines of text.
+func tail(text string, lines int) string {
+	all := strings.Split(text, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,231 @@
+package redlocktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Sim is a node that exists in this process only: it executes the commands
+// that a lane sends as Redis 7 does, and its network, its clock and its memory
+// fail as the test says. All of its methods may be called at any time, by any
+// goroutine and from within OnCommand's function, but Close.
+//
+// It waits on timers only, so under testing/synctest a test sees exact
+// instants. What happens at the same instant happens in any order: give delays
+// and faults instants of their own. Without a delay a command is executed in
+// the caller's goroutine, without any timer.
+type Sim struct {
+	name   string
+	timers sync.WaitGroup // one for each timer that is set
+
+	mu    sync.Mutex // guards what follows; never held while waiting or while a function of the test runs
+	clock clock
+	state state
+	conns []*simConn // those that the server side has not forgotten, in the order of dialling
+
+	stalled      []*flight // arrived at a hung node, in the order of arrival
+	hung         bool
+	unreachable  bool
+	crashed      bool
+	closed       bool
+	refusal      error // what every command is answered; nil: it is executed
+	delay        func() (request, reply time.Duration)
+	hook         func(redlock.Command)
+	dropRequests int
+	dropReplies  int
+	counts       Counts
+}
+
+// Counts says what really happened at a Sim, whatever its clients believe.
+type Counts struct {
+	Dials        int // connections that were made
+	RefusedDials int // dials that failed at once: the node was down
+	Groups       int // groups executed to their end
+	Lost         int // groups that were sent and never executed to their end
+	Unheard      int // groups executed to their end whose replies reached nobody
+	Killed       int // connections ended by CLIENT KILL
+
+	// Commands is how often each command was executed: "GET", "CLIENT KILL",
+	// and the name of the script, "acquire", for an EVALSHA of one.
+	Commands map[string]int
+}
+
+// NewSim returns a node that is up and empty and has the time of time.Now.
+func NewSim(name string) *Sim {
+	s := &Sim{name: name, clock: newClock(), counts: Counts{Commands: map[string]int{}}}
+	s.state = newState(name, s.clock.now())
+	s.state.kill = s.killLocked
+	return s
+}
+
+// Close cuts all connections and waits until nothing that belongs to the node
+// runs any more. It must not be called from within OnCommand's function.
+func (s *Sim) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.stalled = nil
+	s.breakAll()
+	s.mu.Unlock()
+	s.timers.Wait()
+}
+
+// Node returns the node as package redlock wants it.
+func (s *Sim) Node() redlock.Node {
+	return redlock.Node{Name: s.name, Address: "sim:" + s.name, Dial: s.dial}
+}
+
+// dial connects and logs in. As with Redis that takes a round trip: a hung node
+// accepts the connection and never answers.
+func (s *Sim) dial(ctx context.Context) (redlock.Conn, error) {
+	c := &simConn{sim: s}
+	if err := s.admit(c); err != nil {
+		return nil, err
+	}
+	if err := c.roundTrip(ctx, &flight{conn: c, login: true}, nil); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("dial sim:%s: %w", s.name, err)
+	}
+	return c, nil
+}
+
+func (s *Sim) admit(c *simConn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.unreachable || s.crashed {
+		s.counts.RefusedDials++
+		return fmt.Errorf("dial sim:%s: %w", s.name, syscall.ECONNREFUSED)
+	}
+	s.conns = append(s.conns, c)
+	return nil
+}
+
+// Do executes a command at once and past all faults and delays, as if typed at
+// the node itself. It is not counted.
+func (s *Sim) Do(args ...string) redlock.Reply {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var nobody client
+	return s.state.exec(&nobody, s.clock.now(), args)
+}
+
+// Get returns the string at key; "" where there is none.
+func (s *Sim) Get(key string) string { return s.Do("GET", key).Str }
+
+// Keys returns all keys, sorted.
+func (s *Sim) Keys() []string {
+	found := s.Do("KEYS", "*").Array
+	keys := make([]string, 0, len(found))
+	for _, key := range found {
+		keys = append(keys, key.Str)
+	}
+	return keys
+}
+
+// PTTL returns the milliseconds until key expires by the node's clock, as Redis
+// says it: -1 never, -2 there is no such key.
+func (s *Sim) PTTL(key string) int64 { return s.Do("PTTL", key).Int }
+
+// Now returns the time of the node's own clock.
+func (s *Sim) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.UnixMicro(s.clock.now())
+}
+
+// RunID returns the run_id of the present incarnation.
+func (s *Sim) RunID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.runID
+}
+
+// Counts returns what has happened so far.
+func (s *Sim) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := s.counts
+	counts.Commands = maps.Clone(counts.Commands)
+	return counts
+}
+
+// OnCommand has fn called before each command that has arrived is executed, in
+// the goroutine that executes it: fn may do anything to the node, and what it
+// does holds for this very command. fn must not keep or change the command.
+// Nil ends it.
+func (s *Sim) OnCommand(fn func(redlock.Command)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hook = fn
+}
+
+// unlocked calls fn without holding mu, which the caller holds.
+func (s *Sim) unlocked(fn func()) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	fn()
+}
+
+var errReset = fmt.Errorf("the connection broke: %w", syscall.ECONNRESET)
+var errGivenUp = errors.New("a group on this connection was given up on: it can only be closed")
+
+// breakAll cuts every connection, with all that is under way on it. The caller
+// holds mu, here and below.
+func (s *Sim) breakAll() {
+	for _, c := range slices.Clone(s.conns) {
+		s.breakConn(c)
+	}
+}
+
+// breakConn ends a connection for both sides. What is under way on it is lost.
+func (s *Sim) breakConn(c *simConn) {
+	f := c.flight
+	if f != nil {
+		s.disarm(f)
+		s.countEnd(f)
+		f.finish(errReset)
+	}
+	if c.err == nil {
+		c.err = errReset
+	}
+	s.forget(c)
+}
+
+// countEnd counts a flight whose replies will reach nobody.
+func (s *Sim) countEnd(f *flight) {
+	switch {
+	case f.login || f.end:
+	case f.executed:
+		s.counts.Unheard++
+	default:
+		s.counts.Lost++
+	}
+}
+
+// forget ends the server's side of a connection: nothing that is still under
+// way on it is executed.
+func (s *Sim) forget(c *simConn) {
+	c.gone, c.flight = true, nil
+	if i := slices.Index(s.conns, c); i >= 0 {
+		s.conns = slices.Delete(s.conns, i, i+1)
+	}
+}
+
+// killLocked is CLIENT KILL ID.
+func (s *Sim) killLocked(id int64) int64 {
+	for _, c := range s.conns {
+		if c.client.id == id {
+			s.counts.Killed++
+			s.breakConn(c)
+			return 1
+		}
+	}
+	return 0
+}

@@ -1,0 +1,317 @@
+package redlocktest
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// command is one that the simulated node knows.
+type command struct {
+	name  string // "SET", "CLIENT KILL"
+	words int    // of the name
+	arity int    // words in all; negative: at least so many
+	run   func(call) redlock.Reply
+}
+
+// call is one command while it is executed.
+type call struct {
+	*state
+	client *client
+	now    int64 // microseconds
+	args   []string
+}
+
+var commands = index(
+	command{"PING", 1, -1, ping},
+	command{"TIME", 1, 1, timeOfDay},
+	command{"CLIENT ID", 2, 2, clientID},
+	command{"CLIENT KILL", 2, -3, clientKill},
+	command{"CLIENT SETNAME", 2, 3, clientSetName},
+	command{"CLIENT GETNAME", 2, 2, clientGetName},
+	command{"INFO", 1, -1, info},
+	command{"SCRIPT LOAD", 2, 3, scriptLoad},
+	command{"SCRIPT FLUSH", 2, -2, scriptFlush},
+	command{"EVALSHA", 1, -3, evalSHA},
+	command{"GET", 1, 2, get},
+	command{"SET", 1, -3, set},
+	command{"DEL", 1, -2, del},
+	command{"PTTL", 1, 2, pttl},
+	command{"EXISTS", 1, -2, exists},
+	command{"KEYS", 1, 2, keysCommand},
+	command{"LPUSH", 1, -3, lpush},
+	command{"FLUSHALL", 1, -1, flushAll},
+)
+
+func index(list ...command) map[string]*command {
+	byName := make(map[string]*command, len(list))
+	for i := range list {
+		byName[list[i].name] = &list[i]
+	}
+	return byName
+}
+
+// find returns the command that the words name, nil where there is none.
+func find(words redlock.Command) *command {
+	name := strings.ToUpper(words[0])
+	if known := commands[name]; known != nil || len(words) == 1 {
+		return known
+	}
+	return commands[name+" "+strings.ToUpper(words[1])]
+}
+
+func (c *command) takes(words int) bool {
+	return words == c.arity || c.arity < 0 && words >= -c.arity
+}
+
+// errorName is how Redis names the command in errors: "get", "client|id".
+func (c *command) errorName() string {
+	return strings.ReplaceAll(strings.ToLower(c.name), " ", "|")
+}
+
+func unknownCommand(words redlock.Command) redlock.Reply {
+	switch name := strings.ToUpper(words[0]); name {
+	case "CLIENT", "SCRIPT":
+		if len(words) == 1 {
+			return failed("ERR wrong number of arguments for '%s' command", strings.ToLower(name))
+		}
+		return failed("ERR unknown subcommand '%s'. Try %s HELP.", words[1], name)
+	}
+	var args strings.Builder
+	for _, arg := range words[1:] {
+		fmt.Fprintf(&args, "'%s' ", arg)
+	}
+	return failed("ERR unknown command '%s', with args beginning with: %s", words[0], args.String())
+}
+
+func text(s string) redlock.Reply    { return redlock.Reply{Str: s} }
+func number(n int64) redlock.Reply   { return redlock.Reply{Int: n} }
+func null() redlock.Reply            { return redlock.Reply{Nil: true} }
+func refuse(err error) redlock.Reply { return redlock.Reply{Err: err} }
+func list(items ...redlock.Reply) redlock.Reply {
+	return redlock.Reply{Array: append([]redlock.Reply{}, items...)}
+}
+
+func texts(items []string) redlock.Reply {
+	reply := redlock.Reply{Array: make([]redlock.Reply, len(items))}
+	for i, item := range items {
+		reply.Array[i] = text(item)
+	}
+	return reply
+}
+
+func failed(format string, args ...any) redlock.Reply {
+	return refuse(redlock.ServerError(fmt.Sprintf(format, args...)))
+}
+
+const (
+	errSyntax    = redlock.ServerError("ERR syntax error")
+	errNotNumber = redlock.ServerError("ERR value is not an integer or out of range")
+	errExpire    = redlock.ServerError("ERR invalid expire time in 'set' command")
+	errWrongType = redlock.ServerError("WRONGTYPE Operation against a key holding the wrong kind of value")
+	errNoScript  = redlock.ServerError("NOSCRIPT No matching script. Please use EVAL.")
+)
+
+func ping(c call) redlock.Reply {
+	switch len(c.args) {
+	case 0:
+		return text("PONG")
+	case 1:
+		return text(c.args[0])
+	}
+	return failed("ERR wrong number of arguments for 'ping' command")
+}
+
+func timeOfDay(c call) redlock.Reply {
+	return texts([]string{
+		strconv.FormatInt(c.now/1_000_000, 10),
+		strconv.FormatInt(c.now%1_000_000, 10),
+	})
+}
+
+func clientID(c call) redlock.Reply { return number(c.client.id) }
+
+// clientKill knows CLIENT KILL ID n. As in Redis it spares the caller.
+func clientKill(c call) redlock.Reply {
+	if len(c.args) == 1 {
+		return failed("ERR No such client") // the old form, by address
+	}
+	if len(c.args) != 2 || !strings.EqualFold(c.args[0], "ID") {
+		return refuse(errSyntax)
+	}
+	id, err := strconv.ParseInt(c.args[1], 10, 64)
+	switch {
+	case err != nil || id <= 0:
+		return failed("ERR client-id should be greater than 0")
+	case id == c.client.id:
+		return number(0)
+	}
+	return number(c.kill(id))
+}
+
+func clientSetName(c call) redlock.Reply {
+	name := c.args[0]
+	if strings.ContainsFunc(name, func(r rune) bool { return r < '!' || r > '~' }) {
+		return failed("ERR Client names cannot contain spaces, newlines or special characters.")
+	}
+	c.client.name = name
+	return text("OK")
+}
+
+func clientGetName(c call) redlock.Reply {
+	if c.client.name == "" {
+		return null()
+	}
+	return text(c.client.name)
+}
+
+func info(c call) redlock.Reply {
+	sections := []struct{ name, body string }{
+		{"Server", fmt.Sprintf("redis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n",
+			c.runID, (c.now-c.started)/1_000_000)},
+		{"Memory", "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"},
+		{"Persistence", "loading:0\r\naof_enabled:0\r\n"},
+		{"Stats", fmt.Sprintf("total_commands_processed:%d\r\n", c.commands)},
+		{"Replication", fmt.Sprintf("role:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\n", c.runID)},
+	}
+	var b strings.Builder
+	for _, section := range sections {
+		if c.wantsSection(section.name) {
+			fmt.Fprintf(&b, "# %s\r\n%s\r\n", section.name, section.body)
+		}
+	}
+	return text(strings.TrimSuffix(b.String(), "\r\n"))
+}
+
+func (c call) wantsSection(name string) bool {
+	return len(c.args) == 0 || slices.ContainsFunc(c.args, func(arg string) bool {
+		return strings.EqualFold(arg, name) || slices.Contains([]string{"all", "default", "everything"}, strings.ToLower(arg))
+	})
+}
+
+func scriptLoad(c call) redlock.Reply {
+	sum := sha1.Sum([]byte(c.args[0]))
+	sha := hex.EncodeToString(sum[:])
+	c.scripts[sha] = true
+	return text(sha)
+}
+
+func scriptFlush(c call) redlock.Reply {
+	if len(c.args) > 1 || len(c.args) == 1 && !isSyncWord(c.args[0]) {
+		return failed("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+	}
+	clear(c.scripts)
+	return text("OK")
+}
+
+func isSyncWord(word string) bool {
+	return strings.EqualFold(word, "SYNC") || strings.EqualFold(word, "ASYNC")
+}
+
+func get(c call) redlock.Reply {
+	e, ok := c.lookup(c.args[0], c.now)
+	switch {
+	case !ok:
+		return null()
+	case e.list != nil:
+		return refuse(errWrongType)
+	}
+	return text(e.text)
+}
+
+// set knows SET key value [NX] [PX milliseconds].
+func set(c call) redlock.Reply {
+	nx, px := false, ""
+	for options := c.args[2:]; len(options) > 0; options = options[1:] {
+		switch {
+		case strings.EqualFold(options[0], "NX"):
+			nx = true
+		case strings.EqualFold(options[0], "PX") && len(options) > 1 && px == "":
+			px = options[1]
+			options = options[1:]
+		default:
+			return refuse(errSyntax)
+		}
+	}
+	return c.store(c.args[0], c.args[1], nx, px)
+}
+
+// store sets key to value; px is its time to live in milliseconds, "" for none.
+func (c call) store(key, value string, nx bool, px string) redlock.Reply {
+	e := entry{text: value}
+	if px != "" {
+		ms, err := strconv.ParseInt(px, 10, 64)
+		if err != nil {
+			return refuse(errNotNumber)
+		}
+		if ms <= 0 || ms > math.MaxInt64-c.now/1000 {
+			return refuse(errExpire)
+		}
+		e.expiry = c.now/1000 + ms
+	}
+	if _, taken := c.lookup(key, c.now); taken && nx {
+		return null()
+	}
+	c.keys[key] = e
+	return text("OK")
+}
+
+func del(c call) redlock.Reply {
+	deleted := int64(0)
+	for _, key := range c.args {
+		if _, ok := c.lookup(key, c.now); ok {
+			delete(c.keys, key)
+			deleted++
+		}
+	}
+	return number(deleted)
+}
+
+func pttl(c call) redlock.Reply {
+	e, ok := c.lookup(c.args[0], c.now)
+	switch {
+	case !ok:
+		return number(-2)
+	case e.expiry == 0:
+		return number(-1)
+	}
+	return number(e.expiry - c.now/1000)
+}
+
+func exists(c call) redlock.Reply {
+	found := int64(0)
+	for _, key := range c.args {
+		if _, ok := c.lookup(key, c.now); ok {
+			found++
+		}
+	}
+	return number(found)
+}
+
+func keysCommand(c call) redlock.Reply { return texts(c.sortedKeys(c.args[0], c.now)) }
+
+func lpush(c call) redlock.Reply {
+	e, ok := c.lookup(c.args[0], c.now)
+	if ok && e.list == nil {
+		return refuse(errWrongType)
+	}
+	for _, item := range c.args[1:] {
+		e.list = append([]string{item}, e.list...)
+	}
+	c.keys[c.args[0]] = e
+	return number(int64(len(e.list)))
+}
+
+func flushAll(c call) redlock.Reply {
+	if len(c.args) > 1 || len(c.args) == 1 && !isSyncWord(c.args[0]) {
+		return refuse(errSyntax)
+	}
+	c.flush()
+	return text("OK")
+}

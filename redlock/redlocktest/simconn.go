@@ -1,0 +1,302 @@
+package redlocktest
+
+import (
+	"context"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// simConn is one connection to a Sim. Its fields are guarded by sim.mu.
+//
+// The two sides end apart, as with a real network: err says that the client
+// cannot use it any more, gone that the server has forgotten it. In between the
+// bytes that are under way arrive and are executed.
+type simConn struct {
+	sim    *Sim
+	client client  // what the server knows of it; id 0: not accepted yet
+	flight *flight // the one group under way, or nil
+	err    error
+	fin    bool // the client's end is to be noticed once flight has been executed
+	gone   bool
+}
+
+// flight is one group on its way to the server and its replies on their way
+// back. Its fields are guarded by sim.mu until done is closed.
+type flight struct {
+	conn    *simConn
+	group   []redlock.Command
+	replies []redlock.Reply
+	login   bool // the log-in, which takes the same way
+	end     bool // nothing but the client's end, which takes the same way
+
+	next      int // how many of the group have been executed
+	announced bool
+	executed  bool
+	stalled   bool          // waits for a hung node to go on
+	late      time.Duration // cut off: what is left runs so much later
+	reply     time.Duration // how long the replies take
+
+	timer    *time.Timer   // what it waits for, if it does
+	done     chan struct{} // closed when finished; nil unless the client has to wait
+	finished bool          // the client knows the outcome
+	err      error
+}
+
+// Do sends a group and waits for its replies.
+func (c *simConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	f := &flight{conn: c, group: group, replies: replies[:len(group)]}
+	return c.roundTrip(ctx, f, replies)
+}
+
+// Close ends the client's side. What is under way still arrives.
+func (c *simConn) Close() {
+	s := c.sim
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.err, c.fin = net.ErrClosed, true
+	f := c.flight
+	if f != nil {
+		f.finish(net.ErrClosed)
+	}
+	if f != nil && f.executed {
+		s.disarm(f)
+		s.countEnd(f)
+		c.flight = nil
+	}
+	if c.flight == nil && !s.hung {
+		s.forget(c)
+	}
+}
+
+func (c *simConn) roundTrip(ctx context.Context, f *flight, replies []redlock.Reply) error {
+	if err := c.send(ctx, f); err != nil {
+		return err
+	}
+	if err := c.wait(ctx, f); err != nil {
+		return err
+	}
+	if f.done != nil { // it was copied to its own memory when it had to wait
+		copy(replies, f.replies)
+	}
+	return nil
+}
+
+// send puts a flight under way. Where nothing delays it, it is over on return.
+func (c *simConn) send(ctx context.Context, f *flight) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s := c.sim
+	request, reply := s.delays()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	if c.flight != nil {
+		panic("redlocktest: two goroutines use one Conn of node " + s.name)
+	}
+	c.flight, f.reply = f, reply
+	if request > 0 {
+		s.arm(f, request, s.arrive)
+	} else {
+		s.arrive(f)
+	}
+	return nil
+}
+
+func (s *Sim) delays() (request, reply time.Duration) {
+	s.mu.Lock()
+	delay := s.delay
+	s.mu.Unlock()
+	if delay == nil {
+		return 0, 0
+	}
+	return delay()
+}
+
+// wait waits for the outcome of a flight. A flight that is given up on goes on.
+func (c *simConn) wait(ctx context.Context, f *flight) error {
+	if f.done == nil {
+		return f.err
+	}
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return c.giveUp(ctx, f)
+	}
+}
+
+func (c *simConn) giveUp(ctx context.Context, f *flight) error {
+	c.sim.mu.Lock()
+	defer c.sim.mu.Unlock()
+	if f.finished { // at this very moment
+		return f.err
+	}
+	f.finish(ctx.Err())
+	if c.err == nil {
+		c.err = errGivenUp
+	}
+	return ctx.Err()
+}
+
+// finish tells the client the outcome, once. The caller holds mu.
+func (f *flight) finish(err error) {
+	if f.finished {
+		return
+	}
+	f.finished, f.err = true, err
+	if f.done != nil {
+		close(f.done)
+	}
+}
+
+// park makes a flight outlive the call that sent it: the lane uses the memory
+// of its commands again as soon as it has given up. The caller holds mu, here
+// and below.
+func (f *flight) park() {
+	if f.done != nil {
+		return
+	}
+	f.done = make(chan struct{})
+	if f.finished {
+		close(f.done)
+	}
+	f.replies = slices.Clone(f.replies)
+	f.group = slices.Clone(f.group)
+	for i := range f.group {
+		f.group[i] = slices.Clone(f.group[i])
+	}
+}
+
+// arm has then called after d, with mu held. One timer a flight at a time.
+func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
+	f.park()
+	s.timers.Add(1)
+	f.timer = time.AfterFunc(d, func() {
+		defer s.timers.Done()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if f.conn.flight == f { // neither lost nor over while the timer fired
+			then(f)
+		}
+	})
+}
+
+// disarm stops what f waits for. It reports false where nothing was to stop,
+// also where the timer has fired and its function waits for mu.
+func (s *Sim) disarm(f *flight) bool {
+	if f.timer == nil || !f.timer.Stop() {
+		return false
+	}
+	s.timers.Done()
+	return true
+}
+
+// arrive: the request has reached the node.
+func (s *Sim) arrive(f *flight) {
+	if s.dropRequests > 0 && f.counts() {
+		s.dropRequests--
+		s.breakConn(f.conn)
+		return
+	}
+	s.execute(f)
+}
+
+// counts tells a group of commands from the log-in and the end of a connection.
+func (f *flight) counts() bool { return !f.login && !f.end }
+
+// execute runs what is left of the group, until the node hangs or the
+// connection is cut. Each of that can happen inside of the test's function,
+// for which mu is given up.
+func (s *Sim) execute(f *flight) {
+	for !s.interrupted(f) {
+		if f.next == len(f.group) {
+			s.answer(f)
+			return
+		}
+		command := f.group[f.next]
+		if s.hook != nil && !f.announced {
+			f.announced = true
+			hook := s.hook
+			s.unlocked(func() { hook(command) })
+			continue
+		}
+		f.replies[f.next] = s.executeCommand(f.conn, command)
+		f.next++
+		f.announced = false
+	}
+}
+
+// interrupted tells whether f cannot go on now, and sees to it that it goes on
+// later where it will.
+func (s *Sim) interrupted(f *flight) bool {
+	switch {
+	case f.conn.gone:
+		return true
+	case f.late > 0:
+		late := f.late
+		f.late = 0
+		s.arm(f, late, s.execute)
+		return true
+	case s.hung:
+		f.park()
+		f.stalled = true
+		s.stalled = append(s.stalled, f)
+		return true
+	}
+	return false
+}
+
+func (s *Sim) executeCommand(c *simConn, command redlock.Command) redlock.Reply {
+	if s.refusal != nil {
+		return redlock.Reply{Err: s.refusal}
+	}
+	s.counts.Commands[s.state.label(command)]++
+	return s.state.exec(&c.client, s.clock.now(), command)
+}
+
+// answer sends the replies of a group that has been executed.
+func (s *Sim) answer(f *flight) {
+	f.executed = true
+	if f.login {
+		s.accept(f.conn)
+	}
+	if f.counts() {
+		s.counts.Groups++
+	}
+	switch {
+	case s.dropReplies > 0 && f.counts():
+		s.dropReplies--
+		s.breakConn(f.conn)
+	case f.finished: // the client is gone or has given up
+		s.deliver(f)
+	case f.reply > 0:
+		s.arm(f, f.reply, s.deliver)
+	default:
+		s.deliver(f)
+	}
+}
+
+func (s *Sim) accept(c *simConn) {
+	s.counts.Dials++
+	s.state.lastID++
+	c.client.id = s.state.lastID
+}
+
+// deliver: the replies have reached the client.
+func (s *Sim) deliver(f *flight) {
+	c := f.conn
+	if f.finished {
+		s.countEnd(f)
+	}
+	c.flight = nil
+	f.finish(nil)
+	if c.fin {
+		s.forget(c)
+	}
+}

@@ -1,0 +1,218 @@
+package redlocktest
+
+import (
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// SetDelay has every group from now on take the times that fn returns for its
+// way to the node and for the way back. fn is called once a group, also for the
+// log-in of a connection, and may be called by several goroutines. Nil: no
+// delay. The order on one connection is kept; between connections it is not.
+func (s *Sim) SetDelay(fn func() (request, reply time.Duration)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delay = fn
+}
+
+// Down makes the node unreachable: its connections break, what was under way
+// is lost, and dials are refused. What it holds stays. Up ends it.
+func (s *Sim) Down() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unreachable = true
+	s.breakAll()
+}
+
+// Up makes the node reachable again after Down.
+func (s *Sim) Up() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unreachable = false
+}
+
+// Hang makes the node do nothing, as SIGSTOP does: connections are made and
+// bytes are taken, also from clients that close or give up, and nothing is
+// answered.
+func (s *Sim) Hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hung = true
+}
+
+// Resume lets a hung node go on. It executes all that has arrived in the
+// meantime, in the order of arrival, before Resume returns.
+func (s *Sim) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hung = false
+	s.forgetClosed()
+	for len(s.stalled) > 0 && !s.hung { // the test's function may hang it again
+		f := s.stalled[0]
+		s.stalled = s.stalled[1:]
+		f.stalled = false
+		s.execute(f)
+	}
+}
+
+// forgetClosed: the node notices the clients that closed while it hung and had
+// sent nothing before.
+func (s *Sim) forgetClosed() {
+	for i := len(s.conns) - 1; i >= 0; i-- {
+		if c := s.conns[i]; c.fin && c.flight == nil {
+			s.forget(c)
+		}
+	}
+}
+
+// Crash ends the node as kill -9 does: connections break, dials are refused,
+// scripts and whatever was under way are lost, also what a hung node had taken.
+// Its keys are lost too unless keepData (an append-only file that is written
+// always). Restart ends it.
+func (s *Sim) Crash(keepData bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.crash(keepData)
+}
+
+func (s *Sim) crash(keepData bool) {
+	s.crashed, s.hung = true, false
+	s.stalled = nil
+	s.breakAll()
+	if !keepData {
+		s.state.flush()
+	}
+}
+
+// Restart starts the node again: with a new run_id, connection ids from 1 and
+// no scripts. One that has not crashed crashes first, without its data.
+func (s *Sim) Restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.crashed {
+		s.crash(false)
+	}
+	s.crashed = false
+	s.state.restart(s.clock.now())
+}
+
+// Flush deletes all keys, as somebody's FLUSHALL does. Scripts stay.
+func (s *Sim) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.flush()
+}
+
+// Cut breaks all connections. What is under way is lost.
+func (s *Sim) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breakAll()
+}
+
+// CutLate breaks all connections for their clients, at once, while the node
+// notices after d only: requests that are under way now are executed then,
+// unless CLIENT KILL ends their connections before. What a hung node has taken
+// already is executed when it goes on.
+func (s *Sim) CutLate(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		if c.err == nil {
+			c.err = errReset
+		}
+		c.fin = true
+		s.cutLate(c, d)
+	}
+}
+
+func (s *Sim) cutLate(c *simConn, d time.Duration) {
+	f := c.flight
+	if f != nil {
+		f.finish(errReset)
+	}
+	switch {
+	case f == nil || f.executed:
+		if f != nil {
+			s.disarm(f)
+			s.countEnd(f)
+		}
+		c.flight = &flight{conn: c, end: true, finished: true}
+		s.arm(c.flight, d, s.execute)
+	case f.stalled:
+	case s.disarm(f):
+		s.arm(f, d, s.execute)
+	default:
+		f.late = d // it is being executed, or about to: see interrupted
+	}
+}
+
+// DropRequests has the next n groups cut their connection when they arrive:
+// nothing of them is executed.
+func (s *Sim) DropRequests(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropRequests = n
+}
+
+// DropReplies has the next n groups cut their connection after they have been
+// executed: their client never hears of it.
+func (s *Sim) DropReplies(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropReplies = n
+}
+
+// Refuse has every command answered with this error and none executed, as Redis
+// does while it loads ("LOADING …") or cannot write ("MISCONF …"). "" ends it.
+func (s *Sim) Refuse(answer redlock.ServerError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal = nil
+	if answer != "" {
+		s.refusal = answer
+	}
+}
+
+// StepClock sets the node's clock forward, or back where d is negative.
+func (s *Sim) StepClock(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock.step(d)
+}
+
+// SetClockRate makes the node's clock run at so many seconds a second, from
+// now on: 1 is right, 1.01 gains, 0 stands still.
+func (s *Sim) SetClockRate(rate float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock.setRate(rate)
+}
+
+// clock is a node's own time: time.Now with a fault.
+type clock struct {
+	base  int64 // microseconds since 1970 by the node's clock, at since
+	since time.Time
+	rate  float64
+}
+
+func newClock() clock {
+	now := time.Now()
+	return clock{base: now.UnixMicro(), since: now, rate: 1}
+}
+
+// now returns microseconds since 1970.
+func (c *clock) now() int64 {
+	elapsed := time.Since(c.since)
+	if c.rate != 1 {
+		elapsed = time.Duration(float64(elapsed) * c.rate)
+	}
+	return c.base + elapsed.Microseconds()
+}
+
+func (c *clock) step(d time.Duration) { c.base += d.Microseconds() }
+
+func (c *clock) setRate(rate float64) {
+	c.base, c.since, c.rate = c.now(), time.Now(), rate
+}

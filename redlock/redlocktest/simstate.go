@@ -1,0 +1,126 @@
+package redlocktest
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// state is what a redis-server process knows. It knows nothing of networks and
+// of waiting: the same calls at the same times give the same replies. Times are
+// microseconds since 1970.
+type state struct {
+	name     string
+	lives    int // how often it was started
+	runID    string
+	started  int64
+	lastID   int64 // of a connection
+	commands int64 // executed since it was started
+	keys     map[string]entry
+	scripts  map[string]bool            // loaded, by SHA
+	kill     func(clientID int64) int64 // ends a connection; how many it ended
+}
+
+// entry is what a key holds: a string, or a list, which is there for WRONGTYPE.
+type entry struct {
+	text   string
+	list   []string // not nil: a list
+	expiry int64    // milliseconds since 1970; 0: never
+}
+
+// client is what the server knows of a connection.
+type client struct {
+	id   int64
+	name string
+}
+
+func newState(name string, now int64) state {
+	s := state{name: name, keys: map[string]entry{}}
+	s.restart(now)
+	return s
+}
+
+// restart begins a new life with the keys of the one before.
+func (s *state) restart(now int64) {
+	s.lives++
+	sum := sha1.Sum(fmt.Appendf(nil, "%s %d", s.name, s.lives))
+	s.runID = hex.EncodeToString(sum[:])
+	s.started, s.lastID, s.commands = now, 0, 0
+	s.scripts = map[string]bool{}
+}
+
+func (s *state) flush() { clear(s.keys) }
+
+// lookup returns what is at key now. Redis lets a key live through the very
+// millisecond of its expiry.
+func (s *state) lookup(key string, now int64) (entry, bool) {
+	e, ok := s.keys[key]
+	if ok && e.expiry != 0 && now/1000 > e.expiry {
+		delete(s.keys, key)
+		return entry{}, false
+	}
+	return e, ok
+}
+
+// sortedKeys returns the keys that match pattern.
+func (s *state) sortedKeys(pattern string, now int64) []string {
+	var keys []string
+	for key := range s.keys {
+		if _, ok := s.lookup(key, now); ok && globMatch(pattern, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// globMatch knows * and ?; the rest of a pattern stands for itself.
+func globMatch(pattern, text string) bool {
+	for pattern != "" {
+		switch {
+		case pattern[0] == '*':
+			pattern = pattern[1:]
+			for i := range len(text) + 1 {
+				if globMatch(pattern, text[i:]) {
+					return true
+				}
+			}
+			return false
+		case text == "" || pattern[0] != '?' && pattern[0] != text[0]:
+			return false
+		}
+		pattern, text = pattern[1:], text[1:]
+	}
+	return text == ""
+}
+
+// exec executes one command of a client at a time.
+func (s *state) exec(c *client, now int64, command redlock.Command) redlock.Reply {
+	s.commands++
+	known := find(command)
+	if known == nil {
+		return unknownCommand(command)
+	}
+	if !known.takes(len(command)) {
+		return failed("ERR wrong number of arguments for '%s' command", known.errorName())
+	}
+	return known.run(call{state: s, client: c, now: now, args: command[known.words:]})
+}
+
+// label is what a command is counted as.
+func (s *state) label(command redlock.Command) string {
+	known := find(command)
+	switch {
+	case known == nil:
+		return strings.ToUpper(command[0])
+	case known.name == "EVALSHA" && len(command) > 1:
+		if script, ok := scriptsBySHA[command[1]]; ok {
+			return script.name
+		}
+	}
+	return known.name
+}
