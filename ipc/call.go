@@ -1,0 +1,120 @@
+package ipc
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+)
+
+// Call is a request that was read and is to be answered, once. It and its
+// request are its session's until Begin returned nil or its Work has returned;
+// then it is used again.
+type Call struct {
+	Request
+
+	conn     *Conn
+	lines    *buffer  // of the reply, before its last; nil: none
+	response Response // what OK and Err make
+	detached bool     // a Work runs: not the reading goroutine
+
+	// The rest is guarded by conn.calls.mu.
+	answered bool
+	cause    error // it is cancelled, and why
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+}
+
+// defectText is what a client is told of a defect.
+const defectText = "a defect in the daemon: its log tells more"
+
+var callPool = sync.Pool{New: func() any { return new(Call) }}
+
+func newCall(c *Conn) *Call {
+	call := callPool.Get().(*Call)
+	call.conn = c
+	return call
+}
+
+// free makes the call another's.
+func (call *Call) free() {
+	*call = Call{
+		Request:  Request{Names: call.Names[:0], Words: call.Words[:0]},
+		response: Response{Fields: call.response.Fields[:0]},
+	}
+	callPool.Put(call)
+}
+
+// Conn is the connection that the request came on.
+func (call *Call) Conn() *Conn { return call.conn }
+
+// Context ends when the call is cancelled, with the cause ErrCancelled,
+// ErrGone or ErrShutdown, and at the latest when the call is over.
+func (call *Call) Context() context.Context { return call.conn.calls.context(call) }
+
+// OK begins a positive answer, to be given to Reply. It is the call's own: there
+// is one answer at a time.
+func (call *Call) OK() *Response { return call.response.OK(call.Tag) }
+
+// Err begins a negative answer, as OK.
+func (call *Call) Err(code Code, text string) *Response {
+	return call.response.Err(call.Tag, code, text)
+}
+
+// Line adds a line to the reply before its last one. It copies r, and leaves to
+// the call which tag and kind it has. Lines are sent with the reply, together.
+func (call *Call) Line(r *Response) {
+	if call.lines == nil {
+		call.lines = newBuffer()
+	}
+	r.Tag, r.Kind = call.Tag, KindLine
+	call.lines.b = r.AppendTo(call.lines.b)
+}
+
+// Reply answers the call: r is an OK or ERR, whose tag it sets, and which it
+// copies. It does not block. The client may use the tag again at once.
+func (call *Call) Reply(r *Response) {
+	c := call.conn
+	if !c.calls.answer(call) {
+		c.server.defect(c, "a request is answered twice", debug.Stack())
+		return
+	}
+	r.Tag = call.Tag
+	c.out.append(call.takeLines(), r)
+	call.freeLines()
+	c.calls.leave(call)
+	if call.detached {
+		c.news()
+	}
+}
+
+func (call *Call) takeLines() []byte {
+	if call.lines == nil {
+		return nil
+	}
+	return call.lines.b
+}
+
+func (call *Call) freeLines() {
+	if call.lines != nil {
+		call.lines.free()
+		call.lines = nil
+	}
+}
+
+// end is called when the session is done with the call. A call that was not
+// answered is answered now; it is not used again, as somebody may still try.
+func (call *Call) end(panicked bool) {
+	c := call.conn
+	answered := c.calls.end(call)
+	if answered {
+		if !panicked {
+			call.free()
+		}
+		return
+	}
+	if !panicked {
+		c.server.defect(c, "a request was not answered: "+call.Verb.String(), nil)
+	}
+	call.freeLines()
+	call.Reply(call.Err(CodeInternal, defectText))
+}

@@ -1,0 +1,171 @@
+package ipc
+
+import (
+	"errors"
+	"io"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// Conn is the server's side of one connection.
+type Conn struct {
+	server *Server
+	nc     net.Conn
+	peer   Peer
+	out    output
+	calls  calls
+	wg     sync.WaitGroup // Works, and writing
+
+	stopping atomic.Bool // the server is: refuse what is begun, end when idle
+	quitting atomic.Bool // no more is read
+	watchful atomic.Bool // the reading goroutine waits for news of calls or of output
+	wakeup   chan struct{}
+
+	// The rest belongs to the goroutine that reads.
+	session Session
+	in      input
+	waiting queue
+	reading bool
+	corked  bool
+	gone    bool // the client reads no more
+}
+
+func newConn(s *Server, nc net.Conn) *Conn {
+	raw := rawOf(nc)
+	c := &Conn{
+		server:  s,
+		nc:      nc,
+		peer:    peerOf(raw),
+		in:      newInput(nc, raw),
+		wakeup:  make(chan struct{}, 1),
+		reading: true,
+	}
+	c.out = output{
+		conn:    nc,
+		raw:     raw,
+		limit:   orDefault(s.MaxOutput, DefaultMaxOutput),
+		timeout: orDefault(s.WriteTimeout, DefaultWriteTimeout),
+		spawn:   c.wg.Go,
+		ended:   c.news,
+		failed:  c.outputFailed,
+	}
+	return c
+}
+
+// rawOf is for I/O that does not block; nil where nc is no socket.
+func rawOf(nc net.Conn) syscall.RawConn {
+	socket, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil // it was closed: the first read tells
+	}
+	return raw
+}
+
+// Peer is the process at the other end when it connected.
+func (c *Conn) Peer() Peer { return c.peer }
+
+// Send sends an event, between replies. It copies r and does not block.
+func (c *Conn) Send(r *Response) { c.out.append(nil, r) }
+
+// Cancel ends the context of the request with that tag, with ErrCancelled. It
+// is false if none is in flight.
+func (c *Conn) Cancel(tag string) bool { return c.calls.cancel(tag, ErrCancelled) }
+
+// CloseAfterReplies has the connection end as if the client's input had: what
+// was begun or read before is answered, and nothing after it is taken.
+func (c *Conn) CloseAfterReplies() {
+	c.quitting.Store(true)
+	c.wake()
+}
+
+// serve is the connection's life, on the goroutine that reads it.
+func (c *Conn) serve() {
+	opened := c.open()
+	if opened {
+		c.loop()
+		c.sayBye()
+	}
+	c.drain()
+	c.nc.Close() // an error has nobody left to matter to
+	c.wg.Wait()
+	if opened {
+		c.guard(c.session.Close)
+	}
+}
+
+// open makes the session, or tells the client why there is none.
+func (c *Conn) open() bool {
+	err := error(&Error{Code: CodeInternal, Text: defectText}) // unless Open says something else
+	c.guard(func() { c.session, err = c.server.Open(c) })
+	if err != nil {
+		c.refuse("", err)
+	}
+	return err == nil
+}
+
+// stop begins the end, as Server.Shutdown says.
+func (c *Conn) stop() {
+	c.stopping.Store(true)
+	c.calls.cancelAll(ErrShutdown)
+	c.wake()
+}
+
+func (c *Conn) sayBye() {
+	if bye := c.server.lastWords(); bye != nil {
+		c.Send(bye)
+	}
+}
+
+// drain waits until all output is written, or cannot be, and ends it.
+func (c *Conn) drain() {
+	c.watchful.Store(true)
+	c.uncork()
+	for !c.out.close() {
+		c.sleep()
+	}
+}
+
+// cut ends the connection without waiting for anything.
+func (c *Conn) cut(why error) {
+	if c.out.stop(why) {
+		c.outputFailed(why)
+	}
+}
+
+// outputFailed is called once, on any goroutine. What a client sent before it
+// closed is still read.
+func (c *Conn) outputFailed(err error) {
+	c.calls.cancelAll(ErrGone)
+	if !isGone(err) {
+		c.nc.Close() // the reason is err
+		c.server.dropped(c, err)
+	}
+	c.wake()
+}
+
+// isGone tells whether writing failed because the other side has closed.
+func isGone(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// guard calls what belongs to the session, whose panics end nothing else.
+func (c *Conn) guard(f func()) (panicked bool) {
+	defer c.recovered(&panicked)
+	f()
+	return false
+}
+
+// recovered is to be deferred.
+func (c *Conn) recovered(panicked *bool) {
+	if what := recover(); what != nil {
+		*panicked = true
+		c.server.defect(c, what, debug.Stack())
+	}
+}

@@ -1,0 +1,20 @@
+//go:build unix
+
+package ipc
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// hungUp tells whether the other side of a socket has closed both directions.
+func hungUp(fd uintptr) bool {
+	fds := []unix.PollFd{{Fd: int32(fd)}} // hang-ups are reported unasked
+	for {
+		_, err := unix.Poll(fds, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+		}
+	}
+}

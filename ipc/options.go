@@ -1,0 +1,331 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Forever is the Wait of wait=forever.
+const Forever = time.Duration(-1)
+
+// Bounds of option values, in decoded bytes.
+const (
+	MaxNote  = 200
+	MaxOwner = 64
+	MaxID    = 64
+	MaxLease = 128
+)
+
+// Options are the key=value words of a request. Set tells which were given: the
+// others are zero, and their defaults are not known here.
+type Options struct {
+	Set                                 OptionSet
+	TTL, Wait, Max, Guard, Linger, Beat time.Duration // whole milliseconds; Wait may be Forever
+	Mode                                Mode
+	Slots                               int
+	Hold                                Hold
+	PID                                 int
+	Owner, Note, ID, Lease              string
+	Reentrant                           bool
+}
+
+// OptionSet is a set of options.
+type OptionSet uint32
+
+// The options, in the order in which AppendTo writes them.
+const (
+	OptTTL OptionSet = 1 << iota
+	OptWait
+	OptMode
+	OptSlots
+	OptHold
+	OptPID
+	OptMax
+	OptLinger
+	OptBeat
+	OptOwner
+	OptGuard
+	OptReentrant
+	OptNote
+	OptID
+	OptLease
+)
+
+// Has tells whether all of options are in the set.
+func (s OptionSet) Has(options OptionSet) bool { return s&options == options }
+
+// Has tells whether all of options were given.
+func (o *Options) Has(options OptionSet) bool { return o.Set.Has(options) }
+
+// optionWord is how an option is written.
+type optionWord struct {
+	key string
+	set OptionSet
+}
+
+var optionWords = [...]optionWord{
+	{"ttl", OptTTL}, {"wait", OptWait}, {"mode", OptMode}, {"slots", OptSlots}, {"hold", OptHold},
+	{"pid", OptPID}, {"max", OptMax}, {"linger", OptLinger}, {"beat", OptBeat}, {"owner", OptOwner},
+	{"guard", OptGuard}, {"reentrant", OptReentrant}, {"note", OptNote}, {"id", OptID}, {"lease", OptLease},
+}
+
+// words are the options of the set, in order.
+func (s OptionSet) words() iter.Seq[optionWord] {
+	return func(yield func(optionWord) bool) {
+		for _, word := range optionWords {
+			if s.Has(word.set) && !yield(word) {
+				return
+			}
+		}
+	}
+}
+
+// String lists the options of the set as "ttl= wait=", or says "no options".
+func (s OptionSet) String() string {
+	if s == 0 {
+		return "no options"
+	}
+	var b strings.Builder
+	for word := range s.words() {
+		b.WriteString(" " + word.key + "=")
+	}
+	return b.String()[1:]
+}
+
+// option finds an option by its key.
+func option(key string) (OptionSet, bool) {
+	for i := range optionWords {
+		if optionWords[i].key == key {
+			return optionWords[i].set, true
+		}
+	}
+	return 0, false
+}
+
+// Mode is whether a lock is shared with others of that mode.
+type Mode uint8
+
+// The modes. Exclusive is the default.
+const (
+	Exclusive Mode = iota
+	Shared
+)
+
+func (m Mode) String() string { return modes.word(int(m)) }
+
+// Hold is what keeps a lease extended.
+type Hold uint8
+
+// The holds. HoldConn is the default.
+const (
+	HoldConn Hold = iota // while the connection is open
+	HoldPID              // while the process lives
+	HoldTTL              // nothing: it ends with its ttl
+)
+
+func (h Hold) String() string { return holds.word(int(h)) }
+
+// choice is the words that an option may be, by value.
+type choice []string
+
+var (
+	modes = choice{Exclusive: "exclusive", Shared: "shared"}
+	holds = choice{HoldConn: "conn", HoldPID: "pid", HoldTTL: "ttl"}
+	yesNo = choice{"no", "yes"}
+)
+
+func (c choice) word(i int) string {
+	if i >= len(c) {
+		return "unknown"
+	}
+	return c[i]
+}
+
+func (c choice) parse(word string) (int, error) {
+	for i := range c {
+		if c[i] == word {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("it is %s", strings.Join(c, " or "))
+}
+
+// assign sets one option from a word of a request. The error does not name it.
+func (o *Options) assign(which OptionSet, word string) error {
+	value, err := unescape(word)
+	if err != nil {
+		return err
+	}
+	var n int
+	switch which {
+	case OptTTL:
+		o.TTL, err = parseDuration(value)
+	case OptWait:
+		o.Wait, err = parseWait(value)
+	case OptMode:
+		n, err = modes.parse(value)
+		o.Mode = Mode(n)
+	case OptSlots:
+		o.Slots, err = parseCount(value)
+	case OptHold:
+		n, err = holds.parse(value)
+		o.Hold = Hold(n)
+	case OptPID:
+		o.PID, err = parseCount(value)
+	case OptMax:
+		o.Max, err = parseDuration(value)
+	case OptLinger:
+		o.Linger, err = parseDuration(value)
+	case OptBeat:
+		o.Beat, err = parseDuration(value)
+	case OptOwner:
+		o.Owner, err = parseText(value, 1, MaxOwner)
+	case OptGuard:
+		o.Guard, err = parseDuration(value)
+	case OptReentrant:
+		n, err = yesNo.parse(value)
+		o.Reentrant = n == 1
+	case OptNote:
+		o.Note, err = parseText(value, 0, MaxNote)
+	case OptID:
+		o.ID, err = parseText(value, 1, MaxID)
+	case OptLease:
+		o.Lease, err = parseText(value, 1, MaxLease)
+	}
+	return err
+}
+
+// appendTo appends " key=value" for each option that is set.
+func (o *Options) appendTo(b []byte) []byte {
+	for i := range optionWords {
+		if word := &optionWords[i]; o.Has(word.set) {
+			b = append(b, ' ')
+			b = append(b, word.key...)
+			b = append(b, '=')
+			b = o.appendValue(b, word.set)
+		}
+	}
+	return b
+}
+
+func (o *Options) appendValue(b []byte, which OptionSet) []byte {
+	switch which {
+	case OptTTL:
+		return appendDuration(b, o.TTL)
+	case OptWait:
+		return appendWait(b, o.Wait)
+	case OptMode:
+		return append(b, o.Mode.String()...)
+	case OptSlots:
+		return strconv.AppendInt(b, int64(o.Slots), 10)
+	case OptHold:
+		return append(b, o.Hold.String()...)
+	case OptPID:
+		return strconv.AppendInt(b, int64(o.PID), 10)
+	case OptMax:
+		return appendDuration(b, o.Max)
+	case OptLinger:
+		return appendDuration(b, o.Linger)
+	case OptBeat:
+		return appendDuration(b, o.Beat)
+	case OptOwner:
+		return appendEscaped(b, o.Owner)
+	case OptGuard:
+		return appendDuration(b, o.Guard)
+	case OptReentrant:
+		return append(b, yesNo.word(yesOrNo(o.Reentrant))...)
+	case OptNote:
+		return appendEscaped(b, o.Note)
+	case OptID:
+		return appendEscaped(b, o.ID)
+	default: // OptLease, the last
+		return appendEscaped(b, o.Lease)
+	}
+}
+
+func yesOrNo(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func parseText(value string, least, most int) (string, error) {
+	if len(value) < least || len(value) > most {
+		return "", fmt.Errorf("it is %d bytes long, and may be %d to %d", len(value), least, most)
+	}
+	return value, nil
+}
+
+func parseCount(value string) (int, error) {
+	n, err := strconv.ParseUint(value, 10, 31)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("it is a number from 1 to %d", math.MaxInt32)
+	}
+	return int(n), nil
+}
+
+func parseWait(value string) (time.Duration, error) {
+	if value == "forever" {
+		return Forever, nil
+	}
+	return parseDuration(value)
+}
+
+var (
+	errDuration = errors.New("a duration is a whole number with ms, s, m or h (such as 250ms, 10s or 2m), or a bare number of milliseconds")
+	errTooLarge = fmt.Errorf("the largest duration is %dh", math.MaxInt64/int64(time.Hour))
+)
+
+// parseDuration reads 250ms, 10s, 2m, 1h, or a bare number of milliseconds.
+func parseDuration(value string) (time.Duration, error) {
+	digits := 0
+	for digits < len(value) && '0' <= value[digits] && value[digits] <= '9' {
+		digits++
+	}
+	unit, ok := unitOf(value[digits:])
+	if digits == 0 || !ok {
+		return 0, errDuration
+	}
+	n, err := strconv.ParseInt(value[:digits], 10, 64)
+	if err != nil || n > math.MaxInt64/int64(unit) {
+		return 0, errTooLarge
+	}
+	return time.Duration(n) * unit, nil
+}
+
+func unitOf(suffix string) (time.Duration, bool) {
+	switch suffix {
+	case "", "ms":
+		return time.Millisecond, true
+	case "s":
+		return time.Second, true
+	case "m":
+		return time.Minute, true
+	case "h":
+		return time.Hour, true
+	}
+	return 0, false
+}
+
+func appendWait(b []byte, d time.Duration) []byte {
+	if d == Forever {
+		return append(b, "forever"...)
+	}
+	return appendDuration(b, d)
+}
+
+// appendDuration appends milliseconds, rounded up: a wait of a microsecond is
+// not one of 0. What is below zero cannot be said, and is 0.
+func appendDuration(b []byte, d time.Duration) []byte {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return strconv.AppendInt(b, max(ms, 0), 10)
+}

@@ -1,0 +1,221 @@
+package ipc
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// flushSize is how much is collected before it is written although more may come.
+const flushSize = 64 << 10
+
+// output combines the answers of many goroutines into few writes: each appends
+// its own, and the first writes for all that join. Nobody blocks in a write:
+// what the socket does not take at once is left to a goroutine of its own.
+type output struct {
+	conn    net.Conn
+	raw     syscall.RawConn // writes without blocking; nil where conn is no socket
+	limit   int             // of unwritten bytes before an append
+	timeout time.Duration   // of a write that blocks
+	spawn   func(func())    // starts a goroutine that the connection waits for
+	ended   func()          // called whenever writing has ended for now
+	failed  func(error)     // called once, when nothing can be written any more
+
+	size atomic.Int64 // bytes that are not written yet
+
+	mu      sync.Mutex // guards what follows; not held across I/O
+	pending *buffer    // nil: nothing
+	corked  bool       // the reading goroutine is about to append more, and will write
+	writing bool       // somebody writes, and will write what is pending too
+	err     error      // nothing is appended any more, and why
+
+	tryWrite func(fd uintptr) bool // o.write, kept so that writing allocates nothing
+	chunk    []byte                // what tryWrite writes, and
+	n        int                   // its results; all three are whose writing is
+	writeErr error
+}
+
+// append queues lines and then r, and writes unless somebody else is about to.
+func (o *output) append(lines []byte, r *Response) {
+	write, err := o.queue(lines, r)
+	switch {
+	case err != nil:
+		o.failed(err)
+	case write:
+		runtime.Gosched() // who is about to answer joins: one write for many
+		o.flush()
+	}
+}
+
+// queue tells whether the caller has to write. The error is for the first one
+// whom the limit stops.
+func (o *output) queue(lines []byte, r *Response) (write bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.err != nil:
+		return false, nil
+	case o.size.Load() >= int64(o.limit):
+		o.end(ErrSlow)
+		return false, ErrSlow
+	case o.pending == nil:
+		o.pending = newBuffer()
+	}
+	before := len(o.pending.b)
+	o.pending.b = append(o.pending.b, lines...)
+	o.pending.b = r.AppendTo(o.pending.b)
+	o.size.Add(int64(len(o.pending.b) - before))
+	return o.begin(), nil
+}
+
+// begin tells whether the caller has to write now. It needs mu.
+func (o *output) begin() bool {
+	if o.writing || o.corked || o.pending == nil {
+		return false
+	}
+	o.writing = true
+	return true
+}
+
+// cork holds writing back until uncork, which must follow soon.
+func (o *output) cork() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.corked = true
+}
+
+func (o *output) uncork() {
+	o.mu.Lock()
+	o.corked = false
+	write := o.begin()
+	o.mu.Unlock()
+	if write {
+		o.flush()
+	}
+}
+
+// full tells that the client reads too slowly for more requests to be taken.
+func (o *output) full() bool { return o.size.Load() > int64(o.limit/2) }
+
+// close ends the output if everything is written, or cannot be. It is false
+// while somebody writes.
+func (o *output) close() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.writing || o.pending != nil {
+		return false
+	}
+	if o.err == nil {
+		o.err = net.ErrClosed
+	}
+	return true
+}
+
+// stop discards what is not written, and everything from now on. It tells
+// whether this is the first end.
+func (o *output) stop(err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return false
+	}
+	o.end(err)
+	return true
+}
+
+// end needs mu.
+func (o *output) end(err error) {
+	o.err = err
+	if o.pending != nil {
+		o.size.Add(-int64(len(o.pending.b)))
+		o.pending.free()
+		o.pending = nil
+	}
+}
+
+// flush writes until nothing is pending or the socket takes no more.
+func (o *output) flush() {
+	for chunk := o.take(); chunk != nil; chunk = o.take() {
+		n, err := o.writeSome(chunk.b)
+		if err == nil && n < len(chunk.b) {
+			o.spawn(func() { o.flushSlowly(chunk, n) })
+			return
+		}
+		o.wrote(chunk, err)
+	}
+	o.ended()
+}
+
+// flushSlowly writes what the socket did not take at once, from byte n of the
+// first chunk, and whatever is pending then.
+func (o *output) flushSlowly(chunk *buffer, n int) {
+	for ; chunk != nil; chunk, n = o.take(), 0 {
+		o.conn.SetWriteDeadline(time.Now().Add(o.timeout)) // fails only where the write will
+		_, err := o.conn.Write(chunk.b[n:])
+		o.conn.SetWriteDeadline(time.Time{})
+		o.wrote(chunk, err)
+	}
+	o.ended()
+}
+
+// take is what is pending; nil, and nobody writes any more, if nothing is.
+func (o *output) take() *buffer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	chunk := o.pending
+	o.pending = nil
+	o.writing = chunk != nil
+	return chunk
+}
+
+// wrote disposes of a chunk that was written, or failed to be.
+func (o *output) wrote(chunk *buffer, err error) {
+	o.size.Add(-int64(len(chunk.b)))
+	chunk.free()
+	if err == nil {
+		return
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = ErrSlow
+	}
+	if o.stop(err) {
+		o.failed(err)
+	}
+}
+
+// writeSome writes what the socket takes without blocking.
+func (o *output) writeSome(chunk []byte) (int, error) {
+	if o.raw == nil {
+		return 0, nil
+	}
+	if o.tryWrite == nil {
+		o.tryWrite = o.write
+	}
+	o.chunk, o.n, o.writeErr = chunk, 0, nil
+	if err := o.raw.Write(o.tryWrite); err != nil {
+		return 0, err
+	}
+	return o.n, o.writeErr
+}
+
+// write reports done in any case: what is left is flushSlowly's.
+func (o *output) write(fd uintptr) bool {
+	for o.n < len(o.chunk) {
+		n, err := syscall.Write(int(fd), o.chunk[o.n:])
+		switch {
+		case err == nil:
+			o.n += n
+		case errors.Is(err, syscall.EAGAIN):
+			return true
+		case !errors.Is(err, syscall.EINTR):
+			o.writeErr = err
+			return true
+		}
+	}
+	return true
+}

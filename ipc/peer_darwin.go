@@ -1,0 +1,25 @@
+package ipc
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func peerOf(raw syscall.RawConn) (p Peer) {
+	if raw == nil {
+		return p
+	}
+	// On an error p stays unknown: the socket is none of a local process.
+	_ = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+		if err != nil {
+			return
+		}
+		pid, err := unix.GetsockoptInt(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERPID)
+		if err == nil {
+			p = Peer{PID: pid, UID: cred.Uid, GID: cred.Groups[0], Known: true}
+		}
+	})
+	return p
+}

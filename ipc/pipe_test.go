@@ -1,0 +1,146 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// These tests run on fake time. A bubble does not end while a goroutine of the
+// server is left.
+
+// pipeFake serves one end of a pipe; the channel is closed when that is over.
+func pipeFake(d *fakeDaemon) (net.Conn, <-chan struct{}) {
+	here, there := net.Pipe()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		d.ServeConn(there)
+	}()
+	return here, over
+}
+
+func TestPipeClosedWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		say(t, nc, "@a LOCK x\nLOCK y\nPING\n")
+		synctest.Wait()
+		start := time.Now()
+		nc.Close()
+		<-over
+		if took := time.Since(start); took != 0 {
+			t.Errorf("noticed after %v, want at once", took)
+		}
+		d.hearEnds(t, "input gone=true", "close")
+	})
+}
+
+// A client that reads nothing is cut when the write timeout is over, exactly.
+func TestPipeWriteTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		start := time.Now()
+		say(t, nc, "PING\n")
+		<-over
+		if took := time.Since(start); took != DefaultWriteTimeout {
+			t.Errorf("cut after %v, want %v", took, DefaultWriteTimeout)
+		}
+		if why := <-d.drops; !errors.Is(why, ErrSlow) {
+			t.Errorf("cut because of %v", why)
+		}
+		if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("reading gives %v, want the end", err)
+		}
+	})
+}
+
+// A client that reads slowly, but within the timeout of each write, is not cut.
+func TestPipeSlowReaderInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		for range 3 {
+			say(t, nc, "@a PING\n")
+			time.Sleep(DefaultWriteTimeout - 1) // fake time
+			hear(t, nc, "@a OK\n")
+		}
+		nc.Close()
+		<-over
+	})
+}
+
+func TestPipeQuitWaitsForWhatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		say(t, nc, "@a LOCK x\n@q QUIT\n")
+		hear(t, nc, "@q OK\n")
+		d.hearEnds(t, "input gone=false")
+		d.conns[0].Cancel("a")
+		hearEnd(t, nc, "@a ERR CANCELLED : cancelled by the client\n")
+		<-over
+		d.hearEnds(t, "close")
+	})
+}
+
+// CloseAfterReplies from elsewhere wakes a connection that only reads.
+func TestPipeCloseAfterRepliesWhileIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		synctest.Wait()
+		d.conns[0].CloseAfterReplies()
+		hearEnd(t, nc, "")
+		<-over
+	})
+}
+
+func TestPipeShutdownBoundByContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		say(t, nc, "PING\n") // the answer is never read
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := d.Shutdown(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Shutdown: %v", err)
+		}
+		<-over
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("it took %v, want 3s", took)
+		}
+	})
+}
+
+// Queued lines, waiting while nothing else is read, are answered in order.
+func TestPipePausesAtFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		d.MaxQueued = 100
+		nc, over := pipeFake(d)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			say(t, nc, "LOCK x\n", strings.Repeat("PING\n", 10000), "@a PING\n")
+		}()
+		synctest.Wait()
+		select {
+		case <-written:
+			t.Error("all was read although the queue is full")
+		default:
+		}
+		close(d.channel(d.gates, "x"))
+		hear(t, nc, "OK lock=x\n"+strings.Repeat("OK\n", 10000)+"@a OK\n")
+		nc.Close()
+		<-over
+	})
+}

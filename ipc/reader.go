@@ -1,0 +1,226 @@
+package ipc
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"time"
+)
+
+// This file is what a connection's own goroutine does until input and requests
+// are over: it reads, begins requests in their order, and waits.
+
+// loop reads and begins requests until no more come and all are over.
+func (c *Conn) loop() {
+	for c.reading || !c.settled() {
+		if !c.advance() {
+			c.uncork()
+			c.await()
+		}
+	}
+	c.in.discard()
+}
+
+// settled tells that everything read is begun, and no Work runs.
+func (c *Conn) settled() bool { return c.waiting.empty() && c.calls.idle() }
+
+// advance does one thing that needs no waiting. It is false if there is none.
+func (c *Conn) advance() bool {
+	switch {
+	case !c.waiting.empty() && !c.calls.busy() && !c.out.full():
+		c.take(c.waiting.pop(), true)
+	case c.reading && c.quitting.Load():
+		c.endInput(false)
+	case !c.reading || c.paused():
+		return false
+	default:
+		return c.nextLine()
+	}
+	return true
+}
+
+func (c *Conn) nextLine() bool {
+	line, ok := c.in.line()
+	switch {
+	case ok && isBlank(line):
+	case ok:
+		c.take(line, false)
+	case c.stopping.Load() && c.settled():
+		c.endInput(false)
+	default:
+		return false
+	}
+	return true
+}
+
+// isBlank is true of lines that are ignored. Of one that is too long only a part is known.
+func isBlank(line []byte) bool {
+	return len(line) < MaxLine && len(bytes.Trim(line, " \t\r")) == 0
+}
+
+// paused tells that no more is read for now: too much waits for its turn, or to
+// be read by the client.
+func (c *Conn) paused() bool {
+	return c.waiting.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.full()
+}
+
+// take begins the request in a line, or has it wait for its turn if it has not yet.
+func (c *Conn) take(line []byte, waited bool) {
+	call := newCall(c)
+	err := ParseRequest(line, &call.Request)
+	if call.Tag == "" && !waited && (c.calls.busy() || !c.waiting.empty()) {
+		c.waiting.push(line)
+		call.free()
+		return
+	}
+	c.cork()
+	if err == nil {
+		err = c.enter(call)
+	}
+	if err != nil {
+		c.refuse(call.Tag, err)
+		call.free()
+		return
+	}
+	c.begin(call)
+}
+
+func (c *Conn) enter(call *Call) error {
+	if c.stopping.Load() {
+		return &Error{Code: CodeShutdown, Text: ErrShutdown.Error()}
+	}
+	return c.calls.enter(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
+}
+
+// refuse answers what no session has seen.
+func (c *Conn) refuse(tag string, err error) {
+	refused, ok := errors.AsType[*Error](err)
+	if !ok {
+		refused = &Error{Code: CodeInternal, Text: err.Error()}
+	}
+	var r Response
+	c.out.append(nil, r.Err(tag, refused.Code, refused.Text))
+}
+
+// begin hands a request to the session, and the rest of it to a goroutine.
+func (c *Conn) begin(call *Call) {
+	work, panicked := c.beginWork(call)
+	if work == nil {
+		call.end(panicked)
+		return
+	}
+	call.detached = true
+	c.calls.began()
+	c.wg.Add(1)
+	go c.perform(call, work) // wg.Go would allocate twice
+}
+
+func (c *Conn) beginWork(call *Call) (work Work, panicked bool) {
+	defer c.recovered(&panicked)
+	return c.session.Begin(call), false
+}
+
+func (c *Conn) perform(call *Call, work Work) {
+	defer c.wg.Done()
+	call.end(c.run(work))
+	c.calls.returned()
+	c.news()
+}
+
+// run is guard for a Work, without the allocation of a method value.
+func (c *Conn) run(work Work) (panicked bool) {
+	defer c.recovered(&panicked)
+	work.Run()
+	return false
+}
+
+// cork has the answers to all lines that are here already leave together.
+func (c *Conn) cork() {
+	if c.out.size.Load() >= flushSize {
+		c.uncork()
+	}
+	if !c.corked {
+		c.corked = true
+		c.out.cork()
+	}
+}
+
+func (c *Conn) uncork() {
+	if c.corked {
+		c.corked = false
+		c.out.uncork()
+	}
+}
+
+// await waits for whatever lets the reading goroutine go on.
+func (c *Conn) await() {
+	watchful := !c.reading || !c.waiting.empty() || c.stopping.Load() || c.out.full()
+	switch {
+	case c.watchful.Swap(watchful) != watchful: // look once more: news from before is not heard of
+	case c.reading && !c.paused():
+		c.receive()
+	default:
+		c.sleep()
+	}
+}
+
+// news wakes the reading goroutine if it waits for a call or for the output.
+func (c *Conn) news() {
+	if c.watchful.Load() {
+		c.wake()
+	}
+}
+
+// wake ends what the reading goroutine waits for, now or next.
+func (c *Conn) wake() {
+	select {
+	case c.wakeup <- struct{}{}:
+	default:
+	}
+	c.nc.SetReadDeadline(past) // fails only when closed, which wakes as well
+}
+
+// receive waits for more to read.
+func (c *Conn) receive() {
+	switch err := c.in.receive(); {
+	case err == nil:
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.awake()
+	default:
+		c.endInput(err != io.EOF || c.in.closedByPeer())
+	}
+}
+
+// sleep waits for news. It notices when the client closes meanwhile.
+func (c *Conn) sleep() {
+	if c.gone || !c.in.canWatch() {
+		<-c.wakeup
+		return
+	}
+	if err := c.in.watch(); errors.Is(err, os.ErrDeadlineExceeded) {
+		c.awake()
+	} else {
+		c.lose()
+	}
+}
+
+// awake lets reading wait again after a wake.
+func (c *Conn) awake() {
+	c.nc.SetReadDeadline(time.Time{}) // fails only when closed: the next read tells
+}
+
+// lose ends what is done for a client that has closed.
+func (c *Conn) lose() {
+	c.gone = true
+	c.calls.cancelAll(ErrGone)
+}
+
+// endInput ends reading. What was read is answered nevertheless.
+func (c *Conn) endInput(gone bool) {
+	c.reading = false
+	if gone {
+		c.lose()
+	}
+	c.guard(func() { c.session.InputEnded(c.gone) })
+}

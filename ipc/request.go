@@ -1,0 +1,226 @@
+package ipc
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of a request. Lengths of names and words count decoded bytes.
+const (
+	MaxLine  = 4096 // bytes of a line, its LF included
+	MaxTag   = 16
+	MaxName  = 200
+	MaxNames = 100 // names in one request
+	MaxWord  = 200 // what CANCEL, ADMIT, HELLO and HELP are about
+
+	// maxNameList bounds the names of one request together, as AppendTo writes
+	// them, so that the replies and the lines of LIST that repeat them all fit.
+	maxNameList = 3000
+)
+
+// reserved begins the names that nobody can lock: the daemon's own keys.
+const reserved = "redlockd:"
+
+// Request is one line from a client.
+type Request struct {
+	Tag   string // "" if it has none
+	Verb  Verb
+	Names []string // of locks, in the order given; all different
+	Words []string // CANCEL's tag, ADMIT's node, HELLO's version, HELP's verb
+	Options
+}
+
+// ParseRequest reads a line, without its LF, into req. It uses req's slices
+// again; its strings share one allocation. Every error is an *Error, to be
+// answered with its code and text: req.Tag is set nevertheless where there is a
+// tag, and the rest of req means nothing then.
+func ParseRequest(line []byte, req *Request) error {
+	*req = Request{Names: req.Names[:0], Words: req.Words[:0]}
+	w := words{strings.TrimSuffix(string(line), "\r")}
+	var err error
+	if req.Tag, err = w.tag(); err != nil {
+		return err
+	}
+	if len(line) >= MaxLine {
+		return tooLong()
+	}
+	if err := checkText(w.rest); err != nil {
+		return err
+	}
+	return req.parse(&w)
+}
+
+func tooLong() error {
+	return refuse(CodeTooLong, "a line is at most %d bytes, its LF included", MaxLine)
+}
+
+// parse reads what follows the tag.
+func (r *Request) parse(w *words) error {
+	word, ok := w.next()
+	if !ok {
+		return refuse(CodeSyntax, "after the tag comes a verb, such as PING: HELP lists them")
+	}
+	if r.Verb, ok = ParseVerb(word); !ok {
+		return refuse(CodeVerb, "%s is no verb: HELP lists them", quote(word))
+	}
+	for word, ok = w.next(); ok; word, ok = w.next() {
+		if err := r.argument(word); err != nil {
+			return err
+		}
+	}
+	return r.complete()
+}
+
+// argument takes one word after the verb.
+func (r *Request) argument(word string) error {
+	if key, value, ok := strings.Cut(word, "="); ok {
+		return r.option(key, value)
+	}
+	g := &grammars[r.Verb]
+	switch {
+	case r.Set != 0:
+		return refuse(CodeSyntax, "%s stands after an option, which has a = (a space in a value is written %%20): %s", quote(word), r.Verb.Usage())
+	case g.maxNames > 0 && len(r.Names) == 0:
+		return r.names(word)
+	case len(r.Words) < g.maxWords:
+		return r.word(word)
+	}
+	return refuse(CodeSyntax, "%s is one word too many (a space in a name is written %%20): %s", quote(word), r.Verb.Usage())
+}
+
+func (r *Request) option(key, value string) error {
+	allowed := grammars[r.Verb].options
+	which, known := option(key)
+	switch {
+	case key == "":
+		return refuse(CodeOption, "%s has no word before its = (in a name, = is written %%3D)", quote("="+value))
+	case !known:
+		return refuse(CodeOption, "%s is no option: %s takes %s (in a name, = is written %%3D)", quote(key), r.Verb, allowed)
+	case !allowed.Has(which):
+		return refuse(CodeOption, "%s= is no option of %s, which takes %s", key, r.Verb, allowed)
+	case r.Has(which):
+		return refuse(CodeOption, "%s= is there twice", key)
+	}
+	r.Set |= which
+	if err := r.assign(which, value); err != nil {
+		return refuse(CodeOption, "%s=%s: %v", key, quote(value), err)
+	}
+	return nil
+}
+
+// names reads the names of locks, between commas.
+func (r *Request) names(list string) error {
+	size := 0
+	for rest, more := list, true; more; {
+		var word string
+		word, rest, more = strings.Cut(rest, ",")
+		if err := r.name(word); err != nil {
+			return err
+		}
+		size += 1 + escapedLen(r.Names[len(r.Names)-1])
+	}
+	if size > maxNameList {
+		return refuse(CodeName, "the names of one request are %d bytes together, and may be %d", size, maxNameList)
+	}
+	return nil
+}
+
+// name reads the next of the names.
+func (r *Request) name(word string) error {
+	name, err := unescape(word)
+	if err != nil {
+		return refuse(CodeName, "%s: %v", quote(word), err)
+	}
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	switch most := grammars[r.Verb].maxNames; {
+	case len(r.Names) == most && most == 1:
+		return refuse(CodeName, "%s takes one name (a comma in a name is written %%2C)", r.Verb)
+	case len(r.Names) == most:
+		return refuse(CodeName, "%s takes at most %d names", r.Verb, most)
+	case slices.Contains(r.Names, name):
+		return refuse(CodeName, "the name %s is there twice", quote(name))
+	}
+	r.Names = append(r.Names, name)
+	return nil
+}
+
+// CheckName refuses what cannot be the name of a lock, with an *Error that says
+// why.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return refuse(CodeName, "a name is empty")
+	case len(name) > MaxName:
+		return refuse(CodeName, "the name %s is %d bytes long, and may be %d", quote(name), len(name), MaxName)
+	case !utf8.ValidString(name):
+		return refuse(CodeName, "the name %s is not UTF-8", quote(name))
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return refuse(CodeName, "the name %s contains a control character", quote(name))
+	case strings.HasPrefix(name, reserved):
+		return refuse(CodeName, "the name %s is reserved: names of yours do not begin with %s", quote(name), reserved)
+	}
+	return nil
+}
+
+// word reads what a verb without names is about.
+func (r *Request) word(word string) error {
+	value, err := unescape(word)
+	switch {
+	case err != nil:
+		return refuse(CodeSyntax, "%s: %v", quote(word), err)
+	case len(value) > MaxWord:
+		return refuse(CodeSyntax, "%s is %d bytes long, and may be %d", quote(word), len(value), MaxWord)
+	case r.Verb == VerbCancel && !ValidTag(value):
+		return refuse(CodeSyntax, "%s is no tag: 1 to %d letters or digits, here without the @", quote(word), MaxTag)
+	}
+	r.Words = append(r.Words, value)
+	return nil
+}
+
+// complete refuses a request that lacks something, or says two things at once.
+func (r *Request) complete() error {
+	g := &grammars[r.Verb]
+	missing := g.required &^ r.Set
+	switch {
+	case g.maxNames > 0 && len(r.Names) == 0 && r.Set&g.instead == 0,
+		len(r.Words) < g.minWords:
+		return refuse(CodeSyntax, "%s is about something, which is missing: %s", r.Verb, r.Verb.Usage())
+	case missing != 0:
+		return refuse(CodeOption, "%s needs %s", r.Verb, missing)
+	case r.Has(OptLease | OptPID):
+		return refuse(CodeOption, "lease= and pid= do not go together: each tells which lease is meant")
+	case r.Has(OptPID) && g.options.Has(OptHold) && r.Hold != HoldPID:
+		return refuse(CodeOption, "pid= goes with hold=pid only")
+	}
+	return nil
+}
+
+// AppendTo appends the request as a line, LF included, that ParseRequest reads
+// as the same request. It escapes, but checks nothing: a name that is none is
+// refused where the line is read.
+func (r *Request) AppendTo(b []byte) []byte {
+	b = appendTag(b, r.Tag)
+	b = append(b, r.Verb.String()...)
+	for i, name := range r.Names {
+		b = append(b, listSeparator(i, ' '))
+		b = appendEscaped(b, name)
+	}
+	for _, word := range r.Words {
+		b = append(b, ' ')
+		b = appendEscaped(b, word)
+	}
+	b = r.appendTo(b)
+	return append(b, '\n')
+}
+
+// listSeparator is what stands before element i of a list between commas.
+func listSeparator(i int, first byte) byte {
+	if i == 0 {
+		return first
+	}
+	return ','
+}

@@ -1,0 +1,241 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net"
+	"sync"
+	"time"
+)
+
+// Defaults of a Server's bounds.
+const (
+	DefaultMaxInFlight  = 4096
+	DefaultMaxQueued    = 64 << 10
+	DefaultMaxOutput    = 1 << 20
+	DefaultWriteTimeout = 30 * time.Second
+)
+
+// Server serves connections, each with one goroutine and one for each Work that
+// runs. Its fields are set before it is used; the zero of a bound is its default.
+type Server struct {
+	// Open makes the session of a new connection, on the connection's goroutine.
+	// If it fails the client is told why, with the code of an *Error or else
+	// INTERNAL, and the connection is closed.
+	Open func(*Conn) (Session, error)
+
+	MaxInFlight  int           // requests with a tag unanswered at once on a connection; more are refused with LIMIT
+	MaxQueued    int           // bytes of requests without a tag that wait for their turn; then reading pauses
+	MaxOutput    int           // bytes of unread answers; at half of it reading pauses, a client that still causes more is cut off
+	WriteTimeout time.Duration // in which a client has to read what does not fit into the socket's buffer
+
+	// Defect is told of panics in a session and of requests that it did not
+	// answer. If it is nil, they are logged.
+	Defect func(c *Conn, what any, stack []byte)
+	// Dropped is told which connections the server had to cut, and why. It may be nil.
+	Dropped func(c *Conn, why error)
+	// AcceptFailed is told of errors that Serve goes on after. It may be nil.
+	AcceptFailed func(err error, pause time.Duration)
+
+	mu        sync.Mutex // guards what follows
+	listeners map[net.Listener]struct{}
+	conns     map[*Conn]struct{}
+	bye       *Response     // sent last on each connection; set when stopping begins
+	stopping  bool          // no connection is added any more
+	empty     chan struct{} // closed when the last connection is over; made when stopping begins
+}
+
+// Serve accepts connections from l and serves them, until ctx is done, l is
+// closed or Shutdown is called, which is no error. It does not wait for the
+// connections: Shutdown does. l is not closed, unless it has no SetDeadline:
+// then that is the only way to stop it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if !s.listen(l) {
+		return nil
+	}
+	defer s.unlisten(l)
+	defer context.AfterFunc(ctx, func() { interrupt(l) })()
+	retry := backoff{}
+	for {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			retry = backoff{}
+			if c := s.add(nc); c != nil {
+				go s.serve(c) // Shutdown waits for it
+			}
+		case ctx.Err() != nil || s.isStopping() || errors.Is(err, net.ErrClosed):
+			return nil
+		default:
+			s.acceptFailed(ctx, err, retry.next())
+		}
+	}
+}
+
+// backoff is the pause after a failed accept, such as one for want of file
+// descriptors: other connections have to end first.
+type backoff struct{ pause time.Duration }
+
+func (b *backoff) next() time.Duration {
+	b.pause = min(max(2*b.pause, 5*time.Millisecond), time.Second)
+	return b.pause
+}
+
+func (s *Server) acceptFailed(ctx context.Context, err error, pause time.Duration) {
+	if s.AcceptFailed != nil {
+		s.AcceptFailed(err, pause)
+	}
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+}
+
+// interrupt ends an Accept that waits, and all further ones.
+func interrupt(l net.Listener) {
+	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(past) == nil {
+		return
+	}
+	l.Close() // its error would change nothing: the listener is given up
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+// ServeConn serves one connection until it is over, and closes it. During and
+// after Shutdown it closes it at once.
+func (s *Server) ServeConn(nc net.Conn) {
+	if c := s.add(nc); c != nil {
+		s.serve(c)
+	}
+}
+
+func (s *Server) serve(c *Conn) {
+	defer s.remove(c)
+	c.serve()
+}
+
+// Shutdown stops the server. No more connections are accepted; requests not yet
+// begun are refused with SHUTDOWN; the contexts of running ones end with
+// ErrShutdown. As soon as its running requests are answered, each connection
+// gets bye (nil: nothing) as its last line and is closed. Shutdown returns when
+// all are over. If ctx is done before, it cuts the rest and returns ctx's error
+// without waiting for their Works. The owner closes the listeners.
+func (s *Server) Shutdown(ctx context.Context, bye *Response) error {
+	empty := s.stop(bye)
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+	}
+	for _, c := range s.all() {
+		c.cut(ErrShutdown)
+	}
+	return ctx.Err()
+}
+
+// stop begins the end. The channel is closed when no connection is left.
+func (s *Server) stop(bye *Response) <-chan struct{} {
+	s.mu.Lock()
+	if !s.stopping {
+		s.stopping, s.bye, s.empty = true, bye, make(chan struct{})
+		if len(s.conns) == 0 {
+			close(s.empty)
+		}
+	}
+	for l := range s.listeners {
+		interrupt(l)
+	}
+	s.mu.Unlock()
+	for _, c := range s.all() {
+		c.stop()
+	}
+	return s.empty
+}
+
+func (s *Server) all() []*Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (s *Server) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
+func (s *Server) listen(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listeners == nil {
+		s.listeners = make(map[net.Listener]struct{})
+	}
+	s.listeners[l] = struct{}{}
+	return !s.stopping
+}
+
+func (s *Server) unlisten(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, l)
+}
+
+// add makes a connection known, so that Shutdown ends it. Once that has begun it
+// closes nc instead, and returns nil.
+func (s *Server) add(nc net.Conn) *Conn {
+	c := newConn(s, nc)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		nc.Close() // nothing was said on it
+		return nil
+	}
+	if s.conns == nil {
+		s.conns = make(map[*Conn]struct{})
+	}
+	s.conns[c] = struct{}{}
+	return c
+}
+
+func (s *Server) remove(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if s.stopping && len(s.conns) == 0 {
+		close(s.empty)
+	}
+}
+
+// lastWords are what each connection gets in the end, nil for nothing.
+func (s *Server) lastWords() *Response {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bye
+}
+
+func (s *Server) defect(c *Conn, what any, stack []byte) {
+	if s.Defect == nil {
+		log.Printf("ipc: defect in a session: %v\n%s", what, stack)
+		return
+	}
+	s.Defect(c, what, stack)
+}
+
+func (s *Server) dropped(c *Conn, why error) {
+	if s.Dropped != nil {
+		s.Dropped(c, why)
+	}
+}
+
+func orDefault[T int | time.Duration](value, otherwise T) T {
+	if value == 0 {
+		return otherwise
+	}
+	return value
+}

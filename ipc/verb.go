@@ -1,0 +1,126 @@
+package ipc
+
+import "strings"
+
+// Verb is what a request asks for. The zero Verb is none.
+type Verb uint8
+
+// The verbs, in the order of the protocol's table.
+const (
+	VerbLock Verb = iota + 1
+	VerbTry
+	VerbUnlock
+	VerbCancel
+	VerbAdmit
+	VerbExtend
+	VerbCheck
+	VerbResume
+	VerbBeat
+	VerbWho
+	VerbList
+	VerbStatus
+	VerbForce
+	VerbPing
+	VerbHello
+	VerbHelp
+	VerbQuit
+)
+
+// grammar is what may follow a verb.
+type grammar struct {
+	name     string
+	form     string // of the positional words, for people
+	maxNames int
+	instead  OptionSet // a name is needed unless one of these is given
+	minWords int
+	maxWords int
+	options  OptionSet
+	required OptionSet
+}
+
+const (
+	tryOptions = OptTTL | OptMode | OptSlots | OptHold | OptPID | OptMax | OptLinger |
+		OptBeat | OptOwner | OptGuard | OptReentrant | OptNote | OptID
+	whichLease = OptLease | OptPID
+)
+
+var grammars = [...]grammar{
+	VerbLock:   {name: "LOCK", form: " name[,name...]", maxNames: MaxNames, options: tryOptions | OptWait},
+	VerbTry:    {name: "TRY", form: " name[,name...]", maxNames: MaxNames, options: tryOptions},
+	VerbUnlock: {name: "UNLOCK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
+	VerbCancel: {name: "CANCEL", form: " tag", minWords: 1, maxWords: 1},
+	VerbAdmit:  {name: "ADMIT", form: " node|all", minWords: 1, maxWords: 1},
+	VerbExtend: {name: "EXTEND", form: " name", maxNames: 1, instead: whichLease, options: whichLease | OptOwner | OptTTL},
+	VerbCheck:  {name: "CHECK", form: " name", maxNames: 1, instead: whichLease, options: whichLease | OptOwner},
+	VerbResume: {name: "RESUME", form: " name", maxNames: 1, options: OptLease | OptOwner, required: OptLease},
+	VerbBeat:   {name: "BEAT", form: " name", maxNames: 1, instead: whichLease, options: whichLease | OptOwner},
+	VerbWho:    {name: "WHO", form: " name", maxNames: 1},
+	VerbList:   {name: "LIST"},
+	VerbStatus: {name: "STATUS"},
+	VerbForce:  {name: "FORCE", form: " name", maxNames: 1},
+	VerbPing:   {name: "PING"},
+	VerbHello:  {name: "HELLO", form: " [1]", maxWords: 1},
+	VerbHelp:   {name: "HELP", form: " [verb]", maxWords: 1},
+	VerbQuit:   {name: "QUIT"},
+}
+
+var verbs = func() map[string]Verb {
+	m := make(map[string]Verb, len(grammars))
+	for v := VerbLock; v <= VerbQuit; v++ {
+		m[v.String()] = v
+	}
+	return m
+}()
+
+// ParseVerb finds a verb by its name, in upper or lower case.
+func ParseVerb(word string) (Verb, bool) {
+	var upper [8]byte // longer than every verb
+	if len(word) > len(upper) {
+		return 0, false
+	}
+	for i := range len(word) {
+		upper[i] = word[i]
+		if 'a' <= word[i] && word[i] <= 'z' {
+			upper[i] -= 'a' - 'A'
+		}
+	}
+	v, ok := verbs[string(upper[:len(word)])]
+	return v, ok
+}
+
+// Verbs are all verbs, in the order of the protocol's table.
+func Verbs() []Verb {
+	all := make([]Verb, 0, len(grammars))
+	for v := VerbLock; v <= VerbQuit; v++ {
+		all = append(all, v)
+	}
+	return all
+}
+
+func (v Verb) known() bool { return v >= VerbLock && v <= VerbQuit }
+
+// String is the verb's name, as requests have it.
+func (v Verb) String() string {
+	if !v.known() {
+		return "NONE"
+	}
+	return grammars[v].name
+}
+
+// Usage is the form of a request with this verb, in one line.
+func (v Verb) Usage() string {
+	if !v.known() {
+		return ""
+	}
+	g := &grammars[v]
+	var b strings.Builder
+	b.WriteString(g.name + g.form)
+	for word := range g.options.words() {
+		if g.required.Has(word.set) {
+			b.WriteString(" " + word.key + "=")
+		} else {
+			b.WriteString(" [" + word.key + "=]")
+		}
+	}
+	return b.String()
+}
