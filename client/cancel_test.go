@@ -1,0 +1,307 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+func TestCancelWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		d.expect("@0 LOCK job owner=1")
+		why := errors.New("no more need")
+		cancel(why)
+		_, err := locked.wait() // though the daemon has not read the CANCEL
+		want(t, "lock", err, context.Canceled)
+		want(t, "lock", err, why)
+		d.expect("CANCEL 0")
+		d.say("@0 ERR CANCELLED", "OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+func TestCancelCrossesWithTheGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		d.expect("@0 LOCK job owner=1")
+		cancel()
+		_, err := locked.wait()
+		want(t, "lock", err, context.Canceled)
+		d.say(grant("0", "job", "abc", 0, ttl))
+		d.expect("CANCEL 0")
+		d.say(d.expectTagged("UNLOCK lease=abc")+" OK", "ERR NOTHELD : no request 0")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// The grant comes while its caller is about to say CANCEL.
+func TestGrantBeforeTheCancel(t *testing.T) {
+	c, d := dialScripted(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+	d.expect("@0 LOCK job owner=1")
+	cl := c.calls.find("0")
+	c.out.mu.Lock() // holds up the CANCEL
+	cancel()
+	for cl.state.Load() != leaving {
+		runtime.Gosched()
+	}
+	d.say(grant("0", "job", "abc", 0, ttl))
+	for cl.state.Load() != answered {
+		runtime.Gosched()
+	}
+	c.out.mu.Unlock()
+	_, err := locked.wait()
+	want(t, "lock", err, context.Canceled)
+	d.expect("CANCEL 0")
+	d.say("ERR NOTHELD")
+	d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+	d.say(d.expectTagged("PING") + " OK") // after it the answer to UNLOCK has been taken
+	pinged.must(t)
+	nothingLeft(t, c)
+}
+
+// The daemon hangs: CANCEL cannot even be written.
+func TestCancelWhileTheDaemonHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, "lock", lockErr(c.Lock(ctx, "job")), context.DeadlineExceeded)
+		d.at("the end of the call", time.Second)
+		d.expect("@0 LOCK job wait=980 owner=1")
+		d.expect("CANCEL 0")
+		d.say("@0 ERR CANCELLED", "OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+func TestCancelAndThenTheConnectionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		d.line()
+		cancel()
+		_, err := locked.wait()
+		want(t, "lock", err, context.Canceled)
+		d.conn.Close()
+		<-c.Done()
+		nothingLeft(t, c)
+	})
+}
+
+// The answer is there when the context ends: it counts.
+func TestAnswerBeforeTheEndOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		cl, err := c.calls.take(ctx, ipc.VerbLock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl.state.Store(waiting)
+		c.deliver(cl, answered)
+		if !c.await(ctx, cl) {
+			t.Error("the answer was there, and was not taken")
+		}
+		c.calls.put(cl)
+	})
+}
+
+// A request that is not LOCK is not worth a CANCEL, and its answer is dropped.
+func TestOtherRequestsAreLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		asked := async(func() ([]Holder, error) { return c.Who(ctx, "job") })
+		d.expect("@0 WHO job")
+		_, err := asked.wait()
+		want(t, "who", err, context.DeadlineExceeded)
+		d.at("the end of the call", time.Second)
+		again := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@1 PING") // its tag is another: 0 is still to be answered
+		d.say("@0 - lock=job", "@0 OK n=1", "@1 OK")
+		again.must(t)
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// More locks than places wait for one, and leave room for what ends their wait.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range maxLocks {
+			wg.Go(func() { _, _ = c.Lock(ctx, strconv.Itoa(i)) })
+			d.line()
+		}
+		short, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		want(t, "a lock too many", lockErr(c.Lock(short, "job")), context.DeadlineExceeded)
+		d.at("the end of the call", time.Second)
+		patient := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+		d.say("@0 ERR HELD")
+		d.expect("@0 TRY job owner=" + strconv.FormatInt(maxLocks+1, 36))
+		d.say(grant("0", "job", "abc", time.Second, ttl))
+		patient.must(t)
+		wg.Go(func() {
+			for d.line() != "" {
+			}
+		})
+		cancel()
+		synctest.Wait()
+		c.Close()
+		wg.Wait()
+	})
+}
+
+// A daemon that reads nothing cannot make the process grow for ever.
+func TestUnwrittenRequestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		held := d.lock(c, "held", "abc")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		name := strings.Repeat("%", 200) // 600 bytes as it is written, and the note too
+		var refused atomic.Int32
+		var wg sync.WaitGroup
+		for range maxLocks {
+			wg.Go(func() {
+				_, err := c.Lock(ctx, name, WithNote(name))
+				switch {
+				case errors.Is(err, ErrUnavailable):
+					refused.Add(1)
+				case !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("lock: %v, want ErrUnavailable or DeadlineExceeded", err)
+				}
+			})
+		}
+		wg.Wait()
+		d.at("the end of the calls", time.Second)
+		if refused.Load() == 0 || refused.Load() == maxLocks {
+			t.Errorf("%d of %d locks were refused, want some", refused.Load(), maxLocks)
+		}
+		want(t, "unlock", held.Unlock(ctx), context.DeadlineExceeded)
+		count := make(map[string]int) // by verb
+		for count["UNLOCK"] == 0 {
+			line := strings.TrimPrefix(d.line(), "@")
+			if _, rest, ok := strings.Cut(line, " "); ok && !strings.HasPrefix(line, "CANCEL") {
+				line = rest
+			}
+			count[strings.Fields(line)[0]]++
+		}
+		if count["LOCK"] != maxLocks-int(refused.Load()) || count["CANCEL"] != count["LOCK"] {
+			t.Errorf("the daemon read %v at last, want as many CANCEL as LOCK, of %d", count, maxLocks-refused.Load())
+		}
+	})
+}
+
+// Locks that are given up at any moment leave nothing with the daemon.
+func TestCancelAtAnyMoment(t *testing.T) {
+	m := startModel(t)
+	c := m.dial()
+	var inside [8]atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 1000 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(50*time.Millisecond))))
+			defer cancel()
+			l, err := c.Lock(ctx, strconv.Itoa(i%len(inside)))
+			if err != nil {
+				want(t, "lock", err, context.DeadlineExceeded)
+				return
+			}
+			if n := inside[i%len(inside)].Add(1); n != 1 {
+				t.Errorf("%d hold lock %d", n, i%len(inside))
+			}
+			inside[i%len(inside)].Add(-1)
+			if err := l.Unlock(ctx); err != nil {
+				want(t, "unlock", err, context.DeadlineExceeded)
+			}
+		})
+	}
+	wg.Wait()
+	m.mustBecomeEmpty(c)
+	nothingLeft(t, c)
+}
+
+func TestThousandGoroutines(t *testing.T) {
+	m := startModel(t)
+	c := m.dial()
+	var inside [10]atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 1000 {
+		wg.Go(func() {
+			name := i % len(inside)
+			err := c.Do(t.Context(), strconv.Itoa(name), func(ctx context.Context, l *Lease) error {
+				if n := inside[name].Add(1); n != 1 {
+					t.Errorf("%d hold lock %d", n, name)
+				}
+				defer inside[name].Add(-1)
+				return ctx.Err()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	m.mustBecomeEmpty(c)
+	nothingLeft(t, c)
+}
+
+// A daemon that is stopped (SIGSTOP) until its socket is full, and goes on.
+func TestFullSocket(t *testing.T) {
+	m := startModel(t)
+	c := m.dial()
+	held, err := c.Lock(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock() // the model hangs
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 2000 {
+		wg.Go(func() {
+			_, err := c.Lock(ctx, "held", WithNote(strings.Repeat("x", 190)+strconv.Itoa(i)))
+			want(t, "lock", err, context.DeadlineExceeded)
+		})
+	}
+	wg.Wait()
+	want(t, "unlock", held.Unlock(ctx), context.DeadlineExceeded)
+	c.out.mu.Lock()
+	if !c.out.writing {
+		t.Error("the socket is not full: this test shows nothing")
+	}
+	c.out.mu.Unlock()
+	m.mu.Unlock()
+	m.mustBecomeEmpty(c)
+}

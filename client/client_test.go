@@ -1,0 +1,310 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// TestMain fails if a test leaves a goroutine of this package behind.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if left := goroutinesLeft(time.Now().Add(5 * time.Second)); code == 0 && left != "" {
+		println("goroutines are left:\n" + left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func goroutinesLeft(deadline time.Time) string {
+	for buf := make([]byte, 1<<20); ; runtime.Gosched() {
+		var left []string
+		for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(stack, "redlockd/client.") && !strings.Contains(stack, "TestMain") {
+				left = append(left, stack)
+			}
+		}
+		if left == nil || time.Now().After(deadline) {
+			return strings.Join(left, "\n\n")
+		}
+	}
+}
+
+// What a user's program imports by importing this package.
+func TestDependencies(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const module = "github.com/redlockd/redlockd/"
+	allowed := map[string]bool{module + "client": true, module + "ipc": true, "golang.org/x/sys/unix": true}
+	for path := range strings.FieldsSeq(string(out)) {
+		first, _, _ := strings.Cut(path, "/")
+		if strings.Contains(first, ".") && !allowed[path] {
+			t.Errorf("this package depends on %s", path)
+		}
+	}
+}
+
+func TestSocketPath(t *testing.T) {
+	t.Setenv("REDLOCK_SOCKET", "")
+	if got := socketPath(""); got != DefaultSocket {
+		t.Errorf("socketPath(\"\") = %q, want %q", got, DefaultSocket)
+	}
+	t.Setenv("REDLOCK_SOCKET", "/tmp/other")
+	if got := socketPath(""); got != "/tmp/other" {
+		t.Errorf("socketPath(\"\") = %q, want that of the environment", got)
+	}
+	if got := socketPath("/tmp/given"); got != "/tmp/given" {
+		t.Errorf("socketPath = %q, want what was given", got)
+	}
+}
+
+func TestDialWhereNobodyListens(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "stale")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	for _, path := range []string{stale, filepath.Join(dir, "missing"), strings.Repeat("x", 300)} {
+		_, err := Dial(t.Context(), path)
+		want(t, "dial", err, ErrUnavailable)
+		if err != nil && !strings.Contains(err.Error(), path) {
+			t.Errorf("error %q does not name the socket", err)
+		}
+	}
+	want(t, "permission", dialError(t.Context(), "/s", &os.PathError{Err: fs.ErrPermission}), ErrDenied)
+}
+
+func TestDialBoundByContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path) // and never accepts, as a stopped daemon
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = Dial(ctx, path)
+	want(t, "a daemon that hangs", err, context.DeadlineExceeded)
+	_, err = Dial(ctx, path)
+	want(t, "a context that is done", err, context.DeadlineExceeded)
+}
+
+func TestHelloIsRefused(t *testing.T) {
+	for answer, wanted := range map[string]error{
+		"@0 ERR SYNTAX : version 1 is none of mine": ErrInvalid,
+		"ERR LIMIT : 1000 connections of this user": ErrLimit,
+		"ERR DENIED : no rule allows it":            ErrDenied,
+		"ERR SHUTDOWN":                              ErrShutdown,
+		"SSH-2.0-OpenSSH_9.2p1":                     ErrUnavailable,
+		"BYE resume=1000":                           ErrShutdown,
+		"":                                          ErrUnavailable,
+		"@0 OK version=1\n@0 OK version=1 : said it twice": nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			d := &scripted{t: t, conn: theirs}
+			go func() {
+				theirs.Read(make([]byte, 100))
+				theirs.Write([]byte(answer + "\n"))
+				theirs.Close()
+			}()
+			c, err := connect(t.Context(), ours, d.boottime)
+			if !errors.Is(err, wanted) {
+				t.Errorf("%q: error %v, want %v", answer, err, wanted)
+			}
+			if err == nil {
+				<-c.Done()
+				want(t, answer, c.Err(), ErrUnavailable)
+				c.Close()
+			}
+		})
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	for name, line := range map[string]string{
+		"an empty line":               "",
+		"a word":                      "hello",
+		"no verdict":                  "@0 MAYBE",
+		"a bad tag":                   "@é OK",
+		"a tag that was never used":   "@zz OK",
+		"a tag that is not in flight": "@0 OK",
+		"a tag in another writing":    "@01 OK",
+		"an enormous tag":             "@zzzzzzzzzzzzzzzz OK",
+		"a word that is no field":     "@1 OK lock",
+		"a bad escape":                "@1 OK lock=%zz",
+		"no code":                     "@1 ERR",
+		"a control":                   "@1 OK lock=\x00",
+		"a long line":                 "@1 OK lock=" + strings.Repeat("x", 5000),
+		"a very long line":            "@1 OK lock=" + strings.Repeat("x", 20000),
+		"a grant without a lease":     "@1 OK lock=job ttl=1000 deadline=1001000",
+		"a grant without a deadline":  "@1 OK lock=job lease=def ttl=1000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc")
+				checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+				d.expect("@0 CHECK lease=abc")
+				locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+				d.expect("@1 LOCK job owner=2")
+				if line == "@0 OK" {
+					d.say(grant("0", "job", "abc", 0, ttl))
+					checked.must(t)
+				}
+				go d.conn.Write([]byte(line + "\n"))
+				<-c.Done()
+				want(t, "Err", c.Err(), ErrUnavailable)
+				if !strings.Contains(c.Err().Error(), "protocol") {
+					t.Errorf("Err %q does not say what is wrong", c.Err())
+				}
+				_, err := locked.wait()
+				want(t, "lock", err, ErrUnavailable)
+				want(t, "the lease", over(l.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+func TestNewerDaemonsAreUnderstood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		d.say("NEWS weather=fine : an event of version 1.9", "BACK", "LOST lock=job lease=unknown reason=max",
+			"@0 - line=1", "@0 OK mood=good : and fields")
+		pinged.must(t)
+	})
+}
+
+func TestConnectionCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldTTL))
+		waiting := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
+		d.line()
+		time.Sleep(time.Second)
+		d.conn.Close()
+		<-l.Context().Done()
+		d.at("the end of the lease", time.Second)
+		cause := over(l.Context())
+		want(t, "cause", cause, ErrLost)
+		want(t, "cause", cause, ErrUnavailable)
+		_, err := waiting.wait()
+		want(t, "a waiting lock", err, ErrUnavailable)
+		<-c.Done()
+		want(t, "Err", c.Err(), ErrUnavailable)
+		want(t, "another lock", lockErr(c.Lock(t.Context(), "job")), ErrUnavailable)
+		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+		<-kept.Context().Done()
+		d.at("the end of the lease with hold=ttl", overAfter)
+		want(t, "its cause", over(kept.Context()), ErrLost)
+	})
+}
+
+// A daemon that says BYE gives nothing back: leases last until their deadlines.
+func TestBye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l, other := d.lock(c, "job", "abc"), d.lock(c, "other", "def")
+		d.say("BYE resume=9000")
+		d.conn.Close()
+		<-c.Done()
+		want(t, "Err", c.Err(), ErrShutdown)
+		if err := over(l.Context()); err != nil {
+			t.Errorf("the lease ended: %v", err)
+		}
+		want(t, "check", l.Check(t.Context()), ErrShutdown)
+		want(t, "unlock", other.Unlock(t.Context()), ErrShutdown)
+		want(t, "the unlocked one", over(other.Context()), ErrUnlocked)
+		<-l.Context().Done()
+		d.at("the end of the lease", overAfter)
+		want(t, "cause", over(l.Context()), ErrLost)
+	})
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldTTL))
+		waiting := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
+		d.line()
+		if c.Err() != nil {
+			t.Errorf("Err %v before Close, want nil", c.Err())
+		}
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		_, err := waiting.wait()
+		want(t, "a waiting lock", err, ErrClosed)
+		for _, l := range []*Lease{l, kept} {
+			cause := over(l.Context())
+			want(t, "cause", cause, ErrLost)
+			want(t, "cause", cause, ErrClosed)
+		}
+		<-c.Done()
+		want(t, "Err", c.Err(), ErrClosed)
+		want(t, "another lock", lockErr(c.Lock(t.Context(), "job")), ErrClosed)
+		time.Sleep(time.Minute) // no timer has anything to do
+		nothingLeft(t, c)
+	})
+}
+
+// What the daemon said before it hung up is heard, although writes fail.
+func TestLastWordsAfterFailedWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		c.out.broke(errors.New("broken pipe"))
+		d.say("@0 OK")
+		asked.must(t)
+		want(t, "a lock", lockErr(c.Lock(t.Context(), "job")), ErrUnavailable)
+		<-c.Done()
+		d.at("the end of the connection", lastWords)
+	})
+}
+
+func TestWriteToClosedSocket(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ours, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") })
+	ping := &ipc.Request{Verb: ipc.VerbPing}
+	if err := s.send(ping, false); err != nil {
+		t.Errorf("the first request is refused: %v", err)
+	}
+	want(t, "the second request", s.send(ping, true), ErrUnavailable)
+	want(t, "the second request", s.send(ping, true), syscall.EPIPE)
+}

@@ -1,0 +1,37 @@
+// Package client takes locks from redlockd, the lock daemon of this host.
+//
+//	c, err := client.Dial(ctx, "")
+//	...
+//	defer c.Close()
+//	err = c.Do(ctx, "nightly-backup", func(ctx context.Context, l *client.Lease) error {
+//		return backup(ctx, l.Fence())
+//	})
+//
+// # Leases
+//
+// A granted lock is a [Lease]: it is ours until its [Lease.Deadline], which the
+// daemon moves on again and again for as long as the connection lives. Work
+// under a lock belongs under [Lease.Context]: it ends, with a cause that
+// matches [ErrLost], before others can hold the lock. That is so even where the
+// daemon hangs, because each lease has a timer of its own here. The guard
+// ([WithGuard], a fifth of the ttl unless given) is the time between that end
+// and the deadline: what the work needs to stop in.
+//
+// What cannot be recalled is a write that is already under way. Where that
+// matters, have the written resource refuse a [Lease.Fence] that is smaller
+// than one that it has seen.
+//
+// # Connections
+//
+// A [Client] is one connection, safe for any number of goroutines and thousands
+// of leases. Each Lock stands for itself: two goroutines that lock one name
+// exclude each other as two hosts do. When the connection ends, for whatever
+// reason, its leases end too (but for those with [HoldTTL]), and the Client is
+// of no more use: see [Client.Done], and Dial again.
+//
+// # Errors
+//
+// Every error matches one of the sentinels ([ErrHeld], [ErrNoQuorum], …) or an
+// error of the context. What the daemon answered is an [*Error], with the
+// holder where somebody else held the lock.
+package client

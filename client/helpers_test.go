@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// future is the result of a call that runs on a goroutine of its own.
+type future[T any] chan outcome[T]
+
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+func async[T any](f func() (T, error)) future[T] {
+	result := make(future[T], 1)
+	go func() {
+		value, err := f()
+		result <- outcome[T]{value, err}
+	}()
+	return result
+}
+
+// wait can be called once.
+func (f future[T]) wait() (T, error) {
+	o := <-f
+	return o.value, o.err
+}
+
+func (f future[T]) must(t testing.TB) T {
+	t.Helper()
+	value, err := f.wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// pending tells that there is no result yet. (After synctest.Wait.)
+func (f future[T]) pending() bool { return len(f) == 0 }
+
+func lockErr(_ *Lease, err error) error { return err }
+
+func want(t testing.TB, what string, got, wanted error) {
+	t.Helper()
+	if !errors.Is(got, wanted) {
+		t.Errorf("%s: error %v, want one that matches %v", what, got, wanted)
+	}
+}
+
+// over tells why a context has ended, nil if it has not.
+func over(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// nothingLeft checks that the client knows no lease and no request in flight.
+func nothingLeft(t testing.TB, c *Client) {
+	t.Helper()
+	if n := len(c.allLeases()); n > 0 {
+		t.Errorf("%d leases are left", n)
+	}
+	if n, m := len(c.calls.lockPlaces), len(c.calls.otherPlaces); n+m > 0 {
+		t.Errorf("%d locks and %d other requests are left in flight", n, m)
+	}
+	for _, cl := range c.calls.all() {
+		if cl.state.Load() != idle {
+			t.Errorf("request %s is left in state %d", cl.tag, cl.state.Load())
+		}
+	}
+}

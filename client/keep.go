@@ -1,0 +1,303 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// How a lease lives. It has one timer and no goroutine. Half way to its end the
+// timer asks the daemon for the deadline, which moves on as the daemon extends
+// the lease; the answer sets the timer anew. Where no answer comes, the daemon
+// being hung, the timer ends the lease, a guard before the last known deadline.
+
+const (
+	// minCheck is the shortest time after which the daemon is asked again.
+	minCheck = 10 * time.Millisecond
+	// retryUnlock is how long after a refusal the background tries to unlock again.
+	retryUnlock = time.Second
+)
+
+// start makes a lease of a grant. It fails if that is over already: the process
+// may have been stopped for long.
+func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
+	l.fence = fenceOf(r)
+	if l.startTimer(r, o) {
+		return l.stands(ipc.VerbLock) // unless LOST came with the grant
+	}
+	l.giveBack()
+	return l.expired()
+}
+
+// startTimer reports false if it is too late for that.
+func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
+	now := l.c.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = deadlineOf(r, now)
+	l.ownRule = o.Has(ipc.OptGuard)
+	l.guard = o.Guard
+	if !l.ownRule {
+		l.guard = cmp.Or(o.TTL, l.deadline-now) / 5
+	}
+	if l.cause != nil {
+		return true
+	}
+	if l.loseAt() <= now {
+		return false
+	}
+	l.timer = time.AfterFunc(l.next(now), l.tick)
+	return true
+}
+
+func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
+
+// next is how long the timer has to run, and settles what for. It needs mu.
+func (l *Lease) next(now time.Duration) time.Duration {
+	rest := l.loseAt() - now
+	l.checkNext = l.hold == HoldConn && !l.checking && rest/2 >= minCheck
+	if l.checkNext {
+		return rest / 2
+	}
+	return rest
+}
+
+// tick is what the timer runs.
+func (l *Lease) tick() {
+	switch l.due(l.c.clock()) {
+	case dueCheck:
+		l.postCheck()
+	case dueEnd:
+		l.end(l.expired(), true)
+	case dueRelease:
+		l.c.spawn(l.postUnlock)
+	}
+}
+
+// What a timer that ran out is for.
+type due int
+
+const (
+	dueNothing due = iota
+	dueCheck
+	dueEnd
+	dueRelease
+)
+
+// due settles what is to be done now, and sets the timer for what comes next.
+func (l *Lease) due(now time.Duration) due {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.owed:
+		l.owed, l.unlocking = false, true
+		return dueRelease
+	case l.cause != nil:
+		return dueNothing
+	case now >= l.loseAt():
+		return dueEnd
+	}
+	check := l.checkNext
+	l.checking = l.checking || check
+	l.timer.Reset(l.next(now))
+	if check {
+		return dueCheck
+	}
+	return dueNothing
+}
+
+// expired is the cause of an end that nobody told of.
+func (l *Lease) expired() *Error {
+	l.mu.Lock()
+	guard := l.guard
+	l.mu.Unlock()
+	if l.hold == HoldTTL {
+		return lost(l.name, fmt.Sprintf("its ttl is over but for the guard of %v, and Extend was not called", guard), nil)
+	}
+	return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it", guard), nil)
+}
+
+// postCheck asks for the deadline. Where there is no place for it among the
+// requests in flight, the timer tries again.
+func (l *Lease) postCheck() {
+	cl := l.c.calls.tryTake(ipc.VerbCheck)
+	if cl == nil {
+		l.askAgain()
+		return
+	}
+	cl.about(l)
+	l.c.post(cl)
+}
+
+func (l *Lease) askAgain() {
+	now := l.c.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checking = false
+	if l.cause == nil {
+		l.timer.Reset(max(0, l.next(now)))
+	}
+}
+
+// told learns from the answer to CHECK or EXTEND, nil where the connection ended
+// before it came, and is the caller's error.
+func (l *Lease) told(cl *call, r *ipc.Response) error {
+	switch {
+	case r == nil:
+		l.askAgain()
+		return nil
+	case r.Kind == ipc.KindOK:
+		l.moveOn(r, cl.req.TTL)
+		return nil
+	}
+	err := cl.refusal()
+	switch r.Code {
+	case ipc.CodeLost:
+		l.drop(err)
+	case ipc.CodeNotHeld:
+		l.drop(lost(l.name, "the daemon does not know it any more", err))
+	default:
+		l.askAgain()
+	}
+	return err
+}
+
+// moveOn learns a later deadline, and the ttl if that was changed. Answers can
+// overtake each other: an earlier deadline is an older one.
+func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
+	now := l.c.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = max(l.deadline, deadlineOf(r, now))
+	if ttl > 0 && !l.ownRule {
+		l.guard = ttl / 5
+	}
+	l.checking = false
+	if l.cause == nil {
+		l.timer.Reset(max(0, l.next(now)))
+	}
+}
+
+// end ends the lease with cause; the first end counts. With owed the daemon may
+// think that it still stands, and go on extending it: it is unlocked when the
+// deadline is reached, and not before, as its holder may still be stopping.
+func (l *Lease) end(cause error, owed bool) {
+	l.mu.Lock()
+	if l.cause != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.cause, l.owed = cause, owed
+	l.stopTimer()
+	if owed {
+		l.timer.Reset(max(0, l.deadline-l.c.clock()))
+	}
+	cancel := l.cancel
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+}
+
+// stopTimer needs mu.
+func (l *Lease) stopTimer() {
+	if l.timer != nil { // nil: LOST came with the grant
+		l.timer.Stop()
+	}
+}
+
+// drop ends a lease that the daemon keeps no more: nothing is owed.
+func (l *Lease) drop(cause error) {
+	l.end(cause, false)
+	l.mu.Lock()
+	l.owed = false
+	l.stopTimer()
+	l.mu.Unlock()
+	l.c.forget(l)
+}
+
+// beginUnlock ends the lease, and errs if there is nothing to unlock.
+func (l *Lease) beginUnlock() error {
+	l.mu.Lock()
+	again, owed := l.unlocking, l.owed
+	cause := l.cause
+	l.unlocking, l.owed = true, false
+	l.mu.Unlock()
+	switch {
+	case cause != nil && cause != ErrUnlocked:
+		if owed {
+			l.giveBack() // its holder has stopped: no need to wait for the deadline
+		}
+		return cause
+	case again:
+		return notHeld(ipc.VerbUnlock, l.name)
+	}
+	l.end(ErrUnlocked, false)
+	return nil
+}
+
+// unlocked learns from the answer to UNLOCK, nil where the connection ended
+// before it came, and is the caller's error.
+func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
+	switch {
+	case r == nil || r.Kind == ipc.KindOK:
+		l.c.forget(l)
+		return nil
+	case r.Code == ipc.CodeLost || r.Code == ipc.CodeNotHeld:
+		l.c.forget(l)
+		return cl.refusal()
+	}
+	l.mu.Lock()
+	l.unlocking = false // it can be tried again
+	l.mu.Unlock()
+	return cl.refusal()
+}
+
+// settle learns from the answer to an UNLOCK that nobody waits for: after a
+// refusal (ErrLimit, say) nobody but the timer can try again.
+func (l *Lease) settle(cl *call, r *ipc.Response) {
+	_ = l.unlocked(cl, r) // for nobody
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unlocking {
+		return
+	}
+	l.owed = true
+	if l.timer == nil { // a grant that came too late to be used
+		l.timer = time.AfterFunc(retryUnlock, l.tick)
+		return
+	}
+	l.timer.Reset(retryUnlock)
+}
+
+// giveBack unlocks a lease that nobody wants any more, in the background.
+func (l *Lease) giveBack() {
+	l.mu.Lock()
+	l.unlocking = true
+	l.mu.Unlock()
+	l.end(ErrUnlocked, false)
+	l.c.spawn(l.postUnlock)
+}
+
+// postUnlock waits for a place at most until the connection ends, which frees all.
+func (l *Lease) postUnlock() {
+	cl, err := l.begin(context.Background(), ipc.VerbUnlock)
+	if err == nil {
+		l.c.post(cl)
+	}
+}
+
+// fenceOf is the fencing token of a grant; 0: none.
+func fenceOf(r *ipc.Response) uint64 {
+	return uint64(number(r, "fence"))
+}
+
+// deadlineOf is the deadline that an answer tells. It is on the clock of both
+// sides; should these not be one clock after all (another time namespace), the
+// validity counts, which is told in whole milliseconds.
+func deadlineOf(r *ipc.Response, now time.Duration) time.Duration {
+	return min(duration(r, "deadline"), now+duration(r, "ttl")+time.Millisecond)
+}

@@ -1,0 +1,367 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// A ttl of 10 s has a guard of 2 s: unless its deadline moves, the lease is over
+// after 8 s, and the daemon is asked after 4.
+const (
+	checkAfter = 4 * time.Second
+	overAfter  = 8 * time.Second
+	ttl        = 10 * time.Second
+)
+
+func TestHungDaemonThatReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.expectTagged("CHECK lease=abc")
+		d.at("CHECK", checkAfter)
+		<-l.Context().Done()
+		d.at("the end of the lease", overAfter)
+		want(t, "cause", over(l.Context()), ErrLost)
+		if l.Validity() != 0 {
+			t.Errorf("validity %v after the loss, want 0", l.Validity())
+		}
+		d.expectTagged("UNLOCK lease=abc")
+		d.at("UNLOCK of the lost lease", ttl)
+		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+		want(t, "check", l.Check(t.Context()), ErrLost)
+	})
+}
+
+func TestHungDaemonThatReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		<-l.Context().Done()
+		d.at("the end of the lease", overAfter)
+		want(t, "cause", over(l.Context()), ErrLost)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, "ping", c.Ping(ctx), context.DeadlineExceeded)
+		d.at("the end of the ping", overAfter+time.Second)
+	})
+}
+
+// The holder of a lease that was lost to silence may say that it has stopped.
+func TestUnlockAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.expectTagged("CHECK lease=abc")
+		<-l.Context().Done()
+		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+		tag := d.expectTagged("UNLOCK lease=abc")
+		d.at("UNLOCK", overAfter)
+		d.say(tag + " OK")
+		time.Sleep(time.Minute)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK") // no other UNLOCK before
+		pinged.must(t)
+	})
+}
+
+func TestDeadlineMovesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		tag := d.expectTagged("CHECK lease=abc")
+		d.at("first CHECK", checkAfter)
+		d.say(grant(tag[1:], "job", "abc", checkAfter, 8*time.Second)) // over at 12 - 2 s
+		tag = d.expectTagged("CHECK lease=abc")
+		d.at("second CHECK", 7*time.Second)
+		if got := l.Validity(); got != 5*time.Second {
+			t.Errorf("validity %v, want 5s", got)
+		}
+		d.say(tag + " ERR INTERNAL : not this time")
+		tag = d.expectTagged("CHECK lease=abc")
+		d.at("third CHECK", 8500*time.Millisecond)
+		d.say(grant(tag[1:], "job", "abc", 7*time.Second, time.Second)) // older than what is known
+		d.expectTagged("CHECK lease=abc")
+		d.at("fourth CHECK", 9250*time.Millisecond)
+		<-l.Context().Done()
+		d.at("the end of the lease", 10*time.Second)
+	})
+}
+
+func TestCheckTellsOfTheEnd(t *testing.T) {
+	for reply, wanted := range map[string][]error{
+		"ERR LOST lease=abc reason=quorum : no quorum": {ErrLost},
+		"ERR NOTHELD": {ErrLost, ErrNotHeld},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.say(d.expectTagged("CHECK lease=abc") + " " + reply)
+			<-l.Context().Done()
+			d.at("the end of the lease", checkAfter)
+			for _, sentinel := range wanted {
+				want(t, reply, over(l.Context()), sentinel)
+			}
+			synctest.Wait()
+			nothingLeft(t, c)
+		})
+	}
+}
+
+func TestCheckAndExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc", WithHold(HoldTTL))
+		time.Sleep(time.Second)
+		checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+		d.say(grant(d.expectTagged("CHECK lease=abc")[1:], "job", "abc", 0, ttl))
+		checked.must(t)
+		extended := async(func() (int, error) { return 0, l.Extend(t.Context(), 20*time.Second) })
+		d.say(grant(d.expectTagged("EXTEND ttl=20000 lease=abc")[1:], "job", "abc", time.Second, 20*time.Second))
+		extended.must(t)
+		if got := l.Validity(); got != 20*time.Second {
+			t.Errorf("validity %v, want 20s", got)
+		}
+		refused := async(func() (int, error) { return 0, l.Extend(t.Context(), 0) })
+		d.say(d.expectTagged("EXTEND lease=abc") + " ERR NOQUORUM granted=2 needed=3")
+		_, err := refused.wait()
+		want(t, "extend", err, ErrNoQuorum)
+		want(t, "extend by less than nothing", l.Extend(t.Context(), -1), ErrInvalid)
+		<-l.Context().Done()
+		d.at("the end of the lease, with the guard of the new ttl", 17*time.Second)
+	})
+}
+
+// No CHECK, as nothing would have moved the deadline.
+func TestHoldTTLEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc", WithHold(HoldTTL))
+		<-l.Context().Done()
+		d.at("the end of the lease", overAfter)
+		want(t, "cause", over(l.Context()), ErrLost)
+		d.expectTagged("UNLOCK lease=abc")
+		d.at("UNLOCK", ttl)
+	})
+}
+
+func TestGuardOption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc", WithGuard(9*time.Second))
+		d.expectTagged("CHECK lease=abc")
+		d.at("CHECK", 500*time.Millisecond)
+		<-l.Context().Done()
+		d.at("the end of the lease", time.Second)
+	})
+}
+
+// The timer stands still while the host is suspended; what it finds when it
+// runs out at last is the end.
+func TestSuspendedHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.slept.Store(int64(time.Hour))
+		if got := l.Validity(); got != 0 {
+			t.Errorf("validity %v after an hour of sleep, want 0", got)
+		}
+		<-l.Context().Done()
+		d.at("the end of the lease", checkAfter)
+		d.expectTagged("UNLOCK lease=abc")
+		d.at("UNLOCK", checkAfter)
+	})
+}
+
+// In another time namespace deadline= is of another clock.
+func TestDeadlineOfAnotherClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1")
+		d.say("@0 OK lock=job lease=abc fence=1 ttl=10000 deadline=999999999")
+		if got := locked.must(t).Validity(); got != ttl+time.Millisecond {
+			t.Errorf("validity %v, want the ttl of 10s, which may be rounded down by 1ms", got)
+		}
+	})
+}
+
+func TestLostEvent(t *testing.T) {
+	for _, reason := range []string{"quorum", "forced", "max", "beat", "expired", "newer"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l, other := d.lock(c, "job", "abc"), d.lock(c, "other", "def")
+			time.Sleep(time.Second)
+			d.say("LOST lock=job lease=abc reason=" + reason)
+			<-l.Context().Done()
+			d.at("the end of the lease", time.Second)
+			cause := over(l.Context())
+			want(t, "cause", cause, ErrLost)
+			if got := cause.(*Error).Fields["reason"]; got != reason {
+				t.Errorf("reason %q, want %q", got, reason)
+			}
+			want(t, "unlock", l.Unlock(t.Context()), ErrLost) // and nothing is sent:
+			unlocked := async(func() (int, error) { return 0, other.Unlock(t.Context()) })
+			d.say(d.expectTagged("UNLOCK lease=def") + " OK")
+			unlocked.must(t)
+			time.Sleep(time.Minute) // no timer is left: it would say UNLOCK, and nobody reads
+			nothingLeft(t, c)
+		})
+	}
+}
+
+func TestContextKeepsValues(t *testing.T) {
+	type key struct{}
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		d.line()
+		d.say(grant("0", "job", "abc", 0, ttl))
+		l := locked.must(t)
+		cancel()
+		if err := over(l.Context()); err != nil || l.Context().Value(key{}) != "v" || l.Context() != l.Context() {
+			t.Errorf("cause %v, value %v, want a context that has the values of the one given, but not its end", err, l.Context().Value(key{}))
+		}
+	})
+}
+
+func TestUnlockThatIsRefusedCanBeTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		for reply, wanted := range map[string]error{"ERR LIMIT : too many": ErrLimit, "ERR INTERNAL": ErrInternal} {
+			unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+			d.say(d.expectTagged("UNLOCK lease=abc") + " " + reply)
+			_, err := unlocked.wait()
+			want(t, reply, err, wanted)
+		}
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK pending=1")
+		unlocked.must(t)
+		want(t, "once more", l.Unlock(t.Context()), ErrNotHeld)
+		nothingLeft(t, c)
+	})
+}
+
+func TestUnlockIsAnswered(t *testing.T) {
+	for reply, wanted := range map[string]error{"ERR LOST": ErrLost, "ERR NOTHELD": ErrNotHeld} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+			d.say(d.expectTagged("UNLOCK lease=abc") + " " + reply)
+			_, err := unlocked.wait()
+			want(t, reply, err, wanted)
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// The release goes its way even if nobody can wait for it.
+func TestUnlockWithContextThatIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		want(t, "unlock", l.Unlock(ctx), context.Canceled)
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// A context that is under the lease's own ends with it, and Unlock waits still.
+func TestUnlockWithTheLeasesContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		unlocked := async(func() (int, error) { return 0, l.Unlock(l.Context()) })
+		tag := d.expectTagged("UNLOCK lease=abc")
+		synctest.Wait()
+		if !unlocked.pending() {
+			t.Error("unlock did not wait for the answer")
+		}
+		d.say(tag + " OK")
+		unlocked.must(t)
+	})
+}
+
+// A release that nobody waits for is tried again until it is answered.
+func TestUnlockInTheBackgroundIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		want(t, "unlock", l.Unlock(ctx), context.Canceled)
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT : 100 requests a second")
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT : 100 requests a second")
+		d.at("the second UNLOCK", retryUnlock)
+		tag := d.expectTagged("UNLOCK lease=abc")
+		d.at("the third UNLOCK", 2*retryUnlock)
+		d.say(tag + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, "lock", lockErr(c.Lock(ctx, "job")), context.DeadlineExceeded)
+		d.expect("@0 LOCK job wait=980 owner=1")
+		d.expect("CANCEL 0")
+		d.say(grant("0", "job", "abc", time.Second, ttl), "ERR LIMIT : of CANCEL, which ends no connection")
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT")
+		tag := d.expectTagged("UNLOCK lease=abc")
+		d.at("the second UNLOCK", 2*time.Second)
+		d.say(tag + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+		d.conn.Close()
+		<-c.Done()
+		if errors.Is(c.Err(), ErrLimit) {
+			t.Errorf("Err %v, which is about an answer to CANCEL", c.Err())
+		}
+	})
+}
+
+// All places for short requests are taken: the timer tries again, and what
+// cannot be sent now is not forgotten.
+func TestNoPlaceForChecksAndUnlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		taken := make([]*call, maxOthers)
+		for i := range taken {
+			taken[i] = c.calls.tryTake(ipc.VerbPing)
+		}
+		time.Sleep(5 * time.Second) // past the first CHECK
+		c.calls.put(taken[0])
+		tag := d.expectTagged("CHECK lease=abc")
+		d.at("the second CHECK", 6*time.Second)
+		d.say(grant(tag[1:], "job", "abc", 6*time.Second, ttl))
+		synctest.Wait()
+		taken[0] = c.calls.tryTake(ipc.VerbPing)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, "check", l.Check(ctx), context.DeadlineExceeded)
+		d.at("the end of the check", 7*time.Second)
+		want(t, "unlock", l.Unlock(ctx), context.DeadlineExceeded)
+		c.calls.put(taken[0])
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		for _, cl := range taken[1:] {
+			c.calls.put(cl)
+		}
+		nothingLeft(t, c)
+	})
+}

@@ -1,0 +1,188 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// Lease is a lock that is held. It ends by Unlock, by loss, or with the
+// connection. It is safe for concurrent use.
+type Lease struct {
+	c       *Client
+	name    string
+	id      string
+	fence   uint64
+	hold    Hold
+	ownRule bool // the guard was given: it does not go by the ttl
+
+	mu        sync.Mutex    // guards what follows
+	deadline  time.Duration // on the client's clock; only moves forward
+	guard     time.Duration
+	cause     error // why it is over: ErrUnlocked or a loss; nil while it is held
+	timer     *time.Timer
+	checkNext bool            // the timer is set for a CHECK
+	checking  bool            // a CHECK of the timer's is under way
+	owed      bool            // lost while the daemon may keep it: to be unlocked at the deadline
+	unlocking bool            // UNLOCK was sent, or need not be
+	base      context.Context // whose values ctx has
+	ctx       context.Context // nil until somebody wants it
+	cancel    context.CancelCauseFunc
+}
+
+// Name is the lock's name.
+func (l *Lease) Name() string { return l.name }
+
+// ID is the daemon's name for the lease. It is a secret: whoever knows it can
+// unlock.
+func (l *Lease) ID() string { return l.id }
+
+// Fence is the fencing token: greater than that of every grant of this lock
+// that was over before this one was asked for. 0 where the nodes give none.
+func (l *Lease) Fence() uint64 { return l.fence }
+
+// Deadline is until when the lease is ours as far as is known here: the daemon
+// moves it on while it extends the lease, and nobody else can hold the lock
+// before. After the end of the lease it is the last one known.
+func (l *Lease) Deadline() time.Time { return time.Now().Add(l.DeadlineBoottime() - l.c.clock()) }
+
+// DeadlineBoottime is the deadline as time since the boot of this host, on
+// CLOCK_BOOTTIME, which other processes of this host can read too.
+func (l *Lease) DeadlineBoottime() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+// Validity is how long the lease is ours yet, as far as is known here; 0 once it
+// is over. It goes by CLOCK_BOOTTIME, so a suspension of the host counts.
+func (l *Lease) Validity() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause != nil {
+		return 0
+	}
+	return max(0, l.deadline-l.c.clock())
+}
+
+// Context ends when the lease does: on its loss, before the deadline by the
+// guard, with a cause that matches ErrLost; on Unlock with the cause
+// ErrUnlocked. It has the values of the context that the lock was taken with,
+// but not its end. It is the same on each call.
+//
+// Its timer stands still while the host is suspended. After that the end comes
+// with the daemon's word, or at the latest by half of the validity that was left.
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.makeContext(context.WithoutCancel(l.base))
+	}
+	return l.ctx
+}
+
+// makeContext needs mu.
+func (l *Lease) makeContext(parent context.Context) {
+	l.ctx, l.cancel = context.WithCancelCause(parent)
+	if l.cause != nil {
+		l.cancel(l.cause)
+	}
+}
+
+// Unlock gives the lock back, and waits until a quorum of nodes has released it
+// or ctx is done. The release goes on if ctx is done first, even before the
+// call, but its outcome is unknown then. From the call on the lease's context
+// has ended and Validity is 0.
+//
+// A lease that was unlocked before is ErrNotHeld, one that was lost ErrLost.
+// After a refusal for another reason (ErrLimit, say), Unlock can be called again.
+func (l *Lease) Unlock(ctx context.Context) error {
+	alive := ctx.Err() == nil
+	if err := l.beginUnlock(); err != nil {
+		return err
+	}
+	if alive && context.Cause(ctx) == ErrUnlocked {
+		// ctx is under the lease's own, and has just ended with it.
+		detached, cancel := detach(ctx)
+		defer cancel()
+		ctx = detached
+	}
+	cl, err := l.begin(ctx, ipc.VerbUnlock)
+	if err != nil {
+		l.c.spawn(l.postUnlock)
+		return err
+	}
+	if err := l.c.roundTrip(ctx, cl); err != nil {
+		return err
+	}
+	defer l.c.calls.put(cl)
+	return l.unlocked(cl, &cl.reply)
+}
+
+// detach is ctx without its end, but for its deadline, or else unlockTimeout.
+func detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(unlockTimeout)
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), deadline)
+}
+
+// Check asks the daemon whether the lease still stands, and learns its deadline:
+// nil, or an error that matches ErrLost or ErrNotHeld, or says why there is no
+// answer. It is answered from the daemon's memory, without a round trip to the nodes.
+func (l *Lease) Check(ctx context.Context) error {
+	return l.ask(ctx, ipc.VerbCheck, 0)
+}
+
+// Extend extends the lease now, on the nodes, and sets its ttl, 0 to leave that
+// as it is. It is what keeps a lease with HoldTTL; others are extended by the
+// daemon anyway. A smaller ttl does not shorten the deadline that stands.
+// Errors are those of Check; the lease stands as it did if it is ErrNoQuorum.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if ttl < 0 {
+		return invalid(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String())
+	}
+	return l.ask(ctx, ipc.VerbExtend, ttl)
+}
+
+func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error {
+	if err := l.stands(verb); err != nil {
+		return err
+	}
+	cl, err := l.begin(ctx, verb)
+	if err != nil {
+		return err
+	}
+	if ttl > 0 {
+		cl.req.TTL = min(ttl, longest)
+		cl.req.Set |= ipc.OptTTL
+	}
+	if err := l.c.roundTrip(ctx, cl); err != nil {
+		return err
+	}
+	defer l.c.calls.put(cl)
+	return l.told(cl, &cl.reply)
+}
+
+// begin is a call about the lease.
+func (l *Lease) begin(ctx context.Context, verb ipc.Verb) (*call, error) {
+	cl, err := l.c.begin(ctx, verb, "")
+	if err != nil {
+		return nil, ended(op(verb), l.name, ctx)
+	}
+	cl.about(l)
+	return cl, nil
+}
+
+// stands is nil, or the error of a request about a lease that is over.
+func (l *Lease) stands(verb ipc.Verb) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause == ErrUnlocked {
+		return notHeld(verb, l.name)
+	}
+	return l.cause
+}

@@ -1,0 +1,147 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+const (
+	// unlockTimeout bounds how long Do waits for its Unlock when ctx is done.
+	unlockTimeout = 5 * time.Second
+	// replyMargin is how long before the context's deadline the daemon is to give
+	// up, so that its answer, who holds the lock, arrives in time.
+	replyMargin = 20 * time.Millisecond
+)
+
+// Lock takes the lock name, and waits for it until ctx is done or WithWait is
+// over. Locks of one Client exclude each other like those of different hosts.
+//
+// The error matches ErrHeld if somebody else held the lock for all that time,
+// with the Holder in *Error; ErrNoQuorum if too few nodes could vote; and also
+// context.DeadlineExceeded where it was the deadline of ctx that bounded the
+// wait. When ctx is done before there is an answer, the error is that of ctx.
+// Nothing is left behind then: a grant that crosses with the end of ctx is
+// unlocked in the background.
+func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, ipc.VerbLock, name, opts)
+}
+
+// TryLock takes the lock name if that can be done at once. It waits for the
+// answer of the nodes, but for no holder. Errors are those of Lock.
+func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, ipc.VerbTry, name, opts)
+}
+
+// Do runs fn under the lock name, which it waits for as Lock does, and unlocks.
+// fn's context, which is also the lease's Context, is ctx, and ends with the
+// lease too, with a cause that matches ErrLost: fn has to stop then. The lock is
+// not given back before fn returns, other than by its deadline.
+//
+// The error is fn's, joined by that of Unlock: it matches ErrLost whenever the
+// lock was lost before fn returned, whatever fn makes of it. For its Unlock Do
+// waits 5 s at most, even if ctx is done.
+func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...Option) (err error) {
+	l, err := c.Lock(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = both(err, l.finish(ctx)) }() // after a panic of fn as well
+	return fn(l.within(ctx), l)
+}
+
+// within makes ctx, ended by the end of the lease too, the lease's context. It
+// is called before any other use of the lease.
+func (l *Lease) within(ctx context.Context) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.makeContext(ctx)
+	return l.ctx
+}
+
+// finish unlocks after fn, even if ctx is done, unless fn has done so.
+func (l *Lease) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	if err := l.Unlock(ctx); !errors.Is(err, ErrNotHeld) {
+		return err
+	}
+	return nil
+}
+
+// both is errors.Join, but leaves a single error as it is.
+func both(a, b error) error {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	return errors.Join(a, b)
+}
+
+func (c *Client) lock(ctx context.Context, verb ipc.Verb, name string, opts []Option) (*Lease, error) {
+	if err := checkName(verb, name); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ended(op(verb), name, ctx)
+	}
+	l := &Lease{c: c, name: name, base: ctx}
+	cl, err := c.begin(ctx, verb, name)
+	if err != nil {
+		return nil, err
+	}
+	cl.lease = l
+	if err := cl.wish(opts); err != nil {
+		c.calls.put(cl)
+		return nil, err
+	}
+	bounded := cl.boundBy(ctx)
+	cl.ownedBy(c.owners.Add(1))
+	if err := c.roundTrip(ctx, cl); err != nil {
+		return nil, err
+	}
+	defer c.calls.put(cl)
+	if cl.reply.Kind == ipc.KindErr {
+		return nil, cl.noLock(ctx, bounded)
+	}
+	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// ownedBy makes the lock exclude all others of this connection.
+func (cl *call) ownedBy(n uint64) {
+	cl.req.Owner = strconv.FormatUint(n, 36)
+	cl.req.Set |= ipc.OptOwner
+}
+
+// boundBy shortens the wait to what is left of ctx, less the time for the
+// daemon's answer to arrive, and reports whether it did.
+func (cl *call) boundBy(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	if !ok || cl.req.Verb == ipc.VerbTry {
+		return false
+	}
+	left := max(0, time.Until(deadline))
+	wait := (left - min(left/2, replyMargin)).Truncate(time.Millisecond)
+	if cl.req.Has(ipc.OptWait) && cl.req.Wait <= wait {
+		return false
+	}
+	cl.req.Wait = wait
+	cl.req.Set |= ipc.OptWait
+	return true
+}
+
+// noLock is the error of a refused lock. Where the deadline of ctx bounded the
+// wait, and has as good as come, that is its cause.
+func (cl *call) noLock(ctx context.Context, bounded bool) error {
+	err := cl.refusal()
+	if deadline, ok := ctx.Deadline(); bounded && ok && time.Until(deadline) <= replyMargin {
+		err.Err = context.DeadlineExceeded
+	}
+	return err
+}

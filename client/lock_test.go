@@ -1,0 +1,329 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+func TestLockAndUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "nightly backup") })
+		d.expect("@0 LOCK nightly%20backup owner=1")
+		d.say(grant("0", "nightly%20backup", "abc", 0, 10*time.Second))
+		l := locked.must(t)
+		if l.Name() != "nightly backup" || l.ID() != "abc" || l.Fence() != 77 {
+			t.Errorf("lease %q %q %d, want \"nightly backup\" \"abc\" 77", l.Name(), l.ID(), l.Fence())
+		}
+		if got := l.DeadlineBoottime(); got != bootAt+10*time.Second {
+			t.Errorf("deadline %v after boot, want %v", got, bootAt+10*time.Second)
+		}
+		if got := time.Until(l.Deadline()); got != 10*time.Second || l.Validity() != got {
+			t.Errorf("deadline in %v, validity %v, want 10s for both", got, l.Validity())
+		}
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.expect("@0 UNLOCK lease=abc")
+		synctest.Wait()
+		if cause := context.Cause(l.Context()); cause != ErrUnlocked || l.Validity() != 0 {
+			t.Errorf("while unlocking: cause %v, validity %v, want ErrUnlocked and 0", cause, l.Validity())
+		}
+		d.say("@0 OK lock=nightly%20backup")
+		unlocked.must(t)
+		for op, err := range map[string]error{"unlock": l.Unlock(t.Context()), "check": l.Check(t.Context()), "extend": l.Extend(t.Context(), 0)} {
+			want(t, op+" after the unlock", err, ErrNotHeld)
+		}
+		nothingLeft(t, c)
+	})
+}
+
+func TestRequestsOfOptions(t *testing.T) {
+	for _, test := range []struct {
+		opts []Option
+		line string
+	}{
+		{nil, "LOCK job owner=1"},
+		{[]Option{WithTTL(3 * time.Second)}, "LOCK job ttl=3000 owner=1"},
+		{[]Option{WithWait(0)}, "LOCK job wait=0 owner=1"},
+		{[]Option{WithWait(time.Microsecond)}, "LOCK job wait=1 owner=1"},
+		{[]Option{WithWait(math.MaxInt64)}, "LOCK job wait=9223372036854 owner=1"},
+		{[]Option{WithMax(time.Hour), WithLinger(0), WithGuard(time.Second)}, "LOCK job max=3600000 linger=0 owner=1 guard=1000"},
+		{[]Option{WithNote("a = b, 5%")}, "LOCK job owner=1 note=a%20%3D%20b%2C%205%25"},
+		{[]Option{WithHold(HoldConn)}, "LOCK job hold=conn owner=1"},
+		{[]Option{WithHold(HoldTTL)}, "LOCK job hold=ttl owner=1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", test.opts...) })
+			d.expect("@0 " + test.line)
+			d.say("@0 ERR DENIED")
+			_, err := locked.wait()
+			want(t, test.line, err, ErrDenied)
+		})
+	}
+}
+
+func TestRefusedBeforeSent(t *testing.T) {
+	c, _ := dialScripted(t)
+	for what, try := range map[string]func() error{
+		"ttl 0":          func() error { return lockErr(c.Lock(t.Context(), "job", WithTTL(0))) },
+		"ttl -1s":        func() error { return lockErr(c.Lock(t.Context(), "job", WithTTL(-time.Second))) },
+		"wait -1s":       func() error { return lockErr(c.Lock(t.Context(), "job", WithWait(-time.Second))) },
+		"try with wait":  func() error { return lockErr(c.TryLock(t.Context(), "job", WithWait(0))) },
+		"a hold of 7":    func() error { return lockErr(c.Lock(t.Context(), "job", WithHold(7))) },
+		"long note":      func() error { return lockErr(c.Lock(t.Context(), "job", WithNote(strings.Repeat("x", 201)))) },
+		"no name":        func() error { return lockErr(c.Lock(t.Context(), "")) },
+		"a long name":    func() error { return lockErr(c.Lock(t.Context(), strings.Repeat("x", 201))) },
+		"a name of ours": func() error { return lockErr(c.Lock(t.Context(), "redlockd:x")) },
+		"who of no name": func() error { _, err := c.Who(t.Context(), ""); return err },
+	} {
+		want(t, what, try(), ErrInvalid)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	want(t, "a context that is done", lockErr(c.Lock(canceled, "job")), context.Canceled)
+	nothingLeft(t, c)
+}
+
+func TestTwoLocksOfOneNameAreTwoOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		first := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1")
+		second := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
+		d.expect("@1 TRY job owner=2")
+		d.say("@1 ERR HELD lock=job ttl=7412 host=web3 pid=4121 user=cron since=2588 : held by cron on web3 (pid 4121)")
+		_, err := second.wait()
+		want(t, "try", err, ErrHeld)
+		d.say(grant("0", "job", "abc", 0, 10*time.Second))
+		if l := first.must(t); l.ID() != "abc" {
+			t.Errorf("lease %q, want abc", l.ID())
+		}
+	})
+}
+
+func TestHeldTellsTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
+		d.expect("@0 TRY job owner=1")
+		d.say("@0 ERR HELD lock=job ttl=7412 host=web3 pid=4121 user=cron since=2588 : held by cron on web3 (pid 4121)")
+		_, err := tried.wait()
+		var e *Error
+		if !errors.As(err, &e) || e.Holder == nil {
+			t.Fatalf("error %v, want an *Error with a Holder", err)
+		}
+		if want := (Holder{Name: "job", Host: "web3", PID: 4121, User: "cron", TTL: 7412 * time.Millisecond, Since: 2588 * time.Millisecond}); *e.Holder != want {
+			t.Errorf("holder %+v, want %+v", *e.Holder, want)
+		}
+		if want := `try "job": HELD: held by cron on web3 (pid 4121)`; err.Error() != want {
+			t.Errorf("error %q, want %q", err, want)
+		}
+	})
+}
+
+func TestCodesMatchSentinels(t *testing.T) {
+	for code, sentinel := range sentinels {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+			d.line()
+			d.say("@0 ERR " + string(code) + " lock=job retry=500 : some reason")
+			_, err := locked.wait()
+			want(t, string(code), err, sentinel)
+			var e *Error
+			if !errors.As(err, &e) || e.Code != string(code) || e.Name != "job" || e.Text != "some reason" || e.Fields["retry"] != "500" {
+				t.Errorf("%s: %#v, want the code, lock, text and fields of the reply", code, err)
+			}
+		})
+	}
+}
+
+func TestNoSentinelForAnUnknownCode(t *testing.T) {
+	e := &Error{Op: "lock", Name: "job", Code: "NEWER"}
+	for _, sentinel := range sentinels {
+		if errors.Is(e, sentinel) {
+			t.Errorf("%v matches %v", e, sentinel)
+		}
+	}
+	if want := `lock "job": NEWER: refused by redlockd`; e.Error() != want {
+		t.Errorf("error %q, want %q", e.Error(), want)
+	}
+}
+
+// The daemon is asked to give up just before the context's deadline, so that who
+// holds the lock is known; the error says both.
+func TestContextDeadlineBoundsTheWait(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		timeout time.Duration
+		opts    []Option
+		line    string
+		after   time.Duration // when HELD comes
+		both    bool
+	}{
+		{"of the context", 5 * time.Second, nil, "@0 LOCK job wait=4980 owner=1", 4980 * time.Millisecond, true},
+		{"of the context, short", 10 * time.Millisecond, nil, "@0 LOCK job wait=5 owner=1", 5 * time.Millisecond, true},
+		{"of the context, as it is shorter", time.Second, []Option{WithWait(time.Minute)}, "@0 LOCK job wait=980 owner=1", 980 * time.Millisecond, true},
+		{"of the option, as it is shorter", time.Minute, []Option{WithWait(time.Second)}, "@0 LOCK job wait=1000 owner=1", time.Second, false},
+		{"of neither, refused early", time.Minute, nil, "@0 LOCK job wait=59980 owner=1", time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			ctx, cancel := context.WithTimeout(t.Context(), test.timeout)
+			defer cancel()
+			locked := async(func() (*Lease, error) { return c.Lock(ctx, "job", test.opts...) })
+			d.expect(test.line)
+			time.Sleep(test.after)
+			d.say("@0 ERR HELD lock=job user=cron")
+			_, err := locked.wait()
+			want(t, test.name, err, ErrHeld)
+			if got := errors.Is(err, context.DeadlineExceeded); got != test.both {
+				t.Errorf("wait %s: %v matches DeadlineExceeded: %v, want %v", test.name, err, got, test.both)
+			}
+		})
+	}
+}
+
+func TestRepliesOutOfOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		const n = 100
+		results := make([]future[*Lease], n)
+		tags := make([]string, n)
+		for i := range n {
+			results[i] = async(func() (*Lease, error) { return c.Lock(t.Context(), "job-"+strconv.Itoa(i)) })
+			fields := strings.Fields(d.line())
+			tags[i] = strings.TrimPrefix(fields[0], "@")
+		}
+		for i := n - 1; i >= 0; i-- {
+			d.say(grant(tags[i], "x", "lease-"+tags[i], 0, 10*time.Second))
+		}
+		for i := range n {
+			if l := results[i].must(t); l.ID() != "lease-"+tags[i] {
+				t.Errorf("lock %d got %s, want lease-%s", i, l.ID(), tags[i])
+			}
+		}
+	})
+}
+
+func TestDo(t *testing.T) {
+	errWork := errors.New("work failed")
+	for name, test := range map[string]struct {
+		fn     func(ctx context.Context, l *Lease) error
+		reply  string // to UNLOCK
+		wanted []error
+	}{
+		"well":              {func(context.Context, *Lease) error { return nil }, "@0 OK", nil},
+		"the work failed":   {func(context.Context, *Lease) error { return errWork }, "@0 OK", []error{errWork}},
+		"the unlock failed": {func(context.Context, *Lease) error { return nil }, "@0 ERR SHUTDOWN", []error{ErrShutdown}},
+		"both failed":       {func(context.Context, *Lease) error { return errWork }, "@0 ERR INTERNAL", []error{errWork, ErrInternal}},
+		"unlocked by fn":    {func(ctx context.Context, l *Lease) error { return l.Unlock(ctx) }, "@0 OK", nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			done := async(func() (int, error) { return 0, c.Do(t.Context(), "job", test.fn) })
+			d.expect("@0 LOCK job owner=1")
+			d.say(grant("0", "job", "abc", 0, 10*time.Second))
+			d.expect("@0 UNLOCK lease=abc")
+			d.say(test.reply)
+			_, err := done.wait()
+			if test.wanted == nil && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, wanted := range test.wanted {
+				want(t, name, err, wanted)
+			}
+		})
+	}
+}
+
+func TestDoUnlocksAfterPanicAndEndOfContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		panicked := async(func() (value any, err error) {
+			defer func() { value = recover() }()
+			return nil, c.Do(ctx, "job", func(ctx context.Context, l *Lease) error {
+				cancel()
+				<-ctx.Done()
+				panic("the work")
+			})
+		})
+		d.line()
+		d.say(grant("0", "job", "abc", 0, 10*time.Second))
+		d.expect("@0 UNLOCK lease=abc")
+		d.say("@0 OK")
+		if value := panicked.must(t); value != "the work" {
+			t.Errorf("recovered %v, want the panic of the work", value)
+		}
+	})
+}
+
+func TestDoTellsFnAndCallerOfLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		var within error
+		done := async(func() (int, error) {
+			return 0, c.Do(t.Context(), "job", func(ctx context.Context, l *Lease) error {
+				d.say("LOST lock=job lease=abc reason=quorum")
+				<-ctx.Done()
+				within = context.Cause(ctx)
+				return nil
+			})
+		})
+		d.line()
+		d.say(grant("0", "job", "abc", 0, 10*time.Second))
+		_, err := done.wait()
+		want(t, "fn's context", within, ErrLost)
+		want(t, "Do", err, ErrLost)
+		nothingLeft(t, c)
+	})
+}
+
+// LOST may stand in the line after the grant, before anybody has taken that.
+func TestGrantThatIsLostOnArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.line()
+		d.say(grant("0", "job", "abc", 0, 10*time.Second), "LOST lock=job lease=abc reason=forced")
+		if l, err := locked.wait(); err == nil {
+			err = over(l.Context())
+			want(t, "the lease", err, ErrLost)
+		} else {
+			want(t, "lock", err, ErrLost)
+		}
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// A process that was stopped between the grant and its arrival has no lock.
+func TestGrantThatIsOverOnArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithTTL(10*time.Second)) })
+		d.expect("@0 LOCK job ttl=10000 owner=1")
+		time.Sleep(8 * time.Second)
+		d.say("@0 OK lock=job lease=abc fence=1 ttl=10000 deadline=" + "1010000")
+		_, err := locked.wait()
+		want(t, "lock", err, ErrLost)
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+func TestOpNamesAreVerbs(t *testing.T) {
+	if got := op(ipc.VerbUnlock); got != "unlock" {
+		t.Errorf("op(UNLOCK) = %q, want unlock", got)
+	}
+}

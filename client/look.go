@@ -1,0 +1,161 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// Holder is who holds a lock, as told by those nodes that a lock is held on.
+// What a foreign Redlock client left there has no host, user or pid.
+type Holder struct {
+	Name  string // the lock
+	Mode  string // "exclusive" or "shared"
+	Host  string
+	PID   int
+	User  string
+	Since time.Duration // how long ago it was taken
+	TTL   time.Duration // how long it lasts unless it is extended
+	Held  int           // on so many nodes
+	Nodes int           // of so many
+}
+
+// Entry is a lease of this host's daemon, or a request that waits for one.
+type Entry struct {
+	Name  string        // the lock
+	Waits bool          // it is not held yet
+	Mode  string        // "exclusive" or "shared"
+	Fence uint64        // the fencing token; 0: none
+	TTL   time.Duration // how long it lasts unless it is extended
+	PID   int
+	User  string
+	Since time.Duration // how long it has been held, or has waited
+	Note  string
+}
+
+// Status is the state of this host's daemon.
+type Status struct {
+	Quorum int // so many nodes have to agree
+	Spare  int // so many more nodes may fail; below 0, no lock can be taken
+	Nodes  []Node
+	// Counts is all else that the daemon counts, by its names in the protocol.
+	Counts map[string]int64
+}
+
+// Node is a Redis master, as this host's daemon sees it.
+type Node struct {
+	Name    string
+	Address string
+	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
+	Left    time.Duration // of its quarantine
+	RTT     time.Duration // how long it took to answer lately
+	Reason  string        // why it is not ready, for people
+}
+
+// Who asks a quorum of nodes who holds the lock name, on whatever host. No
+// holder and no error is a lock that is free.
+func (c *Client) Who(ctx context.Context, name string) (holders []Holder, err error) {
+	if err := checkName(ipc.VerbWho, name); err != nil {
+		return nil, err
+	}
+	err = c.ask(ctx, ipc.VerbWho, name, "", func(cl *call) {
+		for i := range cl.lines {
+			holders = append(holders, holderOf(&cl.lines[i]))
+		}
+	})
+	return holders, err
+}
+
+// List returns the leases and waiters of this host's daemon that the user of
+// this process may see.
+func (c *Client) List(ctx context.Context) (entries []Entry, err error) {
+	err = c.ask(ctx, ipc.VerbList, "", "", func(cl *call) {
+		for i := range cl.lines {
+			entries = append(entries, entryOf(&cl.lines[i]))
+		}
+	})
+	return entries, err
+}
+
+// Status tells how this host's daemon and its nodes are. It does not wait for
+// any node.
+func (c *Client) Status(ctx context.Context) (status *Status, err error) {
+	err = c.ask(ctx, ipc.VerbStatus, "", "", func(cl *call) {
+		status = statusOf(&cl.reply)
+		for i := range cl.lines {
+			status.Nodes = append(status.Nodes, nodeOf(&cl.lines[i]))
+		}
+	})
+	return status, err
+}
+
+func holderOf(r *ipc.Response) Holder {
+	return Holder{
+		Name:  text(r, "lock"),
+		Mode:  text(r, "mode"),
+		Host:  text(r, "host"),
+		PID:   int(number(r, "pid")),
+		User:  text(r, "user"),
+		Since: duration(r, "since"),
+		TTL:   duration(r, "ttl"),
+		Held:  int(number(r, "held")),
+		Nodes: int(number(r, "nodes")),
+	}
+}
+
+func entryOf(r *ipc.Response) Entry {
+	return Entry{
+		Name:  text(r, "lock"),
+		Waits: text(r, "state") == "waiting",
+		Mode:  text(r, "mode"),
+		Fence: uint64(number(r, "fence")),
+		TTL:   duration(r, "ttl"),
+		PID:   int(number(r, "pid")),
+		User:  text(r, "user"),
+		Since: duration(r, "since"),
+		Note:  text(r, "note"),
+	}
+}
+
+func nodeOf(r *ipc.Response) Node {
+	return Node{
+		Name:    text(r, "node"),
+		Address: text(r, "address"),
+		State:   text(r, "state"),
+		Left:    duration(r, "left"),
+		RTT:     duration(r, "rtt"),
+		Reason:  r.Text,
+	}
+}
+
+func statusOf(r *ipc.Response) *Status {
+	s := &Status{Quorum: int(number(r, "quorum")), Spare: int(number(r, "spare")), Counts: make(map[string]int64)}
+	for _, f := range r.Fields {
+		switch n, ok := r.Int64(f.Key); f.Key {
+		case "n", "nodes", "quorum", "spare":
+		default:
+			if ok {
+				s.Counts[f.Key] = n
+			}
+		}
+	}
+	return s
+}
+
+// text is a field of an answer, "" if it is not there: what a daemon leaves out
+// it does not know.
+func text(r *ipc.Response, key string) string {
+	value, _ := r.Get(key)
+	return value
+}
+
+func number(r *ipc.Response, key string) int64 {
+	n, _ := r.Int64(key)
+	return n
+}
+
+func duration(r *ipc.Response, key string) time.Duration {
+	d, _ := r.Duration(key)
+	return d
+}

@@ -1,0 +1,86 @@
+package client
+
+import (
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWho(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() ([]Holder, error) { return c.Who(t.Context(), "a,b") })
+		d.expect("@0 WHO a%2Cb")
+		d.say("@0 - lock=a%2Cb mode=shared host=web3 pid=12 user=cron since=100 ttl=900 held=3 nodes=5",
+			"LOST lock=x lease=y reason=max",
+			"@0 - lock=a%2Cb mode=shared ttl=800 held=4 nodes=5",
+			"@0 OK n=2")
+		got := asked.must(t)
+		want := []Holder{
+			{Name: "a,b", Mode: "shared", Host: "web3", PID: 12, User: "cron", Since: 100 * time.Millisecond, TTL: 900 * time.Millisecond, Held: 3, Nodes: 5},
+			{Name: "a,b", Mode: "shared", TTL: 800 * time.Millisecond, Held: 4, Nodes: 5},
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("Who:\n%+v, want\n%+v", got, want)
+		}
+		again := async(func() ([]Holder, error) { return c.Who(t.Context(), "free") })
+		d.expect("@0 WHO free")
+		d.say("@0 OK n=0")
+		if got := again.must(t); len(got) != 0 {
+			t.Errorf("Who of a free lock: %+v, want nobody", got)
+		}
+	})
+}
+
+func TestList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() ([]Entry, error) { return c.List(t.Context()) })
+		d.expect("@0 LIST")
+		d.say("@0 - lock=job state=held mode=exclusive fence=1795247588294176 ttl=9000 pid=12 user=cron since=1000 note=a%20note",
+			"@0 - lock=job state=waiting mode=exclusive pid=13 user=root since=2000",
+			"@0 OK n=2")
+		got := asked.must(t)
+		want := []Entry{
+			{Name: "job", Mode: "exclusive", Fence: 1795247588294176, TTL: 9 * time.Second, PID: 12, User: "cron", Since: time.Second, Note: "a note"},
+			{Name: "job", Waits: true, Mode: "exclusive", PID: 13, User: "root", Since: 2 * time.Second},
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("List:\n%+v, want\n%+v", got, want)
+		}
+	})
+}
+
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() (*Status, error) { return c.Status(t.Context()) })
+		d.expect("@0 STATUS")
+		d.say("@0 - node=a address=10.0.0.1:6379 state=ready rtt=1",
+			"@0 - node=b address=unix:/run/redis/b.sock state=quarantined left=2500 : it was restarted",
+			"@0 OK n=2 nodes=2 quorum=2 spare=-1 leases=7 build=abc")
+		got := asked.must(t)
+		want := &Status{Quorum: 2, Spare: -1, Counts: map[string]int64{"leases": 7}, Nodes: []Node{
+			{Name: "a", Address: "10.0.0.1:6379", State: "ready", RTT: time.Millisecond},
+			{Name: "b", Address: "unix:/run/redis/b.sock", State: "quarantined", Left: 2500 * time.Millisecond, Reason: "it was restarted"},
+		}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("Status:\n%+v, want\n%+v", got, want)
+		}
+	})
+}
+
+func TestLookIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() (*Status, error) { return c.Status(t.Context()) })
+		d.expect("@0 STATUS")
+		d.say("@0 - node=a", "@0 ERR DENIED : rule web does not allow inspect")
+		status, err := asked.wait()
+		want(t, "status", err, ErrDenied)
+		if status != nil {
+			t.Errorf("status %+v with an error", status)
+		}
+	})
+}

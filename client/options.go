@@ -1,0 +1,123 @@
+package client
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// Option is a wish about one lock, for Lock, TryLock and Do. An option that
+// cannot be granted is an error that matches ErrInvalid, never ignored.
+// Durations are whole milliseconds, rounded up.
+type Option func(*call)
+
+// Hold is how long a lock is kept without its client asking for it.
+type Hold int
+
+const (
+	// HoldConn keeps the lock, extended by the daemon, while the Client's
+	// connection is open. It is what is done unless told otherwise.
+	HoldConn Hold = iota
+	// HoldTTL keeps it for its ttl, whatever becomes of this process; nothing but
+	// Lease.Extend extends it.
+	HoldTTL
+)
+
+// WithTTL sets the lease time: how soon others get the lock if this host dies.
+// The daemon bounds it (from 100 ms to its max_ttl). Default: the daemon's config.
+func WithTTL(ttl time.Duration) Option {
+	return func(cl *call) { cl.duration(&cl.req.TTL, ipc.OptTTL, "ttl", ttl, 1) }
+}
+
+// WithWait bounds how long to wait for the lock; 0 is not to wait. Default: until
+// the context is done. TryLock, which does not wait, refuses it.
+func WithWait(wait time.Duration) Option {
+	return func(cl *call) {
+		cl.duration(&cl.req.Wait, ipc.OptWait, "wait", wait, 0)
+		if cl.req.Verb == ipc.VerbTry {
+			cl.fault("TryLock takes no WithWait")
+		}
+	}
+}
+
+// WithMax bounds the holding time in all: the lease is lost after that, however
+// well it could be extended. Default: the daemon's max_hold.
+func WithMax(most time.Duration) Option {
+	return func(cl *call) { cl.duration(&cl.req.Max, ipc.OptMax, "max", most, 1) }
+}
+
+// WithGuard sets how long before the deadline a lease that could not be extended
+// is given up: what the work under the lock needs to stop in. Default: a fifth of the ttl.
+func WithGuard(guard time.Duration) Option {
+	return func(cl *call) { cl.duration(&cl.req.Guard, ipc.OptGuard, "guard", guard, 1) }
+}
+
+// WithLinger sets how long the lock stays taken after the death of this client;
+// Unlock is immediate. Default: the daemon's config.
+func WithLinger(linger time.Duration) Option {
+	return func(cl *call) { cl.duration(&cl.req.Linger, ipc.OptLinger, "linger", linger, 0) }
+}
+
+// WithNote adds a word for whoever looks with Who or List: at most 200 bytes.
+func WithNote(note string) Option {
+	return func(cl *call) {
+		cl.req.Note = note
+		cl.req.Set |= ipc.OptNote
+		if len(note) > ipc.MaxNote {
+			cl.fault("a note of " + strconv.Itoa(len(note)) + " bytes")
+		}
+	}
+}
+
+// WithHold sets how long the lock is kept: HoldConn or HoldTTL.
+func WithHold(hold Hold) Option {
+	return func(cl *call) {
+		cl.lease.hold = hold
+		cl.req.Set |= ipc.OptHold
+		switch hold {
+		case HoldConn:
+			cl.req.Hold = ipc.HoldConn
+		case HoldTTL:
+			cl.req.Hold = ipc.HoldTTL
+		default:
+			cl.fault("an unknown hold")
+		}
+	}
+}
+
+// wish applies the options to a request, and reports all that cannot be.
+func (cl *call) wish(opts []Option) error {
+	for _, opt := range opts {
+		opt(cl)
+	}
+	if cl.faults == nil {
+		return nil
+	}
+	return invalid(op(cl.req.Verb), cl.name, ipc.CodeOption, strings.Join(cl.faults, ", "))
+}
+
+// checkName refuses what cannot be the name of a lock.
+func checkName(verb ipc.Verb, name string) error {
+	err := ipc.CheckName(name)
+	if err == nil {
+		return nil
+	}
+	return invalid(op(verb), name, ipc.CodeName, err.(*ipc.Error).Text)
+}
+
+func (cl *call) fault(what string) { cl.faults = append(cl.faults, what) }
+
+// longest is the longest time that the protocol can say.
+const longest = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond
+
+// duration sets an option that is at least least.
+func (cl *call) duration(to *time.Duration, which ipc.OptionSet, name string, d, least time.Duration) {
+	if d < least {
+		cl.fault("a " + name + " of " + d.String())
+	}
+	*to = min(d, longest)
+	cl.req.Set |= which
+}
