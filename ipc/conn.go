@@ -119,7 +119,7 @@ func (c *Conn) stop() {
 
 func (c *Conn) sayBye() {
 	if bye := c.server.lastWords(); bye != nil {
-		c.Send(bye)
+		c.Send(bye(c.session))
 	}
 }
 

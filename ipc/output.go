@@ -138,17 +138,28 @@ func (o *output) end(err error) {
 	}
 }
 
-// flush writes until nothing is pending or the socket takes no more.
+// maxTurns is how many chunks whoever was first writes for others.
+const maxTurns = 16
+
+// flush writes until nothing is pending, the socket takes no more, or it has
+// been at it for long: the rest is left to a goroutine.
 func (o *output) flush() {
-	for chunk := o.take(); chunk != nil; chunk = o.take() {
-		n, err := o.writeSome(chunk.b)
+	for turn := 0; ; turn++ {
+		chunk := o.take()
+		if chunk == nil {
+			o.ended()
+			return
+		}
+		n, err := 0, error(nil)
+		if turn < maxTurns {
+			n, err = o.writeSome(chunk.b)
+		}
 		if err == nil && n < len(chunk.b) {
 			o.spawn(func() { o.flushSlowly(chunk, n) })
 			return
 		}
 		o.wrote(chunk, err)
 	}
-	o.ended()
 }
 
 // flushSlowly writes what the socket did not take at once, from byte n of the

@@ -41,9 +41,9 @@ type Server struct {
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
 	conns     map[*Conn]struct{}
-	bye       *Response     // sent last on each connection; set when stopping begins
-	stopping  bool          // no connection is added any more
-	empty     chan struct{} // closed when the last connection is over; made when stopping begins
+	bye       func(Session) *Response // says what is sent last on a connection; set when stopping begins
+	stopping  bool                    // no connection is added any more
+	empty     chan struct{}           // closed when the last connection is over; made when stopping begins
 }
 
 // Serve accepts connections from l and serves them, until ctx is done, l is
@@ -119,10 +119,10 @@ func (s *Server) serve(c *Conn) {
 // Shutdown stops the server. No more connections are accepted; requests not yet
 // begun are refused with SHUTDOWN; the contexts of running ones end with
 // ErrShutdown. As soon as its running requests are answered, each connection
-// gets bye (nil: nothing) as its last line and is closed. Shutdown returns when
+// gets what bye says of its session (nil: nothing) as its last line and is closed. Shutdown returns when
 // all are over. If ctx is done before, it cuts the rest and returns ctx's error
 // without waiting for their Works. The owner closes the listeners.
-func (s *Server) Shutdown(ctx context.Context, bye *Response) error {
+func (s *Server) Shutdown(ctx context.Context, bye func(Session) *Response) error {
 	empty := s.stop(bye)
 	select {
 	case <-empty:
@@ -136,7 +136,7 @@ func (s *Server) Shutdown(ctx context.Context, bye *Response) error {
 }
 
 // stop begins the end. The channel is closed when no connection is left.
-func (s *Server) stop(bye *Response) <-chan struct{} {
+func (s *Server) stop(bye func(Session) *Response) <-chan struct{} {
 	s.mu.Lock()
 	if !s.stopping {
 		s.stopping, s.bye, s.empty = true, bye, make(chan struct{})
@@ -212,8 +212,8 @@ func (s *Server) remove(c *Conn) {
 	}
 }
 
-// lastWords are what each connection gets in the end, nil for nothing.
-func (s *Server) lastWords() *Response {
+// lastWords says what a connection gets in the end; nil for nothing.
+func (s *Server) lastWords() func(Session) *Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bye

@@ -285,7 +285,7 @@ func TestServerShutdown(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	bye := (&Response{}).Notice(EventBye).Ms("resume", 5*time.Second)
+	bye := func(Session) *Response { return (&Response{}).Notice(EventBye).Ms("resume", 5*time.Second) }
 	if err := d.Shutdown(ctx, bye); err != nil {
 		t.Fatal(err)
 	}
