@@ -130,10 +130,11 @@ func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (
 	placed := &nodeSet{}
 	b := newBallot("acquire", len(q.lanes), isGrant)
 	key := q.options.Prefix + r.Name
+	b.words = [4]string{key, opAcquire, token, strconv.FormatInt(r.TTL.Milliseconds(), 10)}
 	q.call(call{
-		op:       "acquire",
-		keys:     []string{key},
-		args:     []string{opAcquire, token, strconv.FormatInt(r.TTL.Milliseconds(), 10)},
+		op:       b.op,
+		keys:     b.words[:1],
+		args:     b.words[1:],
 		notAfter: start + q.options.NodeTimeout,
 		placed:   placed,
 		voter:    b,
@@ -143,7 +144,7 @@ func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (
 	if now := q.clock(); b.won() && now < deadline && ctx.Err() == nil {
 		return q.keeper.grant(r, key, token, placed, deadline, now), nil
 	}
-	q.abandon(key, token, r.TTL, placed)
+	q.abandon(key, token, placed)
 	return nil, q.refusal(r.Name, b)
 }
 
@@ -159,18 +160,20 @@ func isGrant(reply *Reply) bool { return reply.Int == 1 }
 
 // abandon releases a token on all nodes and does not wait for them: the lanes
 // repeat what stays unanswered. It needs no context that could end.
-func (q *Quorum) abandon(key, token string, ttl time.Duration, placed *nodeSet) {
+func (q *Quorum) abandon(key, token string, placed *nodeSet) {
 	now := q.clock()
-	q.call(releaseCall(key, token, ttl, placed, nil, now), now)
+	q.call(q.releaseCall(key, token, placed, nil, now), now)
 }
 
-func releaseCall(key, token string, ttl time.Duration, placed *nodeSet, v voter, now time.Duration) call {
+// releaseCall is owed for max_ttl: no key that was set or extended before now
+// lasts longer.
+func (q *Quorum) releaseCall(key, token string, placed *nodeSet, v voter, now time.Duration) call {
 	return call{
 		op:      "release",
 		keys:    []string{key},
 		args:    []string{opRelease, token},
 		release: token,
-		until:   now + ttl + drift(ttl),
+		until:   now + q.options.MaxTTL + drift(q.options.MaxTTL),
 		placed:  placed,
 		voter:   v,
 	}
@@ -180,9 +183,11 @@ func releaseCall(key, token string, ttl time.Duration, placed *nodeSet, v voter,
 func (q *Quorum) refusal(name string, b *ballot) error {
 	switch {
 	case b.lacksQuorum():
-		return q.noQuorum(name, b, b.failures())
+		return q.noQuorum(name, b)
 	case b.won():
-		return q.noQuorum(name, b, append(b.failures(), tooLate(b.op)))
+		e := q.noQuorum(name, b)
+		e.Failed = append(e.Failed, tooLate(b.op))
+		return e
 	}
 	return heldBy(name, b)
 }
@@ -193,12 +198,13 @@ func tooLate(op string) *NodeError {
 		Err: errors.New("the answers came when the lease would have been over already")}
 }
 
-func (q *Quorum) noQuorum(name string, b *ballot, failed []*NodeError) *NoQuorumError {
+func (q *Quorum) noQuorum(name string, b *ballot) *NoQuorumError {
+	b.noteUnreachable(q.lanes)
 	return &NoQuorumError{
 		Name:    name,
 		Granted: b.granted,
 		Needed:  b.quorum,
-		Failed:  failed,
+		Failed:  b.failures(),
 		Retry:   q.options.NodeTimeout,
 	}
 }
@@ -247,7 +253,7 @@ func (p *patience) next(err error, now time.Duration) (delay time.Duration, agai
 	delay = p.limit/4 + rand.N(3*p.limit/4)
 	p.limit = min(2*p.limit, lastRetry)
 	var held *HeldError
-	if errors.As(err, &held) && held.TTL > 0 {
+	if errors.As(err, &held) && held.TTL > 0 && held.TTL != Endless {
 		delay = min(delay, held.TTL+time.Millisecond)
 	}
 	if p.until >= 0 {

@@ -22,12 +22,15 @@ type ballot struct {
 	failed  int
 	over    bool          // decided, or given up: later answers are ignored
 	decided chan struct{} // closed when the ballot is decided
+
+	words [4]string // what the call of one operation is made of: its key, its arguments
+	few   [5]answer // where answers are, for as many nodes: one allocation less
 }
 
 // answer is what one node said.
 type answer struct {
 	verdict verdict
-	reply   Reply
+	shown   *Reply // the array that it showed a holder with
 	failure *NodeError
 }
 
@@ -41,13 +44,13 @@ const (
 )
 
 func newBallot(op string, nodes int, yes func(*Reply) bool) *ballot {
-	return &ballot{
-		op:      op,
-		quorum:  quorumOf(nodes),
-		yes:     yes,
-		answers: make([]answer, nodes),
-		decided: make(chan struct{}),
+	b := &ballot{op: op, quorum: quorumOf(nodes), yes: yes, decided: make(chan struct{})}
+	if nodes <= len(b.few) {
+		b.answers = b.few[:nodes]
+	} else {
+		b.answers = make([]answer, nodes)
 	}
+	return b
 }
 
 // quorumOf is ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.
@@ -69,16 +72,22 @@ func (b *ballot) vote(node int, replies []Reply, failure *NodeError) {
 
 // count needs mu.
 func (b *ballot) count(node int, replies []Reply, failure *NodeError) {
-	switch a := &b.answers[node]; {
+	a := &b.answers[node]
+	switch {
 	case failure != nil:
 		a.verdict, a.failure = failed, failure
 		b.failed++
+		return
 	case b.yes(&replies[0]):
-		a.verdict, a.reply = granted, replies[0]
+		a.verdict = granted
 		b.granted++
 	default:
-		a.verdict, a.reply = refused, replies[0]
+		a.verdict = refused
 		b.refused++
+	}
+	if len(replies[0].Array) > 0 {
+		shown := replies[0]
+		a.shown = &shown
 	}
 }
 
@@ -136,6 +145,19 @@ func (b *ballot) won() bool { return b.granted >= b.quorum }
 // lacksQuorum tells whether too few nodes could vote, rather than too few
 // having voted as was wished.
 func (b *ballot) lacksQuorum() bool { return b.failed > len(b.answers)-b.quorum }
+
+// noteUnreachable counts as failed what is known to be down but was not waited
+// for: who mends the nodes wants to know of all.
+func (b *ballot) noteUnreachable(lanes []*lane) {
+	for i := range b.answers {
+		if b.answers[i].verdict != unanswered {
+			continue
+		}
+		if failure := lanes[i].unreachable(b.op); failure != nil {
+			b.count(i, nil, failure)
+		}
+	}
+}
 
 func (b *ballot) failures() []*NodeError {
 	var all []*NodeError

@@ -27,7 +27,7 @@ type HeldError struct {
 	Name   string
 	Holder Holder
 	// TTL is how long the holder's lease lasts unless it is extended; 0 where
-	// several contended and nobody had won yet.
+	// several contended and nobody had won yet; Endless where it has no end.
 	TTL time.Duration
 }
 
@@ -35,6 +35,8 @@ func (e *HeldError) Error() string {
 	switch {
 	case e.TTL == 0 && !e.Holder.Known():
 		return fmt.Sprintf("%s: several contend for it and none has won yet", e.Name)
+	case !e.Holder.Known() && e.TTL == Endless:
+		return fmt.Sprintf("%s: its key was set without an expiry by no Redlock client: look at it on the nodes, and delete it there if nobody needs it", e.Name)
 	case !e.Holder.Known():
 		return fmt.Sprintf("%s: held by another Redlock client, for at most %v", e.Name, e.TTL)
 	}

@@ -96,6 +96,7 @@ func (e *extension) countReplies(replies []Reply) (o outcomes) {
 	for i := range replies {
 		switch {
 		case e.isDecided(i):
+		case replies[i].Err != nil: // no vote, neither way
 		case replies[i].Int == 1:
 			if e.granted[i]++; int(e.granted[i]) == quorum {
 				o.confirmed = append(o.confirmed, i)
@@ -166,6 +167,9 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
 		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name, ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
+	}
+	if l.guard > ttl/maxGuardShare {
+		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name, ErrRequest, ttl, l.guard)
 	}
 	if err := l.Err(); err != nil {
 		return err

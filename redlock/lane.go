@@ -39,6 +39,7 @@ type lane struct {
 	commands []Command
 	replies  []Reply
 	took     time.Duration // the last round trip
+	within   bound         // the context of the round trip under way
 	session  laneSession
 	owedSeen time.Duration // when expired releases were last dropped
 }
@@ -227,7 +228,10 @@ func pause(ctx context.Context, d time.Duration) {
 func (l *lane) serve(ctx context.Context, conn Conn) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
-	l.session.owed = true // what was owed while the connection was made
+	l.session.owed = true                     // what was owed while the connection was made
+	if err := l.lookAfter(conn); err != nil { // before what was handed over since
+		return err
+	}
 	for {
 		if err := l.sendWaiting(conn); err != nil {
 			return err

@@ -99,6 +99,7 @@ func (l *lane) kill(ctx context.Context, conn Conn, id int64) error {
 // it is never late. Where the last estimate is still possible, the greater one
 // is the better one; where it is not, the node's clock was stepped.
 func (l *lane) readTime(reply *Reply, took time.Duration) {
+	l.session.resync = false
 	if len(reply.Array) != 2 {
 		return
 	}
@@ -111,7 +112,6 @@ func (l *lane) readTime(reply *Reply, took time.Duration) {
 	if last := l.session.offset; last < low || last > low+took {
 		l.session.offset = low
 	}
-	l.session.resync = false
 }
 
 // infoField reads one line of INFO; "" where it is not there.

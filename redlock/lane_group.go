@@ -32,8 +32,8 @@ func (l *lane) lookAfter(conn Conn) error {
 	if !l.session.scripts && !l.session.owed {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.timing.silence)
-	defer cancel()
+	ctx := &l.within
+	ctx.start(l.timing.silence)
 	if l.session.scripts {
 		return l.reload(ctx, conn)
 	}
@@ -77,8 +77,8 @@ const maxOps = 64
 
 // send is one round trip. TIME rides along where it is due.
 func (l *lane) send(conn Conn, group []call) error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.timing.silence)
-	defer cancel()
+	ctx := &l.within
+	ctx.start(l.timing.silence)
 	withTime := l.session.resync
 	l.appendGroup(group)
 	if withTime {

@@ -25,18 +25,18 @@ type Lease struct {
 	token  string
 	placed *nodeSet
 	onLost func(*Lease)
-	lost   chan struct{}
 	kept   bool          // extended until released or lost
 	since  time.Duration // BootTime of the grant
 	end    time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
+	guard  time.Duration // 0: ttl/5
 	tries  atomic.Int32  // failed extensions in a row
 
 	mu       sync.Mutex // guards what follows; never held across I/O or a callback
 	state    leaseState
 	reason   LostReason
 	ttl      time.Duration
-	guard    time.Duration // 0: ttl/5
 	deadline time.Duration // BootTime
+	told     chan struct{} // what Lost returns; nil before the first call
 	timer    *time.Timer   // says LOST, whatever the nodes and the keeper do
 
 	// What follows belongs to the keeper, under its mu.
@@ -63,7 +63,6 @@ func (k *keeper) grant(r *Request, key, token string, placed *nodeSet, deadline,
 		token:    token,
 		placed:   placed,
 		onLost:   r.OnLost,
-		lost:     make(chan struct{}),
 		kept:     r.Keep,
 		since:    now,
 		ttl:      r.TTL,
@@ -95,7 +94,17 @@ func (l *Lease) Fence() uint64 { return 0 }
 
 // Lost is closed when the lease is lost: before its deadline by the guard, so
 // that the holder can stop in time. It is final. A released lease is not lost.
-func (l *Lease) Lost() <-chan struct{} { return l.lost }
+func (l *Lease) Lost() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == nil {
+		l.told = make(chan struct{})
+		if l.state == lost {
+			close(l.told)
+		}
+	}
+	return l.told
+}
 
 // Deadline is the BootTime until which the lease is held for sure. It moves as
 // the lease is extended.
@@ -200,8 +209,8 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 		return nil, err
 	}
 	k.forget(l)
-	b := newBallot("release", len(k.q.lanes), func(*Reply) bool { return true })
-	k.q.call(releaseCall(l.key, l.token, l.TTL(), l.placed, b, now), now)
+	b := newBallot("release", len(k.q.lanes), isGrant)
+	k.q.call(k.q.releaseCall(l.key, l.token, l.placed, b, now), now)
 	return &Releasing{q: k.q, name: l.name, b: b}, nil
 }
 
@@ -211,18 +220,15 @@ func (r *Releasing) Wait(ctx context.Context) error {
 	return r.q.released(r.name, r.b)
 }
 
+// released says what a release came to. A node that did not hold the token
+// has nothing to release; but where so many did not that no quorum can have
+// held it, the lock was lost before.
 func (q *Quorum) released(name string, b *ballot) error {
-	gone := 0
-	for i := range b.answers {
-		if b.answers[i].verdict == granted && b.answers[i].reply.Int == 0 {
-			gone++
-		}
-	}
 	switch {
-	case gone > len(b.answers)-b.quorum:
-		return fmt.Errorf("%s: %w (%s): %d of %d nodes did not hold it any more", name, ErrLost, LostQuorum, gone, len(b.answers))
-	case !b.won():
-		return q.noQuorum(name, b, b.failures())
+	case b.refused > len(b.answers)-b.quorum:
+		return fmt.Errorf("%s: %w (%s): %d of %d nodes did not hold it any more", name, ErrLost, LostQuorum, b.refused, len(b.answers))
+	case b.lacksQuorum():
+		return q.noQuorum(name, b)
 	}
 	return nil
 }
@@ -237,6 +243,9 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 	}
 	l.state, l.reason = state, reason
 	if l.timer.Stop(); state == lost {
+		if l.told != nil {
+			close(l.told)
+		}
 		l.timer.Reset(l.deadline - now) // not sooner: the holder may still be stopping
 	}
 	return nil
@@ -248,7 +257,6 @@ func (l *Lease) lose(reason LostReason) {
 		return
 	}
 	l.keeper.forget(l)
-	close(l.lost)
 	if l.onLost != nil {
 		l.onLost(l)
 	}
@@ -267,14 +275,13 @@ func (l *Lease) ring() {
 	if state != released && left > 0 {
 		l.timer.Reset(left)
 	}
-	ttl := l.ttl
 	l.mu.Unlock()
 	switch {
 	case left > 0:
 	case state == held:
 		l.lose(reason)
 	case state == lost:
-		l.keeper.q.abandon(l.key, l.token, ttl, l.placed)
+		l.keeper.q.abandon(l.key, l.token, l.placed)
 	}
 }
 

@@ -58,3 +58,12 @@ func (l *lane) status() NodeStatus {
 func (l *lane) statusLocked() NodeStatus {
 	return NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt}
 }
+
+// unreachable says how a call of that kind would fail, or nil if it would be sent.
+func (l *lane) unreachable(op string) *NodeError {
+	status := l.status()
+	if status.State == NodeReady {
+		return nil
+	}
+	return &NodeError{Node: l.node.Name, Op: op, Failure: FailedDown, Err: status.Reason}
+}

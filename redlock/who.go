@@ -7,10 +7,13 @@ import (
 	"time"
 )
 
+// Endless is the TTL of a key without expiry, which no Redlock client sets.
+const Endless time.Duration = 1<<63 - 1
+
 // Holding is a token that nodes show for a lock.
 type Holding struct {
 	Holder Holder
-	TTL    time.Duration // where it lasts longest
+	TTL    time.Duration // where it lasts longest; may be Endless
 	Held   int           // nodes that show it
 	Nodes  int           // nodes that answered
 }
@@ -24,13 +27,14 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	b := newBallot("who", len(q.lanes), func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.all = true
 	now := q.clock()
-	q.call(call{op: "who", keys: []string{q.options.Prefix + name}, args: []string{opWho}, voter: b}, now)
+	b.words = [4]string{q.options.Prefix + name, opWho}
+	q.call(call{op: b.op, keys: b.words[:1], args: b.words[1:2], voter: b}, now)
 	b.wait(ctx, q.options.NodeTimeout, q.lanes)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	if b.lacksQuorum() {
-		return nil, q.noQuorum(name, b, b.failures())
+		return nil, q.noQuorum(name, b)
 	}
 	return slices.DeleteFunc(tally(b.answers), func(h Holding) bool { return h.Held+b.failed < q.quorum }), nil
 }
@@ -43,7 +47,7 @@ func tally(answers []answer) []Holding {
 		if answers[i].verdict != failed {
 			voted++
 		}
-		token, ttl, ok := shown(&answers[i].reply)
+		token, ttl, ok := shown(answers[i].shown)
 		if !ok {
 			continue
 		}
@@ -69,14 +73,15 @@ func sorted(byToken map[string]*Holding, voted int) []Holding {
 }
 
 // shown reads {value, pttl}, what a node answers of a key that is set. A key
-// without expiry (a foreign SET) is shown with the longest time there is.
+// without expiry (a foreign SET) is shown with the longest time there is, and
+// one in its last millisecond with a whole one: 0 would mean nobody.
 func shown(reply *Reply) (token string, ttl time.Duration, ok bool) {
-	if len(reply.Array) != 2 {
+	if reply == nil || len(reply.Array) != 2 {
 		return "", 0, false
 	}
 	ms := reply.Array[1].Int
 	if ms < 0 {
-		return reply.Array[0].Str, time.Duration(1<<63 - 1), true
+		return reply.Array[0].Str, Endless, true
 	}
-	return reply.Array[0].Str, time.Duration(ms) * time.Millisecond, true
+	return reply.Array[0].Str, time.Duration(max(ms, 1)) * time.Millisecond, true
 }

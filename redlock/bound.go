@@ -1,0 +1,54 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// bound is a context that ends at an instant and is used again for the next
+// round trip: a lane needs one for every group, and the driver looks at nothing
+// but its deadline. A channel and a timer are made for those alone who ask.
+type bound struct {
+	mu       sync.Mutex // guards what follows
+	deadline time.Time
+	done     chan struct{}
+	timer    *time.Timer
+}
+
+// start begins anew. Nobody uses the context of before any more.
+func (b *bound) start(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	b.deadline, b.done, b.timer = time.Now().Add(d), nil, nil
+}
+
+func (b *bound) Deadline() (time.Time, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.deadline, true
+}
+
+func (b *bound) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.done == nil {
+		done := make(chan struct{})
+		b.done, b.timer = done, time.AfterFunc(time.Until(b.deadline), func() { close(done) })
+	}
+	return b.done
+}
+
+func (b *bound) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Now().Before(b.deadline) {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+func (b *bound) Value(any) any { return nil }

@@ -1,0 +1,77 @@
+package redlock
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// clockOf is a node's clock as a lane sees it: ahead of ours by offset, and
+// read at some instant of a round trip.
+type clockOf struct {
+	lane   *lane
+	now    time.Duration // ours
+	offset time.Duration
+}
+
+func newClockOf(offset time.Duration) *clockOf {
+	c := &clockOf{now: time.Hour, offset: offset}
+	c.lane = &lane{clock: func() time.Duration { return c.now }}
+	return c
+}
+
+// ask is one TIME: so long there, and so long back.
+func (c *clockOf) ask(request, reply time.Duration) {
+	c.now += request
+	micros := (c.now + c.offset).Microseconds()
+	c.now += reply
+	c.lane.readTime(&Reply{Array: []Reply{
+		{Str: strconv.FormatInt(micros/1e6, 10)},
+		{Str: strconv.FormatInt(micros%1e6, 10)},
+	}}, request+reply)
+}
+
+// The estimate of a node's clock never runs ahead of it, so that no not-after
+// is ever too late; and it is as good as the fastest answer so far. Guards
+// readTime.
+func TestClockEstimate(t *testing.T) {
+	c := newClockOf(490_000 * time.Hour)
+	fastest := time.Hour
+	for range 1000 {
+		request, reply := rand.N(40*time.Millisecond), rand.N(40*time.Millisecond)
+		c.ask(request, reply)
+		fastest = min(fastest, reply)
+		if behind := c.offset - c.lane.session.offset; behind < 0 || behind > fastest+time.Microsecond {
+			t.Fatalf("estimate is %v behind the clock, want 0 to %v: the fastest way back", behind, fastest)
+		}
+	}
+}
+
+// A clock that was stepped by more than a round trip is followed at the first
+// answer, forward and back.
+func TestClockStep(t *testing.T) {
+	c := newClockOf(490_000 * time.Hour)
+	for _, step := range []time.Duration{time.Hour, -time.Hour, 5 * time.Millisecond, -5 * time.Millisecond} {
+		c.ask(time.Millisecond, time.Millisecond)
+		c.offset += step
+		c.ask(time.Millisecond, time.Millisecond)
+		if behind := c.offset - c.lane.session.offset; behind < 0 || behind > time.Millisecond+time.Microsecond {
+			t.Errorf("after a step of %v the estimate is %v behind, want 0 to 1 ms", step, behind)
+		}
+	}
+}
+
+// What is no answer to TIME changes nothing.
+func TestClockGarbage(t *testing.T) {
+	c := newClockOf(490_000 * time.Hour)
+	c.ask(0, 0)
+	before := c.lane.session.offset
+	for _, reply := range []Reply{{}, {Int: 1}, {Array: []Reply{{Str: "x"}, {Str: "1"}}}, {Array: []Reply{{Str: "1"}, {Str: ""}}}, {Array: []Reply{{Str: "1"}}}} {
+		c.lane.session.resync = true
+		c.lane.readTime(&reply, time.Second)
+		if c.lane.session.offset != before || c.lane.session.resync {
+			t.Errorf("TIME answered %+v: offset %v, asked again at once: %v; want %v and the next heartbeat", reply, c.lane.session.offset, c.lane.session.resync, before)
+		}
+	}
+}
