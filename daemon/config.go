@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// configMaxBytes bounds a config file; the largest sensible one is a hundredth of it.
+const configMaxBytes = 256 << 10
+
+// Config is everything that redlockd.hcl says, checked and with the defaults
+// filled in. It holds no secrets: passwords and keys are read from their files
+// when they are needed.
+type Config struct {
+	Path    string // the file it was read from; "" for DevConfig
+	Quorum  QuorumConfig
+	Lease   LeaseConfig
+	Socket  SocketConfig
+	Access  *AccessConfig // nil: everyone who can open the socket may lock anything
+	Limits  LimitsConfig
+	Log     LogConfig
+	Metrics *MetricsConfig // nil: off
+
+	// Warnings are what is allowed but unwise, each with file:line. For the log.
+	Warnings []string
+}
+
+// QuorumConfig says which nodes vote, and what is the same for all of them.
+type QuorumConfig struct {
+	KeyPrefix   string        // before every lock's name on the nodes; "" shares locks with clients that use bare names
+	MaxTTL      time.Duration // longest lease anyone on these nodes may ask for; also the quarantine
+	NodeTimeout time.Duration // a node that has not answered for so long has failed this ballot
+	Nodes       []NodeConfig  // in the order of the file; at least one
+}
+
+// NodeConfig is one Redis master.
+type NodeConfig struct {
+	Name         string // unique, up to 32 of [A-Za-z0-9._-]
+	Address      string // "host:port", "[v6]:port" or "unix:/absolute/path", unique
+	Username     string // "": the default user
+	PasswordFile string // where to read the password, already resolved; "": none is sent
+	Durable      bool   // its votes outlive a restart (AOF, appendfsync always)
+	TLS          *TLSConfig
+	Pos          string // "file:line" of the node's block; "" where no file was read
+}
+
+// TLSConfig says how to speak TLS to a node. File names are already resolved.
+type TLSConfig struct {
+	CAFile     string // "": the system's roots
+	CertFile   string // with KeyFile; "": no client certificate
+	KeyFile    string
+	ServerName string // "": the host of the node's address
+}
+
+// LeaseConfig holds what a LOCK gets that does not say otherwise.
+type LeaseConfig struct {
+	TTL     time.Duration // default of ttl=
+	MaxHold time.Duration // default and ceiling of max=; 0: no bound
+	Linger  time.Duration // default of linger=
+}
+
+// SocketConfig is where clients connect.
+type SocketConfig struct {
+	Path  string
+	Mode  fs.FileMode // permission bits
+	Group string      // name or number; "": the daemon's own group
+}
+
+// AccessConfig lists who may do what. What no rule allows is denied.
+type AccessConfig struct {
+	Rules []AccessRule
+}
+
+// AccessRule lets some users do something with some locks.
+type AccessRule struct {
+	Name   string
+	Users  []string
+	Groups []string
+	Locks  []string // names, with * for any run of characters
+	Allow  []string // of "lock", "inspect", "admin"
+}
+
+// LimitsConfig bounds what clients can use up. 0 is no bound, in each of them.
+type LimitsConfig struct {
+	Connections        int // open at once
+	ConnectionsPerUser int
+	LeasesPerUser      int
+	WaitersPerUser     int
+	RequestsPerSecond  int // of one connection
+}
+
+// LogConfig says what is logged, and how.
+type LogConfig struct {
+	Level  hclog.Level
+	Format LogFormat
+}
+
+// LogFormat is how a log line looks.
+type LogFormat string
+
+// The formats of NewLogger.
+const (
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// MetricsConfig is where Prometheus scrapes.
+type MetricsConfig struct {
+	Address string // "host:port"
+}
+
+// LoadConfig reads and checks the config file at path, and the files that it
+// names. A file that cannot be read is the operating system's error; anything
+// wrong inside is a *ConfigError with every fault at once, in file order.
+// Relative names of password and TLS files are looked for in
+// $CREDENTIALS_DIRECTORY, or beside the config file where that is not set.
+func LoadConfig(path string) (*Config, error) {
+	source, err := readConfigFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return parseConfig(source, path)
+}
+
+func readConfigFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	source, err := io.ReadAll(io.LimitReader(file, configMaxBytes+1))
+	if err == nil && len(source) > configMaxBytes {
+		err = fmt.Errorf("%s: larger than %d bytes: not a config file", path, configMaxBytes)
+	}
+	return source, err
+}
+
+// parseConfig is LoadConfig for a source that is in memory; path names it in
+// faults and is where relative file names may start from.
+func parseConfig(source []byte, path string) (*Config, error) {
+	r := newConfigReader(path)
+	if err := checkNesting(source, path); err != nil {
+		return nil, err
+	}
+	file, diags := hclsyntax.ParseConfig(source, path, hcl.InitialPos)
+	r.syntaxFaults(diags)
+
+	cfg := r.readConfig(file.Body.(*hclsyntax.Body))
+	if len(r.syntax) > 0 {
+		return nil, r.failure() // what seems missing may stand in the part that was not understood
+	}
+	r.checkConfig(cfg)
+	r.faults = append(r.faults, unsupported(cfg, r.at)...)
+	if len(r.faults) > 0 {
+		return nil, r.failure()
+	}
+	return cfg, nil
+}
+
+// credentialsDirectory is where relative names of secrets are looked for:
+// systemd's LoadCredential= directory, or else beside the config file.
+func credentialsDirectory(path string) string {
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+		return dir
+	}
+	return filepath.Dir(path)
+}

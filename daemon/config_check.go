@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// This file decides on single values. Each check returns what was wanted, or
+// "" where the value is good.
+
+const (
+	addressForms = `an address: "host:port", "[v6]:port" or "unix:/absolute/path"`
+	allowWords   = `"lock", "inspect" and "admin"`
+
+	configMaxName     = 32
+	configMaxPrefix   = 64
+	configMaxLockName = 200 // the protocol's
+	configMaxUnixPath = 107 // the kernel's
+	reservedKeys      = "redlockd:"
+)
+
+// checkName is for what is shown in status lines and replies: no character
+// there may need quoting, and "all" is a word of the protocol's ADMIT.
+func checkName(name string) string {
+	const wanted = "a name of 1 to 32 letters, digits, dots, dashes and underscores that begins with a letter or digit"
+	if name == "" || len(name) > configMaxName || strings.ContainsAny(name[:1], "._-") || !onlyNameBytes(name) {
+		return wanted
+	}
+	if name == "all" {
+		return `another name: "all" means all of them`
+	}
+	return ""
+}
+
+// checkKeyPrefix keeps locks apart from redlockd's own keys: no prefix and
+// name together may spell "redlockd:…".
+func checkKeyPrefix(prefix string) string {
+	switch {
+	case len(prefix) > configMaxPrefix || !isPlain(prefix):
+		return "at most 64 bytes without spaces and control characters"
+	case prefix != "" && (strings.HasPrefix(prefix, reservedKeys) || strings.HasPrefix(reservedKeys, prefix)):
+		return `a prefix that no lock name can complete to "redlockd:…", where redlockd keeps its own keys`
+	}
+	return ""
+}
+
+func checkNodeAddress(address string) string {
+	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
+		if checkUnixPath(socket) != "" {
+			return addressForms + ", the path of at most 107 bytes"
+		}
+		return ""
+	}
+	switch {
+	case strings.Contains(address, "://"):
+		return addressForms + ", not a URL (TLS and passwords have options of their own)"
+	case strings.Contains(address, "@"):
+		return addressForms + " (users and passwords have options of their own)"
+	}
+	return checkHostPort(address, addressForms)
+}
+
+// checkListenAddress asks for the host too: listening on all interfaces should be meant.
+func checkListenAddress(address string) string {
+	return checkHostPort(address, `host:port such as "127.0.0.1:9852" (all interfaces: "0.0.0.0:9852" or "[::]:9852")`)
+}
+
+func checkHostPort(address, wanted string) string {
+	host, port, err := net.SplitHostPort(address)
+	switch {
+	case err != nil && strings.Count(address, ":") > 1:
+		return wanted + " (an IPv6 address stands in brackets)"
+	case err != nil:
+		return wanted + " (the port is missing)"
+	case checkHost(host) != "":
+		return wanted + ", the host a name or an IP address"
+	case !isPort(port):
+		return wanted + ", the port from 1 to 65535"
+	}
+	return ""
+}
+
+// checkHost takes IP addresses and host names.
+func checkHost(host string) string {
+	const wanted = "a host name or an IP address"
+	if _, err := netip.ParseAddr(host); err == nil {
+		return ""
+	}
+	if host == "" || len(host) > 253 || strings.ContainsAny(host[:1], ".-") || !onlyNameBytes(host) {
+		return wanted
+	}
+	if strings.Trim(host, "0123456789.") == "" { // 10.0.0.256
+		return wanted
+	}
+	return ""
+}
+
+func checkUsername(name string) string {
+	if name == "" || len(name) > 128 || !isPlain(name) {
+		return "a Redis user without spaces"
+	}
+	return ""
+}
+
+func checkFileName(name string) string {
+	if name == "" || strings.ContainsRune(name, 0) {
+		return "the name of a file"
+	}
+	return ""
+}
+
+func checkUnixPath(name string) string {
+	if !path.IsAbs(name) || len(name) > configMaxUnixPath || strings.HasSuffix(name, "/") || strings.ContainsFunc(name, unicode.IsControl) {
+		return "an absolute path of at most 107 bytes"
+	}
+	return ""
+}
+
+func checkMode(mode string) string {
+	bits, err := strconv.ParseUint(mode, 8, 32)
+	if err != nil || bits > 0o777 || bits&0o600 != 0o600 {
+		return `an octal mode such as "0660" that lets at least the owner read and write`
+	}
+	return ""
+}
+
+func checkAccount(name string) string {
+	if name == "" || len(name) > 256 || !isPlain(name) {
+		return "the name of an account, without spaces"
+	}
+	return ""
+}
+
+func checkLockPattern(pattern string) string {
+	if pattern == "" || len(pattern) > configMaxLockName || !isPlain(pattern) {
+		return "a lock name of 1 to 200 bytes, with * for any run of characters"
+	}
+	return ""
+}
+
+func checkAllow(word string) string {
+	if !slices.Contains([]string{"lock", "inspect", "admin"}, word) {
+		return "one of " + allowWords
+	}
+	return ""
+}
+
+func checkLevel(word string) string {
+	if _, err := ParseLogLevel(word); err != nil {
+		return "one of " + logLevelWords
+	}
+	return ""
+}
+
+func checkFormat(word string) string {
+	if word != string(LogText) && word != string(LogJSON) {
+		return `"text" or "json"`
+	}
+	return ""
+}
+
+func isPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
+// isPlain reports whether text is UTF-8 of visible characters.
+func isPlain(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(c rune) bool {
+		return c == ' ' || !unicode.IsPrint(c)
+	})
+}
+
+func onlyNameBytes(text string) bool {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return strings.Trim(text, allowed) == ""
+}

@@ -1,0 +1,37 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// parseConfigDuration reads "250ms", "10s", "2m" or "1h30m": whole milliseconds
+// between least and most. A number without a unit is refused, "0" too: the
+// command line takes it for seconds and the protocol for milliseconds.
+func parseConfigDuration(value string, least, most time.Duration) (d time.Duration, wanted string) {
+	d, err := time.ParseDuration(value)
+	switch {
+	case value != "" && strings.Trim(value, "0123456789.") == "":
+		return 0, fmt.Sprintf(`a duration with a unit ("%ss" is seconds, "%sms" milliseconds)`, value, value)
+	case err != nil:
+		return 0, `a duration such as "250ms", "10s", "2m" or "1h30m"`
+	case d%time.Millisecond != 0:
+		return 0, "a duration in whole milliseconds"
+	case d < least || d > most:
+		return 0, fmt.Sprintf("a duration from %s to %s", formatDuration(least), formatDuration(most))
+	}
+	return d, ""
+}
+
+// formatDuration writes d as people do: 24h, not 24h0m0s.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

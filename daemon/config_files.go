@@ -1,0 +1,156 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// configMaxSecret bounds a password, key or certificate file.
+const configMaxSecret = 1 << 20
+
+// Password reads the node's password from its file, without the line break at
+// the end. It reads the file at every call, so that a changed password is used
+// from the next connection on. Without a password file it is the empty Secret.
+func (n NodeConfig) Password() (Secret, error) {
+	if n.PasswordFile == "" {
+		return Secret{}, nil
+	}
+	content, err := readSecretFile(n.PasswordFile)
+	if err != nil {
+		return Secret{}, err
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	switch {
+	case password == "":
+		return Secret{}, fmt.Errorf("%s: the file is empty", n.PasswordFile)
+	case strings.ContainsAny(password, "\n\x00"):
+		return Secret{}, fmt.Errorf("%s: more than the one line of a password", n.PasswordFile)
+	}
+	return NewSecret(password), nil
+}
+
+// TLSClientConfig reads the node's certificates and returns how to speak TLS
+// to it, or nil where it has no tls block. It reads the files at every call,
+// so that renewed ones are used from the next connection on.
+func (n NodeConfig) TLSClientConfig() (*tls.Config, error) {
+	if n.TLS == nil {
+		return nil, nil
+	}
+	roots, err := n.TLS.roots()
+	if err != nil {
+		return nil, err
+	}
+	certificates, err := n.TLS.certificates()
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		ServerName:   n.serverName(),
+		RootCAs:      roots,
+		Certificates: certificates,
+	}, nil
+}
+
+func (n NodeConfig) serverName() string {
+	if n.TLS.ServerName != "" {
+		return n.TLS.ServerName
+	}
+	host, _, _ := net.SplitHostPort(n.Address) // of a checked address
+	return host
+}
+
+// roots are the authorities to trust; nil are the system's.
+func (t *TLSConfig) roots() (*x509.CertPool, error) {
+	if t.CAFile == "" {
+		return nil, nil
+	}
+	content, err := readSecretFile(t.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("%s: no PEM certificate in it", t.CAFile)
+	}
+	return pool, nil
+}
+
+// certificates is the client's own certificate, or none.
+func (t *TLSConfig) certificates() ([]tls.Certificate, error) {
+	if t.CertFile == "" || t.KeyFile == "" {
+		return nil, nil
+	}
+	cert, err := readSecretFile(t.CertFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readSecretFile(t.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s, which is no pair with %s: %w", t.KeyFile, t.CertFile, err)
+	}
+	return []tls.Certificate{pair}, nil
+}
+
+// readSecretFile reads a small regular file. Others are refused: a FIFO would
+// block the start and be empty the second time.
+func readSecretFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", name)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, configMaxSecret+1))
+	if err == nil && len(content) > configMaxSecret {
+		err = fmt.Errorf("%s: larger than %d bytes", name, configMaxSecret)
+	}
+	return content, err
+}
+
+// fileName reads the name of a file into *to, resolved, and uses the file
+// once: a missing or unfit one shows now and not at the first connection. It
+// reports whether all is well.
+func (b *configBody) fileName(word string, to *string, use func() error) bool {
+	if !b.text(word, to, checkFileName) {
+		return false
+	}
+	wanted := "a file to read"
+	if !filepath.IsAbs(*to) {
+		*to = filepath.Join(b.r.credentials, *to)
+		if os.Getenv("CREDENTIALS_DIRECTORY") == "" {
+			wanted += " (relative to the config file, as $CREDENTIALS_DIRECTORY is not set)"
+		}
+	}
+	return b.checkFile(word, wanted, use)
+}
+
+// checkFile reports why a file cannot be used, where word names it.
+func (b *configBody) checkFile(word, wanted string, use func() error) bool {
+	err := use()
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		err = fmt.Errorf("%s: %w", path.Path, path.Err) // the system call says nothing to people
+	}
+	if err != nil {
+		b.r.faultf(b.r.rangeOf(b.name(word)), "%s: wanted %s, found %v", b.name(word), wanted, err)
+	}
+	return err == nil
+}

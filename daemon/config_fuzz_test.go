@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// readSource reads source without the checks of checkConfig and unsupported.
+func readSource(t *testing.T, source string) (*configReader, *Config) {
+	t.Helper()
+	file, diags := hclsyntax.ParseConfig([]byte(source), "redlockd.hcl", hcl.InitialPos)
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	r := newConfigReader("redlockd.hcl")
+	return r, r.readConfig(file.Body.(*hclsyntax.Body))
+}
+
+// FuzzConfig: no file makes the reader panic; a bad one has faults with a
+// place in the file, and a good one has what the daemon relies on.
+func FuzzConfig(f *testing.F) {
+	seeds, _ := filepath.Glob("testdata/config/*/*.hcl")
+	for _, name := range append(seeds, wholeConfig, packagedConfig) {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(source)
+	}
+	f.Fuzz(func(t *testing.T, source []byte) {
+		cfg, err := parseConfig(source, "redlockd.hcl")
+		if err != nil {
+			checkFaults(t, err)
+			return
+		}
+		checkInvariants(t, cfg)
+	})
+}
+
+func checkFaults(t *testing.T, err error) {
+	var faulty *ConfigError
+	if !errors.As(err, &faulty) || len(faulty.Faults) == 0 {
+		t.Fatalf("got %#v, want a ConfigError with faults", err)
+	}
+	for _, fault := range faulty.Faults {
+		if fault.File != "redlockd.hcl" || fault.Line < 1 || fault.Column < 1 || fault.Text == "" {
+			t.Errorf("got the fault %+v, want a place and a text", fault)
+		}
+	}
+}
+
+func checkInvariants(t *testing.T, cfg *Config) {
+	quorum, lease := cfg.Quorum, cfg.Lease
+	if len(quorum.Nodes) == 0 || quorum.NodeTimeout <= 0 || lease.TTL < configMinTTL || lease.TTL > quorum.MaxTTL || quorum.MaxTTL > configMaxTTL {
+		t.Errorf("got %+v, %+v", quorum, lease)
+	}
+	if lease.MaxHold < 0 || lease.Linger < 0 || cfg.Socket.Mode&^0o777 != 0 || cfg.Socket.Path == "" {
+		t.Errorf("got %+v, %+v", lease, cfg.Socket)
+	}
+	names, addresses := map[string]bool{}, map[string]bool{}
+	for _, node := range quorum.Nodes {
+		if names[node.Name] || addresses[node.Address] || node.Name == "" || node.Address == "" {
+			t.Errorf("node %+v: its name or address is empty or twice there", node)
+		}
+		names[node.Name], addresses[node.Address] = true, true
+	}
+}
+
+// TestConfigNesting: what would overflow the parser's stack, and end the
+// process, is refused before it is parsed; the deepest allowed is parsed.
+func TestConfigNesting(t *testing.T) {
+	for _, part := range []string{"(", "[", "!", "a{\n", "\"${", "[\n!\n", "f(", "1?", "{a="} {
+		source := "x = " + strings.Repeat(part, configMaxNesting+1)
+		_, err := parseConfig([]byte(source), "redlockd.hcl")
+		if err == nil || !strings.Contains(err.Error(), "open brackets") {
+			t.Errorf("%q again and again: got %v, want a refusal of so many open brackets", part, err)
+			continue
+		}
+		checkFaults(t, err)
+	}
+	deep := "x = " + strings.Repeat("[", configMaxNesting-1) + strings.Repeat("]", configMaxNesting-1)
+	if _, err := parseConfig([]byte(deep), "redlockd.hcl"); err == nil || !strings.Contains(err.Error(), `unknown attribute "x"`) {
+		t.Errorf("got %v, want only x and the quorum refused", err)
+	}
+}

@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// configReader turns one file into a Config. It goes on after a fault, so that
+// all of them are reported at once.
+type configReader struct {
+	file        string
+	credentials string        // the directory of relative file names
+	syntax      []ConfigFault // where the file is not HCL: part of it was not understood
+	faults      []ConfigFault
+	warnings    []ConfigFault
+	at          map[string]hcl.Range // where what was set stands: "lease.ttl", "access"
+	bad         map[string]bool      // of these, what is at fault and must not be compared with others
+}
+
+// configBody is the inside of one block. It notes the words that are asked
+// for, and finish refuses all others: no word can be read and ignored.
+type configBody struct {
+	r      *configReader
+	path   string // of the block, for people: `quorum`, `node "a"`; "" is the file
+	header hcl.Range
+	body   *hclsyntax.Body
+	attrs  []string
+	blocks []string
+}
+
+func newConfigReader(file string) *configReader {
+	return &configReader{file: file, credentials: credentialsDirectory(file), at: map[string]hcl.Range{}, bad: map[string]bool{}}
+}
+
+func (r *configReader) body(path string, block *hclsyntax.Block) *configBody {
+	r.at[path] = block.DefRange()
+	return &configBody{r: r, path: path, header: block.DefRange(), body: block.Body}
+}
+
+// name is how faults call the attribute or block word of this body.
+func (b *configBody) name(word string) string {
+	if b.path == "" {
+		return word
+	}
+	return b.path + "." + word
+}
+
+// one reads the block word, which may stand once, and reports whether it is there.
+func (b *configBody) one(word string, read func(*configBody)) bool {
+	found := b.named(word)
+	for i, block := range found {
+		if len(block.Labels) > 0 {
+			b.r.faultf(block.LabelRanges[0], "%s: wanted no name before the {, found %s", b.name(word), configQuote(block.Labels[0]))
+		}
+		if i > 0 {
+			b.r.faultf(block.DefRange(), "%s: wanted one such block, found another (the first is in line %d)", b.name(word), found[0].DefRange().Start.Line)
+		}
+		inner := b.r.body(b.name(word), block)
+		read(inner)
+		inner.finish()
+	}
+	return len(found) > 0
+}
+
+// many reads every block word "name" { … }, in order, and returns how many
+// there are. The names must be unique.
+func (b *configBody) many(word string, read func(name string, body *configBody)) int {
+	found := b.named(word)
+	seen := map[string]int{}
+	for _, block := range found {
+		name := b.label(word, block)
+		if line, again := seen[name]; again && name != "" {
+			b.r.faultf(block.LabelRanges[0], "%s: wanted a name of its own, found %q, which line %d has already", word, name, line)
+		} else {
+			seen[name] = block.DefRange().Start.Line
+		}
+		path := word
+		if name != "" {
+			path = fmt.Sprintf("%s %q", word, name)
+		}
+		inner := b.r.body(path, block)
+		read(name, inner)
+		inner.finish()
+	}
+	return len(found)
+}
+
+// label is the block's one name, or "" after a fault.
+func (b *configBody) label(word string, block *hclsyntax.Block) string {
+	if len(block.Labels) != 1 {
+		b.r.faultf(block.DefRange(), "%s: wanted one name before the {, such as %s \"a\" {, found %d", word, word, len(block.Labels))
+		return ""
+	}
+	if complaint := checkName(block.Labels[0]); complaint != "" {
+		b.r.faultf(block.LabelRanges[0], "%s: wanted %s, found %s", word, complaint, configQuote(block.Labels[0]))
+		return ""
+	}
+	return block.Labels[0]
+}
+
+func (b *configBody) named(word string) []*hclsyntax.Block {
+	b.blocks = append(b.blocks, word)
+	var found []*hclsyntax.Block
+	for _, block := range b.body.Blocks {
+		if block.Type == word {
+			found = append(found, block)
+		}
+	}
+	return found
+}
+
+// missing reports that word is not there.
+func (b *configBody) missing(word, wanted string) {
+	if len(b.r.syntax) == 0 {
+		b.r.faultf(b.header, "%s: wanted %s, found none", b.name(word), wanted)
+	}
+}
+
+// has reports whether the attribute word is there, good or bad.
+func (b *configBody) has(word string) bool {
+	return b.body.Attributes[word] != nil
+}
+
+// isEmpty reports whether the list word is absent or [].
+func (b *configBody) isEmpty(word string) bool {
+	attr := b.body.Attributes[word]
+	if attr == nil {
+		return true
+	}
+	list, ok := attr.Expr.(*hclsyntax.TupleConsExpr)
+	return ok && len(list.Exprs) == 0
+}
+
+// finish refuses every word that nobody has asked for.
+func (b *configBody) finish() {
+	for word, attr := range b.body.Attributes {
+		if !slices.Contains(b.attrs, word) {
+			b.r.faultf(attr.NameRange, "%s", b.unknown("attribute", word))
+		}
+	}
+	for _, block := range b.body.Blocks {
+		if !slices.Contains(b.blocks, block.Type) {
+			b.r.faultf(block.TypeRange, "%s", b.unknown("block", block.Type))
+		}
+	}
+}
+
+// unknown is the fault of a word that does not belong here. It never shows the
+// value: it may be a password.
+func (b *configBody) unknown(kind, word string) string {
+	known := append(slices.Clone(b.attrs), b.blocks...)
+	place := b.path
+	if place == "" {
+		place = "the file"
+	}
+	text := fmt.Sprintf("%s: wanted %s; found the unknown %s %s", place, strings.Join(known, ", "), kind, configQuote(word))
+	switch {
+	case strings.Contains(strings.ToLower(word), "pass"):
+		return text + `; a node's password stands in a file: password_file = "…"`
+	case kind == "attribute" && slices.Contains(b.blocks, word):
+		return text + fmt.Sprintf("; %s is a block: %s { … }, without =", word, word)
+	case kind == "block" && slices.Contains(b.attrs, word):
+		return text + fmt.Sprintf("; %s is an attribute: %s = …", word, word)
+	}
+	return text + configSuggestion(word, known)
+}

@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+func TestCheckReload(t *testing.T) {
+	now := mustLoad(t, nodesSource(3))
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string // "": allowed
+	}{
+		"nothing":     {func(*Config) {}, ""},
+		"log.level":   {func(c *Config) { c.Log.Level = hclog.Trace }, ""},
+		"limits":      {func(c *Config) { c.Limits.Connections = 1 }, ""},
+		"log.format":  {func(c *Config) { c.Log.Format = LogJSON }, "log.format"},
+		"key_prefix":  {func(c *Config) { c.Quorum.KeyPrefix = "x:" }, "quorum.key_prefix"},
+		"max_ttl":     {func(c *Config) { c.Quorum.MaxTTL++ }, "quorum.max_ttl"},
+		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},
+		"lease":       {func(c *Config) { c.Lease.Linger++ }, "lease"},
+		"socket":      {func(c *Config) { c.Socket.Mode = 0o600 }, "socket"},
+		"access":      {func(c *Config) { c.Access = &AccessConfig{} }, "access"},
+		"metrics":     {func(c *Config) { c.Metrics = &MetricsConfig{} }, "metrics"},
+		"fewer nodes": {func(c *Config) { c.Quorum.Nodes = c.Quorum.Nodes[:2] }, "need not meet"},
+		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, "need not meet"},
+		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLSConfig{} }, "need not meet"},
+		"two things":  {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, "lease, socket"},
+	} {
+		next := mustLoad(t, "\n"+nodesSource(3)) // every line number differs
+		c.change(next)
+		err := now.CheckReload(next)
+		if c.want == "" && err != nil {
+			t.Errorf("%s: got %v, want none", name, err)
+		}
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want one with %q", name, err, c.want)
+		}
+	}
+}

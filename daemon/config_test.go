@@ -1,0 +1,324 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// wholeConfig is the documented example with every block there is.
+const wholeConfig = "testdata/config/whole.hcl"
+
+// supportedPart is source without what unsupported refuses.
+func supportedPart(t *testing.T, source string) string {
+	t.Helper()
+	for _, block := range []string{`(?ms)^access \{.*?^\}\n`, `(?m)^metrics \{.*\}.*\n`} {
+		found := regexp.MustCompile(block)
+		if !found.MatchString(source) {
+			t.Fatalf("nothing matches %s in\n%s", block, source)
+		}
+		source = found.ReplaceAllString(source, "")
+	}
+	return source
+}
+
+func readTestFile(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// loadSource loads source from a file redlockd.hcl in a directory of its own.
+func loadSource(t *testing.T, source string) (*Config, error) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "redlockd.hcl")
+	if err := os.WriteFile(name, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return LoadConfig(name)
+}
+
+func mustLoad(t *testing.T, source string) *Config {
+	t.Helper()
+	cfg, err := loadSource(t, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func TestConfigWhole(t *testing.T) {
+	dir := credentialsForTest(t)
+	t.Setenv("CREDENTIALS_DIRECTORY", dir)
+
+	cfg := mustLoad(t, supportedPart(t, readTestFile(t, wholeConfig)))
+	cfg.Warnings = nil // whether this host has the group redlock
+	want := &Config{
+		Path: cfg.Path,
+		Quorum: QuorumConfig{
+			KeyPrefix:   "redlock:",
+			MaxTTL:      30 * time.Second,
+			NodeTimeout: 50 * time.Millisecond,
+			Nodes: []NodeConfig{
+				{Name: "a", Address: "10.0.0.1:6379", Pos: cfg.Path + ":6"},
+				{Name: "b", Address: "unix:/run/redis/b.sock", Pos: cfg.Path + ":7"},
+				{
+					Name:         "c",
+					Address:      "10.0.0.3:6379",
+					Username:     "redlockd",
+					PasswordFile: filepath.Join(dir, "redis-password"),
+					TLS: &TLSConfig{
+						CAFile:     filepath.Join(dir, "ca.pem"),
+						CertFile:   filepath.Join(dir, "client.pem"),
+						KeyFile:    filepath.Join(dir, "client.key"),
+						ServerName: "redis-c",
+					},
+					Pos: cfg.Path + ":8",
+				},
+			},
+		},
+		Lease:  LeaseConfig{TTL: 10 * time.Second},
+		Socket: SocketConfig{Path: "/run/redlockd/redlockd.sock", Mode: 0o660, Group: "redlock"},
+		Limits: LimitsConfig{Connections: 10000, ConnectionsPerUser: 1000, LeasesPerUser: 10000, WaitersPerUser: 10000},
+		Log:    LogConfig{Level: hclog.Info, Format: LogText},
+	}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
+	}
+}
+
+// TestConfigWholeIsUnderstood: the example is good but for what this version refuses.
+func TestConfigWholeIsUnderstood(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
+	_, err := LoadConfig(wholeConfig)
+	var got *ConfigError
+	if !errors.As(err, &got) {
+		t.Fatalf("got %v, want a ConfigError", err)
+	}
+	for _, fault := range got.Faults {
+		if !strings.Contains(fault.Text, "not supported by this version") {
+			t.Errorf("got %s", fault)
+		}
+	}
+}
+
+// TestConfigReadsAccessAndMetrics: refused as they are, they are read in full.
+func TestConfigReadsAccessAndMetrics(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
+	r, cfg := readSource(t, readTestFile(t, wholeConfig))
+	wantAccess := &AccessConfig{Rules: []AccessRule{
+		{Name: "web", Users: []string{"www-data"}, Locks: []string{"web/*"}, Allow: []string{"lock", "inspect"}},
+	}}
+	if !reflect.DeepEqual(cfg.Access, wantAccess) {
+		t.Errorf("access: got %+v, want %+v", cfg.Access, wantAccess)
+	}
+	if want := (&MetricsConfig{Address: "127.0.0.1:9852"}); !reflect.DeepEqual(cfg.Metrics, want) {
+		t.Errorf("metrics: got %+v, want %+v", cfg.Metrics, want)
+	}
+	if len(r.faults) != 0 {
+		t.Errorf("got the faults %v", r.faults)
+	}
+}
+
+func TestConfigEveryValue(t *testing.T) {
+	cfg := mustLoad(t, `
+quorum {
+  key_prefix   = ""
+  max_ttl      = "1h30m"
+  node_timeout = "1ms"
+  node "n-1.x_Y" { address = "[fd00::1]:6379" }
+}
+lease {
+  ttl      = "100ms"
+  max_hold = "8h"
+  linger   = "250ms"
+}
+socket {
+  path  = "/tmp/x.sock"
+  mode  = "600"
+  group = "4242"
+}
+limits {
+  connections          = 1
+  connections_per_user = 2
+  leases_per_user      = 3
+  waiters_per_user     = 4
+  requests_per_second  = 5
+}
+log {
+  level  = "debug"
+  format = "json"
+}`)
+	want := &Config{
+		Path: cfg.Path,
+		Quorum: QuorumConfig{
+			MaxTTL:      90 * time.Minute,
+			NodeTimeout: time.Millisecond,
+			Nodes:       []NodeConfig{{Name: "n-1.x_Y", Address: "[fd00::1]:6379", Pos: cfg.Path + ":6"}},
+		},
+		Lease:    LeaseConfig{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond},
+		Socket:   SocketConfig{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
+		Limits:   LimitsConfig{1, 2, 3, 4, 5},
+		Log:      LogConfig{Level: hclog.Debug, Format: LogJSON},
+		Warnings: []string{cfg.Path + ":2:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"},
+	}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
+	}
+}
+
+func TestConfigDefaults(t *testing.T) {
+	cfg := mustLoad(t, nodesSource(3))
+	want := defaultConfig()
+	want.Path, want.Quorum.Nodes, want.Lease.TTL = cfg.Path, cfg.Quorum.Nodes, 10*time.Second
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
+	}
+	short := mustLoad(t, `quorum {
+  max_ttl = "5s"
+  node "a" { address = "a:1" }
+}`)
+	if got := short.Lease.TTL; got != 5*time.Second {
+		t.Errorf("lease.ttl under a max_ttl of 5s: got %s, want 5s", got)
+	}
+}
+
+// nodesSource is a config of n nodes.
+func nodesSource(n int) string {
+	var b strings.Builder
+	b.WriteString("quorum {\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  node \"n%d\" { address = \"10.0.0.%d:6379\" }\n", i, i+1)
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+func TestConfigWarnings(t *testing.T) {
+	for _, c := range []struct {
+		source string
+		want   []string
+	}{
+		{nodesSource(3), nil},
+		{nodesSource(15), nil},
+		{nodesSource(1), []string{"1:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"}},
+		{nodesSource(4), []string{"1:1: quorum: 4 nodes bear no more failures than 3"}},
+		{nodesSource(16), []string{
+			"1:1: quorum: 16 nodes bear no more failures than 15",
+			"1:1: quorum: 16 nodes: every lock asks all of them; five or seven are usual",
+		}},
+		{nodesSource(3) + `socket { group = "no-such-group-here" }`, []string{
+			`6:18: socket.group: this host has no group "no-such-group-here"; to create it: groupadd --system no-such-group-here`,
+		}},
+	} {
+		cfg := mustLoad(t, c.source)
+		var got []string
+		for _, warning := range cfg.Warnings {
+			got = append(got, strings.TrimPrefix(warning, cfg.Path+":"))
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("got %q, want %q for\n%s", got, c.want, c.source)
+		}
+	}
+}
+
+// TestLeastTTL: both sides of the bound that the comment derives.
+func TestLeastTTL(t *testing.T) {
+	for _, timeout := range []time.Duration{time.Millisecond, 21 * time.Millisecond, 50 * time.Millisecond, 5 * time.Second, time.Hour} {
+		least := leastTTL(timeout)
+		fits := func(ttl time.Duration) bool {
+			drift := ttl/100 + 2*time.Millisecond
+			return 2*timeout <= ttl-drift-ttl/5-ttl/3
+		}
+		if !fits(least) || fits(least-2*time.Millisecond) {
+			t.Errorf("leastTTL(%s): got %s; it fits: %t, 2ms less fits: %t", timeout, least, fits(least), fits(least-2*time.Millisecond))
+		}
+		if most := mostTimeout(least); leastTTL(most) > least || most > timeout {
+			t.Errorf("mostTimeout(%s): got %s, which needs %s", least, most, leastTTL(most))
+		}
+	}
+}
+
+func TestParseConfigDuration(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"0s": 0, "250ms": 250 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "2000us": 2 * time.Millisecond,
+	} {
+		if got, wanted := parseConfigDuration(value, 0, 24*time.Hour); got != want || wanted != "" {
+			t.Errorf("%s: got %s, %q; want %s", value, got, wanted, want)
+		}
+	}
+}
+
+func TestFormatDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 100 * time.Millisecond: "100ms", 10 * time.Second: "10s", time.Minute: "1m", 20 * time.Minute: "20m",
+		90 * time.Second: "1m30s", time.Hour: "1h", 90 * time.Minute: "1h30m", 24 * time.Hour: "24h", time.Hour + time.Second: "1h0m1s",
+	} {
+		if got := formatDuration(d); got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestDevConfig(t *testing.T) {
+	cfg := DevConfig()
+	var names string
+	for _, node := range cfg.Quorum.Nodes {
+		names += node.Name
+	}
+	if names != "abcde" || cfg.Socket.Path != "./redlockd.sock" || cfg.Lease.TTL != 10*time.Second {
+		t.Errorf("got nodes %q, socket %q, ttl %s; want abcde, ./redlockd.sock, 10s", names, cfg.Socket.Path, cfg.Lease.TTL)
+	}
+	if faults := unsupported(cfg, nil); faults != nil {
+		t.Errorf("got the faults %v", faults)
+	}
+}
+
+const packagedConfig = "../packaging/redlockd.hcl"
+
+func TestPackagedConfig(t *testing.T) {
+	cfg, err := LoadConfig(packagedConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(cfg.Quorum.Nodes); n != 5 {
+		t.Errorf("got %d nodes, want 5", n)
+	}
+}
+
+// TestPackagedConfigShowsDefaults: what is commented out is good too, and is
+// the default, but for the two examples.
+func TestPackagedConfigShowsDefaults(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
+	source := readTestFile(t, packagedConfig)
+	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+ \{|\}))$`)
+	all := option.ReplaceAllString(source, "$1$2")
+	if n := len(option.FindAllString(source, -1)); n != 29 {
+		t.Errorf("got %d lines that are commented out, want 29:\n%s", n, all)
+	}
+
+	got, want := mustLoad(t, all), mustLoad(t, source)
+	last := &got.Quorum.Nodes[4]
+	if last.Username != "redlockd" || last.PasswordFile == "" || last.TLS == nil || last.TLS.ServerName != "redis-e" {
+		t.Errorf("got %+v for the node with a password and TLS", last)
+	}
+	last.Username, last.PasswordFile, last.TLS = "", "", nil
+	got.Path, got.Warnings = want.Path, want.Warnings
+	if err := want.CheckReload(got); err != nil {
+		t.Error(err)
+	}
+	if got.Limits != want.Limits || got.Log != want.Log {
+		t.Errorf("got %+v %+v, want %+v %+v", got.Limits, got.Log, want.Limits, want.Log)
+	}
+}

@@ -1,0 +1,24 @@
+package daemon
+
+import "github.com/hashicorp/hcl/v2"
+
+// unsupported refuses what the config format has and this version does not
+// enforce: a rule that is read and ignored would protect nobody.
+func unsupported(cfg *Config, at map[string]hcl.Range) []ConfigFault {
+	var faults []ConfigFault
+	refuse := func(name, text string) {
+		faults = append(faults, configFaultAt(at[name], name+": not supported by this version of redlockd; "+text))
+	}
+	if cfg.Access != nil {
+		refuse("access", "remove the block: everyone who can open the socket may lock anything (see socket.mode and socket.group)")
+	}
+	if cfg.Metrics != nil {
+		refuse("metrics", "remove the block; redlock status shows the daemon's counts")
+	}
+	for _, node := range cfg.Quorum.Nodes {
+		if node.Durable {
+			refuse(`node "`+node.Name+`".durable`, "remove it: the node is treated like one that forgets its votes when it restarts")
+		}
+	}
+	return faults
+}

@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// configCheck says what was wanted instead of a value, or "" if it is good.
+type configCheck func(value string) (wanted string)
+
+// configMaxCount bounds the counts of a config file; nothing real comes near it.
+const configMaxCount = 1_000_000_000
+
+// text reads a string attribute into *to and reports whether it is there and good.
+func (b *configBody) text(word string, to *string, check configCheck) bool {
+	attr := b.attr(word)
+	if attr == nil {
+		return false
+	}
+	value, ok := b.r.checkedString(attr.Expr, b.name(word), check)
+	if ok {
+		*to = value
+	}
+	return ok
+}
+
+// texts reads a list of different strings into *to.
+func (b *configBody) texts(word string, to *[]string, check configCheck) {
+	attr := b.attr(word)
+	if attr == nil {
+		return
+	}
+	list, ok := attr.Expr.(*hclsyntax.TupleConsExpr)
+	if !ok {
+		b.r.valueOf(attr.Expr, b.name(word), `a list of strings such as ["a", "b"]`, cty.NilType)
+		return
+	}
+	seen := map[string]bool{}
+	for _, element := range list.Exprs {
+		value, ok := b.r.checkedString(element, b.name(word), check)
+		if ok && seen[value] {
+			b.r.faultf(element.Range(), "%s: wanted each word once, found %s again", b.name(word), configQuote(value))
+		}
+		if ok && !seen[value] {
+			*to = append(*to, value)
+		}
+		seen[value] = true
+	}
+}
+
+// duration reads a duration between least and most into *to.
+func (b *configBody) duration(word string, to *time.Duration, least, most time.Duration) {
+	attr := b.attr(word)
+	if attr == nil {
+		return
+	}
+	b.r.bad[b.name(word)] = true
+	value, ok := b.r.valueOf(attr.Expr, b.name(word), `a duration in quotes and with a unit, such as "10s"`, cty.String)
+	if !ok {
+		return
+	}
+	parsed, wanted := parseConfigDuration(value.AsString(), least, most)
+	if wanted != "" {
+		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, configQuote(value.AsString()))
+		return
+	}
+	*to = parsed
+	delete(b.r.bad, b.name(word))
+}
+
+// count reads a whole number from 0 up into *to.
+func (b *configBody) count(word string, to *int) {
+	attr := b.attr(word)
+	if attr == nil {
+		return
+	}
+	wanted := fmt.Sprintf("a whole number from 0 to %d (0: no bound)", configMaxCount)
+	value, ok := b.r.valueOf(attr.Expr, b.name(word), wanted, cty.Number)
+	if !ok {
+		return
+	}
+	n, _ := value.AsBigFloat().Float64()
+	if n != math.Trunc(n) || n < 0 || n > configMaxCount {
+		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, describeValue(value))
+		return
+	}
+	*to = int(n)
+}
+
+// flag reads true or false into *to.
+func (b *configBody) flag(word string, to *bool) {
+	attr := b.attr(word)
+	if attr == nil {
+		return
+	}
+	if value, ok := b.r.valueOf(attr.Expr, b.name(word), "true or false, without quotes", cty.Bool); ok {
+		*to = value.True()
+	}
+}
+
+// attr is the attribute word, or nil. From here on word is known in this body.
+func (b *configBody) attr(word string) *hclsyntax.Attribute {
+	b.attrs = append(b.attrs, word)
+	attr := b.body.Attributes[word]
+	if attr != nil {
+		b.r.at[b.name(word)] = attr.Expr.Range()
+	}
+	return attr
+}
+
+func (r *configReader) checkedString(expr hclsyntax.Expression, name string, check configCheck) (string, bool) {
+	value, ok := r.valueOf(expr, name, "a string in quotes", cty.String)
+	if !ok {
+		return "", false
+	}
+	if wanted := check(value.AsString()); wanted != "" {
+		r.faultf(expr.Range(), "%s: wanted %s, found %s", name, wanted, configQuote(value.AsString()))
+		return "", false
+	}
+	return value.AsString(), true
+}
+
+// valueOf is the plain value that expr is, which must be of type want. The text
+// wanted is for the fault otherwise. Expressions are refused unevaluated: the
+// format needs none, and some run for hours ("${1e99999999}").
+func (r *configReader) valueOf(expr hclsyntax.Expression, name, wanted string, want cty.Type) (cty.Value, bool) {
+	if kind := expressionKind(expr); kind != "" {
+		r.faultf(expr.Range(), "%s: wanted %s, found %s", name, wanted, kind)
+		return cty.NilVal, false
+	}
+	value, diags := expr.Value(nil)
+	switch {
+	case diags.HasErrors(), !value.IsWhollyKnown():
+		return cty.NilVal, false // the parser has complained already
+	case value.IsNull() || value.Type() != want:
+		r.faultf(expr.Range(), "%s: wanted %s, found %s", name, wanted, describeValue(value))
+		return cty.NilVal, false
+	}
+	return value, true
+}
+
+// expressionKind says what expr is if it is not a plain string, number, true,
+// false or null.
+func expressionKind(expr hclsyntax.Expression) string {
+	switch expr := expr.(type) {
+	case *hclsyntax.LiteralValueExpr:
+		return ""
+	case *hclsyntax.TemplateExpr:
+		if expr.IsStringLiteral() {
+			return ""
+		}
+		return "a template (for the plain text ${ write $${)"
+	case *hclsyntax.TemplateWrapExpr:
+		return "a template (for the plain text ${ write $${)"
+	case *hclsyntax.UnaryOpExpr: // a negative number
+		if _, plain := expr.Val.(*hclsyntax.LiteralValueExpr); plain {
+			return ""
+		}
+	case *hclsyntax.ScopeTraversalExpr:
+		return "a word without quotes"
+	case *hclsyntax.TupleConsExpr:
+		return "a list"
+	case *hclsyntax.ObjectConsExpr:
+		return "an object"
+	}
+	return "an expression"
+}
+
+// describeValue is what a fault says was found.
+func describeValue(value cty.Value) string {
+	switch kind := value.Type(); {
+	case value.IsNull():
+		return "null"
+	case kind == cty.String:
+		return "the string " + configQuote(value.AsString())
+	case kind == cty.Number:
+		return "the number " + formatNumber(value)
+	case value.True():
+		return "true"
+	}
+	return "false"
+}
+
+// formatNumber does not write out all digits: there can be millions.
+func formatNumber(value cty.Value) string {
+	n, _ := value.AsBigFloat().Float64()
+	if math.Abs(n) < 1e15 {
+		return strconv.FormatFloat(n, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(n, 'g', -1, 64)
+}
+
+// rangeOf is where name stands, or the first of the others that was set.
+func (r *configReader) rangeOf(names ...string) hcl.Range {
+	for _, name := range names {
+		if at, ok := r.at[name]; ok {
+			return at
+		}
+	}
+	return hcl.Range{Filename: r.file, Start: hcl.InitialPos, End: hcl.InitialPos}
+}

@@ -1,0 +1,120 @@
+package daemon
+
+import (
+	"net"
+	"net/netip"
+	"os/user"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// configManyNodes is where more nodes begin to cost more than they add.
+const configManyNodes = 15
+
+// checkConfig decides on what spans several values, fills in the defaults that
+// depend on others, and collects the warnings.
+func (r *configReader) checkConfig(cfg *Config) {
+	if cfg.Lease.TTL == 0 {
+		cfg.Lease.TTL = min(configDefaultTTL, cfg.Quorum.MaxTTL)
+	}
+	r.checkTTL(cfg)
+	r.checkAddresses(cfg.Quorum.Nodes)
+	r.warnOfNodes(len(cfg.Quorum.Nodes))
+	r.warnOfGroup(cfg.Socket.Group)
+
+	slices.SortStableFunc(r.warnings, compareFaults)
+	for _, warning := range r.warnings {
+		cfg.Warnings = append(cfg.Warnings, warning.String())
+	}
+}
+
+// checkTTL compares ttl, max_ttl and node_timeout, unless one of them is at
+// fault by itself.
+func (r *configReader) checkTTL(cfg *Config) {
+	if r.bad["lease.ttl"] || r.bad["quorum.max_ttl"] || r.bad["quorum.node_timeout"] {
+		return
+	}
+	at := r.rangeOf("lease.ttl", "quorum.node_timeout", "quorum.max_ttl", "quorum")
+	ttl, longest, timeout := cfg.Lease.TTL, cfg.Quorum.MaxTTL, cfg.Quorum.NodeTimeout
+	if ttl > longest {
+		r.faultf(at, "lease.ttl: wanted at most %s, which is quorum.max_ttl, found %s", formatDuration(longest), formatDuration(ttl))
+	}
+	if least := leastTTL(timeout); ttl < least {
+		r.faultf(at, "lease.ttl: wanted at least %s with a node_timeout of %s (two node_timeouts must fit between the first extension at ttl/3 and the LOST at the deadline - ttl/5), or a node_timeout of at most %s, found %s",
+			formatDuration(least), formatDuration(timeout), formatDuration(mostTimeout(ttl)), formatDuration(ttl))
+	}
+}
+
+// leastTTL is the shortest default lease that survives one extension that
+// timed out. The first extension starts at ttl/3, LOST is said at
+// ttl − drift − ttl/5 (ALGORITHM §1, §3), and two node_timeouts must fit
+// between them, with drift = ttl/100 + 2 ms: 2·timeout + 2 ms ≤ ttl·137/300.
+// A client may still ask for less with ttl=; it is as safe, and lost sooner.
+func leastTTL(timeout time.Duration) time.Duration {
+	least := (2*timeout + 2*time.Millisecond) * 300 / 137
+	return least.Truncate(time.Millisecond) + time.Millisecond
+}
+
+// mostTimeout is the inverse of leastTTL, in whole milliseconds.
+func mostTimeout(ttl time.Duration) time.Duration {
+	return ((ttl*137/300 - 3*time.Millisecond) / 2).Truncate(time.Millisecond)
+}
+
+// checkAddresses refuses two votes for one node. The same master by two
+// different names is found when its run_id shows up twice.
+func (r *configReader) checkAddresses(nodes []NodeConfig) {
+	seen := map[string]NodeConfig{}
+	for _, node := range nodes {
+		key := canonicalAddress(node.Address)
+		if other, again := seen[key]; again && key != "" {
+			name := `node "` + node.Name + `"`
+			r.faultf(r.rangeOf(name+".address", name), "%s.address: wanted an address of its own, found %s, which node %q has already", name, configQuote(node.Address), other.Name)
+			continue
+		}
+		seen[key] = node
+	}
+}
+
+// canonicalAddress is the same for two spellings of one address.
+func canonicalAddress(address string) string {
+	if isUnixAddress(address) {
+		return "unix:" + path.Clean(strings.TrimPrefix(address, "unix:"))
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	return strings.ToLower(strings.TrimSuffix(host, ".")) + ":" + strings.TrimLeft(port, "0")
+}
+
+func isUnixAddress(address string) bool { return strings.HasPrefix(address, "unix:") }
+
+func (r *configReader) warnOfNodes(n int) {
+	at := r.rangeOf("quorum")
+	switch {
+	case n == 1:
+		r.warnf(at, "quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)")
+	case n > 0 && n%2 == 0:
+		r.warnf(at, "quorum: %d nodes bear no more failures than %d", n, n-1)
+	}
+	if n > configManyNodes {
+		r.warnf(at, "quorum: %d nodes: every lock asks all of them; five or seven are usual", n)
+	}
+}
+
+// warnOfGroup only warns: the file may be checked on another host, and a
+// socket that systemd has opened has its group already.
+func (r *configReader) warnOfGroup(group string) {
+	if _, err := strconv.ParseUint(group, 10, 32); group == "" || err == nil {
+		return
+	}
+	if _, err := user.LookupGroup(group); err != nil {
+		r.warnf(r.rangeOf("socket.group"), "socket.group: this host has no group %q; to create it: groupadd --system %s", group, group)
+	}
+}

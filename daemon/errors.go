@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+var (
+	errAlready = errors.New("held or asked for already by this owner on this connection")
+	errNotHeld = errors.New("not held")
+	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
+	errLimit   = errors.New("a limit of the config is reached")
+	errOption  = errors.New("bad option")
+	errVerb    = errors.New("not in this version")
+)
+
+// codes says what errors are called in the protocol. The first that matches
+// counts.
+var codes = []struct {
+	err  error
+	code ipc.Code
+}{
+	{redlock.ErrHeld, ipc.CodeHeld},
+	{redlock.ErrNoQuorum, ipc.CodeNoQuorum},
+	{ipc.ErrCancelled, ipc.CodeCancelled},
+	{ipc.ErrGone, ipc.CodeCancelled},
+	{ipc.ErrShutdown, ipc.CodeShutdown},
+	{redlock.ErrClosed, ipc.CodeShutdown},
+	{redlock.ErrLost, ipc.CodeLost},
+	{redlock.ErrReleased, ipc.CodeNotHeld},
+	{errNotHeld, ipc.CodeNotHeld},
+	{errAlready, ipc.CodeAlready},
+	{errLimit, ipc.CodeLimit},
+	{errOption, ipc.CodeOption},
+	{redlock.ErrRequest, ipc.CodeOption},
+	{errVerb, ipc.CodeVerb},
+}
+
+func codeOf(err error) ipc.Code {
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	return ipc.CodeInternal
+}
+
+func notHeld(name string) error {
+	return fmt.Errorf("%s: %w by this owner on this connection, and not lost by it", name, errNotHeld)
+}
+
+func already(name string) error { return fmt.Errorf("%s: %w", name, errAlready) }
+
+func badOption(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errOption}, args...)...)
+}
+
+func notYet(verb ipc.Verb) error {
+	return fmt.Errorf("%v is %w of redlockd", verb, errVerb)
+}
+
+// unsupportedOptions refuses what this version does not do, so that nobody
+// believes to be protected by it.
+func unsupportedOptions(call *ipc.Call) error {
+	switch {
+	case len(call.Names) > 1:
+		return fmt.Errorf("several names in one LOCK: %w of redlockd: %w", errVerb, errOption)
+	case call.Mode != ipc.Exclusive, call.Slots > 1, call.Hold == ipc.HoldPID, call.PID != 0, call.Beat != 0, call.Reentrant:
+		return badOption("mode=shared, slots=, hold=pid, pid=, beat= and reentrant=yes are not in this version of redlockd")
+	}
+	return nil
+}
+
+// refuse answers with an error; it is for both ends of a request.
+func (s *session) refuse(call *ipc.Call, err error) ipc.Work {
+	if codeOf(err) == ipc.CodeInternal {
+		s.d.log.Error("request failed for no known reason", "verb", call.Verb, "error", err)
+	}
+	call.Reply(answerOf(call, err))
+	return nil
+}
+
+func reply(call *ipc.Call, response *ipc.Response) ipc.Work {
+	call.Reply(response)
+	return nil
+}
+
+func ok(call *ipc.Call) *ipc.Response { return call.OK() }
+
+// answerOf makes the answer of an error: the code and fields for programs, the
+// text for people.
+func answerOf(call *ipc.Call, err error) *ipc.Response {
+	r := call.Err(codeOf(err), err.Error())
+	var held *redlock.HeldError
+	var noQuorum *redlock.NoQuorumError
+	switch {
+	case errors.As(err, &held):
+		heldFields(r, held)
+	case errors.As(err, &noQuorum):
+		noQuorumFields(r, noQuorum)
+	case len(call.Names) == 1:
+		r.Str("lock", call.Names[0])
+	}
+	return r
+}
+
+func heldFields(r *ipc.Response, e *redlock.HeldError) {
+	r.Str("lock", e.Name)
+	ttlField(r, e.TTL)
+	holderFields(r, e.Holder)
+}
+
+// ttlField says nothing of what has no end, or is not known.
+func ttlField(r *ipc.Response, ttl time.Duration) *ipc.Response {
+	if ttl > 0 && ttl != redlock.Endless {
+		r.Ms("ttl", ttl)
+	}
+	return r
+}
+
+// holderFields says nothing of what is not known.
+func holderFields(r *ipc.Response, h redlock.Holder) {
+	if !h.Known() {
+		return
+	}
+	r.Str("host", h.Host).Int("pid", int64(h.PID)).Str("user", h.User).Ms("since", max(time.Since(h.Since), 0))
+}
+
+func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
+	failed := make([]string, len(e.Failed))
+	for i, failure := range e.Failed {
+		failed[i] = failure.Node + ":" + string(failure.Failure)
+	}
+	r.Str("lock", e.Name).Int("granted", int64(e.Granted)).Int("needed", int64(e.Needed)).
+		Strs("failed", failed...).Ms("retry", e.Retry)
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }

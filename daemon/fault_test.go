@@ -1,0 +1,267 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// TestNoQuorum: three of five nodes gone. The answer names them, in bounded
+// time, and is never mixed up with HELD.
+func TestNoQuorum(t *testing.T) {
+	d := startDaemon(t, 5, nil)
+	w := d.dial()
+	for _, server := range d.nodes.Servers[2:] {
+		server.Kill()
+	}
+	const refusal = `ERR NOQUORUM lock=a granted=[0-2] needed=3 failed=c:\w+,d:\w+,e:\w+ retry=50 : a: no quorum: .*c: acquire: .*`
+	w.say("TRY a", refusal)
+	start := redlock.BootTime()
+	w.say("LOCK a wait=400ms", refusal)
+	if took := redlock.BootTime() - start; took < 400*time.Millisecond || took > 10*time.Second {
+		t.Errorf("wait=400ms: answered after %v", took)
+	}
+	start = redlock.BootTime()
+	w.say("LOCK a ttl=500ms", refusal) // wait=forever: given up after a ttl
+	if took := redlock.BootTime() - start; took < 500*time.Millisecond || took > 10*time.Second {
+		t.Errorf("wait=forever ttl=500ms: answered after %v", took)
+	}
+	w.say("WHO a", `ERR NOQUORUM lock=a granted=2 needed=3 failed=c:down,d:down,e:down .*`)
+	w.until("STATUS", `spare=-1\b.*no quorum`)
+	for _, server := range d.nodes.Servers[2:] {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.until("STATUS", `spare=2\b`)
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	w.say("LOCK a", granted5)
+}
+
+// TestWaitersMeetNoQuorumTogether: who stood behind one that met no quorum
+// does not wait another ttl for the same answer.
+func TestWaitersMeetNoQuorumTogether(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	for _, server := range d.nodes.Servers {
+		server.Kill()
+	}
+	const waiters, ttl = 10, time.Second
+	start := redlock.BootTime()
+	var wires []*wire
+	for range waiters {
+		w := d.dial()
+		w.send("LOCK a ttl=1s")
+		wires = append(wires, w)
+	}
+	for _, w := range wires {
+		w.want(`ERR NOQUORUM lock=a .*`)
+	}
+	if took := redlock.BootTime() - start; took > waiters*ttl/2 {
+		t.Errorf("%d waiters with a ttl of %v met no quorum after %v: one after the other", waiters, ttl, took)
+	}
+}
+
+// TestLostBeforeTheDeadline: the quorum hangs. LOST reaches the client before
+// the deadline that was stated last, and is final.
+func TestLostBeforeTheDeadline(t *testing.T) {
+	d := startDaemon(t, 5, nil)
+	w := d.dial()
+	w.say("LOCK a ttl=1s", granted5)
+	for _, server := range d.nodes.Servers[:3] {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := duration(t, w.say("CHECK a", granted5)[2])
+	w.want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+	if now := redlock.BootTime(); now >= deadline {
+		t.Errorf("LOST at %v, after the stated deadline %v", now, deadline)
+	}
+	for _, server := range d.nodes.Servers[:3] {
+		if err := server.Cont(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.until("STATUS", `spare=2\b`)
+	w.say("CHECK a", `ERR LOST lock=a : .*`)
+	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	w.say("LOCK a", granted5)
+}
+
+// TestFlushedQuorumIsLost: so many nodes lost the key that it cannot be held.
+func TestFlushedQuorumIsLost(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	w.say("LOCK a ttl=600ms", granted5)
+	w.say("LOCK b ttl=30s", granted5)
+	for _, server := range d.nodes.Servers[:2] {
+		if err := server.FlushAll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+	w.say("UNLOCK b", `ERR LOST lock=b : .*`)
+}
+
+// TestUnlockWithoutQuorum: the release is pending, and repeated.
+func TestUnlockWithoutQuorum(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	w.say("LOCK a ttl=30s", granted5)
+	for _, server := range d.nodes.Servers[:2] {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.say("UNLOCK a", `OK lock=a pending=1 : .*`)
+	for _, server := range d.nodes.Servers[:2] {
+		if err := server.Cont(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+}
+
+// TestStopReleasesNothing: SIGTERM answers what is running, says BYE, and
+// leaves the leases of living clients on the nodes.
+func TestStopReleasesNothing(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	holder, waiter, idle := d.dial(), d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	idle.say("PING", `OK`)
+	waiter.send("LOCK a")
+	idle.until("LIST", `state=waiting`)
+	if err := d.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	waiter.want(`ERR SHUTDOWN lock=a : .*`)
+	for _, w := range []*wire{holder, waiter, idle} {
+		w.want(`BYE resume=\d+ : .*`)
+		w.ends()
+	}
+	if keys := d.keys(); len(keys) != 3 {
+		t.Errorf("on the nodes: %v, want the lease on all three", keys)
+	}
+	if _, err := os.Lstat(d.cfg.Socket.Path); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+// TestStartsWithoutNodes: it serves, says what is missing, and locks as soon
+// as the nodes are there.
+func TestStartsWithoutNodes(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range d.nodes.Servers {
+		server.Kill()
+	}
+	d.start()
+	w := d.dial()
+	w.say("TRY a", `ERR NOQUORUM lock=a granted=0 needed=2 failed=a:down,b:down,c:down .*`)
+	w.send("LOCK a")
+	for _, server := range d.nodes.Servers {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.want(granted5)
+}
+
+// TestSocketIsNotStolen: a living daemon's socket is left alone, a dead one's
+// is replaced, and nothing but a socket ever is.
+func TestSocketIsNotStolen(t *testing.T) {
+	cfg := SocketConfig{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	first, err := listen(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd") {
+		t.Errorf("a second daemon: %v, want it refused", err)
+	}
+	first.Close()
+	first.lock.Close() // as its death would
+	second, err := listen(&cfg)
+	if err != nil {
+		t.Fatalf("a dead daemon's socket: %v, want it replaced", err)
+	}
+	if info, err := os.Lstat(cfg.Path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the socket: %v, %v; want 0600", info.Mode(), err)
+	}
+	second.Close()
+	second.remove()
+	if err := os.WriteFile(cfg.Path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(&cfg); err == nil || !strings.Contains(err.Error(), "something else") {
+		t.Errorf("a file at the path: %v, want it refused", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	d := startDaemon(t, 1, func(c *Config) {
+		c.Limits = LimitsConfig{Connections: 4, ConnectionsPerUser: 3, LeasesPerUser: 2, WaitersPerUser: 1}
+	})
+	a, b, c := d.dial(), d.dial(), d.dial()
+	a.say("PING", `OK`)
+	b.say("PING", `OK`)
+	c.say("PING", `OK`)
+	d.dial().want(`ERR LIMIT : .*connections_per_user = 3`)
+	a.say("LOCK a", granted5)
+	b.send("@1 LOCK a")
+	a.until("LIST", `state=waiting`)
+	b.say("@2 LOCK b", `@2 ERR LIMIT lock=b : .*leases_per_user = 2`)
+	cfg := *d.cfg
+	cfg.Limits.LeasesPerUser = 3
+	d.reload <- &cfg
+	b.until("TRY b", `waiters_per_user = 1`)
+	a.say("UNLOCK a", `OK lock=a`)
+	b.want(`@1 ` + granted5)
+	b.say("UNLOCK a", `OK lock=a`)
+	c.conn.Close()
+	eventually(t, "another may connect", func() bool {
+		w := d.dial()
+		w.send("PING")
+		return w.line() == "OK"
+	})
+}
+
+func TestRequestRate(t *testing.T) {
+	d := startDaemon(t, 1, func(c *Config) { c.Limits.RequestsPerSecond = 5 })
+	w := d.dial()
+	for range 5 {
+		w.say("PING", `OK`)
+	}
+	w.until("PING", `ERR LIMIT : .*requests_per_second = 5`)
+	w.until("PING", `^OK`)
+}
+
+func TestRateRefills(t *testing.T) {
+	var r rate
+	now := time.Hour
+	allowed := func(n int) (yes int) {
+		for range n {
+			if r.allow(10, now) {
+				yes++
+			}
+		}
+		return yes
+	}
+	if got := allowed(20); got != 10 {
+		t.Errorf("20 at once: %d allowed, want 10", got)
+	}
+	now += 500 * time.Millisecond
+	if got := allowed(20); got != 5 {
+		t.Errorf("20 after half a second: %d allowed, want 5", got)
+	}
+	now += time.Hour
+	if got := allowed(20); got != 10 {
+		t.Errorf("20 after an hour: %d allowed, want 10", got)
+	}
+}

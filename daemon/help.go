@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// protocolVersion is what HELLO speaks of. Words and codes never change within it.
+const protocolVersion = "1"
+
+func (s *session) hello(call *ipc.Call) ipc.Work {
+	if len(call.Words) > 0 && call.Words[0] != protocolVersion {
+		return s.refuse(call, badOption("HELLO %s: this daemon speaks version %s of the protocol", call.Words[0], protocolVersion))
+	}
+	cfg := s.d.cfg
+	return reply(call, ok(call).Str("protocol", protocolVersion).Str("version", Version()).
+		Ms("ttl", cfg.Lease.TTL).Ms("min_ttl", redlock.MinTTL).Ms("max_ttl", cfg.Quorum.MaxTTL).
+		Int("max_line", ipc.MaxLine).Int("max_name", ipc.MaxName))
+}
+
+// helpLine is one verb of HELP.
+type helpLine struct {
+	verb  ipc.Verb
+	usage string
+	does  []string
+}
+
+var helpLines = []helpLine{
+	{ipc.VerbLock, "LOCK name [ttl=10s] [wait=forever] [hold=conn|ttl] [max=] [guard=] [linger=] [note=] [owner=] [id=]", []string{
+		"takes the lock, or waits for it; keeps it extended while this connection is open",
+		"ttl=: lease time, and how soon others get the lock if this host dies",
+		"wait=: 0, a duration (250ms, 10s, 2m; a bare number is ms), or forever",
+		"hold=: conn, until the connection closes; or ttl, for just that long",
+		"max=: longest total holding time; guard=: how long before the deadline LOST is said (ttl/5)",
+		"linger=: how long the lock stays taken after its client dies (UNLOCK is immediate)",
+		"owner=: who on this connection asks; id=: a repeat with the same word gets the same grant",
+	}},
+	{ipc.VerbTry, "TRY name [options of LOCK but wait=]", []string{"LOCK with wait=0"}},
+	{ipc.VerbUnlock, "UNLOCK name [owner=] | UNLOCK lease=ID", []string{"releases; pending=1: too few nodes answered yet, it is repeated"}},
+	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK"}},
+	{ipc.VerbExtend, "EXTEND name [ttl=] [owner=] | EXTEND lease=ID [ttl=]", []string{"extends now: for hold=ttl leases, or to change the ttl"}},
+	{ipc.VerbCheck, "CHECK name [owner=] | CHECK lease=ID", []string{"is it still mine, and for how long: from memory"}},
+	{ipc.VerbWho, "WHO name", []string{"who holds it, asked of the nodes; n=0: nobody"}},
+	{ipc.VerbList, "LIST", []string{"leases and waiters of this daemon"}},
+	{ipc.VerbStatus, "STATUS", []string{"the nodes; spare: how many more may fail"}},
+	{ipc.VerbPing, "PING", []string{"OK"}},
+	{ipc.VerbHello, "HELLO [1]", []string{"versions and limits"}},
+	{ipc.VerbHelp, "HELP [verb]", []string{"this"}},
+	{ipc.VerbQuit, "QUIT", []string{"answers what is running, then closes; locks with hold=conn are given back"}},
+}
+
+// help lists the verbs, or explains one.
+func (s *session) help(call *ipc.Call) ipc.Work {
+	n := 0
+	for _, h := range helpLines {
+		if len(call.Words) > 0 && !strings.EqualFold(call.Words[0], h.verb.String()) {
+			continue
+		}
+		lines := []string{h.usage}
+		if len(call.Words) > 0 {
+			lines = append(lines, h.does...)
+		}
+		for _, line := range lines {
+			call.Line(new(ipc.Response).Line(call.Tag).Say(line))
+			n++
+		}
+	}
+	if n == 0 {
+		return s.refuse(call, fmt.Errorf("HELP %s: %w; HELP alone lists the verbs", call.Words[0], errVerb))
+	}
+	return reply(call, ok(call).Int("n", int64(n)))
+}

@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// asker is who asks for a lock, and how: what LIST and WHO show of it, and what
+// ALREADY and UNLOCK go by.
+type asker struct {
+	uid, pid int
+	user     string
+	owner    string // owner=, on the connection
+	note     string
+	id       string
+	since    time.Duration // BootTime of the request
+}
+
+// holding is a lease in the daemon: the lease itself, and whose it is.
+type holding struct {
+	*asker
+	name   string
+	hold   ipc.Hold
+	linger time.Duration
+	place  *place
+	lease  *redlock.Lease
+	ended  sync.Once // it is held no more: see daemon.end
+
+	mu      sync.Mutex // guards what follows
+	session *session   // that hears of its loss; nil once its connection ended
+}
+
+// attached is the session that the holding belongs to, or nil.
+func (h *holding) attached() *session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.session
+}
+
+// detach takes the holding from its session, whose connection has ended.
+func (h *holding) detach() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.session = nil
+}
+
+// registry finds leases by their ids, from any connection.
+type registry struct {
+	mu   sync.Mutex // guards byID
+	byID map[string]*holding
+}
+
+func newRegistry() *registry { return &registry{byID: map[string]*holding{}} }
+
+func (r *registry) add(h *holding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byID[h.lease.ID()] = h
+}
+
+func (r *registry) remove(h *holding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byID, h.lease.ID())
+}
+
+func (r *registry) get(id string) *holding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byID[id]
+}
+
+func (r *registry) all() []*holding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*holding, 0, len(r.byID))
+	for _, h := range r.byID {
+		all = append(all, h)
+	}
+	return all
+}
+
+func (r *registry) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byID)
+}

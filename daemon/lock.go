@@ -1,0 +1,289 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// ask is one LOCK or TRY under way.
+type ask struct {
+	asker
+	s      *session
+	call   *ipc.Call
+	name   string
+	hold   ipc.Hold
+	ttl    time.Duration
+	wait   time.Duration // ipc.Forever: no end
+	guard  time.Duration
+	max    time.Duration
+	linger time.Duration
+	place  *place
+
+	done    chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under session.mu)
+	granted *holding      // then: what it came to
+	failed  error
+}
+
+// lock starts a LOCK: rights, limits, then the local queue, in the order of
+// arrival. The rest waits.
+func (s *session) lock(call *ipc.Call) ipc.Work {
+	a, err := s.newAsk(call)
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	again, err := s.enter(a)
+	switch {
+	case err != nil:
+		return s.refuse(call, err)
+	case again != nil:
+		return &repeat{call: call, first: again}
+	}
+	s.d.queue.join(a.place)
+	return a
+}
+
+// newAsk reads the options, with the defaults of the config.
+func (s *session) newAsk(call *ipc.Call) (*ask, error) {
+	if err := unsupportedOptions(call); err != nil {
+		return nil, err
+	}
+	lease := &s.d.cfg.Lease
+	a := &ask{
+		asker: asker{
+			uid: s.uid, pid: s.pid, user: s.user,
+			owner: call.Owner, note: call.Note, id: call.ID,
+			since: s.d.clock(),
+		},
+		s:      s,
+		call:   call,
+		name:   call.Names[0],
+		hold:   call.Hold,
+		ttl:    given(call, ipc.OptTTL, call.TTL, lease.TTL),
+		wait:   given(call, ipc.OptWait, call.Wait, ipc.Forever),
+		guard:  call.Guard,
+		max:    given(call, ipc.OptMax, call.Max, lease.MaxHold),
+		linger: given(call, ipc.OptLinger, call.Linger, lease.Linger),
+	}
+	if call.Verb == ipc.VerbTry {
+		a.wait = 0
+	}
+	a.place = newPlace([]string{a.name}, &a.asker)
+	return a, a.check(s.d.cfg)
+}
+
+func given(call *ipc.Call, option ipc.OptionSet, value, otherwise time.Duration) time.Duration {
+	if call.Has(option) {
+		return value
+	}
+	return otherwise
+}
+
+// check holds the options against the config's bounds.
+func (a *ask) check(cfg *Config) error {
+	longest := cfg.Quorum.MaxTTL
+	switch {
+	case a.ttl < redlock.MinTTL || a.ttl > longest:
+		return badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(a.ttl), ms(redlock.MinTTL), ms(longest))
+	case a.guard > a.ttl/2:
+		return badOption("guard=%d: at most half of the ttl, %d ms", ms(a.guard), ms(a.ttl/2))
+	case a.max != 0 && a.max < redlock.MinTTL:
+		return badOption("max=%d: at least %d ms", ms(a.max), ms(redlock.MinTTL))
+	case cfg.Lease.MaxHold != 0 && (a.max == 0 || a.max > cfg.Lease.MaxHold):
+		return badOption("max=%d: at most %d ms (lease.max_hold of the config)", ms(a.max), ms(cfg.Lease.MaxHold))
+	case a.linger > longest:
+		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger), ms(longest))
+	}
+	return nil
+}
+
+// enter takes the request in: the same owner cannot hold or ask for a name
+// twice, but the same LOCK with the same id= is answered with the same grant.
+func (s *session) enter(a *ask) (again *ask, err error) {
+	at := ident{a.owner, a.name}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first := s.asks[at]; first != nil {
+		if first.done == nil {
+			first.done = make(chan struct{})
+		}
+		return sameID(first, a, first.id)
+	}
+	if h := s.holdings[at]; h != nil && h.lease.Err() == nil {
+		return sameID(granted(h), a, h.id)
+	}
+	if err := s.d.limits.ask(a.uid); err != nil {
+		return nil, err
+	}
+	if s.asks == nil {
+		s.asks = map[ident]*ask{}
+	}
+	s.asks[at] = a
+	return nil, nil
+}
+
+func sameID(first, a *ask, id string) (*ask, error) {
+	if id != "" && id == a.id {
+		return first, nil
+	}
+	return nil, already(a.name)
+}
+
+// granted is an ask that came to h already.
+func granted(h *holding) *ask {
+	a := &ask{granted: h, done: make(chan struct{})}
+	close(a.done)
+	return a
+}
+
+// Run waits for its turn, contends on the nodes, and answers.
+func (a *ask) Run() {
+	h, err := a.acquire(a.call.Context())
+	a.leave(h, err)
+	if err != nil {
+		a.s.refuse(a.call, err)
+		return
+	}
+	a.call.Reply(leaseFields(a.call, h))
+}
+
+func (a *ask) acquire(ctx context.Context) (*holding, error) {
+	if err := a.waitForTurn(ctx); err != nil {
+		return nil, err
+	}
+	h := &holding{asker: &a.asker, name: a.name, hold: a.hold, linger: a.linger, place: a.place, session: a.s}
+	lease, err := a.s.d.nodes.Acquire(ctx, a.request(h))
+	if err != nil {
+		return nil, err
+	}
+	h.lease = lease
+	return h, nil
+}
+
+func (a *ask) request(h *holding) redlock.Request {
+	d := a.s.d
+	return redlock.Request{
+		Name:   a.name,
+		TTL:    a.ttl,
+		Wait:   a.patience(),
+		Enough: a.enough(),
+		Failed: func(err error) { d.queue.note(a.place, err) },
+		Keep:   a.hold != ipc.HoldTTL,
+		Guard:  a.guard,
+		Max:    a.max,
+		Holder: redlock.Holder{Host: d.host, PID: a.pid, UID: a.uid, User: a.user},
+		OnLost: func(l *redlock.Lease) { d.lost(h, l) },
+	}
+}
+
+// patience is what is left of wait=. Who stood behind one that met no quorum
+// has waited for a quorum as well: for longer than its ttl nobody does.
+func (a *ask) patience() time.Duration {
+	left := a.wait
+	if a.wait > 0 {
+		left = max(a.wait-a.waited(), 0)
+	}
+	if !errors.Is(a.s.d.queue.metBy(a.place), redlock.ErrNoQuorum) {
+		return left
+	}
+	if dry := max(a.ttl-a.waited(), 0); left == redlock.Forever || dry < left {
+		return dry
+	}
+	return left
+}
+
+func (a *ask) waited() time.Duration { return a.s.d.clock() - a.since }
+
+// waitForTurn waits until nothing before it in the local queue conflicts.
+func (a *ask) waitForTurn(ctx context.Context) error {
+	if a.place.turn == nil {
+		return nil
+	}
+	if a.wait == 0 {
+		return a.ahead()
+	}
+	timer := time.NewTimer(a.waitLeft())
+	defer timer.Stop()
+	select {
+	case <-a.place.turn:
+		return nil
+	case <-timer.C:
+		return a.ahead()
+	case <-a.enough():
+		return errInputEnded
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// enough is closed when nobody is left to hold the lease: the client's input
+// has ended, and the lease would end with it.
+func (a *ask) enough() <-chan struct{} {
+	if a.hold != ipc.HoldConn {
+		return nil
+	}
+	return a.s.inputEnded
+}
+
+func (a *ask) waitLeft() time.Duration {
+	if a.wait == ipc.Forever {
+		return math.MaxInt64
+	}
+	return a.wait - a.waited()
+}
+
+// ahead says why the lock could not be had without so much as asking a node.
+func (a *ask) ahead() error {
+	h, met := a.s.d.queue.ahead(a.place)
+	switch {
+	case h != nil:
+		return a.s.d.heldHere(h)
+	case met != nil:
+		return met
+	}
+	return &redlock.HeldError{Name: a.name} // another client of this host is asking the nodes
+}
+
+// leave ends the request: with a lease, its place stays in the queue.
+func (a *ask) leave(h *holding, err error) {
+	d := a.s.d
+	if err == nil {
+		d.leases.add(h)
+		d.queue.hold(a.place, h)
+		a.s.add(h)
+	} else {
+		d.queue.leave(a.place, err)
+	}
+	d.limits.answered(a.uid, err == nil)
+	a.granted, a.failed = h, err
+	a.s.answered(a)
+}
+
+// repeat is the same LOCK once more, by its id=: it is answered as the first.
+type repeat struct {
+	call  *ipc.Call
+	first *ask
+}
+
+func (r *repeat) Run() {
+	ctx := r.call.Context()
+	select {
+	case <-r.first.done:
+	case <-ctx.Done():
+		r.call.Reply(answerOf(r.call, context.Cause(ctx)))
+		return
+	}
+	if r.first.failed != nil {
+		r.call.Reply(answerOf(r.call, r.first.failed))
+		return
+	}
+	h := r.first.granted
+	r.call.Reply(leaseFields(r.call, h).Str("again", "yes"))
+}
+
+var errInputEnded = fmt.Errorf("%w: the input ended while it waited", ipc.ErrCancelled)

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+func TestLogText(t *testing.T) {
+	var out bytes.Buffer
+	log := NewLogger(LogConfig{Level: hclog.Info, Format: LogText}, &out)
+	log.Debug("not shown")
+	log.Info("lease lost", "lock", "web/1", "reason", "quorum")
+	if got, want := out.String(), "[INFO]  lease lost: lock=web/1 reason=quorum\n"; !strings.HasSuffix(got, want) || strings.Contains(got, "not shown") {
+		t.Errorf("got %q, want only ...%q", got, want)
+	}
+}
+
+func TestLogJSON(t *testing.T) {
+	var out bytes.Buffer
+	NewLogger(LogConfig{Level: hclog.Info, Format: LogJSON}, &out).Warn("lease lost", "lock", "web/1")
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	if got["@level"] != "warn" || got["@message"] != "lease lost" || got["lock"] != "web/1" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestLogLevelChanges(t *testing.T) {
+	var out bytes.Buffer
+	log := NewLogger(LogConfig{Level: hclog.Error, Format: LogText}, &out)
+	derived := log.With("node", "a")
+	derived.Info("before")
+	log.SetLevel(hclog.Info)
+	derived.Info("after")
+	if got := out.String(); strings.Contains(got, "before") || !strings.Contains(got, "after") {
+		t.Errorf("got %q, want only what was logged after the change", got)
+	}
+}
+
+func TestParseLogLevel(t *testing.T) {
+	for word, want := range map[string]hclog.Level{"trace": hclog.Trace, "debug": hclog.Debug, "info": hclog.Info, "warn": hclog.Warn, "error": hclog.Error} {
+		if got, err := ParseLogLevel(word); got != want || err != nil {
+			t.Errorf("%s: got %v, %v; want %v", word, got, err, want)
+		}
+	}
+	for _, word := range []string{"", "INFO", "off", "warning"} {
+		if got, err := ParseLogLevel(word); err == nil {
+			t.Errorf("%q: got %v, want an error", word, got)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package daemon
+
+import (
+	"slices"
+	"sync"
+)
+
+// queue is the wait list of this host: for each name who holds it and who
+// waits, first come, first served. The first of a line contends on the nodes
+// for the whole host; so a lock that is handed on among local clients costs no
+// attempt that fails.
+type queue struct {
+	mu    sync.Mutex // guards lines and what of a place is said to be its
+	lines map[string][]*place
+}
+
+// place is one request's stand in the lines of its names, from its arrival
+// until it failed, or its lease ended.
+type place struct {
+	names []string
+	who   *asker
+	turn  chan struct{} // closed when nothing before it conflicts any more; nil: its turn came with its arrival
+
+	// Guarded by the queue's mu.
+	called  bool
+	holding *holding // once granted
+	met     error    // how its last attempt on the nodes failed, or the one before it in the line
+}
+
+func newQueue() *queue { return &queue{lines: map[string][]*place{}} }
+
+func newPlace(names []string, who *asker) *place {
+	return &place{names: names, who: who}
+}
+
+// conflicts tells whether two places cannot both hold what they ask for. It is
+// the one rule of the wait list: every lock is exclusive.
+func conflicts(a, b *place) bool {
+	return slices.ContainsFunc(a.names, func(name string) bool { return slices.Contains(b.names, name) })
+}
+
+// join puts p at the end of its lines. Its turn comes at once if nothing
+// before it conflicts.
+func (q *queue) join(p *place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range p.names {
+		q.lines[name] = append(q.lines[name], p)
+	}
+	if p.called = q.before(p) == nil; !p.called {
+		p.turn = make(chan struct{})
+	}
+}
+
+// leave takes p out of its lines, and calls those whose turn it is now. met is
+// what p's last attempt met, nil if it held: who comes next need not find out
+// again for itself.
+func (q *queue) leave(p *place, met error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range p.names {
+		q.remove(name, p)
+	}
+	for _, name := range p.names {
+		for _, next := range q.lines[name] {
+			if next.called {
+				continue
+			}
+			next.met = met
+			if !q.callIfFree(next) {
+				break // nobody overtakes
+			}
+		}
+	}
+}
+
+// remove needs mu.
+func (q *queue) remove(name string, p *place) {
+	line := q.lines[name]
+	i := slices.Index(line, p)
+	if i < 0 {
+		return
+	}
+	if line = slices.Delete(line, i, i+1); len(line) == 0 {
+		delete(q.lines, name)
+	} else {
+		q.lines[name] = line
+	}
+}
+
+// callIfFree needs mu.
+func (q *queue) callIfFree(p *place) bool {
+	if q.before(p) != nil {
+		return false
+	}
+	p.called = true
+	close(p.turn)
+	return true
+}
+
+// before is the first place that p has to wait for. The caller holds mu.
+func (q *queue) before(p *place) *place {
+	for _, name := range p.names {
+		for _, earlier := range q.lines[name] {
+			if earlier == p {
+				break
+			}
+			if conflicts(earlier, p) {
+				return earlier
+			}
+		}
+	}
+	return nil
+}
+
+// ahead says what p waits for: who holds the lock on this host, or what the
+// one that contends for it on the nodes has met so far.
+func (q *queue) ahead(p *place) (*holding, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := q.before(p)
+	if first == nil {
+		return nil, p.met
+	}
+	return first.holding, first.met
+}
+
+// note remembers what p's attempt met.
+func (q *queue) note(p *place, met error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.met = met
+}
+
+func (q *queue) metBy(p *place) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return p.met
+}
+
+// hold marks p as the place of a lease.
+func (q *queue) hold(p *place, h *holding) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.holding, p.met = h, nil
+}
+
+// waiting lists the places that hold nothing, in the order of arrival a line.
+func (q *queue) waiting() []*place {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var all []*place
+	for name, line := range q.lines {
+		for _, p := range line {
+			if p.holding == nil && p.names[0] == name {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}

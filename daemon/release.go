@@ -1,0 +1,185 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// rememberLost is how long a lost lease is told of on a connection that stays
+// open.
+const rememberLost = time.Hour
+
+// unlock sends the release at once, so that what comes next, on this
+// connection and in the queue, comes behind it; its answer waits for a quorum.
+func (s *session) unlock(call *ipc.Call) ipc.Work {
+	h, err := s.find(call)
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	release, err := h.lease.BeginRelease()
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	s.d.end(h)
+	s.d.forget(h)
+	return &unlock{s, call, h, release}
+}
+
+// unlock is an UNLOCK under way.
+type unlock struct {
+	s       *session
+	call    *ipc.Call
+	h       *holding
+	release *redlock.Releasing
+}
+
+func (u *unlock) Run() {
+	err := u.release.Wait(context.Background()) // bounded by the node timeout
+	switch {
+	case err == nil:
+		u.call.Reply(ok(u.call).Str("lock", u.h.name))
+	case errors.Is(err, redlock.ErrNoQuorum):
+		u.call.Reply(ok(u.call).Str("lock", u.h.name).Int("pending", 1).
+			Say("too few nodes answered yet: the release is repeated until they do or the lock has expired"))
+	default:
+		u.s.refuse(u.call, err)
+	}
+}
+
+// end takes a holding out of the queue: it is held no more, whoever said so.
+func (d *daemon) end(h *holding) {
+	h.ended.Do(func() {
+		d.queue.leave(h.place, nil)
+		d.limits.ended(h.uid)
+	})
+}
+
+// forget ends the memory of a holding.
+func (d *daemon) forget(h *holding) {
+	if h.lease != nil {
+		d.leases.remove(h)
+	}
+	if s := h.attached(); s != nil {
+		s.remove(h)
+	}
+}
+
+// lost is what a lease does when it is lost: the client hears of it before the
+// deadline, and it is remembered for as long as the client may ask.
+func (d *daemon) lost(h *holding, lease *redlock.Lease) {
+	d.end(h)
+	d.log.Warn("lease lost", "lock", h.name, "reason", lease.Reason(), "user", h.user, "pid", h.pid)
+	s := h.attached()
+	if s == nil {
+		d.leases.remove(h)
+		return
+	}
+	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
+		Str("lock", h.name).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
+		Say(lostText[lease.Reason()]))
+	time.AfterFunc(rememberLost, func() { d.forget(h) })
+}
+
+var lostText = map[redlock.LostReason]string{
+	redlock.LostQuorum:  "it could not be extended on a quorum of nodes: stop what it protects",
+	redlock.LostMax:     "its longest holding time (max) is over: stop what it protects",
+	redlock.LostExpired: "its ttl is over: stop what it protects",
+}
+
+// abandoned is a holding whose connection has ended.
+func (d *daemon) abandoned(h *holding) {
+	switch {
+	case d.stopping.Load(): // its client may be in the middle of its work
+	case h.lease.Err() != nil:
+		d.leases.remove(h)
+	case h.hold == ipc.HoldTTL: // held on, until its ttl is over
+	case h.linger > 0:
+		time.AfterFunc(h.linger, func() { d.giveBack(h) })
+	default:
+		d.giveBack(h)
+	}
+}
+
+// giveBack releases for a client that is gone. The lanes see to it that every
+// node hears of it; nobody waits.
+func (d *daemon) giveBack(h *holding) {
+	if d.stopping.Load() {
+		return
+	}
+	_, err := h.lease.BeginRelease()
+	d.end(h)
+	d.leases.remove(h)
+	if err == nil {
+		d.log.Debug("lease given back: its client is gone", "lock", h.name, "user", h.user, "pid", h.pid)
+	}
+}
+
+// extend extends a lease now.
+func (s *session) extend(call *ipc.Call) ipc.Work {
+	h, err := s.find(call)
+	if err == nil && call.Has(ipc.OptTTL) && (call.TTL < redlock.MinTTL || call.TTL > s.d.cfg.Quorum.MaxTTL) {
+		err = badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(call.TTL), ms(redlock.MinTTL), ms(s.d.cfg.Quorum.MaxTTL))
+	}
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return &extend{s, call, h}
+}
+
+// extend is an EXTEND under way.
+type extend struct {
+	s    *session
+	call *ipc.Call
+	h    *holding
+}
+
+func (e *extend) Run() {
+	if err := e.h.lease.Extend(e.call.Context(), e.call.TTL); err != nil {
+		e.s.refuse(e.call, err)
+		return
+	}
+	e.call.Reply(leaseFields(e.call, e.h))
+}
+
+// check answers from memory.
+func (s *session) check(call *ipc.Call) ipc.Work {
+	h, err := s.find(call)
+	if err == nil {
+		err = h.lease.Err()
+	}
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return reply(call, leaseFields(call, h))
+}
+
+// findLease finds a lease by its id, from any connection, and by its name too
+// where one is given.
+func (d *daemon) findLease(call *ipc.Call) (*holding, error) {
+	h := d.leases.get(call.Lease)
+	switch {
+	case h == nil && len(call.Names) > 0:
+		return nil, notHeld(call.Names[0])
+	case h == nil:
+		return nil, errNoLease
+	case len(call.Names) > 0 && call.Names[0] != h.name:
+		return nil, notHeld(call.Names[0])
+	}
+	return h, nil
+}
+
+// leaseFields is what LOCK, CHECK and EXTEND answer: ttl is the validity that
+// is left, and deadline the same instant on CLOCK_BOOTTIME.
+func leaseFields(call *ipc.Call, h *holding) *ipc.Response {
+	deadline := h.lease.Deadline()
+	return ok(call).
+		Str("lock", h.name).
+		Str("lease", h.lease.ID()).
+		Int("fence", int64(h.lease.Fence())).
+		Ms("ttl", h.lease.Validity()).
+		Ms("deadline", deadline)
+}

@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// RunOptions are what is not in the config.
+type RunOptions struct {
+	// Dev embeds the nodes in the process.
+	Dev bool
+	// Reload brings configs of which log level and limits are taken over; nothing
+	// else may have changed (Config.CheckReload).
+	Reload <-chan *Config
+	// Ready is called when the socket can be connected to. May be nil.
+	Ready func()
+}
+
+// shutdownTimeout bounds how long running requests are answered at the end.
+const shutdownTimeout = 5 * time.Second
+
+// Run serves until ctx ends and everything is shut down: no new connections,
+// running requests answered, waiting ones refused with SHUTDOWN, BYE on every
+// connection. Leases of living clients are not released: they stay on the
+// nodes until their deadlines. An error means that it could not start.
+func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error {
+	nodes, closeNodes, err := nodesOf(cfg, o.Dev)
+	if err != nil {
+		return err
+	}
+	defer closeNodes()
+	d, err := newDaemon(cfg, log, nodes)
+	if err != nil {
+		return err
+	}
+	defer d.nodes.Close()
+	d.settle(ctx)
+	listener, err := listen(&cfg.Socket)
+	if err != nil {
+		return err
+	}
+	defer listener.remove()
+	return d.serve(ctx, listener, o)
+}
+
+// nodesOf makes the nodes of the config, or embedded ones.
+func nodesOf(cfg *Config, dev bool) (nodes []redlock.Node, closeNodes func(), err error) {
+	if dev {
+		e, nodes, err := startEmbedded(&cfg.Quorum)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nodes, e.close, nil
+	}
+	for i := range cfg.Quorum.Nodes {
+		nodes = append(nodes, redlock.RedisNode(nodeOptions(&cfg.Quorum.Nodes[i])))
+	}
+	return nodes, func() {}, nil
+}
+
+// nodeOptions: passwords and certificates are read again at every connection.
+func nodeOptions(node *NodeConfig) redlock.NodeOptions {
+	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Username: node.Username}
+	if node.PasswordFile != "" {
+		options.Password = func() (string, error) {
+			password, err := node.Password()
+			return password.Reveal(), err
+		}
+	}
+	if node.TLS != nil {
+		options.TLS = func() (*tls.Config, error) { return node.TLSClientConfig() }
+	}
+	return options
+}
+
+// settle gives the nodes a moment to be connected to, so that the first
+// request does not fail for having been the first. It starts without them.
+func (d *daemon) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	d.nodes.Settle(ctx)
+	if status := d.nodes.Status(); status.Spare() < 0 {
+		d.log.Warn("no quorum yet: locks cannot be taken until more nodes are ready",
+			"ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
+	}
+}
+
+func (d *daemon) serve(ctx context.Context, listener *socket, o RunOptions) error {
+	server := d.newServer()
+	accepting, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(accepting, listener) }()
+	d.log.Info("serving", "socket", listener.path, "nodes", len(d.cfg.Quorum.Nodes), "version", Version())
+	if o.Ready != nil {
+		o.Ready()
+	}
+	err := d.untilStopped(ctx, served, o.Reload)
+	stop()
+	d.shutdown(server)
+	return err
+}
+
+// untilStopped takes new configs over until ctx ends or nothing can be
+// accepted any more.
+func (d *daemon) untilStopped(ctx context.Context, served <-chan error, reload <-chan *Config) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			if ctx.Err() != nil || err == nil {
+				return nil
+			}
+			return fmt.Errorf("accepting connections: %w", err)
+		case cfg := <-reload:
+			d.reload(cfg)
+		}
+	}
+}
+
+// reload takes over what can change while leases are held: whoever sends the
+// config has checked that nothing else did (Config.CheckReload).
+func (d *daemon) reload(cfg *Config) {
+	d.log.SetLevel(cfg.Log.Level)
+	d.limits.set(cfg.Limits)
+	d.log.Info("config reloaded: log level and limits are in force; passwords and certificates are read at the next connection to a node")
+}
+
+// shutdown ends all connections. From its first line on nothing is given back:
+// a client whose connection ends now may be in the middle of its work.
+func (d *daemon) shutdown(server *ipc.Server) {
+	d.stopping.Store(true)
+	d.log.Info("stopping", "leases left on the nodes", d.leases.count())
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx, bye); err != nil {
+		d.log.Warn("some requests were not answered", "error", err)
+	}
+}
+
+// bye is the last line on a connection: how long its leases stay on the nodes.
+func bye(s ipc.Session) *ipc.Response {
+	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", s.(*session).resume()).
+		Say("the daemon stops; leases stay on the nodes for so long")
+}

@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// socket is the Unix socket that clients connect to, and the lock file beside
+// it that keeps a second daemon from taking it away.
+type socket struct {
+	net.Listener
+	path string
+	lock *os.File
+}
+
+// listen makes the socket. There is no moment in which others than the config
+// allows can connect: it is made in a directory of its own, gets its rights
+// there, and is then moved into place. One that a dead daemon left is replaced;
+// one of a living daemon is not.
+func listen(cfg *SocketConfig) (*socket, error) {
+	lock, err := lockSocket(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listenAside(cfg)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("socket %s: %w", cfg.Path, err)
+	}
+	return &socket{Listener: listener, path: cfg.Path, lock: lock}, nil
+}
+
+// lockSocket holds a lock for as long as the daemon lives, however it ends.
+func lockSocket(path string) (*os.File, error) {
+	if err := mayReplace(path); err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w (does its directory exist, and may this user write there?)", err)
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("socket %s: another redlockd serves it (%s is locked): %w", path, file.Name(), err)
+	}
+	return file, nil
+}
+
+// mayReplace: nothing but a socket is ever replaced.
+func mayReplace(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return errors.New("there is something else than a socket at this path: move it away")
+	}
+	return nil
+}
+
+func listenAside(cfg *SocketConfig) (net.Listener, error) {
+	dir, err := os.MkdirTemp(filepath.Dir(cfg.Path), ".r") // 0700
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	aside := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", aside)
+	if err != nil {
+		return nil, err
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err = giveRights(aside, cfg); err == nil {
+		err = os.Rename(aside, cfg.Path)
+	}
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return listener, nil
+}
+
+func giveRights(path string, cfg *SocketConfig) error {
+	if cfg.Group != "" {
+		gid, err := groupID(cfg.Group)
+		if err != nil {
+			return err
+		}
+		if err := os.Chown(path, -1, gid); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(path, cfg.Mode)
+}
+
+func groupID(group string) (int, error) {
+	if gid, err := strconv.Atoi(group); err == nil {
+		return gid, nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, fmt.Errorf("group %q of the socket: %w (create it with: groupadd --system %s)", group, err, group)
+	}
+	return strconv.Atoi(found.Gid)
+}
+
+// remove takes the socket away, before the lock on it ends.
+func (s *socket) remove() {
+	os.Remove(s.path)
+	s.lock.Close()
+}

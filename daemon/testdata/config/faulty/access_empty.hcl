@@ -1,0 +1,5 @@
+quorum {
+  node "a" { address = "10.0.0.1:6379" }
+}
+
+access {}

@@ -1,0 +1,3 @@
+quorum {
+  max_ttl = "30s"
+}

@@ -1,0 +1,3 @@
+quorum {
+  node "a" { address = "ÿþ:6379" }
+}
