@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+// daemon serves until a signal ends it.
+func (c *command) daemon(o options) int {
+	cfg, err := o.load()
+	if err != nil {
+		fmt.Fprintln(c.stderr, err)
+		return exitFailed
+	}
+	log := daemon.NewLogger(cfg.Log, c.stderr)
+	for _, warning := range cfg.Warnings {
+		log.Warn("config", "warning", warning)
+	}
+	if err := c.serveUntilSignal(o, cfg, log); err != nil {
+		log.Error("redlockd ends", "error", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logger) error {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	served := make(chan struct{})
+	defer close(served)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	reload := make(chan *daemon.Config)
+	w := &watcher{c: c, o: o, cfg: cfg, log: log, cancel: cancel, served: served, reload: reload}
+	watching.Go(w.watch)
+
+	run := daemon.RunOptions{Dev: o.dev, Reload: reload}
+	if o.dev {
+		run.Ready = func() { fmt.Fprint(c.stdout, devGreeting(cfg.Socket.Path)) }
+	}
+	return c.serve(ctx, cfg, log, run)
+}
+
+// watcher acts on signals while the daemon serves.
+type watcher struct {
+	c      *command
+	o      options
+	cfg    *daemon.Config // the one that is served
+	log    hclog.Logger
+	cancel context.CancelFunc
+	served <-chan struct{} // closed when serving is over
+	reload chan<- *daemon.Config
+}
+
+// watch ends with serving. The first SIGTERM or SIGINT stops the daemon; the
+// second, which comes where that takes too long, ends the process at once.
+func (w *watcher) watch() {
+	stopping := false
+	for {
+		select {
+		case <-w.served:
+			return
+		case sig := <-w.c.signals:
+			switch {
+			case sig == syscall.SIGHUP && !stopping:
+				w.readAgain()
+			case sig == syscall.SIGHUP: // too late for a new config
+			case stopping:
+				w.c.die(sig)
+			default:
+				stopping = true
+				w.log.Info("asked to stop", "signal", sig)
+				w.cancel()
+			}
+		}
+	}
+}
+
+// readAgain hands the config of today to the daemon, or logs why the old one stays.
+func (w *watcher) readAgain() {
+	next, err := w.changed()
+	if err != nil {
+		w.log.Error("config not reloaded: the old one stays in force", "error", err)
+		return
+	}
+	for _, warning := range next.Warnings {
+		w.log.Warn("config", "warning", warning)
+	}
+	select {
+	case w.reload <- next:
+	case <-w.served:
+	}
+}
+
+func (w *watcher) changed() (*daemon.Config, error) {
+	next, err := w.o.load()
+	if err != nil {
+		return nil, err
+	}
+	return next, w.cfg.CheckReload(next)
+}
+
+// devGreeting shows what to type.
+func devGreeting(socket string) string {
+	if !filepath.IsAbs(socket) && filepath.Dir(socket) == "." {
+		socket = "." + string(os.PathSeparator) + filepath.Base(socket)
+	}
+	return fmt.Sprintf("redlockd -dev: locks mean nothing beyond this process. Try:  nc -U %s   then type:  LOCK demo wait=5s\n", socket)
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+func TestSignalStops(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		var f *fixture
+		f = newFixture(t, func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+			f.signals <- sig
+			<-ctx.Done()
+			return nil
+		})
+		f.check(t, f.run([]string{"-dev"}), exitOK, "", "asked to stop")
+		if len(f.died) != 0 {
+			t.Errorf("%v: the process ended at once, want an orderly stop", sig)
+		}
+	}
+}
+
+func TestSecondSignalKills(t *testing.T) {
+	var f *fixture
+	f = newFixture(t, func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+		f.signals <- syscall.SIGTERM
+		<-ctx.Done()
+		f.signals <- syscall.SIGHUP // does nothing any more
+		f.signals <- syscall.SIGINT
+		if got := <-f.died; got != syscall.SIGINT { // a shutdown that hangs
+			t.Errorf("got the end by %v, want %v", got, syscall.SIGINT)
+		}
+		return nil
+	})
+	f.check(t, f.run([]string{"-dev"}), exitOK, "", "asked to stop")
+}
+
+// TestReload: a good config reaches the daemon, flags still on top of it; a
+// faulty one, and one with other nodes, do not.
+func TestReload(t *testing.T) {
+	name := writeConfig(t, goodConfig)
+	otherNodes := strings.Replace(goodConfig, "10.0.0.3", "10.0.0.4", 1)
+	refused := make(notifier, 8)
+	var f *fixture
+	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+		for i, c := range []struct{ source, want string }{{faultyConfig, name + ":2:13: quorum.max_ttl"}, {otherNodes, "need not meet"}} {
+			replaceConfig(t, name, c.source)
+			f.signals <- syscall.SIGHUP
+			if got := <-refused; !strings.Contains(got, "config not reloaded") || !strings.Contains(got, c.want) {
+				t.Errorf("got the log line %q, want a refusal with %q", got, c.want)
+			}
+			replaceConfig(t, name, goodConfig+fmt.Sprintf("limits { connections = %d }\n", i+1))
+			f.signals <- syscall.SIGHUP
+			if got := <-o.Reload; got.Limits.Connections != i+1 || got.Socket.Path != "x.sock" {
+				t.Errorf("got %d connections, socket %q; want %d, x.sock", got.Limits.Connections, got.Socket.Path, i+1)
+			}
+		}
+		return nil
+	})
+	f.stderr = refused
+	f.check(t, f.run([]string{"-config", name, "-socket", "x.sock"}), exitOK, "", "")
+}
+
+// notifier hands every write on.
+type notifier chan string
+
+func (n notifier) Write(line []byte) (int, error) {
+	n <- string(line)
+	return len(line), nil
+}
+
+// TestReloadAtTheEnd: a daemon that has ended takes no config, and the program ends all the same.
+func TestReloadAtTheEnd(t *testing.T) {
+	var f *fixture
+	f = newFixture(t, func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
+		f.signals <- syscall.SIGHUP
+		return nil
+	})
+	f.check(t, f.run([]string{"-dev"}), exitOK, "", "")
+}
+
+// TestDev runs the real daemon: the first line on stdout says what to type,
+// and typing it works from then on.
+func TestDev(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "r.sock")
+	f := newFixture(t, daemon.Run)
+	reader, writer := io.Pipe()
+	f.stdout = writer
+	ended := make(chan int, 1)
+	go func() { ended <- f.run([]string{"-dev", "-socket", socket}); writer.Close() }()
+
+	greeting, err := bufio.NewReader(reader).ReadString('\n')
+	if want := devGreeting(socket); greeting != want || !strings.Contains(want, "nc -U "+socket) {
+		t.Fatalf("got %q, %v; want %q\n%s", greeting, err, want, f.err.String())
+	}
+	if got := ask(t, socket, "LOCK demo wait=5s"); !strings.HasPrefix(got, "OK lock=demo ") {
+		t.Errorf("got %q, want OK", got)
+	}
+	f.signals <- syscall.SIGTERM
+	if code := <-ended; code != exitOK {
+		t.Errorf("got exit code %d, want 0:\n%s", code, f.err.String())
+	}
+}
+
+func ask(t *testing.T, socket, request string) string {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintln(conn, request)
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func TestDevGreeting(t *testing.T) {
+	for socket, want := range map[string]string{
+		"./redlockd.sock": "nc -U ./redlockd.sock ",
+		"r.sock":          "nc -U ./r.sock ",
+		"/tmp/r.sock":     "nc -U /tmp/r.sock ",
+		"dir/r.sock":      "nc -U dir/r.sock ",
+	} {
+		if got := devGreeting(socket); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want it to contain %q", socket, got, want)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+// Redlockd is the lock daemon of a host: it takes locks on a quorum of Redis
+// masters for the processes that connect to its Unix socket.
+//
+// Exit codes: 0 after SIGTERM or SIGINT, or for a good config; 1 for a faulty
+// config, or where the daemon could not start or go on; 64 for wrong usage.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 64 // EX_USAGE
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is the whole program; it returns the exit code.
+func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	c := &command{stdout: stdout, stderr: stderr, signals: signals, serve: daemon.Run, die: dieOf}
+	return c.run(args)
+}
+
+// command is one run of redlockd, with what a test replaces.
+type command struct {
+	stdout, stderr io.Writer
+	signals        <-chan os.Signal
+	serve          func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error
+	die            func(os.Signal)
+}
+
+func (c *command) run(args []string) int {
+	if len(args) > 0 && args[0] == "validate" {
+		return c.validate(args[1:])
+	}
+	o, code, done := c.parse(args)
+	if done {
+		return code
+	}
+	if o.version {
+		fmt.Fprintln(c.stdout, "redlockd", daemon.Version())
+		return exitOK
+	}
+	return c.daemon(o)
+}
+
+// dieOf ends the process as the signal would have without a handler.
+func dieOf(sig os.Signal) {
+	signal.Reset(sig)
+	syscall.Kill(os.Getpid(), sig.(syscall.Signal))
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+const goodConfig = `quorum {
+  node "a" { address = "10.0.0.1:6379" }
+  node "b" { address = "10.0.0.2:6379" }
+  node "c" { address = "10.0.0.3:6379" }
+}
+`
+
+const faultyConfig = `quorum {
+  max_ttl = 30
+  nodes   = 3
+}
+`
+
+func writeConfig(t *testing.T, source string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "redlockd.hcl")
+	replaceConfig(t, name, source)
+	return name
+}
+
+func replaceConfig(t *testing.T, name, source string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type serveFunc = func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error
+
+// fixture is a command with its output kept, whose signals the test sends.
+type fixture struct {
+	*command
+	out, err bytes.Buffer
+	signals  chan os.Signal
+	died     chan os.Signal
+}
+
+func newFixture(t *testing.T, serve serveFunc) *fixture {
+	f := &fixture{signals: make(chan os.Signal, 8), died: make(chan os.Signal, 8)}
+	if serve == nil {
+		serve = func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
+			t.Error("the daemon was started")
+			return nil
+		}
+	}
+	f.command = &command{stdout: &f.out, stderr: &f.err, signals: f.signals, serve: serve, die: func(sig os.Signal) { f.died <- sig }}
+	return f
+}
+
+func (f *fixture) check(t *testing.T, code, wantCode int, wantOut, wantErr string) {
+	t.Helper()
+	if code != wantCode {
+		t.Errorf("got exit code %d, want %d", code, wantCode)
+	}
+	if got := f.out.String(); !strings.Contains(got, wantOut) || wantOut == "" && got != "" {
+		t.Errorf("stdout: got %q, want %q", got, wantOut)
+	}
+	if got := f.err.String(); !strings.Contains(got, wantErr) || wantErr == "" && got != "" {
+		t.Errorf("stderr: got %q, want %q", got, wantErr)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		args     string
+		code     int
+		out, err string
+	}{
+		{"-version", exitOK, "redlockd " + daemon.Version() + "\n", ""},
+		{"-help", exitOK, "redlockd validate [-config FILE]", ""},
+		{"validate -h", exitOK, "Usage:", ""},
+		{"-nonsense", exitUsage, "", "-nonsense"},
+		{"serve", exitUsage, "", `unknown argument "serve"`},
+		{"validate it", exitUsage, "", `unknown argument "it"`},
+		{"validate -dev", exitUsage, "", "-dev"},
+		{"-dev -config x.hcl", exitUsage, "", "-dev uses no config file"},
+		{"-dev -socket=", exitUsage, "", "-socket: wanted a path"},
+		{"-socket " + strings.Repeat("x", 108), exitUsage, "", "found 108 bytes"},
+		{"-log-level loud", exitUsage, "", "wanted one of trace"},
+		{"-config none.hcl", exitFailed, "", "none.hcl: no such file"},
+		{"validate -config none.hcl", exitFailed, "", "none.hcl: no such file"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			f := newFixture(t, nil)
+			f.check(t, f.run(strings.Fields(c.args)), c.code, c.out, c.err)
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	f := newFixture(t, nil)
+	code := f.run([]string{"validate", "-config", writeConfig(t, goodConfig)})
+	f.check(t, code, exitOK, "ok: 3 nodes, 2 needed for a lock, socket /run/redlockd/redlockd.sock\n", "")
+}
+
+func TestValidateWarns(t *testing.T) {
+	f := newFixture(t, nil)
+	code := f.run([]string{"validate", "-config", writeConfig(t, `quorum {
+  node "a" { address = "a:1" }
+  node "b" { address = "b:1" }
+}`)})
+	f.check(t, code, exitOK, "ok: 2 nodes", "redlockd.hcl:1:1: quorum: 2 nodes bear no more failures than 1\n")
+}
+
+// TestFaultyConfig: validate and the start print every fault, one a line.
+func TestFaultyConfig(t *testing.T) {
+	name := writeConfig(t, faultyConfig)
+	for _, args := range [][]string{{"validate", "-config", name}, {"-config", name}} {
+		f := newFixture(t, nil)
+		f.check(t, f.run(args), exitFailed, "", name+":2:13: quorum.max_ttl: ")
+		if got := strings.Count(f.err.String(), name+":"); got != 3 {
+			t.Errorf("%q: got %d faults, want 3 (max_ttl, nodes, no node):\n%s", args, got, f.err.String())
+		}
+	}
+}
+
+func TestFlagsOverrideConfig(t *testing.T) {
+	var got *daemon.Config
+	f := newFixture(t, func(_ context.Context, cfg *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+		got = cfg
+		if o.Dev || o.Reload == nil {
+			t.Errorf("got options %+v, want no Dev and a Reload", o)
+		}
+		return nil
+	})
+	code := f.run([]string{"-config", writeConfig(t, goodConfig), "-socket", "x.sock", "-log-level", "error"})
+	f.check(t, code, exitOK, "", "")
+	if got.Socket.Path != "x.sock" || got.Log.Level != hclog.Error || len(got.Quorum.Nodes) != 3 {
+		t.Errorf("got socket %q, level %v, %d nodes; want x.sock, error, 3", got.Socket.Path, got.Log.Level, len(got.Quorum.Nodes))
+	}
+}
+
+func TestServeFails(t *testing.T) {
+	f := newFixture(t, func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
+		return errors.New("socket x: in use")
+	})
+	f.check(t, f.run([]string{"-dev"}), exitFailed, "", "socket x: in use")
+}

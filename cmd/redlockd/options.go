@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+const (
+	defaultConfig = "/etc/redlockd/redlockd.hcl"
+	longestSocket = 107 // the kernel's bound
+)
+
+const usage = `Usage:
+  redlockd [-config FILE] [-socket PATH] [-log-level LEVEL]   serve, with the nodes of the config
+  redlockd -dev [-socket PATH] [-log-level LEVEL]             serve, with nodes inside this process: to try it out
+  redlockd validate [-config FILE]                            check the config and the files that it names
+  redlockd -version
+
+Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released.
+SIGHUP reads the config again: log.level and limits change, all else needs a restart.
+Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage.
+
+Flags:
+`
+
+// options are the flags of redlockd. They override the config file, also when
+// it is read again.
+type options struct {
+	config   string
+	dev      bool
+	socket   string      // "": the config's
+	logLevel hclog.Level // NoLevel: the config's
+	version  bool
+}
+
+// parse reads the flags. Where done, the program ends with code.
+func (c *command) parse(args []string) (o options, code int, done bool) {
+	flags := c.flagSet("redlockd")
+	flags.StringVar(&o.config, "config", defaultConfig, "the config `FILE`")
+	flags.BoolVar(&o.dev, "dev", false, "no config file: five nodes inside this process, socket ./redlockd.sock")
+	flags.StringVar(&o.socket, "socket", "", "listen at `PATH` instead of the config's socket.path")
+	flags.BoolVar(&o.version, "version", false, "print the version and exit")
+	flags.Func("log-level", "log from `LEVEL` up instead of the config's log.level: trace, debug, info, warn, error", func(word string) (err error) {
+		o.logLevel, err = daemon.ParseLogLevel(word)
+		return err
+	})
+	if code, done := c.parseFlags(flags, args); done {
+		return o, code, true
+	}
+	if o.dev && isSet(flags, "config") {
+		return o, c.usageError("-dev uses no config file: leave out -dev or -config"), true
+	}
+	if n := len(o.socket); isSet(flags, "socket") && (n == 0 || n > longestSocket) {
+		return o, c.usageError(fmt.Sprintf("-socket: wanted a path of 1 to %d bytes, found %d bytes", longestSocket, n)), true
+	}
+	return o, exitOK, false
+}
+
+func (c *command) flagSet(name string) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(c.stderr)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	return flags
+}
+
+// parseFlags parses args, of which nothing may be left. Asked for help, it
+// gives it on stdout.
+func (c *command) parseFlags(flags *flag.FlagSet, args []string) (code int, done bool) {
+	show := flags.Usage
+	flags.Usage = func() {}
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(c.stdout)
+		show()
+		return exitOK, true
+	case err != nil: // the flag package has said what it is
+		fmt.Fprintln(c.stderr, "redlockd -help shows the usage")
+		return exitUsage, true
+	case flags.NArg() > 0:
+		return c.usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0))), true
+	}
+	return exitOK, false
+}
+
+func (c *command) usageError(text string) int {
+	fmt.Fprintf(c.stderr, "redlockd: %s\nredlockd -help shows the usage\n", text)
+	return exitUsage
+}
+
+func isSet(flags *flag.FlagSet, name string) (set bool) {
+	flags.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
+}
+
+// load is the config with the flags applied.
+func (o *options) load() (*daemon.Config, error) {
+	cfg, err := o.source()
+	if err != nil {
+		return nil, err
+	}
+	if o.socket != "" {
+		cfg.Socket.Path = o.socket
+	}
+	if o.logLevel != hclog.NoLevel {
+		cfg.Log.Level = o.logLevel
+	}
+	return cfg, nil
+}
+
+func (o *options) source() (*daemon.Config, error) {
+	if o.dev {
+		return daemon.DevConfig(), nil
+	}
+	return daemon.LoadConfig(o.config)
+}
