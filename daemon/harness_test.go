@@ -28,6 +28,7 @@ type testDaemon struct {
 	nodes  *redlocktest.Cluster
 	stop   func() error // ends it as SIGTERM does, and returns what Run returned
 	reload chan *Config
+	dev    bool // nodes are embedded
 }
 
 // startDaemon serves over n redis-servers; change may alter the config first.
@@ -58,7 +59,7 @@ func (d *testDaemon) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, d.cfg, hclog.NewNullLogger(), RunOptions{Reload: d.reload, Ready: func() { close(ready) }})
+		ended <- Run(ctx, d.cfg, hclog.NewNullLogger(), RunOptions{Dev: d.dev, Reload: d.reload, Ready: func() { close(ready) }})
 	}()
 	d.stop = func() error {
 		cancel()

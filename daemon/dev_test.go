@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// TestEmbeddedNodesConform: what -dev embeds answers as a real node does, as
+// far as it goes.
+func TestEmbeddedNodesConform(t *testing.T) {
+	redlocktest.Conformance(t, embeddedTarget{})
+}
+
+type embeddedTarget struct{}
+
+func (embeddedTarget) Lacks(redlocktest.Feature) bool { return true }
+
+func (embeddedTarget) Run(t *testing.T, body func(*testing.T, redlocktest.Subject)) {
+	server, err := startMiniredis()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	body(t, &embeddedSubject{server: server})
+}
+
+type embeddedSubject struct {
+	server *miniredis.Miniredis
+	down   bool
+}
+
+func (s *embeddedSubject) Node() redlock.Node {
+	return redlock.RedisNode(redlock.NodeOptions{Name: "m", Address: "embedded", Dial: func(context.Context) (net.Conn, error) {
+		if s.down {
+			return nil, errors.New("down")
+		}
+		return dialMiniredis(s.server)
+	}})
+}
+
+func (s *embeddedSubject) Down() {
+	s.down = true
+	s.server.Close()
+}
+
+func (s *embeddedSubject) Up() {
+	first, err := s.server.Dial() // starts it again
+	if err == nil {
+		first.Close()
+	}
+	s.down = false
+}
+
+func (s *embeddedSubject) Hang()   {}
+func (s *embeddedSubject) Resume() {}
+
+// TestDev: five nodes in the process, whose TTLs run.
+func TestDev(t *testing.T) {
+	cfg := DevConfig()
+	dir, err := os.MkdirTemp("", "rld")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg.Socket.Path = dir + "/s"
+	d := &testDaemon{t: t, cfg: cfg, dev: true}
+	d.start()
+	a, b := d.dial(), d.dial()
+	a.say("LOCK a", granted5)
+	b.say("TRY a", `ERR HELD lock=a .*`)
+	b.say("WHO a", `- lock=a .* held=5 nodes=5`)
+	b.want(`OK n=1`)
+	a.say("UNLOCK a", `OK lock=a`)
+	start := redlock.BootTime()
+	a.say("LOCK a hold=ttl ttl=300ms", granted5)
+	a.want(`LOST lock=a .* reason=expired .*`)
+	b.say("LOCK a", granted5)
+	if took := redlock.BootTime() - start; took < 250*time.Millisecond {
+		t.Errorf("free after %v: before the lease was over", took)
+	}
+	b.conn.Close()
+	a.until("WHO a", `^OK n=0\n$`)
+}
+
+// TestShutdownIsQuiet: that the daemon hangs up is not reported as five nodes
+// that went down.
+func TestShutdownIsQuiet(t *testing.T) {
+	var log bytes.Buffer
+	cfg := DevConfig()
+	cfg.Socket.Path = t.TempDir() + "/s"
+	ctx, cancel := context.WithCancel(t.Context())
+	err := Run(ctx, cfg, NewLogger(cfg.Log, &log), RunOptions{Dev: true, Ready: cancel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(log.Bytes(), []byte("is down")) {
+		t.Errorf("the log says that nodes went down:\n%s", log.String())
+	}
+}
