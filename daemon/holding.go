@@ -21,11 +21,11 @@ type asker struct {
 
 // holding is a lease in the daemon: the lease itself, and whose it is.
 type holding struct {
-	*asker
+	asker
 	name   string
 	hold   ipc.Hold
 	linger time.Duration
-	place  *place
+	place  place
 	lease  *redlock.Lease
 	ended  sync.Once // it is held no more: see daemon.end
 

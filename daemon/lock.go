@@ -13,21 +13,16 @@ import (
 
 // ask is one LOCK or TRY under way.
 type ask struct {
-	asker
-	s      *session
-	call   *ipc.Call
-	name   string
-	hold   ipc.Hold
-	ttl    time.Duration
-	wait   time.Duration // ipc.Forever: no end
-	guard  time.Duration
-	max    time.Duration
-	linger time.Duration
-	place  *place
+	*holding // what it will be; a lease only once granted
+	s        *session
+	call     *ipc.Call
+	ttl      time.Duration
+	wait     time.Duration // ipc.Forever: no end
+	guard    time.Duration
+	max      time.Duration
 
-	done    chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under session.mu)
-	granted *holding      // then: what it came to
-	failed  error
+	done   chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under session.mu)
+	failed error         // then: why there is no lease
 }
 
 // lock starts a LOCK: rights, limits, then the local queue, in the order of
@@ -44,7 +39,7 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 	case again != nil:
 		return &repeat{call: call, first: again}
 	}
-	s.d.queue.join(a.place)
+	s.d.queue.join(&a.place)
 	return a
 }
 
@@ -55,25 +50,28 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 	}
 	lease := &s.d.cfg.Lease
 	a := &ask{
-		asker: asker{
-			uid: s.uid, pid: s.pid, user: s.user,
-			owner: call.Owner, note: call.Note, id: call.ID,
-			since: s.d.clock(),
+		holding: &holding{
+			asker: asker{
+				uid: s.uid, pid: s.pid, user: s.user,
+				owner: call.Owner, note: call.Note, id: call.ID,
+				since: s.d.clock(),
+			},
+			name:    call.Names[0],
+			hold:    call.Hold,
+			linger:  given(call, ipc.OptLinger, call.Linger, lease.Linger),
+			session: s,
 		},
-		s:      s,
-		call:   call,
-		name:   call.Names[0],
-		hold:   call.Hold,
-		ttl:    given(call, ipc.OptTTL, call.TTL, lease.TTL),
-		wait:   given(call, ipc.OptWait, call.Wait, ipc.Forever),
-		guard:  call.Guard,
-		max:    given(call, ipc.OptMax, call.Max, lease.MaxHold),
-		linger: given(call, ipc.OptLinger, call.Linger, lease.Linger),
+		s:     s,
+		call:  call,
+		ttl:   given(call, ipc.OptTTL, call.TTL, lease.TTL),
+		wait:  given(call, ipc.OptWait, call.Wait, ipc.Forever),
+		guard: call.Guard,
+		max:   given(call, ipc.OptMax, call.Max, lease.MaxHold),
 	}
 	if call.Verb == ipc.VerbTry {
 		a.wait = 0
 	}
-	a.place = newPlace([]string{a.name}, &a.asker)
+	a.place.set(a.name, &a.asker)
 	return a, a.check(s.d.cfg)
 }
 
@@ -136,43 +134,39 @@ func sameID(first, a *ask, id string) (*ask, error) {
 
 // granted is an ask that came to h already.
 func granted(h *holding) *ask {
-	a := &ask{granted: h, done: make(chan struct{})}
+	a := &ask{holding: h, done: make(chan struct{})}
 	close(a.done)
 	return a
 }
 
 // Run waits for its turn, contends on the nodes, and answers.
 func (a *ask) Run() {
-	h, err := a.acquire(a.call.Context())
-	a.leave(h, err)
+	err := a.acquire(a.call.Context())
+	a.leave(err)
 	if err != nil {
 		a.s.refuse(a.call, err)
 		return
 	}
-	a.call.Reply(leaseFields(a.call, h))
+	a.call.Reply(leaseFields(a.call, a.holding))
 }
 
-func (a *ask) acquire(ctx context.Context) (*holding, error) {
+func (a *ask) acquire(ctx context.Context) error {
 	if err := a.waitForTurn(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	h := &holding{asker: &a.asker, name: a.name, hold: a.hold, linger: a.linger, place: a.place, session: a.s}
-	lease, err := a.s.d.nodes.Acquire(ctx, a.request(h))
-	if err != nil {
-		return nil, err
-	}
-	h.lease = lease
-	return h, nil
+	lease, err := a.s.d.nodes.Acquire(ctx, a.request())
+	a.lease = lease
+	return err
 }
 
-func (a *ask) request(h *holding) redlock.Request {
-	d := a.s.d
+func (a *ask) request() redlock.Request {
+	d, h := a.s.d, a.holding
 	return redlock.Request{
 		Name:   a.name,
 		TTL:    a.ttl,
 		Wait:   a.patience(),
 		Enough: a.enough(),
-		Failed: func(err error) { d.queue.note(a.place, err) },
+		Failed: func(err error) { d.queue.note(&h.place, err) },
 		Keep:   a.hold != ipc.HoldTTL,
 		Guard:  a.guard,
 		Max:    a.max,
@@ -188,7 +182,7 @@ func (a *ask) patience() time.Duration {
 	if a.wait > 0 {
 		left = max(a.wait-a.waited(), 0)
 	}
-	if !errors.Is(a.s.d.queue.metBy(a.place), redlock.ErrNoQuorum) {
+	if !errors.Is(a.s.d.queue.metBy(&a.place), redlock.ErrNoQuorum) {
 		return left
 	}
 	if dry := max(a.ttl-a.waited(), 0); left == redlock.Forever || dry < left {
@@ -239,7 +233,7 @@ func (a *ask) waitLeft() time.Duration {
 
 // ahead says why the lock could not be had without so much as asking a node.
 func (a *ask) ahead() error {
-	h, met := a.s.d.queue.ahead(a.place)
+	h, met := a.s.d.queue.ahead(&a.place)
 	switch {
 	case h != nil:
 		return a.s.d.heldHere(h)
@@ -250,17 +244,17 @@ func (a *ask) ahead() error {
 }
 
 // leave ends the request: with a lease, its place stays in the queue.
-func (a *ask) leave(h *holding, err error) {
+func (a *ask) leave(err error) {
 	d := a.s.d
 	if err == nil {
-		d.leases.add(h)
-		d.queue.hold(a.place, h)
-		a.s.add(h)
+		d.leases.add(a.holding)
+		d.queue.hold(&a.place, a.holding)
+		a.s.add(a.holding)
 	} else {
-		d.queue.leave(a.place, err)
+		d.queue.leave(&a.place, err)
 	}
 	d.limits.answered(a.uid, err == nil)
-	a.granted, a.failed = h, err
+	a.failed = err
 	a.s.answered(a)
 }
 
@@ -282,8 +276,7 @@ func (r *repeat) Run() {
 		r.call.Reply(answerOf(r.call, r.first.failed))
 		return
 	}
-	h := r.first.granted
-	r.call.Reply(leaseFields(r.call, h).Str("again", "yes"))
+	r.call.Reply(leaseFields(r.call, r.first.holding).Str("again", "yes"))
 }
 
 var errInputEnded = fmt.Errorf("%w: the input ended while it waited", ipc.ErrCancelled)

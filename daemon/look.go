@@ -48,7 +48,7 @@ func (s *session) list(call *ipc.Call) ipc.Work {
 	n := 0
 	for _, h := range holdings {
 		if h.lease.Err() == nil {
-			call.Line(s.listLine(call, h.name, "held", h.asker).
+			call.Line(s.listLine(call, h.name, "held", &h.asker).
 				Int("fence", int64(h.lease.Fence())).Ms("ttl", h.lease.Validity()))
 			n++
 		}

@@ -18,6 +18,7 @@ type queue struct {
 // until it failed, or its lease ended.
 type place struct {
 	names []string
+	first [1]string // what names is made of where there is one
 	who   *asker
 	turn  chan struct{} // closed when nothing before it conflicts any more; nil: its turn came with its arrival
 
@@ -29,8 +30,10 @@ type place struct {
 
 func newQueue() *queue { return &queue{lines: map[string][]*place{}} }
 
-func newPlace(names []string, who *asker) *place {
-	return &place{names: names, who: who}
+// set makes it the place of one who asks for one name.
+func (p *place) set(name string, who *asker) {
+	p.first[0] = name
+	p.names, p.who = p.first[:], who
 }
 
 // conflicts tells whether two places cannot both hold what they ask for. It is

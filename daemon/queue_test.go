@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+func newPlace(names ...string) *place { return &place{names: names} }
+
 func isCalled(p *place) bool {
 	if p.turn == nil {
 		return p.called
@@ -24,7 +26,7 @@ func TestQueueFirstComeFirstServed(t *testing.T) {
 	q := newQueue()
 	var line []*place
 	for range 5 {
-		p := newPlace([]string{"a"}, nil)
+		p := newPlace("a")
 		q.join(p)
 		line = append(line, p)
 	}
@@ -44,7 +46,7 @@ func TestQueueFirstComeFirstServed(t *testing.T) {
 
 func TestQueueNamesAreApart(t *testing.T) {
 	q := newQueue()
-	a, b := newPlace([]string{"a"}, nil), newPlace([]string{"b"}, nil)
+	a, b := newPlace("a"), newPlace("b")
 	q.join(a)
 	q.join(b)
 	if !isCalled(a) || !isCalled(b) {
@@ -56,7 +58,7 @@ func TestQueueNamesAreApart(t *testing.T) {
 // first in all of them, and holds up the ones behind it in each.
 func TestQueueSeveralNames(t *testing.T) {
 	q := newQueue()
-	a, ab, b := newPlace([]string{"a"}, nil), newPlace([]string{"a", "b"}, nil), newPlace([]string{"b"}, nil)
+	a, ab, b := newPlace("a"), newPlace("a", "b"), newPlace("b")
 	q.join(a)
 	q.join(ab)
 	q.join(b)
@@ -78,7 +80,7 @@ func TestQueueSeveralNames(t *testing.T) {
 func TestQueuePassesOnWhatWasMet(t *testing.T) {
 	q := newQueue()
 	met := errors.New("no quorum")
-	first, second, third := newPlace([]string{"a"}, nil), newPlace([]string{"a"}, nil), newPlace([]string{"a"}, nil)
+	first, second, third := newPlace("a"), newPlace("a"), newPlace("a")
 	for _, p := range []*place{first, second, third} {
 		q.join(p)
 	}
@@ -102,7 +104,7 @@ func TestQueuePassesOnWhatWasMet(t *testing.T) {
 
 func TestQueueLeaveTwice(t *testing.T) {
 	q := newQueue()
-	first, second, third := newPlace([]string{"a"}, nil), newPlace([]string{"a"}, nil), newPlace([]string{"a"}, nil)
+	first, second, third := newPlace("a"), newPlace("a"), newPlace("a")
 	for _, p := range []*place{first, second, third} {
 		q.join(p)
 	}

@@ -53,7 +53,7 @@ func (u *unlock) Run() {
 // end takes a holding out of the queue: it is held no more, whoever said so.
 func (d *daemon) end(h *holding) {
 	h.ended.Do(func() {
-		d.queue.leave(h.place, nil)
+		d.queue.leave(&h.place, nil)
 		d.limits.ended(h.uid)
 	})
 }
