@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -17,7 +18,7 @@ func benchDaemon(b *testing.B) *Config {
 	b.Helper()
 	cluster := redlocktest.StartRedis(b, 5)
 	cfg := DevConfig()
-	cfg.Quorum.Nodes = nil
+	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 50*time.Millisecond
 	for i, server := range cluster.Servers {
 		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: string(rune('a' + i)), Address: server.Addr()})
 	}

@@ -38,6 +38,7 @@ func defaultConfig() *Config {
 func DevConfig() *Config {
 	cfg := defaultConfig()
 	cfg.Lease.TTL = configDefaultTTL
+	cfg.Quorum.NodeTimeout = 500 * time.Millisecond // embedded nodes are slow when busy, and never hang
 	cfg.Socket = SocketConfig{Path: "./redlockd.sock", Mode: 0o600}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: name, Address: "embedded"})

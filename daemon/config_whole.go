@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // configManyNodes is where more nodes begin to cost more than they add.
@@ -21,6 +23,7 @@ func (r *configReader) checkConfig(cfg *Config) {
 		cfg.Lease.TTL = min(configDefaultTTL, cfg.Quorum.MaxTTL)
 	}
 	r.checkTTL(cfg)
+	r.checkHold(cfg)
 	r.checkAddresses(cfg.Quorum.Nodes)
 	r.warnOfNodes(len(cfg.Quorum.Nodes))
 	r.warnOfGroup(cfg.Socket.Group)
@@ -45,6 +48,19 @@ func (r *configReader) checkTTL(cfg *Config) {
 	if least := leastTTL(timeout); ttl < least {
 		r.faultf(at, "lease.ttl: wanted at least %s with a node_timeout of %s (two node_timeouts must fit between the first extension at ttl/3 and the LOST at the deadline - ttl/5), or a node_timeout of at most %s, found %s",
 			formatDuration(least), formatDuration(timeout), formatDuration(mostTimeout(ttl)), formatDuration(ttl))
+	}
+}
+
+// checkHold compares what every LOCK gets that does not say otherwise with what
+// a LOCK may ask for.
+func (r *configReader) checkHold(cfg *Config) {
+	if !r.bad["lease.linger"] && !r.bad["quorum.max_ttl"] && cfg.Lease.Linger > cfg.Quorum.MaxTTL {
+		r.faultf(r.rangeOf("lease.linger"), "lease.linger: wanted at most %s, which is quorum.max_ttl, found %s",
+			formatDuration(cfg.Quorum.MaxTTL), formatDuration(cfg.Lease.Linger))
+	}
+	if hold := cfg.Lease.MaxHold; !r.bad["lease.max_hold"] && hold != 0 && hold < redlock.MinTTL {
+		r.faultf(r.rangeOf("lease.max_hold"), "lease.max_hold: wanted 0s for no bound, or at least %s, found %s",
+			formatDuration(redlock.MinTTL), formatDuration(hold))
 	}
 }
 

@@ -82,9 +82,13 @@ func (d *daemon) observe() func(redlock.NodeStatus) {
 	}
 }
 
+// maxOutput is what a client may leave unread: more than the longest LIST.
+const maxOutput = 16 << 20
+
 func (d *daemon) newServer() *ipc.Server {
 	return &ipc.Server{
-		Open: d.open,
+		Open:      d.open,
+		MaxOutput: maxOutput,
 		Defect: func(c *ipc.Conn, what any, stack []byte) {
 			d.log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
 		},

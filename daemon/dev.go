@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -29,9 +30,10 @@ func startEmbedded(cfg *QuorumConfig) (*embedded, []redlock.Node, error) {
 		}
 		e.servers = append(e.servers, server)
 		nodes = append(nodes, redlock.RedisNode(redlock.NodeOptions{
-			Name:    node.Name,
-			Address: node.Address,
-			Dial:    func(context.Context) (net.Conn, error) { return dialMiniredis(server) },
+			Name:     node.Name,
+			Address:  node.Address,
+			Embedded: true,
+			Dial:     func(context.Context) (net.Conn, error) { return dialMiniredis(server) },
 		}))
 	}
 	return e, nodes, nil
@@ -53,19 +55,24 @@ func startMiniredis() (*miniredis.Miniredis, error) {
 // dialMiniredis connects through a socket pair: the node's own in-memory pipe
 // has no buffer, and would block on a group of commands for ever.
 func dialMiniredis(server *miniredis.Miniredis) (net.Conn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("socket pair: %w", err)
+	}
+	server.Server().ServeConn(theirs)
+	return ours, nil
+}
+
+func socketPair() (a, b net.Conn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	unix.CloseOnExec(fds[0])
 	unix.CloseOnExec(fds[1])
-	ours, err := connOf(fds[0])
-	theirs, err2 := connOf(fds[1])
-	if err == nil && err2 == nil {
-		server.Server().ServeConn(theirs)
-		return ours, nil
-	}
-	return nil, fmt.Errorf("socket pair: %w, %w", err, err2)
+	a, err = connOf(fds[0])
+	b, err2 := connOf(fds[1])
+	return a, b, errors.Join(err, err2)
 }
 
 func connOf(fd int) (net.Conn, error) {

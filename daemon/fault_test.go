@@ -1,11 +1,16 @@
 package daemon
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -227,41 +232,88 @@ func TestLimits(t *testing.T) {
 	c.conn.Close()
 	eventually(t, "another may connect", func() bool {
 		w := d.dial()
-		w.send("PING")
+		defer w.conn.Close()
+		fmt.Fprintln(w.conn, "PING") // fails where the refusal came first
 		return w.line() == "OK"
 	})
 }
 
-func TestRequestRate(t *testing.T) {
-	d := startDaemon(t, 1, func(c *Config) { c.Limits.RequestsPerSecond = 5 })
-	w := d.dial()
-	for range 5 {
-		w.say("PING", `OK`)
+// TestNeighboursCancelIsTheirs: what a request met that is no matter of the
+// nodes is not passed on to those behind it.
+func TestNeighboursCancelIsTheirs(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	for _, server := range d.nodes.Servers {
+		if _, err := server.Do("SET", "redlock:a", "foreign"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	w.until("PING", `ERR LIMIT : .*requests_per_second = 5`)
-	w.until("PING", `^OK`)
+	a, b, c := d.dial(), d.dial(), d.dial()
+	a.send("@1 LOCK a")
+	c.until("LIST", `state=waiting`)
+	b.send("@1 LOCK a wait=10s")
+	c.until("STATUS", `waiters=2\b`)
+	a.send("@2 CANCEL 1")
+	a.want(`@\d .*`)
+	a.want(`@\d .*`)
+	c.until("STATUS", `waiters=1\b`)
+	c.say("TRY a", `ERR HELD lock=a .*`)
 }
 
-func TestRateRefills(t *testing.T) {
-	var r rate
-	now := time.Hour
-	allowed := func(n int) (yes int) {
-		for range n {
-			if r.allow(10, now) {
-				yes++
-			}
+// TestWaitForeverOutlastsAnOutage: no quorum for a while makes nobody wait
+// less for a lock that is held.
+func TestWaitForeverOutlastsAnOutage(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	for _, server := range d.nodes.Servers {
+		server.Kill()
+	}
+	a, b := d.dial(), d.dial()
+	a.send("LOCK a ttl=500ms")
+	b.until("LIST", `state=waiting`)
+	b.send("LOCK a ttl=5s")
+	a.want(`ERR NOQUORUM lock=a .*`)
+	for _, server := range d.nodes.Servers {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
 		}
-		return yes
+		if _, err := server.Do("SET", "redlock:a", "foreign", "PX", "6000"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got := allowed(20); got != 10 {
-		t.Errorf("20 at once: %d allowed, want 10", got)
+	b.want(granted5)
+}
+
+// TestCutConnectionKeepsItsLocks: a client that the daemon hangs up on may be
+// at work: its lock stays taken until the deadline that it was told.
+func TestCutConnectionKeepsItsLocks(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	nodes, closeNodes, err := nodesOf(d.cfg, false)
+	if err != nil {
+		t.Fatal(err)
 	}
-	now += 500 * time.Millisecond
-	if got := allowed(20); got != 5 {
-		t.Errorf("20 after half a second: %d allowed, want 5", got)
+	defer closeNodes()
+	impatient, err := newDaemon(d.cfg, hclog.NewNullLogger(), nodes)
+	if err != nil {
+		t.Fatal(err)
 	}
-	now += time.Hour
-	if got := allowed(20); got != 10 {
-		t.Errorf("20 after an hour: %d allowed, want 10", got)
+	defer impatient.nodes.Close()
+	impatient.settle(t.Context())
+	server := impatient.newServer()
+	server.WriteTimeout = 50 * time.Millisecond
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		server.ServeConn(theirs)
+	}()
+	w := &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	deadline := duration(t, w.say("LOCK a ttl=700ms", granted5)[2])
+	w.send("%s", strings.Repeat("HELP\n", 2000)) // whose answers nobody reads
+	<-served
+	d.dial().say("LOCK a", granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
 	}
 }

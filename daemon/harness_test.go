@@ -36,7 +36,7 @@ func startDaemon(t *testing.T, n int, change func(*Config)) *testDaemon {
 	t.Helper()
 	cluster := redlocktest.StartRedis(t, n)
 	cfg := DevConfig()
-	cfg.Quorum.Nodes = nil
+	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 50*time.Millisecond
 	for i, server := range cluster.Servers {
 		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: string(rune('a' + i)), Address: server.Addr()})
 	}

@@ -31,6 +31,28 @@ type holding struct {
 
 	mu      sync.Mutex // guards what follows
 	session *session   // that hears of its loss; nil once its connection ended
+	told    bool       // the client knows that it has the lease
+	early   bool       // it was lost before
+	lostAt  time.Duration
+}
+
+// granted notes that the client was answered; it tells whether the lease was
+// lost before.
+func (h *holding) granted() (early bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = true
+	return h.early
+}
+
+// lostNow notes the loss; it tells whether the client is to be told now: not
+// before it knows that it had the lease.
+func (h *holding) lostNow(now time.Duration) (tell bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lostAt = now
+	h.early = !h.told
+	return h.told
 }
 
 // attached is the session that the holding belongs to, or nil.
@@ -83,8 +105,12 @@ func (r *registry) all() []*holding {
 	return all
 }
 
-func (r *registry) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.byID)
+// held counts those that are not lost.
+func (r *registry) held() (n int) {
+	for _, h := range r.all() {
+		if h.lease.Err() == nil {
+			n++
+		}
+	}
+	return n
 }

@@ -48,6 +48,9 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 	if err := unsupportedOptions(call); err != nil {
 		return nil, err
 	}
+	if call.Has(ipc.OptGuard) && call.Guard == 0 {
+		return nil, badOption("guard=0: LOST would come at the deadline, not before; at least 1 ms")
+	}
 	lease := &s.d.cfg.Lease
 	a := &ask{
 		holding: &holding{
@@ -90,6 +93,8 @@ func (a *ask) check(cfg *Config) error {
 		return badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(a.ttl), ms(redlock.MinTTL), ms(longest))
 	case a.guard > a.ttl/2:
 		return badOption("guard=%d: at most half of the ttl, %d ms", ms(a.guard), ms(a.ttl/2))
+	case a.max != 0 && a.guard > a.max/2:
+		return badOption("guard=%d: at most half of max, %d ms", ms(a.guard), ms(a.max/2))
 	case a.max != 0 && a.max < redlock.MinTTL:
 		return badOption("max=%d: at least %d ms", ms(a.max), ms(redlock.MinTTL))
 	case cfg.Lease.MaxHold != 0 && (a.max == 0 || a.max > cfg.Lease.MaxHold):
@@ -102,27 +107,36 @@ func (a *ask) check(cfg *Config) error {
 
 // enter takes the request in: the same owner cannot hold or ask for a name
 // twice, but the same LOCK with the same id= is answered with the same grant.
+// Requests are entered on one goroutine, so none comes in between.
 func (s *session) enter(a *ask) (again *ask, err error) {
 	at := ident{a.owner, a.name}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if first := s.asks[at]; first != nil {
-		if first.done == nil {
-			first.done = make(chan struct{})
-		}
+	if first := s.underWay(at); first != nil {
 		return sameID(first, a, first.id)
 	}
-	if h := s.holdings[at]; h != nil && h.lease.Err() == nil {
-		return sameID(granted(h), a, h.id)
+	if h := s.get(at); h != nil && h.lease.Err() == nil {
+		return sameID(grantedBefore(h), a, h.id)
 	}
 	if err := s.d.limits.ask(a.uid); err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.asks == nil {
 		s.asks = map[ident]*ask{}
 	}
 	s.asks[at] = a
 	return nil, nil
+}
+
+// underWay is the LOCK that goes by that ident; its end can be waited for.
+func (s *session) underWay(at ident) *ask {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.asks[at]
+	if first != nil && first.done == nil {
+		first.done = make(chan struct{})
+	}
+	return first
 }
 
 func sameID(first, a *ask, id string) (*ask, error) {
@@ -132,8 +146,8 @@ func sameID(first, a *ask, id string) (*ask, error) {
 	return nil, already(a.name)
 }
 
-// granted is an ask that came to h already.
-func granted(h *holding) *ask {
+// grantedBefore is an ask that came to h already.
+func grantedBefore(h *holding) *ask {
 	a := &ask{holding: h, done: make(chan struct{})}
 	close(a.done)
 	return a
@@ -143,11 +157,17 @@ func granted(h *holding) *ask {
 func (a *ask) Run() {
 	err := a.acquire(a.call.Context())
 	a.leave(err)
+	if err == nil {
+		err = a.lease.Err() // lost already: a slow node, a host that was stopped
+	}
 	if err != nil {
 		a.s.refuse(a.call, err)
 		return
 	}
 	a.call.Reply(leaseFields(a.call, a.holding))
+	if a.granted() { // lost since: LOST comes behind the OK
+		a.s.d.tellLost(a.holding)
+	}
 }
 
 func (a *ask) acquire(ctx context.Context) error {
@@ -164,7 +184,8 @@ func (a *ask) request() redlock.Request {
 	return redlock.Request{
 		Name:   a.name,
 		TTL:    a.ttl,
-		Wait:   a.patience(),
+		Wait:   a.waitLeft(),
+		Dry:    a.dry(),
 		Enough: a.enough(),
 		Failed: func(err error) { d.queue.note(&h.place, err) },
 		Keep:   a.hold != ipc.HoldTTL,
@@ -175,33 +196,34 @@ func (a *ask) request() redlock.Request {
 	}
 }
 
-// patience is what is left of wait=. Who stood behind one that met no quorum
-// has waited for a quorum as well: for longer than its ttl nobody does.
-func (a *ask) patience() time.Duration {
-	left := a.wait
-	if a.wait > 0 {
-		left = max(a.wait-a.waited(), 0)
+// dry is how long no quorum could vote already for who stood behind one that
+// met none: for longer than its ttl nobody waits for a quorum.
+func (a *ask) dry() time.Duration {
+	if errors.Is(a.s.d.queue.metBy(&a.place), redlock.ErrNoQuorum) {
+		return a.waited()
 	}
-	if !errors.Is(a.s.d.queue.metBy(&a.place), redlock.ErrNoQuorum) {
-		return left
+	return 0
+}
+
+// waitLeft is what is left of wait=.
+func (a *ask) waitLeft() time.Duration {
+	if a.wait <= 0 { // none at all, or for ever
+		return a.wait
 	}
-	if dry := max(a.ttl-a.waited(), 0); left == redlock.Forever || dry < left {
-		return dry
-	}
-	return left
+	return max(a.wait-a.waited(), 0)
 }
 
 func (a *ask) waited() time.Duration { return a.s.d.clock() - a.since }
 
 // waitForTurn waits until nothing before it in the local queue conflicts.
 func (a *ask) waitForTurn(ctx context.Context) error {
-	if a.place.turn == nil {
+	if a.place.turn == nil || isClosed(a.place.turn) {
 		return nil
 	}
 	if a.wait == 0 {
 		return a.ahead()
 	}
-	timer := time.NewTimer(a.waitLeft())
+	timer := time.NewTimer(a.alarm())
 	defer timer.Stop()
 	select {
 	case <-a.place.turn:
@@ -224,11 +246,21 @@ func (a *ask) enough() <-chan struct{} {
 	return a.s.inputEnded
 }
 
-func (a *ask) waitLeft() time.Duration {
+// alarm is when waiting for a turn ends.
+func (a *ask) alarm() time.Duration {
 	if a.wait == ipc.Forever {
 		return math.MaxInt64
 	}
-	return a.wait - a.waited()
+	return a.waitLeft()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // ahead says why the lock could not be had without so much as asking a node.
@@ -251,7 +283,7 @@ func (a *ask) leave(err error) {
 		d.queue.hold(&a.place, a.holding)
 		a.s.add(a.holding)
 	} else {
-		d.queue.leave(&a.place, err)
+		d.queue.leave(&a.place, ofNodes(err))
 	}
 	d.limits.answered(a.uid, err == nil)
 	a.failed = err
@@ -272,11 +304,24 @@ func (r *repeat) Run() {
 		r.call.Reply(answerOf(r.call, context.Cause(ctx)))
 		return
 	}
-	if r.first.failed != nil {
-		r.call.Reply(answerOf(r.call, r.first.failed))
+	err := r.first.failed
+	if err == nil {
+		err = r.first.lease.Err()
+	}
+	if err != nil {
+		r.call.Reply(answerOf(r.call, err))
 		return
 	}
 	r.call.Reply(leaseFields(r.call, r.first.holding).Str("again", "yes"))
+}
+
+// ofNodes is what an attempt met on the nodes, which the next in line meets as
+// well; nil where it ended for a reason of its own.
+func ofNodes(err error) error {
+	if errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) {
+		return err
+	}
+	return nil
 }
 
 var errInputEnded = fmt.Errorf("%w: the input ended while it waited", ipc.ErrCancelled)

@@ -79,7 +79,7 @@ func (s *session) status(call *ipc.Call) ipc.Work {
 	return reply(call, ok(call).Int("n", n).Int("nodes", n).
 		Int("quorum", int64(status.Quorum)).
 		Int("spare", int64(status.Spare())).
-		Int("leases", int64(s.d.leases.count())).
+		Int("leases", int64(s.d.leases.held())).
 		Int("waiters", int64(len(s.d.queue.waiting()))).
 		Int("connections", int64(s.d.limits.connected())).
 		Say(statusText(status)))
@@ -103,6 +103,8 @@ func statusText(status redlock.Status) string {
 		return "no quorum: no lock can be taken until more nodes are ready"
 	case spare == 0:
 		return "locks work, but no further node may fail"
+	case spare == 1:
+		return "locks work, and go on if 1 more node fails"
 	default:
 		return "locks work, and go on if " + strconv.Itoa(spare) + " more nodes fail"
 	}

@@ -69,11 +69,30 @@ func (d *daemon) forget(h *holding) {
 }
 
 // lost is what a lease does when it is lost: the client hears of it before the
-// deadline, and it is remembered for as long as the client may ask.
+// deadline, and before anything that could block. The place in the queue is
+// kept until then: the client may still be stopping.
 func (d *daemon) lost(h *holding, lease *redlock.Lease) {
-	d.end(h)
-	d.log.Warn("lease lost", "lock", h.name, "reason", lease.Reason(), "user", h.user, "pid", h.pid)
-	s := h.attached()
+	if h.lostNow(d.clock()) {
+		d.tellLost(h)
+	}
+	if left := lease.Validity(); left > 0 {
+		time.AfterFunc(left, func() { d.end(h) })
+	} else {
+		d.end(h)
+	}
+	d.log.Warn("lease lost", "lock", h.name, "reason", lease.Reason(), "user", h.user, "pid", h.pid, "cause", orNone(lease.Cause()))
+}
+
+func orNone(err error) any {
+	if err == nil {
+		return "none"
+	}
+	return err
+}
+
+// tellLost sends LOST, and remembers it for as long as the client may ask.
+func (d *daemon) tellLost(h *holding) {
+	s, lease := h.attached(), h.lease
 	if s == nil {
 		d.leases.remove(h)
 		return
@@ -81,7 +100,15 @@ func (d *daemon) lost(h *holding, lease *redlock.Lease) {
 	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
 		Str("lock", h.name).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
 		Say(lostText[lease.Reason()]))
-	time.AfterFunc(rememberLost, func() { d.forget(h) })
+	s.remember(h)
+}
+
+// tooOld: a lost lease is told of for an hour at most.
+func (d *daemon) tooOld(h *holding) bool {
+	h.mu.Lock()
+	lostAt := h.lostAt
+	h.mu.Unlock()
+	return lostAt != 0 && d.clock()-lostAt > rememberLost
 }
 
 var lostText = map[redlock.LostReason]string{
@@ -90,18 +117,29 @@ var lostText = map[redlock.LostReason]string{
 	redlock.LostExpired: "its ttl is over: stop what it protects",
 }
 
-// abandoned is a holding whose connection has ended.
-func (d *daemon) abandoned(h *holding) {
+// abandoned is a holding whose connection has ended. Where it was we who cut
+// it, the client may be at work and not know yet: the lock stays taken until
+// the deadline that it was told.
+func (d *daemon) abandoned(h *holding, wasCut bool) {
 	switch {
 	case d.stopping.Load(): // its client may be in the middle of its work
 	case h.lease.Err() != nil:
 		d.leases.remove(h)
+	case wasCut && h.hold == ipc.HoldConn:
+		d.giveUp(h)
 	case h.hold == ipc.HoldTTL: // held on, until its ttl is over
 	case h.linger > 0:
 		time.AfterFunc(h.linger, func() { d.giveBack(h) })
 	default:
 		d.giveBack(h)
 	}
+}
+
+// giveUp lets a lease run out.
+func (d *daemon) giveUp(h *holding) {
+	h.lease.GiveUp()
+	d.leases.remove(h)
+	time.AfterFunc(max(h.lease.Validity(), 0), func() { d.end(h) })
 }
 
 // giveBack releases for a client that is gone. The lanes see to it that every
@@ -155,21 +193,6 @@ func (s *session) check(call *ipc.Call) ipc.Work {
 		return s.refuse(call, err)
 	}
 	return reply(call, leaseFields(call, h))
-}
-
-// findLease finds a lease by its id, from any connection, and by its name too
-// where one is given.
-func (d *daemon) findLease(call *ipc.Call) (*holding, error) {
-	h := d.leases.get(call.Lease)
-	switch {
-	case h == nil && len(call.Names) > 0:
-		return nil, notHeld(call.Names[0])
-	case h == nil:
-		return nil, errNoLease
-	case len(call.Names) > 0 && call.Names[0] != h.name:
-		return nil, notHeld(call.Names[0])
-	}
-	return h, nil
 }
 
 // leaseFields is what LOCK, CHECK and EXTEND answer: ttl is the validity that

@@ -138,7 +138,7 @@ func (d *daemon) reload(cfg *Config) {
 // a client whose connection ends now may be in the middle of its work.
 func (d *daemon) shutdown(server *ipc.Server) {
 	d.stopping.Store(true)
-	d.log.Info("stopping", "leases left on the nodes", d.leases.count())
+	d.log.Info("stopping", "leases left on the nodes", d.leases.held())
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(ctx, bye); err != nil {

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +22,12 @@ type session struct {
 
 	mu       sync.Mutex         // guards what follows
 	holdings map[ident]*holding // held, and lost ones that are remembered
+	lost     []*holding         // those that are remembered, the oldest first
 	asks     map[ident]*ask     // LOCKs under way
 }
+
+// maxRemembered bounds the lost leases that a connection can ask about.
+const maxRemembered = 1000
 
 // ident is what a lock goes by on a connection.
 type ident struct{ owner, name string }
@@ -29,7 +35,7 @@ type ident struct{ owner, name string }
 // Begin is the one switch over verbs, in the order of the protocol's table.
 // What it can answer from memory it answers; the rest is work that waits.
 func (s *session) Begin(call *ipc.Call) ipc.Work {
-	if perSecond := s.d.limits.requestRate(); perSecond != 0 && !s.rate.allow(perSecond, s.d.clock()) {
+	if s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
 	switch call.Verb {
@@ -62,6 +68,16 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	}
 }
 
+// tooFast: what gives something back is never refused.
+func (s *session) tooFast(verb ipc.Verb) bool {
+	perSecond := s.d.limits.requestRate()
+	switch {
+	case perSecond == 0, verb == ipc.VerbUnlock, verb == ipc.VerbCancel, verb == ipc.VerbQuit:
+		return false
+	}
+	return !s.rate.allow(perSecond, s.d.clock())
+}
+
 func (s *session) cancel(call *ipc.Call) ipc.Work {
 	s.conn.Cancel(call.Words[0])
 	return reply(call, ok(call))
@@ -81,11 +97,11 @@ func (s *session) InputEnded(bool) { close(s.inputEnded) }
 func (s *session) Close() {
 	s.mu.Lock()
 	holdings := s.holdings
-	s.holdings = nil
+	s.holdings, s.lost = nil, nil
 	s.mu.Unlock()
 	for _, h := range holdings {
 		h.detach()
-		s.d.abandoned(h)
+		s.d.abandoned(h, s.conn.WasCut())
 	}
 	s.d.limits.disconnect(s.uid)
 }
@@ -96,26 +112,58 @@ func identOf(call *ipc.Call, name string) ident { return ident{call.Owner, name}
 // find is the holding that a request speaks of: by lease id from anywhere, or
 // by the name it was locked by on this connection.
 func (s *session) find(call *ipc.Call) (*holding, error) {
-	if call.Has(ipc.OptLease) {
-		return s.d.findLease(call)
+	if err := unsupportedOptions(call); err != nil {
+		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.holdings[identOf(call, call.Names[0])]; h != nil {
+	h := s.d.leases.get(call.Lease)
+	if !call.Has(ipc.OptLease) {
+		h = s.get(identOf(call, call.Names[0]))
+	}
+	switch {
+	case h != nil && s.d.tooOld(h):
+		s.d.forget(h)
+	case h != nil && (len(call.Names) == 0 || call.Names[0] == h.name):
 		return h, nil
 	}
-	return nil, notHeld(call.Names[0])
+	if len(call.Names) > 0 {
+		return nil, notHeld(call.Names[0])
+	}
+	return nil, errNoLease
 }
 
+func (s *session) get(at ident) *holding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holdings[at]
+}
+
+// remember keeps a lost holding for whoever asks, and forgets the oldest where
+// there are too many.
+func (s *session) remember(h *holding) {
+	s.mu.Lock()
+	s.lost = append(s.lost, h)
+	var oldest *holding
+	if len(s.lost) > maxRemembered {
+		oldest = s.lost[0]
+		s.lost = slices.Delete(s.lost, 0, 1)
+	}
+	s.mu.Unlock()
+	if oldest != nil {
+		s.d.forget(oldest)
+	}
+}
+
+// add makes h what goes by its ident. What went by it before was lost: a new
+// LOCK by the same owner ends its memory.
 func (s *session) add(h *holding) {
+	at := ident{h.owner, h.name}
+	if before := s.get(at); before != nil {
+		s.d.leases.remove(before)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holdings == nil {
 		s.holdings = map[ident]*holding{}
-	}
-	at := ident{h.owner, h.name}
-	if before := s.holdings[at]; before != nil { // lost: a new LOCK by the same owner ends its memory
-		defer s.d.leases.remove(before)
 	}
 	s.holdings[at] = h
 }
@@ -165,9 +213,10 @@ func (r *rate) allow(perSecond int, now time.Duration) bool {
 // nobody extends them: the shortest validity; 0 where there are none.
 func (s *session) resume() time.Duration {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	holdings := slices.Collect(maps.Values(s.holdings))
+	s.mu.Unlock()
 	var shortest time.Duration
-	for _, h := range s.holdings {
+	for _, h := range holdings {
 		if left := h.lease.Validity(); h.lease.Err() == nil && (shortest == 0 || left < shortest) {
 			shortest = left
 		}

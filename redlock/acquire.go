@@ -18,6 +18,10 @@ type Request struct {
 	// until it is granted or ctx is done.
 	Wait time.Duration
 
+	// Dry is how long before this call no quorum could vote already: it counts
+	// as if this Acquire had met that.
+	Dry time.Duration
+
 	// Enough, once closed, lets no new attempt begin, as if Wait were over; the
 	// one under way is finished. Nil: only Wait and ctx end an Acquire.
 	Enough <-chan struct{}
@@ -71,6 +75,7 @@ func (q *Quorum) check(r *Request) error {
 	case r.Max != 0 && r.Max < MinTTL:
 		return fmt.Errorf("redlock: %w: max %v of %s: at least %v, or 0 for no bound", ErrRequest, r.Max, r.Name, MinTTL)
 	}
+	r.TTL = r.TTL.Truncate(time.Millisecond) // what the nodes are told
 	return nil
 }
 
@@ -235,7 +240,7 @@ const (
 )
 
 func newPatience(r *Request, now time.Duration) *patience {
-	p := &patience{until: now + r.Wait, ttl: r.TTL, voted: now, limit: firstRetry}
+	p := &patience{until: now + r.Wait, ttl: r.TTL, voted: now - r.Dry, limit: firstRetry}
 	if r.Wait < 0 {
 		p.until = -1
 	}

@@ -44,6 +44,10 @@ type Node struct {
 	Name    string // "a"
 	Address string // for people: "10.0.0.1:6379", "unix:/run/redis/b.sock"
 
+	// Embedded: a stand-in within this process, which knows no CLIENT ID, CLIENT
+	// KILL and INFO, and has no network on which bytes could be under way.
+	Embedded bool
+
 	// Dial makes a connection that is ready for commands (authenticated). It
 	// returns by the time ctx ends.
 	Dial func(ctx context.Context) (Conn, error)

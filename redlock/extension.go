@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"sync"
 	"time"
@@ -17,12 +18,15 @@ type extension struct {
 	ttls   []time.Duration
 	done   chan struct{} // closed when nothing is open any more
 
+	changes bool // ttls become the leases' own
+
 	mu       sync.Mutex // guards what follows; not held while a lease is told
 	granted  []uint8    // by lease
 	refused  []uint8
-	answered int
+	answered uint64 // nodes, as bits
 	failures []*NodeError
-	open     int // leases that are not decided
+	refusal  *NodeError // one of those that concern one lease alone
+	open     int        // leases that are not decided
 	timer    *time.Timer
 }
 
@@ -58,8 +62,8 @@ func (e *extension) ask() {
 }
 
 // vote counts one node's answers, and tells the leases that they decide.
-func (e *extension) vote(_ int, replies []Reply, failure *NodeError) {
-	e.tell(e.count(replies, failure))
+func (e *extension) vote(node int, replies []Reply, failure *NodeError) {
+	e.tell(e.count(node, replies, failure))
 }
 
 // outcomes are the leases that one answer decided, by index.
@@ -68,19 +72,19 @@ type outcomes struct {
 	last                       bool // nothing is open after these
 }
 
-func (e *extension) count(replies []Reply, failure *NodeError) (o outcomes) {
+func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.open == 0 {
 		return o
 	}
-	e.answered++
+	e.answered |= 1 << node
 	if failure != nil {
 		e.failures = append(e.failures, failure)
 	} else {
-		o = e.countReplies(replies)
+		o = e.countReplies(node, replies)
 	}
-	if nodes := len(e.k.q.lanes); e.answered == nodes || len(e.failures) > nodes-e.k.q.quorum {
+	if nodes := len(e.k.q.lanes); bits.OnesCount64(e.answered) == nodes || len(e.failures) > nodes-e.k.q.quorum {
 		o.undecided = e.close()
 	}
 	if o.last = e.open == 0; o.last {
@@ -90,13 +94,14 @@ func (e *extension) count(replies []Reply, failure *NodeError) (o outcomes) {
 }
 
 // countReplies needs mu.
-func (e *extension) countReplies(replies []Reply) (o outcomes) {
+func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	quorum := e.k.q.quorum
 	spare := len(e.k.q.lanes) - quorum
 	for i := range replies {
 		switch {
 		case e.isDecided(i):
 		case replies[i].Err != nil: // no vote, neither way
+			e.refusal = e.failure(node, FailedError, replies[i].Err)
 		case replies[i].Int == 1:
 			if e.granted[i]++; int(e.granted[i]) == quorum {
 				o.confirmed = append(o.confirmed, i)
@@ -134,21 +139,52 @@ func (e *extension) giveUp() {
 	e.mu.Lock()
 	o := outcomes{last: e.open > 0}
 	if o.last {
+		e.noteSilent()
 		o.undecided = e.close()
 	}
 	e.mu.Unlock()
 	e.tell(o)
 }
 
+// noteSilent counts as failed the nodes that have not answered. The caller
+// holds mu.
+func (e *extension) noteSilent() {
+	for i := range e.k.q.lanes {
+		if e.answered&(1<<i) == 0 {
+			e.failures = append(e.failures, e.failure(i, FailedTimeout, silence(e.k.q.options.NodeTimeout)))
+		}
+	}
+}
+
+func (e *extension) failure(node int, kind Failure, err error) *NodeError {
+	return &NodeError{Node: e.k.q.lanes[node].node.Name, Op: "extend", Failure: kind, Err: err}
+}
+
+// cause is why leases stayed undecided. The caller holds no lock: nothing
+// changes once the ballot is over.
+func (e *extension) cause(i int) error {
+	failures := e.failures
+	if len(failures) == 0 && e.refusal != nil {
+		failures = []*NodeError{e.refusal}
+	}
+	return &NoQuorumError{
+		Name:    e.leases[i].name,
+		Granted: int(e.granted[i]),
+		Needed:  e.k.q.quorum,
+		Failed:  failures,
+		Retry:   e.k.q.options.NodeTimeout,
+	}
+}
+
 func (e *extension) tell(o outcomes) {
 	for _, i := range o.confirmed {
-		e.k.confirmed(e.leases[i], e.start, e.ttls[i])
+		e.k.confirmed(e.leases[i], e.start, e.ttls[i], e.changes)
 	}
 	for _, i := range o.gone {
 		e.leases[i].lose(LostQuorum) // no quorum can hold it
 	}
 	for _, i := range o.undecided {
-		e.k.retry(e.leases[i], e.ttls[i])
+		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
 	}
 	if o.last {
 		close(e.done)
@@ -175,7 +211,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	e := newExtension(k, []*Lease{l}, k.clock())
-	e.ttls[0] = ttl
+	e.ttls[0], e.changes = ttl.Truncate(time.Millisecond), true // what the nodes are told
 	e.ask()
 	select {
 	case <-e.done:
@@ -195,11 +231,5 @@ func (e *extension) result(l *Lease) error {
 	if int(e.granted[0]) >= e.k.q.quorum {
 		return nil
 	}
-	return &NoQuorumError{
-		Name:    l.name,
-		Granted: int(e.granted[0]),
-		Needed:  e.k.q.quorum,
-		Failed:  e.failures,
-		Retry:   e.k.q.options.NodeTimeout,
-	}
+	return e.cause(0)
 }

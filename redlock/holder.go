@@ -77,9 +77,9 @@ func holderOf(token string) Holder {
 func (h *Holder) set(key, value string) {
 	switch key {
 	case "host":
-		h.Host = value
+		h.Host = printable(value, maxOfHost) // others may write to the nodes, too
 	case "user":
-		h.User = value
+		h.User = printable(value, maxOfUser)
 	case "pid":
 		h.PID, _ = strconv.Atoi(value)
 	case "uid":

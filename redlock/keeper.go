@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,8 @@ import (
 type keeper struct {
 	q      *Quorum
 	clock  func() time.Duration
+	start  time.Time     // ahead is how far the clock is before the time since then
+	ahead  time.Duration // for the keeper's goroutine
 	wake   chan struct{} // of capacity 1: the first due time is another
 	closed atomic.Bool   // nothing is extended and no loss is told any more
 
@@ -35,16 +38,22 @@ const (
 )
 
 func newKeeper(q *Quorum) *keeper {
-	return &keeper{q: q, clock: q.clock, wake: make(chan struct{}, 1)}
+	start := time.Now()
+	return &keeper{q: q, clock: q.clock, start: start, ahead: q.clock(), wake: make(chan struct{}, 1)}
 }
 
 // run extends until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	defer k.closed.Store(true)
+	suspension := time.NewTicker(suspensionCheck)
+	defer suspension.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
+		case <-suspension.C:
+			k.noticeSuspension()
+			continue
 		case <-timer.C:
 		case <-k.wake:
 		case <-ctx.Done():
@@ -54,32 +63,68 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// extendDue sends all extensions that are due, and returns the time until the
-// next one is.
-func (k *keeper) extendDue() time.Duration {
-	for {
-		now := k.clock()
-		batch, next := k.popDue(now)
-		if len(batch) == 0 {
-			return next
-		}
-		k.send(batch, now)
+// noticeSuspension rings every lease after the host was suspended: timers run
+// on CLOCK_MONOTONIC, which stood still, and would say LOST too late.
+func (k *keeper) noticeSuspension() {
+	ahead := k.clock() - time.Since(k.start)
+	jumped := ahead-k.ahead > suspensionCheck/2
+	if k.ahead = ahead; !jumped {
+		return
+	}
+	k.mu.Lock()
+	all := slices.Clone(k.heap)
+	k.mu.Unlock()
+	for _, l := range all {
+		l.ring()
 	}
 }
 
-const idle = time.Hour // nothing is due; a new lease wakes the keeper
+// extendDue does all that is due, and returns the time until something is.
+func (k *keeper) extendDue() time.Duration {
+	for {
+		now := k.clock()
+		due, next := k.popDue(now)
+		if len(due) == 0 {
+			return next
+		}
+		batch := slices.DeleteFunc(due, func(l *Lease) bool { return k.onlyWatch(l) })
+		if len(batch) > 0 {
+			k.send(batch, now)
+		}
+	}
+}
+
+// onlyWatch: a lease that is not to be extended says LOST when that is due, or
+// is watched on.
+func (k *keeper) onlyWatch(l *Lease) bool {
+	if l.extendable() {
+		return false
+	}
+	l.ring()
+	k.keep(l, max(l.lossDue(), k.clock()+idleRing)+together) // not sooner for company
+	return true
+}
+
+const (
+	idle     = time.Hour        // nothing is due; a new lease wakes the keeper
+	idleRing = time.Millisecond // bounds how often a lease is rung
+	// suspensionCheck is how often CLOCK_BOOTTIME is held against
+	// CLOCK_MONOTONIC; a fifth of the shortest ttl would be 20 ms, but a host
+	// is not suspended for as little.
+	suspensionCheck = 100 * time.Millisecond
+)
 
 // popDue takes up to batchSize leases that are due, or says when one will be.
-func (k *keeper) popDue(now time.Duration) (batch []*Lease, next time.Duration) {
+func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for len(k.heap) > 0 && k.heap[0].due <= now+together && len(batch) < batchSize {
-		batch = append(batch, heap.Pop(&k.heap).(*Lease))
+	for len(k.heap) > 0 && k.heap[0].due <= now+together && len(due) < batchSize {
+		due = append(due, heap.Pop(&k.heap).(*Lease))
 	}
 	if len(k.heap) == 0 {
-		return batch, idle
+		return due, idle
 	}
-	return batch, max(k.heap[0].due-now-together, 0) + time.Millisecond
+	return due, max(k.heap[0].due-now-together, 0) + time.Millisecond
 }
 
 // send puts one extension of many leases to the nodes.
@@ -89,7 +134,16 @@ func (k *keeper) send(batch []*Lease, now time.Duration) *extension {
 	return e
 }
 
-// keep has the lease extended at due.
+// watch has the lease extended at due, or lost when that is due if it is not
+// to be extended: every held lease is in the heap, or in a ballot.
+func (k *keeper) watch(l *Lease, due time.Duration) {
+	if !l.extendable() {
+		due = l.lossDue() + together
+	}
+	k.keep(l, due)
+}
+
+// keep has the lease looked after at due.
 func (k *keeper) keep(l *Lease, due time.Duration) {
 	k.mu.Lock()
 	first := k.place(l, due)
@@ -129,26 +183,23 @@ func (k *keeper) forget(l *Lease) {
 }
 
 // confirmed: a quorum extended the lease, asked at start.
-func (k *keeper) confirmed(l *Lease, start, ttl time.Duration) bool {
-	if !l.extended(start+ttl-drift(ttl), ttl, k.clock()) {
-		return false
+func (k *keeper) confirmed(l *Lease, start, ttl time.Duration, changes bool) {
+	if !l.extended(start+ttl-drift(ttl), ttl, k.clock(), changes) {
+		l.ring() // too late: LOST is due, if it was not said
+		return
 	}
-	if l.kept && !l.atEnd() {
-		l.tries.Store(0)
-		k.keep(l, start+ttl/extendShare)
-	}
-	return true
+	l.tries.Store(0)
+	k.watch(l, start+ttl/extendShare)
 }
 
 // retry: a quorum could not be had. The lease is as valid as before; it is
 // tried again soon, at random, until LOST is said.
-func (k *keeper) retry(l *Lease, ttl time.Duration) {
-	if !l.kept {
-		return
-	}
+func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
+	l.failed(cause)
+	l.ring()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	k.keep(l, k.clock()+limit/2+rand.N(limit/2))
+	k.watch(l, k.clock()+limit/2+rand.N(limit/2))
 }
 
 // leaseHeap orders leases by due time (container/heap).

@@ -25,13 +25,14 @@ type lane struct {
 	wake    chan struct{} // of capacity 1: something was handed over
 	settled chan struct{} // closed when the first attempt to connect has ended
 
-	mu     sync.Mutex // guards what follows; never held across I/O or a vote
-	state  NodeState
-	reason error                  // why state is not NodeReady
-	queue  []call                 // handed over, not sent
-	sentAt time.Duration          // when the group under way was sent; 0: none is
-	owed   map[string]owedRelease // by token: what this node must still hear
-	rtt    time.Duration
+	mu      sync.Mutex // guards what follows; never held across I/O or a vote
+	state   NodeState
+	reason  error                  // why state is not NodeReady
+	queue   []call                 // handed over, not sent
+	sentAt  time.Duration          // when the group under way was sent; 0: none is
+	owed    map[string]owedRelease // by token: what this node must still hear
+	rtt     time.Duration
+	trouble error // what it answered with an error lately, though it is ready
 
 	// What follows belongs to the lane's goroutine.
 	spare    []call // swapped with queue
@@ -52,6 +53,7 @@ type laneSession struct {
 	resync   bool          // TIME is to be read
 	scripts  bool          // SCRIPT LOAD is needed again
 	owed     bool          // owed releases are to be sent again
+	refused  bool          // it has answered with an error since the last heartbeat
 }
 
 // timing are the bounds that follow from node_timeout.
@@ -228,8 +230,10 @@ func pause(ctx context.Context, d time.Duration) {
 func (l *lane) serve(ctx context.Context, conn Conn) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
-	l.session.owed = true                     // what was owed while the connection was made
-	if err := l.lookAfter(conn); err != nil { // before what was handed over since
+	// What was owed while the connection was made comes before what was handed
+	// over since.
+	l.session.owed = true
+	if err := l.lookAfter(conn); err != nil {
 		return err
 	}
 	for {

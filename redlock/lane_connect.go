@@ -46,36 +46,52 @@ func (l *lane) handshake(ctx context.Context, conn Conn) error {
 func (l *lane) introduce(ctx context.Context, conn Conn) error {
 	l.commands = l.commands[:0]
 	l.appendCommand("TIME")
-	l.appendCommand("CLIENT", "ID")
-	l.appendCommand("INFO", "server")
+	if !l.node.Embedded {
+		l.appendCommand("CLIENT", "ID")
+		l.appendCommand("INFO", "server")
+	}
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
 	for i := range l.replies {
-		if err := unlessUnknown(l.replies[i].Err); err != nil {
+		if err := l.replies[i].Err; err != nil {
 			return fmt.Errorf("%s: %w", l.commands[i][0], err)
 		}
 	}
 	l.readTime(&l.replies[0], l.took)
-	return l.succeed(ctx, conn, l.replies[1].Int, infoField(l.replies[2].Str, "run_id"))
-}
-
-// unlessUnknown lets an embedded node off that knows no CLIENT ID and no INFO:
-// it has no network on which bytes could be under way.
-func unlessUnknown(err error) error {
-	if err != nil && isKind(err, "ERR") {
+	if l.node.Embedded {
 		return nil
 	}
-	return err
+	id, info := l.replies[1].Int, l.replies[2].Str
+	if err := checkVersion(info); err != nil {
+		return err
+	}
+	return l.succeed(ctx, conn, id, infoField(info, "run_id"))
 }
+
+// checkVersion refuses what cannot run ballot.lua: PEXPIRE … GT is of Redis 7.
+func checkVersion(info string) error {
+	version := infoField(info, "redis_version")
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 7 {
+		return fmt.Errorf("its INFO says redis_version %q: Redis 7 or later is needed (PEXPIRE … GT)", version)
+	}
+	return nil
+}
+
+// noConnection is an id that no connection has: to kill it shows, before it is
+// needed, that the node lets us.
+const noConnection = 1 << 62
 
 // succeed ends the last connection. It is forgotten only once it is dead. The
 // ids of another process mean nothing, and its input died with it.
 func (l *lane) succeed(ctx context.Context, conn Conn, id int64, runID string) error {
-	if old := l.session.clientID; old != 0 && runID == l.session.runID {
-		if err := l.kill(ctx, conn, old); err != nil {
-			return err
-		}
+	old := int64(noConnection)
+	if l.session.clientID != 0 && runID == l.session.runID {
+		old = l.session.clientID
+	}
+	if err := l.kill(ctx, conn, old); err != nil {
+		return err
 	}
 	l.session.clientID, l.session.runID = id, runID
 	return nil
@@ -88,7 +104,7 @@ func (l *lane) kill(ctx context.Context, conn Conn, id int64) error {
 		return err
 	}
 	if err := l.replies[0].Err; err != nil {
-		return fmt.Errorf("CLIENT KILL of the connection before this one: %w", err)
+		return fmt.Errorf("CLIENT KILL ID, which is needed to end the connection before this one: %w", err)
 	}
 	return nil
 }

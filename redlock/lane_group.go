@@ -3,27 +3,24 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// sendWaiting sends everything that waits, group after group, and hands the
-// answers to the voters; and does what the answers asked for. An error means
-// that the connection is of no more use.
+// sendWaiting sends everything that waits as one group, hands the answers to
+// the voters, and does what the answers asked for. What is handed over meanwhile
+// has woken the lane again. An error means that the connection is of no more
+// use.
 func (l *lane) sendWaiting(conn Conn) error {
-	for {
-		group := l.take()
-		if len(group) == 0 && !l.session.resync {
-			return l.lookAfter(conn)
-		}
+	group := l.take()
+	if len(group) > 0 || l.session.resync {
 		if err := l.send(conn, group); err != nil {
 			return err
 		}
-		if err := l.lookAfter(conn); err != nil {
-			return err
-		}
 	}
+	return l.lookAfter(conn)
 }
 
 // lookAfter loads the scripts where the node lost them and repeats the
@@ -90,6 +87,7 @@ func (l *lane) send(conn Conn, group []call) error {
 	}
 	if withTime {
 		l.readTime(&l.replies[len(l.spans)], l.took)
+		l.forgetTrouble()
 	}
 	for i, span := range l.spans {
 		l.answerSpan(group[span.first:span.end], &l.replies[i])
@@ -227,8 +225,22 @@ func (l *lane) refuse(c *call, err error) {
 	}
 	l.mu.Lock()
 	l.owe(c)
+	l.trouble = fmt.Errorf("%s: %w", c.op, err)
 	l.mu.Unlock()
+	l.session.refused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
+}
+
+// forgetTrouble ends the memory of errors once the node has answered none for a
+// heartbeat.
+func (l *lane) forgetTrouble() {
+	if l.session.refused {
+		l.session.refused = false
+		return
+	}
+	l.mu.Lock()
+	l.trouble = nil
+	l.mu.Unlock()
 }
 
 // isKind tells whether a node's error begins with the word.

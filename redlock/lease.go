@@ -36,6 +36,7 @@ type Lease struct {
 	reason   LostReason
 	ttl      time.Duration
 	deadline time.Duration // BootTime
+	cause    error         // why the last extension failed; nil: it did not
 	told     chan struct{} // what Lost returns; nil before the first call
 	timer    *time.Timer   // says LOST, whatever the nodes and the keeper do
 
@@ -77,9 +78,7 @@ func (k *keeper) grant(r *Request, key, token string, placed *nodeSet, deadline,
 	l.mu.Lock() // the timer may ring at once
 	l.timer = time.AfterFunc(l.lostAt()-now, l.ring)
 	l.mu.Unlock()
-	if l.kept && !l.atEnd() {
-		k.keep(l, now+r.TTL/extendShare)
-	}
+	k.watch(l, now+r.TTL/extendShare)
 	return l
 }
 
@@ -132,6 +131,14 @@ func (l *Lease) Reason() LostReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reason
+}
+
+// Cause is why the last try to extend the lease failed: what made it lost, if
+// it is lost for want of a quorum. Nil: it did not fail.
+func (l *Lease) Cause() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
 }
 
 // Err is nil while the lease is held, and matches ErrLost or ErrReleased
@@ -251,6 +258,15 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 	return nil
 }
 
+// GiveUp stops extending and says LOST without telling anybody: the holder
+// cannot be reached, but may still be at work. The lock is given back at the
+// stated deadline, not before.
+func (l *Lease) GiveUp() {
+	if l.finish(lost, LostQuorum, l.keeper.clock()) == nil {
+		l.keeper.forget(l)
+	}
+}
+
 // lose says LOST. It is for the timer, and for answers that leave no doubt.
 func (l *Lease) lose(reason LostReason) {
 	if l.keeper.closed.Load() || l.finish(lost, reason, l.keeper.clock()) != nil {
@@ -287,23 +303,40 @@ func (l *Lease) ring() {
 
 // extended moves the deadline on. It counts only while the lease is held and
 // before the old deadline and LOST: a lapsed lease never comes back.
-func (l *Lease) extended(deadline, ttl, now time.Duration) bool {
+func (l *Lease) extended(deadline, ttl, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.errAt(now) != nil {
 		return false
 	}
-	l.ttl = ttl
+	if changes {
+		l.ttl = ttl
+	}
+	l.cause = nil
 	l.deadline = max(l.deadline, l.capped(deadline))
 	l.timer.Reset(l.lostAt() - now)
 	return true
 }
 
-// atEnd tells whether no extension can move the deadline on.
-func (l *Lease) atEnd() bool {
+// extendable tells whether the keeper is to extend the lease.
+func (l *Lease) extendable() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.end != 0 && l.deadline >= l.end
+	return l.kept && (l.end == 0 || l.deadline < l.end)
+}
+
+// lossDue is the BootTime at which LOST is said unless the lease is extended.
+func (l *Lease) lossDue() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lostAt()
+}
+
+// failed notes why an extension failed.
+func (l *Lease) failed(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cause = cause
 }
 
 // capped keeps a deadline within Request.Max.

@@ -24,13 +24,15 @@ type NodeOptions struct {
 	Password func() (string, error)
 	// TLS is asked for at every connection, for the same reason. Nil: no TLS.
 	TLS func() (*tls.Config, error)
+	// Embedded: see Node.
+	Embedded bool
 	// Dial replaces the network: an embedded node, a test. Nil: Address is dialled.
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
 // RedisNode returns a Redis master as a Node. Nothing is dialled yet.
 func RedisNode(o NodeOptions) Node {
-	return Node{Name: o.Name, Address: o.Address, Dial: func(ctx context.Context) (Conn, error) {
+	return Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Dial: func(ctx context.Context) (Conn, error) {
 		return dialRedis(ctx, o)
 	}}
 }
@@ -54,6 +56,9 @@ func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
 		dialer.close()
 		if client != nil {
 			client.Close()
+		}
+		if ctx.Err() != nil { // the rest only says that we hung up
+			return nil, context.Cause(ctx)
 		}
 		return nil, serverError(err)
 	}

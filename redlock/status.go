@@ -16,7 +16,7 @@ type NodeStatus struct {
 	Name    string
 	Address string
 	State   NodeState
-	Reason  error         // why it is not ready
+	Reason  error         // why it is not ready; or, where it is, what it answered with an error lately
 	RTT     time.Duration // of the last round trip; 0 before the first
 }
 
@@ -56,7 +56,11 @@ func (l *lane) status() NodeStatus {
 
 // statusLocked needs mu.
 func (l *lane) statusLocked() NodeStatus {
-	return NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt}
+	status := NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt}
+	if l.state == NodeReady {
+		status.Reason = l.trouble
+	}
+	return status
 }
 
 // unreachable says how a call of that kind would fail, or nil if it would be sent.

@@ -21,7 +21,9 @@ func (c *command) daemon(o options) int {
 		fmt.Fprintln(c.stderr, err)
 		return exitFailed
 	}
-	log := daemon.NewLogger(cfg.Log, c.stderr)
+	lines := daemon.NewLogWriter(c.stderr)
+	defer lines.Close() // an error here is that the log cannot be written
+	log := daemon.NewLogger(cfg.Log, lines)
 	for _, warning := range cfg.Warnings {
 		log.Warn("config", "warning", warning)
 	}

@@ -1,0 +1,37 @@
+package daemon
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// blockedWriter is a pipe that nobody reads until it is released.
+type blockedWriter struct {
+	bytes.Buffer
+	released chan struct{}
+}
+
+func (w *blockedWriter) Write(p []byte) (int, error) {
+	<-w.released
+	return w.Buffer.Write(p)
+}
+
+// TestLogNeverBlocks: what cannot be written is counted, and said so.
+func TestLogNeverBlocks(t *testing.T) {
+	to := &blockedWriter{released: make(chan struct{})}
+	w := NewLogWriter(to)
+	for range 2 * logLines {
+		w.Write([]byte("line\n"))
+	}
+	close(to.released)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(to.String(), "log lines were dropped") {
+		t.Errorf("nothing is said of the dropped lines")
+	}
+	if written := strings.Count(to.String(), "line\n"); written < logLines {
+		t.Errorf("%d lines written, want those that fit, %d", written, logLines)
+	}
+}

@@ -1,0 +1,138 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+const (
+	// realTimeout is the node timeout here: far above what a busy machine takes
+	// for a round trip, so that only nodes that are really away fail.
+	realTimeout = 400 * ms
+	// patience bounds every wait for an event; nobody waits that long unless
+	// something is broken. It is below the ttl of every lock that is looked for
+	// afterwards, so that none goes away by itself.
+	patience = 10 * time.Second
+	realTTL  = 30 * time.Second
+)
+
+// servers are redis-servers and a Quorum over them.
+type servers struct {
+	testing.TB
+	all []*redlocktest.Server
+	q   *redlock.Quorum
+}
+
+// startServers starts n of them and waits until all of them are used.
+func startServers(tb testing.TB, n int) *servers {
+	tb.Helper()
+	cluster := redlocktest.StartRedis(tb, n)
+	s := &servers{TB: tb, all: cluster.Servers}
+	s.q = s.another()
+	return s
+}
+
+// another is a Quorum over the same servers, as another process has it.
+func (s *servers) another() *redlock.Quorum {
+	s.Helper()
+	q := s.connect()
+	s.eventually("all nodes are ready", func() bool { return q.Status().Ready == len(s.all) })
+	return q
+}
+
+// connect does not wait for the nodes.
+func (s *servers) connect() *redlock.Quorum {
+	s.Helper()
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout}
+	for _, server := range s.all {
+		o.Nodes = append(o.Nodes, server.Node())
+	}
+	q, err := redlock.New(o)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(q.Close)
+	return q
+}
+
+// eventually polls for an event.
+func (s *servers) eventually(what string, happened func() bool) {
+	s.Helper()
+	poll := time.NewTicker(2 * ms)
+	defer poll.Stop()
+	for giveUp := time.Now().Add(patience); !happened(); <-poll.C {
+		if time.Now().After(giveUp) {
+			s.Fatalf("%s: not within %v; nodes: %+v", what, patience, s.q.Status().Nodes)
+		}
+	}
+}
+
+func (s *servers) acquire(r redlock.Request) *redlock.Lease {
+	s.Helper()
+	l, err := s.q.Acquire(s.Context(), r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return l
+}
+
+func (s *servers) release(l *redlock.Lease) {
+	s.Helper()
+	if err := l.Release(s.Context()); err != nil {
+		s.Error(err)
+	}
+}
+
+func (s *servers) pair(name string) {
+	s.Helper()
+	s.release(s.acquire(redlock.Request{Name: name, TTL: realTTL, Wait: patience}))
+}
+
+// do sends a command to one server, which must not refuse it.
+func (s *servers) do(i int, args ...string) {
+	s.Helper()
+	if reply, err := s.all[i].Do(args...); err != nil || reply.Err != nil {
+		s.Errorf("%v: %v %v", args, err, reply.Err)
+	}
+}
+
+// wantNoKeys waits until no node holds a lock any more.
+func (s *servers) wantNoKeys() {
+	s.Helper()
+	for _, server := range s.all {
+		s.eventually("no keys are left on "+server.Name(), func() bool {
+			keys, err := server.Keys("redlock:*")
+			return err == nil && len(keys) == 0
+		})
+	}
+}
+
+// away is a way to lose a node and to have it back.
+type away struct {
+	name  string
+	begin func(testing.TB, *redlocktest.Server)
+	end   func(testing.TB, *redlocktest.Server)
+}
+
+var ways = []away{
+	{
+		"killed",
+		func(_ testing.TB, s *redlocktest.Server) { s.Kill() },
+		func(tb testing.TB, s *redlocktest.Server) { must(tb, s.Restart()) },
+	},
+	{
+		"stopped",
+		func(tb testing.TB, s *redlocktest.Server) { must(tb, s.Stop()) },
+		func(tb testing.TB, s *redlocktest.Server) { must(tb, s.Cont()) },
+	},
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

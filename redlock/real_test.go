@@ -1,0 +1,372 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// Two of five nodes away: everything goes on, and nobody waits for them.
+func TestRealMinorityAway(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := startServers(t, 5)
+			for _, server := range s.all[:2] {
+				way.begin(t, server)
+			}
+			l := s.acquire(redlock.Request{Name: "kept", TTL: time.Second, Keep: true})
+			granted := l.Deadline()
+			s.eventually("the lease is extended", func() bool { return l.Deadline() > granted })
+			want(t, "Extend", l.Extend(t.Context(), realTTL), nil)
+			s.release(l)
+			s.fastPairs(200)
+			for _, server := range s.all[:2] {
+				way.end(t, server)
+			}
+			s.eventually("all nodes are used again", func() bool { return s.q.Status().Ready == 5 })
+			s.wantNoKeys()
+		})
+	}
+}
+
+// fastPairs takes and releases locks, and none of them waits for a node that
+// does not answer: on average they take a small part of the node timeout.
+func (s *servers) fastPairs(n int) {
+	s.Helper()
+	start := time.Now()
+	for range n {
+		s.pair("x")
+	}
+	if took := time.Since(start); took > time.Duration(n)*realTimeout/10 {
+		s.Errorf("%d pairs took %v, with a node timeout of %v: they waited for the nodes that are away", n, took, realTimeout)
+	}
+}
+
+// Three of five away: no quorum, in bounded time and with the nodes' names; and
+// when they are back nothing is left on any node.
+func TestRealMajorityAway(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := startServers(t, 5)
+			before := s.acquire(redlock.Request{Name: "before", TTL: realTTL})
+			for _, server := range s.all[:3] {
+				way.begin(t, server)
+			}
+			start := time.Now()
+			_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
+			wantNoQuorum(t, err, "", "a", "b", "c")
+			wantNoQuorum(t, before.Release(t.Context()), "", "a", "b", "c")
+			wantWithin(t, "both took", time.Since(start), 0, 4*realTimeout)
+			for _, server := range s.all[:3] {
+				way.end(t, server)
+			}
+			s.eventually("all nodes are used again", func() bool { return s.q.Status().Ready == 5 })
+			s.wantNoKeys()
+			s.pair("x")
+		})
+	}
+}
+
+// soon is how fast a node that is up is to be used: the longest pause between
+// two tries is 250 ms, a handshake takes a few; the rest is for a machine that
+// is busy with other tests.
+const soon = time.Second + 500*ms
+
+// Nodes that are down when the Quorum is made are used soon after their start.
+func TestRealDownAtFirst(t *testing.T) {
+	s := &servers{TB: t, all: startServers(t, 3).all}
+	for _, server := range s.all {
+		server.Kill()
+	}
+	s.q = s.connect()
+	s.q.Settle(t.Context())
+	_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
+	wantErr(t, "all nodes are down", err, redlock.ErrNoQuorum)
+	want(t, "ready", s.q.Status().Ready, 0)
+	for _, server := range s.all {
+		must(t, server.Restart())
+	}
+	start := time.Now()
+	s.eventually("all are ready", func() bool { return s.q.Status().Ready == 3 })
+	wantWithin(t, "until all were ready", time.Since(start), 0, soon)
+	s.pair("x")
+}
+
+// A node that was killed and started again votes again soon.
+func TestRealRestart(t *testing.T) {
+	s := startServers(t, 3)
+	for range 3 {
+		s.all[0].Kill()
+		s.pair("x")
+		s.eventually("its death is noticed", func() bool { return s.q.Status().Ready == 2 })
+		must(t, s.all[0].Restart())
+		start := time.Now()
+		s.eventually("it is ready", func() bool { return s.q.Status().Ready == 3 })
+		wantWithin(t, "until it was ready", time.Since(start), 0, soon)
+		l := s.acquire(redlock.Request{Name: "x", TTL: realTTL})
+		s.eventually("it votes", func() bool { token, err := s.all[0].Get("redlock:x"); return err == nil && token != "" })
+		s.release(l)
+	}
+	s.wantNoKeys()
+}
+
+// Callers that give up at random instants leave nothing behind.
+func TestRealCancelledCallers(t *testing.T) {
+	s := startServers(t, 5)
+	given := 0
+	for range 500 {
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(1500*time.Microsecond))
+		l, err := s.q.Acquire(ctx, redlock.Request{Name: "x", TTL: realTTL, Wait: redlock.Forever})
+		if err == nil {
+			s.release(l)
+		} else {
+			wantErr(t, "cancelled", err, context.DeadlineExceeded)
+			given++
+		}
+		cancel()
+	}
+	t.Logf("%d of 500 were cancelled before the grant", given)
+	s.wantNoKeys()
+}
+
+// load is many callers that take and release a few locks.
+type load struct {
+	s       *servers
+	holders [3]atomic.Int32 // by lock
+	grants  atomic.Int64
+	trouble func(nth int64) // called after each grant
+}
+
+// run ends when there were so many grants. A release may lack a quorum where
+// there is trouble; it must never find that the lock was lost.
+func (l *load) run(callers int, grants int64, quorums ...*redlock.Quorum) {
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for l.grants.Load() < grants && !l.s.Failed() {
+				l.once(quorums[i%len(quorums)], i%len(l.holders))
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (l *load) once(q *redlock.Quorum, lock int) {
+	lease, err := q.Acquire(l.s.Context(), redlock.Request{Name: name("x%d", lock), TTL: realTTL, Wait: patience})
+	if err != nil {
+		if !errors.Is(err, redlock.ErrHeld) { // that long: the others were faster each time
+			l.s.Error(err)
+		}
+		return
+	}
+	if n := l.holders[lock].Add(1); n != 1 {
+		l.s.Errorf("%d hold x%d at once", n, lock)
+	}
+	if nth := l.grants.Add(1); l.trouble != nil {
+		l.trouble(nth)
+	}
+	l.holders[lock].Add(-1)
+	if err := lease.Release(l.s.Context()); err != nil && (l.trouble == nil || !errors.Is(err, redlock.ErrNoQuorum)) {
+		l.s.Error(err)
+	}
+}
+
+// A hundred callers of two processes on one name: never two at once.
+func TestRealMutualExclusion(t *testing.T) {
+	s := startServers(t, 5)
+	var holders, grants atomic.Int32
+	var all sync.WaitGroup
+	quorums := []*redlock.Quorum{s.q, s.another()}
+	enough := make(chan struct{})
+	for i := range 100 {
+		all.Go(func() {
+			for {
+				l, err := quorums[i%2].Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL, Wait: redlock.Forever, Enough: enough})
+				if err != nil {
+					wantErr(t, "had enough", err, redlock.ErrHeld)
+					return
+				}
+				if n := holders.Add(1); n != 1 {
+					t.Errorf("%d hold it at once", n)
+				}
+				if grants.Add(1) == 150 {
+					close(enough)
+				}
+				holders.Add(-1)
+				s.release(l)
+				select {
+				case <-enough:
+					return
+				default:
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.wantNoKeys()
+}
+
+// Somebody flushes the scripts again and again: no lock is granted twice, no
+// key stays.
+func TestRealScriptFlushUnderLoad(t *testing.T) {
+	s := startServers(t, 5)
+	l := &load{s: s, trouble: func(nth int64) {
+		if nth%20 == 0 {
+			s.do(rand.IntN(5), "SCRIPT", "FLUSH")
+		}
+	}}
+	l.run(12, 600, s.q)
+	s.wantNoKeys()
+}
+
+// Connections are killed again and again: the same.
+func TestRealClientKillUnderLoad(t *testing.T) {
+	s := startServers(t, 5)
+	var mu sync.Mutex // one at a time: they would kill each other's connection
+	l := &load{s: s, trouble: func(nth int64) {
+		if nth%20 == 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			s.do(rand.IntN(5), "CLIENT", "KILL", "TYPE", "normal")
+		}
+	}}
+	l.run(12, 600, s.q, s.another())
+	s.wantNoKeys()
+}
+
+// Nodes that stop and go on under load: the same.
+func TestRealStopsUnderLoad(t *testing.T) {
+	s := startServers(t, 5)
+	stops := &stops{all: s.all}
+	l := &load{s: s, trouble: func(nth int64) {
+		if err := stops.next(nth); err != nil {
+			t.Error(err)
+		}
+	}}
+	l.run(12, 600, s.q)
+	for _, server := range s.all {
+		must(t, server.Cont())
+	}
+	s.wantNoKeys()
+}
+
+// stops stops one node after the other.
+type stops struct {
+	all    []*redlocktest.Server
+	mu     sync.Mutex // guards victim, and its process while that is signalled
+	victim *redlocktest.Server
+}
+
+func (s *stops) next(nth int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case nth%30 == 0 && s.victim == nil:
+		s.victim = s.all[rand.IntN(len(s.all))]
+		return s.victim.Stop()
+	case nth%30 == 10 && s.victim != nil:
+		defer func() { s.victim = nil }()
+		return s.victim.Cont()
+	}
+	return nil
+}
+
+// Every size of a fleet: what a quorum of it bears, and what not.
+func TestRealSizes(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5, 7} {
+		t.Run(name("%d", n), func(t *testing.T) {
+			s := startServers(t, n)
+			other := s.another()
+			spare := n - (n/2 + 1)
+			for _, server := range s.all[:spare] {
+				server.Kill()
+			}
+			l := s.acquire(redlock.Request{Name: "x", TTL: realTTL, Holder: redlock.Holder{Host: "web3", PID: 4121, User: "cron"}})
+			_, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
+			wantHeldBy(t, err, "web3")
+			want(t, "Extend", l.Extend(t.Context(), 0), nil)
+			s.release(l)
+			s.wantNoKeysOn(spare)
+			s.all[spare].Kill()
+			_, err = s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
+			wantErr(t, "one more node killed", err, redlock.ErrNoQuorum)
+			s.wantNoKeysOn(spare + 1)
+		})
+	}
+}
+
+// wantNoKeysOn looks at the servers from the given one on.
+func (s *servers) wantNoKeysOn(first int) {
+	s.Helper()
+	(&servers{TB: s.TB, all: s.all[first:], q: s.q}).wantNoKeys()
+}
+
+func wantHeldBy(t *testing.T, err error, host string) {
+	t.Helper()
+	var held *redlock.HeldError
+	if !errors.As(err, &held) {
+		t.Errorf("got error %v, want held by %q", err, host)
+		return
+	}
+	want(t, "holder", held.Holder.Host, host)
+	wantWithin(t, "its ttl", held.TTL, realTTL/2, realTTL)
+}
+
+// A key of another type under the lock's name: the error names the nodes.
+func TestRealWrongType(t *testing.T) {
+	s := startServers(t, 3)
+	for i := range 3 {
+		s.do(i, "LPUSH", "redlock:x", "v")
+	}
+	_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
+	wantErr(t, "a list where the lock should be", err, redlock.ErrNoQuorum)
+	var node *redlock.NodeError
+	if !errors.As(err, &node) || node.Failure != redlock.FailedError || !strings.Contains(err.Error(), node.Node+": acquire: error: WRONGTYPE") {
+		t.Errorf("got error %v, want WRONGTYPE and the names of the nodes", err)
+	}
+	s.pair("y")
+}
+
+// Another Redlock client's plain key keeps us out, is shown as unknown, and is
+// neither extended nor deleted by us.
+func TestRealForeignClient(t *testing.T) {
+	s := startServers(t, 5)
+	for i := range 3 {
+		s.do(i, "SET", "redlock:x", "2XxPvMeeLEpyEvi8Cn7bKQ==", "NX", "PX", "30000")
+	}
+	_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
+	wantHeldBy(t, err, "")
+	all, err := s.q.Who(t.Context(), "x")
+	want(t, "error of Who", err, nil)
+	if len(all) != 1 || all[0].Holder.Known() || all[0].Held != 3 || all[0].Nodes != 5 {
+		t.Errorf("Who: got %+v, want one unknown holder on 3 of 5 nodes", all)
+	}
+	for i := range 3 {
+		s.do(i, "DEL", "redlock:x")
+	}
+	s.pair("x")
+	s.wantNoKeys()
+}
+
+// Whoever holds a lock of ours keeps another Redlock client out, whose SET NX
+// meets a key on every node.
+func TestRealForeignClientIsExcluded(t *testing.T) {
+	s := startServers(t, 3)
+	l := s.acquire(redlock.Request{Name: "x", TTL: realTTL})
+	for _, server := range s.all {
+		s.eventually("the key is on "+server.Name(), func() bool { token, err := server.Get("redlock:x"); return err == nil && token != "" })
+		if reply, err := server.Do("SET", "redlock:x", "foreign", "NX", "PX", "30000"); err != nil || !reply.Nil {
+			t.Errorf("SET NX of another client: got %+v, error %v, want nil: it is ours", reply, err)
+		}
+	}
+	s.release(l)
+	s.wantNoKeys()
+}

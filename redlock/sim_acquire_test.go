@@ -1,0 +1,348 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// deadline = start + ttl − drift, with start before the first byte: neither the
+// requests' time nor the replies' may lengthen it. And an attempt ends with the
+// deciding answer. Guards attempt: `start`, `deadline`.
+func TestDeadline(t *testing.T) {
+	for _, nodes := range []int{1, 2, 3, 4, 5, 7} {
+		simTest(t, nodes, func(t *testing.T, f *fleet) {
+			f.delay(each(2*ms), each(3*ms))
+			start := f.now()
+			l := f.acquire(redlock.Request{Name: "x", TTL: time.Second})
+			deciding := time.Duration(nodes/2+1) * 5 * ms
+			want(t, name("%d nodes: granted after", nodes), l.Since()-start, deciding)
+			want(t, name("%d nodes: deadline after the start", nodes), l.Deadline()-start, time.Second-12*ms)
+			want(t, name("%d nodes: validity", nodes), l.Validity(), time.Second-12*ms-deciding)
+			f.release(l)
+		})
+	}
+}
+
+// A quorum whose answers come when the lease would be over grants nothing, and
+// the keys are released. Guards attempt: `now < deadline`.
+func TestValidityOver(t *testing.T) {
+	for _, c := range []struct {
+		reply time.Duration // with 48 ms for the request; a ttl of 100 ms is valid for 97
+		ok    bool
+	}{{49*ms - 1, true}, {49 * ms, false}, {60 * ms, false}} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			f.delay(func(int) time.Duration { return 48 * ms }, func(int) time.Duration { return c.reply })
+			l, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 100 * ms})
+			if c.ok {
+				want(t, "error with 1 ns of validity", err, nil)
+				want(t, "validity", l.Validity(), 1)
+				return
+			}
+			wantErr(t, "no validity", err, redlock.ErrNoQuorum)
+			var late *redlock.NodeError
+			if !errors.As(err, &late) || late.Failure != redlock.FailedLate || late.Node != "this host" {
+				t.Errorf("got error %v, want this host to be late", err)
+			}
+			time.Sleep(48*ms + 1) // the releases need no answer: before any of the keys expires
+			f.wantNoKeys("after the releases")
+		}, func(o *redlock.Options) { o.NodeTimeout = time.Second })
+	}
+}
+
+// One hung node delays nobody: neither the first attempt, which is sent to it,
+// nor those that find its lane busy, nor its reconnects. Guards isDecided.
+func TestHungNodeDelaysNobody(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		simTest(t, nodes, func(t *testing.T, f *fleet) {
+			f.delay(each(ms), each(ms))
+			f.sims[0].Hang()
+			quorumth := time.Duration(nodes/2+2) * 2 * ms // the fastest is the one that hangs
+			// Until the first heartbeat, whose round trip others would wait for.
+			for i := range 40 {
+				start := f.now()
+				l := f.acquire(redlock.Request{Name: "x", TTL: time.Second})
+				want(t, name("%d nodes: acquire %d took", nodes, i), f.now()-start, quorumth)
+				f.release(l)
+				time.Sleep(7 * ms)
+			}
+			f.sims[0].Resume()
+			f.wantNever("after it went on", 2*time.Second)
+		})
+	}
+}
+
+// An even split is decided by the answer that makes it one, never waited out.
+func TestEvenSplit(t *testing.T) {
+	for nodes, deciding := range map[int]time.Duration{2: 4 * ms, 4: 6 * ms} {
+		simTest(t, nodes, func(t *testing.T, f *fleet) {
+			foreign(f.sims[:nodes/2], "x", time.Minute)
+			f.delay(each(ms), each(ms))
+			a := f.start(t.Context(), redlock.Request{Name: "x", TTL: time.Second})
+			_, err := a.wait()
+			wantErr(t, "split vote", err, redlock.ErrHeld)
+			want(t, name("%d nodes: took", nodes), a.took, deciding)
+			time.Sleep(time.Second / 2)
+			want(t, "keys that are left", len(f.keys()), nodes/2)
+		})
+	}
+}
+
+// A quorum of hung nodes: the attempt ends exactly at the node timeout and
+// names them. Guards ballot.wait: the timer.
+func TestNoQuorumAfterNodeTimeout(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		every(f.sims[2:], hang)
+		a := f.start(t.Context(), redlock.Request{Name: "x", TTL: time.Second})
+		_, err := a.wait()
+		wantNoQuorum(t, err, redlock.FailedTimeout, "c", "d", "e")
+		want(t, "took", a.took, 50*ms)
+		time.Sleep(time.Nanosecond) // a node that owes an answer for longer is not asked at all: admit
+		a = f.start(t.Context(), redlock.Request{Name: "y", TTL: time.Second})
+		_, err = a.wait()
+		wantNoQuorum(t, err, redlock.FailedTimeout, "c", "d", "e")
+		want(t, "the next one took", a.took, 0)
+		time.Sleep(2 * time.Microsecond) // past the not-after, in the nodes' unit
+		every(f.sims[2:], resume)
+		f.wantNever("after they went on", 2*time.Second)
+	})
+}
+
+// A quorum of nodes that are down is no reason to wait at all.
+func TestNoQuorumAtOnce(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		every(f.sims[:3], down)
+		time.Sleep(ms)
+		a := f.start(t.Context(), redlock.Request{Name: "x", TTL: time.Second})
+		_, err := a.wait()
+		wantNoQuorum(t, err, redlock.FailedDown, "a", "b", "c")
+		want(t, "took", a.took, 0)
+		time.Sleep(ms)
+		f.wantNoKeys("on the nodes that are up")
+	})
+}
+
+// Whoever waits without end gives up when no quorum could vote for a whole ttl.
+// Guards patience.next: `now-p.voted >= p.ttl`.
+func TestForeverGivesUp(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		every(f.sims[:3], down)
+		time.Sleep(ms)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		a := f.start(ctx, redlock.Request{Name: "x", TTL: 2 * time.Second, Wait: redlock.Forever})
+		_, err := a.wait()
+		wantErr(t, "three nodes down", err, redlock.ErrNoQuorum)
+		wantWithin(t, "gave up after", a.took, 2*time.Second, 2*time.Second+250*ms)
+	})
+}
+
+// A vote of a quorum, though it be a refusal, begins that ttl anew.
+func TestForeverWaitsForHolder(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		foreign(f.sims, "x", 10*time.Second)
+		a := f.start(t.Context(), redlock.Request{Name: "x", TTL: 200 * ms, Wait: redlock.Forever})
+		l, err := a.wait()
+		want(t, "error", err, nil)
+		wantWithin(t, "granted after", a.took, 10*time.Second, 10*time.Second+5*ms)
+		f.release(l)
+	})
+}
+
+// Held or no quorum: every mixture of nodes that are free, taken and failing,
+// for 1 to 4 nodes, and 5 nodes in every number of each.
+func TestHeldOrNoQuorum(t *testing.T) {
+	for nodes := 1; nodes <= 4; nodes++ {
+		simTest(t, nodes, func(t *testing.T, f *fleet) { f.everyMixture(make([]byte, 0, nodes)) })
+	}
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		for _, mix := range []string{
+			"FFFTT", "FFFXX", "FFFTX", "TTTFF", "TTTXX", "TTTFX", "TFTFT", "FFTTX", "FFTXX", "FTTXX", "FFXXX", "TTXXX", "FTXXX", "XXXXT", "XXXXX",
+		} {
+			f.checkMixture([]byte(mix))
+		}
+	})
+}
+
+func (f *fleet) everyMixture(mix []byte) {
+	if len(mix) == len(f.sims) {
+		f.checkMixture(mix)
+		return
+	}
+	for _, state := range []byte("FTX") {
+		f.everyMixture(append(mix, state))
+	}
+}
+
+// checkMixture asks nodes that are free (F), taken (T) and failing (X).
+func (f *fleet) checkMixture(mix []byte) {
+	var count [256]int
+	for i, state := range mix {
+		count[state]++
+		switch state {
+		case 'T':
+			foreign(f.sims[i:i+1], "x", time.Hour)
+		case 'X':
+			f.sims[i].Refuse("LOADING Redis is loading the dataset in memory")
+		}
+	}
+	quorum := len(mix)/2 + 1
+	l, err := f.q.Acquire(f.Context(), redlock.Request{Name: "x", TTL: time.Second})
+	switch {
+	case count['F'] >= quorum:
+		wantErr(f, string(mix), err, nil)
+	case count['F']+count['T'] < quorum:
+		wantErr(f, string(mix), err, redlock.ErrNoQuorum)
+	default:
+		wantErr(f, string(mix), err, redlock.ErrHeld)
+	}
+	want(f, string(mix)+": held and no quorum at once", errors.Is(err, redlock.ErrHeld) && errors.Is(err, redlock.ErrNoQuorum), false)
+	if l != nil {
+		f.release(l)
+	}
+	f.afterMixture(string(mix), count['T'])
+}
+
+// afterMixture waits for what the failing nodes still owe, and cleans up.
+func (f *fleet) afterMixture(mix string, taken int) {
+	for _, sim := range f.sims {
+		sim.Refuse("")
+	}
+	time.Sleep(1100 * ms) // a heartbeat
+	want(f, mix+": keys that are left", len(f.keys()), taken)
+	every(f.sims, flush)
+}
+
+// No attempt begins when Wait is over, and one does until then. Guards patience.next:
+// `min(delay, p.until-now)`.
+func TestWaitBounds(t *testing.T) {
+	for _, wait := range []time.Duration{0, ms, 100 * ms, 2500 * ms} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			foreign(f.sims, "x", time.Hour)
+			f.delay(each(ms), each(ms))
+			attempts := 0
+			a := f.start(t.Context(), redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: wait, Failed: func(error) { attempts++ }})
+			_, err := a.wait()
+			wantErr(t, "held for an hour", err, redlock.ErrHeld)
+			// An attempt takes 4 ms, up to 8 behind the release of the one before.
+			// The last one began at the end of Wait, or was under way then.
+			wantWithin(t, name("wait %v: took", wait), a.took, max(wait, 4*ms), wait+8*ms)
+			checkAttempts(t, wait, attempts)
+			time.Sleep(time.Second)
+			want(t, "keys that are left", len(f.keys()), 3)
+		})
+	}
+}
+
+// checkAttempts: they grow apart from a quarter of 20 ms to 250 ms.
+func checkAttempts(t *testing.T, wait time.Duration, attempts int) {
+	t.Helper()
+	least, most := 1, 1
+	if wait >= 100*ms {
+		least, most = 3+int(wait/(255*ms)), 6+int(wait/(62*ms))
+	}
+	if attempts < least || attempts > most {
+		t.Errorf("wait %v: %d attempts, want %d to %d", wait, attempts, least, most)
+	}
+}
+
+// A lock that is given back is taken by those who wait, and one that expires at
+// the instant at which it may be free. Guards patience.next: `held.TTL`.
+func TestWaitForExpiry(t *testing.T) {
+	for _, ttl := range []time.Duration{15 * ms, 100 * ms, time.Second} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			foreign(f.sims, "x", ttl)
+			a := f.start(t.Context(), redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: time.Minute})
+			_, err := a.wait()
+			want(t, "error", err, nil)
+			wantWithin(t, name("granted, of a key that expires in %v", ttl), a.took, ttl, ttl+3*ms)
+		})
+	}
+}
+
+// Enough ends the pause between attempts at once; an attempt that is under way
+// is finished, and may be granted. Guards isEnough.
+func TestEnough(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		foreign(f.sims, "x", time.Hour)
+		enough := make(chan struct{})
+		request := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever, Enough: enough}
+		a := f.start(t.Context(), request)
+		time.Sleep(100*ms + 1)
+		close(enough)
+		_, err := a.wait()
+		wantErr(t, "had enough", err, redlock.ErrHeld)
+		want(t, "took", a.took, 100*ms+1)
+		f.delay(each(ms), each(ms))
+		a = f.start(t.Context(), request)
+		_, err = a.wait()
+		wantErr(t, "had enough before", err, redlock.ErrHeld)
+		want(t, "one attempt took", a.took, 4*ms)
+		every(f.sims, flush)
+		f.acquire(request)
+	})
+}
+
+// Every attempt has a token of its own, the same on every node, and is released
+// on every node with it: also where it was refused. Guards attempt: newToken,
+// abandon.
+func TestFreshTokens(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		foreign(f.sims[:3], "x", time.Hour)
+		j := f.record()
+		f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: 3 * time.Second})
+		time.Sleep(ms)
+		asked, released := map[string]int{}, map[string]int{}
+		for _, o := range j.of("a") {
+			asked[o.token]++
+		}
+		for _, o := range j.of("r") {
+			released[o.token]++
+		}
+		if len(asked) < 10 {
+			t.Errorf("%d attempts in 3 s, want 10 at least", len(asked))
+		}
+		for token, nodes := range asked {
+			want(t, "nodes that got "+token, nodes, 5)
+			want(t, "nodes that were told to give it back", released[token], 5)
+		}
+	})
+}
+
+func TestBadRequests(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		for _, r := range []redlock.Request{
+			{TTL: time.Second},
+			{Name: "x"},
+			{Name: "x", TTL: 100*ms - 1},
+			{Name: "x", TTL: 30*time.Second + 1},
+			{Name: "x", TTL: time.Second, Guard: -1},
+			{Name: "x", TTL: time.Second, Guard: 501 * ms},
+			{Name: "x", TTL: time.Second, Max: -1},
+			{Name: "x", TTL: time.Second, Max: 100*ms - 1},
+		} {
+			if _, err := f.q.Acquire(t.Context(), r); !errors.Is(err, redlock.ErrRequest) {
+				t.Errorf("%+v: got error %v, want %v", r, err, redlock.ErrRequest)
+			}
+		}
+		want(t, "operations", f.sims[0].Counts().Commands["ballot"], 0)
+	})
+}
+
+func TestBadOptions(t *testing.T) {
+	node := redlock.Node{Name: "a"}
+	for what, o := range map[string]redlock.Options{
+		"no nodes":         {},
+		"two of one name":  {Nodes: []redlock.Node{node, node}},
+		"64 nodes":         {Nodes: make([]redlock.Node, 64)},
+		"negative timeout": {Nodes: []redlock.Node{node}, NodeTimeout: -1},
+		"short max ttl":    {Nodes: []redlock.Node{node}, MaxTTL: ms},
+	} {
+		if _, err := redlock.New(o); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}

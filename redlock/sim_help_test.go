@@ -1,0 +1,311 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+const ms = time.Millisecond
+
+// fleet is some simulated nodes and a Quorum over them, in a bubble of fake
+// time. Instants are exact; what happens at one instant happens in any order,
+// so tests give delays and faults instants of their own.
+type fleet struct {
+	*testing.T
+	sims []*redlocktest.Sim
+	q    *redlock.Quorum
+	now  func() time.Duration // BootTime of the bubble
+}
+
+// simTest runs body with n nodes that are up and connected.
+func simTest(t *testing.T, n int, body func(t *testing.T, f *fleet), change ...func(*redlock.Options)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, n)
+		defer f.closeSims()
+		f.open(change...)
+		defer f.q.Close()
+		f.q.Settle(t.Context())
+		body(t, f)
+	})
+}
+
+// newFleet makes nodes and no Quorum yet.
+func newFleet(t *testing.T, n int) *fleet {
+	boot := time.Now().Add(-time.Hour)
+	f := &fleet{T: t, now: func() time.Duration { return time.Since(boot) }}
+	for i := range n {
+		f.sims = append(f.sims, redlocktest.NewSim(string(rune('a'+i))))
+	}
+	return f
+}
+
+// open makes the Quorum.
+func (f *fleet) open(change ...func(*redlock.Options)) {
+	f.Helper()
+	f.q = f.another(change...)
+}
+
+// another is a second Quorum over the same nodes: another host.
+func (f *fleet) another(change ...func(*redlock.Options)) *redlock.Quorum {
+	f.Helper()
+	o := redlock.Options{Prefix: "redlock:", Clock: f.now}
+	for _, sim := range f.sims {
+		o.Nodes = append(o.Nodes, sim.Node())
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	q, err := redlock.New(o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return q
+}
+
+func (f *fleet) closeSims() {
+	for _, sim := range f.sims {
+		sim.Close()
+	}
+}
+
+// acquire takes a lock that is to be had, and returns when all nodes have
+// answered that answer without delay.
+func (f *fleet) acquire(r redlock.Request) *redlock.Lease {
+	f.Helper()
+	l, err := f.q.Acquire(f.Context(), r)
+	if err != nil {
+		f.Fatalf("acquire %s: %v", r.Name, err)
+	}
+	synctest.Wait()
+	return l
+}
+
+func (f *fleet) release(l *redlock.Lease) {
+	f.Helper()
+	if err := l.Release(f.Context()); err != nil {
+		f.Errorf("release %s: %v", l.Name(), err)
+	}
+}
+
+// delay gives each node a time for a request and one for its reply.
+func (f *fleet) delay(request, reply func(node int) time.Duration) {
+	for i, sim := range f.sims {
+		sim.SetDelay(func() (time.Duration, time.Duration) { return request(i), reply(i) })
+	}
+}
+
+// each is a delay that is another one at each node: the first is the fastest.
+func each(unit time.Duration) func(node int) time.Duration {
+	return func(node int) time.Duration { return time.Duration(node+1) * unit }
+}
+
+// every does something to some nodes.
+func every(sims []*redlocktest.Sim, do func(*redlocktest.Sim)) {
+	for _, sim := range sims {
+		do(sim)
+	}
+}
+
+func hang(s *redlocktest.Sim)   { s.Hang() }
+func resume(s *redlocktest.Sim) { s.Resume() }
+func down(s *redlocktest.Sim)   { s.Down() }
+func up(s *redlocktest.Sim)     { s.Up() }
+func flush(s *redlocktest.Sim)  { s.Flush() }
+
+// foreign lets another Redlock client hold the lock on some nodes.
+func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
+	for _, sim := range sims {
+		sim.Do("SET", "redlock:"+name, "Zm9yZWlnbiB0b2tlbg==", "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
+	}
+}
+
+// at sleeps until so long after begin.
+func (f *fleet) at(begin, after time.Duration) { time.Sleep(begin + after - f.now()) }
+
+// keys are all keys on all nodes: "a:redlock:x".
+func (f *fleet) keys() []string {
+	var all []string
+	for i, sim := range f.sims {
+		for _, key := range sim.Keys() {
+			all = append(all, string(rune('a'+i))+":"+key)
+		}
+	}
+	return all
+}
+
+func (f *fleet) wantNoKeys(when string) {
+	f.Helper()
+	if left := f.keys(); len(left) != 0 {
+		f.Errorf("%s: keys are left on the nodes: %v", when, left)
+	}
+}
+
+// wantNever checks that no key appears until so much later.
+func (f *fleet) wantNever(when string, span time.Duration) {
+	f.Helper()
+	for end := f.now() + span; f.now() < end; time.Sleep(ms) {
+		if left := f.keys(); len(left) != 0 {
+			f.Fatalf("%s: keys came up on the nodes: %v", when, left)
+		}
+	}
+}
+
+func want[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func wantWithin(t testing.TB, what string, got, least, most time.Duration) {
+	t.Helper()
+	if got < least || got > most {
+		t.Errorf("%s: got %v, want %v to %v", what, got, least, most)
+	}
+}
+
+func wantErr(t testing.TB, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: got error %v, want %v", what, got, want)
+	}
+}
+
+// wantNoQuorum checks that err says that exactly these nodes failed, and how.
+func wantNoQuorum(t testing.TB, err error, failure redlock.Failure, nodes ...string) {
+	t.Helper()
+	var e *redlock.NoQuorumError
+	if !errors.As(err, &e) {
+		t.Errorf("got error %v, want the lack of a quorum", err)
+		return
+	}
+	var got []string
+	for _, node := range e.Failed {
+		got = append(got, node.Node)
+		if failure != "" && node.Failure != failure {
+			t.Errorf("%v: want %s of every node", err, failure)
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, nodes) {
+		t.Errorf("%v: nodes %v failed, want %v", err, got, nodes)
+	}
+}
+
+// operation is one that a node was asked for: ballot.lua's.
+type operation struct {
+	node   int
+	at     time.Duration
+	letter string // "a", "e", "r" or "w"
+	key    string
+	token  string
+	args   []string
+}
+
+var operationArgs = map[string]int{"a": 3, "e": 2, "r": 1, "w": 0}
+
+// operations takes a command apart; none where it is no EVALSHA.
+func operations(command redlock.Command) (all []operation) {
+	if !strings.EqualFold(command[0], "EVALSHA") {
+		return nil
+	}
+	n, err := strconv.Atoi(command[2])
+	if err != nil {
+		panic(err)
+	}
+	args := command[3+n:]
+	for _, key := range command[3 : 3+n] {
+		end := 1 + operationArgs[args[0]]
+		o := operation{letter: args[0], key: key, args: slices.Clone(args[1:end])}
+		if len(o.args) > 0 {
+			o.token = o.args[0]
+		}
+		all, args = append(all, o), args[end:]
+	}
+	return all
+}
+
+// journal is what all nodes were asked for, in the order of each node.
+type journal struct {
+	mu       sync.Mutex // guards what follows
+	all      []operation
+	commands []int // EVALSHAs by node
+}
+
+// record writes down what all nodes execute from now on. It replaces the
+// function of OnCommand.
+func (f *fleet) record() *journal {
+	j := &journal{commands: make([]int, len(f.sims))}
+	for i, sim := range f.sims {
+		sim.OnCommand(func(c redlock.Command) { j.write(i, f.now(), operations(c)) })
+	}
+	return j
+}
+
+func (j *journal) write(node int, at time.Duration, all []operation) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(all) > 0 {
+		j.commands[node]++
+	}
+	for _, o := range all {
+		o.node, o.at = node, at
+		j.all = append(j.all, o)
+	}
+}
+
+// count is how many operations have the letter, and the instants of them.
+func (j *journal) of(letter string) []operation {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(j.all), func(o operation) bool { return o.letter != letter })
+}
+
+// on is of one node only.
+func (j *journal) on(node int, letter string) []operation {
+	return slices.DeleteFunc(j.of(letter), func(o operation) bool { return o.node != node })
+}
+
+// perNode is how many commands with operations each node executed.
+func (j *journal) perNode() []int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.commands)
+}
+
+// acquiring runs an Acquire beside the test and gives its outcome.
+type acquiring struct {
+	lease *redlock.Lease
+	err   error
+	took  time.Duration
+	done  chan struct{}
+}
+
+func (f *fleet) start(ctx context.Context, r redlock.Request) *acquiring {
+	a := &acquiring{done: make(chan struct{})}
+	begin := f.now()
+	go func() {
+		defer close(a.done)
+		a.lease, a.err = f.q.Acquire(ctx, r)
+		a.took = f.now() - begin
+	}()
+	return a
+}
+
+func (a *acquiring) wait() (*redlock.Lease, error) {
+	<-a.done
+	return a.lease, a.err
+}
+
+func name(format string, args ...any) string { return fmt.Sprintf(format, args...) }

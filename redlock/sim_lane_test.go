@@ -1,0 +1,363 @@
+package redlock_test
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+var oneTry = redlock.Request{Name: "x", TTL: 10 * time.Second}
+
+// A connection that breaks after the node has executed an acquire, the answer
+// lost: the attempt fails, and the key is released over the next connection.
+// Guards lane.owe, connect: repeatOwed.
+func TestLostAnswerIsReleased(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].DropReplies(1)
+		f.sims[1].DropReplies(1)
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantNoQuorum(t, err, redlock.FailedDown, "a", "b")
+		time.Sleep(ms) // nothing is delayed: it reconnects at once
+		f.wantNoKeys("after the reconnect")
+		want(t, "connections to a", f.sims[0].Counts().Dials, 2)
+	})
+}
+
+// The same where the answer to the release is lost: it is sent again, and does
+// no harm to whoever holds the lock by then.
+func TestLostAnswerToRelease(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		every(f.sims, func(s *redlocktest.Sim) { s.DropReplies(1) })
+		j := f.record()
+		err := l.Release(t.Context())
+		wantErr(t, "all answers lost", err, redlock.ErrNoQuorum)
+		synctest.Wait() // connected again
+		other := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: time.Second})
+		time.Sleep(2 * time.Second)
+		want(t, "releases", len(j.of("r")) >= 6, true)
+		want(t, "keys of the next holder", len(f.keys()), 3)
+		f.release(other)
+	})
+}
+
+// Bytes that are under way when a connection is cut would be executed behind
+// our back, after the release that cleans up: the next connection kills that
+// one before anything else. Guards introduce: succeed. (Without the kill the
+// acquire is executed 22 ms after the start, its not-after being at 50, and the
+// key stays for its ttl.)
+func TestOldConnectionIsKilled(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		sim := f.sims[0]
+		j := f.record()
+		f.delay(func(int) time.Duration { return 5 * ms }, each(0))
+		a := f.start(t.Context(), oneTry)
+		time.Sleep(2 * ms)
+		f.delay(func(int) time.Duration { return ms }, each(0))
+		sim.CutLate(20 * ms)
+		_, err := a.wait()
+		wantNoQuorum(t, err, redlock.FailedDown, "a")
+		f.wantNever("after the cut", 2*time.Second)
+		want(t, "acquires executed", len(j.of("a")), 0)
+		want(t, "connections killed", sim.Counts().Killed, 1)
+		want(t, "releases", len(j.of("r")) > 0, true)
+		f.release(f.acquire(oneTry))
+	})
+}
+
+// The order on the new connection: first the kill, then the release.
+func TestKillComesBeforeRelease(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		var words []string
+		l := f.acquire(oneTry)
+		f.sims[0].DropRequests(1)
+		f.sims[0].OnCommand(func(c redlock.Command) {
+			words = append(words, strings.Join(c[:min(2, len(c))], " "))
+		})
+		wantErr(t, "request lost", l.Release(t.Context()), redlock.ErrNoQuorum)
+		synctest.Wait()
+		kill := slices.Index(words, "CLIENT KILL")
+		release := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "EVALSHA") })
+		if kill < 0 || release < kill {
+			t.Errorf("commands on the new connection: %q, want CLIENT KILL before EVALSHA", words)
+		}
+		f.wantNoKeys("released")
+	})
+}
+
+// Somebody flushed the scripts: that node fails once, and nothing but a release
+// is sent again. Guards lane.refuse: NOSCRIPT.
+func TestScriptFlush(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		sim := f.sims[0]
+		sim.Do("SCRIPT", "FLUSH")
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantNoQuorum(t, err, redlock.FailedError, "a")
+		want(t, "says NOSCRIPT", strings.Contains(err.Error(), "NOSCRIPT"), true)
+		f.wantNever("an acquire that failed is not sent again", 100*ms)
+		l := f.acquire(oneTry)
+		sim.Do("SCRIPT", "FLUSH")
+		wantErr(t, "release", l.Release(t.Context()), redlock.ErrNoQuorum)
+		time.Sleep(ms)
+		f.wantNoKeys("the release was sent again")
+		want(t, "connections", sim.Counts().Dials, 1)
+		f.release(f.acquire(oneTry))
+	})
+}
+
+// One of several nodes without scripts hurts nobody.
+func TestScriptFlushOfMinority(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		every(f.sims[:2], func(s *redlocktest.Sim) { s.Do("SCRIPT", "FLUSH") })
+		f.release(f.acquire(oneTry))
+		time.Sleep(ms)
+		f.acquire(oneTry)
+		time.Sleep(ms)
+		want(t, "nodes that hold it", len(f.keys()), 5)
+	})
+}
+
+// A node whose clock is set forward finds one request late, and is believed
+// again from the next one on. Guards lane.refuse: LATE, and readTime.
+func TestClockForward(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		f.sims[0].StepClock(10 * time.Second)
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantNoQuorum(t, err, redlock.FailedLate, "a")
+		time.Sleep(ms)
+		f.release(f.acquire(oneTry))
+	})
+}
+
+// One whose clock is set back grants as before; and from the next heartbeat on
+// what is late is late again there.
+func TestClockBack(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		f.sims[0].StepClock(-10 * time.Second)
+		f.release(f.acquire(oneTry))
+		time.Sleep(1100 * ms)
+		f.delay(func(int) time.Duration { return 60 * ms }, each(0))
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantErr(t, "60 ms on the way", err, redlock.ErrNoQuorum)
+		f.wantNever("late by a clock that was set back", 500*ms)
+	})
+}
+
+// The heartbeat follows a clock that runs too fast: nothing is ever late.
+func TestClockRate(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		f.sims[0].SetClockRate(1.01)
+		for range 200 {
+			f.release(f.acquire(oneTry))
+			time.Sleep(100 * ms)
+		}
+	})
+}
+
+// A full lane refuses new work at once, and takes every release. Guards admit.
+func TestFullLane(t *testing.T) {
+	const queue = 4096
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		kept := f.acquire(redlock.Request{Name: "kept", TTL: 10 * time.Second})
+		f.sims[0].Hang()
+		f.start(t.Context(), redlock.Request{Name: "first", TTL: time.Second})
+		synctest.Wait() // it is under way
+		var all sync.WaitGroup
+		for range queue {
+			all.Go(func() { f.q.Acquire(t.Context(), redlock.Request{Name: "queued", TTL: time.Second}) })
+		}
+		synctest.Wait()
+		start := f.now()
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantNoQuorum(t, err, redlock.FailedFull, "a")
+		want(t, "took", f.now()-start, 0)
+		releasing, err := kept.BeginRelease()
+		want(t, "error of the release", err, nil)
+		f.sims[0].Resume()
+		want(t, "release", releasing.Wait(t.Context()), nil)
+		all.Wait()
+		time.Sleep(2 * time.Second)
+		f.wantNoKeys("after it went on")
+	})
+}
+
+// Releases are kept for a node that is down, and sent when it is back: within
+// the longest pause between two tries. Guards admit: owe; dropExpired.
+func TestReleaseWaitsForNode(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		f.sims[0].Down()
+		time.Sleep(1100 * ms) // a heartbeat: the lane knows
+		f.release(l)
+		want(t, "keys", strings.Join(f.keys(), " "), "a:redlock:x")
+		time.Sleep(5 * time.Second)
+		f.sims[0].Up()
+		time.Sleep(250*ms + 1)
+		f.wantNoKeys("after it came back")
+	})
+}
+
+// A release that the node refuses is repeated at the heartbeat. Guards serve:
+// `owed` at the tick.
+func TestRefusedReleaseIsRepeated(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		f.sims[0].Refuse("MISCONF Redis cannot write its snapshot")
+		wantNoQuorum(t, l.Release(t.Context()), redlock.FailedError, "a")
+		time.Sleep(3 * time.Second)
+		want(t, "keys", len(f.keys()), 1)
+		f.sims[0].Refuse("")
+		time.Sleep(time.Second + 1)
+		f.wantNoKeys("a heartbeat later")
+	})
+}
+
+// They are dropped when no key can be left. Guards dropExpired.
+func TestReleaseIsDropped(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		f.sims[0].Down()
+		time.Sleep(1100 * ms)
+		f.release(l)
+		time.Sleep(40 * time.Second) // max ttl is 30 s
+		j := f.record()
+		f.sims[0].Up()
+		time.Sleep(2 * time.Second)
+		want(t, "releases sent", len(j.of("r")), 0)
+		f.release(f.acquire(oneTry))
+		synctest.Wait()
+		want(t, "the node is used again", len(j.on(0, "r")), 1)
+	})
+}
+
+// What was never sent to a node owes it nothing: a node that is down for long
+// gathers no releases. Guards nodeSet.
+func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].Down()
+		time.Sleep(1100 * ms)
+		for range 100 {
+			f.release(f.acquire(oneTry))
+		}
+		j := f.record()
+		f.sims[0].Up()
+		time.Sleep(time.Second)
+		want(t, "operations at the node that was down", len(j.on(0, "r"))+len(j.on(0, "a")), 0)
+	})
+}
+
+// A node that is down is dialled after a random pause of 10 to 250 ms.
+func TestBackoff(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		f.sims[0].Down()
+		time.Sleep(20 * time.Second)
+		dials := f.sims[0].Counts().RefusedDials
+		if dials < 19_000/250 || dials > 19_000/125+8 {
+			t.Errorf("%d dials in 19 s, want one in 125 to 250 ms", dials)
+		}
+		f.sims[0].Up()
+		time.Sleep(250*ms + 1)
+		want(t, "ready", f.q.Status().Ready, 1)
+	})
+}
+
+// What Observe and Status say of a node that is not up at first, comes, hangs
+// and goes.
+func TestNodeStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		defer f.closeSims()
+		f.sims[0].Down()
+		var states []string
+		f.open(func(o *redlock.Options) {
+			o.Observe = func(s redlock.NodeStatus) {
+				if states == nil || states[len(states)-1] != string(s.State) {
+					states = append(states, string(s.State))
+				}
+			}
+		})
+		defer f.q.Close()
+		want(t, "at first", f.state(), redlock.NodeConnecting)
+		f.q.Settle(t.Context())
+		want(t, "refused", f.state(), redlock.NodeDown)
+		f.sims[0].Up()
+		time.Sleep(time.Second)
+		want(t, "reached", f.state(), redlock.NodeReady)
+		f.sims[0].Hang()
+		time.Sleep(80 * ms) // it was asked at the heartbeat, 10 ms later at most
+		want(t, "hung, and asked", f.state(), redlock.NodeDown)
+		f.sims[0].Resume()
+		time.Sleep(2 * time.Second)
+		want(t, "gone on", f.state(), redlock.NodeReady)
+		f.sims[0].Hang()
+		time.Sleep(2 * time.Second)
+		want(t, "hung for long", f.state(), redlock.NodeDown)
+		f.sims[0].Resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, "observed", strings.Join(states, " "), "down ready down ready")
+	})
+}
+
+func (f *fleet) state() redlock.NodeState {
+	status := f.q.Status()
+	if ready := status.Nodes[0].State == redlock.NodeReady; ready != (status.Ready == 1) || (status.Nodes[0].Reason == nil) != ready {
+		f.Errorf("status %+v contradicts itself", status)
+	}
+	return status.Nodes[0].State
+}
+
+// However many leases there are, the goroutines are those of the lanes and the
+// keeper; and after Close there are none (the bubble would not end).
+func TestGoroutines(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		before := runtime.NumGoroutine()
+		for i := range 1000 {
+			f.acquire(redlock.Request{Name: name("x%d", i), TTL: 10 * time.Second, Keep: true})
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if more := runtime.NumGoroutine() - before; more > 5 {
+			t.Errorf("%d more goroutines for 1000 leases", more)
+		}
+	})
+}
+
+// Close sends what was handed over, also with nodes that are down and hang, and
+// ends in bounded time.
+func TestClose(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		f.sims[3].Hang()
+		f.sims[4].Down()
+		if _, err := l.BeginRelease(); err != nil {
+			t.Error(err)
+		}
+		start := f.now()
+		f.q.Close()
+		wantWithin(t, "Close took", f.now()-start, 0, 400*ms)
+		want(t, "keys on the nodes that answer", strings.Contains(strings.Join(f.keys(), " "), "a:"), false)
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantErr(t, "acquire after Close", err, redlock.ErrNoQuorum)
+		wantErr(t, "acquire after Close", err, redlock.ErrClosed)
+		f.sims[3].Resume()
+		f.wantNoKeysBut("d:redlock:x", "e:redlock:x")
+	})
+}
+
+// wantNoKeysBut allows keys on nodes that could not be told.
+func (f *fleet) wantNoKeysBut(allowed ...string) {
+	f.Helper()
+	for _, key := range f.keys() {
+		if !slices.Contains(allowed, key) {
+			f.Errorf("key %s is left", key)
+		}
+	}
+}

@@ -1,0 +1,380 @@
+package redlock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// losses counts how often the loss of a lease was told, and when.
+type losses struct {
+	count atomic.Int32
+	at    atomic.Int64
+}
+
+func (f *fleet) watch(r redlock.Request) (*redlock.Lease, *losses) {
+	f.Helper()
+	seen := &losses{}
+	r.OnLost = func(l *redlock.Lease) {
+		seen.count.Add(1)
+		seen.at.Store(int64(f.now()))
+		select {
+		case <-l.Lost():
+		default:
+			f.Error("OnLost was called before Lost was closed")
+		}
+	}
+	return f.acquire(r), seen
+}
+
+// wantLost checks that the loss was told once, at that instant and for good.
+func (f *fleet) wantLost(l *redlock.Lease, seen *losses, at time.Duration, reason redlock.LostReason) {
+	f.Helper()
+	synctest.Wait()
+	want(f, "how often the loss was told", seen.count.Load(), 1)
+	want(f, "when, after the grant", time.Duration(seen.at.Load())-l.Since(), at-l.Since())
+	want(f, "why", l.Reason(), reason)
+	wantErr(f, "Err", l.Err(), redlock.ErrLost)
+	wantErr(f, "Release", l.Release(f.Context()), redlock.ErrLost)
+	wantErr(f, "Extend", l.Extend(f.Context(), 0), redlock.ErrLost)
+	want(f, "how often it was told in the end", seen.count.Load(), 1)
+}
+
+func (f *fleet) wantHeld(l *redlock.Lease, seen *losses) {
+	f.Helper()
+	synctest.Wait()
+	want(f, "error of the lease", l.Err(), nil)
+	want(f, "losses told", seen.count.Load(), 0)
+	if l.Validity() <= 0 {
+		f.Errorf("validity %v, want some", l.Validity())
+	}
+}
+
+var kept3s = redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true}
+
+// company is how much earlier than at a third of the ttl a lone lease is
+// extended: 5 ms for others that are due then, less the keeper's millisecond.
+const company = 4 * ms
+
+// A lease is extended at a third of its ttl, and its deadline follows from the
+// instant at which that was asked. Guards keeper.confirmed: `start+ttl`.
+func TestExtensionInstants(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		time.Sleep(300 * ms) // away from the heartbeats, whose round trip is waited for
+		f.delay(each(ms), each(2*ms))
+		l, seen := f.watch(kept3s)
+		j := f.record()
+		f.at(l.Since(), 10*time.Second)
+		asked := l.Since()
+		for i, o := range j.on(0, "e") {
+			asked += time.Second - company
+			want(t, name("extension %d was sent, after the grant", i), o.at-ms-l.Since(), asked-l.Since())
+		}
+		want(t, "extensions at node a", len(j.on(0, "e")), 10)
+		want(t, "extensions at node e", len(j.on(4, "e")) >= 9, true)
+		want(t, "deadline after the last extension was asked", l.Deadline()-asked, 3*time.Second-32*ms)
+		f.wantHeld(l, seen)
+	})
+}
+
+// Leases that are due together go out in few commands. Guards popDue, maxOps.
+func TestExtensionsAreGrouped(t *testing.T) {
+	const leases = 500
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		for i := range leases {
+			f.acquire(redlock.Request{Name: name("x%d", i), TTL: 3 * time.Second, Keep: true})
+		}
+		j := f.record()
+		time.Sleep(10*time.Second - 20*ms)
+		for node, commands := range j.perNode() {
+			if rounds := 10; commands > rounds*(leases/64+2) {
+				t.Errorf("node %d: %d commands for %d rounds of %d leases, want 64 leases in one", node, commands, rounds, leases)
+			}
+			want(t, "extensions", len(j.on(node, "e")), 10*leases)
+		}
+	})
+}
+
+// A failed extension does not hurt a lease that is valid; it is tried again
+// soon. Guards keeper.retry.
+func TestFailedExtensionIsRetried(t *testing.T) {
+	for what, fault := range faults {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l, seen := f.watch(kept3s)
+			deadline := l.Deadline()
+			f.at(l.Since(), 900*ms)
+			every(f.sims[:3], fault.begin)
+			f.at(l.Since(), 1500*ms)
+			want(t, what+": deadline while nodes are away", l.Deadline(), deadline)
+			f.wantHeld(l, seen)
+			every(f.sims[:3], fault.end)
+			time.Sleep(900 * ms) // 250 to connect, 300 and 50 to try again, and company for all
+			if l.Deadline() == deadline {
+				t.Errorf("%s: not extended 900 ms after the nodes came back", what)
+			}
+			f.at(l.Since(), time.Minute)
+			f.wantHeld(l, seen)
+		})
+	}
+}
+
+// fault is a way in which a node does not vote, without losing its keys.
+type fault struct{ begin, end func(*redlocktest.Sim) }
+
+var faults = map[string]fault{
+	"hung":    {hang, resume},
+	"down":    {down, up},
+	"loading": {func(s *redlocktest.Sim) { s.Refuse("LOADING Redis is loading") }, func(s *redlocktest.Sim) { s.Refuse("") }},
+}
+
+// LOST is told at the deadline less the guard, exactly, whatever the nodes do.
+// Guards Lease.lostAt, ring.
+func TestLostInstant(t *testing.T) {
+	for what, fault := range faults {
+		for guard, before := range map[time.Duration]time.Duration{0: 600 * ms, ms: ms, 1500 * ms: 1500 * ms} {
+			simTest(t, 5, func(t *testing.T, f *fleet) {
+				r := kept3s
+				r.Guard = guard
+				l, seen := f.watch(r)
+				deadline := l.Deadline()
+				every(f.sims[:3], fault.begin)
+				f.at(deadline, -before-1)
+				f.wantHeld(l, seen)
+				select {
+				case <-l.Lost():
+				case <-time.After(time.Second):
+					t.Errorf("%s, guard %v: LOST was not told within a second of its instant", what, guard)
+				}
+				f.wantLost(l, seen, deadline-before, redlock.LostQuorum)
+				want(t, "deadline", l.Deadline(), deadline)
+			})
+		}
+	}
+}
+
+// The loss of a minority loses nothing, for however long.
+func TestMinorityIsNotMissed(t *testing.T) {
+	for _, fault := range faults {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l, seen := f.watch(kept3s)
+			every(f.sims[:2], fault.begin)
+			f.at(l.Since(), time.Minute)
+			f.wantHeld(l, seen)
+			f.release(l)
+			every(f.sims[:2], fault.end)
+			time.Sleep(1100 * ms)
+			f.wantNoKeys("released, and all nodes back")
+		})
+	}
+}
+
+// LOST is final: an extension that was asked before and is confirmed after it
+// does not bring the lease back. And what it did to the keys is undone at the
+// stated deadline, not before. Guards Lease.extended: errAt; ring.
+func TestLostIsFinal(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second, Guard: time.Second})
+		deadline := l.Deadline()
+		f.at(deadline, -time.Second-10*ms)
+		f.delay(func(int) time.Duration { return 5 * ms }, func(int) time.Duration { return 20 * ms })
+		wantErr(t, "an extension that a quorum confirms 15 ms after LOST", l.Extend(t.Context(), 20*time.Second), redlock.ErrLost)
+		want(t, "asked before, confirmed after", f.now()-deadline, -time.Second+15*ms)
+		f.wantLost(l, seen, deadline-time.Second, redlock.LostExpired)
+		want(t, "deadline", l.Deadline(), deadline)
+		f.delay(each(0), each(0))
+		f.at(deadline, -1)
+		want(t, "keys before the deadline", len(f.keys()), 5)
+		f.at(deadline, ms)
+		f.wantNoKeys("after the deadline")
+	})
+}
+
+// Nodes that come back one instant after LOST change nothing.
+func TestLostStaysLost(t *testing.T) {
+	for what, fault := range faults {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l, seen := f.watch(kept3s)
+			deadline := l.Deadline()
+			every(f.sims[:3], fault.begin)
+			f.at(deadline, -600*ms+1)
+			every(f.sims[:3], fault.end)
+			f.wantLost(l, seen, deadline-600*ms, redlock.LostQuorum)
+			time.Sleep(300 * ms)
+			want(t, what+": keys of a lease that is lost, before its deadline", len(f.keys()), 5)
+			j := f.record()
+			f.at(deadline, ms)
+			f.wantNoKeys("after the deadline")
+			time.Sleep(10 * time.Second)
+			want(t, "extensions after LOST", len(j.of("e")), 0)
+			want(t, "validity", l.Validity() < 0, true)
+		})
+	}
+}
+
+// Where so many nodes do not know the token that no quorum can hold it, LOST is
+// said at that very extension. Guards countReplies: `> spare`.
+func TestTokenGone(t *testing.T) {
+	for flushed, isLost := range map[int]bool{2: false, 3: true, 5: true} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l, seen := f.watch(kept3s)
+			deadline := l.Deadline()
+			f.at(l.Since(), 500*ms)
+			every(f.sims[:flushed], flush)
+			if !isLost {
+				f.at(l.Since(), time.Minute)
+				f.wantHeld(l, seen)
+				return
+			}
+			<-l.Lost()
+			f.wantLost(l, seen, l.Since()+time.Second-company, redlock.LostQuorum)
+			f.at(deadline, -1)
+			want(t, "keys before the stated deadline", len(f.keys()), 5-flushed)
+			f.at(deadline, ms)
+			f.wantNoKeys("after it")
+		})
+	}
+}
+
+// An even split of those who know the token: no quorum holds it.
+func TestTokenGoneOnHalf(t *testing.T) {
+	simTest(t, 4, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		every(f.sims[:2], flush)
+		<-l.Lost()
+		f.wantLost(l, seen, l.Since()+time.Second-company, redlock.LostQuorum)
+	})
+}
+
+// An extension never shortens: neither the deadline nor any key. A smaller ttl
+// holds from the next deadline on. Guards extended: max; ballot.lua: GT.
+func TestExtendShorter(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true})
+		deadline := l.Deadline()
+		want(t, "Extend", l.Extend(t.Context(), time.Second), nil)
+		synctest.Wait()
+		want(t, "deadline", l.Deadline(), deadline)
+		want(t, "ttl", l.TTL(), time.Second)
+		for _, sim := range f.sims {
+			want(t, "expiry on the node", sim.PTTL("redlock:x"), 10_000)
+		}
+		f.at(deadline, time.Minute)
+		f.wantHeld(l, seen)
+		want(t, "validity is of the shorter ttl", l.Validity() < time.Second, true)
+		want(t, "Extend", l.Extend(t.Context(), 20*time.Second), nil)
+		want(t, "validity of a longer one", l.Validity(), 20*time.Second-202*ms)
+		f.release(l)
+	})
+}
+
+// The guard stays what was asked for: a ttl that leaves no room for it is
+// refused, as when the lock is asked for. (The lease would be lost between two
+// extensions.)
+func TestExtendWithGuard(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Guard: 4 * time.Second})
+		wantErr(t, "5 s with a guard of 4 s", l.Extend(t.Context(), 5*time.Second), redlock.ErrRequest)
+		want(t, "8 s with a guard of 4 s", l.Extend(t.Context(), 8*time.Second), nil)
+		f.at(l.Since(), time.Minute)
+		f.wantHeld(l, seen)
+	})
+}
+
+func TestExtendFails(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 10 * time.Second})
+		deadline := l.Deadline()
+		for _, ttl := range []time.Duration{-1, 100*ms - 1, 30*time.Second + 1} {
+			wantErr(t, "Extend by "+ttl.String(), l.Extend(t.Context(), ttl), redlock.ErrRequest)
+		}
+		every(f.sims[:3], hang)
+		begin := f.now()
+		wantErr(t, "three hang", l.Extend(t.Context(), 0), redlock.ErrNoQuorum)
+		want(t, "took", f.now()-begin, 50*ms)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(20*ms, func() { cancel(errGone) })
+		wantErr(t, "given up", l.Extend(ctx, 0), errGone)
+		f.wantHeld(l, seen)
+		want(t, "deadline", l.Deadline(), deadline)
+		every(f.sims[:3], resume)
+		time.Sleep(time.Second)
+		every(f.sims[:3], func(s *redlocktest.Sim) { s.Refuse("LOADING") })
+		f.sims[3].Hang()
+		begin = f.now()
+		wantNoQuorum(t, l.Extend(t.Context(), 0), redlock.FailedError, "a", "b", "c")
+		want(t, "what three refuse took, though one hangs", f.now()-begin, 0)
+		every(f.sims[:3], func(s *redlocktest.Sim) { s.Refuse("") })
+		f.sims[3].Resume()
+		f.release(l)
+		wantErr(t, "released", l.Extend(t.Context(), 0), redlock.ErrReleased)
+	})
+}
+
+// The total holding time is bounded: LOST comes before granted + max, and no
+// key outlives that by more than the release. Guards capped, atEnd.
+func TestMax(t *testing.T) {
+	for _, c := range []struct{ ttl, max time.Duration }{
+		{3 * time.Second, 5 * time.Second}, {3 * time.Second, time.Minute}, {10 * time.Second, 2 * time.Second}, {time.Second, 100 * ms},
+	} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l, seen := f.watch(redlock.Request{Name: "x", TTL: c.ttl, Max: c.max, Keep: true})
+			end := l.Since() + c.max
+			guard := min(c.ttl, c.max) / 5
+			f.at(end, -guard-1)
+			f.wantHeld(l, seen)
+			f.at(end, -guard+1)
+			f.wantLost(l, seen, end-guard, redlock.LostMax)
+			want(t, "deadline after the grant", l.Deadline()-l.Since(), c.max)
+			f.at(end, ms)
+			f.wantNoKeys("after max")
+		})
+	}
+}
+
+// Nodes that fail lose a lease with a bound for their own reason.
+func TestMaxIsNotTheReason(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		r := kept3s
+		r.Max = time.Minute
+		l, seen := f.watch(r)
+		every(f.sims, hang)
+		<-l.Lost()
+		f.wantLost(l, seen, l.Deadline()-600*ms, redlock.LostQuorum)
+	})
+}
+
+// A lease that is not kept ends after its ttl, and nobody extends it. Guards
+// grant: `l.kept`.
+func TestNotKept(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		j := f.record()
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
+		<-l.Lost()
+		f.wantLost(l, seen, l.Deadline()-600*ms, redlock.LostExpired)
+		f.at(l.Deadline(), -1)
+		want(t, "keys before the deadline", len(f.keys()), 5)
+		f.at(l.Deadline(), ms)
+		f.wantNoKeys("after the deadline")
+		want(t, "extensions", len(j.of("e")), 0)
+	})
+}
+
+// Close releases nothing, extends nothing and tells no loss: a daemon that
+// restarts takes its leases up again. Guards lose: closed.
+func TestCloseKeepsLeases(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		f.q.Close()
+		want(t, "keys", len(f.keys()), 5)
+		j := f.record()
+		f.at(l.Deadline(), time.Minute)
+		want(t, "losses told", seen.count.Load(), 0)
+		want(t, "operations after Close", len(j.of("e"))+len(j.of("r")), 0)
+		wantErr(t, "Err after the deadline", l.Err(), redlock.ErrLost)
+	})
+}

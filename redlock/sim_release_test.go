@@ -1,0 +1,158 @@
+package redlock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// No extension follows a release, at whatever instant of an extension it comes.
+// Guards BeginRelease: forget; keeper.place: forgotten; the lanes' order.
+func TestReleaseStopsExtensions(t *testing.T) {
+	for after := 990 * ms; after < 1030*ms; after += 2*ms + 100*time.Microsecond {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			f.delay(each(2*ms), each(2*ms))
+			j := f.record()
+			l, seen := f.watch(kept3s)
+			f.at(l.Since(), after)
+			f.release(l)
+			time.Sleep(10 * time.Second)
+			f.wantNoKeys(name("released %v after the grant", after))
+			want(t, "losses told", seen.count.Load(), 0)
+			for node := range f.sims {
+				f.wantOrder(j, node)
+			}
+			wantErr(t, "released again", l.Release(t.Context()), redlock.ErrReleased)
+		})
+	}
+}
+
+// The same where that extension fails, and would be tried again.
+func TestReleaseStopsRetries(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		f.delay(each(2*ms), each(2*ms))
+		j := f.record()
+		l := f.acquire(kept3s)
+		every(f.sims[:3], faults["loading"].begin)
+		f.at(l.Since(), 998*ms) // the extension is under way: it began 2 ms before
+		wantErr(t, "three nodes refuse", l.Release(t.Context()), redlock.ErrNoQuorum)
+		time.Sleep(10 * time.Second)
+		f.wantOrder(j, 3)
+		f.wantOrder(j, 4)
+		want(t, "extensions", len(j.on(3, "e")), 1)
+	})
+}
+
+func (f *fleet) wantOrder(j *journal, node int) {
+	f.Helper()
+	released := j.on(node, "r")
+	want(f, "releases", len(released), 1)
+	for _, o := range j.on(node, "e") {
+		if o.at > released[0].at {
+			f.Errorf("node %d: extended at %v, after the release at %v", node, o.at, released[0].at)
+		}
+	}
+}
+
+// A release says so where the lock cannot have been held any more. Guards
+// released.
+func TestReleaseOfWhatIsGone(t *testing.T) {
+	for flushed, wantError := range map[int]error{1: nil, 2: nil, 3: redlock.ErrLost, 5: redlock.ErrLost} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l, seen := f.watch(kept3s)
+			every(f.sims[:flushed], flush)
+			wantErr(t, name("%d of 5 flushed", flushed), l.Release(t.Context()), wantError)
+			time.Sleep(10 * time.Second)
+			want(t, "losses told", seen.count.Load(), 0)
+			f.wantNoKeys("after the release")
+		})
+	}
+}
+
+// A release without a quorum says so after the node timeout, and is repeated.
+func TestReleaseWithoutQuorum(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		every(f.sims[:3], hang)
+		begin := f.now()
+		wantNoQuorum(t, l.Release(t.Context()), redlock.FailedTimeout, "a", "b", "c")
+		want(t, "took", f.now()-begin, 50*ms)
+		want(t, "keys", len(f.keys()), 3)
+		time.Sleep(time.Second)
+		every(f.sims[:3], resume)
+		time.Sleep(250*ms + 1)
+		f.wantNoKeys("after they went on")
+		time.Sleep(10 * time.Second)
+		want(t, "losses told", seen.count.Load(), 0)
+	})
+}
+
+// A caller that does not wait for its release releases all the same.
+func TestReleaseNotWaitedFor(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		f.delay(each(ms), each(ms))
+		l := f.acquire(kept3s)
+		time.Sleep(20 * ms)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, "not waited for", l.Release(ctx), redlock.ErrNoQuorum)
+		time.Sleep(20 * ms)
+		f.wantNoKeys("after its release")
+	})
+}
+
+// An Acquire that begins after BeginRelease returned comes behind the release
+// on every node: it needs neither to wait nor a second attempt.
+func TestAcquireBehindRelease(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		f.delay(each(ms), each(ms))
+		l := f.acquire(kept3s)
+		for range 50 {
+			releasing, err := l.BeginRelease()
+			want(t, "BeginRelease", err, nil)
+			l = f.acquire(kept3s) // one attempt
+			want(t, "release", releasing.Wait(t.Context()), nil)
+		}
+		f.release(l)
+	})
+}
+
+// Two hosts want one lock: never both at once, and each in its turn.
+func TestTwoHosts(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		other := f.another()
+		defer other.Close()
+		other.Settle(t.Context())
+		f.delay(each(ms), each(ms))
+		var holders, grants atomic.Int32
+		done := make(chan bool)
+		for _, q := range []*redlock.Quorum{f.q, other} {
+			go func() {
+				defer func() { done <- true }()
+				for range 20 {
+					l, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 3 * time.Second, Wait: time.Minute, Keep: true})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if holders.Add(1) != 1 {
+						t.Error("two hold it at once")
+					}
+					grants.Add(1)
+					time.Sleep(20 * ms)
+					holders.Add(-1)
+					if err := l.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(10 * ms)
+				}
+			}()
+		}
+		<-done
+		<-done
+		want(t, "grants", grants.Load(), 40)
+	})
+}

@@ -1,0 +1,150 @@
+package redlock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// storm is three hosts that want two locks from five nodes, while networks,
+// processes and clocks fail at random, but no node loses its keys.
+type storm struct {
+	*fleet
+	grants, losses atomic.Int32
+
+	mu     sync.Mutex // guards what follows
+	random *rand.Rand
+	holder map[string]*redlock.Lease // granted last and not given back
+}
+
+// At most one holder inside its stated deadline; and when all nodes are back no
+// key is left of a lock that was given back.
+func TestStorm(t *testing.T) {
+	grants, losses := int32(0), int32(0)
+	for seed := range uint64(5) {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			s := &storm{fleet: f, random: rand.New(rand.NewPCG(seed, 3)), holder: map[string]*redlock.Lease{}}
+			s.run()
+			s.calm()
+			grants, losses = grants+s.grants.Load(), losses+s.losses.Load()
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	if grants < 100 || losses < 10 {
+		t.Errorf("%d grants and %d losses: that was no storm", grants, losses)
+	}
+}
+
+// below returns a random time.
+func (s *storm) below(d time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.random.Int64N(int64(d)))
+}
+
+func (s *storm) run() {
+	for i, sim := range s.sims {
+		sim.SetClockRate(1 + float64(i-2)/1000) // the drift allowance is 1 %
+		sim.SetDelay(func() (time.Duration, time.Duration) { return s.below(8 * ms), s.below(8 * ms) })
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, q := range []*redlock.Quorum{s.q, s.another(), s.another()} {
+		s.Cleanup(q.Close)
+		for i := range 4 {
+			all.Go(func() { s.work(ctx, q, name("x%d", i%2)) })
+		}
+	}
+	for ctx.Err() == nil {
+		s.fault()
+		time.Sleep(s.below(150 * ms))
+	}
+	all.Wait()
+}
+
+func (s *storm) fault() {
+	sim := s.sims[s.below(5)]
+	faults := []func(){
+		sim.Hang, sim.Resume, sim.Resume, sim.Down, sim.Up, sim.Up, sim.Cut,
+		func() { sim.CutLate(30 * ms) },
+		func() { sim.DropReplies(1) },
+		func() { sim.DropRequests(1) },
+		func() { sim.Crash(true); sim.Restart() }, // its append-only file is always written
+		func() { sim.Do("SCRIPT", "FLUSH") },
+		func() { // all but one: some leases are lost
+			every(s.sims[1:], hang)
+			time.Sleep(time.Second)
+			every(s.sims, resume)
+		},
+	}
+	faults[s.below(time.Duration(len(faults)))]()
+}
+
+// work takes a lock, keeps it for a while and gives it back, again and again.
+func (s *storm) work(ctx context.Context, q *redlock.Quorum, name string) {
+	for ctx.Err() == nil {
+		ttl := time.Second
+		if s.below(2) == 0 {
+			ttl = 30 * time.Second // nothing of it goes away by itself
+		}
+		patience, cancel := context.WithTimeout(ctx, s.below(2*time.Second))
+		l, err := q.Acquire(patience, redlock.Request{Name: name, TTL: ttl, Wait: redlock.Forever, Keep: true})
+		cancel()
+		if err != nil {
+			time.Sleep(s.below(50 * ms))
+			continue
+		}
+		s.granted(l)
+		select {
+		case <-l.Lost():
+			s.losses.Add(1)
+		case <-time.After(s.below(1500 * ms)):
+			s.givenBack(l)
+		}
+	}
+}
+
+// granted checks that whoever had the lock before gave it back or is past its
+// deadline.
+func (s *storm) granted(l *redlock.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grants.Add(1)
+	if before := s.holder[l.Name()]; before != nil && before.Validity() > 0 {
+		s.Errorf("%s was granted %v before the deadline of another holder", l.Name(), before.Validity())
+	}
+	s.holder[l.Name()] = l
+}
+
+// givenBack says so before the first byte of the release.
+func (s *storm) givenBack(l *redlock.Lease) {
+	s.mu.Lock()
+	if s.holder[l.Name()] == l {
+		delete(s.holder, l.Name())
+	}
+	s.mu.Unlock()
+	l.Release(s.Context()) // whatever comes of it: see calm
+}
+
+// calm brings all nodes back. What is left then are leases that were lost, for
+// a second.
+func (s *storm) calm() {
+	every(s.sims, func(sim *redlocktest.Sim) {
+		sim.SetDelay(nil)
+		sim.DropReplies(0)
+		sim.DropRequests(0)
+		sim.Up()
+		sim.Resume()
+	})
+	time.Sleep(3 * time.Second)
+	s.wantNoKeys("after the storm")
+}

@@ -1,0 +1,65 @@
+package redlock_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// A value of another type under the lock's key: the node says so, and is named.
+func TestWrongType(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		every(f.sims[:2], func(s *redlocktest.Sim) { s.Do("LPUSH", "redlock:x", "v") })
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantNoQuorum(t, err, redlock.FailedError, "a", "b")
+		var answer redlock.ServerError
+		want(t, "the node's own words", errors.As(err, &answer) && strings.HasPrefix(string(answer), "WRONGTYPE"), true)
+	})
+}
+
+// Who: what may be a holder, and that it cannot be told.
+func TestWho(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		f.wantHolders("free")
+		ours := redlock.Holder{Host: "web3", PID: 4121, UID: 33, User: "cron"}
+		l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Holder: ours})
+		f.wantHolders("held", "web3 5/5")
+		f.sims[0].Flush()
+		f.sims[1].Hang()
+		f.wantHolders("one lost, one hung", "web3 3/4")
+		every(f.sims[2:4], down)
+		time.Sleep(ms)
+		_, err := f.q.Who(t.Context(), "x")
+		wantErr(t, "three do not answer", err, redlock.ErrNoQuorum)
+		every(f.sims[2:4], up)
+		f.sims[1].Resume()
+		time.Sleep(2 * time.Second)
+		f.release(l)
+		foreign(f.sims[:2], "x", time.Minute)
+		f.wantHolders("a minority")
+		f.sims[4].Hang()
+		f.wantHolders("a minority that could be a quorum", "unknown 2/4")
+	})
+}
+
+func (f *fleet) wantHolders(what string, holders ...string) {
+	f.Helper()
+	all, err := f.q.Who(f.Context(), "x")
+	want(f, what+": error", err, nil)
+	got := make([]string, len(all))
+	for i, h := range all {
+		host := h.Holder.Host
+		if !h.Holder.Known() {
+			host = "unknown"
+		}
+		got[i] = name("%s %d/%d", host, h.Held, h.Nodes)
+	}
+	if !slices.Equal(got, holders) {
+		f.Errorf("%s: holders %q, want %q", what, got, holders)
+	}
+}
