@@ -113,6 +113,27 @@ func TestFlushedQuorumIsLost(t *testing.T) {
 	w.say("UNLOCK b", `ERR LOST lock=b : .*`)
 }
 
+// TestNobodyOfThisHostBeforeTheDeadline: the nodes have forgotten the lease,
+// but its holder may work until the deadline that it was told.
+func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	holder, waiter := d.dial(), d.dial()
+	holder.say("LOCK a ttl=2s", granted5)
+	waiter.send("LOCK a")
+	holder.until("LIST", `state=waiting`)
+	for _, server := range d.nodes.Servers {
+		if err := server.FlushAll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := duration(t, holder.say("CHECK a", granted5)[2])
+	holder.want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+	waiter.want(granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+	}
+}
+
 // TestUnlockWithoutQuorum: the release is pending, and repeated.
 func TestUnlockWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)
@@ -241,7 +262,7 @@ func TestLimits(t *testing.T) {
 // TestNeighboursCancelIsTheirs: what a request met that is no matter of the
 // nodes is not passed on to those behind it.
 func TestNeighboursCancelIsTheirs(t *testing.T) {
-	d := startDaemon(t, 3, nil)
+	d := startDaemon(t, 3, func(c *Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	for _, server := range d.nodes.Servers {
 		if _, err := server.Do("SET", "redlock:a", "foreign"); err != nil {
 			t.Fatal(err)
@@ -252,11 +273,21 @@ func TestNeighboursCancelIsTheirs(t *testing.T) {
 	c.until("LIST", `state=waiting`)
 	b.send("@1 LOCK a wait=10s")
 	c.until("STATUS", `waiters=2\b`)
+	for _, server := range d.nodes.Servers { // the next attempt will be under way for long
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	a.send("@2 CANCEL 1")
 	a.want(`@\d .*`)
 	a.want(`@\d .*`)
-	c.until("STATUS", `waiters=1\b`)
 	c.say("TRY a", `ERR HELD lock=a .*`)
+	b.send("@2 CANCEL 1")
+	for _, server := range d.nodes.Servers {
+		if err := server.Cont(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestWaitForeverOutlastsAnOutage: no quorum for a while makes nobody wait
@@ -303,6 +334,7 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer ours.Close() // not before: the client is alive
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

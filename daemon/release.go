@@ -122,7 +122,6 @@ var lostText = map[redlock.LostReason]string{
 // the deadline that it was told.
 func (d *daemon) abandoned(h *holding, wasCut bool) {
 	switch {
-	case d.stopping.Load(): // its client may be in the middle of its work
 	case h.lease.Err() != nil:
 		d.leases.remove(h)
 	case wasCut && h.hold == ipc.HoldConn:
@@ -146,7 +145,7 @@ func (d *daemon) giveUp(h *holding) {
 // node hears of it; nobody waits.
 func (d *daemon) giveBack(h *holding) {
 	if d.stopping.Load() {
-		return
+		return // it is we who go: the client may be in the middle of its work
 	}
 	_, err := h.lease.BeginRelease()
 	d.end(h)

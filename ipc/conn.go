@@ -21,7 +21,6 @@ type Conn struct {
 
 	stopping atomic.Bool // the server is: refuse what is begun, end when idle
 	quitting atomic.Bool // no more is read
-	wasCut   atomic.Bool // it was the server that ended it
 	watchful atomic.Bool // the reading goroutine waits for news of calls or of output
 	wakeup   chan struct{}
 
@@ -81,7 +80,10 @@ func (c *Conn) Cancel(tag string) bool { return c.calls.cancel(tag, ErrCancelled
 
 // WasCut tells whether the server ended the connection for what the client did
 // or did not do: the client may be alive, and not know yet.
-func (c *Conn) WasCut() bool { return c.wasCut.Load() }
+func (c *Conn) WasCut() bool {
+	err := c.out.failure()
+	return err != nil && !isGone(err)
+}
 
 // CloseAfterReplies has the connection end as if the client's input had: what
 // was begun or read before is answered, and nothing after it is taken.
@@ -149,7 +151,6 @@ func (c *Conn) cut(why error) {
 func (c *Conn) outputFailed(err error) {
 	c.calls.cancelAll(ErrGone)
 	if !isGone(err) {
-		c.wasCut.Store(true)
 		c.nc.Close() // the reason is err
 		c.server.dropped(c, err)
 	}

@@ -128,6 +128,17 @@ func (o *output) stop(err error) bool {
 	return true
 }
 
+// failure is why nothing could be written any more; nil where the output ended
+// as it should.
+func (o *output) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if errors.Is(o.err, net.ErrClosed) {
+		return nil
+	}
+	return o.err
+}
+
 // end needs mu.
 func (o *output) end(err error) {
 	o.err = err

@@ -18,7 +18,8 @@ type extension struct {
 	ttls   []time.Duration
 	done   chan struct{} // closed when nothing is open any more
 
-	changes bool // ttls become the leases' own
+	changes bool   // ttls become the leases' own
+	decided func() // called when nothing is open any more; may be nil
 
 	mu       sync.Mutex // guards what follows; not held while a lease is told
 	granted  []uint8    // by lease
@@ -188,6 +189,9 @@ func (e *extension) tell(o outcomes) {
 	}
 	if o.last {
 		close(e.done)
+		if e.decided != nil {
+			e.decided()
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ type keeper struct {
 	wake   chan struct{} // of capacity 1: the first due time is another
 	closed atomic.Bool   // nothing is extended and no loss is told any more
 
+	underWay atomic.Int32 // batches that are not decided
+
 	mu   sync.Mutex // guards the heap and what of a lease belongs to it
 	heap leaseHeap
 }
@@ -29,6 +31,11 @@ const (
 	// most of it is left for tries that fail.
 	extendShare = 3
 	batchSize   = maxOps
+	// maxUnderWay bounds the batches that are put to the nodes at once. Where
+	// thousands of leases are due together, they go out as fast as the nodes
+	// answer, and no faster: all at once they would take the nodes longer than
+	// the node timeout, fail, be tried again, and keep everybody else waiting.
+	maxUnderWay = 4
 	// together is how much earlier than due a lease is extended for company.
 	together = 5 * time.Millisecond
 	// Tries to extend begin again after about retryExtend, and the pause
@@ -81,7 +88,7 @@ func (k *keeper) noticeSuspension() {
 
 // extendDue does all that is due, and returns the time until something is.
 func (k *keeper) extendDue() time.Duration {
-	for {
+	for k.underWay.Load() < maxUnderWay {
 		now := k.clock()
 		due, next := k.popDue(now)
 		if len(due) == 0 {
@@ -92,6 +99,7 @@ func (k *keeper) extendDue() time.Duration {
 			k.send(batch, now)
 		}
 	}
+	return idle // until a batch is decided
 }
 
 // onlyWatch: a lease that is not to be extended says LOST when that is due, or
@@ -128,10 +136,25 @@ func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 }
 
 // send puts one extension of many leases to the nodes.
-func (k *keeper) send(batch []*Lease, now time.Duration) *extension {
+func (k *keeper) send(batch []*Lease, now time.Duration) {
 	e := newExtension(k, batch, now)
+	e.decided = k.decided
+	k.underWay.Add(1)
 	e.ask()
-	return e
+}
+
+// decided makes room for the next batch.
+func (k *keeper) decided() {
+	k.underWay.Add(-1)
+	k.stir()
+}
+
+// stir has the keeper look at what is due.
+func (k *keeper) stir() {
+	select {
+	case k.wake <- struct{}{}:
+	default: // it is about to
+	}
 }
 
 // watch has the lease extended at due, or lost when that is due if it is not
@@ -148,12 +171,8 @@ func (k *keeper) keep(l *Lease, due time.Duration) {
 	k.mu.Lock()
 	first := k.place(l, due)
 	k.mu.Unlock()
-	if !first {
-		return
-	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
+	if first {
+		k.stir()
 	}
 }
 
