@@ -1,0 +1,63 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// answerTimeout bounds how long the daemon may take for an answer that does not
+// depend on others: one that hangs accepts connections, and answers none.
+const answerTimeout = 5 * time.Second
+
+// socketPath is where the daemon listens, as an absolute path: the command under
+// the lock may look for it from another directory.
+func socketPath() string {
+	path := cmp.Or(os.Getenv("REDLOCK_SOCKET"), client.DefaultSocket)
+	if absolute, err := filepath.Abs(path); err == nil {
+		return absolute
+	}
+	return path // the working directory is gone: it may do as it is
+}
+
+// connect returns a connection to the daemon, or a failure: after answerTimeout
+// at the latest, or when ctx is done.
+func connect(ctx context.Context) (*client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	c, err := client.Dial(ctx, socketPath())
+	if err != nil {
+		return nil, daemonFailure(silence(err))
+	}
+	return c, nil
+}
+
+// ask connects, and uses the connection for questions that are answered within
+// answerTimeout, or not at all.
+func ask(ctx context.Context, use func(context.Context, *client.Client) error) error {
+	c, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := use(ctx, c); err != nil {
+		return daemonFailure(silence(err))
+	}
+	return nil
+}
+
+// silence says what the end of a context without an answer means.
+func silence(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, client.ErrHeld) && !errors.Is(err, client.ErrNoQuorum) {
+		return fmt.Errorf("redlockd at %s does not answer: it hangs, or this host is overloaded: %w", socketPath(), err)
+	}
+	return err
+}

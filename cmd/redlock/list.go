@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+func newListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the locks that are held, or waited for, through this host's daemon",
+		Long: `List the locks that are held, or waited for, through this host's daemon, as far
+as you may see them. SINCE is for how long.
+
+With --json: [{"lock", "state": "held" or "waiting", "mode", "pid", "user",
+"since_ms", "ttl_ms", "fence", "note"}]. Times are in milliseconds; fence 0 is
+none.
+
+Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.`,
+		Example: `  redlock list
+  redlock list --json | jq -r '.[] | select(.state == "waiting") | .lock'`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var entries []client.Entry
+			err := ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+				entries, err = c.List(ctx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), listJSONOf(entries))
+			}
+			return printEntries(cmd.OutOrStdout(), entries)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func printEntries(out io.Writer, entries []client.Entry) error {
+	if len(entries) == 0 {
+		_, err := fmt.Fprintln(out, "nothing is held or waited for")
+		return unwritten(err)
+	}
+	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}
+	for _, e := range entries {
+		rows = append(rows, []string{
+			e.Name, stateOf(e), known(e.Mode), count(uint64(e.PID)), known(e.User),
+			short(e.Since), short(e.TTL), count(e.Fence), e.Note,
+		})
+	}
+	return table(out, rows)
+}
+
+func stateOf(e client.Entry) string {
+	if e.Waits {
+		return "waiting"
+	}
+	return "held"
+}
+
+// entryJSON is what list prints for programs. Names are never changed.
+type entryJSON struct {
+	Lock  string `json:"lock"`
+	State string `json:"state"`
+	Mode  string `json:"mode"`
+	PID   int    `json:"pid"`
+	User  string `json:"user"`
+	Since int64  `json:"since_ms"`
+	TTL   int64  `json:"ttl_ms"`
+	Fence uint64 `json:"fence"`
+	Note  string `json:"note"`
+}
+
+func listJSONOf(entries []client.Entry) []entryJSON {
+	list := []entryJSON{}
+	for _, e := range entries {
+		list = append(list, entryJSON{
+			Lock: e.Name, State: stateOf(e), Mode: e.Mode, PID: e.PID, User: e.User,
+			Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(), Fence: e.Fence, Note: e.Note,
+		})
+	}
+	return list
+}

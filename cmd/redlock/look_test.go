@@ -1,0 +1,245 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+var shown = answers{
+	ipc.VerbWho: says("- lock=job mode=exclusive host=web3 pid=4121 user=cron since=2588 ttl=7412 held=3 nodes=5",
+		"- lock=job mode=exclusive ttl=900 held=2 nodes=5", "OK n=2"),
+	ipc.VerbList: says("- lock=job state=held mode=exclusive fence=77 ttl=7412 pid=4121 user=cron since=62588 note=why%2C%20because",
+		"- lock=job state=waiting mode=exclusive pid=77 user=www since=20", "OK n=2"),
+	ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
+		"- node=c address=10.0.0.3:6379 state=down : redis-c: connection refused", "OK n=3 nodes=3 quorum=2 spare=-1 waiters=1 leases=2"),
+}
+
+var nothing = answers{
+	ipc.VerbWho:    says("OK n=0"),
+	ipc.VerbList:   says("OK n=0"),
+	ipc.VerbStatus: says("- node=a address=:1 state=ready", "OK n=1 nodes=1 quorum=1 spare=0 leases=0"),
+}
+
+func TestLook(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		answers answers
+		args    []string
+		code    int
+		want    string
+	}{
+		{"who", shown, []string{"who", "job"}, 0, `
+HOST  PID   USER  MODE       SINCE  TTL    HELD
+web3  4121  cron  exclusive  2.6s   7.4s   3/5
+-     -     -     exclusive  -      900ms  2/5
+`},
+		{"who, free", nothing, []string{"who", "job"}, 0, "\nfree\n"},
+		{"who, JSON", shown, []string{"who", "job", "--json"}, 0, `
+{
+  "lock": "job",
+  "free": false,
+  "holders": [
+    {
+      "mode": "exclusive",
+      "host": "web3",
+      "pid": 4121,
+      "user": "cron",
+      "since_ms": 2588,
+      "ttl_ms": 7412,
+      "held": 3,
+      "nodes": 5
+    },
+    {
+      "mode": "exclusive",
+      "host": "",
+      "pid": 0,
+      "user": "",
+      "since_ms": 0,
+      "ttl_ms": 900,
+      "held": 2,
+      "nodes": 5
+    }
+  ]
+}
+`},
+		{"who, free, JSON", nothing, []string{"who", "--json", "job"}, 0, `
+{
+  "lock": "job",
+  "free": true,
+  "holders": []
+}
+`},
+		{"list", shown, []string{"list"}, 0, `
+LOCK  STATE    MODE       PID   USER  SINCE  TTL   FENCE  NOTE
+job   held     exclusive  4121  cron  1m3s   7.4s  77     why, because
+job   waiting  exclusive  77    www   20ms   -     -
+`},
+		{"list, nothing", nothing, []string{"list"}, 0, "\nnothing is held or waited for\n"},
+		{"list, JSON", shown, []string{"list", "--json"}, 0, `
+[
+  {
+    "lock": "job",
+    "state": "held",
+    "mode": "exclusive",
+    "pid": 4121,
+    "user": "cron",
+    "since_ms": 62588,
+    "ttl_ms": 7412,
+    "fence": 77,
+    "note": "why, because"
+  },
+  {
+    "lock": "job",
+    "state": "waiting",
+    "mode": "exclusive",
+    "pid": 77,
+    "user": "www",
+    "since_ms": 20,
+    "ttl_ms": 0,
+    "fence": 0,
+    "note": ""
+  }
+]
+`},
+		{"list, nothing, JSON", nothing, []string{"list", "--json"}, 0, "\n[]\n"},
+		{"status", shown, []string{"status"}, exitUnavailable, `
+NOT READY: no quorum of 2 out of 3 nodes: no lock can be taken until 1 more are ready
+leases 2, waiters 1
+
+NODE  ADDRESS        STATE                RTT  REASON
+a     10.0.0.1:6379  ready                2ms
+bb    unix:/b        quarantined for 12s  -    restarted
+c     10.0.0.3:6379  down                 -    redis-c: connection refused
+`},
+		{"status, ready", nothing, []string{"status"}, 0, `
+ready: quorum of 1 out of 1 nodes, but no further node may fail
+leases 0
+
+NODE  ADDRESS  STATE  RTT  REASON
+a     :1       ready  -
+`},
+		{"status, JSON", shown, []string{"status", "--json"}, exitUnavailable, `
+{
+  "ready": false,
+  "quorum": 2,
+  "spare": -1,
+  "nodes": [
+    {
+      "node": "a",
+      "address": "10.0.0.1:6379",
+      "state": "ready",
+      "left_ms": 0,
+      "rtt_ms": 2,
+      "reason": ""
+    },
+    {
+      "node": "bb",
+      "address": "unix:/b",
+      "state": "quarantined",
+      "left_ms": 12000,
+      "rtt_ms": 0,
+      "reason": "restarted"
+    },
+    {
+      "node": "c",
+      "address": "10.0.0.3:6379",
+      "state": "down",
+      "left_ms": 0,
+      "rtt_ms": 0,
+      "reason": "redis-c: connection refused"
+    }
+  ],
+  "counts": {
+    "leases": 2,
+    "waiters": 1
+  }
+}
+`},
+		{"names are completed", shown, []string{"__complete", "who", ""}, 0, "\njob\n:4\n"},
+		{"names are completed for run", shown, []string{"__complete", "run", "-n", ""}, 0, "\njob\n:4\n"},
+		{"then files are", shown, []string{"__complete", "run", "job", ""}, 0, "\n:0\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, test.answers)
+			code, stdout, stderr := redlock(t, f.socket, test.args...)
+			if code != test.code || stdout != test.want[1:] {
+				t.Errorf("exit code %d, want %d; stderr %q; stdout:\n%swant:\n%s", code, test.code, stderr, stdout, test.want[1:])
+			}
+		})
+	}
+}
+
+func TestLookRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args   []string
+		answer string
+		code   int
+	}{
+		{[]string{"who", "job"}, "ERR NOQUORUM : a: timeout, b: timeout", exitUnavailable},
+		{[]string{"who", "job"}, "ERR DENIED : rule web", exitDenied},
+		{[]string{"list"}, "ERR LIMIT : requests_per_second", exitDenied},
+		{[]string{"status"}, "ERR INTERNAL : oops", exitInternal},
+	} {
+		f := startFake(t, answers{ipc.VerbWho: says(test.answer), ipc.VerbList: says(test.answer), ipc.VerbStatus: says(test.answer)})
+		code, stdout, stderr := redlock(t, f.socket, test.args...)
+		_, text, _ := strings.Cut(test.answer, ": ")
+		check(t, code, test.code, stderr, text)
+		if stdout != "" {
+			t.Errorf("%v: stdout is %q, want nothing", test.args, stdout)
+		}
+	}
+}
+
+// All of it once with a daemon that is one.
+func TestLookAtDaemon(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	p, _ := runPuppet(t, socket, "--note", "why")
+	for _, test := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"who", "job"}, []string{"HOST", "exclusive", "/5\n"}},
+		{[]string{"list"}, []string{"LOCK", "job", "held", "why"}},
+		{[]string{"status"}, []string{"ready: quorum of 3 out of 5 nodes, 2 more may fail", "leases 1", "embedded"}},
+	} {
+		code, stdout, stderr := redlock(t, socket, test.args...)
+		check(t, code, 0, stderr, "")
+		for _, want := range test.want {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%v: %q is not in %q", test.args, want, stdout)
+			}
+		}
+	}
+	p.tell("exit 0")
+	p.ends(0)
+	if _, stdout, _ := redlock(t, socket, "who", "job"); stdout != "free\n" {
+		t.Errorf("who after the end: %q, want free", stdout)
+	}
+}
+
+func TestVersionAndCompletion(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"version"}, "redlock " + buildVersion() + "\n"},
+		{[]string{"--version"}, "redlock " + buildVersion() + "\n"},
+		{[]string{"completion", "bash"}, "__start_redlock"},
+		{[]string{"completion", "zsh"}, "#compdef redlock"},
+		{[]string{"completion", "fish"}, "complete -c redlock"},
+		{[]string{"run", "--help"}, "EXIT CODES"},
+	} {
+		code, stdout, stderr := redlock(t, "/nowhere", test.args...)
+		check(t, code, 0, stderr, "")
+		if !strings.Contains(stdout, test.want) {
+			t.Errorf("%v: %q is not in stdout", test.args, test.want)
+		}
+	}
+}

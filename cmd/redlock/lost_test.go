@@ -1,0 +1,149 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// The daemon says LOST.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, stderr string
+		command      []string
+	}{
+		{"the command ends by itself", "ended with exit code 3", puppet("terminated")},
+		{"the command ends by SIGTERM", "ended by terminated", []string{"sh", "-c", "echo up $$; exec cat"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, answers{ipc.VerbLock: grants(time.Hour)})
+			p := start(t, roleRedlock, f.socket, runOf(nil, test.command...)...)
+			p.up()
+			f.say("LOST lock=job lease=secret reason=quorum")
+			p.ends(exitLost)
+			stderr := p.said()
+			if !strings.Contains(stderr, "could not be extended on a quorum") || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("stderr is %q", stderr)
+			}
+		})
+	}
+}
+
+// A daemon that ends gives the lock to others at once.
+func TestDaemonEnds(t *testing.T) {
+	t.Parallel()
+	d, socket := startDaemon(t)
+	p := start(t, roleRedlock, socket, runOf(nil, puppet("terminated")...)...)
+	p.up()
+	d.signal(syscall.SIGKILL)
+	p.terminated()
+	p.ends(exitLost)
+}
+
+// A command that does not stop is killed before others can hold the lock, also
+// where the daemon says nothing.
+func TestKilledBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
+	const ttl = 6 * time.Second
+	deadline := make(chan time.Duration, 1)
+	f := startFake(t, answers{ipc.VerbLock: func() []string {
+		at := boottime() + ttl
+		deadline <- at
+		return []string{granted(at, ttl)}
+	}})
+	p, _ := runPuppet(t, f.socket)
+	at := <-deadline
+	p.terminated()
+	told := at - boottime()
+	p.rest()
+	p.ends(exitLost)
+	left := at - boottime()
+	t.Logf("SIGTERM %v before the deadline, all over %v before it", told, left)
+	if told < ttl/10 || told > ttl/5+20*time.Millisecond {
+		t.Errorf("SIGTERM came %v before the deadline, want a fifth of %v", told, ttl)
+	}
+	if left <= 0 || left > killMargin(ttl)*11/10 {
+		t.Errorf("the end came %v before the deadline, want just less than %v", left, killMargin(ttl))
+	}
+	if stderr := p.said(); !strings.Contains(stderr, "got SIGKILL") {
+		t.Errorf("stderr is %q", stderr)
+	}
+}
+
+// The same with the daemon stopped: its lock is not extended any more, so that
+// is the last moment in which the lease can have begun.
+func TestHungDaemonWhileRunning(t *testing.T) {
+	t.Parallel()
+	const ttl = 6 * time.Second
+	d, socket := startDaemon(t)
+	p, _ := runPuppet(t, socket, "-t", "6s", "--grace", "1.5s")
+	d.stop()
+	end := boottime() + ttl
+	p.terminated()
+	p.rest()
+	p.ends(exitLost)
+	left := end - boottime()
+	t.Logf("all over %v before the deadline", left)
+	if left <= 0 {
+		t.Errorf("the command ended %v after the deadline", -left)
+	}
+	d.signal(syscall.SIGCONT)
+	code, _, stderr := redlock(t, socket, runOf([]string{"-w", "20"}, "true")...)
+	check(t, code, 0, stderr, "")
+}
+
+// A lease time of which a fifth is less than the SIGKILL wants.
+func TestShortLease(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		flags []string
+		guard time.Duration // 0: left to the daemon
+	}{
+		{[]string{"-t", "10s"}, 0},
+		{[]string{"-t", "500ms"}, 0},
+		{[]string{"-t", "0.3"}, 100 * time.Millisecond},
+		{[]string{"-t", "0.1"}, 50 * time.Millisecond},
+		{[]string{"-t", "300ms", "--grace", "140ms"}, 140 * time.Millisecond},
+		{nil, 0},
+	} {
+		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, answers{ipc.VerbLock: says("ERR HELD")})
+			redlock(t, f.socket, runOf(test.flags, "true")...)
+			if got := f.read(ipc.VerbLock).Guard; got != test.guard {
+				t.Errorf("guard=%v, want %v", got, test.guard)
+			}
+		})
+	}
+}
+
+// Where the daemon knows the lease time, --grace is checked when it has said it.
+func TestGraceOfUnknownLeaseTime(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+	code, stdout, stderr := redlock(t, f.socket, runOf([]string{"--grace", "2s"}, "echo", "must not run")...)
+	check(t, code, exitUsage, stderr, "--grace 2s")
+	if stdout != "" {
+		t.Errorf("the command ran: %q", stdout)
+	}
+	f.read(ipc.VerbLock)
+	f.read(ipc.VerbUnlock)
+}
+
+// terminated waits until the puppet has got SIGTERM. The SIGCONT after it may
+// overtake it.
+func (p *process) terminated() {
+	p.t.Helper()
+	line := p.line()
+	if line == "got continued" {
+		line = p.line()
+	}
+	if line != "got terminated" {
+		p.t.Errorf("the puppet said %q, want got terminated", line)
+	}
+}

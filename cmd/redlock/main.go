@@ -1,0 +1,48 @@
+// Command redlock runs commands under locks of redlockd, and shows who holds
+// what. See redlock --help.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run does what args ask for, and returns the exit code.
+func run(args []string, stdin, stdout, stderr *os.File) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	return report(stderr, cmd.CommandPath(), err)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "redlock",
+		Short: "Run commands under distributed locks, and see who holds them",
+		Long: `Run commands under distributed locks, and see who holds them.
+
+The locks are taken by redlockd, the daemon of this host, on a quorum of Redis
+masters. It is reached through the socket $REDLOCK_SOCKET, or else
+/run/redlockd/redlockd.sock.`,
+		Example: `  redlock run nightly-backup -- /usr/local/bin/backup --all
+  redlock who nightly-backup
+  redlock status`,
+		Version:       buildVersion(),
+		SilenceErrors: true, // report says them, once
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage("a command is wanted, such as run, who, list or status")
+		},
+	}
+	root.SetVersionTemplate("redlock {{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true // ours refuses shells that it does not know
+	root.AddCommand(newRunCommand(), newWhoCommand(), newListCommand(), newStatusCommand(),
+		newCompletionCommand(), newVersionCommand())
+	return root
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const runHelp = `Run a command under a lock, which is taken before it starts, kept extended while
+it runs, and given back when it has ended. Options are those of flock(1), and
+stand before NAME; the command needs no -- before it unless it begins with a dash.
+
+  redlock run [flags] NAME [--] CMD [ARG…]    run CMD
+  redlock run [flags] NAME -c STRING          run STRING by /bin/sh -c
+  redlock run [flags] -c STRING NAME          the same
+
+A -c right after NAME is the shell's as with flock, with exactly one word after
+it. In -c 'a; b' it is the shell that is stopped and killed, not a or b, so end
+the string with "exec b" where that matters.
+
+WAITING. Without -n or -w it waits for as long as somebody else holds the lock.
+A signal ends the wait. Where no quorum of nodes can be asked the exit code is
+69, with -n at once, otherwise after -w or the lease time, whichever is shorter.
+-n says nothing when somebody else holds the lock (--verbose says who).
+
+THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
+signal, but not twice: what the terminal sends goes to its whole foreground group
+anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
+SIGWINCH are taken to be the terminal's, and not passed on. Its environment has REDLOCK_NAME,
+REDLOCK_FENCE (the fencing token; 0: none), REDLOCK_LEASE (a secret) and
+REDLOCK_SOCKET.
+
+LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs),
+the command gets SIGTERM --grace before the lease's deadline, the moment from
+which others can hold the lock, and SIGKILL a twentieth of the lease time (at
+least 50 ms) before it. The exit code is 75, whatever the command ends with. If
+redlock run itself is killed, the kernel kills the command (on Linux). Processes
+that the command has started are its own to stop.
+
+TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.
+
+EXIT CODES. Those of the command, 128+N if signal N ended it, and
+   1  somebody else held the lock (-E changes it)
+  64  the command line is wrong, or redlockd refused an option
+  69  redlockd is not available, or too few nodes are
+  70  internal error
+  75  the lock was lost, and the command stopped
+  77  not allowed, or over a limit
+ 126  the command cannot be run
+ 127  the command is not there (tried before the lock is taken)
+ 128+N  signal N came while it waited for the lock`
+
+const runExample = `  redlock run nightly-backup -- /usr/local/bin/backup --all
+  redlock run -n hourly-report report        # as flock -n: exit 1 if it still runs
+  redlock run -w 90 -E 3 deploy ./deploy.sh  # wait for 90 s at most, else exit 3
+  redlock run deploy -c 'git pull && exec make install'
+  redlock run -t 30s --grace 10s import -- python3 import.py < data.csv`
+
+// runFlags is what the flags of run say.
+type runFlags struct {
+	nonblock, verbose             bool
+	wait, ttl, max, linger, grace durationFlag
+	conflict                      uint8
+	shell, note                   string
+
+	given func(flag string) bool
+}
+
+func newRunCommand() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:                   "run [flags] NAME [--] CMD [ARG…]",
+		DisableFlagsInUseLine: true,
+		Short:                 "Run a command under a lock",
+		Long:                  runHelp,
+		Example:               runExample,
+		ValidArgsFunction:     completeNamesThenFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			j, err := newJob(f, args)
+			if err != nil {
+				return err
+			}
+			j.stdin, j.stdout, j.stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return j.run()
+		},
+	}
+	f.define(cmd)
+	f.given = cmd.Flags().Changed
+	return cmd
+}
+
+func (f *runFlags) define(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows NAME is the command's
+	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
+	flags.VarP(&f.wait, "timeout", "w", "wait at most so long (default: for ever)")
+	flags.Uint8VarP(&f.conflict, "conflict-exit-code", "E", exitConflict, "exit code `CODE` if somebody else held the lock")
+	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies (default: redlockd's)")
+	flags.StringVarP(&f.shell, "command", "c", "", "run `STRING` by /bin/sh -c")
+	flags.StringVar(&f.note, "note", "", "`TEXT` for who looks with redlock list")
+	flags.Var(&f.max, "max", "hold it at most so long: it is lost then (default: redlockd's)")
+	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
+	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
+	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
+	for _, name := range []string{"timeout", "ttl", "max", "linger", "grace"} {
+		flags.Lookup(name).DefValue = "" // the usage says what the default is
+	}
+}
+
+// completeNamesThenFiles completes NAME; of what follows, files.
+func completeNamesThenFiles(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return completeNames(cmd, args, word)
+}
+
+// Of the time before the deadline, the last part is kept for SIGKILL to work.
+const (
+	killShare = 20 // a 20th of the lease time
+	leastKill = 50 * time.Millisecond
+)
+
+// killMargin is how long before the deadline the command gets SIGKILL.
+func killMargin(ttl time.Duration) time.Duration { return max(ttl/killShare, leastKill) }

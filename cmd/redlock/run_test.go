@@ -1,0 +1,255 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+func TestExitCodeOfTheCommand(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	plain := filepath.Join(t.TempDir(), "plain")
+	script(t, plain, "x = 1", 0o644)
+	bare := filepath.Join(t.TempDir(), "bare")
+	script(t, bare, "exit $1", 0o755) // no #! line
+	for _, test := range []struct {
+		args   []string
+		want   int
+		stderr string
+	}{
+		{[]string{"run", "job", "--", "true"}, 0, ""},
+		{[]string{"run", "job", "true"}, 0, ""},
+		{[]string{"run", "job", "--", "sh", "-c", "exit 42"}, 42, ""},
+		{[]string{"run", "job", "sh", "-c", "exit 255"}, 255, ""},
+		{[]string{"run", "job", "-c", "exit 7"}, 7, ""},
+		{[]string{"run", "job", "--command", "exit 8"}, 8, ""},
+		{[]string{"run", "-c", "exit 9", "job"}, 9, ""},
+		{[]string{"run", "-t", "5", "--max", "1h", "--linger", "0", "--note", "a b", "--grace", "1.5", "job", "true"}, 0, ""},
+		{[]string{"run", "-n", "job", "true"}, 0, ""},
+		{[]string{"run", "-w", "0.5", "job", "true"}, 0, ""},
+		{[]string{"run", "-w", "2000000h", "job", "true"}, 0, ""},
+		{[]string{"run", "job", "sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
+		{[]string{"run", "job", "sh", "-c", "kill -KILL $$"}, 128 + 9, ""},
+		{[]string{"run", "job", bare, "5"}, 5, ""},
+		{[]string{"run", "job", "no-such-command"}, 127, `the command "no-such-command" cannot be run`},
+		{[]string{"run", "job", "./no-such-command"}, 127, `the command "./no-such-command" cannot be run`},
+		{[]string{"run", "job", plain}, 126, "permission denied"},
+		{[]string{"run", "job", "/"}, 126, "cannot be run"},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			code, stdout, stderr := redlock(t, socket, test.args...)
+			check(t, code, test.want, stderr, test.stderr)
+			if stdout != "" {
+				t.Errorf("stdout is %q, want nothing", stdout)
+			}
+		})
+	}
+}
+
+func script(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text+"\n"), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check compares the exit code, and looks for a text in stderr; "" is nothing there.
+func check(t *testing.T, code, wantCode int, stderr, wantStderr string) {
+	t.Helper()
+	if code != wantCode {
+		t.Errorf("exit code %d, want %d; stderr %q", code, wantCode, stderr)
+	}
+	if wantStderr == "" && stderr != "" || !strings.Contains(stderr, wantStderr) {
+		t.Errorf("stderr %q, want %q in it", stderr, wantStderr)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args   []string
+		stderr string
+	}{
+		{nil, "a command is wanted"},
+		{[]string{"frobnicate"}, `unknown command "frobnicate"`},
+		{[]string{"run"}, "the NAME of a lock is wanted"},
+		{[]string{"run", "job"}, "a command is wanted"},
+		{[]string{"run", "job", "--"}, "a command is wanted"},
+		{[]string{"run", "-x", "job", "true"}, "unknown shorthand flag: 'x'"},
+		{[]string{"run", "-n", "-w", "1", "job", "true"}, "nonblock timeout"},
+		{[]string{"run", "-w", "soon", "job", "true"}, "wanted is a time such as"},
+		{[]string{"run", "-w", "-1", "job", "true"}, "wanted is a time such as"},
+		{[]string{"run", "-E", "256", "job", "true"}, "invalid argument"},
+		{[]string{"run", "job", "-w", "5", "true"}, "flags stand before NAME: -w"},
+		{[]string{"run", "job", "-c", "echo", "hello"}, "exactly one word"},
+		{[]string{"run", "job", "-c"}, "exactly one word"},
+		{[]string{"run", "-c", "true", "job", "true"}, "nothing follows NAME"},
+		{[]string{"run", "-t", "10", "--grace", "0.5", "job", "true"}, "SIGKILL 500ms before"},
+		{[]string{"run", "a\nb", "true"}, "NAME"},
+		{[]string{"run", "-t", "0", "job", "true"}, "a ttl of 0s"},
+		{[]string{"who"}, "accepts 1 arg"},
+		{[]string{"list", "x"}, "unknown command"},
+		{[]string{"version", "x"}, "unknown command"},
+		{[]string{"completion"}, "accepts 1 arg"},
+		{[]string{"completion", "csh"}, "no completion for the shell"},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, nil)
+			code, _, stderr := redlock(t, f.socket, test.args...)
+			check(t, code, exitUsage, stderr, test.stderr)
+			if !strings.Contains(stderr, " --help'.") {
+				t.Errorf("stderr %q does not say how to get help", stderr)
+			}
+			if len(f.requests) > 0 {
+				t.Errorf("the daemon was asked %v", (<-f.requests).Verb)
+			}
+		})
+	}
+}
+
+func TestNotObtained(t *testing.T) {
+	t.Parallel()
+	const held = "ERR HELD lock=job ttl=7412 host=web3 pid=4121 user=cron since=2588 : held by cron on web3 (pid 4121)"
+	for _, test := range []struct {
+		name, answer string
+		flags        []string
+		want         int
+		stderr       string
+	}{
+		{"held", held, []string{"-n"}, 1, ""},
+		{"held, and said", held, []string{"-n", "--verbose"}, 1, "held by cron on web3 (pid 4121)"},
+		{"held, other code", held, []string{"-n", "-E", "33"}, 33, ""},
+		{"held, code 0", held, []string{"-nE0"}, 0, ""},
+		{"held while it waited", held, []string{"-w", "1m"}, 1, "held by cron on web3 (pid 4121)"},
+		{"held, long flags", held, []string{"--timeout=1m", "--conflict-exit-code=5"}, 5, "held by cron"},
+		{"no quorum", "ERR NOQUORUM granted=2 needed=3 : 2 of 5 granted: c: timeout", []string{"-n"}, 69, "c: timeout (redlock status shows the nodes)"},
+		{"no quorum while it waited", "ERR NOQUORUM granted=2 needed=3", []string{"-w", "1m", "-E", "5"}, 69, "no quorum"},
+		{"denied", "ERR DENIED : rule web", nil, 77, "rule web"},
+		{"limit", "ERR LIMIT : leases_per_user = 10", nil, 77, "leases_per_user"},
+		{"option", "ERR OPTION : ttl=1h: at most 30s", []string{"-t", "1h"}, 64, "at most 30s"},
+		{"stopping", "ERR SHUTDOWN", nil, 69, "redlockd is stopping"},
+		{"defect", "ERR INTERNAL : a defect", nil, 70, "please report it"},
+		{"over at once", granted(time.Millisecond, time.Millisecond), nil, 75, "LOST"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, answers{ipc.VerbLock: says(test.answer), ipc.VerbTry: says(test.answer)})
+			code, stdout, stderr := redlock(t, f.socket, runOf(test.flags, "echo", "must not run")...)
+			check(t, code, test.want, stderr, test.stderr)
+			if stdout != "" {
+				t.Errorf("the command ran: %q", stdout)
+			}
+		})
+	}
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+	code, _, stderr := redlock(t, f.socket, runOf([]string{
+		"-w", "90", "-t", "30s", "--max", "1h", "--linger", "0.25", "--grace", "8s", "--note", "why, because"}, "true")...)
+	check(t, code, 0, stderr, "")
+	got := f.read(ipc.VerbLock).Options
+	want := got
+	want.Wait, want.TTL, want.Max = 90*time.Second, 30*time.Second, time.Hour
+	want.Linger, want.Guard, want.Note = 250*time.Millisecond, 8*time.Second, "why, because"
+	want.Set = ipc.OptWait | ipc.OptTTL | ipc.OptMax | ipc.OptLinger | ipc.OptGuard | ipc.OptNote | ipc.OptOwner
+	if got != want {
+		t.Errorf("LOCK had %+v, want %+v", got, want)
+	}
+	f.read(ipc.VerbUnlock)
+}
+
+func TestNoDaemon(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"run", "job", "true"}, {"who", "job"}, {"list"}, {"status"}} {
+		code, _, stderr := redlock(t, newSocket(t), args...)
+		check(t, code, exitUnavailable, stderr, "is redlockd running?")
+	}
+}
+
+// A daemon that hangs answers nobody, not even who does not want to wait.
+func TestHungDaemon(t *testing.T) {
+	t.Parallel()
+	d, socket := startDaemon(t)
+	d.stop()
+	code, _, stderr := redlock(t, socket, "run", "-n", "job", "true")
+	check(t, code, exitUnavailable, stderr, "does not answer: it hangs")
+}
+
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	holder, pid := runPuppet(t, socket, "--note", "first")
+	for _, flags := range [][]string{{"-n"}, {"-w", "0"}, {"-w", "0.1"}} {
+		code, _, stderr := redlock(t, socket, runOf(append(flags, "-E", "9", "--verbose"), "true")...)
+		check(t, code, 9, stderr, "HELD")
+	}
+	waiter := start(t, roleRedlock, socket, runOf(nil, "echo", "mine")...)
+	holder.tell("exit 0")
+	holder.ends(0)
+	waiter.expect("mine")
+	waiter.ends(0)
+	if pid == holder.cmd.Process.Pid {
+		t.Error("the command replaced redlock run")
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+	code, stdout, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", `echo "$REDLOCK_NAME $REDLOCK_FENCE $REDLOCK_LEASE $REDLOCK_SOCKET"`)...)
+	check(t, code, 0, stderr, "")
+	if want := "job 77 secret " + f.socket + "\n"; stdout != want {
+		t.Errorf("the environment is %q, want %q", stdout, want)
+	}
+}
+
+func TestStdinPassesThrough(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	p := start(t, roleRedlock, socket, runOf(nil, "cat")...)
+	p.tell("hello")
+	p.expect("hello")
+	p.stdin.Close()
+	p.ends(0)
+}
+
+func TestVerbose(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	_, _, stderr := redlock(t, socket, runOf([]string{"--verbose"}, "sh", "-c", "echo inside >&2")...)
+	if lines := strings.Split(stderr, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `redlock: lock "job": obtained after `) ||
+		lines[1] != "inside" || lines[2] != `redlock: lock "job": given back` {
+		t.Errorf("stderr is %q", stderr)
+	}
+}
+
+func TestGivesBackItsLock(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	for range 3 { // with -n: the one before must be over when it returns
+		code, _, stderr := redlock(t, socket, runOf([]string{"-n", "--linger", "30s"}, "false")...)
+		check(t, code, 1, stderr, "")
+	}
+	code, _, stderr := redlock(t, socket, "run", "-n", "-E", "2", "job", "./no-such-command")
+	check(t, code, exitNotFound, stderr, "cannot be run")
+	code, _, stderr = redlock(t, socket, runOf([]string{"-nE2"}, "true")...)
+	check(t, code, 0, stderr, "")
+}
+
+func TestUnlockFails(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("ERR NOQUORUM : 3 of 5 nodes are down")})
+	code, _, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", "exit 6")...)
+	check(t, code, 6, stderr, "3 of 5 nodes are down")
+	if !strings.Contains(stderr, "others get the lock in 59.") {
+		t.Errorf("stderr %q does not say when the lock is free", stderr)
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"net"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// stop makes a process hang.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		p.t.Fatalf("%v does not stop: %v %v", p.cmd.Args, status, err)
+	}
+}
+
+// detached makes a command a session of its own: it has no terminal in common
+// with who runs the tests.
+func detached(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	p := startCommand(t, detached(command(t, testBinary, runOf(nil, puppet()...)...)), roleRedlock, socket)
+	p.up()
+	for _, sig := range []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT,
+	} {
+		p.signal(sig)
+		p.expect("got " + sig.String())
+	}
+	p.tell("exit 11")
+	p.ends(11)
+}
+
+func TestSignalWhileWaiting(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
+	} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, nil)
+			p := start(t, roleRedlock, f.socket, runOf(nil, "echo", "must not run")...)
+			f.read(ipc.VerbLock)
+			p.signal(sig)
+			p.ends(128 + int(sig))
+			if verbs := f.left(); !slices.Equal(verbs, []ipc.Verb{ipc.VerbCancel}) {
+				t.Errorf("at its end the daemon read %v, want CANCEL", verbs)
+			}
+			if out := p.rest(); out != "" || p.said() != "" {
+				t.Errorf("stdout %q, stderr %q, want nothing", out, p.said())
+			}
+		})
+	}
+}
+
+// A daemon that accepts connections and says nothing.
+func TestSignalWhileConnecting(t *testing.T) {
+	t.Parallel()
+	socket := newSocket(t)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := start(t, roleRedlock, socket, runOf(nil, "true")...)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p.signal(syscall.SIGINT)
+	p.ends(128 + int(syscall.SIGINT))
+}
+
+func TestWaiterLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	holder, _ := runPuppet(t, socket)
+	p := start(t, roleRedlock, socket, runOf(nil, "true")...)
+	c := dial(t, socket)
+	waitFor(t, c, "a waiter in LIST", func(entries []client.Entry) bool { return len(entries) == 2 })
+	p.signal(syscall.SIGINT)
+	p.ends(128 + int(syscall.SIGINT))
+	waitFor(t, c, "no waiter in LIST", func(entries []client.Entry) bool { return len(entries) == 1 })
+	holder.tell("exit 0")
+	holder.ends(0)
+}
+
+// What redlock run was started to ignore is ignored by the command, too.
+func TestNohup(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	args := append([]string{"-c", `trap "" HUP; exec "$@"`, "sh", testBinary},
+		runOf(nil, "sh", "-c", "kill -HUP $$ $PPID; echo alive")...)
+	p := startCommand(t, command(t, "sh", args...), roleRedlock, socket)
+	p.expect("alive")
+	p.ends(0)
+}
+
+func TestKilledTogether(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	p, _ := runPuppet(t, socket)
+	p.signal(syscall.SIGKILL)
+	if out := p.rest(); out != "" { // it ends once the puppet has
+		t.Errorf("the puppet was not killed, but said %q", out)
+	}
+	p.ends(-int(syscall.SIGKILL))
+	code, _, stderr := redlock(t, socket, runOf([]string{"-w", "10"}, "true")...)
+	check(t, code, 0, stderr, "")
+}
+
+func dial(t *testing.T, socket string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// waitFor asks for LIST until it is as wanted.
+func waitFor(t *testing.T, c *client.Client, what string, ok func([]client.Entry) bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		entries, err := c.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok(entries) {
+			return
+		}
+	}
+	t.Fatalf("there never was %s", what)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+func newStatusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether locks can be taken, and how the nodes are",
+		Long: `Show whether locks can be taken, and how the nodes are, as this host's daemon
+sees them.
+
+With --json: {"ready", "quorum", "spare", "nodes": [{"node", "address", "state",
+"left_ms", "rtt_ms", "reason"}], "counts": {"leases", …}}. spare is how many more
+nodes may fail, below 0 where there is no quorum; left_ms is what is left of a
+node's quarantine.
+
+Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not
+available; 64 usage; 70 internal; 77 denied.`,
+		Example: `  redlock status
+  redlock status >/dev/null || echo "no locks on this host"`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, err := fetchStatus(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := printStatus(cmd.OutOrStdout(), status, asJSON); err != nil {
+				return err
+			}
+			if !ready(status) {
+				return exit(exitUnavailable)
+			}
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func fetchStatus(ctx context.Context) (status *client.Status, err error) {
+	err = ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		status, err = c.Status(ctx)
+		return err
+	})
+	return status, err
+}
+
+// ready tells whether a quorum of nodes is.
+func ready(s *client.Status) bool { return s.Spare >= 0 }
+
+func printStatus(out io.Writer, s *client.Status, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, statusJSONOf(s))
+	}
+	if _, err := fmt.Fprintf(out, "%s\n%s\n\n", verdict(s), counts(s)); err != nil {
+		return unwritten(err)
+	}
+	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT", "REASON"}}
+	for _, n := range s.Nodes {
+		rows = append(rows, []string{n.Name, n.Address, nodeState(n), short(n.RTT), n.Reason})
+	}
+	return table(out, rows)
+}
+
+func verdict(s *client.Status) string {
+	head := fmt.Sprintf("quorum of %d out of %d nodes", s.Quorum, len(s.Nodes))
+	switch {
+	case !ready(s):
+		return fmt.Sprintf("NOT READY: no %s: no lock can be taken until %d more are ready", head, -s.Spare)
+	case s.Spare == 0:
+		return fmt.Sprintf("ready: %s, but no further node may fail", head)
+	}
+	return fmt.Sprintf("ready: %s, %d more may fail", head, s.Spare)
+}
+
+// counts are the daemon's, in a fixed order.
+func counts(s *client.Status) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
+		words = append(words, fmt.Sprintf("%s %d", name, s.Counts[name]))
+	}
+	return strings.Join(words, ", ")
+}
+
+func nodeState(n client.Node) string {
+	if n.Left > 0 {
+		return fmt.Sprintf("%s for %s", n.State, short(n.Left))
+	}
+	return n.State
+}
+
+// statusJSON is what status prints for programs. Names are never changed.
+type statusJSON struct {
+	Ready  bool             `json:"ready"`
+	Quorum int              `json:"quorum"`
+	Spare  int              `json:"spare"`
+	Nodes  []nodeJSON       `json:"nodes"`
+	Counts map[string]int64 `json:"counts"`
+}
+
+type nodeJSON struct {
+	Node    string `json:"node"`
+	Address string `json:"address"`
+	State   string `json:"state"`
+	Left    int64  `json:"left_ms"`
+	RTT     int64  `json:"rtt_ms"`
+	Reason  string `json:"reason"`
+}
+
+func statusJSONOf(s *client.Status) statusJSON {
+	status := statusJSON{Ready: ready(s), Quorum: s.Quorum, Spare: s.Spare, Nodes: []nodeJSON{}, Counts: s.Counts}
+	for _, n := range s.Nodes {
+		status.Nodes = append(status.Nodes, nodeJSON{
+			Node: n.Name, Address: n.Address, State: n.State,
+			Left: n.Left.Milliseconds(), RTT: n.RTT.Milliseconds(), Reason: n.Reason,
+		})
+	}
+	return status
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// roleShell is an interactive shell with job control: it runs its arguments as
+// a job in the foreground, says when that has stopped, lets it go on, and says
+// when it has ended.
+const roleShell = "shell"
+
+func init() { roles[roleShell] = shellMain }
+
+func shellMain(args []string) int {
+	signal.Ignore(syscall.SIGTTOU) // to take the terminal from the job
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleRedlock)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Foreground: true, Ctty: 0}
+	if err := cmd.Start(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	job := cmd.Process.Pid
+	for {
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(job, &status, syscall.WUNTRACED, nil); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		if !status.Stopped() {
+			fmt.Println("the job ended", status.ExitStatus())
+			return 0
+		}
+		fmt.Println("the job stopped")
+		unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, syscall.Getpgrp())
+		unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, job)
+		syscall.Kill(-job, syscall.SIGCONT)
+		fmt.Println("the job goes on")
+	}
+}
+
+// terminal is a pseudo-terminal, with the keyboard's end for the test.
+type terminal struct {
+	t      *testing.T
+	master *os.File
+	lines  *bufio.Reader
+}
+
+// onTerminal runs args, the test binary's, in a role on a new terminal, leading
+// its session.
+func onTerminal(t *testing.T, role, socket string, args ...string) (*terminal, *exec.Cmd) {
+	t.Helper()
+	master, slave := openTerminal(t)
+	defer slave.Close()
+	cmd := command(t, testBinary, args...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+socket)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return &terminal{t, master, bufio.NewReader(master)}, cmd
+}
+
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	master = os.NewFile(uintptr(fd), "/dev/ptmx")
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withoutEcho(t, slave)
+	master.SetReadDeadline(time.Now().Add(patience))
+	return master, slave
+}
+
+// withoutEcho leaves what is printed as it is, and what is typed unprinted.
+func withoutEcho(t *testing.T, tty *os.File) {
+	t.Helper()
+	settings, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Lflag &^= unix.ECHO
+	settings.Oflag &^= unix.OPOST
+	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, settings); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (tt *terminal) line() string {
+	tt.t.Helper()
+	line, err := tt.lines.ReadString('\n')
+	if err != nil {
+		tt.t.Fatalf("after %q on the terminal: %v", line, err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+func (tt *terminal) expect(want string) {
+	tt.t.Helper()
+	if got := tt.line(); got != want {
+		tt.t.Errorf("the terminal shows %q, want %q", got, want)
+	}
+}
+
+func (tt *terminal) typed(keys string) {
+	tt.t.Helper()
+	if _, err := tt.master.WriteString(keys); err != nil {
+		tt.t.Fatal(err)
+	}
+}
+
+func (tt *terminal) up() {
+	tt.t.Helper()
+	if line := tt.line(); !strings.HasPrefix(line, "up ") {
+		tt.t.Fatalf("the puppet said %q, want up PID", line)
+	}
+}
+
+// What the terminal sends to all comes once. The signal after it shows that there
+// was no second: signals are passed on in order.
+func TestTerminalSignalsComeOnce(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	tt, cmd := onTerminal(t, roleRedlock, socket, runOf(nil, puppet()...)...)
+	tt.up()
+	tt.typed("\x03")
+	tt.expect("got interrupt")
+	cmd.Process.Signal(syscall.SIGUSR1)
+	tt.expect("got user defined signal 1")
+	tt.typed("\x1c")
+	tt.expect("got quit")
+	cmd.Process.Signal(syscall.SIGUSR2)
+	tt.expect("got user defined signal 2")
+	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: 20}); err != nil {
+		t.Fatal(err)
+	}
+	tt.expect("got window changed")
+	cmd.Process.Signal(syscall.SIGTERM)
+	tt.expect("got terminated")
+	tt.typed("exit 4\n")
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 4 {
+		t.Errorf("it ended with %v, want exit code 4", err)
+	}
+}
+
+// Ctrl-Z stops both, so that the shell has its terminal again, and fg lets both
+// go on.
+func TestJobControl(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	command := append([]string{testBinary}, runOf(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
+	tt, _ := onTerminal(t, roleShell, socket, command...)
+	tt.up()
+	for range 3 {
+		tt.typed("\x1a")
+		tt.expect("the job stopped")
+		tt.expect("the job goes on")
+	}
+	tt.typed("hello\n")
+	tt.expect("hello")
+	tt.expect("the job ended 0")
+}
+
+// A terminal that hangs up tells the session's leader only, which tells the command.
+func TestHangUp(t *testing.T) {
+	t.Parallel()
+	_, socket := startDaemon(t)
+	tt, cmd := onTerminal(t, roleRedlock, socket, runOf(nil, puppet("hangup")...)...)
+	tt.up()
+	tt.master.Close()
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
+		t.Errorf("it ended with %v, want exit code 3", err)
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDurationFlag(t *testing.T) {
+	for word, want := range map[string]time.Duration{
+		"5": 5 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, ".25": 250 * time.Millisecond,
+		"250ms": 250 * time.Millisecond, "1h30m": 90 * time.Minute, "2m": 2 * time.Minute, "1e3": 1000 * time.Second,
+	} {
+		var d durationFlag
+		if err := d.Set(word); err != nil || time.Duration(d) != want {
+			t.Errorf("%q is %v, %v, want %v", word, time.Duration(d), err, want)
+		}
+	}
+	for _, word := range []string{"", "-1", "-1s", "5 s", "5d", "NaN", "inf", "1e300", "soon"} {
+		d := durationFlag(7)
+		if err := d.Set(word); err == nil || d != 7 {
+			t.Errorf("%q is taken for %v", word, time.Duration(d))
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "-", 1234 * time.Microsecond: "1ms", 1260 * time.Millisecond: "1.3s", 61400 * time.Millisecond: "1m1s", -1: "-",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("short(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestCell(t *testing.T) {
+	for text, want := range map[string]string{"a b": "a b", "ümlaut": "ümlaut", "\x1b[2J": `"\x1b[2J"`, "a\tb": `"a\tb"`, "\u202e": `"\u202e"`} {
+		if got := cell(text); got != want {
+			t.Errorf("cell(%q) = %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestKillMargin(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 50 * time.Millisecond, time.Second: 50 * time.Millisecond,
+		2 * time.Second: 100 * time.Millisecond, 10 * time.Second: 500 * time.Millisecond,
+	} {
+		if got := killMargin(ttl); got != want {
+			t.Errorf("killMargin(%v) = %v, want %v", ttl, got, want)
+		}
+	}
+}

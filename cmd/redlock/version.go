@@ -1,0 +1,35 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by a release: -ldflags "-X main.version=1.2.3".
+var version string
+
+// buildVersion is the release's version, or what the Go toolchain recorded (the
+// commit it was built from), or "devel".
+func buildVersion() string {
+	recorded := ""
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "(devel)" {
+		recorded = info.Main.Version
+	}
+	return cmp.Or(version, recorded, "devel")
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "version",
+		Short:             "Print the version of this command",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "redlock %s\n", buildVersion())
+			return unwritten(err)
+		},
+	}
+}
