@@ -166,19 +166,21 @@ func (l *Lease) told(cl *call, r *ipc.Response) error {
 }
 
 // moveOn learns a later deadline, and the ttl if that was changed. Answers can
-// overtake each other: an earlier deadline is an older one.
+// overtake each other: an earlier deadline is an older one. A lease that has
+// ended stays ended: its deadline is when it is given back at the latest.
 func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.checking = false
+	if l.cause != nil {
+		return
+	}
 	l.deadline = max(l.deadline, deadlineOf(r, now))
 	if ttl > 0 && !l.ownRule {
 		l.guard = ttl / 5
 	}
-	l.checking = false
-	if l.cause == nil {
-		l.timer.Reset(max(0, l.next(now)))
-	}
+	l.timer.Reset(max(0, l.next(now)))
 }
 
 // end ends the lease with cause; the first end counts. With owed the daemon may
