@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// testEnvironment starts what the benchmark starts, for one test.
+func testEnvironment(t *testing.T) *environment {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("redis-server is not installed")
+	}
+	env, err := newEnvironment(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(env.close)
+	return env
+}
+
+func testFleet(t *testing.T) *fleet {
+	t.Helper()
+	env := testEnvironment(t)
+	d, err := env.startDaemon(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &fleet{nodes: env.nodes, daemon: d}
+}
+
+// TestContenders has every contender do some pairs, with all nodes well and with
+// one hung, and expects of every pair that it was alone.
+func TestContenders(t *testing.T) {
+	f := testFleet(t)
+	entries, err := openAll(t.Context(), f, func(recipe) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(entries)
+	b := &pairBench{opts: options{rounds: 1}, fleet: f, entries: entries, logs: io.Discard}
+	for _, e := range entries {
+		for _, s := range []scenario{{title: "distinct", workers: 3}, {title: "same", workers: 3, shared: true}} {
+			t.Run(e.name+"/"+s.title, func(t *testing.T) { testSlice(t, b, e, s, nil) })
+		}
+		if !e.peer { // the peers hang along for seconds
+			t.Run(e.name+"/hung", func(t *testing.T) { testSlice(t, b, e, scenario{title: "hung", workers: 3}, f.nodes[0]) })
+		}
+	}
+}
+
+func testSlice(t *testing.T, b *pairBench, e entry, s scenario, hung *node) {
+	length := 50 * time.Millisecond
+	if s.shared {
+		length = 3 * retryLessThan // a split vote may cost a retry or two
+	}
+	got, err := b.slice(t.Context(), e, s, length, hung)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(got.latencies)
+	if n == 0 || got.failed > 0 || got.clashes > 0 {
+		t.Fatalf("%d pairs, %d failures (%v), %d clashes; want pairs and nothing else", n, got.failed, got.failure, got.clashes)
+	}
+	// A lock and an unlock on a quorum of nodes, though in groups of several.
+	if least := int64(2 * quorum); got.commands < least {
+		t.Errorf("%d commands on the nodes for %d pairs, want at least %d", got.commands, n, least)
+	}
+	if got.left > 0 && !e.peer { // theirs stay where a release overtook, or was cut short
+		t.Errorf("%d keys left behind after %d pairs", got.left, n)
+	}
+}
+
+// TestHeldLeases holds a few leases of every contender that differs in holding them.
+func TestHeldLeases(t *testing.T) {
+	env := testEnvironment(t)
+	for _, r := range recipes {
+		if r.many {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) { testHolding(t, env, r) })
+	}
+}
+
+func testHolding(t *testing.T, env *environment, r recipe) {
+	f := &fleet{nodes: env.nodes}
+	if !r.peer {
+		d, err := env.startDaemon(t.Context(), "held")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.stop()
+		f.daemon = d
+	}
+	h := &holding{recipe: r, fleet: f, leases: 20, well: 100 * time.Millisecond}
+	samples, err := h.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(samples) != 1 || samples[0].lost != 0 || samples[0].failed != 0 {
+		t.Fatalf("samples %+v; want one, no lease lost and no unlock failed", samples)
+	}
+	if left, err := leftBehind(env.nodes, h.mark); err != nil || left > 0 {
+		t.Errorf("%d keys are left after all were given back, %v", left, err)
+	}
+}
+
+// TestLossesAreSeen takes keys away behind the holder's back.
+func TestLossesAreSeen(t *testing.T) {
+	nodes := testEnvironment(t).nodes
+	h := &holding{fleet: &fleet{nodes: nodes}, leases: 2, mark: "m:", known: make([]bool, 2),
+		taken: []possession{newKeeper(lasting{}), newKeeper(lasting{})}}
+	for _, n := range nodes[:quorum] {
+		n.Do("SET", "m:0", "x")
+		n.Do("SET", "m:1", "x")
+	}
+	if got, err := h.losses(nil); got.lost != 0 || got.bare != 2 || err != nil {
+		t.Fatalf("on a quorum: %+v, %v; want none lost, two on a bare quorum", got, err)
+	}
+	nodes[0].Do("DEL", "m:1")
+	if got, err := h.losses(nil); got.lost != 1 || !errors.Is(got.loss, errUncovered) || err != nil {
+		t.Fatalf("one lock on a minority: %+v, %v; want 1 lost, uncovered", got, err)
+	}
+	h.taken[0] = newKeeper(expired{})
+	if got, err := h.losses(nil); got.lost != 1 || !errors.Is(got.loss, errExpired) || err != nil {
+		t.Fatalf("the other one expired: %+v, %v; want 1 more, expired", got, err)
+	}
+}
+
+// lasting and expired are locks that are not on any node.
+type lasting struct{ extender }
+type expired struct{ extender }
+
+func (lasting) until() time.Time { return time.Now().Add(time.Hour) }
+func (expired) until() time.Time { return time.Now().Add(-time.Second) }
+
+func TestIdleMemory(t *testing.T) {
+	env := testEnvironment(t)
+	m, err := measureMemory(t.Context(), env, 200, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Idle < 1<<20 {
+		t.Errorf("an idle daemon has %d bytes: that cannot be", m.Idle)
+	}
+}
+
+// fakeLocker grants everything to everybody, after a while.
+type fakeLocker struct{ takes time.Duration }
+
+func (l fakeLocker) lock(ctx context.Context, _ string, _ time.Duration) (held, error) {
+	return l, pause(ctx, l.takes)
+}
+
+func (l fakeLocker) Unlock(context.Context) error { return nil }
+
+func TestClashIsSeen(t *testing.T) {
+	w := &worker{slice: &slice{}, locker: fakeLocker{}, inUse: new(atomic.Int32)}
+	if err := w.pair(t.Context(), t.Context(), "m"); err != nil || w.clashes != 0 {
+		t.Fatalf("a free lock was granted: %d clashes, %v; want none", w.clashes, err)
+	}
+	w.inUse.Store(1) // somebody is inside
+	if err := w.pair(t.Context(), t.Context(), "m"); err != nil || w.clashes != 1 {
+		t.Fatalf("a lock that is held was granted: %d clashes, %v; want 1", w.clashes, err)
+	}
+}
+
+func TestSliceCountsPairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := slice{scenario: scenario{workers: 4}, mark: "m", length: 5500 * time.Microsecond, relief: func() {},
+			locker: func(int) locker { return fakeLocker{time.Millisecond} }}
+		got, err := s.run(t.Context())
+		if err != nil || got.failed != 0 || len(got.latencies) != 24 {
+			t.Fatalf("%d pairs, %d failed, %v; want the 6 that each of 4 workers has begun", len(got.latencies), got.failed, err)
+		}
+		if got.latencies[0] != time.Millisecond || got.elapsed != 6*time.Millisecond {
+			t.Errorf("a pair took %v, all of them %v; want 1ms and 6ms", got.latencies[0], got.elapsed)
+		}
+	})
+}
+
+// TestSliceCallsForRelief has calls hang until they are relieved.
+func TestSliceCallsForRelief(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		relieved := make(chan struct{})
+		s := slice{scenario: scenario{workers: 2}, mark: "m", length: time.Second, limit: 3 * time.Second,
+			relief: func() { close(relieved) }, locker: func(int) locker { return hangingLocker{relieved} }}
+		got, err := s.run(t.Context())
+		if err != nil || len(got.latencies) != 2 || got.latencies[0] != 4*time.Second {
+			t.Fatalf("pairs %v, %v; want two of 4s", got.latencies, err)
+		}
+	})
+}
+
+// hangingLocker hangs in lock, deaf to its context.
+type hangingLocker struct{ relieved chan struct{} }
+
+func (l hangingLocker) lock(context.Context, string, time.Duration) (held, error) {
+	<-l.relieved
+	return fakeLocker{}, nil
+}
+
+// TestStuckWorkerEndsTheRun has calls that never come back.
+func TestStuckWorkerEndsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		s := slice{scenario: scenario{workers: 1}, mark: "m", length: time.Second, relief: func() {},
+			locker: func(int) locker { return hangingLocker{never} }}
+		_, err := s.run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "stuck") {
+			t.Errorf("got %v, want an error that says that a worker is stuck", err)
+		}
+		close(never)
+	})
+}

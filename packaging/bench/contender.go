@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// contender is one way of taking Redlock locks, set up against the nodes.
+type contender interface {
+	// locker returns what worker number w takes its locks with.
+	locker(w int) locker
+	// settle waits until nothing of what was done is still under way, and
+	// every node that was hung is back in use.
+	settle(ctx context.Context) error
+	close()
+}
+
+// locker takes locks for one worker.
+type locker interface {
+	// lock waits until name is granted for ttl, or fails; soon after ctx ends
+	// at the latest, unless the library under test does not heed it.
+	lock(ctx context.Context, name string, ttl time.Duration) (held, error)
+}
+
+// held is a lock that was granted.
+type held interface {
+	Unlock(ctx context.Context) error
+}
+
+// extender is a lock that its user has to extend.
+type extender interface {
+	held
+	extend(ctx context.Context) error
+	until() time.Time
+}
+
+// The contenders, as the tables call them. The first is what all others are
+// compared with.
+const (
+	redsyncGoRedis  = "redsync, go-redis"
+	redsyncRueidis  = "redsync, rueidis"
+	rueidisFanOut   = "rueidis fan-out"
+	redlockdTags    = "redlockd, one conn"
+	redlockdConns   = "redlockd, conn each"
+	baseline        = redsyncGoRedis
+	workersAtOnce   = 64
+	retryAtLeast    = 50 * time.Millisecond // redsync's defaults; the fan-out's too
+	retryLessThan   = 250 * time.Millisecond
+	connectionsEach = workersAtOnce + 8
+)
+
+// recipe is how a contender is set up.
+type recipe struct {
+	name string
+	peer bool // not redlockd: its user has to extend what he holds
+	many bool // no different from another contender where there is one worker
+	open func(ctx context.Context, f *fleet) (contender, error)
+}
+
+var recipes = []recipe{
+	{name: redsyncGoRedis, peer: true, open: openRedsyncGoRedis},
+	{name: redsyncRueidis, peer: true, open: openRedsyncRueidis},
+	{name: rueidisFanOut, peer: true, open: openFanOut},
+	{name: redlockdTags, open: openRedlockdTags},
+	{name: redlockdConns, many: true, open: openRedlockdConns},
+}
+
+// fleet is everything that a contender may be set up against.
+type fleet struct {
+	nodes  []*node
+	daemon *daemon
+}
+
+// usage returns the CPU time that everything has used so far.
+func (f *fleet) usage() (usage, error) {
+	var u usage
+	var err error
+	if u.bench, err = ownCPU(); err != nil {
+		return u, err
+	}
+	if f.daemon != nil {
+		if u.daemon, err = processCPU(f.daemon.pid()); err != nil {
+			return u, err
+		}
+	}
+	u.redis, err = usedBy(f.nodes)
+	return u, err
+}
+
+// entry is a contender that was set up, with its name.
+type entry struct {
+	recipe
+	contender
+}
+
+// openAll sets up all contenders that want is true for.
+func openAll(ctx context.Context, f *fleet, want func(recipe) bool) ([]entry, error) {
+	var opened []entry
+	for _, r := range recipes {
+		if !want(r) {
+			continue
+		}
+		c, err := r.open(ctx, f)
+		if err != nil {
+			closeAll(opened)
+			return nil, err
+		}
+		opened = append(opened, entry{recipe: r, contender: c})
+	}
+	return opened, nil
+}
+
+func closeAll(opened []entry) {
+	for _, e := range slices.Backward(opened) {
+		e.close()
+	}
+}
+
+// retryDelay is how long a contender without a queue waits between two attempts.
+func retryDelay() time.Duration {
+	return retryAtLeast + rand.N(retryLessThan-retryAtLeast)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// fanOut is Redlock as one would write it by hand on a fast driver: a goroutine
+// and a Do for each node, on with the third answer. Nothing is grouped but what
+// the driver pipelines by itself, and nothing keeps a release from overtaking
+// the acquire that it cleans up after: see the keys that it leaves behind.
+type fanOut struct {
+	nodes []rueidis.Client
+	late  sync.WaitGroup // calls whose answer nobody waits for any more
+}
+
+var (
+	deleteOwn = rueidis.NewLuaScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
+	extendOwn = rueidis.NewLuaScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], ARGV[2]) end return 0`)
+)
+
+func openFanOut(_ context.Context, f *fleet) (contender, error) {
+	clients, err := rueidisClients(f.nodes)
+	if err != nil {
+		return nil, err
+	}
+	return &fanOut{nodes: clients}, nil
+}
+
+func (f *fanOut) locker(int) locker { return f }
+
+// settle waits for the answers that nobody waited for.
+func (f *fanOut) settle(context.Context) error {
+	f.late.Wait() // bounded: each call has a deadline
+	return nil
+}
+
+func (f *fanOut) close() {
+	for _, db := range f.nodes {
+		db.Close()
+	}
+	f.late.Wait()
+}
+
+func (f *fanOut) lock(ctx context.Context, name string, ttl time.Duration) (held, error) {
+	for {
+		l := &fanOutLock{f: f, name: name, token: rand.Text(), ttl: ttl}
+		if l.acquire(ctx) == nil {
+			return l, nil
+		}
+		l.Unlock(ctx) // whatever it did take
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(retryDelay()):
+		}
+	}
+}
+
+// fanOutLock is one attempt, and the lock where it was granted.
+type fanOutLock struct {
+	f           *fanOut
+	name, token string
+	ttl         time.Duration
+	deadline    time.Time
+}
+
+func (l *fanOutLock) acquire(ctx context.Context) error {
+	return l.renew(ctx, func(ctx context.Context, db rueidis.Client) bool {
+		set := db.B().Set().Key(l.name).Value(l.token).Nx().Px(l.ttl).Build()
+		return db.Do(ctx, set).Error() == nil // not set: the null reply, an error here
+	})
+}
+
+func (l *fanOutLock) extend(ctx context.Context) error {
+	return l.renew(ctx, func(ctx context.Context, db rueidis.Client) bool {
+		n, err := extendOwn.Exec(ctx, db, []string{l.name}, []string{l.token, strconv.FormatInt(l.ttl.Milliseconds(), 10)}).AsInt64()
+		return err == nil && n == 1
+	})
+}
+
+// renew asks all nodes for another ttl, which counts from before it asked.
+func (l *fanOutLock) renew(ctx context.Context, ask func(context.Context, rueidis.Client) bool) error {
+	deadline := time.Now().Add(l.ttl - l.ttl/100 - 2*time.Millisecond)
+	if !l.f.majority(ctx, ask) || time.Now().After(deadline) {
+		return errNoQuorum
+	}
+	l.deadline = deadline
+	return nil
+}
+
+func (l *fanOutLock) until() time.Time { return l.deadline }
+
+func (l *fanOutLock) Unlock(ctx context.Context) error {
+	agreed := l.f.majority(ctx, func(ctx context.Context, db rueidis.Client) bool {
+		n, err := deleteOwn.Exec(ctx, db, []string{l.name}, []string{l.token}).AsInt64()
+		return err == nil && n == 1
+	})
+	if !agreed {
+		return errNoQuorum
+	}
+	return nil
+}
+
+// majority asks all nodes at once and returns as soon as a quorum said yes, or
+// cannot any more. The others are left to themselves, for nodeTimeout.
+func (f *fanOut) majority(ctx context.Context, ask func(context.Context, rueidis.Client) bool) bool {
+	c := &fanOutCall{answers: make(chan bool, len(f.nodes))}
+	c.ctx, c.cancel = context.WithTimeout(context.WithoutCancel(ctx), nodeTimeout)
+	c.waiting.Store(int32(len(f.nodes)))
+	for _, db := range f.nodes {
+		f.late.Go(func() { c.answer(ask(c.ctx, db)) })
+	}
+	return c.decide(len(f.nodes))
+}
+
+// fanOutCall is one question to all nodes.
+type fanOutCall struct {
+	ctx     context.Context
+	cancel  context.CancelFunc // called after the last answer
+	waiting atomic.Int32
+	answers chan bool // as wide as the fan-out
+}
+
+func (c *fanOutCall) answer(yes bool) {
+	c.answers <- yes
+	if c.waiting.Add(-1) == 0 {
+		c.cancel()
+	}
+}
+
+// decide counts the answers of n nodes until a quorum agrees, or cannot any more.
+func (c *fanOutCall) decide(n int) bool {
+	yes, no := 0, 0
+	for yes < quorum && no <= n-quorum {
+		if <-c.answers {
+			yes++
+		} else {
+			no++
+		}
+	}
+	return yes >= quorum
+}

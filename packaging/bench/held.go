@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// heldSample is what holding leases for a while took.
+type heldSample struct {
+	contender string
+	hung      bool
+	leases    int
+	lasted    time.Duration
+	due       int             // extensions: each lease's, every ttl/3
+	latencies []time.Duration // of those that succeeded, sorted; none where the daemon makes them
+	failed    int             // unlocks at the end
+	failure   error
+	perLease  int64 // bytes of the daemon's memory
+	losses
+	usage
+	counters
+}
+
+// heldBench holds leases of one contender after the other.
+type heldBench struct {
+	opts options
+	env  *environment
+	logs io.Writer
+}
+
+// measure returns two samples a contender: all nodes well, then one node hung.
+func (b *heldBench) measure(ctx context.Context) ([]heldSample, error) {
+	var all []heldSample
+	for _, r := range recipes {
+		if r.many {
+			continue // held leases are the same, whatever connection they came by
+		}
+		got, err := b.contender(ctx, r)
+		if err != nil {
+			return all, fmt.Errorf("%s, held leases: %w", r.name, err)
+		}
+		all = append(all, got...)
+	}
+	return all, nil
+}
+
+// contender measures one contender, redlockd with a daemon of its own. The peers
+// hold a share of the leases for the time in which each is extended once.
+func (b *heldBench) contender(ctx context.Context, r recipe) (_ []heldSample, err error) {
+	f := &fleet{nodes: b.env.nodes}
+	h := &holding{recipe: r, fleet: f, leases: b.opts.leases, well: b.opts.hold, hung: b.opts.hold / 2}
+	if r.peer {
+		h.leases = max(1, int(float64(b.opts.leases)*b.opts.share))
+		h.well, h.hung = heldTTL/3, heldTTL/3
+	} else {
+		if f.daemon, err = b.env.startDaemon(ctx, "held"); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, f.daemon.stop()) }()
+	}
+	if !b.opts.hung {
+		h.hung = 0
+	}
+	fmt.Fprintf(b.logs, "%d leases held, %s: %v, and %v with a node hung\n", h.leases, r.name, h.well, h.hung)
+	return h.run(ctx)
+}
+
+// holding is some leases of one contender, from first to last.
+type holding struct {
+	recipe
+	fleet      *fleet
+	leases     int
+	well, hung time.Duration // how long to measure
+	memory     int64         // of the daemon before the first lease
+
+	stats extensions
+	mark  string // in the name of every lock
+	taken []possession
+	known []bool // to be lost, by number
+
+	keepers     sync.WaitGroup
+	stopKeepers context.CancelFunc
+}
+
+// run takes the leases, measures while they are held, and gives them back.
+func (h *holding) run(ctx context.Context) (samples []heldSample, err error) {
+	c, err := h.open(ctx, h.fleet)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if h.memory, err = h.daemonMemory(ctx); err != nil {
+		return nil, err
+	}
+	if err := h.takeAll(ctx, c); err != nil {
+		return nil, err
+	}
+	h.keep(ctx)
+	defer h.endKeepers()
+	for _, hung := range []*node{nil, h.fleet.nodes[nodeCount-1]} {
+		sample, err := h.watch(ctx, hung)
+		if err != nil {
+			return samples, err
+		}
+		if sample.lasted > 0 {
+			samples = append(samples, sample)
+		}
+	}
+	last := &samples[len(samples)-1]
+	last.failed, last.failure = h.giveBack(ctx)
+	return samples, c.settle(ctx)
+}
+
+// inParallel calls do for each of 0..n-1 from as many workers as the pairs have.
+// It returns the first error, after which the rest is not begun.
+func inParallel(n int, do func(i int) error) error {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make(chan error, workersAtOnce)
+	for range workersAtOnce {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					errs <- err
+					next.Store(int64(n))
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	return <-errs
+}
+
+// takeAll takes the locks, which have distinct names that end in their numbers.
+func (h *holding) takeAll(ctx context.Context, c contender) error {
+	h.mark = "held" + strconv.FormatInt(time.Now().UnixNano(), 36) + ":"
+	h.taken, h.known = make([]possession, h.leases), make([]bool, h.leases)
+	return inParallel(h.leases, func(i int) error {
+		l, err := c.locker(i%workersAtOnce).lock(ctx, h.mark+strconv.Itoa(i), heldTTL)
+		if err != nil {
+			return fmt.Errorf("lock number %d: %w", i+1, err)
+		}
+		if e, ok := l.(extender); ok {
+			l = newKeeper(e)
+		}
+		h.taken[i] = l.(possession) // a lock is one, or else an extender
+		return nil
+	})
+}
+
+// keep starts the keepers of those leases that need one.
+func (h *holding) keep(ctx context.Context) {
+	ctx, h.stopKeepers = context.WithCancel(ctx)
+	for _, p := range h.taken {
+		if k, ok := p.(*keeper); ok {
+			h.keepers.Go(func() { k.run(ctx, &h.stats) })
+		}
+	}
+}
+
+// endKeepers waits until no lease is extended any more; a second call does nothing.
+func (h *holding) endKeepers() {
+	h.stopKeepers()
+	h.keepers.Wait()
+}
+
+// watch lets the leases be held, with a node hung if hung is not nil, and counts
+// what that takes and how many are lost.
+func (h *holding) watch(ctx context.Context, hung *node) (sample heldSample, err error) {
+	sample = heldSample{contender: h.name, hung: hung != nil, leases: h.leases, lasted: h.well}
+	if hung != nil {
+		sample.lasted = h.hung
+	}
+	if sample.lasted == 0 {
+		return sample, nil
+	}
+	before, err := countersOf(h.fleet.nodes)
+	if err != nil {
+		return sample, err
+	}
+	if hung != nil {
+		if err := hung.Stop(); err != nil {
+			return sample, err
+		}
+		defer hung.resume()
+	}
+	if err := h.count(ctx, &sample, hung); err != nil {
+		return sample, err
+	}
+	if hung != nil {
+		if err := hung.wake(); err != nil {
+			return sample, err
+		}
+	}
+	after, err := countersOf(h.fleet.nodes)
+	sample.counters = after.since(before)
+	return sample, err
+}
+
+// count fills in what happens while the sample lasts.
+func (h *holding) count(ctx context.Context, sample *heldSample, hung *node) error {
+	start, err := h.fleet.usage()
+	if err != nil {
+		return err
+	}
+	h.stats.take() // forget what was before
+	if err := pause(ctx, sample.lasted); err != nil {
+		return err
+	}
+	end, err := h.fleet.usage()
+	if err != nil {
+		return err
+	}
+	sample.usage = end.since(start)
+	sample.latencies = h.stats.take()
+	sample.due = int(float64(h.leases) * sample.lasted.Seconds() / (heldTTL / 3).Seconds())
+	if !h.peer {
+		memory, err := h.daemonMemory(ctx)
+		if err != nil {
+			return err
+		}
+		sample.perLease = (memory - h.memory) / int64(h.leases)
+	}
+	sample.losses, err = h.losses(hung)
+	return err
+}
+
+// giveBack ends the keepers and releases all leases that are not lost. It
+// returns how many could not be released, and why one of them could not.
+func (h *holding) giveBack(ctx context.Context) (failed int, failure error) {
+	h.endKeepers()
+	errs := make([]error, len(h.taken))
+	inParallel(len(h.taken), func(i int) error {
+		if h.taken[i].over() == nil {
+			errs[i] = h.taken[i].Unlock(ctx)
+		}
+		return nil
+	})
+	for _, err := range errs {
+		if err != nil {
+			failed, failure = failed+1, err
+		}
+	}
+	return failed, failure
+}
+
+// daemonMemory is what the daemon has resident once it had time to settle; 0
+// where there is none.
+func (h *holding) daemonMemory(ctx context.Context) (int64, error) {
+	if h.fleet.daemon == nil {
+		return 0, nil
+	}
+	if err := pause(ctx, settleTime); err != nil {
+		return 0, err
+	}
+	return residentBytes(h.fleet.daemon.pid())
+}

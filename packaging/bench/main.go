@@ -1,0 +1,157 @@
+// Bench measures redlockd side by side with the ways in which Go programs take
+// Redlock locks today. It starts five redis-servers and the daemon on this
+// machine, lets every contender work against the same five nodes in short
+// alternating slices, and prints one table, and what of it had to be reached.
+//
+//	go run .            # everything, ten minutes or so
+//	go run . -quick     # a look, about four minutes
+//	go run . -only distinct,one -rounds 9
+//
+// It needs Linux (it reads /proc) and redis-server in the PATH. It stops by
+// itself, and takes its children with it when it is interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run returns 0 when everything was measured, whether the targets were reached
+// or not; 1 when something went wrong or a lock was held twice; 64 for usage.
+func run(args []string, stdout, stderr io.Writer) int {
+	opts, err := parseOptions(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 64
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once; the kernel then ends the children
+
+	rep, err := watchedRun(ctx, opts, stderr)
+	rep.print(stdout)
+	if err == nil && opts.jsonFile != "" {
+		err = rep.writeJSON(opts.jsonFile)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// watchedRun is measureAll with a look at what else the machine has to do.
+func watchedRun(ctx context.Context, opts options, logs io.Writer) (*report, error) {
+	m, err := watchMachine()
+	if err != nil {
+		return newReport(opts), err
+	}
+	rep, err := measureAll(ctx, opts, logs)
+	others, watchErr := m.others()
+	rep.Others = others
+	return rep, errors.Join(err, watchErr)
+}
+
+// options is what the command line says.
+type options struct {
+	only     []string // parts to run; empty: all
+	rounds   int
+	slice    time.Duration
+	hung     bool
+	leases   int
+	hold     time.Duration
+	share    float64 // of the leases that the peers hold
+	conns    int
+	daemon   string // binary; "": build it
+	jsonFile string
+}
+
+func parseOptions(args []string, stderr io.Writer) (options, error) {
+	var o options
+	var only string
+	var quick bool
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.BoolVar(&quick, "quick", false, "short slices, two rounds, 20 s of held leases (other flags still count)")
+	fs.StringVar(&only, "only", "", "`parts` to run, comma-separated: "+strings.Join(partNames, ", "))
+	fs.IntVar(&o.rounds, "rounds", 5, "rounds; in each one every contender has one slice")
+	fs.DurationVar(&o.slice, "slice", 2*time.Second, "length of a slice")
+	fs.BoolVar(&o.hung, "hung", true, "measure with one node hung, too")
+	fs.IntVar(&o.leases, "leases", 50_000, "leases held at once")
+	fs.DurationVar(&o.hold, "hold", 2*time.Minute, "how long they are held; half as long again with one node hung")
+	fs.Float64Var(&o.share, "share", 0.1, "share of these leases that the peers are measured with")
+	fs.IntVar(&o.conns, "conns", 10_000, "idle connections")
+	fs.StringVar(&o.daemon, "daemon", "", "redlockd `binary`; built from this checkout if not given")
+	fs.StringVar(&o.jsonFile, "json", "", "`file` to write the results to as JSON")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if quick {
+		o.shorten(fs)
+	}
+	return o, o.check(only, fs.Args())
+}
+
+// shorten gives -quick's values to all flags that were not given.
+func (o *options) shorten(fs *flag.FlagSet) {
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	set := func(name string, do func()) {
+		if !given[name] {
+			do()
+		}
+	}
+	set("rounds", func() { o.rounds = 2 })
+	set("slice", func() { o.slice = 500 * time.Millisecond })
+	set("hold", func() { o.hold = 20 * time.Second })
+	set("share", func() { o.share = 0.02 })
+}
+
+func (o *options) check(only string, rest []string) error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	for part := range strings.SplitSeq(only, ",") {
+		switch {
+		case part == "":
+		case !isPart(part):
+			fault("-only %s: want some of %s", part, strings.Join(partNames, ", "))
+		default:
+			o.only = append(o.only, part)
+		}
+	}
+	if len(rest) > 0 {
+		fault("unexpected argument %q", rest[0])
+	}
+	if o.rounds < 1 || o.rounds > 100 {
+		fault("-rounds %d: want 1 to 100", o.rounds)
+	}
+	if o.slice < 10*time.Millisecond || o.slice > time.Minute {
+		fault("-slice %v: want 10ms to 1m", o.slice)
+	}
+	if o.hold < time.Second || o.hold > time.Hour {
+		fault("-hold %v: want 1s to 1h", o.hold)
+	}
+	if o.leases < 1 || o.leases > maxLeases {
+		fault("-leases %d: want 1 to %d", o.leases, maxLeases)
+	}
+	if o.conns < 1 || o.conns > maxConns {
+		fault("-conns %d: want 1 to %d", o.conns, maxConns)
+	}
+	if o.share <= 0 || o.share > 1 {
+		fault("-share %v: want more than 0, at most 1", o.share)
+	}
+	return errors.Join(faults...)
+}

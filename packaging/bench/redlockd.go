@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// redlockdContender talks to the daemon through its socket, from this process.
+type redlockdContender struct {
+	clients []*client.Client // a worker's is the one at its number, modulo
+}
+
+// openRedlockdTags has one connection for all workers, who share it by tags.
+func openRedlockdTags(ctx context.Context, f *fleet) (contender, error) {
+	return openRedlockd(ctx, f, 1)
+}
+
+func openRedlockdConns(ctx context.Context, f *fleet) (contender, error) {
+	return openRedlockd(ctx, f, workersAtOnce)
+}
+
+func openRedlockd(ctx context.Context, f *fleet, conns int) (contender, error) {
+	c := &redlockdContender{}
+	for range conns {
+		one, err := f.daemon.dial(ctx)
+		if err != nil {
+			c.close()
+			return nil, f.daemon.failed(err)
+		}
+		c.clients = append(c.clients, one)
+	}
+	return c, nil
+}
+
+func (c *redlockdContender) locker(w int) locker {
+	return redlockdLocker{c.clients[w%len(c.clients)]}
+}
+
+// settle waits until the daemon has every node in use.
+func (c *redlockdContender) settle(ctx context.Context) error {
+	return poll(5*time.Second, func() error { return nodesReady(ctx, c.clients[0]) })
+}
+
+func (c *redlockdContender) close() {
+	for _, one := range c.clients {
+		one.Close()
+	}
+}
+
+// nodesReady returns nil if the daemon has every node in use.
+func nodesReady(ctx context.Context, c *client.Client) error {
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if len(status.Nodes) != nodeCount {
+		return fmt.Errorf("the daemon has %d nodes, not %d", len(status.Nodes), nodeCount)
+	}
+	for _, n := range status.Nodes {
+		if n.State != "ready" {
+			return fmt.Errorf("node %s is %s %s", n.Name, n.State, n.Reason)
+		}
+	}
+	return nil
+}
+
+type redlockdLocker struct{ *client.Client }
+
+func (l redlockdLocker) lock(ctx context.Context, name string, ttl time.Duration) (held, error) {
+	lease, err := l.Lock(ctx, name, client.WithTTL(ttl))
+	if err != nil {
+		return nil, err
+	}
+	return redlockdLock{lease}, nil
+}
+
+type redlockdLock struct{ *client.Lease }
+
+func (l redlockdLock) over() error { return context.Cause(l.Context()) }

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// report is everything that was measured.
+type report struct {
+	Started time.Time `json:"started"`
+	Machine string    `json:"machine"`
+	Others  float64   `json:"others_cores"` // kept busy by other processes meanwhile
+	Rows    []row     `json:"rows"`
+	Memory  *memory   `json:"memory,omitempty"`
+	Held    []heldRow `json:"held,omitempty"`
+	Targets []target  `json:"targets"`
+}
+
+// row is one line of the table: one contender in one scenario.
+type row struct {
+	Scenario  string  `json:"scenario"`
+	Part      string  `json:"part"`
+	Hung      bool    `json:"hung"` // one node was
+	Contender string  `json:"contender"`
+	Rounds    int     `json:"rounds"`
+	Rate      float64 `json:"per_second"`
+	P50       float64 `json:"p50_ms"` // 0 where it cannot be seen
+	P99       float64 `json:"p99_ms"`
+	ClientCPU float64 `json:"client_cpu_s"` // for 10,000 operations; the daemon's included
+	DaemonCPU float64 `json:"daemon_cpu_s"` // its part of that
+	RedisCPU  float64 `json:"redis_cpu_s"`
+	Commands  float64 `json:"commands"` // for one operation, on all nodes together
+	Reads     float64 `json:"reads"`
+	Left      float64 `json:"keys_left"` // behind, for 10,000 operations
+
+	// Against the baseline; 0 where there is none to compare with.
+	RateRatio float64 `json:"rate_ratio"`
+	P50Ratio  float64 `json:"p50_ratio"`
+	CPURatio  float64 `json:"cpu_ratio"` // of clients and Redis together
+
+	Failed  int    `json:"failed"`
+	Failure string `json:"failure,omitempty"` // the first of them
+	Clashes int    `json:"clashes"`           // a lock held twice
+}
+
+// heldRow is what else there is to say about leases that are held.
+type heldRow struct {
+	Contender string  `json:"contender"`
+	Hung      bool    `json:"hung"`
+	Leases    int     `json:"leases"`
+	Seconds   float64 `json:"seconds"`
+	Lost      int     `json:"lost"`
+	Loss      string  `json:"loss,omitempty"` // one of them
+	Bare      int     `json:"bare"`           // leases on no more than a quorum of the nodes that answer
+	Cores     float64 `json:"client_cores"`   // busy for all of the leases: scaled up from a share
+	Redis     float64 `json:"redis_cores"`
+	Daemon    float64 `json:"daemon_cores"`
+	PerLease  int64   `json:"bytes_per_lease"`
+}
+
+func newReport(o options) *report {
+	return &report{
+		Started: time.Now(),
+		Machine: fmt.Sprintf("%d CPUs, %s, %s/%s; %d redis-servers on the same machine; %d rounds of %v",
+			runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, nodeCount, o.rounds, o.slice),
+	}
+}
+
+// perTenThousand scales a cost of n operations to 10,000 of them.
+func perTenThousand(cost float64, n int) float64 { return cost / float64(max(n, 1)) * 10_000 }
+
+// addPairs makes rows of one scenario's series.
+func (r *report) addPairs(all []*series) {
+	for _, s := range all {
+		r.Rows = append(r.Rows, pairRow(s, baselineOf(all, s.hung)))
+	}
+}
+
+func baselineOf(all []*series, hung bool) *series {
+	for _, s := range all {
+		if s.contender == baseline && s.hung == hung {
+			return s
+		}
+	}
+	return &series{}
+}
+
+// pairRow takes medians over the rounds, and costs over all of them.
+func pairRow(s, base *series) row {
+	r := row{Scenario: s.title, Part: s.part, Hung: s.hung, Contender: s.contender, Rounds: len(s.rounds)}
+	r.Rate, r.P50, r.P99 = s.medianOf(sample.rate), s.medianOf(sample.p50), s.medianOf(sample.p99)
+	r.RateRatio, r.P50Ratio = s.ratioTo(base, sample.rate), s.ratioTo(base, sample.p50)
+	sum := s.total()
+	r.cost(len(sum.latencies), sum.usage, sum.counters)
+	r.Left = perTenThousand(float64(sum.left), len(sum.latencies))
+	if theirs := base.total(); len(theirs.latencies) > 0 {
+		var b row
+		b.cost(len(theirs.latencies), theirs.usage, theirs.counters)
+		r.CPURatio = (r.ClientCPU + r.RedisCPU) / (b.ClientCPU + b.RedisCPU)
+	}
+	r.Failed, r.Clashes = sum.failed, sum.clashes
+	if sum.failure != nil {
+		r.Failure = sum.failure.Error()
+	}
+	return r
+}
+
+func (r *row) cost(n int, u usage, c counters) {
+	r.ClientCPU = perTenThousand((u.bench + u.daemon).Seconds(), n)
+	r.DaemonCPU = perTenThousand(u.daemon.Seconds(), n)
+	r.RedisCPU = perTenThousand(u.redis.Seconds(), n)
+	r.Commands = float64(c.commands) / float64(max(n, 1))
+	r.Reads = float64(c.reads) / float64(max(n, 1))
+}
+
+func (s sample) rate() float64 { return float64(len(s.latencies)) / s.elapsed.Seconds() }
+func (s sample) p50() float64  { return milliseconds(quantile(s.latencies, 0.50)) }
+func (s sample) p99() float64  { return milliseconds(quantile(s.latencies, 0.99)) }
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+func (s *series) medianOf(figure func(sample) float64) float64 {
+	var values []float64
+	for _, got := range s.rounds {
+		values = append(values, figure(got))
+	}
+	return median(values)
+}
+
+// ratioTo compares round by round, so that what disturbed a whole round does
+// not count, and returns the median; 0 where there is nothing to compare.
+func (s *series) ratioTo(base *series, figure func(sample) float64) float64 {
+	var values []float64
+	for round, got := range s.rounds {
+		if theirs, ok := base.rounds[round]; ok && figure(theirs) > 0 {
+			values = append(values, figure(got)/figure(theirs))
+		}
+	}
+	return median(values)
+}
+
+// total adds up the rounds; its latencies are in no order.
+func (s *series) total() sample {
+	var sum sample
+	for _, got := range s.rounds {
+		sum.latencies = append(sum.latencies, got.latencies...)
+		sum.usage = sum.usage.plus(got.usage)
+		sum.commands += got.commands
+		sum.reads += got.reads
+		sum.left += got.left
+		sum.failed += got.failed
+		sum.clashes += got.clashes
+		if sum.failure == nil {
+			sum.failure = got.failure
+		}
+	}
+	return sum
+}
+
+// addHeld makes rows of what the holding of leases took.
+func (r *report) addHeld(samples []heldSample) {
+	slices.SortStableFunc(samples, func(a, b heldSample) int { return order(a.hung) - order(b.hung) })
+	base := map[bool]row{}
+	most := 0
+	for _, s := range samples {
+		one := s.row()
+		if s.contender == baseline {
+			base[s.hung] = one
+		}
+		if b := base[s.hung]; b.ClientCPU > 0 {
+			one.CPURatio = (one.ClientCPU + one.RedisCPU) / (b.ClientCPU + b.RedisCPU)
+		}
+		r.Rows = append(r.Rows, one)
+		most = max(most, s.leases)
+	}
+	for _, s := range samples {
+		r.Held = append(r.Held, s.heldRow(most))
+	}
+}
+
+// order puts what was measured with all nodes well first.
+func order(hung bool) int {
+	if hung {
+		return 1
+	}
+	return 0
+}
+
+// row is the line of an extension in the table of pairs. What the daemon extends
+// is not seen from here, but what is due is what it costs.
+func (s heldSample) row() row {
+	r := row{Scenario: "held leases, an extension", Part: "held", Hung: s.hung, Contender: s.contender, Rounds: 1}
+	r.Rate = float64(len(s.latencies)) / s.lasted.Seconds()
+	r.P50, r.P99 = milliseconds(quantile(s.latencies, 0.50)), milliseconds(quantile(s.latencies, 0.99))
+	r.cost(s.due, s.usage, s.counters)
+	r.Failed = s.failed
+	if s.failure != nil {
+		r.Failure = s.failure.Error()
+	}
+	return r
+}
+
+// heldRow scales the CPU of a share of the leases up to all of them.
+func (s heldSample) heldRow(all int) heldRow {
+	cores := func(d time.Duration) float64 {
+		return d.Seconds() / s.lasted.Seconds() * float64(all) / float64(s.leases)
+	}
+	h := heldRow{
+		Contender: s.contender, Hung: s.hung, Leases: s.leases, Seconds: s.lasted.Seconds(), Lost: s.lost, Bare: s.bare,
+		Cores: cores(s.bench + s.daemon), Daemon: cores(s.daemon), Redis: cores(s.redis), PerLease: s.perLease,
+	}
+	if s.loss != nil {
+		h.Loss = s.loss.Error()
+	}
+	return h
+}
+
+// fault returns an error if a lock was held twice: no figure counts then.
+func (r *report) fault() error {
+	var faults []error
+	for _, row := range r.Rows {
+		if row.Clashes > 0 {
+			faults = append(faults, fmt.Errorf("%s, %s: a lock was held twice, %d times", row.Contender, row.Scenario, row.Clashes))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (r *report) writeJSON(path string) error {
+	r.Targets = targetsOf(r)
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,96 @@
+//go:build linux
+
+package e2e
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must happen. It bounds a test that
+// fails, never one that passes.
+const patience = 30 * time.Second
+
+// binaries is the directory with redlockd and redlock, as they are shipped.
+var binaries string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "rl")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binaries = dir
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "./cmd/...")
+	build.Dir = filepath.Join("..", "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "the programs do not build: %v\n%s", err, output)
+		return 1
+	}
+	return m.Run()
+}
+
+// rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
+func rounds(short, long int) int {
+	if os.Getenv("REDLOCKD_LONG") == "1" {
+		return long
+	}
+	return short
+}
+
+// needNC skips where nc cannot do what is shown in the README.
+func needNC(t *testing.T) {
+	t.Helper()
+	help, _ := exec.Command("nc", "-h").CombinedOutput() // its status says nothing
+	if !strings.Contains(string(help), "OpenBSD") {
+		t.Skip("nc -U -N is needed, that of OpenBSD: apt-get install netcat-openbsd")
+	}
+}
+
+// waitFor asks again and again until what is wished for is so.
+func waitFor(t *testing.T, what string, isSo func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	giveUp := time.After(patience)
+	for !isSo() {
+		select {
+		case <-tick.C:
+		case <-giveUp:
+			t.Fatalf("not so after %v: %s", patience, what)
+		}
+	}
+}
+
+// median is the middle one.
+func median(all []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}
+
+// A static binary names no loader: it runs on any Linux.
+func TestBinariesAreStatic(t *testing.T) {
+	for _, name := range []string{"redlock", "redlockd"} {
+		file, err := elf.Open(filepath.Join(binaries, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for _, part := range file.Progs {
+			if part.Type == elf.PT_INTERP {
+				t.Errorf("%s wants a dynamic loader, expected a static binary", name)
+			}
+		}
+	}
+}

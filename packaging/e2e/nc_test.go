@@ -1,0 +1,101 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is somebody who talks to the daemon with nc -U.
+type terminal struct{ *process }
+
+// nc connects.
+func (h *host) nc() *terminal {
+	h.t.Helper()
+	return &terminal{start(h.t, h.dir, "nc", "-U", h.socket)}
+}
+
+// ask types a line and returns the next one that comes.
+func (n *terminal) ask(line string) string {
+	n.t.Helper()
+	n.send(line)
+	return n.line()
+}
+
+// expect types a line and wants an answer that begins like this.
+func (n *terminal) expect(line, want string) string {
+	n.t.Helper()
+	got := n.ask(line)
+	if !strings.HasPrefix(got, want) {
+		n.t.Fatalf("%s\ngot  %s\nwant %s", line, got, want)
+	}
+	return got
+}
+
+// comes wants the next line to begin like this, whatever it answers.
+func (n *terminal) comes(want string) string {
+	n.t.Helper()
+	got := n.line()
+	if !strings.HasPrefix(got, want) {
+		n.t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	return got
+}
+
+// lines types a line and returns the whole answer: some "-" lines, and the last.
+func (n *terminal) lines(line string) (all []string) {
+	n.t.Helper()
+	n.send(line)
+	for {
+		got := n.line()
+		all = append(all, got)
+		if !strings.HasPrefix(got, "- ") {
+			return all
+		}
+	}
+}
+
+// field is the value of key=value in a reply; "" where there is none.
+func field(reply, key string) string {
+	for word := range strings.FieldsSeq(reply) {
+		if word == ":" {
+			break
+		}
+		if k, v, _ := strings.Cut(word, "="); k == key {
+			return v
+		}
+	}
+	return ""
+}
+
+// number is a field that must be a number.
+func number(t *testing.T, reply, key string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(field(reply, key), 10, 64)
+	if err != nil {
+		t.Fatalf("%s= is no number in: %s", key, reply)
+	}
+	return n
+}
+
+// waiters is how many LOCKs wait at the daemon.
+func (n *terminal) waiters() int64 {
+	n.t.Helper()
+	status := n.lines("STATUS")
+	return number(n.t, status[len(status)-1], "waiters")
+}
+
+// bootTime is CLOCK_BOOTTIME, on which the daemon states deadlines.
+func bootTime(t *testing.T) time.Duration {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(now.Nano())
+}

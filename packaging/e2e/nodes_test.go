@@ -1,0 +1,191 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// Three of five nodes hang: who holds a lock hears LOST before the deadline that
+// was stated last, seen on CLOCK_BOOTTIME from outside, and never gets it back.
+func TestLostBeforeDeadline(t *testing.T) {
+	cluster, h, _ := five(t)
+	holder, watch := h.nc(), h.nc()
+	lease := field(holder.expect("LOCK job ttl=2s", "OK lock=job"), "lease")
+	stop(t, cluster.Servers[2:])
+	defer cont(t, cluster.Servers[2:])
+
+	stated := number(t, watch.expect("CHECK lease="+lease, "OK lock=job"), "deadline")
+	var lost string
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for giveUp := time.After(patience); lost == ""; {
+		select {
+		case lost = <-holder.stdout.more:
+		case <-tick.C:
+			if checked := watch.ask("CHECK lease=" + lease); strings.HasPrefix(checked, "OK") {
+				stated = max(stated, number(t, checked, "deadline"))
+			}
+		case <-giveUp:
+			t.Fatal("no LOST")
+		}
+	}
+	left := time.Duration(stated)*time.Millisecond - bootTime(t)
+	t.Logf("measured: LOST %v before the stated deadline (guard 400ms)", left)
+	if !strings.HasPrefix(lost, "LOST lock=job lease="+lease+" reason=quorum") {
+		t.Errorf("got %s, want LOST of lease %s", lost, lease)
+	}
+	if left <= 0 {
+		t.Errorf("LOST came %v after the stated deadline, expected it before", -left)
+	}
+
+	cont(t, cluster.Servers[2:])
+	holder.expect("CHECK job", "ERR LOST lock=job")
+	watch.expect("LOCK job wait=20s", "OK lock=job")
+	holder.expect("CHECK job", "ERR LOST lock=job")
+	holder.expect("UNLOCK job", "ERR LOST lock=job")
+}
+
+// Three of five nodes are dead: the refusal names them, comes soon, and leaves
+// nothing behind on any node, then or later.
+func TestNoQuorumOfDeadNodes(t *testing.T) {
+	cluster, h, _ := five(t)
+	n := h.nc()
+	n.expect("LOCK before", "OK lock=before")
+	n.expect("UNLOCK before", "OK lock=before")
+	for _, server := range cluster.Servers[2:] {
+		server.Kill()
+	}
+	refused(t, n, "LOCK job wait=0", 0)
+	refused(t, n, "LOCK job wait=500ms", 500*time.Millisecond)
+	if status := n.lines("STATUS"); number(t, status[len(status)-1], "spare") != -1 {
+		t.Errorf("STATUS answers %q, expected spare=-1", status)
+	}
+	awaitKeys(t, cluster.Servers[:2])
+	for _, server := range cluster.Servers[2:] {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.expect("LOCK job wait=20s", "OK lock=job")
+	n.expect("UNLOCK job", "OK lock=job")
+	awaitKeys(t, cluster.Servers)
+}
+
+// Three of five nodes hang. What they were asked for they do when they wake,
+// and nothing of it is left then.
+func TestNoQuorumOfHungNodes(t *testing.T) {
+	cluster, h, _ := five(t)
+	n := h.nc()
+	stop(t, cluster.Servers[2:])
+	defer cont(t, cluster.Servers[2:])
+	refused(t, n, "LOCK job wait=0 ttl=30s", 0)
+	cont(t, cluster.Servers[2:])
+	awaitKeys(t, cluster.Servers)
+	n.expect("LOCK job wait=20s", "OK lock=job")
+}
+
+// Two of five nodes dead, then two of five hung: everything works.
+func TestTwoOfFiveNodesFail(t *testing.T) {
+	cluster, h, _ := five(t)
+	holder, other := h.nc(), h.nc()
+	check := func(what string) {
+		t.Helper()
+		holder.expect("LOCK job wait=20s", "OK lock=job")
+		other.expect("LOCK job wait=0", "ERR HELD lock=job")
+		holder.expect("EXTEND job ttl=20s", "OK lock=job")
+		if ttl := number(t, holder.expect("CHECK job", "OK lock=job"), "ttl"); ttl < 15_000 {
+			t.Errorf("%s: the extension to 20 s left a ttl of %d ms", what, ttl)
+		}
+		holder.expect("UNLOCK job", "OK lock=job")
+	}
+	for _, server := range cluster.Servers[:2] {
+		server.Kill()
+	}
+	check("two dead")
+	for _, server := range cluster.Servers[:2] {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "all nodes are ready", func() bool { return spare(other) == 2 })
+	stop(t, cluster.Servers[3:])
+	defer cont(t, cluster.Servers[3:])
+	check("two hung")
+}
+
+// A daemon starts without its nodes, says so, and uses them when they are there.
+func TestStartWithNodesDown(t *testing.T) {
+	needNC(t)
+	cluster := redlocktest.StartRedis(t, 5)
+	for _, server := range cluster.Servers[2:] {
+		server.Kill()
+	}
+	h := newHost(t, cluster)
+	d := h.launch()
+	awaitLog(d, "no quorum yet")
+	awaitLog(d, "serving: ")
+	n := h.nc()
+	refused(t, n, "LOCK job wait=0", 0)
+
+	if err := cluster.Servers[2].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	returned := time.Now()
+	waitFor(t, "a quorum is ready", func() bool { return spare(n) == 0 })
+	took := time.Since(returned)
+	t.Logf("measured: a node that came back is used after %v", took)
+	if took > 3*time.Second { // a second is promised, to a machine with nothing else to do
+		t.Errorf("it took %v until the node was used, expected about a second", took)
+	}
+	n.expect("LOCK job wait=5s", "OK lock=job")
+}
+
+// refused wants NOQUORUM that names the nodes c, d and e, after wait and not
+// much later.
+func refused(t *testing.T, n *terminal, request string, wait time.Duration) {
+	t.Helper()
+	const slack = 5 * time.Second // a node's timeout is 500 ms; the machine may be busy
+	asked := time.Now()
+	answer := n.expect(request, "ERR NOQUORUM lock=job")
+	if took := time.Since(asked); took < wait || took > wait+slack {
+		t.Errorf("%s: refused after %v, expected %v", request, took, wait)
+	}
+	var failed []string
+	for word := range strings.SplitSeq(field(answer, "failed"), ",") {
+		node, _, _ := strings.Cut(word, ":")
+		failed = append(failed, node)
+	}
+	if strings.Join(failed, "") != "cde" || field(answer, "needed") != "3" {
+		t.Errorf("%s: got %s, want needed=3 and the nodes c, d and e", request, answer)
+	}
+}
+
+// spare is how many more nodes may fail.
+func spare(n *terminal) int64 {
+	n.t.Helper()
+	status := n.lines("STATUS")
+	return number(n.t, status[len(status)-1], "spare")
+}
+
+func stop(t *testing.T, servers []*redlocktest.Server) {
+	t.Helper()
+	for _, server := range servers {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func cont(t *testing.T, servers []*redlocktest.Server) {
+	t.Helper()
+	for _, server := range servers {
+		if err := server.Cont(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a program that a test runs, with its lines of output as they come.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *output
+	stderr *output
+	exited chan struct{} // closed when it is gone and reaped
+	code   int           // then: its exit code; -1 for a signal
+}
+
+// output is what a process has printed on one stream.
+type output struct {
+	mu    sync.Mutex // guards lines
+	lines []string
+	more  chan string // every line too, in order, closed at the end
+}
+
+// start runs a program until the test is over, in a directory if one is given.
+func start(t *testing.T, dir string, argv ...string) *process {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = dir
+	// What a killed test leaves behind goes with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return startCommand(t, cmd)
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdin = stdin
+	ours, theirs := pipes(t), pipes(t)
+	cmd.Stdout, cmd.Stderr = ours.w, theirs.w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ours.w.Close()
+	theirs.w.Close()
+	p.stdout, p.stderr = readLines(ours.r), readLines(theirs.r)
+	go p.reap() // ends with the process, for which kill waits
+	t.Cleanup(p.kill)
+	return p
+}
+
+type pipe struct{ r, w *os.File }
+
+func pipes(t *testing.T) pipe {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pipe{r, w}
+}
+
+// readLines ends when the last process that has the pipe closes it.
+func readLines(from *os.File) *output {
+	o := &output{more: make(chan string, 10000)}
+	go func() {
+		defer from.Close()
+		defer close(o.more)
+		for scanner := bufio.NewScanner(from); scanner.Scan(); {
+			o.mu.Lock()
+			o.lines = append(o.lines, scanner.Text())
+			o.mu.Unlock()
+			o.more <- scanner.Text()
+		}
+	}()
+	return o
+}
+
+// text is everything so far.
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, "\n")
+}
+
+func (p *process) reap() {
+	_ = p.cmd.Wait() // the code tells
+	p.code = p.cmd.ProcessState.ExitCode()
+	close(p.exited)
+}
+
+func (p *process) signal(sig os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("%v to %s: %v", sig, p.cmd, err)
+	}
+}
+
+// kill is SIGKILL, also for one that is stopped, or gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// wait returns the exit code.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+		return p.code
+	case <-time.After(patience):
+		p.t.Fatalf("%s still runs after %v; it printed:\n%s\n%s", p.cmd, patience, p.stdout.text(), p.stderr.text())
+		return -1
+	}
+}
+
+// next returns the next line of a stream; false at its end.
+func (p *process) next(from *output) (string, bool) {
+	p.t.Helper()
+	select {
+	case line, more := <-from.more:
+		return line, more
+	case <-time.After(patience):
+		p.t.Fatalf("%s printed nothing more within %v, after:\n%s\n%s", p.cmd, patience, p.stdout.text(), p.stderr.text())
+		return "", false
+	}
+}
+
+// line is the next line on stdout.
+func (p *process) line() string {
+	p.t.Helper()
+	line, more := p.next(p.stdout)
+	if !more {
+		p.t.Fatalf("%s ended, another line was expected, after:\n%s\n%s", p.cmd, p.stdout.text(), p.stderr.text())
+	}
+	return line
+}
+
+// send writes a line to stdin.
+func (p *process) send(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
+		p.t.Fatalf("%s takes no input: %v; it printed:\n%s\n%s", p.cmd, err, p.stdout.text(), p.stderr.text())
+	}
+}
+
+// rest is all that a process has printed, once it is over.
+func (p *process) rest() (stdout, stderr string) {
+	p.t.Helper()
+	for _, o := range []*output{p.stdout, p.stderr} {
+		for more := true; more; {
+			_, more = p.next(o)
+		}
+	}
+	return p.stdout.text(), p.stderr.text()
+}

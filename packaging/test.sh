@@ -1,0 +1,242 @@
+#!/bin/bash
+# Tests everything, on a Debian machine with Go. What is missing besides is
+# installed with apt-get. Nothing that runs on the machine is stopped or used:
+# the tests start redis-servers of their own, on sockets in temporary directories.
+#
+#   packaging/test.sh          all tests, in less than 10 minutes on 2 cores
+#   packaging/test.sh -long    with more rounds, and a minute for each fuzz target
+#   packaging/test.sh -v       with everything that go test prints
+#
+# It stops at the first step that fails, with that step's output and status 1.
+# In CI (CI=true) a test that is skipped for want of a program is a failure.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
+
+verbose=0 fuzztime=5s testtimeout=8m
+for flag in "$@"; do
+	case $flag in
+	-v) verbose=1 ;;
+	-long) export REDLOCKD_LONG=1 && fuzztime=60s testtimeout=30m ;;
+	*) echo "usage: packaging/test.sh [-long] [-v]" >&2 && exit 64 ;;
+	esac
+done
+
+export LC_ALL=C.UTF-8
+# Builds say nothing of the commit: that needs git, and a checkout that git trusts.
+export GOFLAGS="-buildvcs=false ${GOFLAGS-}"
+tmp=$(mktemp -d)
+readonly tmp skips=$tmp/skips
+trap 'rm -rf "$tmp"' EXIT
+: >"$skips"
+
+main() {
+	step "programs that the tests need" prerequisites
+	step "top level of the tree" check_toplevel
+	step "gofmt" check_gofmt
+	step "go.mod and go.sum" check_modules
+	step "go vet" vet
+	step "staticcheck" go run "$staticcheck" ./...
+	step "static builds for linux" build_linux
+	step "builds for darwin" build_darwin
+	step "go test -race ./..." go_test ./...
+	step "packaging/bench" in_bench go_test ./...
+	step "fuzzing, $fuzztime each" fuzz
+	report_skips
+	printf '\nall passed, in %d s\n' "$SECONDS"
+}
+
+# step HEADING COMMAND... runs one step. Its output is shown as it comes.
+step() {
+	local heading=$1 start=$SECONDS
+	shift
+	printf '== %s\n' "$heading"
+	# Not "if !": that would switch set -e off inside the step.
+	set +e
+	(set -e; "$@") 2>&1
+	local status=$?
+	set -e
+	if ((status != 0)); then
+		printf '== FAILED: %s (%d s, status %d)\n' "$heading" $((SECONDS - start)) "$status"
+		exit 1
+	fi
+	printf '   %d s\n' $((SECONDS - start))
+}
+
+# --- what has to be there
+
+prerequisites() {
+	if ! command -v go >/dev/null; then
+		echo "go is not installed, or not in PATH: get it from https://go.dev/dl (go.mod says which version)"
+		return 1
+	fi
+	local missing
+	missing=$(missing_packages)
+	if [[ -n $missing ]]; then
+		# shellcheck disable=SC2086 # words
+		install_packages $missing
+		missing=$(missing_packages)
+	fi
+	if [[ -n $missing ]]; then
+		echo "installed, but something else still takes their place in PATH:" "${missing//$'\n'/ }"
+		return 1
+	fi
+	go version
+}
+
+# missing_packages prints the Debian packages of what is not there.
+missing_packages() {
+	has_command redis-server || echo redis-server
+	{ has_command nc && { nc -h 2>&1 || true; } | grep -q OpenBSD; } || echo netcat-openbsd
+	# for the race detector
+	{ has_command gcc && echo 'int main(void){return 0;}' | gcc -x c -o /dev/null - 2>/dev/null; } || echo gcc libc6-dev
+	# for the Go module proxy
+	[[ -e /etc/ssl/certs/ca-certificates.crt || ! -e /etc/debian_version ]] || echo ca-certificates
+}
+
+has_command() { command -v "$1" >/dev/null; }
+
+install_packages() {
+	local as_root=()
+	if ! has_command apt-get; then
+		echo "missing here: $*. These are Debian's names for it: install it by the means of this system."
+		return 1
+	fi
+	if ((EUID != 0)); then
+		if ! has_command sudo; then
+			echo "missing here: $*. As root: apt-get install $*"
+			return 1
+		fi
+		as_root=(sudo)
+	fi
+	echo "installing: $*"
+	local log=$tmp/apt apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get)
+	if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
+		cat "$log"
+		echo "could not be installed: $*. As root: apt-get install $*"
+		return 1
+	fi
+}
+
+# --- what needs no test to run
+
+# check_toplevel leaves out what redlockd -dev makes when it is started here.
+check_toplevel() {
+	local entry found=()
+	for entry in *; do
+		case $entry in
+		redlockd.sock | redlockd.sock.lock) ;;
+		*) found+=("$entry") ;;
+		esac
+	done
+	if [[ ${found[*]} != "$toplevel" ]]; then
+		printf 'wanted: %s\nfound:  %s\n' "$toplevel" "${found[*]}"
+		return 1
+	fi
+}
+
+check_gofmt() {
+	local unformatted
+	unformatted=$(gofmt -l .)
+	if [[ -n $unformatted ]]; then
+		printf 'to be formatted with gofmt -w:\n%s\n' "$unformatted"
+		return 1
+	fi
+}
+
+check_modules() {
+	go mod verify
+	go mod tidy -diff
+	in_bench go mod tidy -diff
+}
+
+vet() {
+	go vet ./...
+	in_bench go vet ./...
+}
+
+# in_bench COMMAND... runs it in the module of the benchmark.
+in_bench() { (cd packaging/bench && "$@"); }
+
+build_linux() {
+	local arch
+	for arch in amd64 arm64; do
+		mkdir -p "$tmp/$arch"
+		CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -o "$tmp/$arch/" ./cmd/...
+		(cd "$tmp" && wc -c $arch/redlock $arch/redlockd | head -n 2)
+	done
+}
+
+build_darwin() {
+	local arch
+	for arch in amd64 arm64; do
+		CGO_ENABLED=0 GOOS=darwin GOARCH=$arch go build -o /dev/null ./cmd/redlockd
+		CGO_ENABLED=0 GOOS=darwin GOARCH=$arch go vet ./client ./cmd/...
+	done
+}
+
+# --- tests
+
+# go_test PACKAGES... shows a line for each package, what was skipped and why,
+# what was measured, and all output of a package that failed. One package after
+# the other: many tests hold real programs to real time.
+go_test() {
+	go build -race "$@"
+	go test -p 1 -race -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter
+}
+
+# filter takes the output of go test -v, which is one package after the other.
+filter() {
+	awk -v verbose=$verbose -v skips="$skips" '
+		verbose { print; fflush() }
+		/^=== / { test = $3; next }
+		/^ +[^ ]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[^ ]+ /, "", said[test]) }
+		/: measured: / { notes = notes "     " said[test] "\n" }
+		/^ *--- SKIP: / {
+			note = "     skipped: " $3 ": " said[$3] "\n"
+			notes = notes note; printf "%s", note >> skips
+		}
+		!/^ *--- PASS: / { package = package $0 "\n" }
+		/^(ok|FAIL|\?)[ \t]+[^ ]*\// || /\[no test files\]$/ {
+			if (!verbose && $1 == "FAIL") printf "%s", package
+			if (!verbose && $1 == "ok") printf "%s\n%s", $0, notes
+			fflush()
+			package = notes = ""
+			split("", said)
+		}
+		END { if (!verbose) printf "%s", package }'
+}
+
+fuzz() {
+	local package target targets
+	for package in ./ipc ./daemon ./redlock; do
+		targets=$(go test -list '^Fuzz' "$package" | grep '^Fuzz') # at least one
+		for target in $targets; do
+			printf '%s %s: ' "$package" "$target"
+			fuzz_target "$package" "$target" >"$tmp/fuzz" 2>&1 || { cat "$tmp/fuzz" && return 1; }
+			grep '^fuzz: ' "$tmp/fuzz" | tail -n 1
+		done
+	done
+}
+
+# fuzz_target PACKAGE TARGET: now and then go test calls the end of the time a
+# failure of the target (go.dev/issue/75804, until Go 1.27). A real one has an input.
+fuzz_target() {
+	go test -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" "$1" 2>&1 | tee "$tmp/fuzzed" ||
+		{ grep -q 'context deadline exceeded' "$tmp/fuzzed" && ! grep -q 'Failing input' "$tmp/fuzzed"; }
+}
+
+# report_skips fails in CI where a skip could have been helped.
+report_skips() {
+	[[ -s $skips ]] || return 0
+	printf '== skipped tests\n'
+	cat "$skips"
+	if [[ ${CI-} == true ]] && grep -q 'redis-server\|nc -U\|netcat' "$skips"; then
+		printf '== FAILED: in CI no test may be skipped for want of a program\n'
+		exit 1
+	fi
+}
+
+main
