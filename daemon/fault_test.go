@@ -75,7 +75,7 @@ func TestWaitersMeetNoQuorumTogether(t *testing.T) {
 func TestLostBeforeTheDeadline(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	w := d.dial()
-	w.say("LOCK a ttl=1s", granted5)
+	w.say("LOCK a ttl=2s", granted5)
 	for _, server := range d.nodes.Servers[:3] {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)

@@ -10,8 +10,8 @@ quorum {
   # "" shares locks with clients that use bare names.
   # key_prefix = "redlock:"
 
-  # The longest lease that anyone on these nodes may ask for. Also the time for
-  # which a node that came back without its data must not vote.
+  # The longest lease that anyone on these nodes may ask for. A node that lost its
+  # data must not be started again for so long: this version does not see to it.
   # max_ttl = "30s"
 
   # A node that does not answer for so long has failed that request.

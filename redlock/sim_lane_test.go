@@ -268,6 +268,22 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
+// TestNodeIsConnectingAtFirst: until its first answer, or none in time.
+func TestNodeIsConnectingAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		defer f.closeSims()
+		f.sims[0].Hang()
+		f.open()
+		defer f.q.Close()
+		synctest.Wait()
+		want(t, "at first", f.state(), redlock.NodeConnecting)
+		f.sims[0].Resume()
+		f.q.Settle(t.Context())
+		want(t, "then", f.state(), redlock.NodeReady)
+	})
+}
+
 // What Observe and Status say of a node that is not up at first, comes, hangs
 // and goes.
 func TestNodeStates(t *testing.T) {
@@ -284,7 +300,6 @@ func TestNodeStates(t *testing.T) {
 			}
 		})
 		defer f.q.Close()
-		want(t, "at first", f.state(), redlock.NodeConnecting)
 		f.q.Settle(t.Context())
 		want(t, "refused", f.state(), redlock.NodeDown)
 		f.sims[0].Up()
