@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -28,7 +27,7 @@ func (c *command) daemon(o options) int {
 	for _, warning := range cfg.Warnings {
 		log.Warn("config", "warning", warning)
 	}
-	leaveRoom()
+	saveMemory()
 	if err := c.serveUntilSignal(o, cfg, log); err != nil {
 		log.Error("redlockd ends", "error", err)
 		return exitFailed
@@ -36,15 +35,9 @@ func (c *command) daemon(o options) int {
 	return exitOK
 }
 
-// leaveRoom has the daemon use half of the processors, so that those who hold
-// the locks have the rest, and half again of the memory that its leases need
-// rather than twice; GOMAXPROCS and GOGC in the environment say otherwise. Fewer
-// processors also save work: a goroutine that wakes another on the same one
-// needs no system call for it.
-func leaveRoom() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS((runtime.NumCPU() + 1) / 2)
-	}
+// saveMemory lets the leases take half again of the memory that they need,
+// rather than twice; GOGC in the environment says otherwise.
+func saveMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
