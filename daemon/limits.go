@@ -50,13 +50,12 @@ func reached(n, bound int) bool { return bound != 0 && n >= bound }
 func (l *limits) connect(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.tidy(uid)
 	u := l.user(uid)
 	switch {
 	case reached(l.connections, l.bounds.Connections):
-		l.tidy(uid)
 		return overLimit("connections", l.bounds.Connections)
 	case reached(u.connections, l.bounds.ConnectionsPerUser):
-		l.tidy(uid)
 		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
 	}
 	l.connections++
@@ -81,13 +80,12 @@ func (l *limits) connected() int {
 func (l *limits) ask(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.tidy(uid)
 	u := l.user(uid)
 	switch {
 	case reached(u.leases, l.bounds.LeasesPerUser):
-		l.tidy(uid)
 		return overLimit("leases_per_user", l.bounds.LeasesPerUser)
 	case reached(u.waiters, l.bounds.WaitersPerUser):
-		l.tidy(uid)
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	}
 	u.leases++
@@ -113,8 +111,8 @@ func (l *limits) ended(uid int) {
 func (l *limits) change(uid int, by func(*usage)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.tidy(uid)
 	by(l.user(uid))
-	l.tidy(uid)
 }
 
 // user needs mu.

@@ -243,7 +243,7 @@ func (l *lane) serve(ctx context.Context, conn Conn) error {
 		}
 		select {
 		case <-l.wake:
-			runtime.Gosched() // whoever is about to ask joins the group: a third fewer groups under load
+			runtime.Gosched() // whoever is about to ask joins the group
 		case <-tick.C:
 			l.session.resync, l.session.owed = true, true
 		case <-ctx.Done():
