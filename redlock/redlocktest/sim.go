@@ -19,9 +19,13 @@ import (
 // goroutine and from within OnCommand's function, but Close.
 //
 // It waits on timers only, so under testing/synctest a test sees exact
-// instants. What happens at the same instant happens in any order: give delays
-// and faults instants of their own. Without a delay a command is executed in
-// the caller's goroutine, without any timer.
+// instants. What is due at one instant happens in the order in which it set out,
+// and before whatever a test or a client does at that instant; so a reply that
+// is due at the very deadline is in time. Nothing else is left to chance: the
+// same calls at the same instants in the same order have the same outcome. (Two
+// goroutines that call at the same instant are in no order: give each an
+// instant of its own.) Without a delay a command is executed in the caller's
+// goroutine, without any timer.
 type Sim struct {
 	name   string
 	timers sync.WaitGroup // one for each timer that is set
@@ -31,6 +35,9 @@ type Sim struct {
 	state state
 	conns []*simConn // those that the server side has not forgotten, in the order of dialling
 
+	pending []*flight // what waits for its time, in the order in which it happens
+	running time.Time // the instant of that which happens now; zero: nothing does
+
 	stalled      []*flight // arrived at a hung node, in the order of arrival
 	hung         bool
 	unreachable  bool
@@ -39,6 +46,7 @@ type Sim struct {
 	refusal      error // what every command is answered; nil: it is executed
 	delay        func() (request, reply time.Duration)
 	hook         func(redlock.Command)
+	trace        func(redlock.Command, redlock.Reply)
 	dropRequests int
 	dropReplies  int
 	counts       Counts
@@ -69,7 +77,7 @@ func NewSim(name string) *Sim {
 // Close cuts all connections and waits until nothing that belongs to the node
 // runs any more. It must not be called from within OnCommand's function.
 func (s *Sim) Close() {
-	s.mu.Lock()
+	s.lock()
 	s.closed = true
 	s.stalled = nil
 	s.breakAll()
@@ -97,7 +105,7 @@ func (s *Sim) dial(ctx context.Context) (redlock.Conn, error) {
 }
 
 func (s *Sim) admit(c *simConn) error {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.closed || s.unreachable || s.crashed {
 		s.counts.RefusedDials++
@@ -110,7 +118,7 @@ func (s *Sim) admit(c *simConn) error {
 // Do executes a command at once and past all faults and delays, as if typed at
 // the node itself. It is not counted.
 func (s *Sim) Do(args ...string) redlock.Reply {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	var nobody client
 	return s.state.exec(&nobody, s.clock.now(), args)
@@ -135,21 +143,21 @@ func (s *Sim) PTTL(key string) int64 { return s.Do("PTTL", key).Int }
 
 // Now returns the time of the node's own clock.
 func (s *Sim) Now() time.Time {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return time.UnixMicro(s.clock.now())
 }
 
 // RunID returns the run_id of the present incarnation.
 func (s *Sim) RunID() string {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return s.state.runID
 }
 
 // Counts returns what has happened so far.
 func (s *Sim) Counts() Counts {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	counts := s.counts
 	counts.Commands = maps.Clone(counts.Commands)
@@ -158,12 +166,22 @@ func (s *Sim) Counts() Counts {
 
 // OnCommand has fn called before each command that has arrived is executed, in
 // the goroutine that executes it: fn may do anything to the node, and what it
-// does holds for this very command. fn must not keep or change the command.
-// Nil ends it.
+// does holds for this very command. While it runs other goroutines may use the
+// node, also at that instant: what only records is better off with OnReply. fn
+// must not keep or change the command. Nil ends it.
 func (s *Sim) OnCommand(fn func(redlock.Command)) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.hook = fn
+}
+
+// OnReply has fn called with each command that was executed and its reply, in
+// the order of execution and before anything else happens at the node: fn must
+// not call the node, nor keep or change what it gets. Nil ends it.
+func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.trace = fn
 }
 
 // unlocked calls fn without holding mu, which the caller holds.

@@ -39,7 +39,9 @@ type flight struct {
 	late      time.Duration // cut off: what is left runs so much later
 	reply     time.Duration // how long the replies take
 
-	timer    *time.Timer   // what it waits for, if it does
+	due      time.Time // when then is called, while it is in sim.pending
+	then     func(*flight)
+	timer    *time.Timer   // that sees to it
 	done     chan struct{} // closed when finished; nil unless the client has to wait
 	finished bool          // the client knows the outcome
 	err      error
@@ -54,7 +56,7 @@ func (c *simConn) Do(ctx context.Context, group []redlock.Command, replies []red
 // Close ends the client's side. What is under way still arrives.
 func (c *simConn) Close() {
 	s := c.sim
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	c.err, c.fin = net.ErrClosed, true
 	f := c.flight
@@ -86,12 +88,12 @@ func (c *simConn) roundTrip(ctx context.Context, f *flight, replies []redlock.Re
 
 // send puts a flight under way. Where nothing delays it, it is over on return.
 func (c *simConn) send(ctx context.Context, f *flight) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err := over(ctx); err != nil {
+		return err
 	}
 	s := c.sim
 	request, reply := s.delays()
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if c.err != nil {
 		return c.err
@@ -108,8 +110,18 @@ func (c *simConn) send(ctx context.Context, f *flight) error {
 	return nil
 }
 
+// over returns ctx's error, also at the very deadline, when its timer may not
+// have fired yet.
+func over(ctx context.Context) error {
+	deadline, ok := ctx.Deadline()
+	if ctx.Err() == nil && ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
 func (s *Sim) delays() (request, reply time.Duration) {
-	s.mu.Lock()
+	s.lock()
 	delay := s.delay
 	s.mu.Unlock()
 	if delay == nil {
@@ -132,7 +144,7 @@ func (c *simConn) wait(ctx context.Context, f *flight) error {
 }
 
 func (c *simConn) giveUp(ctx context.Context, f *flight) error {
-	c.sim.mu.Lock()
+	c.sim.lock()
 	defer c.sim.mu.Unlock()
 	if f.finished { // at this very moment
 		return f.err
@@ -173,30 +185,6 @@ func (f *flight) park() {
 	}
 }
 
-// arm has then called after d, with mu held. One timer a flight at a time.
-func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
-	f.park()
-	s.timers.Add(1)
-	f.timer = time.AfterFunc(d, func() {
-		defer s.timers.Done()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if f.conn.flight == f { // neither lost nor over while the timer fired
-			then(f)
-		}
-	})
-}
-
-// disarm stops what f waits for. It reports false where nothing was to stop,
-// also where the timer has fired and its function waits for mu.
-func (s *Sim) disarm(f *flight) bool {
-	if f.timer == nil || !f.timer.Stop() {
-		return false
-	}
-	s.timers.Done()
-	return true
-}
-
 // arrive: the request has reached the node.
 func (s *Sim) arrive(f *flight) {
 	if s.dropRequests > 0 && f.counts() {
@@ -227,6 +215,9 @@ func (s *Sim) execute(f *flight) {
 			continue
 		}
 		f.replies[f.next] = s.executeCommand(f.conn, command)
+		if s.trace != nil {
+			s.trace(command, f.replies[f.next])
+		}
 		f.next++
 		f.announced = false
 	}

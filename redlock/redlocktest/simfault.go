@@ -11,7 +11,7 @@ import (
 // log-in of a connection, and may be called by several goroutines. Nil: no
 // delay. The order on one connection is kept; between connections it is not.
 func (s *Sim) SetDelay(fn func() (request, reply time.Duration)) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.delay = fn
 }
@@ -19,7 +19,7 @@ func (s *Sim) SetDelay(fn func() (request, reply time.Duration)) {
 // Down makes the node unreachable: its connections break, what was under way
 // is lost, and dials are refused. What it holds stays. Up ends it.
 func (s *Sim) Down() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.unreachable = true
 	s.breakAll()
@@ -27,7 +27,7 @@ func (s *Sim) Down() {
 
 // Up makes the node reachable again after Down.
 func (s *Sim) Up() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.unreachable = false
 }
@@ -36,7 +36,7 @@ func (s *Sim) Up() {
 // bytes are taken, also from clients that close or give up, and nothing is
 // answered.
 func (s *Sim) Hang() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.hung = true
 }
@@ -44,7 +44,7 @@ func (s *Sim) Hang() {
 // Resume lets a hung node go on. It executes all that has arrived in the
 // meantime, in the order of arrival, before Resume returns.
 func (s *Sim) Resume() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.hung = false
 	s.forgetClosed()
@@ -71,7 +71,7 @@ func (s *Sim) forgetClosed() {
 // Its keys are lost too unless keepData (an append-only file that is written
 // always). Restart ends it.
 func (s *Sim) Crash(keepData bool) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.crash(keepData)
 }
@@ -88,7 +88,7 @@ func (s *Sim) crash(keepData bool) {
 // Restart starts the node again: with a new run_id, connection ids from 1 and
 // no scripts. One that has not crashed crashes first, without its data.
 func (s *Sim) Restart() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if !s.crashed {
 		s.crash(false)
@@ -99,14 +99,14 @@ func (s *Sim) Restart() {
 
 // Flush deletes all keys, as somebody's FLUSHALL does. Scripts stay.
 func (s *Sim) Flush() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.state.flush()
 }
 
 // Cut breaks all connections. What is under way is lost.
 func (s *Sim) Cut() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.breakAll()
 }
@@ -116,7 +116,7 @@ func (s *Sim) Cut() {
 // unless CLIENT KILL ends their connections before. What a hung node has taken
 // already is executed when it goes on.
 func (s *Sim) CutLate(d time.Duration) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
 		if c.err == nil {
@@ -144,14 +144,14 @@ func (s *Sim) cutLate(c *simConn, d time.Duration) {
 	case s.disarm(f):
 		s.arm(f, d, s.execute)
 	default:
-		f.late = d // it is being executed, or about to: see interrupted
+		f.late = d // it is being executed: see interrupted
 	}
 }
 
 // DropRequests has the next n groups cut their connection when they arrive:
 // nothing of them is executed.
 func (s *Sim) DropRequests(n int) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.dropRequests = n
 }
@@ -159,7 +159,7 @@ func (s *Sim) DropRequests(n int) {
 // DropReplies has the next n groups cut their connection after they have been
 // executed: their client never hears of it.
 func (s *Sim) DropReplies(n int) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.dropReplies = n
 }
@@ -167,7 +167,7 @@ func (s *Sim) DropReplies(n int) {
 // Refuse has every command answered with this error and none executed, as Redis
 // does while it loads ("LOADING …") or cannot write ("MISCONF …"). "" ends it.
 func (s *Sim) Refuse(answer redlock.ServerError) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.refusal = nil
 	if answer != "" {
@@ -177,7 +177,7 @@ func (s *Sim) Refuse(answer redlock.ServerError) {
 
 // StepClock sets the node's clock forward, or back where d is negative.
 func (s *Sim) StepClock(d time.Duration) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.clock.step(d)
 }
@@ -185,7 +185,7 @@ func (s *Sim) StepClock(d time.Duration) {
 // SetClockRate makes the node's clock run at so many seconds a second, from
 // now on: 1 is right, 1.01 gains, 0 stands still.
 func (s *Sim) SetClockRate(rate float64) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.clock.setRate(rate)
 }
