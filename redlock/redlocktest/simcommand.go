@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +16,7 @@ type command struct {
 	name  string // "SET", "CLIENT KILL"
 	words int    // of the name
 	arity int    // words in all; negative: at least so many
+	write bool   // a replica refuses it
 	run   func(call) redlock.Reply
 }
 
@@ -28,25 +28,37 @@ type call struct {
 	args   []string
 }
 
+const (
+	reads  = false
+	writes = true
+)
+
 var commands = index(
-	command{"PING", 1, -1, ping},
-	command{"TIME", 1, 1, timeOfDay},
-	command{"CLIENT ID", 2, 2, clientID},
-	command{"CLIENT KILL", 2, -3, clientKill},
-	command{"CLIENT SETNAME", 2, 3, clientSetName},
-	command{"CLIENT GETNAME", 2, 2, clientGetName},
-	command{"INFO", 1, -1, info},
-	command{"SCRIPT LOAD", 2, 3, scriptLoad},
-	command{"SCRIPT FLUSH", 2, -2, scriptFlush},
-	command{"EVALSHA", 1, -3, evalSHA},
-	command{"GET", 1, 2, get},
-	command{"SET", 1, -3, set},
-	command{"DEL", 1, -2, del},
-	command{"PTTL", 1, 2, pttl},
-	command{"EXISTS", 1, -2, exists},
-	command{"KEYS", 1, 2, keysCommand},
-	command{"LPUSH", 1, -3, lpush},
-	command{"FLUSHALL", 1, -1, flushAll},
+	command{"PING", 1, -1, reads, ping},
+	command{"TIME", 1, 1, reads, timeOfDay},
+	command{"CLIENT ID", 2, 2, reads, clientID},
+	command{"CLIENT KILL", 2, -3, reads, clientKill},
+	command{"CLIENT SETNAME", 2, 3, reads, clientSetName},
+	command{"CLIENT GETNAME", 2, 2, reads, clientGetName},
+	command{"INFO", 1, -1, reads, infoCommand},
+	command{"CONFIG GET", 2, -3, reads, configGet},
+	command{"CONFIG RESETSTAT", 2, 2, reads, configResetStat},
+	command{"SCRIPT LOAD", 2, 3, reads, scriptLoad},
+	command{"SCRIPT FLUSH", 2, -2, reads, scriptFlush},
+	command{"EVALSHA", 1, -3, reads, evalSHA},
+	command{"GET", 1, 2, reads, get},
+	command{"SET", 1, -3, writes, set},
+	command{"DEL", 1, -2, writes, del},
+	command{"PTTL", 1, 2, reads, pttl},
+	command{"EXISTS", 1, -2, reads, exists},
+	command{"KEYS", 1, 2, reads, keysCommand},
+	command{"HGET", 1, 3, reads, hgetCommand},
+	command{"HMGET", 1, -3, reads, hmgetCommand},
+	command{"HSET", 1, -4, writes, hsetCommand},
+	command{"HDEL", 1, -3, writes, hdelCommand},
+	command{"HGETALL", 1, 2, reads, hgetallCommand},
+	command{"LPUSH", 1, -3, writes, lpush},
+	command{"FLUSHALL", 1, -1, writes, flushAll},
 )
 
 func index(list ...command) map[string]*command {
@@ -77,7 +89,7 @@ func (c *command) errorName() string {
 
 func unknownCommand(words redlock.Command) redlock.Reply {
 	switch name := strings.ToUpper(words[0]); name {
-	case "CLIENT", "SCRIPT":
+	case "CLIENT", "CONFIG", "SCRIPT":
 		if len(words) == 1 {
 			return failed("ERR wrong number of arguments for '%s' command", strings.ToLower(name))
 		}
@@ -115,6 +127,7 @@ const (
 	errNotNumber = redlock.ServerError("ERR value is not an integer or out of range")
 	errExpire    = redlock.ServerError("ERR invalid expire time in 'set' command")
 	errWrongType = redlock.ServerError("WRONGTYPE Operation against a key holding the wrong kind of value")
+	errReadOnly  = redlock.ServerError("READONLY You can't write against a read only replica.")
 	errNoScript  = redlock.ServerError("NOSCRIPT No matching script. Please use EVAL.")
 )
 
@@ -171,30 +184,6 @@ func clientGetName(c call) redlock.Reply {
 	return text(c.client.name)
 }
 
-func info(c call) redlock.Reply {
-	sections := []struct{ name, body string }{
-		{"Server", fmt.Sprintf("redis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n",
-			c.runID, (c.now-c.started)/1_000_000)},
-		{"Memory", "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"},
-		{"Persistence", "loading:0\r\naof_enabled:0\r\n"},
-		{"Stats", fmt.Sprintf("total_commands_processed:%d\r\n", c.commands)},
-		{"Replication", fmt.Sprintf("role:master\r\nconnected_slaves:0\r\nmaster_replid:%s\r\n", c.runID)},
-	}
-	var b strings.Builder
-	for _, section := range sections {
-		if c.wantsSection(section.name) {
-			fmt.Fprintf(&b, "# %s\r\n%s\r\n", section.name, section.body)
-		}
-	}
-	return text(strings.TrimSuffix(b.String(), "\r\n"))
-}
-
-func (c call) wantsSection(name string) bool {
-	return len(c.args) == 0 || slices.ContainsFunc(c.args, func(arg string) bool {
-		return strings.EqualFold(arg, name) || slices.Contains([]string{"all", "default", "everything"}, strings.ToLower(arg))
-	})
-}
-
 func scriptLoad(c call) redlock.Reply {
 	sum := sha1.Sum([]byte(c.args[0]))
 	sha := hex.EncodeToString(sum[:])
@@ -219,7 +208,7 @@ func get(c call) redlock.Reply {
 	switch {
 	case !ok:
 		return null()
-	case e.list != nil:
+	case !e.isString():
 		return refuse(errWrongType)
 	}
 	return text(e.text)
@@ -244,6 +233,9 @@ func set(c call) redlock.Reply {
 
 // store sets key to value; px is its time to live in milliseconds, "" for none.
 func (c call) store(key, value string, nx bool, px string) redlock.Reply {
+	if err := c.mayWrite(); err != nil {
+		return refuse(err)
+	}
 	e := entry{text: value}
 	if px != "" {
 		ms, err := strconv.ParseInt(px, 10, 64)

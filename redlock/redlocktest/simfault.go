@@ -85,14 +85,18 @@ func (s *Sim) crash(keepData bool) {
 	}
 }
 
-// Restart starts the node again: with a new run_id, connection ids from 1 and
-// no scripts. One that has not crashed crashes first, without its data.
+// Restart starts the node again, as a master: with a new run_id, connection ids
+// from 1 and no scripts. One that has not crashed crashes first, without its data.
 func (s *Sim) Restart() {
 	s.lock()
 	defer s.mu.Unlock()
 	if !s.crashed {
 		s.crash(false)
 	}
+	s.restart()
+}
+
+func (s *Sim) restart() {
 	s.crashed = false
 	s.state.restart(s.clock.now())
 }

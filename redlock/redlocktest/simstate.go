@@ -23,14 +23,25 @@ type state struct {
 	keys     map[string]entry
 	scripts  map[string]bool            // loaded, by SHA
 	kill     func(clientID int64) int64 // ends a connection; how many it ended
+	durable  bool                       // says that it is
+	infoLies map[string]string          // what INFO shows instead of the truth
+
+	replIDs      int // how many it has made
+	replID       string
+	replica      bool
+	masterReplID string // of a replica: its master's
 }
 
-// entry is what a key holds: a string, or a list, which is there for WRONGTYPE.
+// entry is what a key holds: a string, a hash, or a list, which is there for
+// WRONGTYPE.
 type entry struct {
 	text   string
-	list   []string // not nil: a list
-	expiry int64    // milliseconds since 1970; 0: never
+	hash   map[string]string // not nil: a hash
+	list   []string          // not nil: a list
+	expiry int64             // milliseconds since 1970; 0: never
 }
+
+func (e entry) isString() bool { return e.hash == nil && e.list == nil }
 
 // client is what the server knows of a connection.
 type client struct {
@@ -39,28 +50,41 @@ type client struct {
 }
 
 func newState(name string, now int64) state {
-	s := state{name: name, keys: map[string]entry{}}
+	s := state{name: name, keys: map[string]entry{}, infoLies: map[string]string{}}
 	s.restart(now)
 	return s
 }
 
-// restart begins a new life with the keys of the one before.
+// restart begins a new life, a master's, with the keys of the one before.
 func (s *state) restart(now int64) {
 	s.lives++
-	sum := sha1.Sum(fmt.Appendf(nil, "%s %d", s.name, s.lives))
-	s.runID = hex.EncodeToString(sum[:])
+	s.runID = digest("%s %d", s.name, s.lives)
+	s.replica, s.replID = false, s.newReplID()
 	s.started, s.lastID, s.commands = now, 0, 0
 	s.scripts = map[string]bool{}
+}
+
+func (s *state) newReplID() string {
+	s.replIDs++
+	return digest("%s replication %d", s.name, s.replIDs)
+}
+
+// digest makes 40 digits that are the same in each run.
+func digest(format string, args ...any) string {
+	sum := sha1.Sum(fmt.Appendf(nil, format, args...))
+	return hex.EncodeToString(sum[:])
 }
 
 func (s *state) flush() { clear(s.keys) }
 
 // lookup returns what is at key now. Redis lets a key live through the very
-// millisecond of its expiry.
+// millisecond of its expiry, and a replica leaves the deleting to its master.
 func (s *state) lookup(key string, now int64) (entry, bool) {
 	e, ok := s.keys[key]
 	if ok && e.expiry != 0 && now/1000 > e.expiry {
-		delete(s.keys, key)
+		if !s.replica {
+			delete(s.keys, key)
+		}
 		return entry{}, false
 	}
 	return e, ok
@@ -98,9 +122,9 @@ func globMatch(pattern, text string) bool {
 	return text == ""
 }
 
-// exec executes one command of a client at a time.
+// exec executes one command of a client at a time. What is refused for its form
+// is not counted, as in Redis.
 func (s *state) exec(c *client, now int64, command redlock.Command) redlock.Reply {
-	s.commands++
 	known := find(command)
 	if known == nil {
 		return unknownCommand(command)
@@ -108,7 +132,12 @@ func (s *state) exec(c *client, now int64, command redlock.Command) redlock.Repl
 	if !known.takes(len(command)) {
 		return failed("ERR wrong number of arguments for '%s' command", known.errorName())
 	}
-	return known.run(call{state: s, client: c, now: now, args: command[known.words:]})
+	if err := s.mayWrite(); err != nil && known.write {
+		return refuse(err)
+	}
+	reply := known.run(call{state: s, client: c, now: now, args: command[known.words:]})
+	s.commands++
+	return reply
 }
 
 // label is what a command is counted as.

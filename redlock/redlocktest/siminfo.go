@@ -1,0 +1,136 @@
+package redlocktest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// SetInfo makes INFO show this value for a field from now on, whatever the truth
+// is; "" goes back to it. It changes nothing but what INFO shows: a node whose
+// role is said to be "slave" executes writes (see Demote). It panics where INFO
+// has no such field.
+func (s *Sim) SetInfo(key, value string) {
+	s.lock()
+	defer s.mu.Unlock()
+	if !s.state.hasInfo(key) {
+		panic("redlocktest: INFO of a simulated node has no field " + key)
+	}
+	s.state.infoLies[key] = value
+}
+
+// SetDurable makes the node say that it writes an append-only file and syncs it
+// with each command, or that it does not, which is so at first. That promises
+// Crash(true); a Crash(false) breaks the promise, as a lost disk does.
+func (s *Sim) SetDurable(durable bool) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.state.durable = durable
+}
+
+type infoSection struct {
+	name   string
+	fields []infoField
+}
+
+// infoField is a line of INFO. One whose value is "" is not shown.
+type infoField struct{ key, value string }
+
+// infoCommand is INFO [section …].
+func infoCommand(c call) redlock.Reply {
+	var b strings.Builder
+	for _, section := range c.infoSections(c.now) {
+		if !c.wantsSection(section.name) {
+			continue
+		}
+		fmt.Fprintf(&b, "# %s\r\n", section.name)
+		for _, field := range section.fields {
+			if value := c.infoValue(field.key, field.value); value != "" {
+				fmt.Fprintf(&b, "%s:%s\r\n", field.key, value)
+			}
+		}
+		b.WriteString("\r\n")
+	}
+	return text(strings.TrimSuffix(b.String(), "\r\n"))
+}
+
+func (c call) wantsSection(name string) bool {
+	return len(c.args) == 0 || slices.ContainsFunc(c.args, func(arg string) bool {
+		return strings.EqualFold(arg, name) || slices.Contains([]string{"all", "default", "everything"}, strings.ToLower(arg))
+	})
+}
+
+// infoSections returns what is true, but for what follows from a role that is
+// not.
+func (s *state) infoSections(now int64) []infoSection {
+	role, link, replID := "master", "", s.replID
+	if s.replica {
+		role, replID = "slave", s.masterReplID
+	}
+	if s.infoValue("role", role) == "slave" {
+		link = "up"
+	}
+	aof := "0"
+	if s.durable {
+		aof = "1"
+	}
+	return []infoSection{
+		{"Server", []infoField{
+			{"redis_version", "7.0.15"}, {"redis_mode", "standalone"}, {"run_id", s.runID},
+			{"uptime_in_seconds", decimal(s.uptime(now))},
+		}},
+		{"Memory", []infoField{{"maxmemory", "0"}, {"maxmemory_policy", "noeviction"}}},
+		{"Persistence", []infoField{{"loading", "0"}, {"aof_enabled", aof}, {"aof_last_write_status", "ok"}}},
+		{"Stats", []infoField{{"total_commands_processed", decimal(s.commands)}}},
+		{"Replication", []infoField{
+			{"role", role}, {"master_link_status", link}, {"connected_slaves", "0"}, {"master_replid", replID},
+		}},
+		{"Cluster", []infoField{{"cluster_enabled", "0"}}},
+	}
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// infoValue returns what INFO shows for a field whose true value is given.
+func (s *state) infoValue(key, truth string) string {
+	if lie := s.infoLies[key]; lie != "" {
+		return lie
+	}
+	return truth
+}
+
+func (s *state) hasInfo(key string) bool {
+	return slices.ContainsFunc(s.infoSections(0), func(section infoSection) bool {
+		return slices.ContainsFunc(section.fields, func(f infoField) bool { return f.key == key })
+	})
+}
+
+// uptime is in seconds. As in Redis it is the difference of two readings of the
+// wall clock, each cut to a second: it jumps with the clock, and may be negative.
+func (s *state) uptime(now int64) int64 { return now/1_000_000 - s.started/1_000_000 }
+
+// configGet is CONFIG GET pattern …, for the settings that say how durable the
+// node is.
+func configGet(c call) redlock.Reply {
+	settings := []infoField{{"appendfsync", "everysec"}, {"appendonly", "no"}}
+	if c.durable {
+		settings = []infoField{{"appendfsync", "always"}, {"appendonly", "yes"}}
+	}
+	reply := list()
+	for _, s := range settings {
+		if slices.ContainsFunc(c.args, func(pattern string) bool { return globMatch(strings.ToLower(pattern), s.key) }) {
+			reply.Array = append(reply.Array, text(s.key), text(s.value))
+		}
+	}
+	return reply
+}
+
+// configResetStat leaves itself as the only command that was executed, as in
+// Redis.
+func configResetStat(c call) redlock.Reply {
+	c.commands = 0
+	return text("OK")
+}
