@@ -14,10 +14,14 @@ var commandCases = []conformanceCase{
 	{"CLIENT ID", []Feature{ClientID}, checkClientID},
 	{"CLIENT SETNAME", nil, checkSetName},
 	{"INFO", []Feature{ServerInfo}, checkInfo},
+	{"INFO of several sections", []Feature{ServerInfo}, checkInfoSections},
+	{"CONFIG RESETSTAT", []Feature{ServerInfo}, checkResetStat},
 	{"GET and SET", nil, checkStrings},
 	{"SET PX", nil, checkExpiry},
 	{"DEL EXISTS KEYS FLUSHALL", nil, checkKeys},
+	{"hashes", nil, checkHashes},
 	{"wrong type", nil, checkWrongType},
+	{"wrong type of a hash", nil, checkHashWrongType},
 	{"wrong requests", nil, checkErrors},
 	{"wrong number of arguments", []Feature{RedisWords}, checkArity},
 	{"group", nil, checkGroup},
@@ -79,6 +83,45 @@ func checkInfo(p *probe) {
 	}
 }
 
+// checkInfoSections asks for what tells an incarnation from another, and whether
+// a node may vote at all.
+func checkInfoSections(p *probe) {
+	want := map[string]string{
+		"redis_mode": "standalone", "maxmemory": "0", "maxmemory_policy": "noeviction",
+		"loading": "0", "aof_enabled": "0", "aof_last_write_status": "ok",
+		"role": "master", "connected_slaves": "0", "cluster_enabled": "0",
+	}
+	got := p.do("INFO", "SERVER", "memory", "persistence", "Replication", "cluster").Str
+	for key, value := range want {
+		if infoLine(got, key) != value {
+			p.Errorf("INFO: %s is %q, want %q", key, infoLine(got, key), value)
+		}
+	}
+	for _, key := range []string{"run_id", "master_replid"} {
+		if len(infoLine(got, key)) != 40 {
+			p.Errorf("INFO: %s is %q, want 40 digits", key, infoLine(got, key))
+		}
+	}
+	if infoLine(got, "run_id") == infoLine(got, "master_replid") || infoLine(got, "master_link_status") != "" {
+		p.Errorf("INFO of a master: want a master_replid of its own and no master_link_status in\n%s", got)
+	}
+	if uptime, err := strconv.Atoi(infoLine(got, "uptime_in_seconds")); err != nil || uptime < 0 {
+		p.Errorf("INFO: uptime_in_seconds is %q, want seconds", infoLine(got, "uptime_in_seconds"))
+	}
+	if stats := infoLine(got, "total_commands_processed"); stats != "" {
+		p.Errorf("INFO without stats: total_commands_processed is %s, want none", stats)
+	}
+}
+
+func checkResetStat(p *probe) {
+	p.expect(text("PONG"), "PING")
+	p.expect(text("OK"), "CONFIG", "RESETSTAT")
+	p.expect(text("PONG"), "PING")
+	if got := infoLine(p.do("INFO", "stats").Str, "total_commands_processed"); got != "2" {
+		p.Errorf("total_commands_processed after CONFIG RESETSTAT and PING: got %s, want 2", got)
+	}
+}
+
 func infoLine(info, key string) string {
 	for line := range strings.SplitSeq(info, "\r\n") {
 		if value, ok := strings.CutPrefix(line, key+":"); ok {
@@ -128,6 +171,40 @@ func checkKeys(p *probe) {
 	p.expect(list(), "KEYS", "*")
 }
 
+func checkHashes(p *probe) {
+	p.expect(null(), "HGET", "h", "f")
+	p.expect(list(null(), null()), "HMGET", "h", "f", "g")
+	p.expect(number(0), "HDEL", "h", "f")
+	p.expect(number(2), "HSET", "h", "f", "1", "g", "")
+	p.expect(number(1), "HSET", "h", "f", "v 2", "h", "3")
+	p.expect(text("v 2"), "HGET", "h", "f")
+	p.expect(text(""), "hget", "h", "g")
+	p.expect(list(text("3"), null(), text("v 2"), text("3")), "HMGET", "h", "h", "nosuch", "f", "h")
+	p.expect(number(1), "EXISTS", "h")
+	p.expect(number(-1), "PTTL", "h")
+	p.expect(list(text("h")), "KEYS", "*")
+	p.expect(number(2), "HDEL", "h", "f", "nosuch", "g", "g")
+	p.expect(number(1), "HDEL", "h", "h")
+	p.expect(number(0), "EXISTS", "h")
+	p.expect(number(1), "HSET", "h", "f", "v")
+	p.expect(number(1), "DEL", "h")
+	p.expect(null(), "HGET", "h", "f")
+}
+
+func checkHashWrongType(p *probe) {
+	wrongType := failed("WRONGTYPE")
+	p.expect(number(1), "HSET", "h", "f", "v")
+	p.expect(wrongType, "GET", "h")
+	p.expect(wrongType, "LPUSH", "h", "v")
+	p.expect(null(), "SET", "h", "v", "NX")
+	p.expect(text("OK"), "SET", "h", "v")
+	p.expect(wrongType, "HSET", "h", "f", "v")
+	p.expect(wrongType, "HGET", "h", "f")
+	p.expect(wrongType, "HMGET", "h", "f", "g")
+	p.expect(wrongType, "HDEL", "h", "f")
+	p.expect(text("v"), "GET", "h")
+}
+
 func checkWrongType(p *probe) {
 	wrongType := failed("WRONGTYPE")
 	p.expect(number(2), "LPUSH", "l", "v", "w")
@@ -152,6 +229,8 @@ func checkArity(p *probe) {
 	for _, c := range []struct{ command, name string }{
 		{"GET", "get"}, {"SET k", "set"}, {"TIME now", "time"}, {"DEL", "del"}, {"KEYS", "keys"},
 		{"EVALSHA x", "evalsha"}, {"CLIENT", "client"}, {"CLIENT ID x", "client|id"}, {"SCRIPT LOAD", "script|load"},
+		{"HGET h", "hget"}, {"HMGET h", "hmget"}, {"HSET h f", "hset"}, {"HSET h f v g", "hset"}, {"HDEL h", "hdel"},
+		{"CONFIG", "config"}, {"CONFIG GET", "config|get"}, {"CONFIG RESETSTAT x", "config|resetstat"},
 	} {
 		p.expect(failed("ERR wrong number of arguments for '%s' command", c.name), strings.Fields(c.command)...)
 	}

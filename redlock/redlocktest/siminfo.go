@@ -112,17 +112,20 @@ func (s *state) hasInfo(key string) bool {
 // wall clock, each cut to a second: it jumps with the clock, and may be negative.
 func (s *state) uptime(now int64) int64 { return now/1_000_000 - s.started/1_000_000 }
 
-// configGet is CONFIG GET pattern …, for the settings that say how durable the
-// node is.
+// configGet is CONFIG GET name …, for the settings that say how durable the node
+// is. As in Redis a name comes back as it was written.
 func configGet(c call) redlock.Reply {
-	settings := []infoField{{"appendfsync", "everysec"}, {"appendonly", "no"}}
+	settings := map[string]string{"appendfsync": "everysec", "appendonly": "no"}
 	if c.durable {
-		settings = []infoField{{"appendfsync", "always"}, {"appendonly", "yes"}}
+		settings = map[string]string{"appendfsync": "always", "appendonly": "yes"}
 	}
 	reply := list()
-	for _, s := range settings {
-		if slices.ContainsFunc(c.args, func(pattern string) bool { return globMatch(strings.ToLower(pattern), s.key) }) {
-			reply.Array = append(reply.Array, text(s.key), text(s.value))
+	for _, name := range c.args {
+		if strings.ContainsAny(name, "*?[") {
+			return failed("ERR redlocktest: CONFIG GET knows no patterns like %s", name)
+		}
+		if value, ok := settings[strings.ToLower(name)]; ok {
+			reply.Array = append(reply.Array, text(name), text(value))
 		}
 	}
 	return reply
