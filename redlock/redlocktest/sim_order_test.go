@@ -74,6 +74,22 @@ func TestSimReplyAtTheDeadline(t *testing.T) {
 	})
 }
 
+// What is sent at the deadline is too late, always.
+func TestSimRequestAtTheDeadline(t *testing.T) {
+	simTest(t, func(t *testing.T, sim *Sim) {
+		conn := dialSim(t, sim)
+		for range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
+			time.Sleep(10 * ms)
+			if err := conn.Do(ctx, []redlock.Command{{"PING"}}, make([]redlock.Reply, 1)); err != context.DeadlineExceeded {
+				t.Errorf("got error %v, want %v", err, context.DeadlineExceeded)
+			}
+			cancel()
+		}
+		want(t, "groups", sim.Counts().Groups, 0)
+	})
+}
+
 // What has arrived at the instant of a crash was executed.
 func TestSimArrivalComesBeforeCrash(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {

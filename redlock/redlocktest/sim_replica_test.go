@@ -192,6 +192,7 @@ func TestSimRestore(t *testing.T) {
 		_, err := do(t, conn, "PING")
 		wantBroken(t, err)
 		want(t, "old run_id and master_replid", sim.RunID() == life || sim.infoLine("master_replid") == replID, false)
+		sim.Restore(snapshot)
 		sim.StepClock(-time.Minute)
 		want(t, "expired when it was loaded", sim.Get("short"), "")
 	})
