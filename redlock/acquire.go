@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 )
@@ -103,7 +102,7 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 			r.Failed(err)
 		}
 		if patience == nil {
-			patience = newPatience(&r, start)
+			patience = q.newPatience(&r, start)
 		}
 		delay, again := patience.next(err, q.clock())
 		if !again || isEnough(ctx, r.Enough, delay) {
@@ -131,22 +130,23 @@ func isEnough(ctx context.Context, enough <-chan struct{}, delay time.Duration) 
 // every node, also on those that refused, failed or never answered.
 func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (*Lease, error) {
 	r.Holder.Since = time.Now()
-	token := newToken(r.Holder)
+	token := q.rules.token(r.Holder)
 	placed := &nodeSet{}
-	b := newBallot("acquire", len(q.lanes), isGrant)
+	b := q.newBallot("acquire", isGrant)
 	key := q.options.Prefix + r.Name
 	b.words = [4]string{key, opAcquire, token, strconv.FormatInt(r.TTL.Milliseconds(), 10)}
 	q.call(call{
 		op:       b.op,
 		keys:     b.words[:1],
 		args:     b.words[1:],
-		notAfter: start + q.options.NodeTimeout,
+		notAfter: q.rules.notAfter(start, q.options.NodeTimeout),
 		placed:   placed,
 		voter:    b,
 	}, start)
 	b.wait(ctx, q.options.NodeTimeout, q.lanes)
-	deadline := start + r.TTL - drift(r.TTL)
-	if now := q.clock(); b.won() && now < deadline && ctx.Err() == nil {
+	now := q.clock()
+	deadline := q.rules.start(start, now) + r.TTL - q.rules.drift(r.TTL)
+	if b.won() && q.rules.inTime(now, deadline) && ctx.Err() == nil {
 		return q.keeper.grant(r, key, token, placed, deadline, now), nil
 	}
 	q.abandon(key, token, placed)
@@ -228,10 +228,11 @@ func heldBy(name string, b *ballot) *HeldError {
 // meet again and again; growing, so that a long wait costs little; and never
 // past the instant at which the lock may be free.
 type patience struct {
-	until time.Duration // no attempt is begun later; negative: no end
-	ttl   time.Duration
-	voted time.Duration // when a quorum voted last, or the start
-	limit time.Duration // of the next delay
+	jitter func(time.Duration) time.Duration
+	until  time.Duration // no attempt is begun later; negative: no end
+	ttl    time.Duration
+	voted  time.Duration // when a quorum voted last, or the start
+	limit  time.Duration // of the next delay
 }
 
 const (
@@ -239,8 +240,8 @@ const (
 	lastRetry  = 250 * time.Millisecond
 )
 
-func newPatience(r *Request, now time.Duration) *patience {
-	p := &patience{until: now + r.Wait, ttl: r.TTL, voted: now - r.Dry, limit: firstRetry}
+func (q *Quorum) newPatience(r *Request, now time.Duration) *patience {
+	p := &patience{jitter: q.rules.jitter, until: now + r.Wait, ttl: r.TTL, voted: now - r.Dry, limit: firstRetry}
 	if r.Wait < 0 {
 		p.until = -1
 	}
@@ -255,7 +256,7 @@ func (p *patience) next(err error, now time.Duration) (delay time.Duration, agai
 	if p.until >= 0 && now >= p.until || now-p.voted >= p.ttl {
 		return 0, false
 	}
-	delay = p.limit/4 + rand.N(3*p.limit/4)
+	delay = p.limit/4 + p.jitter(3*p.limit/4)
 	p.limit = min(2*p.limit, lastRetry)
 	var held *HeldError
 	if errors.As(err, &held) && held.TTL > 0 && held.TTL != Endless {

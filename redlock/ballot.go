@@ -43,14 +43,19 @@ const (
 	failed
 )
 
-func newBallot(op string, nodes int, yes func(*Reply) bool) *ballot {
-	b := &ballot{op: op, quorum: quorumOf(nodes), yes: yes, decided: make(chan struct{})}
+func newBallot(op string, nodes, quorum int, yes func(*Reply) bool) *ballot {
+	b := &ballot{op: op, quorum: quorum, yes: yes, decided: make(chan struct{})}
 	if nodes <= len(b.few) {
 		b.answers = b.few[:nodes]
 	} else {
 		b.answers = make([]answer, nodes)
 	}
 	return b
+}
+
+// newBallot is a ballot of all the nodes.
+func (q *Quorum) newBallot(op string, yes func(*Reply) bool) *ballot {
+	return newBallot(op, len(q.lanes), q.quorum, yes)
 }
 
 // quorumOf is ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.

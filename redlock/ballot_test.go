@@ -104,7 +104,7 @@ func everyOrder(nodes int, votes []verdict, check func([]verdict)) {
 func checkBallot(t *testing.T, votes []verdict) {
 	t.Helper()
 	nodes := len(votes)
-	b := newBallot("acquire", nodes, isGrant)
+	b := newBallot("acquire", nodes, quorumOf(nodes), isGrant)
 	for i := range nodes {
 		castVote(b, i, votes[i])
 		want := certain(votes[:i+1], nodes, nodes/2+1)
@@ -154,7 +154,7 @@ func TestDrift(t *testing.T) {
 
 // A question to all nodes is decided by the last answer only.
 func TestBallotWantsAll(t *testing.T) {
-	b := newBallot("who", 5, isGrant)
+	b := newBallot("who", 5, 3, isGrant)
 	b.all = true
 	for i := range 5 {
 		if got := stateOf(b); got != open {
@@ -179,7 +179,7 @@ func namedLanes(names ...string) []*lane {
 // later is ignored. Guards ballot.wait and giveUp.
 func TestBallotGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBallot("acquire", 5, isGrant)
+		b := newBallot("acquire", 5, 3, isGrant)
 		castVote(b, 1, granted)
 		castVote(b, 3, granted)
 		start := time.Now()
@@ -216,12 +216,12 @@ func TestBallotWaitEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("caller is gone"))
 		start := time.Now()
-		b := newBallot("acquire", 3, isGrant)
+		b := newBallot("acquire", 3, 2, isGrant)
 		b.wait(ctx, time.Hour, namedLanes("a", "b", "c"))
 		if !b.lacksQuorum() {
 			t.Error("given up without an answer: want the lack of a quorum")
 		}
-		b = newBallot("acquire", 1, isGrant)
+		b = newBallot("acquire", 1, 1, isGrant)
 		castVote(b, 0, granted)
 		b.wait(t.Context(), time.Hour, namedLanes("a"))
 		if took := time.Since(start); took != 0 {

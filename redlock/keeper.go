@@ -3,7 +3,6 @@ package redlock
 import (
 	"container/heap"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 type keeper struct {
 	q      *Quorum
 	clock  func() time.Duration
+	rules  *rules
 	start  time.Time     // ahead is how far the clock is before the time since then
 	ahead  time.Duration // for the keeper's goroutine
 	wake   chan struct{} // of capacity 1: the first due time is another
@@ -46,7 +46,7 @@ const (
 
 func newKeeper(q *Quorum) *keeper {
 	start := time.Now()
-	return &keeper{q: q, clock: q.clock, start: start, ahead: q.clock(), wake: make(chan struct{}, 1)}
+	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, ahead: q.clock(), wake: make(chan struct{}, 1)}
 }
 
 // run extends until ctx ends.
@@ -203,7 +203,8 @@ func (k *keeper) forget(l *Lease) {
 
 // confirmed: a quorum extended the lease, asked at start.
 func (k *keeper) confirmed(l *Lease, start, ttl time.Duration, changes bool) {
-	if !l.extended(start+ttl-drift(ttl), ttl, k.clock(), changes) {
+	now := k.clock()
+	if !l.extended(k.rules.start(start, now)+ttl-k.rules.drift(ttl), ttl, now, changes) {
 		l.ring() // too late: LOST is due, if it was not said
 		return
 	}
@@ -218,7 +219,7 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.ring()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	k.watch(l, k.clock()+limit/2+rand.N(limit/2))
+	k.watch(l, k.clock()+limit/2+k.rules.jitter(limit/2))
 }
 
 // leaseHeap orders leases by due time (container/heap).

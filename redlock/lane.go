@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ type lane struct {
 	index   int
 	timing  timing
 	clock   func() time.Duration
+	rules   *rules
 	observe func(NodeStatus)
 	wake    chan struct{} // of capacity 1: something was handed over
 	settled chan struct{} // closed when the first attempt to connect has ended
@@ -126,6 +126,7 @@ func newLane(node Node, index int, o Options) *lane {
 		index:   index,
 		timing:  newTiming(o.NodeTimeout),
 		clock:   o.Clock,
+		rules:   o.rules,
 		observe: o.Observe,
 		wake:    make(chan struct{}, 1),
 		settled: make(chan struct{}),
@@ -179,7 +180,7 @@ func (l *lane) admit(c *call, now time.Duration) *NodeError {
 // owe keeps a release for later if its token may be on the node. The caller
 // holds mu.
 func (l *lane) owe(c *call) {
-	if c.release != "" && c.placed.has(l.index) {
+	if c.release != "" && l.rules.owes(c.placed.has(l.index)) {
 		l.owed[c.release] = owedRelease{key: c.keys[0], until: c.until}
 	}
 }
@@ -204,7 +205,7 @@ func (l *lane) run(ctx context.Context) {
 		if err != nil {
 			l.down(err)
 			settle()
-			pause(ctx, backoff/2+rand.N(backoff/2+1))
+			pause(ctx, backoff/2+l.rules.jitter(backoff/2+1))
 			backoff = min(2*backoff, l.timing.backoff)
 			continue
 		}

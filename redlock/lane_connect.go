@@ -88,7 +88,7 @@ const noConnection = 1 << 62
 func (l *lane) succeed(ctx context.Context, conn Conn, id int64, runID string) error {
 	old := int64(noConnection)
 	if l.session.clientID != 0 && runID == l.session.runID {
-		old = l.session.clientID
+		old = l.rules.predecessor(l.session.clientID)
 	}
 	if err := l.kill(ctx, conn, old); err != nil {
 		return err

@@ -47,7 +47,7 @@ func (l *lane) take() []call {
 		l.sentAt = now
 	}
 	l.mu.Unlock()
-	return l.withoutStale(group, now)
+	return l.rules.order(l.withoutStale(group, now))
 }
 
 func (l *lane) withoutStale(group []call, now time.Duration) []call {

@@ -36,6 +36,7 @@ type Lease struct {
 	reason   LostReason
 	ttl      time.Duration
 	deadline time.Duration // BootTime
+	backAt   time.Duration // BootTime at which a lost one is released
 	cause    error         // why the last extension failed; nil: it did not
 	told     chan struct{} // what Lost returns; nil before the first call
 	timer    *time.Timer   // says LOST, whatever the nodes and the keeper do
@@ -171,7 +172,7 @@ func (l *Lease) lostAt() time.Duration {
 	if guard == 0 {
 		guard = l.ttl / guardShare
 	}
-	return l.deadline - guard
+	return l.keeper.rules.lossDue(l.deadline, guard)
 }
 
 // reasonOf says why a lease that nobody extended is lost. The caller holds mu.
@@ -216,7 +217,7 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 		return nil, err
 	}
 	k.forget(l)
-	b := newBallot("release", len(k.q.lanes), isGrant)
+	b := k.q.newBallot("release", isGrant)
 	k.q.call(k.q.releaseCall(l.key, l.token, l.placed, b, now), now)
 	return &Releasing{q: k.q, name: l.name, b: b}, nil
 }
@@ -249,11 +250,12 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 		return l.errAt(now)
 	}
 	l.state, l.reason = state, reason
+	l.backAt = l.keeper.rules.giveBack(now, l.deadline)
 	if l.timer.Stop(); state == lost {
 		if l.told != nil {
 			close(l.told)
 		}
-		l.timer.Reset(l.deadline - now) // not sooner: the holder may still be stopping
+		l.timer.Reset(l.backAt - now)
 	}
 	return nil
 }
@@ -286,7 +288,7 @@ func (l *Lease) ring() {
 	l.mu.Lock()
 	state, reason, left := l.state, l.reasonOf(), l.lostAt()-now
 	if state == lost {
-		left = l.deadline - now
+		left = l.backAt - now
 	}
 	if state != released && left > 0 {
 		l.timer.Reset(left)
@@ -306,14 +308,14 @@ func (l *Lease) ring() {
 func (l *Lease) extended(deadline, ttl, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.errAt(now) != nil {
+	if !l.keeper.rules.alive(l.errAt(now)) {
 		return false
 	}
 	if changes {
 		l.ttl = ttl
 	}
 	l.cause = nil
-	l.deadline = max(l.deadline, l.capped(deadline))
+	l.deadline = l.keeper.rules.later(l.deadline, l.capped(deadline))
 	l.timer.Reset(l.lostAt() - now)
 	return true
 }

@@ -30,6 +30,8 @@ type Options struct {
 
 	// Clock replaces BootTime in tests.
 	Clock func() time.Duration
+
+	rules *rules // replaced by tests alone
 }
 
 // MinTTL is the shortest ttl that may be asked for: below it the drift
@@ -43,6 +45,7 @@ const maxNodes = 63
 type Quorum struct {
 	options Options
 	clock   func() time.Duration
+	rules   *rules
 	quorum  int
 	lanes   []*lane
 	keeper  *keeper
@@ -58,7 +61,7 @@ func New(o Options) (*Quorum, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	q := &Quorum{options: o, clock: o.Clock, quorum: quorumOf(len(o.Nodes)), stop: stop}
+	q := &Quorum{options: o, clock: o.Clock, rules: o.rules, quorum: o.rules.quorum(len(o.Nodes)), stop: stop}
 	for i, node := range o.Nodes {
 		l := newLane(node, i, o)
 		q.lanes = append(q.lanes, l)
@@ -78,6 +81,9 @@ func (o *Options) complete() error {
 	}
 	if o.Clock == nil {
 		o.Clock = BootTime
+	}
+	if o.rules == nil {
+		o.rules = &soundRules
 	}
 	switch {
 	case len(o.Nodes) == 0:

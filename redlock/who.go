@@ -24,7 +24,7 @@ type Holding struct {
 // that it cannot be told; none that the lock is free. The error matches
 // ErrNoQuorum where fewer than a quorum answered.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
-	b := newBallot("who", len(q.lanes), func(reply *Reply) bool { return len(reply.Array) == 0 })
+	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.all = true
 	now := q.clock()
 	b.words = [4]string{q.options.Prefix + name, opWho}

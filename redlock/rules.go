@@ -1,0 +1,80 @@
+package redlock
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// rules are the decisions that safety rests on, one function each, so that a
+// test can show what happens without it. Nothing but a test replaces one.
+type rules struct {
+	// quorum is how many of so many nodes decide: any two quorums must have a
+	// node in common.
+	quorum func(nodes int) int
+
+	// token names an attempt: no two attempts may share one, or the release that
+	// cleans up after one takes the lock from the other.
+	token func(Holder) string
+
+	// start is the instant that validity is counted from, of the two at which a
+	// ballot was put to the nodes and won: the keys may be as old as the first.
+	start func(asked, won time.Duration) time.Duration
+
+	// drift is how much sooner a lease ends here than on the nodes.
+	drift func(ttl time.Duration) time.Duration
+
+	// inTime tells whether a ballot that was won has any validity left.
+	inTime func(now, deadline time.Duration) bool
+
+	// notAfter is when a node must not act on an attempt any more that began at
+	// start: it was given up by then, and its release may be past.
+	notAfter func(start, nodeTimeout time.Duration) time.Duration
+
+	// lossDue is when LOST is said: early enough for the holder to stop.
+	lossDue func(deadline, guard time.Duration) time.Duration
+
+	// giveBack is when a lease that was lost at now is released: not before its
+	// deadline, for its holder may still be stopping.
+	giveBack func(now, deadline time.Duration) time.Duration
+
+	// alive tells whether an extension may count for a lease of which err is
+	// what [Lease.Err] says: a lapsed one never comes back.
+	alive func(err error) bool
+
+	// later is the deadline after an extension, of the old and the new one: none
+	// is ever moved back.
+	later func(old, extended time.Duration) time.Duration
+
+	// order is how a lane puts into order what it was handed: a release must not
+	// overtake the acquire that it cleans up after.
+	order func(waiting []call) []call
+
+	// predecessor is the connection that a new one ends first, of the id of the
+	// one before it: bytes may still be under way there.
+	predecessor func(id int64) int64
+
+	// owes tells whether a release that was not answered is repeated, where its
+	// token may be on the node.
+	owes func(maybePlaced bool) bool
+
+	// jitter is a random time in [0, n), n > 0. Safety does not rest on it, but
+	// the repetition of a simulation does.
+	jitter func(n time.Duration) time.Duration
+}
+
+var soundRules = rules{
+	quorum:      quorumOf,
+	token:       newToken,
+	start:       func(asked, _ time.Duration) time.Duration { return asked },
+	drift:       drift,
+	inTime:      func(now, deadline time.Duration) bool { return now < deadline },
+	notAfter:    func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
+	lossDue:     func(deadline, guard time.Duration) time.Duration { return deadline - guard },
+	giveBack:    func(_, deadline time.Duration) time.Duration { return deadline },
+	alive:       func(err error) bool { return err == nil },
+	later:       func(old, extended time.Duration) time.Duration { return max(old, extended) },
+	order:       func(waiting []call) []call { return waiting },
+	predecessor: func(id int64) int64 { return id },
+	owes:        func(maybePlaced bool) bool { return maybePlaced },
+	jitter:      rand.N[time.Duration],
+}
