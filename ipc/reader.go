@@ -103,7 +103,7 @@ func (c *Conn) refuse(tag string, err error) {
 	c.out.append(nil, r.Err(tag, refused.Code, refused.Text))
 }
 
-// begin hands a request to the session, and the rest of it to a goroutine.
+// begin hands a request to the session, and the rest of it to a worker.
 func (c *Conn) begin(call *Call) {
 	work, panicked := c.beginWork(call)
 	if work == nil {
@@ -113,7 +113,7 @@ func (c *Conn) begin(call *Call) {
 	call.detached = true
 	c.calls.began()
 	c.wg.Add(1)
-	go c.perform(call, work) // wg.Go would allocate twice
+	c.server.workers.run(job{call, work})
 }
 
 func (c *Conn) beginWork(call *Call) (work Work, panicked bool) {
@@ -121,8 +121,8 @@ func (c *Conn) beginWork(call *Call) (work Work, panicked bool) {
 	return c.session.Begin(call), false
 }
 
+// perform runs the rest of a request, on a worker.
 func (c *Conn) perform(call *Call, work Work) {
-	defer c.wg.Done()
 	call.end(c.run(work))
 	c.calls.returned()
 	c.news()

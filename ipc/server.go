@@ -38,6 +38,8 @@ type Server struct {
 	// AcceptFailed is told of errors that Serve goes on after. It may be nil.
 	AcceptFailed func(err error, pause time.Duration)
 
+	workers workers
+
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
 	conns     map[*Conn]struct{}
@@ -203,13 +205,25 @@ func (s *Server) add(nc net.Conn) *Conn {
 	return c
 }
 
+// remove forgets a connection, which is over, and with the last one the idle
+// workers.
 func (s *Server) remove(c *Conn) {
+	if s.wasLast(c) {
+		s.workers.release()
+	}
+}
+
+func (s *Server) wasLast(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if s.stopping && len(s.conns) == 0 {
+	if len(s.conns) > 0 {
+		return false
+	}
+	if s.stopping {
 		close(s.empty)
 	}
+	return true
 }
 
 // lastWords says what a connection gets in the end; nil for nothing.

@@ -9,7 +9,7 @@ type Session interface {
 	// Begin starts a request. Requests are begun in the order of arrival; one
 	// without a tag once the one without a tag before it is answered. Begin
 	// either answers and returns nil, or returns the rest of the work, which
-	// the server runs on a goroutine of its own and which answers before it
+	// the server runs on another goroutine and which answers before it
 	// returns. Exactly one answer is given: if there is none, or if one of the
 	// two panics first, the server answers INTERNAL and reports the defect.
 	Begin(call *Call) Work
