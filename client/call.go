@@ -159,6 +159,9 @@ func (cl *call) reset() {
 	cl.state.Store(idle)
 }
 
+// several reports whether more than one call is in use.
+func (t *table) several() bool { return len(t.lockPlaces)+len(t.otherPlaces) > 1 }
+
 // find is the call with a tag, nil if there never was one.
 func (t *table) find(tag string) *call {
 	n, err := strconv.ParseUint(tag, 36, 16)

@@ -69,7 +69,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 // connect makes a Client of a connection, which it closes if that fails.
 func connect(ctx context.Context, conn net.Conn, clock func() time.Duration) (*Client, error) {
 	c := &Client{conn: conn, clock: clock, calls: newTable(), done: make(chan struct{}), leases: make(map[string]*Lease)}
-	c.out = newSender(conn, c.spawn)
+	c.out = newSender(conn, c.spawn, c.calls.several)
 	c.background.Go(c.read)
 	if err := c.hello(ctx); err != nil {
 		c.Close()

@@ -300,7 +300,7 @@ func TestWriteToClosedSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") })
+	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") }, newTable().several)
 	ping := &ipc.Request{Verb: ipc.VerbPing}
 	if err := s.send(ping, false); err != nil {
 		t.Errorf("the first request is refused: %v", err)

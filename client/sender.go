@@ -26,9 +26,10 @@ const (
 // write: what the socket does not take at once, because the daemon is slow or
 // hangs, is left to a goroutine of its own.
 type sender struct {
-	conn  net.Conn
-	raw   syscall.RawConn // writes without blocking; nil where conn is no socket
-	spawn func(func())    // starts a goroutine that the Client waits for
+	conn   net.Conn
+	raw    syscall.RawConn // writes without blocking; nil where conn is no socket
+	spawn  func(func())    // starts a goroutine that the Client waits for
+	others func() bool     // tells whether somebody else may be about to send
 
 	mu      sync.Mutex // guards what follows; not held across I/O
 	pending []byte     // lines to be written
@@ -39,8 +40,8 @@ type sender struct {
 	attempt attempt // of whoever writes
 }
 
-func newSender(conn net.Conn, spawn func(func())) *sender {
-	s := &sender{conn: conn, spawn: spawn}
+func newSender(conn net.Conn, spawn func(func()), others func() bool) *sender {
+	s := &sender{conn: conn, spawn: spawn, others: others}
 	if socket, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn() // an error leaves it nil: the slower way
 	}
@@ -62,7 +63,9 @@ func (s *sender) send(r *ipc.Request, urgent bool) error {
 	s.writing = true
 	s.mu.Unlock()
 	if first {
-		runtime.Gosched() // who is about to send joins: one write for many
+		if s.others() {
+			runtime.Gosched() // who is about to send joins: one write for many
+		}
 		s.flush()
 	}
 	return nil

@@ -3,6 +3,7 @@ package ipc
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // maxKeptTags is the most tags for which a map is kept when none is in flight.
@@ -10,11 +11,12 @@ const maxKeptTags = 64
 
 // calls are the calls of a connection.
 type calls struct {
+	running atomic.Int32 // Works that have not returned
+
 	mu       sync.Mutex       // guards what follows, and parts of each Call
 	tagged   map[string]*Call // unanswered
 	most     int              // tags in flight at once since tagged was made
 	untagged *Call            // nil: none, or its answer is in the output
-	running  int              // Works that have not returned
 	cause    error            // all calls are cancelled, new ones too
 }
 
@@ -78,24 +80,15 @@ func (cs *calls) busy() bool {
 }
 
 // began counts a Work.
-func (cs *calls) began() {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.running++
-}
+func (cs *calls) began() { cs.running.Add(1) }
 
-func (cs *calls) returned() {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.running--
-}
+func (cs *calls) returned() { cs.running.Add(-1) }
 
 // idle tells that every Work has returned.
-func (cs *calls) idle() bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.running == 0
-}
+func (cs *calls) idle() bool { return cs.running.Load() == 0 }
+
+// several tells that more than one Work runs.
+func (cs *calls) several() bool { return cs.running.Load() > 1 }
 
 // cancel ends the context of the call with that tag. It is false if there is none.
 func (cs *calls) cancel(tag string, cause error) bool {

@@ -49,6 +49,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 		limit:   orDefault(s.MaxOutput, DefaultMaxOutput),
 		timeout: orDefault(s.WriteTimeout, DefaultWriteTimeout),
 		spawn:   c.wg.Go,
+		others:  c.calls.several,
 		ended:   c.news,
 		failed:  c.outputFailed,
 	}

@@ -23,6 +23,7 @@ type output struct {
 	limit   int             // of unwritten bytes before an append
 	timeout time.Duration   // of a write that blocks
 	spawn   func(func())    // starts a goroutine that the connection waits for
+	others  func() bool     // tells whether somebody else may be about to append
 	ended   func()          // called whenever writing has ended for now
 	failed  func(error)     // called once, when nothing can be written any more
 
@@ -47,7 +48,9 @@ func (o *output) append(lines []byte, r *Response) {
 	case err != nil:
 		o.failed(err)
 	case write:
-		runtime.Gosched() // who is about to answer joins: one write for many
+		if o.others() {
+			runtime.Gosched() // who is about to answer joins: one write for many
+		}
 		o.flush()
 	}
 }
