@@ -255,7 +255,11 @@ func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn,
 	}
 	plain := net.Dialer{Timeout: dialer.Timeout, KeepAlive: 15 * time.Second}
 	if d.options.TLS == nil {
-		return plain.DialContext(ctx, network, address)
+		conn, err := plain.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return withRawWrites(conn), nil
 	}
 	config, err := d.options.TLS()
 	if err != nil {

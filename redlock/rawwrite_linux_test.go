@@ -1,0 +1,81 @@
+package redlock
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// socketPair is two ends of a TCP connection; the first writes raw.
+func socketPair(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if ours, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	if _, ok := withRawWrites(ours).(*rawWriter); !ok {
+		t.Fatal("a TCP connection is not written raw")
+	}
+	return withRawWrites(ours), theirs
+}
+
+// What the socket does not take at once is written when it does.
+func TestRawWriteOfMoreThanFits(t *testing.T) {
+	ours, theirs := socketPair(t)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
+	done := make(chan error, 1)
+	go func() {
+		n, err := ours.Write(sent)
+		if err == nil && n != len(sent) {
+			err = io.ErrShortWrite
+		}
+		ours.Close()
+		done <- err
+	}()
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(theirs, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("what came is not what was sent (%v)", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRawWriteEndsWithItsDeadline(t *testing.T) {
+	ours, _ := socketPair(t)
+	much := make([]byte, 64<<20)
+	ours.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := ours.Write(much); !errors.Is(err, os.ErrDeadlineExceeded) || n == 0 || n == len(much) {
+		t.Errorf("wrote %d, %v; want some of it, and a timeout", n, err)
+	}
+}
+
+func TestRawWriteToWhatIsClosed(t *testing.T) {
+	ours, theirs := socketPair(t)
+	theirs.(*net.TCPConn).SetLinger(0) // a reset
+	theirs.Close()
+	var err error
+	for err == nil {
+		_, err = ours.Write([]byte("x"))
+	}
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("writing to a closed connection: %v", err)
+	}
+	ours.Close()
+	if _, err := ours.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("writing after Close: %v, want net.ErrClosed", err)
+	}
+}
