@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -44,6 +45,8 @@ const (
 	rueidisFanOut   = "rueidis fan-out"
 	redlockdTags    = "redlockd, one conn"
 	redlockdConns   = "redlockd, conn each"
+	beforeTags      = "before, one conn"
+	beforeConns     = "before, conn each"
 	baseline        = redsyncGoRedis
 	workersAtOnce   = 64
 	retryAtLeast    = 50 * time.Millisecond // redsync's defaults; the fan-out's too
@@ -56,6 +59,7 @@ type recipe struct {
 	name string
 	peer bool // not redlockd: its user has to extend what he holds
 	many bool // no different from another contender where there is one worker
+	old  bool // wants the binary of -before
 	open func(ctx context.Context, f *fleet) (contender, error)
 }
 
@@ -65,12 +69,29 @@ var recipes = []recipe{
 	{name: rueidisFanOut, peer: true, open: openFanOut},
 	{name: redlockdTags, open: openRedlockdTags},
 	{name: redlockdConns, many: true, open: openRedlockdConns},
+	{name: beforeTags, old: true, open: openBeforeTags},
+	{name: beforeConns, many: true, old: true, open: openBeforeConns},
 }
 
 // fleet is everything that a contender may be set up against.
 type fleet struct {
 	nodes  []*node
 	daemon *daemon
+	before *daemon // of the binary of -before; nil: none
+}
+
+// daemons are those that run.
+func (f *fleet) daemons() []*daemon {
+	return slices.DeleteFunc([]*daemon{f.daemon, f.before}, func(d *daemon) bool { return d == nil })
+}
+
+// stop ends the daemons.
+func (f *fleet) stop() error {
+	var errs []error
+	for _, d := range f.daemons() {
+		errs = append(errs, d.stop())
+	}
+	return errors.Join(errs...)
 }
 
 // usage returns the CPU time that everything has used so far.
@@ -80,10 +101,12 @@ func (f *fleet) usage() (usage, error) {
 	if u.bench, err = ownCPU(); err != nil {
 		return u, err
 	}
-	if f.daemon != nil {
-		if u.daemon, err = processCPU(f.daemon.pid()); err != nil {
+	for _, d := range f.daemons() {
+		used, err := processCPU(d.pid())
+		if err != nil {
 			return u, err
 		}
+		u.daemon += used
 	}
 	u.redis, err = usedBy(f.nodes)
 	return u, err

@@ -76,6 +76,7 @@ type options struct {
 	share    float64 // of the leases that the peers hold
 	conns    int
 	daemon   string // binary; "": build it
+	before   string // another one to compare it with; "": none
 	jsonFile string
 }
 
@@ -95,6 +96,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs.Float64Var(&o.share, "share", 0.1, "share of these leases that the peers are measured with")
 	fs.IntVar(&o.conns, "conns", 10_000, "idle connections")
 	fs.StringVar(&o.daemon, "daemon", "", "redlockd `binary`; built from this checkout if not given")
+	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct and same)")
 	fs.StringVar(&o.jsonFile, "json", "", "`file` to write the results to as JSON")
 	if err := fs.Parse(args); err != nil {
 		return o, err

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -34,7 +36,20 @@ func startNodes(dir string) ([]*node, error) {
 		}
 		nodes = append(nodes, &node{Server: s})
 	}
+	if err := admit(nodes); err != nil {
+		killNodes(nodes)
+		return nil, err
+	}
 	return nodes, nil
+}
+
+// admit ends the quarantine of the new nodes, so that they may vote at once.
+func admit(nodes []*node) error {
+	all := make([]redlock.Node, len(nodes))
+	for i, n := range nodes {
+		all[i] = n.Node()
+	}
+	return redlocktest.Admit(context.Background(), all)
 }
 
 func killNodes(nodes []*node) {

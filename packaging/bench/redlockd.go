@@ -10,25 +10,34 @@ import (
 
 // redlockdContender talks to the daemon through its socket, from this process.
 type redlockdContender struct {
+	daemon  *daemon
 	clients []*client.Client // a worker's is the one at its number, modulo
 }
 
 // openRedlockdTags has one connection for all workers, who share it by tags.
 func openRedlockdTags(ctx context.Context, f *fleet) (contender, error) {
-	return openRedlockd(ctx, f, 1)
+	return openRedlockd(ctx, f.daemon, 1)
 }
 
 func openRedlockdConns(ctx context.Context, f *fleet) (contender, error) {
-	return openRedlockd(ctx, f, workersAtOnce)
+	return openRedlockd(ctx, f.daemon, workersAtOnce)
 }
 
-func openRedlockd(ctx context.Context, f *fleet, conns int) (contender, error) {
-	c := &redlockdContender{}
+func openBeforeTags(ctx context.Context, f *fleet) (contender, error) {
+	return openRedlockd(ctx, f.before, 1)
+}
+
+func openBeforeConns(ctx context.Context, f *fleet) (contender, error) {
+	return openRedlockd(ctx, f.before, workersAtOnce)
+}
+
+func openRedlockd(ctx context.Context, d *daemon, conns int) (contender, error) {
+	c := &redlockdContender{daemon: d}
 	for range conns {
-		one, err := f.daemon.dial(ctx)
+		one, err := d.dial(ctx)
 		if err != nil {
 			c.close()
-			return nil, f.daemon.failed(err)
+			return nil, d.failed(err)
 		}
 		c.clients = append(c.clients, one)
 	}

@@ -86,8 +86,13 @@ func pairParts(ctx context.Context, o options, env *environment, rep *report, lo
 	if f.daemon, err = env.startDaemon(ctx, "pairs"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.daemon.stop()) }()
-	entries, err := openAll(ctx, f, func(recipe) bool { return true })
+	defer func() { err = errors.Join(err, f.stop()) }()
+	if o.before != "" {
+		if f.before, err = startDaemon(ctx, env.dir, o.before, "before", env.nodes); err != nil {
+			return err
+		}
+	}
+	entries, err := openAll(ctx, f, func(r recipe) bool { return !r.old || f.before != nil })
 	if err != nil {
 		return err
 	}
