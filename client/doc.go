@@ -19,7 +19,7 @@
 //
 // What cannot be recalled is a write that is already under way. Where that
 // matters, have the written resource refuse a [Lease.Fence] that is smaller
-// than one that it has seen.
+// than one that it has seen: UPDATE … SET fence = $fence WHERE fence <= $fence.
 //
 // # Connections
 //
@@ -34,4 +34,9 @@
 // Every error matches one of the sentinels ([ErrHeld], [ErrNoQuorum], …) or an
 // error of the context. What the daemon answered is an [*Error], with the
 // holder where somebody else held the lock.
+//
+// Over Redis nodes that are new, or were restarted without their data, locks are
+// given after a quarantine of max_ttl only: Lock waits for that as for a holder,
+// TryLock is ErrNoQuorum, with the milliseconds left in the field "retry" of its
+// [*Error]. [Client.Status] has it as well.
 package client

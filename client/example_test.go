@@ -91,6 +91,27 @@ func ExampleWithHold() {
 	}
 }
 
+// A store that refuses who comes too late: a holder that was paused for longer
+// than its lease, and does not know yet that somebody else was here since.
+func ExampleLease_Fence() {
+	var c *client.Client // from Dial
+	var db *sql.DB
+	err := c.Do(context.Background(), "report/7", func(ctx context.Context, l *client.Lease) error {
+		result, err := db.ExecContext(ctx,
+			`UPDATE report SET body = $1, fence = $2 WHERE id = 7 AND fence <= $2`, "…", l.Fence())
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); n == 0 && err == nil {
+			return errors.New("somebody with a later grant was here already")
+		}
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 // Who holds a lock, on whatever host.
 func ExampleClient_Who() {
 	ctx := context.Background()

@@ -39,8 +39,11 @@ func (l *Lease) Name() string { return l.name }
 // unlock.
 func (l *Lease) ID() string { return l.id }
 
-// Fence is the fencing token: greater than that of every grant of this lock
-// that was over before this one was asked for. 0 where the nodes give none.
+// Fence is the fencing token: larger than that of every grant of this lock that
+// was given before this one was asked for, and never the same twice. It stays
+// below 2^53. What is written to should remember the largest that it has seen,
+// and refuse a smaller one: then a holder that was paused past its deadline does
+// no harm.
 func (l *Lease) Fence() uint64 { return l.fence }
 
 // Deadline is until when the lease is ours as far as is known here: the daemon

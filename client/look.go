@@ -26,7 +26,7 @@ type Entry struct {
 	Name  string        // the lock
 	Waits bool          // it is not held yet
 	Mode  string        // "exclusive" or "shared"
-	Fence uint64        // the fencing token; 0: none
+	Fence uint64        // the fencing token; 0: it waits yet
 	TTL   time.Duration // how long it lasts unless it is extended
 	PID   int
 	User  string
@@ -38,6 +38,11 @@ type Entry struct {
 type Status struct {
 	Quorum int // so many nodes have to agree
 	Spare  int // so many more nodes may fail; below 0, no lock can be taken
+	// Left is how long it takes until a quorum can vote where quarantines are all
+	// that is in the way (requests that wait ride them out); 0 where none are.
+	Left   time.Duration
+	MaxTTL time.Duration // the longest that any host uses: how long a quarantine takes
+	Text   string        // whether locks can be taken, and what could be better, for people
 	Nodes  []Node
 	// Counts is all else that the daemon counts, by its names in the protocol.
 	Counts map[string]int64
@@ -50,7 +55,7 @@ type Node struct {
 	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
 	Left    time.Duration // of its quarantine
 	RTT     time.Duration // how long it took to answer lately
-	Reason  string        // why it is not ready, for people
+	Reason  string        // why it is not ready, or what could be better about it, for people
 }
 
 // Who asks a quorum of nodes who holds the lock name, on whatever host. No
@@ -130,10 +135,17 @@ func nodeOf(r *ipc.Response) Node {
 }
 
 func statusOf(r *ipc.Response) *Status {
-	s := &Status{Quorum: int(number(r, "quorum")), Spare: int(number(r, "spare")), Counts: make(map[string]int64)}
+	s := &Status{
+		Quorum: int(number(r, "quorum")),
+		Spare:  int(number(r, "spare")),
+		Left:   duration(r, "left"),
+		MaxTTL: duration(r, "max_ttl"),
+		Text:   r.Text,
+		Counts: make(map[string]int64),
+	}
 	for _, f := range r.Fields {
 		switch n, ok := r.Int64(f.Key); f.Key {
-		case "n", "nodes", "quorum", "spare":
+		case "n", "nodes", "quorum", "spare", "left", "max_ttl":
 		default:
 			if ok {
 				s.Counts[f.Key] = n

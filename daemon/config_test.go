@@ -304,8 +304,8 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	source := readTestFile(t, packagedConfig)
 	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+ \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 29 {
-		t.Errorf("got %d lines that are commented out, want 29:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 30 {
+		t.Errorf("got %d lines that are commented out, want 30:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)

@@ -15,10 +15,5 @@ func unsupported(cfg *Config, at map[string]hcl.Range) []ConfigFault {
 	if cfg.Metrics != nil {
 		refuse("metrics", "remove the block; redlock status shows the daemon's counts")
 	}
-	for _, node := range cfg.Quorum.Nodes {
-		if node.Durable {
-			refuse(`node "`+node.Name+`".durable`, "remove it: the node is treated like one that forgets its votes when it restarts")
-		}
-	}
 	return faults
 }

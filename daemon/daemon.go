@@ -12,6 +12,7 @@ package daemon
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +38,7 @@ type daemon struct {
 	stopping atomic.Bool // nothing is given back any more
 }
 
-func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node) (*daemon, error) {
+func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*daemon, error) {
 	d := &daemon{
 		cfg:    cfg,
 		log:    log,
@@ -56,29 +57,60 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node) (*daemon, er
 		NodeTimeout: cfg.Quorum.NodeTimeout,
 		MaxTTL:      cfg.Quorum.MaxTTL,
 		Observe:     d.observe(),
+		Notice:      d.notice,
+
+		NoQuarantine: dev, // embedded nodes live and die with this process
 	})
 	return d, err
 }
 
-// observe logs what happens to nodes, once for each change, and once when the
-// quorum is had, or is lost.
+// observe logs what happens to nodes: what somebody has to do something about as
+// a warning, once for each change of state.
 func (d *daemon) observe() func(redlock.NodeStatus) {
-	var mu sync.Mutex // guards states
-	states := map[string]redlock.NodeState{}
+	var mu sync.Mutex // guards seen
+	seen := map[string]redlock.NodeStatus{}
 	return func(s redlock.NodeStatus) {
 		mu.Lock()
-		before := states[s.Name]
-		states[s.Name] = s.State
+		before := seen[s.Name]
+		seen[s.Name] = s
 		mu.Unlock()
-		switch {
-		case d.stopping.Load(): // it is we who hang up
-		case s.State == redlock.NodeReady:
-			d.log.Info("node is ready", "node", s.Name, "address", s.Address)
-		case before != s.State:
-			d.log.Warn("node is down", "node", s.Name, "address", s.Address, "reason", s.Reason)
-		default:
-			d.log.Debug("node is still down", "node", s.Name, "address", s.Address, "reason", s.Reason)
+		if !d.stopping.Load() { // then it is we who hang up
+			d.logNode(s, before)
 		}
+	}
+}
+
+func (d *daemon) logNode(s, before redlock.NodeStatus) {
+	if !slices.Equal(before.Warning, s.Warning) {
+		for _, warning := range s.Warning {
+			d.log.Warn("node could be safer", "node", s.Name, "warning", warning)
+		}
+	}
+	log := d.log.Warn
+	if before.State == s.State {
+		log = d.log.Debug
+	}
+	switch s.State {
+	case redlock.NodeReady:
+		d.log.Info("node is ready", "node", s.Name, "address", s.Address)
+	case redlock.NodeQuarantined:
+		log("node is in quarantine: its votes do not count yet", "node", s.Name, "address", s.Address, "left", seconds(s.Left), "reason", reasonText(s.Reason))
+	case redlock.NodeRefused:
+		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", s.Reason)
+	default:
+		log("node is down", "node", s.Name, "address", s.Address, "reason", s.Reason)
+	}
+}
+
+// notice logs what whoever runs the nodes must know.
+func (d *daemon) notice(n redlock.Notice) {
+	switch n.Kind {
+	case redlock.HostClockJumped:
+		d.log.Error("this host's clock stood still, or all nodes' clocks were stepped", "reason", n.Text)
+	case redlock.CountersLost:
+		d.log.Warn("fencing counters began anew", "reason", n.Text)
+	default:
+		d.log.Error("node's admission withdrawn: it is in quarantine again", "node", n.Node, "kind", n.Kind, "reason", n.Text)
 	}
 }
 

@@ -16,6 +16,7 @@ var (
 	errLimit   = errors.New("a limit of the config is reached")
 	errOption  = errors.New("bad option")
 	errVerb    = errors.New("not in this version")
+	errDenied  = errors.New("not allowed")
 )
 
 // codes says what errors are called in the protocol. The first that matches
@@ -35,6 +36,8 @@ var codes = []struct {
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
 	{errLimit, ipc.CodeLimit},
+	{errDenied, ipc.CodeDenied},
+	{redlock.ErrNotQuarantined, ipc.CodeOption},
 	{errOption, ipc.CodeOption},
 	{redlock.ErrRequest, ipc.CodeOption},
 	{errVerb, ipc.CodeVerb},

@@ -42,6 +42,7 @@ func TestNoQuorum(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	d.nodes.Admit(t)
 	w.until("STATUS", `spare=2\b`)
 	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
 	w.say("LOCK a", granted5)
@@ -116,7 +117,7 @@ func TestFlushedQuorumIsLost(t *testing.T) {
 // TestNobodyOfThisHostBeforeTheDeadline: the nodes have forgotten the lease,
 // but its holder may work until the deadline that it was told.
 func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
-	d := startDaemon(t, 3, nil)
+	d := startDaemon(t, 3, func(cfg *Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 	holder, waiter := d.dial(), d.dial()
 	holder.say("LOCK a ttl=2s", granted5)
 	waiter.send("LOCK a")
@@ -197,6 +198,7 @@ func TestStartsWithoutNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	d.nodes.Admit(t)
 	w.want(granted5)
 }
 
@@ -310,6 +312,7 @@ func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	d.nodes.Admit(t)
 	b.want(granted5)
 }
 
@@ -322,7 +325,7 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeNodes()
-	impatient, err := newDaemon(d.cfg, hclog.NewNullLogger(), nodes)
+	impatient, err := newDaemon(d.cfg, hclog.NewNullLogger(), nodes, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,7 @@ type testDaemon struct {
 func startDaemon(t *testing.T, n int, change func(*Config)) *testDaemon {
 	t.Helper()
 	cluster := redlocktest.StartRedis(t, n)
+	cluster.Admit(t)
 	cfg := DevConfig()
 	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 50*time.Millisecond
 	for i, server := range cluster.Servers {
@@ -161,7 +162,7 @@ func (d *testDaemon) keys() []string {
 	d.t.Helper()
 	var all []string
 	for _, server := range d.nodes.Servers {
-		keys, err := server.Keys("*")
+		keys, err := server.Keys("redlock:*")
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -76,29 +79,78 @@ func (s *session) status(call *ipc.Call) ipc.Work {
 		call.Line(nodeLine(call, node))
 	}
 	n := int64(len(status.Nodes))
-	return reply(call, ok(call).Int("n", n).Int("nodes", n).
+	r := ok(call).Int("n", n).Int("nodes", n).
 		Int("quorum", int64(status.Quorum)).
 		Int("spare", int64(status.Spare())).
 		Int("leases", int64(s.d.leases.held())).
 		Int("waiters", int64(len(s.d.queue.waiting()))).
-		Int("connections", int64(s.d.limits.connected())).
-		Say(statusText(status)))
+		Int("connections", int64(s.d.limits.connected()))
+	if status.Left > 0 {
+		r.Ms("left", status.Left)
+	}
+	return reply(call, countFields(r, status).Say(statusText(status)))
+}
+
+// countFields are how often something happened since the daemon was started.
+func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
+	c := status.Counts
+	return r.Ms("max_ttl", status.MaxTTL).
+		Int("grants", int64(c.Grants)).
+		Int("lost", int64(c.Lost)).
+		Int("writebacks", int64(c.WriteBacks)).
+		Int("repairs", int64(c.Repairs)).
+		Int("quarantines", int64(c.Quarantines)).
+		Int("clock_jumps", int64(c.ClockJumps)).
+		Int("withdrawals", int64(c.Withdrawals)).
+		Int("counter_losses", int64(c.CounterLosses))
 }
 
 func nodeLine(call *ipc.Call, node redlock.NodeStatus) *ipc.Response {
 	line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).
 		Str("address", node.Address).Str("state", string(node.State))
+	if node.Left > 0 {
+		line.Ms("left", node.Left)
+	}
 	if node.RTT > 0 {
 		line.Ms("rtt", node.RTT+time.Millisecond-1) // rounded up
 	}
-	if node.Reason != nil {
-		line.Say(node.Reason.Error())
+	if len(node.Warning) > 0 {
+		line.Int("warnings", int64(len(node.Warning)))
 	}
-	return line
+	return line.Say(nodeText(node))
+}
+
+// nodeText is why a node has no vote, or what could be better about it.
+func nodeText(node redlock.NodeStatus) string {
+	var texts []string
+	if node.Reason != nil {
+		texts = append(texts, reasonText(node.Reason))
+	}
+	return strings.Join(append(texts, node.Warning...), "; ")
+}
+
+// reasonText leaves out how long a quarantine lasts, which left= tells.
+func reasonText(reason error) string {
+	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
+		return e.Reason.Error() + "; its votes count again when that is over"
+	}
+	return reason.Error()
 }
 
 func statusText(status redlock.Status) string {
+	text := strings.Join(append([]string{outlook(status)}, status.Warning...), "; ")
+	if n := status.Counts.CounterLosses; n > 0 {
+		text += "; a quorum of nodes began without fencing counters: where they were not new, tokens of before may be larger"
+	}
+	return text
+}
+
+// outlook is whether locks can be taken, and how sure that is.
+func outlook(status redlock.Status) string {
 	switch spare := status.Spare(); {
+	case spare < 0 && status.Left > 0:
+		return fmt.Sprintf("no quorum for another %v: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
+			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new", seconds(status.Left))
 	case spare < 0:
 		return "no quorum: no lock can be taken until more nodes are ready"
 	case spare == 0:

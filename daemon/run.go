@@ -36,7 +36,7 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 		return err
 	}
 	defer closeNodes()
-	d, err := newDaemon(cfg, log, nodes)
+	d, err := newDaemon(cfg, log, nodes, o.Dev)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func nodesOf(cfg *Config, dev bool) (nodes []redlock.Node, closeNodes func(), er
 
 // nodeOptions: passwords and certificates are read again at every connection.
 func nodeOptions(node *NodeConfig) redlock.NodeOptions {
-	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Username: node.Username}
+	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Username: node.Username, Durable: node.Durable}
 	if node.PasswordFile != "" {
 		options.Password = func() (string, error) {
 			password, err := node.Password()
@@ -86,10 +86,24 @@ func (d *daemon) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	d.nodes.Settle(ctx)
-	if status := d.nodes.Status(); status.Spare() < 0 {
+	status := d.nodes.Status()
+	for _, warning := range status.Warning {
+		d.log.Warn(warning)
+	}
+	if status.Spare() < 0 && status.Left == 0 {
 		d.log.Warn("no quorum yet: locks cannot be taken until more nodes are ready",
 			"ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
 	}
+	if status.Left > 0 {
+		d.log.Warn("no quorum yet: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
+			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new",
+			"left", seconds(status.Left), "ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
+	}
+}
+
+// seconds rounds up, for people.
+func seconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
 }
 
 func (d *daemon) serve(ctx context.Context, listener *socket, o RunOptions) error {

@@ -45,6 +45,8 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.unlock(call)
 	case ipc.VerbCancel:
 		return s.cancel(call)
+	case ipc.VerbAdmit:
+		return s.admit(call)
 	case ipc.VerbExtend:
 		return s.extend(call)
 	case ipc.VerbCheck:
@@ -63,7 +65,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.help(call)
 	case ipc.VerbQuit:
 		return s.quit(call)
-	default: // ADMIT RESUME BEAT FORCE
+	default: // RESUME BEAT FORCE
 		return s.refuse(call, notYet(call.Verb))
 	}
 }

@@ -182,9 +182,9 @@ func TestStatus(t *testing.T) {
 	w.say("LOCK a", granted5)
 	w.send("STATUS")
 	for _, node := range []string{"a", "b", "c"} {
-		w.want(`- node=` + node + ` address=unix:\S+ state=ready rtt=\d+`)
+		w.want(`- node=` + node + ` address=unix:\S+ state=ready rtt=\d+ warnings=1 : no persistence: .* durable = true avoid that`)
 	}
-	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 : .*`)
+	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
 	d.nodes.Servers[1].Kill()
 	w.until("STATUS", `- node=b address=\S+ state=down .*: .+(?s:.*)spare=0`)
 }

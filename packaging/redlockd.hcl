@@ -6,19 +6,26 @@
 # What is commented out shows the default, unless it says "example".
 
 quorum {
-  # Every host that shares locks needs the same nodes, prefix and max_ttl.
-  # "" shares locks with clients that use bare names.
+  # Every host that shares locks needs the same nodes under the same names (one with
+  # others gets no vote), prefix and max_ttl. "" shares locks with clients that use
+  # bare names.
   # key_prefix = "redlock:"
 
-  # The longest lease that anyone on these nodes may ask for. A node that lost its
-  # data must not be started again for so long: this version does not see to it.
+  # The longest lease that anyone on these nodes may ask for. It is also for how long
+  # a node has no vote that is new or was restarted: it may have forgotten locks. So
+  # new nodes give no locks at first, for so long, once (or ADMIT all ends that).
+  # Shorter is a shorter wait then. Leases are kept extended, so they need not be as
+  # long as the work. The nodes remember the largest that any host used.
   # max_ttl = "30s"
 
   # A node that does not answer for so long has failed that request.
   # node_timeout = "50ms"
 
-  # The nodes: independent Redis masters on different machines, no replicas, no
-  # cluster. Three bear the loss of one, five the loss of two.
+  # The nodes: independent Redis masters, version 7 or later, on different machines,
+  # no replicas, no cluster, no eviction. Three bear the loss of one, five the loss of
+  # two. To change names or number: stop redlockd on all hosts, wait max_ttl, then
+  # redis-cli HDEL redlockd:node epoch on every node, and start again. To put another
+  # Redis in the place of one: stop redlockd on all hosts and wait max_ttl, too.
   node "a" { address = "10.0.0.1:6379" }
   node "b" { address = "10.0.0.2:6379" }
   node "c" { address = "10.0.0.3:6379" }
@@ -26,6 +33,11 @@ quorum {
 
   node "e" {
     address = "10.0.0.5:6379" # or "unix:/run/redis/redis.sock"
+
+    # This Redis keeps every vote on disk: appendonly yes and appendfsync always in its
+    # redis.conf. Then it may vote at once after a restart. redlockd sees to it that it
+    # is so: where it is not, a restart costs max_ttl as with the others.
+    # durable = false
 
     # Example. Relative file names start from $CREDENTIALS_DIRECTORY (systemd's
     # LoadCredential=), or from the directory of this file where that is not set.

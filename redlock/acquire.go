@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -67,6 +66,8 @@ func (q *Quorum) check(r *Request) error {
 	switch {
 	case r.Name == "":
 		return fmt.Errorf("redlock: %w: the lock has no name", ErrRequest)
+	case q.options.Prefix+r.Name == nodeKey:
+		return fmt.Errorf("redlock: %w: %s is the nodes' own", ErrRequest, nodeKey)
 	case r.TTL < MinTTL || r.TTL > q.options.MaxTTL:
 		return fmt.Errorf("redlock: %w: ttl %v of %s: must be between %v and %v", ErrRequest, r.TTL, r.Name, MinTTL, q.options.MaxTTL)
 	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
@@ -126,31 +127,76 @@ func isEnough(ctx context.Context, enough <-chan struct{}, delay time.Duration) 
 	return false
 }
 
-// attempt is one ballot with a token of its own. Not granted: released on
-// every node, also on those that refused, failed or never answered.
+// attempt is one ballot with a token of its own, and a second one where the
+// nodes do not agree on the fencing token yet. Not granted: released on every
+// node, also on those that refused, failed or never answered.
 func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (*Lease, error) {
-	r.Holder.Since = time.Now()
-	token := q.rules.token(r.Holder)
-	placed := &nodeSet{}
-	b := q.newBallot("acquire", isGrant)
+	r.Holder.Since = q.options.Wall()
+	b := q.newBallot("acquire", isFencedGrant)
 	key := q.options.Prefix + r.Name
-	b.words = [4]string{key, opAcquire, token, strconv.FormatInt(r.TTL.Milliseconds(), 10)}
-	q.call(call{
-		op:       b.op,
-		keys:     b.words[:1],
-		args:     b.words[1:],
-		notAfter: q.rules.notAfter(start, q.options.NodeTimeout),
-		placed:   placed,
-		voter:    b,
-	}, start)
+	g := grant{placed: &nodeSet{}, operation: operation{
+		letter: opAcquire, key: key, token: q.rules.token(r.Holder), ttl: r.TTL,
+		counter: counterOf(key), fence: q.propose(r.Holder.Since),
+	}}
+	q.call(call{op: b.op, ops: b.ask(g.operation), notAfter: q.rules.notAfter(start, q.options.NodeTimeout), placed: g.placed, voter: b}, start)
 	b.wait(ctx, q.options.NodeTimeout, q.lanes)
 	now := q.clock()
-	deadline := q.rules.start(start, now) + r.TTL - q.rules.drift(r.TTL)
-	if b.won() && q.rules.inTime(now, deadline) && ctx.Err() == nil {
-		return q.keeper.grant(r, key, token, placed, deadline, now), nil
+	g.deadline = q.rules.start(start, now) + r.TTL - q.rules.drift(r.TTL)
+	if q.wins(ctx, b, now, g.deadline) {
+		b = q.agree(ctx, b, &g)
+		now = q.clock()
 	}
-	q.abandon(key, token, placed)
+	if q.wins(ctx, b, now, g.deadline) {
+		q.counts.grants.Add(1)
+		return q.keeper.grant(r, &g, now), nil
+	}
+	q.abandon(key, g.token, g.placed)
 	return nil, q.refusal(r.Name, b)
+}
+
+// wins tells whether a ballot was won in time, and somebody wants it still.
+func (q *Quorum) wins(ctx context.Context, b *ballot, now, deadline time.Duration) bool {
+	return b.won() && q.rules.inTime(now, deadline) && ctx.Err() == nil
+}
+
+// grant is what an attempt that was won is granted.
+type grant struct {
+	operation // the acquire; fence is the fencing token
+	placed    *nodeSet
+	deadline  time.Duration
+}
+
+// agree has a quorum of nodes hold the lock together with a counter that is not
+// below the fencing token: the largest that a granting node gave. Where a quorum
+// gave that very one, they do. Otherwise it is written back, and a node counts
+// only if the lock is still ours there: without that two attempts could be
+// granted the same token. Returns the ballot that decides.
+func (q *Quorum) agree(ctx context.Context, b *ballot, g *grant) *ballot {
+	fence, nodes := b.fence()
+	g.fence = fence
+	if q.rules.agreed(nodes, q.quorum) {
+		return b
+	}
+	q.counts.writeBacks.Add(1)
+	back := q.newBallot("fence", isGrant)
+	ops := back.ask(operation{letter: opFence, key: g.key, token: g.token, counter: g.counter, fence: fence})
+	q.call(call{op: back.op, ops: ops, voter: back}, q.clock())
+	back.wait(ctx, q.options.NodeTimeout, q.lanes)
+	return back
+}
+
+// propose returns a fencing token to propose: the wall clock in microseconds,
+// and never the same twice. It need not be right: a node whose counter is larger
+// gives a larger one.
+func (q *Quorum) propose(now time.Time) uint64 {
+	wish := uint64(max(now.UnixMicro(), 1))
+	for {
+		last := q.proposed.Load()
+		next := min(max(wish, last+1), maxFence)
+		if q.proposed.CompareAndSwap(last, next) {
+			return next
+		}
+	}
 }
 
 // drift is how much sooner a lease ends here than on the nodes, for clocks
@@ -163,6 +209,10 @@ func drift(ttl time.Duration) time.Duration {
 
 func isGrant(reply *Reply) bool { return reply.Int == 1 }
 
+// isFencedGrant: the answer to an acquire that was granted is the fencing token
+// that the node gives.
+func isFencedGrant(reply *Reply) bool { return isFence(uint64(reply.Int)) }
+
 // abandon releases a token on all nodes and does not wait for them: the lanes
 // repeat what stays unanswered. It needs no context that could end.
 func (q *Quorum) abandon(key, token string, placed *nodeSet) {
@@ -172,16 +222,19 @@ func (q *Quorum) abandon(key, token string, placed *nodeSet) {
 
 // releaseCall is owed for max_ttl: no key that was set or extended before now
 // lasts longer.
-func (q *Quorum) releaseCall(key, token string, placed *nodeSet, v voter, now time.Duration) call {
-	return call{
-		op:      "release",
-		keys:    []string{key},
-		args:    []string{opRelease, token},
-		release: token,
-		until:   now + q.options.MaxTTL + drift(q.options.MaxTTL),
-		placed:  placed,
-		voter:   v,
+func (q *Quorum) releaseCall(key, token string, placed *nodeSet, b *ballot, now time.Duration) call {
+	c := call{
+		op:     "release",
+		until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
+		placed: placed,
 	}
+	release := operation{letter: opRelease, key: key, token: token}
+	if b == nil {
+		c.ops = []operation{release}
+		return c
+	}
+	c.ops, c.voter = b.ask(release), b
+	return c
 }
 
 // refusal says why a ballot was not won.
@@ -193,8 +246,19 @@ func (q *Quorum) refusal(name string, b *ballot) error {
 		e := q.noQuorum(name, b)
 		e.Failed = append(e.Failed, tooLate(b.op))
 		return e
+	case b.op == "fence":
+		e := q.noQuorum(name, b)
+		e.Failed = append(e.Failed, goneAgain(b.refused))
+		return e
 	}
 	return heldBy(name, b)
+}
+
+// goneAgain is said of an attempt whose lock went away while its fencing token
+// was written back.
+func goneAgain(nodes int) *NodeError {
+	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
+		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
 }
 
 // tooLate is said of a ballot that was won when its validity was over.
@@ -205,13 +269,34 @@ func tooLate(op string) *NodeError {
 
 func (q *Quorum) noQuorum(name string, b *ballot) *NoQuorumError {
 	b.noteUnreachable(q.lanes)
-	return &NoQuorumError{
+	e := &NoQuorumError{
 		Name:    name,
 		Granted: b.granted,
 		Needed:  b.quorum,
 		Failed:  b.failures(),
 		Retry:   q.options.NodeTimeout,
 	}
+	if e.Quarantine = q.quarantineLeft(e.Failed); e.Quarantine > 0 {
+		e.Retry = e.Quarantine
+	}
+	return e
+}
+
+// quarantineLeft is how long it takes until a quorum can vote where quarantines
+// are all that is in the way; 0 where something else is.
+func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
+	var left []time.Duration
+	for _, failure := range failures {
+		if failure.Failure == FailedQuarantined {
+			wait := time.Millisecond
+			if e := (*QuarantineError)(nil); errors.As(failure.Err, &e) {
+				wait = max(e.Left, wait)
+			}
+			left = append(left, wait)
+		}
+	}
+	able := len(q.lanes) - len(failures)
+	return untilQuorum(left, q.quorum-able)
 }
 
 // heldBy names the holder that most nodes showed, and how long its lease lasts
@@ -228,7 +313,7 @@ func heldBy(name string, b *ballot) *HeldError {
 // meet again and again; growing, so that a long wait costs little; and never
 // past the instant at which the lock may be free.
 type patience struct {
-	jitter func(time.Duration) time.Duration
+	jitter func(n time.Duration) time.Duration
 	until  time.Duration // no attempt is begun later; negative: no end
 	ttl    time.Duration
 	voted  time.Duration // when a quorum voted last, or the start
@@ -241,16 +326,23 @@ const (
 )
 
 func (q *Quorum) newPatience(r *Request, now time.Duration) *patience {
-	p := &patience{jitter: q.rules.jitter, until: now + r.Wait, ttl: r.TTL, voted: now - r.Dry, limit: firstRetry}
+	p := &patience{until: now + r.Wait, ttl: r.TTL, voted: now - r.Dry, limit: firstRetry}
+	p.jitter = func(n time.Duration) time.Duration { return q.rules.jitter(r.Name, n) }
 	if r.Wait < 0 {
 		p.until = -1
 	}
 	return p
 }
 
+// isQuarantine tells an error that time alone mends: whoever waits rides it out.
+func isQuarantine(err error) bool {
+	var e *NoQuorumError
+	return errors.As(err, &e) && e.Quarantine > 0
+}
+
 // next says how long to wait before the next attempt, or that there is none.
 func (p *patience) next(err error, now time.Duration) (delay time.Duration, again bool) {
-	if errors.Is(err, ErrHeld) {
+	if errors.Is(err, ErrHeld) || isQuarantine(err) {
 		p.voted = now
 	}
 	if p.until >= 0 && now >= p.until || now-p.voted >= p.ttl {

@@ -23,14 +23,15 @@ type ballot struct {
 	over    bool          // decided, or given up: later answers are ignored
 	decided chan struct{} // closed when the ballot is decided
 
-	words [4]string // what the call of one operation is made of: its key, its arguments
-	few   [5]answer // where answers are, for as many nodes: one allocation less
+	one [1]operation // what is asked, where it is one operation: one allocation less
+	few [5]answer    // where answers are, for as many nodes: one allocation less
 }
 
 // answer is what one node said.
 type answer struct {
 	verdict verdict
 	shown   *Reply // the array that it showed a holder with
+	fence   uint64 // of an acquire that was granted: the fencing token
 	failure *NodeError
 }
 
@@ -51,6 +52,12 @@ func newBallot(op string, nodes, quorum int, yes func(*Reply) bool) *ballot {
 		b.answers = make([]answer, nodes)
 	}
 	return b
+}
+
+// ask makes the ballot one on a single operation.
+func (b *ballot) ask(o operation) []operation {
+	b.one[0] = o
+	return b.one[:]
 }
 
 // newBallot is a ballot of all the nodes.
@@ -85,6 +92,7 @@ func (b *ballot) count(node int, replies []Reply, failure *NodeError) {
 		return
 	case b.yes(&replies[0]):
 		a.verdict = granted
+		a.fence = uint64(replies[0].Int)
 		b.granted++
 	default:
 		a.verdict = refused
@@ -150,6 +158,21 @@ func (b *ballot) won() bool { return b.granted >= b.quorum }
 // lacksQuorum tells whether too few nodes could vote, rather than too few
 // having voted as was wished.
 func (b *ballot) lacksQuorum() bool { return b.failed > len(b.answers)-b.quorum }
+
+// fence is the fencing token of an acquire that was won: the largest that a
+// granting node gave; and how many of them gave it.
+func (b *ballot) fence() (fence uint64, nodes int) {
+	for i := range b.answers {
+		switch a := &b.answers[i]; {
+		case a.verdict != granted || a.fence < fence:
+		case a.fence == fence:
+			nodes++
+		default:
+			fence, nodes = a.fence, 1
+		}
+	}
+	return fence, nodes
+}
 
 // noteUnreachable counts as failed what is known to be down but was not waited
 // for: who mends the nodes wants to know of all.

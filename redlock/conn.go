@@ -48,6 +48,11 @@ type Node struct {
 	// KILL and INFO, and has no network on which bytes could be under way.
 	Embedded bool
 
+	// Durable: whoever runs the node says that no restart loses a write (an
+	// append-only file with appendfsync always, which is verified). Then a
+	// restart alone is no reason for a quarantine.
+	Durable bool
+
 	// Dial makes a connection that is ready for commands (authenticated). It
 	// returns by the time ctx ends.
 	Dial func(ctx context.Context) (Conn, error)

@@ -1,6 +1,7 @@
 // Package redlock takes locks on a quorum of independent Redis masters: the
 // Redlock algorithm, with leases that are kept extended, losses that are told
-// before the deadline, and errors that tell "held" from "no quorum".
+// before the deadline, errors that tell "held" from "no quorum", fencing tokens,
+// and nodes that have no vote while they may have forgotten one.
 //
 // # One lock, from top to bottom
 //
@@ -16,14 +17,19 @@
 // # What is promised
 //
 //   - At most one holder inside its stated deadline, as long as every node's
-//     clock runs at a rate within the drift allowance (1 % and 2 ms of the ttl)
-//     and no node loses what it voted for: it must not restart without its
-//     data, be flushed, or be promoted from a replica within a ttl.
+//     clock runs at a rate within the drift allowance (1 % and 2 ms of the ttl).
+//     A node that was restarted, flushed or resynchronised has no vote while it
+//     may have forgotten one that it owes.
 //   - validity = ttl − (now − start) − drift, where start is read on
 //     CLOCK_BOOTTIME before the first byte is sent (Redis, "Distributed locks").
+//   - [Lease.Fence]: a grant whose attempt began after another grant has the
+//     larger token, and no two tokens are equal, even where clocks jump or a
+//     holder sleeps past its deadline, as long as no quorum of nodes loses its
+//     counters at once ([CountersLost] tells of that).
 //   - A lock whose holder died can be taken again one ttl later at the latest.
-//   - Locks work as long as a quorum, ⌊N/2⌋+1 of the nodes, answers within the
-//     node timeout. One that hangs delays nobody.
+//   - Locks work as long as a quorum, ⌊N/2⌋+1 of the nodes, may vote and answers
+//     within the node timeout. One that hangs delays nobody.
+//   - A lease outlives the loss of nodes one after the other: see below.
 //   - [Lease.Lost] is closed before the deadline, by a timer that depends on no
 //     node; and it is final.
 //   - A failed Acquire leaves nothing behind. Where a connection breaks, the
@@ -31,13 +37,74 @@
 //     repeated, and an acquire that reaches a node too late sets nothing there
 //     (its not-after, in the node's TIME).
 //
-// A write that the holder sent before it noticed the loss is beyond recall.
+// # Fencing tokens
+//
+// A register of which a majority keeps the maximum: order comes from quorums
+// that have a node in common, not from clocks. Each node has a hash with 1,024
+// counters, and a lock's name belongs to one of them. The script that sets the
+// key also sets the counter to the larger of counter + 1 and what the attempt
+// proposes (its wall clock in microseconds, which the node ignores where it is
+// more than a second ahead of its own), and returns it. The token is the largest
+// that a granting node returned. If a quorum returned that very one, it was one
+// round trip; otherwise it is written back, and a node counts only if the lock
+// is still ours there. Tokens stay below 2^53.
+//
+// # Incarnations and quarantine
+//
+// A node's hash also holds its epoch: the run_id of the Redis process, a random
+// word, the largest max_ttl of all hosts, a digest of the node list, the node's
+// name. Every script compares it, in the command that votes, with the one that
+// was admitted, so a restart, FLUSHALL, a snapshot or a resynchronisation shows
+// up in that very answer, which is no vote then. INFO and TIME are read on every
+// new connection before anything else, and every second: a replica, attached
+// replicas, cluster mode, an eviction policy, another node list or one server
+// under two names is [NodeRefused], with the fix as the reason; a changed
+// master_replid, an uptime that runs backwards, or a clock that jumped by more
+// than the drift allowance takes the admission back.
+//
+// A node without a valid epoch is [NodeQuarantined]. Whoever sees it first marks
+// the epoch as pending; every process waits max_ttl from when it first saw that
+// marker, by its own CLOCK_BOOTTIME, and then one replaces the marker by an epoch,
+// in a script that compares it, with counters that are the maximum over at least
+// N − quorum + 1 other nodes that may vote. The others see that and follow. Where
+// a quorum of nodes has no counters (a new fleet, or total loss), these begin from
+// the nodes' clocks. [Quorum.Admit] ends a quarantine early, for brand-new nodes.
+// [NodeOptions].Durable exempts the restart of a node that writes every vote to
+// its disk before it answers. An Acquire that waits rides a quarantine out; the
+// error of one that does not has what is left of it ([NoQuorumError].Quarantine).
+//
+// # Repair
+//
+// When a quorum has confirmed an extension, the key is set again on nodes that
+// may vote and lack it, if nobody else has it there, with the fencing token.
+// Such a node counts from the next extension on. A lapsed lease is never
+// repaired nor extended.
 //
 // # On the nodes
 //
 // A lock is a plain string key, Prefix+Name, that holds the token: 128 random
 // bits and what [Holder] shows, at most 256 bytes. Other Redlock clients on the
-// same nodes exclude us and are excluded by us. The Lua scripts (lua/*.lua) are
-// loaded with SCRIPT LOAD and called with EVALSHA. A node must allow: SET GET
-// DEL PTTL PEXPIRE TIME, EVALSHA, SCRIPT LOAD, CLIENT ID and KILL, INFO, HELLO.
+// same nodes exclude us and are excluded by us, but know neither quarantine nor
+// fencing tokens. The hash redlockd:node holds the epoch and the counters,
+// whatever the prefix. To change the node list: stop all processes, wait
+// max_ttl, HDEL redlockd:node epoch on every node. To put another Redis in the
+// place of a node, stop all processes and wait max_ttl too: where some go to the
+// old one and some to the new one, under one name, two quorums can be disjoint.
+//
+// The Lua scripts (lua/*.lua) are loaded with SCRIPT LOAD and called with
+// EVALSHA. A node is Redis 7 or later and must allow, for Prefix* and
+// redlockd:node: SET GET DEL PTTL PEXPIRE HGET HMGET HSET HGETALL, and TIME,
+// INFO, EVALSHA, SCRIPT LOAD, CLIENT ID and KILL, HELLO; AUTH with a password; and
+// CONFIG GET where it is durable.
+//
+// # What it cannot do
+//
+// A write that the holder sent before it noticed the loss is beyond recall: what
+// is written to must check the fencing token. A node's clock that is set forward
+// is noticed within a second, and a lock may be given away in between. A host
+// whose CLOCK_BOOTTIME stands still while it is stopped (a virtual machine)
+// notices afterwards. A vote that a living Redis loses without a trace in INFO is
+// not seen: DEBUG RELOAD NOSAVE, a key that is deleted by hand, REPLICAOF there
+// and back within a second. So the Redis user of this package must not have
+// REPLICAOF and DEBUG, and nobody else should use them.
 package redlock

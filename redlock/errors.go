@@ -53,13 +53,25 @@ type NoQuorumError struct {
 	Needed  int    // a quorum
 	Failed  []*NodeError
 	Retry   time.Duration // when another attempt makes sense
+	// Quarantine is how long it takes until a quorum can vote where quarantines
+	// are all that is in the way: Retry is the same then. 0: something else is.
+	Quarantine time.Duration
 }
 
 func (e *NoQuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: no quorum: %d nodes granted, %d needed", e.Name, e.Granted, e.Needed)
+	var waiting []string
 	for _, failure := range e.Failed {
-		fmt.Fprintf(&b, "; %v", failure)
+		if failure.Failure == FailedQuarantined && e.Quarantine > 0 {
+			waiting = append(waiting, failure.Node)
+		} else {
+			fmt.Fprintf(&b, "; %v", failure)
+		}
+	}
+	if e.Quarantine > 0 {
+		fmt.Fprintf(&b, "; a quorum can vote in %v: in quarantine are %s, which are new or were restarted, and may have forgotten locks that are still held",
+			seconds(e.Quarantine), strings.Join(waiting, ", "))
 	}
 	return b.String()
 }
@@ -83,6 +95,9 @@ const (
 	FailedFull    Failure = "full"    // more work waits for it than its lane holds
 	FailedLate    Failure = "late"    // it got the request when the attempt was over
 	FailedError   Failure = "error"   // it answered an error
+
+	FailedQuarantined Failure = "quarantined" // it may have forgotten votes: see NodeQuarantined
+	FailedRefused     Failure = "refused"     // it must not vote: see NodeRefused
 )
 
 // NodeError is what one node did wrong. It unwraps to the cause.
@@ -98,3 +113,23 @@ func (e *NodeError) Error() string {
 }
 
 func (e *NodeError) Unwrap() error { return e.Err }
+
+// QuarantineError is why a node in quarantine has no vote, and for how long.
+type QuarantineError struct {
+	Left   time.Duration
+	Reason error
+}
+
+func (e *QuarantineError) Error() string {
+	return fmt.Sprintf("no vote for another %v: %v; it is admitted by itself then", seconds(e.Left), e.Reason)
+}
+
+func (e *QuarantineError) Unwrap() error { return e.Reason }
+
+// seconds rounds up, for people.
+func seconds(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return (d + 100*time.Millisecond - 1).Truncate(100 * time.Millisecond)
+	}
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -24,7 +23,8 @@ type extension struct {
 	mu       sync.Mutex // guards what follows; not held while a lease is told
 	granted  []uint8    // by lease
 	refused  []uint8
-	answered uint64 // nodes, as bits
+	missing  []uint64 // by lease: nodes where it was not held, as bits
+	answered uint64   // nodes, as bits
 	failures []*NodeError
 	refusal  *NodeError // one of those that concern one lease alone
 	open     int        // leases that are not decided
@@ -41,6 +41,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 		done:    make(chan struct{}),
 		granted: make([]uint8, n),
 		refused: make([]uint8, n),
+		missing: make([]uint64, n),
 		open:    n,
 	}
 	for i, l := range leases {
@@ -51,33 +52,37 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 
 // ask hands the calls over and arms the bound on their answers.
 func (e *extension) ask() {
-	keys, args := make([]string, len(e.leases)), make([]string, 0, 3*len(e.leases))
+	ops := make([]operation, len(e.leases))
 	for i, l := range e.leases {
-		keys[i] = l.key
-		args = append(args, opExtend, l.token, strconv.FormatInt(e.ttls[i].Milliseconds(), 10))
+		ops[i] = operation{letter: opExtend, key: l.key, token: l.token, ttl: e.ttls[i]}
 	}
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)
 	e.mu.Unlock()
-	e.k.q.call(call{op: "extend", keys: keys, args: args, voter: e}, e.start)
+	e.k.q.call(call{op: "extend", ops: ops, voter: e}, e.start)
 }
 
 // vote counts one node's answers, and tells the leases that they decide.
 func (e *extension) vote(node int, replies []Reply, failure *NodeError) {
-	e.tell(e.count(node, replies, failure))
+	o := e.count(node, replies, failure)
+	e.tell(o)
+	for _, i := range o.repair {
+		e.leases[i].repair(1 << node)
+	}
 }
 
 // outcomes are the leases that one answer decided, by index.
 type outcomes struct {
 	confirmed, gone, undecided []int
-	last                       bool // nothing is open after these
+	repair                     []int // confirmed before, and not held by the node that answered
+	last                       bool  // nothing is open after these
 }
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.open == 0 {
-		return o
+		return outcomes{repair: e.toRepair(replies)}
 	}
 	e.answered |= 1 << node
 	if failure != nil {
@@ -98,6 +103,7 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	quorum := e.k.q.quorum
 	spare := len(e.k.q.lanes) - quorum
+	o.repair = e.toRepair(replies)
 	for i := range replies {
 		switch {
 		case e.isDecided(i):
@@ -109,6 +115,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 				e.open--
 			}
 		default:
+			e.missing[i] |= 1 << node
 			if e.refused[i]++; int(e.refused[i]) > spare {
 				o.gone = append(o.gone, i)
 				e.open--
@@ -116,6 +123,17 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		}
 	}
 	return o
+}
+
+// toRepair are the leases that a quorum confirmed already and that the node which
+// answers now does not hold. The caller holds mu.
+func (e *extension) toRepair(replies []Reply) (repair []int) {
+	for i := range replies {
+		if replies[i].Err == nil && replies[i].Int == 0 && int(e.granted[i]) >= e.k.q.quorum {
+			repair = append(repair, i)
+		}
+	}
+	return repair
 }
 
 // isDecided needs mu.
@@ -180,6 +198,7 @@ func (e *extension) cause(i int) error {
 func (e *extension) tell(o outcomes) {
 	for _, i := range o.confirmed {
 		e.k.confirmed(e.leases[i], e.start, e.ttls[i], e.changes)
+		e.leases[i].repair(e.missing[i]) // nothing is added to it once decided
 	}
 	for _, i := range o.gone {
 		e.leases[i].lose(LostQuorum) // no quorum can hold it
@@ -221,6 +240,11 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	case <-e.done:
 		return e.result(l)
 	case <-ctx.Done():
+	}
+	select {
+	case <-e.done: // at the same time: what came of it is known
+		return e.result(l)
+	default:
 		return fmt.Errorf("%s: extend: %w", l.name, context.Cause(ctx))
 	}
 }

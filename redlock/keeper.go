@@ -86,6 +86,18 @@ func (k *keeper) noticeSuspension() {
 	}
 }
 
+// age takes time off all leases: this host's clock stood still, and they are so
+// much older than they seem. Those that are over say LOST at once.
+func (k *keeper) age(by time.Duration) {
+	k.mu.Lock()
+	all := slices.Clone(k.heap)
+	k.mu.Unlock()
+	for _, l := range all {
+		l.age(by)
+		l.ring()
+	}
+}
+
 // extendDue does all that is due, and returns the time until something is.
 func (k *keeper) extendDue() time.Duration {
 	for k.underWay.Load() < maxUnderWay {
@@ -219,7 +231,7 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.ring()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	k.watch(l, k.clock()+limit/2+k.rules.jitter(limit/2))
+	k.watch(l, k.clock()+limit/2+k.rules.jitter(l.name, limit/2))
 }
 
 // leaseHeap orders leases by due time (container/heap).

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,16 +18,22 @@ import (
 type lane struct {
 	node    Node
 	index   int
+	fleet   *fleet
 	timing  timing
 	clock   func() time.Duration
 	rules   *rules
 	observe func(NodeStatus)
-	wake    chan struct{} // of capacity 1: something was handed over
-	settled chan struct{} // closed when the first attempt to connect has ended
+	wake    chan struct{}        // of capacity 1: something was handed over
+	lookNow atomic.Bool          // the node is to be looked at when the lane wakes
+	admits  chan chan<- struct{} // somebody ends the quarantine, and is told when that was tried
+	settled chan struct{}        // closed when the first attempt to connect has ended
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a vote
 	state   NodeState
 	reason  error                  // why state is not NodeReady
+	until   time.Duration          // of a quarantine: BootTime when it is over
+	loss    lossSpan               // when it was seen without fencing counters
+	warning []string               // what its INFO says that could be better
 	queue   []call                 // handed over, not sent
 	sentAt  time.Duration          // when the group under way was sent; 0: none is
 	owed    map[string]owedRelease // by token: what this node must still hear
@@ -40,9 +45,12 @@ type lane struct {
 	spans    []span // which calls went into which command
 	commands []Command
 	replies  []Reply
-	took     time.Duration // the last round trip
+	sent     time.Duration // BootTime before the last round trip
+	heard    time.Duration // and after it
 	within   bound         // the context of the round trip under way
+	encoder  encoder
 	session  laneSession
+	memory   memory
 	owedSeen time.Duration // when expired releases were last dropped
 }
 
@@ -50,8 +58,10 @@ type lane struct {
 type laneSession struct {
 	clientID int64 // CLIENT ID of the last connection, to kill it by
 	runID    string
+	epoch    string        // the incarnation that was verified over this connection; "": it has no vote
+	until    time.Duration // of a quarantine: BootTime when it is over
 	offset   time.Duration // the node's TIME (since 1970) minus our BootTime
-	resync   bool          // TIME is to be read
+	look     bool          // whether it may vote is to be found out again
 	scripts  bool          // SCRIPT LOAD is needed again
 	owed     bool          // owed releases are to be sent again
 	refused  bool          // it has answered with an error since the last heartbeat
@@ -76,30 +86,32 @@ func newTiming(nodeTimeout time.Duration) timing {
 
 const (
 	maxQueue     = 4096        // calls that wait for one node; releases come on top
-	heartbeat    = time.Second // TIME is read so often: the node's clock, and a sign of life
+	heartbeat    = time.Second // TIME, INFO and epoch are read so often: whether it may vote, its clock, a sign of life
 	firstBackoff = 10 * time.Millisecond
 	owedGroup    = 512         // owed releases sent at once
 	owedSweep    = time.Second // how often those are dropped that are owed no more
 )
 
-// call is what one node is asked on behalf of one ballot: one operation of
-// ballot.lua, or many where leases are extended together.
+// call is what one node is asked on behalf of one ballot: one operation, or
+// many where leases are extended together.
 type call struct {
-	op   string   // for errors: "acquire"
-	keys []string // one for each operation
-	args []string // their letters and arguments, as ballot.lua wants them
+	op  string // for errors: "acquire"
+	ops []operation
 
-	// notAfter, of an acquire: the BootTime after which it must not be sent and
-	// the node must not act on it. It becomes the last argument. 0: no such bound.
+	// notAfter, of an acquire and a repair: the BootTime after which it must not
+	// be sent and the node must not act on it. 0: no such bound.
 	notAfter time.Duration
-	// release is the token that the call gives back; it is repeated until the
-	// node answered or BootTime is past until, when the key has expired anyway.
-	release string
-	until   time.Duration
-	// placed, of an acquire and a release: the nodes where the token may be.
+	// until, of a release: it is repeated until the node answered or BootTime is
+	// past until, when the key has expired anyway.
+	until time.Duration
+	// placed, of an acquire, a repair and a release: where the token may be.
 	placed *nodeSet
 	voter  voter // gets the answer; nil: nobody asks
 }
+
+// isRelease tells a release, which every node is sent and none may drop, from
+// what wants a vote.
+func (c *call) isRelease() bool { return c.ops[0].letter == opRelease }
 
 // voter gets a node's answer to a call: a reply for each of its operations, or
 // what went wrong. vote is called once a node, on any goroutine, must not block
@@ -120,15 +132,18 @@ type owedRelease struct {
 	until time.Duration
 }
 
-func newLane(node Node, index int, o Options) *lane {
+func newLane(node Node, index int, f *fleet) *lane {
+	o := f.options
 	return &lane{
 		node:    node,
 		index:   index,
+		fleet:   f,
 		timing:  newTiming(o.NodeTimeout),
 		clock:   o.Clock,
 		rules:   o.rules,
 		observe: o.Observe,
 		wake:    make(chan struct{}, 1),
+		admits:  make(chan chan<- struct{}),
 		settled: make(chan struct{}),
 		state:   NodeConnecting,
 		reason:  errNotYet,
@@ -152,6 +167,11 @@ func (l *lane) do(c call, now time.Duration) {
 		c.answer(l.index, nil, failure)
 		return
 	}
+	l.stir()
+}
+
+// stir wakes the lane.
+func (l *lane) stir() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // it is awake already
@@ -161,27 +181,32 @@ func (l *lane) do(c call, now time.Duration) {
 // admit queues c or says why not. The caller holds mu.
 func (l *lane) admit(c *call, now time.Duration) *NodeError {
 	switch {
-	case l.state != NodeReady:
+	case !l.isConnected():
 		l.owe(c)
 		return l.failure(c, FailedDown, l.reason)
-	case c.release != "": // never dropped: bounded by the acquires that were let in
+	case c.isRelease(): // never dropped: bounded by the acquires that were let in
+	case !l.rules.votes(l.state):
+		return l.failure(c, failureOf(l.state), l.why(max(l.until-now, 0)))
 	case l.sentAt != 0 && now-l.sentAt > l.timing.answer:
 		return l.failure(c, FailedTimeout, silence(now-l.sentAt))
 	case len(l.queue) >= maxQueue:
 		return l.failure(c, FailedFull, errFull)
 	}
-	if c.placed != nil && c.release == "" {
+	if c.placed != nil && !c.isRelease() {
 		c.placed.add(l.index)
 	}
 	l.queue = append(l.queue, *c)
 	return nil
 }
 
+// isConnected tells whether a release can be sent. The caller holds mu.
+func (l *lane) isConnected() bool { return l.state != NodeDown && l.state != NodeConnecting }
+
 // owe keeps a release for later if its token may be on the node. The caller
 // holds mu.
 func (l *lane) owe(c *call) {
-	if c.release != "" && l.rules.owes(c.placed.has(l.index)) {
-		l.owed[c.release] = owedRelease{key: c.keys[0], until: c.until}
+	if c.isRelease() && l.rules.owes(c.placed.has(l.index)) {
+		l.owed[c.ops[0].token] = owedRelease{key: c.ops[0].key, until: c.until}
 	}
 }
 
@@ -205,12 +230,11 @@ func (l *lane) run(ctx context.Context) {
 		if err != nil {
 			l.down(err)
 			settle()
-			pause(ctx, backoff/2+l.rules.jitter(backoff/2+1))
+			pause(ctx, backoff/2+l.rules.jitter(l.node.Name, backoff/2+1))
 			backoff = min(2*backoff, l.timing.backoff)
 			continue
 		}
 		backoff = firstBackoff
-		l.setState(NodeReady, nil)
 		settle()
 		err = l.serve(ctx, conn)
 		conn.Close()
@@ -230,8 +254,9 @@ func pause(ctx context.Context, d time.Duration) {
 
 // serve sends what is handed over until the connection breaks or ctx ends.
 func (l *lane) serve(ctx context.Context, conn Conn) error {
-	tick := time.NewTicker(heartbeat)
-	defer tick.Stop()
+	until := l.session.until
+	beat := time.NewTimer(l.nextLook())
+	defer beat.Stop()
 	// What was owed while the connection was made comes before what was handed
 	// over since.
 	l.session.owed = true
@@ -242,15 +267,61 @@ func (l *lane) serve(ctx context.Context, conn Conn) error {
 		if err := l.sendWaiting(conn); err != nil {
 			return err
 		}
-		select {
-		case <-l.wake:
-			runtime.Gosched() // whoever is about to ask joins the group
-		case <-tick.C:
-			l.session.resync, l.session.owed = true, true
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return l.drain(conn)
 		}
+		if l.session.until != until { // once for each: other traffic must not put it off for ever
+			until = l.session.until
+			beat.Reset(l.nextLook())
+		}
+		if err := l.await(ctx, conn, beat); err != nil {
+			return err
+		}
 	}
+}
+
+// await waits until there is something to do. A heartbeat that is due comes
+// before what was handed over, which goes out with it.
+func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
+	select {
+	case <-beat.C:
+		l.beat(beat)
+		return nil
+	default:
+	}
+	select {
+	case <-l.wake:
+		l.rules.gather()
+		if l.lookNow.Load() {
+			l.lookNow.Store(false)
+			l.session.look = true
+		}
+	case <-beat.C:
+		l.beat(beat)
+	case done := <-l.admits:
+		return l.admitEarly(conn, done)
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// beat has the node looked at.
+func (l *lane) beat(beat *time.Timer) {
+	l.session.look, l.session.owed = true, true
+	beat.Reset(l.nextLook())
+}
+
+// nextLook is the time until the node is looked at again: a heartbeat, or the
+// end of its quarantine; where that is past and something else is wanting, soon.
+func (l *lane) nextLook() time.Duration {
+	left := l.session.until - l.clock()
+	switch {
+	case l.session.until == 0:
+		return heartbeat
+	case left <= 0:
+		return heartbeat / 4
+	}
+	return min(left, heartbeat)
 }
 
 // drain sends what was handed over before the lane was told to stop: a release
@@ -270,7 +341,7 @@ func (l *lane) down(reason error) {
 	waiting := l.queue
 	l.queue = nil
 	for i := range waiting {
-		if c := &waiting[i]; c.placed != nil && c.release == "" {
+		if c := &waiting[i]; c.placed != nil && !c.isRelease() {
 			c.placed.remove(l.index)
 		}
 		l.owe(&waiting[i])

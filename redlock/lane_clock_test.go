@@ -23,13 +23,16 @@ func newClockOf(offset time.Duration) *clockOf {
 
 // ask is one TIME: so long there, and so long back.
 func (c *clockOf) ask(request, reply time.Duration) {
+	c.lane.sent = c.now
 	c.now += request
 	micros := (c.now + c.offset).Microseconds()
 	c.now += reply
+	c.lane.heard = c.now
+	c.now += rand.N(time.Second) // nobody looks at the answer at once
 	c.lane.readTime(&Reply{Array: []Reply{
 		{Str: strconv.FormatInt(micros/1e6, 10)},
 		{Str: strconv.FormatInt(micros%1e6, 10)},
-	}}, request+reply)
+	}})
 }
 
 // The estimate of a node's clock never runs ahead of it, so that no not-after
@@ -68,10 +71,9 @@ func TestClockGarbage(t *testing.T) {
 	c.ask(0, 0)
 	before := c.lane.session.offset
 	for _, reply := range []Reply{{}, {Int: 1}, {Array: []Reply{{Str: "x"}, {Str: "1"}}}, {Array: []Reply{{Str: "1"}, {Str: ""}}}, {Array: []Reply{{Str: "1"}}}} {
-		c.lane.session.resync = true
-		c.lane.readTime(&reply, time.Second)
-		if c.lane.session.offset != before || c.lane.session.resync {
-			t.Errorf("TIME answered %+v: offset %v, asked again at once: %v; want %v and the next heartbeat", reply, c.lane.session.offset, c.lane.session.resync, before)
+		s := c.lane.readTime(&reply)
+		if c.lane.session.offset != before || s.known {
+			t.Errorf("TIME answered %+v: offset %v, believed: %v; want %v and no", reply, c.lane.session.offset, s.known, before)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"time"
 )
 
 // connect makes a connection that commands may be sent on. Where the last one
@@ -34,49 +32,43 @@ func dialError(err error) error {
 	return err
 }
 
+// handshake: who answers comes first, the connection before this one is ended,
+// releases of before come next, and then only is it found out whether the node
+// may vote.
 func (l *lane) handshake(ctx context.Context, conn Conn) error {
-	if err := l.introduce(ctx, conn); err != nil {
+	s, err := l.introduce(ctx, conn)
+	if err != nil {
 		return err
 	}
-	return l.reload(ctx, conn)
+	if err := l.reload(ctx, conn); err != nil {
+		return err
+	}
+	return l.verify(ctx, conn, s)
 }
 
 // introduce reads who answers and what its clock says, and ends the connection
 // before this one.
-func (l *lane) introduce(ctx context.Context, conn Conn) error {
+func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
+	l.session.epoch = ""
 	l.commands = l.commands[:0]
-	l.appendCommand("TIME")
+	l.appendLook()
+	looks := len(l.commands)
 	if !l.node.Embedded {
 		l.appendCommand("CLIENT", "ID")
-		l.appendCommand("INFO", "server")
 	}
 	if err := l.roundTrip(ctx, conn); err != nil {
-		return err
+		return nil, err
 	}
 	for i := range l.replies {
 		if err := l.replies[i].Err; err != nil {
-			return fmt.Errorf("%s: %w", l.commands[i][0], err)
+			return nil, fmt.Errorf("%s: %w", l.commands[i][0], err)
 		}
 	}
-	l.readTime(&l.replies[0], l.took)
-	if l.node.Embedded {
-		return nil
+	s, err := l.readLook(l.replies[:looks])
+	if err != nil || l.node.Embedded {
+		return s, err
 	}
-	id, info := l.replies[1].Int, l.replies[2].Str
-	if err := checkVersion(info); err != nil {
-		return err
-	}
-	return l.succeed(ctx, conn, id, infoField(info, "run_id"))
-}
-
-// checkVersion refuses what cannot run ballot.lua: PEXPIRE … GT is of Redis 7.
-func checkVersion(info string) error {
-	version := infoField(info, "redis_version")
-	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err != nil || n < 7 {
-		return fmt.Errorf("its INFO says redis_version %q: Redis 7 or later is needed (PEXPIRE … GT)", version)
-	}
-	return nil
+	return s, l.succeed(ctx, conn, l.replies[looks].Int, s.info.runID)
 }
 
 // noConnection is an id that no connection has: to kill it shows, before it is
@@ -109,40 +101,29 @@ func (l *lane) kill(ctx context.Context, conn Conn, id int64) error {
 	return nil
 }
 
-// readTime measures the node's clock against ours. The node read it at some
-// instant of the round trip that took so long, so the true offset lies in
-// [low, low+took]. The estimate never exceeds it: a not-after that follows from
-// it is never late. Where the last estimate is still possible, the greater one
-// is the better one; where it is not, the node's clock was stepped.
-func (l *lane) readTime(reply *Reply, took time.Duration) {
-	l.session.resync = false
-	if len(reply.Array) != 2 {
-		return
+// readTime measures the node's clock against ours. The estimate never exceeds
+// the true offset: a not-after that follows from it is never late. Where the last
+// estimate is still possible, the greater one is the better one; where it is not,
+// the node's clock was stepped.
+func (l *lane) readTime(reply *Reply) clockSample {
+	s := sampleOf(reply, l.sent, l.heard)
+	if last := l.session.offset; s.known && (last < s.low || last > s.high) {
+		l.session.offset = s.low
 	}
-	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
-	micros, err2 := strconv.ParseInt(reply.Array[1].Str, 10, 64)
-	if err1 != nil || err2 != nil {
-		return
-	}
-	low := time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond - l.clock()
-	if last := l.session.offset; last < low || last > low+took {
-		l.session.offset = low
-	}
+	return s
 }
 
-// infoField reads one line of INFO; "" where it is not there.
-func infoField(info, key string) string {
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(line, key+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
-// reload loads the scripts, at first and after somebody flushed them. Nothing
-// but releases is sent again: an acquire that met NOSCRIPT has failed there.
+// reload loads the scripts and sends what is owed. Nothing but releases is sent
+// again: an acquire that met NOSCRIPT has failed there.
 func (l *lane) reload(ctx context.Context, conn Conn) error {
+	if err := l.load(ctx, conn); err != nil {
+		return err
+	}
+	return l.repeatOwed(ctx, conn)
+}
+
+// load loads the scripts, at first and after somebody flushed them.
+func (l *lane) load(ctx context.Context, conn Conn) error {
 	l.commands = l.commands[:0]
 	for _, script := range Scripts() {
 		l.appendCommand("SCRIPT", "LOAD", script.Source)
@@ -156,7 +137,7 @@ func (l *lane) reload(ctx context.Context, conn Conn) error {
 		}
 	}
 	l.session.scripts = false
-	return l.repeatOwed(ctx, conn)
+	return nil
 }
 
 // repeatOwed sends the releases that stayed unanswered, and forgets those that
@@ -185,7 +166,7 @@ func (l *lane) someOwed() []string {
 	l.commands = l.commands[:0]
 	var tokens []string
 	for token, release := range l.owed {
-		l.appendCommand("EVALSHA", ballotScript.SHA, "1", release.key, opRelease, token)
+		l.appendCalls([]call{{ops: []operation{{letter: opRelease, key: release.key, token: token}}}})
 		if tokens = append(tokens, token); len(tokens) == owedGroup {
 			break
 		}

@@ -15,7 +15,7 @@ import (
 // use.
 func (l *lane) sendWaiting(conn Conn) error {
 	group := l.take()
-	if len(group) > 0 || l.session.resync {
+	if len(group) > 0 || l.session.look {
 		if err := l.send(conn, group); err != nil {
 			return err
 		}
@@ -23,18 +23,40 @@ func (l *lane) sendWaiting(conn Conn) error {
 	return l.lookAfter(conn)
 }
 
-// lookAfter loads the scripts where the node lost them and repeats the
-// releases that it owes an answer to.
+// lookAfter does what the answers asked for: loads the scripts where the node
+// lost them, finds out whether it may still vote, and repeats the releases that
+// it owes an answer to.
 func (l *lane) lookAfter(conn Conn) error {
-	if !l.session.scripts && !l.session.owed {
+	if !l.session.scripts && !l.session.owed && !l.session.look {
 		return nil
 	}
 	ctx := &l.within
 	ctx.start(l.timing.silence)
 	if l.session.scripts {
-		return l.reload(ctx, conn)
+		if err := l.load(ctx, conn); err != nil {
+			return err
+		}
+		l.session.owed = true
 	}
-	return l.repeatOwed(ctx, conn)
+	if l.session.look {
+		if err := l.lookAgain(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if l.session.owed {
+		return l.repeatOwed(ctx, conn)
+	}
+	return nil
+}
+
+// lookAgain finds out whether the node may still vote, at once: an answer said
+// that it may not.
+func (l *lane) lookAgain(ctx context.Context, conn Conn) error {
+	s, err := l.look(ctx, conn)
+	if err != nil {
+		return l.refuse(err)
+	}
+	return l.verify(ctx, conn, s)
 }
 
 // take takes what waits and leaves out what would come too late.
@@ -43,7 +65,7 @@ func (l *lane) take() []call {
 	l.mu.Lock()
 	group := l.queue
 	l.queue, l.spare = l.spare[:0], group
-	if len(group) > 0 || l.session.resync {
+	if len(group) > 0 || l.session.look {
 		l.sentAt = now
 	}
 	l.mu.Unlock()
@@ -72,57 +94,81 @@ type span struct{ first, end int }
 // 0.13 ms, which everybody else's requests wait.
 const maxOps = 64
 
-// send is one round trip. TIME rides along where it is due.
+// spread bounds how much sooner than its own not-after an operation may be
+// refused for being in one command with others.
+func (l *lane) spread() time.Duration { return l.timing.answer / 5 }
+
+// send is one round trip. A look at the node rides along where it is due.
 func (l *lane) send(conn Conn, group []call) error {
 	ctx := &l.within
 	ctx.start(l.timing.silence)
-	withTime := l.session.resync
+	looks := l.session.look
 	l.appendGroup(group)
-	if withTime {
-		l.appendCommand("TIME")
+	if looks {
+		l.appendLook()
 	}
 	if err := l.roundTrip(ctx, conn); err != nil {
 		l.failGroup(group, err)
 		return err
 	}
-	if withTime {
-		l.readTime(&l.replies[len(l.spans)], l.took)
-		l.forgetTrouble()
-	}
 	for i, span := range l.spans {
 		l.answerSpan(group[span.first:span.end], &l.replies[i])
 	}
 	clear(group) // nothing is kept alive by an idle lane
-	return nil
+	if !looks {
+		return nil
+	}
+	l.forgetTrouble()
+	s, err := l.readLook(l.replies[len(l.spans):])
+	if err != nil {
+		return l.refuse(err)
+	}
+	return l.verify(ctx, conn, s)
 }
 
 // appendGroup makes commands of the calls, in their order, many in one.
 func (l *lane) appendGroup(group []call) {
 	l.commands, l.spans = l.commands[:0], l.spans[:0]
 	for first := 0; first < len(group); {
-		end, ops := first+1, len(group[first].keys)
-		for end < len(group) && ops+len(group[end].keys) <= maxOps {
-			ops += len(group[end].keys)
-			end++
-		}
-		l.appendCalls(group[first:end], ops)
+		end := first + l.spanLength(group[first:])
+		l.appendCalls(group[first:end])
 		l.spans = append(l.spans, span{first, end})
 		first = end
 	}
 }
 
-func (l *lane) appendCalls(calls []call, ops int) {
-	command := l.appendCommand("EVALSHA", ballotScript.SHA, strconv.Itoa(ops))
-	for i := range calls {
-		*command = append(*command, calls[i].keys...)
-	}
-	for i := range calls {
-		*command = append(*command, calls[i].args...)
-		if calls[i].notAfter != 0 {
-			atNode := calls[i].notAfter + l.session.offset
-			*command = append(*command, strconv.FormatInt(atNode.Microseconds(), 10))
+// spanLength is how many calls go into one command: they share its not-after,
+// the earliest of theirs.
+func (l *lane) spanLength(group []call) int {
+	ops, notAfter := 0, time.Duration(0)
+	for i := range group {
+		c := &group[i]
+		ops += len(c.ops)
+		if i > 0 && (ops > maxOps || notAfter != 0 && c.notAfter > notAfter+l.spread()) {
+			return i
+		}
+		if notAfter == 0 {
+			notAfter = c.notAfter
 		}
 	}
+	return len(group)
+}
+
+func (l *lane) appendCalls(calls []call) {
+	ops, notAfter := 0, time.Duration(0)
+	for i := range calls {
+		ops += len(calls[i].ops)
+		if at := calls[i].notAfter; at != 0 && (notAfter == 0 || at < notAfter) {
+			notAfter = at
+		}
+	}
+	command := l.appendCommand("EVALSHA", ballotScript.SHA, strconv.Itoa(1+ops), nodeKey)
+	for i := range calls {
+		for j := range calls[i].ops {
+			*command = append(*command, calls[i].ops[j].key)
+		}
+	}
+	*command = l.encoder.appendTo(*command, l.session.epoch, notAfter+l.session.offset, calls)
 }
 
 // roundTrip sends l.commands and reads l.replies, by the deadline of ctx.
@@ -132,12 +178,12 @@ func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
 		l.noteAnswered(0)
 		return nil
 	}
-	sent := time.Now()
+	l.sent = l.clock()
 	err := conn.Do(ctx, l.commands, l.replies)
-	l.took = time.Since(sent)
-	l.noteAnswered(l.took)
+	l.heard = l.clock()
+	l.noteAnswered(l.heard - l.sent)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return silence(l.took)
+		return silence(l.heard - l.sent)
 	}
 	return err
 }
@@ -188,40 +234,44 @@ func (l *lane) answerSpan(calls []call, reply *Reply) {
 	for i := range calls {
 		c := &calls[i]
 		err := reply.Err
-		if err == nil && len(replies) < len(c.keys) {
+		if err == nil && len(replies) < len(c.ops) {
 			err = errShort
 		}
 		if err != nil {
-			l.refuse(c, err)
+			l.fail(c, err)
 			continue
 		}
-		l.answerCall(c, replies[:len(c.keys)])
-		replies = replies[len(c.keys):]
+		l.answerCall(c, replies[:len(c.ops)])
+		replies = replies[len(c.ops):]
 	}
 }
 
 var errShort = ServerError("ERR the node answered fewer operations than it was asked")
 
 // answerCall: an error that concerns one operation alone is the failure of a
-// call that has no other.
+// call that has no other; and that it has no vote concerns all of them.
 func (l *lane) answerCall(c *call, replies []Reply) {
-	if len(replies) == 1 && replies[0].Err != nil {
-		l.refuse(c, replies[0].Err)
+	if err := replies[0].Err; err != nil && (len(replies) == 1 || deniesVote(err)) {
+		l.fail(c, err)
 		return
 	}
 	c.answer(l.index, replies, nil)
 }
 
-// refuse fails a call that the node answered with an error, and learns what
-// the lane has to do about it.
-func (l *lane) refuse(c *call, err error) {
+// fail fails a call that the node answered with an error, and learns what the
+// lane has to do about it.
+func (l *lane) fail(c *call, err error) {
 	kind := FailedError
 	switch {
 	case isKind(err, "NOSCRIPT"):
 		l.session.scripts = true
+	case deniesVote(err):
+		kind = FailedQuarantined
+		l.session.look = true
+		l.memory.countersGone = l.memory.countersGone || isKind(err, "COUNTERS")
 	case isKind(err, "LATE"):
 		kind = FailedLate
-		l.session.resync = true // it came in time, so the node's clock was stepped
+		l.session.look = true // it came in time, so the node's clock was stepped
 	}
 	l.mu.Lock()
 	l.owe(c)
@@ -230,6 +280,10 @@ func (l *lane) refuse(c *call, err error) {
 	l.session.refused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
 }
+
+// deniesVote tells the errors with which a node says that it is not the one that
+// was admitted, or not any more.
+func deniesVote(err error) bool { return isKind(err, "EPOCH") || isKind(err, "COUNTERS") }
 
 // forgetTrouble ends the memory of errors once the node has answered none for a
 // heartbeat.

@@ -23,6 +23,7 @@ type Lease struct {
 	name   string
 	key    string
 	token  string
+	fence  uint64
 	placed *nodeSet
 	onLost func(*Lease)
 	kept   bool          // extended until released or lost
@@ -57,24 +58,25 @@ const (
 )
 
 // grant makes the lease of an attempt that was won.
-func (k *keeper) grant(r *Request, key, token string, placed *nodeSet, deadline, now time.Duration) *Lease {
+func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 	l := &Lease{
 		keeper:   k,
 		name:     r.Name,
-		key:      key,
-		token:    token,
-		placed:   placed,
+		key:      g.key,
+		token:    g.token,
+		fence:    g.fence,
+		placed:   g.placed,
 		onLost:   r.OnLost,
 		kept:     r.Keep,
 		since:    now,
 		ttl:      r.TTL,
 		guard:    r.Guard,
-		deadline: deadline,
+		deadline: g.deadline,
 		index:    notInHeap,
 	}
 	if r.Max > 0 {
 		l.end = now + r.Max
-		l.deadline = l.capped(deadline)
+		l.deadline = l.capped(g.deadline)
 	}
 	l.mu.Lock() // the timer may ring at once
 	l.timer = time.AfterFunc(l.lostAt()-now, l.ring)
@@ -89,8 +91,12 @@ func (l *Lease) Name() string { return l.name }
 // ID is the random part of the token: a secret that names this grant.
 func (l *Lease) ID() string { return l.token[:tokenID] }
 
-// Fence is the fencing token; 0 until nodes give one.
-func (l *Lease) Fence() uint64 { return 0 }
+// Fence is the fencing token of this grant: larger than that of every grant of
+// the same name that was there when this one was asked for, and never given
+// twice. A resource that remembers the largest that it saw, and refuses smaller
+// ones (WHERE fence <= $token), is safe from a holder that was paused beyond its
+// deadline. It says nothing of time, though it looks like microseconds.
+func (l *Lease) Fence() uint64 { return l.fence }
 
 // Lost is closed when the lease is lost: before its deadline by the guard, so
 // that the holder can stop in time. It is final. A released lease is not lost.
@@ -275,6 +281,7 @@ func (l *Lease) lose(reason LostReason) {
 		return
 	}
 	l.keeper.forget(l)
+	l.keeper.q.counts.lost.Add(1)
 	if l.onLost != nil {
 		l.onLost(l)
 	}
@@ -318,6 +325,14 @@ func (l *Lease) extended(deadline, ttl, now time.Duration, changes bool) bool {
 	l.deadline = l.keeper.rules.later(l.deadline, l.capped(deadline))
 	l.timer.Reset(l.lostAt() - now)
 	return true
+}
+
+// age moves the deadline back: the nodes are so much nearer to it than this host
+// knew.
+func (l *Lease) age(by time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline -= by
 }
 
 // extendable tells whether the keeper is to extend the lease.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,14 +23,24 @@ type Options struct {
 	// as failed. 0: 50 ms.
 	NodeTimeout time.Duration
 
-	// MaxTTL is the longest ttl that may be asked for. 0: 30 s.
+	// MaxTTL is the longest ttl that may be asked for. 0: 30 s. The largest that
+	// any process uses on the same nodes is how long a node is quarantined that
+	// may have forgotten votes.
 	MaxTTL time.Duration
+
+	// NoQuarantine lets every node vote at once, whatever it forgot: two holders
+	// are possible then. For nodes that live in this process, and for tests.
+	NoQuarantine bool
 
 	// Observe is told of every change of a node's state. It must not block.
 	Observe func(NodeStatus)
 
-	// Clock replaces BootTime in tests.
+	// Notice is told of what whoever runs the nodes must know. It must not block.
+	Notice func(Notice)
+
+	// Clock replaces BootTime, and Wall time.Now, in tests.
 	Clock func() time.Duration
+	Wall  func() time.Time
 
 	rules *rules // replaced by tests alone
 }
@@ -49,6 +60,10 @@ type Quorum struct {
 	quorum  int
 	lanes   []*lane
 	keeper  *keeper
+	fleet   *fleet
+	counts  counts
+
+	proposed atomic.Uint64 // the last fencing token that was proposed
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -62,12 +77,16 @@ func New(o Options) (*Quorum, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	q := &Quorum{options: o, clock: o.Clock, rules: o.rules, quorum: o.rules.quorum(len(o.Nodes)), stop: stop}
+	q.fleet = newFleet(&q.options, &q.counts)
 	for i, node := range o.Nodes {
-		l := newLane(node, i, o)
-		q.lanes = append(q.lanes, l)
+		q.lanes = append(q.lanes, newLane(node, i, q.fleet))
+	}
+	q.fleet.lanes = q.lanes
+	q.keeper = newKeeper(q)
+	q.fleet.aged = q.keeper.age
+	for _, l := range q.lanes {
 		q.done.Go(func() { l.run(ctx) })
 	}
-	q.keeper = newKeeper(q)
 	q.done.Go(func() { q.keeper.run(ctx) })
 	return q, nil
 }
@@ -82,6 +101,9 @@ func (o *Options) complete() error {
 	if o.Clock == nil {
 		o.Clock = BootTime
 	}
+	if o.Wall == nil {
+		o.Wall = time.Now
+	}
 	if o.rules == nil {
 		o.rules = &soundRules
 	}
@@ -92,8 +114,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("redlock: %d nodes: at most %d", len(o.Nodes), maxNodes)
 	case o.NodeTimeout < 0:
 		return fmt.Errorf("redlock: node timeout %v: must be more than 0", o.NodeTimeout)
-	case o.MaxTTL < MinTTL:
-		return fmt.Errorf("redlock: max ttl %v: at least %v", o.MaxTTL, MinTTL)
+	case o.MaxTTL < MinTTL || o.MaxTTL > longestMaxTTL:
+		return fmt.Errorf("redlock: max ttl %v: between %v and %v", o.MaxTTL, MinTTL, longestMaxTTL)
 	}
 	return o.checkNames()
 }

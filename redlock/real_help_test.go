@@ -46,7 +46,7 @@ func (s *servers) another() *redlock.Quorum {
 // connect does not wait for the nodes.
 func (s *servers) connect() *redlock.Quorum {
 	s.Helper()
-	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout, NoQuarantine: true}
 	for _, server := range s.all {
 		o.Nodes = append(o.Nodes, server.Node())
 	}

@@ -24,15 +24,16 @@ type NodeOptions struct {
 	Password func() (string, error)
 	// TLS is asked for at every connection, for the same reason. Nil: no TLS.
 	TLS func() (*tls.Config, error)
-	// Embedded: see Node.
+	// Embedded, Durable: see Node.
 	Embedded bool
+	Durable  bool
 	// Dial replaces the network: an embedded node, a test. Nil: Address is dialled.
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
 // RedisNode returns a Redis master as a Node. Nothing is dialled yet.
 func RedisNode(o NodeOptions) Node {
-	return Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Dial: func(ctx context.Context) (Conn, error) {
+	return Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable, Dial: func(ctx context.Context) (Conn, error) {
 		return dialRedis(ctx, o)
 	}}
 }
@@ -154,12 +155,23 @@ func readMessage(message *rueidis.RedisMessage, reply *Reply) {
 		for i := range items {
 			readMessage(&items[i], &reply.Array[i])
 		}
+	case message.IsMap(): // as RESP2 has it: keys and values in turn
+		for key, value := range mapOf(message) {
+			var field Reply
+			readMessage(&value, &field)
+			reply.Array = append(reply.Array, Reply{Str: key}, field)
+		}
 	default:
 		text, err := message.ToString()
 		if reply.Str = text; err != nil {
 			reply.Err = serverError(err)
 		}
 	}
+}
+
+func mapOf(message *rueidis.RedisMessage) map[string]rueidis.RedisMessage {
+	items, _ := message.ToMap()
+	return items
 }
 
 // serverError turns what the node answered into a ServerError and leaves the
@@ -179,7 +191,7 @@ func serverError(err error) error {
 
 // errorKinds are the words other than ERR that errors of Redis 7 begin with.
 var errorKinds = []string{
-	"LATE", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
+	"EPOCH", "LATE", "COUNTERS", "FULL", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
 	"OOM", "MASTERDOWN", "NOREPLICAS", "EXECABORT", "NOPROTO", "UNKILLABLE", "NOTBUSY", "CLUSTERDOWN", "CROSSSLOT",
 	"MOVED", "ASK", "TRYAGAIN", "DENIED", "NOMASTERLINK", "INPROG", "NOGOODSLAVE", "BUSYGROUP", "BUSYKEY",
 }

@@ -1,7 +1,9 @@
 package redlock
 
 import (
+	"context"
 	"math/rand/v2"
+	"runtime"
 	"time"
 )
 
@@ -22,6 +24,22 @@ type rules struct {
 
 	// drift is how much sooner a lease ends here than on the nodes.
 	drift func(ttl time.Duration) time.Duration
+
+	// agreed tells whether so many nodes that gave the fencing token make a
+	// write-back needless.
+	agreed func(nodes, quorum int) bool
+
+	// quarantineEnd is when a node may vote again: every lease is over then that
+	// it may have voted for before its quarantine was first seen. started is what
+	// its uptime says, which is nothing of when it was flushed.
+	quarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
+
+	// votes tells whether a node may vote: not in a quarantine.
+	votes func(NodeState) bool
+
+	// copyCounters is what a node that lost its fencing counters gets: the largest
+	// of others, and of how many others.
+	copyCounters func(f *fleet, ctx context.Context, clock func() time.Duration) (counters *[maxCounters]uint64, sources int)
 
 	// inTime tells whether a ballot that was won has any validity left.
 	inTime func(now, deadline time.Duration) bool
@@ -57,24 +75,34 @@ type rules struct {
 	// token may be on the node.
 	owes func(maybePlaced bool) bool
 
-	// jitter is a random time in [0, n), n > 0. Safety does not rest on it, but
-	// the repetition of a simulation does.
-	jitter func(n time.Duration) time.Duration
+	// Safety does not rest on what follows, but the repetition of a simulation
+	// does.
+
+	// jitter is a random time in [0, n), n > 0, for a node or a lock.
+	jitter func(who string, n time.Duration) time.Duration
+
+	// gather lets those who are about to ask a lane join its group.
+	gather func()
 }
 
 var soundRules = rules{
-	quorum:      quorumOf,
-	token:       newToken,
-	start:       func(asked, _ time.Duration) time.Duration { return asked },
-	drift:       drift,
-	inTime:      func(now, deadline time.Duration) bool { return now < deadline },
-	notAfter:    func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
-	lossDue:     func(deadline, guard time.Duration) time.Duration { return deadline - guard },
-	giveBack:    func(_, deadline time.Duration) time.Duration { return deadline },
-	alive:       func(err error) bool { return err == nil },
-	later:       func(old, extended time.Duration) time.Duration { return max(old, extended) },
-	order:       func(waiting []call) []call { return waiting },
-	predecessor: func(id int64) int64 { return id },
-	owes:        func(maybePlaced bool) bool { return maybePlaced },
-	jitter:      rand.N[time.Duration],
+	quorum:        quorumOf,
+	token:         newToken,
+	start:         func(asked, _ time.Duration) time.Duration { return asked },
+	drift:         drift,
+	agreed:        func(nodes, quorum int) bool { return nodes >= quorum },
+	quarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
+	votes:         func(state NodeState) bool { return state == NodeReady },
+	copyCounters:  (*fleet).copyCounters,
+	inTime:        func(now, deadline time.Duration) bool { return now < deadline },
+	notAfter:      func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
+	lossDue:       func(deadline, guard time.Duration) time.Duration { return deadline - guard },
+	giveBack:      func(_, deadline time.Duration) time.Duration { return deadline },
+	alive:         func(err error) bool { return err == nil },
+	later:         func(old, extended time.Duration) time.Duration { return max(old, extended) },
+	order:         func(waiting []call) []call { return waiting },
+	predecessor:   func(id int64) int64 { return id },
+	owes:          func(maybePlaced bool) bool { return maybePlaced },
+	jitter:        func(_ string, n time.Duration) time.Duration { return rand.N(n) },
+	gather:        runtime.Gosched,
 }

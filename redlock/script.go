@@ -17,18 +17,13 @@ type Script struct {
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-var ballotScript = mustScript("ballot")
+var (
+	ballotScript = mustScript("ballot")
+	nodeScript   = mustScript("node")
+)
 
 // Scripts returns every script that a lane loads into its node.
-func Scripts() []Script { return []Script{ballotScript} }
-
-// The letters of ballot.lua's operations.
-const (
-	opAcquire = "a"
-	opExtend  = "e"
-	opRelease = "r"
-	opWho     = "w"
-)
+func Scripts() []Script { return []Script{ballotScript, nodeScript} }
 
 func mustScript(name string) Script {
 	source, err := luaFiles.ReadFile("lua/" + name + ".lua")

@@ -213,7 +213,7 @@ func (f *fleet) afterMixture(mix string, taken int) {
 	}
 	time.Sleep(1100 * ms) // a heartbeat
 	want(f, mix+": keys that are left", len(f.keys()), taken)
-	every(f.sims, flush)
+	every(f.sims, forget)
 }
 
 // No attempt begins when Wait is over, and one does until then. Guards patience.next:
@@ -281,7 +281,7 @@ func TestEnough(t *testing.T) {
 		_, err = a.wait()
 		wantErr(t, "had enough before", err, redlock.ErrHeld)
 		want(t, "one attempt took", a.took, 4*ms)
-		every(f.sims, flush)
+		every(f.sims, forget)
 		f.acquire(request)
 	})
 }

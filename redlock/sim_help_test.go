@@ -60,7 +60,7 @@ func (f *fleet) open(change ...func(*redlock.Options)) {
 // another is a second Quorum over the same nodes: another host.
 func (f *fleet) another(change ...func(*redlock.Options)) *redlock.Quorum {
 	f.Helper()
-	o := redlock.Options{Prefix: "redlock:", Clock: f.now}
+	o := redlock.Options{Prefix: "redlock:", Clock: f.now, NoQuarantine: true}
 	for _, sim := range f.sims {
 		o.Nodes = append(o.Nodes, sim.Node())
 	}
@@ -124,6 +124,15 @@ func down(s *redlocktest.Sim)   { s.Down() }
 func up(s *redlocktest.Sim)     { s.Up() }
 func flush(s *redlocktest.Sim)  { s.Flush() }
 
+// forget makes a node forget all locks and nothing else, as somebody's DEL does.
+func forget(s *redlocktest.Sim) {
+	for _, key := range s.Keys() {
+		if key != nodeKey {
+			s.Do("DEL", key)
+		}
+	}
+}
+
 // foreign lets another Redlock client hold the lock on some nodes.
 func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 	for _, sim := range sims {
@@ -134,16 +143,21 @@ func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 // at sleeps until so long after begin.
 func (f *fleet) at(begin, after time.Duration) { time.Sleep(begin + after - f.now()) }
 
-// keys are all keys on all nodes: "a:redlock:x".
+// keys are all locks on all nodes: "a:redlock:x".
 func (f *fleet) keys() []string {
 	var all []string
 	for i, sim := range f.sims {
 		for _, key := range sim.Keys() {
-			all = append(all, string(rune('a'+i))+":"+key)
+			if key != nodeKey {
+				all = append(all, string(rune('a'+i))+":"+key)
+			}
 		}
 	}
 	return all
 }
+
+// nodeKey is the hash that each node has of itself.
+const nodeKey = "redlockd:node"
 
 func (f *fleet) wantNoKeys(when string) {
 	f.Helper()
@@ -207,34 +221,44 @@ func wantNoQuorum(t testing.TB, err error, failure redlock.Failure, nodes ...str
 type operation struct {
 	node   int
 	at     time.Duration
-	letter string // "a", "e", "r" or "w"
+	letter string // "a", "e", "r", "w", "f" or "p"
 	key    string
 	token  string
-	args   []string
+	ttl    string
+	record string // of a, f and p: the counter and a fencing token
 }
 
-var operationArgs = map[string]int{"a": 3, "e": 2, "r": 1, "w": 0}
-
-// operations takes a command apart; none where it is no EVALSHA.
+// operations takes a command apart; none where it is no call of ballot.lua.
 func operations(command redlock.Command) (all []operation) {
-	if !strings.EqualFold(command[0], "EVALSHA") {
+	if !strings.EqualFold(command[0], "EVALSHA") || command[1] != ballotSHA {
 		return nil
 	}
 	n, err := strconv.Atoi(command[2])
 	if err != nil {
 		panic(err)
 	}
-	args := command[3+n:]
-	for _, key := range command[3 : 3+n] {
-		end := 1 + operationArgs[args[0]]
-		o := operation{letter: args[0], key: key, args: slices.Clone(args[1:end])}
-		if len(o.args) > 0 {
-			o.token = o.args[0]
+	keys, argv := command[4:3+n], command[3+n:]
+	letters, records, args, ttl := argv[2], argv[3], argv[4:], ""
+	for i, key := range keys {
+		o := operation{key: key, letter: strings.ToLower(letters[i : i+1])}
+		if strings.Contains("AaEerfp", letters[i:i+1]) {
+			o.token, args = args[0], args[1:]
 		}
-		all, args = append(all, o), args[end:]
+		if strings.Contains("AEp", letters[i:i+1]) {
+			ttl, args = args[0], args[1:]
+		}
+		if strings.Contains("aep", o.letter) {
+			o.ttl = ttl
+		}
+		if strings.Contains("afp", o.letter) {
+			o.record, records = records[:18], records[18:]
+		}
+		all = append(all, o)
 	}
 	return all
 }
+
+var ballotSHA = redlock.Scripts()[0].SHA
 
 // journal is what all nodes were asked for, in the order of each node.
 type journal struct {

@@ -219,12 +219,12 @@ func TestLostStaysLost(t *testing.T) {
 // Where so many nodes do not know the token that no quorum can hold it, LOST is
 // said at that very extension. Guards countReplies: `> spare`.
 func TestTokenGone(t *testing.T) {
-	for flushed, isLost := range map[int]bool{2: false, 3: true, 5: true} {
+	for forgot, isLost := range map[int]bool{2: false, 3: true, 5: true} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			l, seen := f.watch(kept3s)
 			deadline := l.Deadline()
 			f.at(l.Since(), 500*ms)
-			every(f.sims[:flushed], flush)
+			every(f.sims[:forgot], forget)
 			if !isLost {
 				f.at(l.Since(), time.Minute)
 				f.wantHeld(l, seen)
@@ -233,7 +233,7 @@ func TestTokenGone(t *testing.T) {
 			<-l.Lost()
 			f.wantLost(l, seen, l.Since()+time.Second-company, redlock.LostQuorum)
 			f.at(deadline, -1)
-			want(t, "keys before the stated deadline", len(f.keys()), 5-flushed)
+			want(t, "keys before the stated deadline", len(f.keys()), 5-forgot)
 			f.at(deadline, ms)
 			f.wantNoKeys("after it")
 		})
@@ -244,7 +244,7 @@ func TestTokenGone(t *testing.T) {
 func TestTokenGoneOnHalf(t *testing.T) {
 	simTest(t, 4, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
-		every(f.sims[:2], flush)
+		every(f.sims[:2], forget)
 		<-l.Lost()
 		f.wantLost(l, seen, l.Since()+time.Second-company, redlock.LostQuorum)
 	})

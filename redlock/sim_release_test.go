@@ -60,11 +60,11 @@ func (f *fleet) wantOrder(j *journal, node int) {
 // A release says so where the lock cannot have been held any more. Guards
 // released.
 func TestReleaseOfWhatIsGone(t *testing.T) {
-	for flushed, wantError := range map[int]error{1: nil, 2: nil, 3: redlock.ErrLost, 5: redlock.ErrLost} {
+	for forgot, wantError := range map[int]error{1: nil, 2: nil, 3: redlock.ErrLost, 5: redlock.ErrLost} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			l, seen := f.watch(kept3s)
-			every(f.sims[:flushed], flush)
-			wantErr(t, name("%d of 5 flushed", flushed), l.Release(t.Context()), wantError)
+			every(f.sims[:forgot], forget)
+			wantErr(t, name("%d of 5 forgot", forgot), l.Release(t.Context()), wantError)
 			time.Sleep(10 * time.Second)
 			want(t, "losses told", seen.count.Load(), 0)
 			f.wantNoKeys("after the release")

@@ -29,7 +29,7 @@ func TestWho(t *testing.T) {
 		ours := redlock.Holder{Host: "web3", PID: 4121, UID: 33, User: "cron"}
 		l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Holder: ours})
 		f.wantHolders("held", "web3 5/5")
-		f.sims[0].Flush()
+		forget(f.sims[0])
 		f.sims[1].Hang()
 		f.wantHolders("one lost, one hung", "web3 3/4")
 		every(f.sims[2:4], down)

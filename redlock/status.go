@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // NodeState is where a node stands.
 type NodeState string
@@ -9,6 +12,11 @@ const (
 	NodeConnecting NodeState = "connecting" // not reached yet since the start
 	NodeReady      NodeState = "ready"      // answers, and its votes count
 	NodeDown       NodeState = "down"       // cannot be reached, or does not answer
+	// NodeQuarantined: it may have forgotten votes, and has none until every
+	// lease is over that it may have voted for. It is admitted by itself.
+	NodeQuarantined NodeState = "quarantined"
+	// NodeRefused: it must not vote until somebody mends what Reason says.
+	NodeRefused NodeState = "refused"
 )
 
 // NodeStatus is what is known of a node.
@@ -17,14 +25,20 @@ type NodeStatus struct {
 	Address string
 	State   NodeState
 	Reason  error         // why it is not ready; or, where it is, what it answered with an error lately
+	Left    time.Duration // of a quarantine; 0 also where it waits for something else than time
+	Warning []string      // what makes the locks less safe or available than they could be, with the fix
 	RTT     time.Duration // of the last round trip; 0 before the first
 }
 
 // Status is what is known of all nodes, from memory.
 type Status struct {
-	Quorum int
-	Ready  int
-	Nodes  []NodeStatus
+	Quorum  int
+	Ready   int
+	Nodes   []NodeStatus
+	Left    time.Duration // until quarantines alone are over that keep a quorum from voting; 0 where none do
+	MaxTTL  time.Duration // of the fleet: the largest that any host uses
+	Warning []string      // of the fleet as a whole, with the fix
+	Counts  Counts
 }
 
 // Spare is how many more nodes may fail before there is no quorum; negative
@@ -33,14 +47,36 @@ func (s Status) Spare() int { return s.Ready - s.Quorum }
 
 // Status returns what is known of the nodes. It does not ask them.
 func (q *Quorum) Status() Status {
-	status := Status{Quorum: q.quorum, Nodes: make([]NodeStatus, len(q.lanes))}
+	status := Status{
+		Quorum:  q.quorum,
+		Nodes:   make([]NodeStatus, len(q.lanes)),
+		MaxTTL:  q.fleet.longestTTL(),
+		Warning: q.fleet.warnings(),
+		Counts:  q.counts.snapshot(),
+	}
+	var left []time.Duration
 	for i, l := range q.lanes {
-		status.Nodes[i] = l.status()
-		if status.Nodes[i].State == NodeReady {
+		node := l.status()
+		status.Nodes[i] = node
+		switch node.State {
+		case NodeReady:
 			status.Ready++
+		case NodeQuarantined:
+			left = append(left, max(node.Left, time.Millisecond))
 		}
 	}
+	status.Left = untilQuorum(left, q.quorum-status.Ready)
 	return status
+}
+
+// untilQuorum is when so many quarantines will be over; 0 where none need to,
+// or where there are not so many.
+func untilQuorum(left []time.Duration, missing int) time.Duration {
+	if missing <= 0 || missing > len(left) {
+		return 0
+	}
+	slices.Sort(left)
+	return left[missing-1]
 }
 
 func (l *lane) status() NodeStatus {
@@ -48,7 +84,7 @@ func (l *lane) status() NodeStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.statusLocked()
-	if l.state == NodeReady && l.sentAt != 0 && now-l.sentAt > l.timing.answer {
+	if l.isConnected() && l.sentAt != 0 && now-l.sentAt > l.timing.answer {
 		status.State, status.Reason = NodeDown, silence(now-l.sentAt)
 	}
 	return status
@@ -56,11 +92,23 @@ func (l *lane) status() NodeStatus {
 
 // statusLocked needs mu.
 func (l *lane) statusLocked() NodeStatus {
-	status := NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt}
-	if l.state == NodeReady {
+	status := NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warning}
+	switch l.state {
+	case NodeReady:
 		status.Reason = l.trouble
+	case NodeQuarantined:
+		status.Left = max(l.until-l.clock(), 0)
+		status.Reason = l.why(status.Left)
 	}
 	return status
+}
+
+// why says why the node has no vote though it is connected. The caller holds mu.
+func (l *lane) why(left time.Duration) error {
+	if l.state != NodeQuarantined || left == 0 {
+		return l.reason
+	}
+	return &QuarantineError{Left: left, Reason: l.reason}
 }
 
 // unreachable says how a call of that kind would fail, or nil if it would be sent.
@@ -69,5 +117,16 @@ func (l *lane) unreachable(op string) *NodeError {
 	if status.State == NodeReady {
 		return nil
 	}
-	return &NodeError{Node: l.node.Name, Op: op, Failure: FailedDown, Err: status.Reason}
+	return &NodeError{Node: l.node.Name, Op: op, Failure: failureOf(status.State), Err: status.Reason}
+}
+
+// failureOf is how a vote fails that is wanted of a node in such a state.
+func failureOf(state NodeState) Failure {
+	switch state {
+	case NodeQuarantined:
+		return FailedQuarantined
+	case NodeRefused:
+		return FailedRefused
+	}
+	return FailedDown
 }

@@ -27,8 +27,8 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.all = true
 	now := q.clock()
-	b.words = [4]string{q.options.Prefix + name, opWho}
-	q.call(call{op: b.op, keys: b.words[:1], args: b.words[1:2], voter: b}, now)
+	ops := b.ask(operation{letter: opWho, key: q.options.Prefix + name})
+	q.call(call{op: b.op, ops: ops, voter: b}, now)
 	b.wait(ctx, q.options.NodeTimeout, q.lanes)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

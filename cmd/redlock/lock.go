@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -76,6 +77,7 @@ func (j *job) lock(ctx context.Context, c *client.Client) (*client.Lease, error)
 // request asks for the lock, and bounds what the answer may take where the daemon
 // is to give one in time.
 func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, error) {
+	defer j.explainWait(ctx, c)()
 	if !j.nonblock && !j.bounded {
 		return c.Lock(ctx, j.name, j.options...)
 	}
@@ -85,6 +87,30 @@ func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, err
 		return c.TryLock(ctx, j.name, j.options...)
 	}
 	return c.Lock(ctx, j.name, append(j.options, client.WithWait(j.wait))...)
+}
+
+// explainAfter is how long a wait has to be for a word about it.
+const explainAfter = time.Second
+
+// explainWait says once if it is nodes in quarantine that are waited for, and not
+// a holder. What it returns ends that: nothing is said any more once it has returned.
+func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		select {
+		case <-time.After(explainAfter):
+		case <-ctx.Done():
+			return
+		}
+		if status, err := c.Status(ctx); err == nil && status.Left > 0 {
+			fmt.Fprintf(j.stderr, "redlock: lock %q: waiting: %s\n", j.name, status.Text)
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
 }
 
 // notObtained is the failure to get the lock. With -n a holder is no news: that

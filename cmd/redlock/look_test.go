@@ -13,13 +13,14 @@ var shown = answers{
 	ipc.VerbList: says("- lock=job state=held mode=exclusive fence=77 ttl=7412 pid=4121 user=cron since=62588 note=why%2C%20because",
 		"- lock=job state=waiting mode=exclusive pid=77 user=www since=20", "OK n=2"),
 	ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
-		"- node=c address=10.0.0.3:6379 state=down : redis-c: connection refused", "OK n=3 nodes=3 quorum=2 spare=-1 waiters=1 leases=2"),
+		"- node=d address=10.0.0.4:6379 state=quarantined left=13000 : restarted",
+		"- node=c address=10.0.0.3:6379 state=down : redis-c: connection refused", "OK n=4 nodes=4 quorum=3 spare=-2 waiters=1 leases=2 left=12000 max_ttl=30000 lost=4 repairs=0 : no quorum for another 12s"),
 }
 
 var nothing = answers{
 	ipc.VerbWho:    says("OK n=0"),
 	ipc.VerbList:   says("OK n=0"),
-	ipc.VerbStatus: says("- node=a address=:1 state=ready", "OK n=1 nodes=1 quorum=1 spare=0 leases=0"),
+	ipc.VerbStatus: says("- node=a address=:1 state=ready", "OK n=1 nodes=1 quorum=1 spare=0 leases=0 : locks work, but no further node may fail"),
 }
 
 func TestLook(t *testing.T) {
@@ -106,26 +107,34 @@ job   waiting  exclusive  77    www   20ms   -     -
 `},
 		{"list, nothing, JSON", nothing, []string{"list", "--json"}, 0, "\n[]\n"},
 		{"status", shown, []string{"status"}, exitUnavailable, `
-NOT READY: no quorum of 2 out of 3 nodes: no lock can be taken until 1 more are ready
-leases 2, waiters 1
+NOT READY (a quorum is 3 of 4 nodes): no quorum for another 12s
+connections 0, leases 2, waiters 1, lost 4
 
-NODE  ADDRESS        STATE                RTT  REASON
+NODE  ADDRESS        STATE                RTT
 a     10.0.0.1:6379  ready                2ms
-bb    unix:/b        quarantined for 12s  -    restarted
-c     10.0.0.3:6379  down                 -    redis-c: connection refused
+bb    unix:/b        quarantined for 12s  -
+d     10.0.0.4:6379  quarantined for 13s  -
+c     10.0.0.3:6379  down                 -
+
+bb, d: restarted
+
+c: redis-c: connection refused
 `},
 		{"status, ready", nothing, []string{"status"}, 0, `
-ready: quorum of 1 out of 1 nodes, but no further node may fail
-leases 0
+ready (a quorum is 1 of 1 nodes): locks work, but no further node may fail
+connections 0, leases 0, waiters 0
 
-NODE  ADDRESS  STATE  RTT  REASON
+NODE  ADDRESS  STATE  RTT
 a     :1       ready  -
 `},
 		{"status, JSON", shown, []string{"status", "--json"}, exitUnavailable, `
 {
   "ready": false,
-  "quorum": 2,
-  "spare": -1,
+  "quorum": 3,
+  "spare": -2,
+  "left_ms": 12000,
+  "max_ttl_ms": 30000,
+  "text": "no quorum for another 12s",
   "nodes": [
     {
       "node": "a",
@@ -144,6 +153,14 @@ a     :1       ready  -
       "reason": "restarted"
     },
     {
+      "node": "d",
+      "address": "10.0.0.4:6379",
+      "state": "quarantined",
+      "left_ms": 13000,
+      "rtt_ms": 0,
+      "reason": "restarted"
+    },
+    {
       "node": "c",
       "address": "10.0.0.3:6379",
       "state": "down",
@@ -154,6 +171,8 @@ a     :1       ready  -
   ],
   "counts": {
     "leases": 2,
+    "lost": 4,
+    "repairs": 0,
     "waiters": 1
   }
 }
@@ -206,7 +225,7 @@ func TestLookAtDaemon(t *testing.T) {
 	}{
 		{[]string{"who", "job"}, []string{"HOST", "exclusive", "/5\n"}},
 		{[]string{"list"}, []string{"LOCK", "job", "held", "why"}},
-		{[]string{"status"}, []string{"ready: quorum of 3 out of 5 nodes, 2 more may fail", "leases 1", "embedded"}},
+		{[]string{"status"}, []string{"ready (a quorum is 3 of 5 nodes): locks work, and go on if 2 more nodes fail\n", "leases 1", "embedded"}},
 	} {
 		code, stdout, stderr := redlock(t, socket, test.args...)
 		check(t, code, 0, stderr, "")

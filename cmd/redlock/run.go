@@ -21,13 +21,16 @@ the string with "exec b" where that matters.
 WAITING. Without -n or -w it waits for as long as somebody else holds the lock.
 A signal ends the wait. Where no quorum of nodes can be asked the exit code is
 69, with -n at once, otherwise after -w or the lease time, whichever is shorter.
+Nodes that are new or were restarted have no vote for a while (redlock status
+says how long): that is waited for too, up to -w, and said once.
 -n says nothing when somebody else holds the lock (--verbose says who).
 
 THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
 signal, but not twice: what the terminal sends goes to its whole foreground group
 anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
 SIGWINCH are taken to be the terminal's, and not passed on. Its environment has REDLOCK_NAME,
-REDLOCK_FENCE (the fencing token; 0: none), REDLOCK_LEASE (a secret) and
+REDLOCK_FENCE (the fencing token, which grows with every grant: what is written
+to should refuse a smaller one than it has seen), REDLOCK_LEASE (a secret) and
 REDLOCK_SOCKET.
 
 LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs),

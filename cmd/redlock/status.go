@@ -21,10 +21,13 @@ func newStatusCommand() *cobra.Command {
 		Long: `Show whether locks can be taken, and how the nodes are, as this host's daemon
 sees them.
 
-With --json: {"ready", "quorum", "spare", "nodes": [{"node", "address", "state",
-"left_ms", "rtt_ms", "reason"}], "counts": {"leases", …}}. spare is how many more
-nodes may fail, below 0 where there is no quorum; left_ms is what is left of a
-node's quarantine.
+With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
+[{"node", "address", "state", "left_ms", "rtt_ms", "reason"}], "counts": {"leases", …}}.
+spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
+what is left of a node's quarantine, and of those that keep a quorum from voting:
+nodes that are new or were restarted have no vote for max_ttl, as they may have
+forgotten locks. Counts are since redlockd was
+started.
 
 Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not
 available; 64 usage; 70 internal; 77 denied.`,
@@ -68,29 +71,56 @@ func printStatus(out io.Writer, s *client.Status, asJSON bool) error {
 	if _, err := fmt.Fprintf(out, "%s\n%s\n\n", verdict(s), counts(s)); err != nil {
 		return unwritten(err)
 	}
-	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT", "REASON"}}
+	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT"}}
 	for _, n := range s.Nodes {
-		rows = append(rows, []string{n.Name, n.Address, nodeState(n), short(n.RTT), n.Reason})
+		rows = append(rows, []string{n.Name, n.Address, nodeState(n), short(n.RTT)})
 	}
-	return table(out, rows)
+	if err := table(out, rows); err != nil {
+		return err
+	}
+	return printReasons(out, s.Nodes)
+}
+
+// printReasons says under the table what is the matter with nodes: several often
+// have the same, and it is too long for a column.
+func printReasons(out io.Writer, nodes []client.Node) error {
+	var reasons []string
+	names := map[string][]string{}
+	for _, n := range nodes {
+		if n.Reason != "" && names[n.Reason] == nil {
+			reasons = append(reasons, n.Reason)
+		}
+		names[n.Reason] = append(names[n.Reason], n.Name)
+	}
+	for _, reason := range reasons {
+		if _, err := fmt.Fprintf(out, "\n%s: %s\n", strings.Join(names[reason], ", "), cell(reason)); err != nil {
+			return unwritten(err)
+		}
+	}
+	return nil
 }
 
 func verdict(s *client.Status) string {
-	head := fmt.Sprintf("quorum of %d out of %d nodes", s.Quorum, len(s.Nodes))
-	switch {
-	case !ready(s):
-		return fmt.Sprintf("NOT READY: no %s: no lock can be taken until %d more are ready", head, -s.Spare)
-	case s.Spare == 0:
-		return fmt.Sprintf("ready: %s, but no further node may fail", head)
+	word := "ready"
+	if !ready(s) {
+		word = "NOT READY"
 	}
-	return fmt.Sprintf("ready: %s, %d more may fail", head, s.Spare)
+	return fmt.Sprintf("%s (a quorum is %d of %d nodes): %s", word, s.Quorum, len(s.Nodes), cell(s.Text))
 }
 
-// counts are the daemon's, in a fixed order.
+// gauges are the counts that are shown even at 0.
+var gauges = []string{"connections", "leases", "waiters"}
+
+// counts are the daemon's: what is now, then what was, in a fixed order.
 func counts(s *client.Status) string {
 	var words []string
-	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
+	for _, name := range gauges {
 		words = append(words, fmt.Sprintf("%s %d", name, s.Counts[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
+		if n := s.Counts[name]; n != 0 && !slices.Contains(gauges, name) {
+			words = append(words, fmt.Sprintf("%s %d", name, n))
+		}
 	}
 	return strings.Join(words, ", ")
 }
@@ -107,6 +137,9 @@ type statusJSON struct {
 	Ready  bool             `json:"ready"`
 	Quorum int              `json:"quorum"`
 	Spare  int              `json:"spare"`
+	Left   int64            `json:"left_ms"`
+	MaxTTL int64            `json:"max_ttl_ms"`
+	Text   string           `json:"text"`
 	Nodes  []nodeJSON       `json:"nodes"`
 	Counts map[string]int64 `json:"counts"`
 }
@@ -121,7 +154,10 @@ type nodeJSON struct {
 }
 
 func statusJSONOf(s *client.Status) statusJSON {
-	status := statusJSON{Ready: ready(s), Quorum: s.Quorum, Spare: s.Spare, Nodes: []nodeJSON{}, Counts: s.Counts}
+	status := statusJSON{
+		Ready: ready(s), Quorum: s.Quorum, Spare: s.Spare, Left: s.Left.Milliseconds(), MaxTTL: s.MaxTTL.Milliseconds(),
+		Text: s.Text, Nodes: []nodeJSON{}, Counts: s.Counts,
+	}
 	for _, n := range s.Nodes {
 		status.Nodes = append(status.Nodes, nodeJSON{
 			Node: n.Name, Address: n.Address, State: n.State,

@@ -20,8 +20,9 @@ type host struct {
 	config string
 }
 
-// newHost writes a config for the cluster's nodes. Unix sockets want short paths.
-func newHost(t *testing.T, cluster *redlocktest.Cluster) *host {
+// newHost writes a config for the cluster's nodes, with more lines for its quorum
+// block. Unix sockets want short paths.
+func newHost(t *testing.T, cluster *redlocktest.Cluster, quorum ...string) *host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rl")
 	if err != nil {
@@ -29,20 +30,19 @@ func newHost(t *testing.T, cluster *redlocktest.Cluster) *host {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	h := &host{t: t, dir: dir, socket: filepath.Join(dir, "s"), config: filepath.Join(dir, "redlockd.hcl")}
-	h.configure(cluster)
+	h.configure(cluster, quorum)
 	return h
 }
 
-func (h *host) configure(cluster *redlocktest.Cluster) {
+// configure lets every user on the socket who may look into the directory.
+func (h *host) configure(cluster *redlocktest.Cluster, quorum []string) {
 	h.t.Helper()
-	var nodes strings.Builder
+	lines := append([]string{`quorum {`, `node_timeout = "500ms"`}, quorum...)
 	for _, server := range cluster.Servers {
-		fmt.Fprintf(&nodes, "  node %q { address = %q }\n", server.Name(), server.Addr())
+		lines = append(lines, fmt.Sprintf("node %q { address = %q }", server.Name(), server.Addr()))
 	}
-	text := fmt.Sprintf("quorum {\n  node_timeout = \"500ms\"\n%s}\nsocket { path = %q }\n", &nodes, h.socket)
-	if err := os.WriteFile(h.config, []byte(text), 0o600); err != nil {
-		h.t.Fatal(err)
-	}
+	lines = append(lines, `}`, `socket {`, fmt.Sprintf("path = %q", h.socket), `mode = "0666"`, `}`, ``)
+	writeFile(h.t, h.config, strings.Join(lines, "\n"))
 }
 
 // launch starts the daemon, without a look at how that goes.
@@ -73,11 +73,13 @@ func awaitLog(d *process, word string) string {
 	}
 }
 
-// five is a cluster of five redis-servers with a daemon in front of it.
+// five is a cluster of five redis-servers that may vote at once, with a daemon
+// in front of it.
 func five(t *testing.T) (*redlocktest.Cluster, *host, *process) {
 	t.Helper()
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 5)
+	cluster.Admit(t)
 	h := newHost(t, cluster)
 	return cluster, h, h.serve()
 }

@@ -34,11 +34,12 @@ func TestTypedSession(t *testing.T) {
 	h, _, _ := dev(t)
 	first, second := h.nc(), h.nc()
 	granted := first.expect("LOCK nightly-backup wait=5s note=by%20hand", "OK lock=nightly-backup lease=")
-	if fence := field(granted, "fence"); fence != "0" {
-		t.Errorf("fence=%s, expected 0: nodes give no fencing tokens yet", fence)
+	fence := number(t, granted, "fence")
+	if fence <= 0 {
+		t.Errorf("fence=%d, expected a fencing token", fence)
 	}
 	checked := first.expect("check nightly-backup", "OK lock=nightly-backup")
-	if field(checked, "lease") != field(granted, "lease") {
+	if field(checked, "lease") != field(granted, "lease") || number(t, checked, "fence") != fence {
 		t.Errorf("CHECK tells of another lease:\n%s\n%s", granted, checked)
 	}
 	deadline, now := number(t, checked, "deadline"), bootTime(t).Milliseconds()
@@ -62,7 +63,10 @@ func TestTypedSession(t *testing.T) {
 	}
 	second.expect("UNLOCK nightly-backup", "ERR NOTHELD lock=nightly-backup : ")
 	first.expect("UNLOCK nightly-backup", "OK lock=nightly-backup")
-	second.expect("LOCK nightly-backup wait=0", "OK lock=nightly-backup")
+	next := second.expect("LOCK nightly-backup wait=0", "OK lock=nightly-backup")
+	if number(t, next, "fence") <= fence {
+		t.Errorf("the next grant has no larger fencing token:\n%s\n%s", granted, next)
+	}
 }
 
 // What a script writes at once is answered, then the connection closes, and

@@ -66,11 +66,7 @@ func TestNoQuorumOfDeadNodes(t *testing.T) {
 		t.Errorf("STATUS answers %q, expected spare=-1", status)
 	}
 	awaitKeys(t, cluster.Servers[:2])
-	for _, server := range cluster.Servers[2:] {
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	restart(t, cluster, cluster.Servers[2:])
 	n.expect("LOCK job wait=20s", "OK lock=job")
 	n.expect("UNLOCK job", "OK lock=job")
 	awaitKeys(t, cluster.Servers)
@@ -107,11 +103,7 @@ func TestTwoOfFiveNodesFail(t *testing.T) {
 		server.Kill()
 	}
 	check("two dead")
-	for _, server := range cluster.Servers[:2] {
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	restart(t, cluster, cluster.Servers[:2])
 	waitFor(t, "all nodes are ready", func() bool { return spare(other) == 2 })
 	stop(t, cluster.Servers[3:])
 	defer cont(t, cluster.Servers[3:])
@@ -122,6 +114,7 @@ func TestTwoOfFiveNodesFail(t *testing.T) {
 func TestStartWithNodesDown(t *testing.T) {
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 5)
+	cluster.Admit(t)
 	for _, server := range cluster.Servers[2:] {
 		server.Kill()
 	}
@@ -136,7 +129,9 @@ func TestStartWithNodesDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	returned := time.Now()
-	waitFor(t, "a quorum is ready", func() bool { return spare(n) == 0 })
+	waitFor(t, "the node that came back is in quarantine", func() bool { return field(nodeLine(n, "c"), "state") == "quarantined" })
+	n.expect("ADMIT c", "- node=c state=ready")
+	n.comes("OK n=1")
 	took := time.Since(returned)
 	t.Logf("measured: a node that came back is used after %v", took)
 	if took > 3*time.Second { // a second is promised, to a machine with nothing else to do
@@ -163,6 +158,29 @@ func refused(t *testing.T, n *terminal, request string, wait time.Duration) {
 	if strings.Join(failed, "") != "cde" || field(answer, "needed") != "3" {
 		t.Errorf("%s: got %s, want needed=3 and the nodes c, d and e", request, answer)
 	}
+}
+
+// restart brings servers back that were killed, and has them vote at once.
+func restart(t *testing.T, cluster *redlocktest.Cluster, servers []*redlocktest.Server) {
+	t.Helper()
+	for _, server := range servers {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster.Admit(t)
+}
+
+// nodeLine is what STATUS says of a node.
+func nodeLine(n *terminal, name string) string {
+	n.t.Helper()
+	for _, line := range n.lines("STATUS") {
+		if field(line, "node") == name {
+			return line
+		}
+	}
+	n.t.Fatalf("STATUS does not know node %s", name)
+	return ""
 }
 
 // spare is how many more nodes may fail.

@@ -1,8 +1,11 @@
 package redlocktest
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -39,6 +42,40 @@ func (c *Cluster) end(tb testing.TB) {
 	for _, s := range c.Servers {
 		tb.Logf("redis-server %s at %s printed:\n%s", s.name, s.Addr(), tail(s.Log(), 30))
 	}
+}
+
+// Admit ends the quarantine of all servers that wait in one, for who wants to
+// use them at once under the names that Nodes gives them.
+func (c *Cluster) Admit(tb testing.TB) {
+	tb.Helper()
+	if err := Admit(tb.Context(), c.Nodes()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Admit ends the quarantine of all nodes that wait in one. All must be up.
+func Admit(ctx context.Context, nodes []redlock.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	q, err := redlock.New(redlock.Options{Nodes: nodes, NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: time.Second, Observe: func(redlock.NodeStatus) {
+		select {
+		case changed <- struct{}{}:
+		default: // it is about to look
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	for q.Status().Ready < len(nodes) {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("not all nodes are admitted within %v: %+v", startTimeout, q.Status().Nodes)
+		}
+	}
+	return nil
 }
 
 // Nodes returns the servers as nodes, in order.

@@ -143,10 +143,10 @@ func checkCloseDuringDo(p *probe) {
 }
 
 func checkHungLate(p *probe) {
-	p.loadScripts()
+	p.admit()
 	lane := p.on(p.dial())
 	soon := strconv.FormatInt(p.micros()+deadline.Microseconds()/2, 10)
-	acquire := p.ballot("k", "a", "mine", minute, soon)
+	acquire := scriptCall(luaScript(p, "ballot").SHA, anEpoch, soon, opAcquire("k", "mine", minute))
 	p.node.Hang()
 	lane.expectSilence(acquire, redlock.Command{"SET", "after", "v"})
 	p.node.Resume()

@@ -1,6 +1,7 @@
 package redlocktest
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -16,24 +17,81 @@ var scriptCases = []conformanceCase{
 	{"extend", nil, checkExtend},
 	{"release", nil, checkRelease},
 	{"who", nil, checkWho},
+	{"fencing tokens", nil, checkFencingTokens},
+	{"fencing tokens come to an end", nil, checkFencingTokensEnd},
+	{"fence", nil, checkFence},
+	{"repair", nil, checkRepair},
+	{"counters", nil, checkCounters},
+	{"only the admitted incarnation votes", nil, checkEpoch},
+	{"the epoch is rewritten by one only", nil, checkRewrite},
+	{"counters are raised with the epoch", nil, checkRewriteCounters},
 	{"many operations", nil, checkMany},
 	{"an error is never a vote", nil, checkErrorIsNoVote},
 	{"operations on a wrong type", []Feature{RedisWords}, checkScriptsWrongType},
 	{"scripts in a group", nil, checkScriptGroup},
 }
 
-const minute = "60000"
+const (
+	minute  = "60000"
+	nodeKey = "redlockd:node"
+	anEpoch = "admitted:1234:word:60000:5-digest:a"
+)
 
-// ballot returns the call of ballot.lua for one operation: its letter, and what
-// follows that.
-func (p *probe) ballot(key, letter string, args ...string) redlock.Command {
-	p.Helper()
-	return append(redlock.Command{"EVALSHA", luaScript(p, "ballot").SHA, "1", key, letter}, args...)
+// scriptOp is one operation of a call of ballot.lua.
+type scriptOp struct {
+	letter, key string
+	args        []string
+	record      string // of a, f and p
 }
 
-func (p *probe) acquire(key, token, ttl string) redlock.Command {
+func opAcquire(key, token, ttl string) scriptOp {
+	return scriptOp{"A", key, []string{token, ttl}, recordText("aa", 1)}
+}
+func opExtend(key, token, ttl string) scriptOp {
+	return scriptOp{letter: "E", key: key, args: []string{token, ttl}}
+}
+func opRelease(key, token string) scriptOp {
+	return scriptOp{letter: "r", key: key, args: []string{token}}
+}
+func opWho(key string) scriptOp { return scriptOp{letter: "w", key: key} }
+func opFence(key, token string, fence int64) scriptOp {
+	return scriptOp{"f", key, []string{token}, recordText("aa", fence)}
+}
+func opRepair(key, token, ttl string, fence int64) scriptOp {
+	return scriptOp{"p", key, []string{token, ttl}, recordText("aa", fence)}
+}
+
+func recordText(field string, fence int64) string { return fmt.Sprintf("%s%016d", field, fence) }
+
+// scriptCall is a call of ballot.lua.
+func scriptCall(sha, epoch, notAfter string, ops ...scriptOp) redlock.Command {
+	command := redlock.Command{"EVALSHA", sha, strconv.Itoa(1 + len(ops)), nodeKey}
+	letters, records, args := "", "", []string{}
+	for _, o := range ops {
+		command = append(command, o.key)
+		letters, records, args = letters+o.letter, records+o.record, append(args, o.args...)
+	}
+	return append(append(command, epoch, notAfter, letters, records), args...)
+}
+
+// admit makes the node vote: scripts, an epoch, and the counter that the
+// operations here use.
+func (p *probe) admit() {
 	p.Helper()
-	return p.ballot(key, "a", token, ttl, p.never())
+	p.loadScripts()
+	p.expect(number(2), "HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+}
+
+// ballot returns a call of ballot.lua that is not too late.
+func (p *probe) ballot(ops ...scriptOp) redlock.Command {
+	p.Helper()
+	return scriptCall(luaScript(p, "ballot").SHA, anEpoch, p.never(), ops...)
+}
+
+// late returns one that is.
+func (p *probe) late(ops ...scriptOp) redlock.Command {
+	p.Helper()
+	return scriptCall(luaScript(p, "ballot").SHA, anEpoch, strconv.FormatInt(p.micros()-1000, 10), ops...)
 }
 
 // never is a not-after that does not come.
@@ -42,7 +100,7 @@ func (p *probe) never() string {
 	return strconv.FormatInt(p.micros()+time.Hour.Microseconds(), 10)
 }
 
-// vote runs one operation and returns its reply.
+// vote runs a call of one operation and returns its reply.
 func (p *probe) vote(command redlock.Command) redlock.Reply {
 	p.Helper()
 	reply := p.do(command...)
@@ -61,36 +119,37 @@ func (p *probe) expectVote(want redlock.Reply, command redlock.Command) {
 
 func checkScriptFlush(p *probe) {
 	gone := failed("NOSCRIPT")
-	p.expect(gone, p.ballot("k", "w")...)
-	p.loadScripts()
-	p.expectVote(list(), p.ballot("k", "w"))
+	p.expect(gone, p.ballot(opWho("k"))...)
+	p.admit()
+	p.expectVote(list(), p.ballot(opWho("k")))
 	p.expect(text("OK"), "SCRIPT", "FLUSH")
-	p.expect(gone, p.ballot("k", "w")...)
+	p.expect(gone, p.ballot(opWho("k"))...)
 	p.loadScripts()
-	p.expectVote(list(), p.ballot("k", "w"))
+	p.expectVote(list(), p.ballot(opWho("k")))
 }
 
 func checkScriptsSurvive(p *probe) {
-	p.loadScripts()
+	p.admit()
 	p.expect(text("OK"), "FLUSHALL")
-	p.expectVote(list(), p.ballot("k", "w"))
-	p.on(p.dial()).expectVote(list(), p.ballot("k", "w"))
+	p.expectVote(failed("EPOCH"), p.ballot(opWho("k")))
+	p.on(p.dial()).expectVote(failed("EPOCH"), p.ballot(opWho("k")))
 }
 
 func checkAcquire(p *probe) {
-	p.loadScripts()
-	p.expectVote(number(1), p.acquire("k", "mine", minute))
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
 	p.expect(text("mine"), "GET", "k")
 	p.expectTTL("k", 50*time.Second, time.Minute)
 
-	p.expectVote(number(1), p.acquire("k", "mine", "120000"))
+	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", "120000")))
 	p.expectTTL("k", 50*time.Second, time.Minute) // granted as it is
 
-	p.expectHeld("mine", p.vote(p.acquire("k", "theirs", minute)))
+	p.expectHeld("mine", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
 	p.expect(text("mine"), "GET", "k")
+	p.expect(text("2"), "HGET", nodeKey, "aa") // a refusal costs no fencing token
 
 	p.expect(text("OK"), "SET", "bare", "other client")
-	p.expectVote(list(text("other client"), number(-1)), p.acquire("bare", "mine", minute))
+	p.expectVote(list(text("other client"), number(-1)), p.ballot(opAcquire("bare", "mine", minute)))
 }
 
 // expectHeld checks a refusal that shows the value and its time to live, at
@@ -103,123 +162,135 @@ func (p *probe) expectHeld(value string, got redlock.Reply) {
 }
 
 func checkAcquireExpired(p *probe) {
-	p.loadScripts()
-	p.expectVote(number(1), p.acquire("k", "mine", "40"))
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", "40")))
 	p.eventually("expiry of a lock of 40 ms", func() bool {
-		return len(p.vote(p.ballot("k", "w")).Array) == 0
+		return len(p.vote(p.ballot(opWho("k"))).Array) == 0
 	})
-	p.expectVote(number(1), p.acquire("k", "theirs", minute))
-	p.expectVote(number(0), p.ballot("k", "r", "mine"))
+	p.expectVote(number(2), p.ballot(opAcquire("k", "theirs", minute)))
+	p.expectVote(number(0), p.ballot(opRelease("k", "mine")))
 }
 
 func checkAcquireLate(p *probe) {
-	p.loadScripts()
-	past := strconv.FormatInt(p.micros()-1000, 10)
-	p.expectVote(failed("LATE"), p.ballot("k", "a", "mine", minute, past))
+	p.admit()
+	p.expectVote(failed("LATE"), p.late(opAcquire("k", "mine", minute)))
 	p.expect(number(0), "EXISTS", "k")
 	p.expect(text("OK"), "SET", "k", "mine")
-	p.expectVote(failed("LATE"), p.ballot("k", "a", "mine", minute, past))
+	p.expectVote(failed("LATE"), p.late(opAcquire("k", "mine", minute)))
+	p.expect(text("0"), "HGET", nodeKey, "aa")
+	p.expectVote(number(1), p.late(opExtend("k", "mine", minute))) // what has no such bound
 }
 
 func checkExtend(p *probe) {
-	p.loadScripts()
-	p.expectVote(number(0), p.ballot("k", "e", "mine", minute))
+	p.admit()
+	p.expectVote(number(0), p.ballot(opExtend("k", "mine", minute)))
 	p.expect(number(0), "EXISTS", "k")
 
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
-	p.expectVote(number(1), p.ballot("k", "e", "mine", "120000"))
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", "120000")))
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectVote(number(1), p.ballot("k", "e", "mine", "1000")) // never shortens
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", "1000"))) // never shortens
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectVote(number(0), p.ballot("k", "e", "theirs", "240000"))
+	p.expectVote(number(0), p.ballot(opExtend("k", "theirs", "240000")))
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 
 	p.expect(text("OK"), "SET", "k", "mine")
-	p.expectVote(number(1), p.ballot("k", "e", "mine", minute))
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
 	p.expect(number(-1), "PTTL", "k")
 }
 
 func checkRelease(p *probe) {
-	p.loadScripts()
-	p.expectVote(number(0), p.ballot("k", "r", "mine"))
+	p.admit()
+	p.expectVote(number(0), p.ballot(opRelease("k", "mine")))
 	p.expect(text("OK"), "SET", "k", "theirs")
-	p.expectVote(number(0), p.ballot("k", "r", "mine"))
+	p.expectVote(number(0), p.ballot(opRelease("k", "mine")))
 	p.expect(text("theirs"), "GET", "k")
-	p.expectVote(number(1), p.ballot("k", "r", "theirs"))
+	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
 	p.expect(null(), "GET", "k")
-	p.expectVote(number(0), p.ballot("k", "r", "theirs"))
+	p.expectVote(number(0), p.ballot(opRelease("k", "theirs")))
 }
 
 func checkWho(p *probe) {
-	p.loadScripts()
-	p.expectVote(list(), p.ballot("k", "w"))
+	p.admit()
+	p.expectVote(list(), p.ballot(opWho("k")))
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
-	p.expectHeld("mine", p.vote(p.ballot("k", "w")))
+	p.expectHeld("mine", p.vote(p.ballot(opWho("k"))))
 	p.expect(text("OK"), "SET", "k", "mine")
-	p.expectVote(list(text("mine"), number(-1)), p.ballot("k", "w"))
+	p.expectVote(list(text("mine"), number(-1)), p.ballot(opWho("k")))
 }
 
 // checkMany: operations of one call are executed in order, each on its key and
-// with its arguments, and one that is refused does not hurt the others.
+// with its arguments, and one that is refused does not hurt the others. A ttl
+// holds until the next one.
 func checkMany(p *probe) {
-	p.loadScripts()
-	p.expect(list(), "EVALSHA", luaScript(p, "ballot").SHA, "0")
+	p.admit()
+	p.expect(list(), p.ballot()...)
 	p.expect(text("OK"), "SET", "b", "theirs")
-	never := p.never()
+	plain := func(o scriptOp) scriptOp { // with the ttl of before
+		o.letter, o.args = string(o.letter[0]+'a'-'A'), o.args[:1]
+		return o
+	}
 	p.expect(list(
-		number(1), list(text("theirs"), number(-1)), number(1), number(0), failed("LATE"),
-		list(), number(1), number(1), number(1), list(),
-	),
-		"EVALSHA", luaScript(p, "ballot").SHA, "10", "a", "b", "a", "c", "c", "c", "a", "a", "b", "b",
-		"a", "mine", minute, never,
-		"a", "mine", minute, never,
-		"e", "mine", "120000",
-		"e", "mine", "120000",
-		"a", "mine", minute, "1",
-		"w",
-		"r", "mine",
-		"a", "mine 2", "120000", never,
-		"r", "theirs",
-		"w")
+		number(1), list(text("theirs"), number(-1)), number(1), number(0),
+		list(), number(1), number(1), number(2), number(1), list(),
+	), p.ballot(
+		opAcquire("a", "mine", minute),
+		plain(opAcquire("b", "mine", "")),
+		opExtend("a", "mine", "120000"),
+		plain(opExtend("c", "mine", "")),
+		opWho("c"),
+		opRelease("a", "mine"),
+		opRepair("d", "mine 3", minute, 1),
+		plain(opAcquire("a", "mine 2", "")),
+		opRelease("b", "theirs"),
+		opWho("b"),
+	)...)
 	p.expectTTL("a", 110*time.Second, 120*time.Second)
+	p.expectTTL("d", 50*time.Second, 60*time.Second)
 	p.expect(number(0), "EXISTS", "b", "c")
 }
 
 // checkErrorIsNoVote: a SET or PEXPIRE that Redis refuses (here for its time; a
 // full or a read-only node does it too) must not look like a grant.
 func checkErrorIsNoVote(p *probe) {
-	p.loadScripts()
-	p.expectVote(failed("ERR"), p.acquire("k", "mine", "0"))
+	p.admit()
+	p.expectVote(failed("ERR"), p.ballot(opAcquire("k", "mine", "0")))
+	p.expectVote(failed("ERR"), p.ballot(opRepair("k", "mine", "0", 7)))
 	p.expect(number(0), "EXISTS", "k")
-	p.expectVote(number(1), p.acquire("k", "mine", minute))
-	p.expectVote(failed("ERR"), p.ballot("k", "e", "mine", "soon"))
-	p.expectVote(number(1), p.ballot("k", "r", "mine"))
+	p.expect(text("0"), "HGET", nodeKey, "aa")
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	p.expectVote(failed("ERR"), p.ballot(opExtend("k", "mine", "soon")))
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 }
 
 func checkScriptsWrongType(p *probe) {
-	p.loadScripts()
+	p.admit()
 	p.expect(number(1), "LPUSH", "l", "v")
-	p.expectVote(failed("WRONGTYPE"), p.acquire("l", "mine", minute))
-	p.expectVote(failed("WRONGTYPE"), p.ballot("l", "w"))
-	for _, command := range []redlock.Command{p.ballot("l", "e", "mine", minute), p.ballot("l", "r", "mine")} {
-		if got := p.vote(command); got.Int != 0 {
-			p.Errorf("%q: got %s, want 0 or an error", command, show(got))
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opAcquire("l", "mine", minute)))
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opWho("l")))
+	for _, o := range []scriptOp{opExtend("l", "mine", minute), opRelease("l", "mine"), opFence("l", "mine", 7), opRepair("l", "mine", minute, 7)} {
+		if got := p.vote(p.ballot(o)); got.Int != 0 {
+			p.Errorf("%v: got %s, want 0 or an error", o, show(got))
 		}
 	}
 	p.expect(number(1), "EXISTS", "l")
+	p.expect(number(1), "DEL", nodeKey)
+	p.expect(number(1), "LPUSH", nodeKey, "v")
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opAcquire("k", "mine", minute)))
+	p.expect(number(0), "EXISTS", "k")
 }
 
 // checkScriptGroup: a whole life of a lock in one group, with failures in
 // between.
 func checkScriptGroup(p *probe) {
-	p.loadScripts()
+	p.admit()
 	got := p.group(
-		p.acquire("k", "mine", minute),
+		p.ballot(opAcquire("k", "mine", minute)),
 		redlock.Command{"EVALSHA", "0123456789012345678901234567890123456789", "0"},
-		p.ballot("k", "e", "mine", minute),
-		p.ballot("k", "a", "mine", minute, "1"),
-		p.ballot("k", "r", "mine"),
-		p.ballot("k", "w"),
+		p.ballot(opExtend("k", "mine", minute)),
+		p.late(opAcquire("k", "mine", minute)),
+		p.ballot(opRelease("k", "mine")),
+		p.ballot(opWho("k")),
 	)
 	want := []redlock.Reply{list(number(1)), failed("NOSCRIPT"), list(number(1)), list(failed("LATE")), list(number(1)), list(list())}
 	for i := range want {

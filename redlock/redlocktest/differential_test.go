@@ -3,7 +3,6 @@ package redlocktest
 import (
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -23,7 +22,7 @@ func TestSimAnswersLikeRedis(t *testing.T) {
 	sim := NewSim("a")
 	defer sim.Close()
 	for seed := range uint64(20) {
-		g := generator{rand.New(rand.NewPCG(seed, 0)), luaScript(t, "ballot")}
+		g := generator{rand.New(rand.NewPCG(seed, 0)), luaScript(t, "ballot"), luaScript(t, "node")}
 		for range 40 {
 			compareGroup(t, conn, dialSim(t, sim), g.group())
 		}
@@ -83,7 +82,7 @@ func alike(got, want redlock.Reply) bool {
 // generator makes random commands over a few keys and values, so that they meet.
 type generator struct {
 	*rand.Rand
-	ballot redlock.Script
+	ballot, node redlock.Script
 }
 
 func (g generator) group() []redlock.Command {
@@ -124,29 +123,44 @@ func (g generator) hashCommand(key string) redlock.Command {
 	)))
 }
 
+// scriptCall is of ballot.lua mostly. Numbers are far from the nodes' clocks:
+// these differ.
 func (g generator) scriptCall() redlock.Command {
-	if g.IntN(4) == 0 {
+	switch g.IntN(8) {
+	case 0:
 		return redlock.Command{"SCRIPT", "LOAD", g.ballot.Source}
+	case 1:
+		return redlock.Command{"SCRIPT", "LOAD", g.node.Source}
+	case 2:
+		return redlock.Command{"EVALSHA", g.node.SHA, "1", nodeKey, g.epoch(), g.epoch(), "", "0"}
+	case 3:
+		return redlock.Command{"HSET", nodeKey, g.pick("epoch", "aa", "ab"), g.pick("one", "7", "9006099743113216")}
 	}
-	var keys, args []string
+	var ops []scriptOp
 	for range g.IntN(6) {
-		keys = append(keys, g.pick("a", "b", "c"))
-		args = append(args, g.operation()...)
+		ops = append(ops, g.operation())
 	}
-	command := redlock.Command{"EVALSHA", g.ballot.SHA, strconv.Itoa(len(keys))}
-	return append(append(command, keys...), args...)
+	return scriptCall(g.ballot.SHA, g.epoch(), g.pick("9007199254740991", "9007199254740991", "1"), ops...)
 }
 
-func (g generator) operation() []string {
-	switch letter := g.pick("a", "a", "e", "r", "w"); letter {
-	case "a":
-		return []string{letter, g.value(), g.ttl(), g.pick("9007199254740991", "9007199254740991", "1")}
-	case "e":
-		return []string{letter, g.value(), g.ttl()}
+func (g generator) epoch() string { return g.pick("one", "one", "two", "") }
+
+func (g generator) operation() scriptOp {
+	key, token := g.pick("a", "b", "c"), g.value()
+	record := g.pick("aa", "ab") + g.pick("0000000000000000", "0000000000000033", "9000000000000000")
+	switch letter := g.pick("A", "A", "E", "r", "w", "f", "p"); letter {
+	case "A":
+		return scriptOp{letter, key, []string{token, g.ttl()}, record}
+	case "p":
+		return scriptOp{letter, key, []string{token, g.ttl()}, record}
+	case "f":
+		return scriptOp{letter, key, []string{token}, record}
+	case "E":
+		return opExtend(key, token, g.ttl())
 	case "r":
-		return []string{letter, g.value()}
+		return opRelease(key, token)
 	default:
-		return []string{letter}
+		return opWho(key)
 	}
 }
 

@@ -23,15 +23,17 @@ const (
 	portTries    = 5                    // somebody else may take the port that was free
 )
 
-// Server is one redis-server process that keeps nothing on disk. Its methods
+// Server is one redis-server process that keeps nothing on disk, unless Args say
+// otherwise. Its methods
 // are not for concurrent use with Kill, Restart, Stop and Cont.
 type Server struct {
-	name   string
-	dir    string
-	port   int // 0: a unix socket in dir
-	useTCP bool
-	extra  []string
-	run    *process // the last one that was started
+	name    string
+	dir     string
+	port    int // 0: a unix socket in dir
+	useTCP  bool
+	extra   []string
+	prepare func(*Server, *exec.Cmd) error // changes how each process is started; may be nil
+	run     *process                       // the last one that was started
 }
 
 // process is one life of a Server.
@@ -108,6 +110,11 @@ func (s *Server) start() error {
 	cmd := exec.Command(binary, s.arguments()...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	dieWithParent(cmd)
+	if s.prepare != nil {
+		if err := s.prepare(s, cmd); err != nil {
+			return err
+		}
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("redis-server %s: %w", s.name, err)
 	}
@@ -194,8 +201,8 @@ func (s *Server) Kill() {
 	<-s.run.exited
 }
 
-// Restart starts the server again at its address, empty and with a new run_id,
-// and returns when it answers. One that still runs is killed first.
+// Restart starts the server again at its address, with a new run_id, and empty
+// unless Args made it write to disk, and returns when it answers. One that still runs is killed first.
 func (s *Server) Restart() error {
 	s.Kill()
 	return s.start()

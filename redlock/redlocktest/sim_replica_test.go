@@ -120,7 +120,7 @@ func TestSimResync(t *testing.T) {
 		if now := sim.infoLine("master_replid"); now == replID || now == other.infoLine("master_replid") {
 			t.Errorf("master_replid: %s, was %s and the other's is %s: want a new one", now, replID, other.infoLine("master_replid"))
 		}
-		reply, err := do(t, conn, "EVALSHA", script.SHA, "0")
+		reply, err := do(t, conn, scriptCall(script.SHA, "", "0")...)
 		want(t, "the connection's error", err, nil)
 		want(t, "the script's error", reply.Err, nil)
 
@@ -140,9 +140,13 @@ func TestSimDemotedVotesNot(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		script := luaScript(t, "ballot")
 		sim.Do("SCRIPT", "LOAD", script.Source)
-		sim.Demote(nil)
-		reply := sim.Do("EVALSHA", script.SHA, "1", "k", "a", "mine", "60000", "9007199254740991")
-		want(t, "reply", show(reply), "[error "+string(errReadOnly)+"]")
+		sim.Do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+		sim.Do("SET", "ours", "mine", "PX", minute)
+		sim.Demote(sim)
+		reply := sim.Do(scriptCall(script.SHA, anEpoch, "9007199254740991",
+			opAcquire("k", "mine", minute), opExtend("ours", "mine", minute), opRepair("k", "mine", minute, 1), opRelease("ours", "mine"))...)
+		refused := refuse(errReadOnly)
+		want(t, "reply", show(reply), show(list(refused, refused, refused, refused)))
 		sim.Restart()
 		want(t, "after a restart", sim.Do("SET", "k", "v").Str, "OK")
 	})

@@ -295,7 +295,8 @@ func BenchmarkSimGroup(b *testing.B) {
 	}
 	ballot := luaScript(b, "ballot")
 	sim.Do("SCRIPT", "LOAD", ballot.Source)
-	group := []redlock.Command{{"EVALSHA", ballot.SHA, "1", "k", "a", "mine", "60000", "9007199254740991"}, {"DEL", "k"}}
+	sim.Do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+	group := []redlock.Command{scriptCall(ballot.SHA, anEpoch, "9007199254740991", opAcquire("k", "mine", minute)), {"DEL", "k"}}
 	replies := make([]redlock.Reply, len(group))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -71,6 +71,9 @@ func index(list ...command) map[string]*command {
 
 // find returns the command that the words name, nil where there is none.
 func find(words redlock.Command) *command {
+	if known := commands[words[0]]; known != nil { // most of them, and quick
+		return known
+	}
 	name := strings.ToUpper(words[0])
 	if known := commands[name]; known != nil || len(words) == 1 {
 		return known

@@ -105,7 +105,7 @@ func hgetallCommand(c call) redlock.Reply {
 	if err != nil {
 		return refuse(err)
 	}
-	reply := list()
+	reply := redlock.Reply{Array: make([]redlock.Reply, 0, 2*len(hash))}
 	for _, field := range slices.Sorted(maps.Keys(hash)) {
 		reply.Array = append(reply.Array, text(field), text(hash[field]))
 	}

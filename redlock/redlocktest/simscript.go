@@ -17,6 +17,7 @@ type script struct {
 
 var scriptFuncs = map[string]func(c call, keys, argv []string) redlock.Reply{
 	"ballot": ballot,
+	"node":   rewriteNode,
 }
 
 var scriptsBySHA = indexScripts()
@@ -52,106 +53,63 @@ func evalSHA(c call) redlock.Reply {
 	return known.run(c, c.args[2:2+n], c.args[2+n:])
 }
 
-// operation is one of those that ballot.lua knows by a letter.
-type operation struct {
-	args int
-	run  func(c call, key string, args []string) redlock.Reply
+// recordSize is what ballot.lua and node.lua are told of a counter: its field,
+// and a number of 16 digits.
+const recordSize = 18
+
+// record is one of them.
+type record struct {
+	field string
+	value int64
 }
 
-var operations = map[string]operation{
-	"a": {3, acquire},
-	"e": {2, extend},
-	"r": {1, release},
-	"w": {0, who},
-}
-
-// ballot is ballot.lua: the operations in turn, each with its own reply.
-func ballot(c call, keys, argv []string) redlock.Reply {
-	replies := make([]redlock.Reply, len(keys))
-	for i, key := range keys {
-		op, err := nextOperation(argv)
+func parseRecords(text string) ([]record, error) {
+	all := make([]record, 0, len(text)/recordSize)
+	for ; len(text) >= recordSize; text = text[recordSize:] {
+		value, err := strconv.ParseInt(text[2:recordSize], 10, 64)
 		if err != nil {
-			return refuse(err)
+			return nil, simError("%q is no record", text[:recordSize])
 		}
-		replies[i] = op.run(c, key, argv[1:1+op.args])
-		argv = argv[1+op.args:]
+		all = append(all, record{text[:2], value})
 	}
-	return redlock.Reply{Array: replies}
+	if text != "" {
+		return nil, simError("%q is too short for a record", text)
+	}
+	return all, nil
 }
 
-// nextOperation checks what Lua would fail on somewhere in the middle.
-func nextOperation(argv []string) (operation, error) {
-	if len(argv) == 0 {
-		return operation{}, redlock.ServerError("ERR redlocktest: ballot: more keys than operations")
-	}
-	op, ok := operations[argv[0]]
-	if !ok || len(argv) < 1+op.args {
-		return op, redlock.ServerError(fmt.Sprintf("ERR redlocktest: ballot: %q is no operation with its arguments", argv))
-	}
-	return op, nil
+func simError(format string, args ...any) error {
+	return redlock.ServerError("ERR redlocktest: " + fmt.Sprintf(format, args...))
 }
 
-// acquire: token, ttl in milliseconds, not-after in microseconds.
-func acquire(c call, key string, args []string) redlock.Reply {
-	notAfter, err := strconv.ParseFloat(args[2], 64)
+// rewriteNode is node.lua: a comparison of the epoch, and a write.
+func rewriteNode(c call, keys, argv []string) redlock.Reply {
+	if len(keys) != 1 || len(argv) != 4 {
+		return refuse(simError("node: one key and four arguments: got %d keys and %d arguments", len(keys), len(argv)))
+	}
+	epoch, _, err := c.hget(keys[0], "epoch")
 	if err != nil {
-		return failed("ERR redlocktest: ballot: %q is no not-after", args[2])
+		return refuse(err)
 	}
-	if float64(c.now) > notAfter {
-		return failed("LATE the attempt was over when it reached this node")
-	}
-	if stored := c.store(key, args[0], true, args[1]); !stored.Nil {
-		if stored.Err != nil {
-			return stored
-		}
-		return number(1)
-	}
-	if c.holds(key, args[0]) {
-		return number(1)
-	}
-	return who(c, key, nil)
-}
-
-// extend: token, ttl in milliseconds. PEXPIRE … GT: a key that never expires
-// has the greatest of all expiries.
-func extend(c call, key string, args []string) redlock.Reply {
-	if !c.holds(key, args[0]) {
+	if !c.variant(CompareNothing) && epoch != argv[0] {
 		return number(0)
 	}
-	ms, err := strconv.ParseInt(args[1], 10, 64)
+	records, err := parseRecords(argv[2])
 	if err != nil {
+		return refuse(err)
+	}
+	ahead, err := strconv.ParseInt(argv[3], 10, 64)
+	if err != nil && len(records) > 0 {
 		return refuse(errNotNumber)
 	}
-	if e := c.keys[key]; e.expiry != 0 {
-		e.expiry = max(e.expiry, c.now/1000+ms)
-		c.keys[key] = e
+	pairs := append(make([]string, 0, 2+2*len(records)), "epoch", argv[1])
+	for _, r := range records {
+		known, _, _ := c.hget(keys[0], r.field)
+		count, _ := strconv.ParseInt(known, 10, 64) // absent is 0
+		pairs = append(pairs, r.field, strconv.FormatInt(max(count, r.value, c.now+ahead), 10))
+	}
+	if err := c.hset(keys[0], pairs...); err != nil {
+		return refuse(err)
 	}
 	return number(1)
-}
-
-// release: token.
-func release(c call, key string, args []string) redlock.Reply {
-	if !c.holds(key, args[0]) {
-		return number(0)
-	}
-	delete(c.keys, key)
-	return number(1)
-}
-
-func who(c call, key string, _ []string) redlock.Reply {
-	c.args = []string{key}
-	value := get(c)
-	switch {
-	case value.Err != nil:
-		return value
-	case value.Nil:
-		return list()
-	}
-	return list(value, pttl(c))
-}
-
-// holds tells whether key is the string token now.
-func (c call) holds(key, token string) bool {
-	e, ok := c.lookup(key, c.now)
-	return ok && e.list == nil && e.text == token
 }

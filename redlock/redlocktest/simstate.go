@@ -22,6 +22,7 @@ type state struct {
 	commands int64 // executed since it was started
 	keys     map[string]entry
 	scripts  map[string]bool            // loaded, by SHA
+	variants map[Variant]bool           // mistakes that were planted
 	kill     func(clientID int64) int64 // ends a connection; how many it ended
 	durable  bool                       // says that it is
 	infoLies map[string]string          // what INFO shows instead of the truth

@@ -1,0 +1,101 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// Every grant of a lock has a larger fencing token than those before it, whoever
+// gets it and through which daemon.
+func TestFencesGrow(t *testing.T) {
+	cluster, first, _ := five(t)
+	second := newHost(t, cluster)
+	second.serve()
+	desks := []*terminal{first.nc(), second.nc()}
+	last := int64(0)
+	grows := func(who string, fence int64) {
+		t.Helper()
+		if fence <= last {
+			t.Fatalf("the token of %s is %d, after %d", who, fence, last)
+		}
+		last = fence
+	}
+	for i := range 20 {
+		n := desks[i%2]
+		grows("LOCK", number(t, n.expect("LOCK job wait=0", "OK lock=job"), "fence"))
+		n.expect("UNLOCK job", "OK lock=job")
+	}
+	grows("redlock run", fenceOfRun(t, first))
+	grows("client.Lease", fenceOfLease(t, second))
+	grows("redlock run", fenceOfRun(t, second))
+}
+
+func fenceOfRun(t *testing.T, h *host) int64 {
+	t.Helper()
+	output, err := h.redlock("run", "job", "printenv", "REDLOCK_FENCE").Output()
+	fence, notNumber := strconv.ParseInt(string(bytes.TrimSpace(output)), 10, 64)
+	if err != nil || notNumber != nil {
+		t.Fatalf("redlock run printenv REDLOCK_FENCE: %v: %q", err, output)
+	}
+	return fence
+}
+
+func fenceOfLease(t *testing.T, h *host) int64 {
+	t.Helper()
+	c, err := client.Dial(t.Context(), h.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lease, err := c.Lock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return int64(lease.Fence())
+}
+
+// redlock is the command, to be run with the host's daemon.
+func (h *host) redlock(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(binaries, "redlock"), args...)
+	cmd.Dir = h.dir
+	cmd.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket)
+	return cmd
+}
+
+// The README's store takes what the holder writes, and refuses what somebody
+// writes later who held the lock before.
+func TestReadmeFencedStore(t *testing.T) {
+	h, _, _ := dev(t)
+	store := only(t, "script: store")
+	writeFile(t, filepath.Join(h.dir, "store.sh"), store.text())
+	write := func(text string) *exec.Cmd {
+		return h.redlock("run", "report", "sh", "-c", `printenv REDLOCK_FENCE; sh ./store.sh "$REDLOCK_FENCE" "$0"`, text)
+	}
+	first, err := write("one").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, first)
+	}
+	if output, err := write("two").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	late := exec.Command("sh", "./store.sh", strings.TrimSpace(string(first)), "late")
+	late.Dir = h.dir
+	if output, err := late.CombinedOutput(); err == nil || !strings.Contains(string(output), "refused") {
+		t.Errorf("the token of before is not refused: %v: %s", err, output)
+	}
+	if stored := readFile(t, filepath.Join(h.dir, "report")); stored != "two\n" {
+		t.Errorf("stored is %q, expected what the second holder wrote", stored)
+	}
+}

@@ -1,0 +1,102 @@
+package redlock
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// epoch is what a node's hash says of the node's incarnation, one string:
+//
+//	admitted:RUN_ID:WORD:MAX_TTL:DIGEST:NAME
+//	pending:RUN_ID:WORD:MAX_TTL:kept|lost:NAME
+//
+// An incarnation is a life of a Redis process with its memory intact. A restart
+// changes the run_id; FLUSHALL takes the epoch away; a resynchronisation from
+// another master or a snapshot brings an epoch of another run_id. So each shows
+// up in the comparison that every voting script begins with.
+type epoch struct {
+	pending bool          // in quarantine: no votes
+	runID   string        // of the Redis process
+	word    string        // random: no two quarantines are the same
+	maxTTL  time.Duration // the longest lease that anyone may have here
+	kept    bool          // of a pending one: its fencing counters were not lost
+	digest  string        // of an admitted one: of the node list, see listDigest
+	name    string        // what the node is called
+}
+
+const (
+	epochAdmitted = "admitted"
+	epochPending  = "pending"
+	countersKept  = "kept"
+	countersLost  = "lost"
+)
+
+func (e *epoch) String() string {
+	kind, detail := epochAdmitted, e.digest
+	if e.pending {
+		kind, detail = epochPending, countersLost
+		if e.kept {
+			detail = countersKept
+		}
+	}
+	return strings.Join([]string{kind, e.runID, e.word, strconv.FormatInt(e.maxTTL.Milliseconds(), 10), detail, e.name}, ":")
+}
+
+// parseEpoch reads what String wrote.
+func parseEpoch(text string) (epoch, error) {
+	words := strings.SplitN(text, ":", 6)
+	if len(words) < 6 || words[0] != epochAdmitted && words[0] != epochPending {
+		return epoch{}, errEpoch(text)
+	}
+	ms, err := strconv.ParseInt(words[3], 10, 64)
+	if err != nil || ms <= 0 || ms > int64(longestMaxTTL/time.Millisecond) {
+		return epoch{}, errEpoch(text)
+	}
+	e := epoch{
+		pending: words[0] == epochPending,
+		runID:   words[1],
+		word:    words[2],
+		maxTTL:  time.Duration(ms) * time.Millisecond,
+		name:    words[5],
+	}
+	if e.pending {
+		e.kept = words[4] == countersKept
+	} else {
+		e.digest = words[4]
+	}
+	return e, nil
+}
+
+// longestMaxTTL bounds what a node can say: a quarantine of years helps nobody.
+const longestMaxTTL = 30 * 24 * time.Hour
+
+func errEpoch(text string) error {
+	return fmt.Errorf("its hash %s has an epoch that this version of redlockd does not understand (%.80q): use the same version everywhere; "+
+		"or, when nobody holds a lock any more: HDEL %s epoch", nodeKey, text, nodeKey)
+}
+
+// newWord makes a quarantine unlike any other.
+func newWord() string {
+	var random [9]byte
+	rand.Read(random[:]) // never fails (crypto/rand)
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}
+
+// listDigest stands for the node list: the names and how many they are. With
+// two lists on two hosts, two disjoint quorums would hold one lock.
+func listDigest(nodes []Node) string {
+	names := make([]string, len(nodes))
+	for i := range nodes {
+		names[i] = nodes[i].Name
+	}
+	slices.Sort(names)
+	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
+	return strconv.Itoa(len(nodes)) + "-" + hex.EncodeToString(sum[:6])
+}

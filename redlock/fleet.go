@@ -1,0 +1,170 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// fleet is what the lanes of a Quorum know together: what makes one node's
+// admission depend on the others.
+type fleet struct {
+	options *Options
+	digest  string // of the node list
+	quorum  int
+	lanes   []*lane // set before any of them runs
+	counts  *counts
+	jumps   jumps
+	aged    func(by time.Duration) // all leases of this host are so much older than it knew
+
+	// maxTTL is the longest lease that anyone may have on these nodes: ours, or
+	// a larger one that other hosts recorded there. It never sinks.
+	maxTTL    atomic.Int64
+	announced atomic.Bool // the loss of a quorum's counters was told
+}
+
+func newFleet(o *Options, counts *counts) *fleet {
+	f := &fleet{options: o, digest: listDigest(o.Nodes), quorum: o.rules.quorum(len(o.Nodes)), counts: counts}
+	f.maxTTL.Store(int64(o.MaxTTL))
+	f.jumps.seen = make([]jumpSeen, len(o.Nodes))
+	return f
+}
+
+// noteMaxTTL takes a larger max_ttl over.
+func (f *fleet) noteMaxTTL(ttl time.Duration) {
+	for {
+		known := f.maxTTL.Load()
+		if int64(ttl) <= known || f.maxTTL.CompareAndSwap(known, int64(ttl)) {
+			return
+		}
+	}
+}
+
+func (f *fleet) longestTTL() time.Duration { return time.Duration(f.maxTTL.Load()) }
+
+// copySources is how many other nodes counters are copied from: so many meet
+// every quorum that the node was ever part of, in a node other than itself.
+func (f *fleet) copySources() int { return len(f.lanes) - f.quorum + 1 }
+
+// copyCounters asks the other nodes for their fencing counters and returns the
+// largest of each. Nodes that have no vote themselves are not counted: their
+// counters may be as lost. It waits for them at most for the node timeout.
+func (f *fleet) copyCounters(ctx context.Context, clock func() time.Duration) (counters *[maxCounters]uint64, sources int) {
+	counters = new([maxCounters]uint64)
+	b := newBallot("counters", len(f.lanes), f.quorum, func(reply *Reply) bool { return len(reply.Array) > 0 })
+	b.all = true
+	c := call{op: b.op, ops: b.ask(operation{letter: opCounters, key: nodeKey}), voter: b}
+	now := clock()
+	for _, l := range f.lanes {
+		l.do(c, now)
+	}
+	b.wait(ctx, f.options.NodeTimeout, f.lanes)
+	for i := range b.answers {
+		if b.answers[i].verdict == granted {
+			sources++
+			raiseCounters(counters, b.answers[i].shown.Array)
+		}
+	}
+	return counters, sources
+}
+
+// raiseCounters takes the larger values out of a node's hash.
+func raiseCounters(counters *[maxCounters]uint64, fields []Reply) {
+	for i := 0; i+1 < len(fields); i += 2 {
+		index, ok := counterIndex(fields[i].Str)
+		if !ok {
+			continue
+		}
+		if value, ok := parseFence(fields[i+1].Str); ok {
+			counters[index] = max(counters[index], value)
+		}
+	}
+}
+
+// noteTotalLoss finds out whether a quorum of nodes were without counters that can
+// be trusted at one and the same instant, and remembers it of each of them: what
+// they counted before is lost, wherever it is looked for, and each may begin
+// anew. (No grant since then had a node that was not admitted yet.) Nodes that
+// lost theirs one after the other do not add up: another daemon may have admitted
+// the first, with the counters of the others, before the last lost its own. Nor
+// does one that cannot be reached: it may have kept them.
+func (f *fleet) noteTotalLoss() {
+	spans := make([]lossSpan, len(f.lanes))
+	for i, l := range f.lanes {
+		spans[i] = l.lossSpan()
+	}
+	for _, span := range spans {
+		if span.lost && countAt(spans, span.first) >= f.quorum {
+			for i, l := range f.lanes {
+				if spans[i].holds(span.first) {
+					l.noteTotalLoss(spans[i].first)
+				}
+			}
+		}
+	}
+}
+
+// lossSpan is when a node was without counters: from the first sight of its
+// marker to the last, in BootTime.
+type lossSpan struct {
+	lost        bool
+	first, last time.Duration
+	total       bool // a quorum was so at one instant of it
+}
+
+func (s *lossSpan) holds(at time.Duration) bool { return s.lost && s.first <= at && at <= s.last }
+
+func countAt(spans []lossSpan, at time.Duration) (n int) {
+	for i := range spans {
+		if spans[i].holds(at) {
+			n++
+		}
+	}
+	return n
+}
+
+// countersLost is how many nodes have no counters that can be trusted.
+func (f *fleet) countersLost() (n int) {
+	for _, l := range f.lanes {
+		if l.lossSpan().lost {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetLoss: all have counters now, and the next loss is another one.
+func (f *fleet) forgetLoss() {
+	if f.announced.Load() && f.countersLost() == 0 {
+		f.announced.Store(false)
+	}
+}
+
+// announceLoss tells, once, that a node was admitted without counters of others.
+func (f *fleet) announceLoss() {
+	if f.announced.Swap(true) {
+		return
+	}
+	f.counts.counterLosses.Add(1)
+	f.tell(Notice{Kind: CountersLost, Text: fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so these began anew from the nodes' clocks: "+
+		"as it should be where the nodes are new; where they are not, a fencing token of before may be larger than the next ones", len(f.lanes))})
+}
+
+func (f *fleet) tell(n Notice) {
+	if f.options.Notice != nil {
+		f.options.Notice(n)
+	}
+}
+
+// warnings are what could be better about the fleet as a whole.
+func (f *fleet) warnings() []string {
+	var all []string
+	if n := len(f.lanes); n%2 == 0 {
+		all = append(all, fmt.Sprintf("%d nodes bear no more failures than %d would: use an odd number", n, n-1))
+	}
+	if longest := f.longestTTL(); longest > f.options.MaxTTL {
+		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts: quarantines last as long as the larger one; use the same everywhere", f.options.MaxTTL, longest))
+	}
+	return all
+}

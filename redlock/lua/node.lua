@@ -1,0 +1,43 @@
+-- Rewrites what the node's hash says of its incarnation, if it still says what
+-- the caller saw: so of two daemons that do it at once only one does, and nobody
+-- admits a node that lost its memory since the quarantine began.
+--
+-- KEYS[1]  the node's own hash
+-- ARGV[1]  the epoch that was seen; '' for none
+-- ARGV[2]  the epoch to write
+-- ARGV[3]  '' : the counters stay as they are. Otherwise 18 characters for each
+--          counter: its field (2) and the least that it is to be (16 digits).
+--          Each becomes the largest of that, of what it is, and of this node's
+--          TIME plus ARGV[4]: what a proposal could have made of it.
+-- ARGV[4]  in microseconds
+--
+-- Reply: 1 written, 0 where another epoch (or none) is there; or the error that
+-- Redis gave.
+local call, sub = redis.pcall, string.sub
+local node, records = KEYS[1], ARGV[3]
+
+local seen = call('HGET', node, 'epoch')
+if type(seen) == 'table' then
+  return seen
+end
+if (seen or '') ~= ARGV[1] then
+  return 0
+end
+
+local fields, changed = {}, {'epoch', ARGV[2]}
+for at = 1, #records, 18 do
+  fields[#fields + 1] = sub(records, at, at + 1)
+end
+if #fields > 0 then
+  local t = call('TIME')
+  local least = t[1] * 1000000 + t[2] + tonumber(ARGV[4])
+  local counters = call('HMGET', node, unpack(fields))
+  for i = 1, #fields do
+    local at = (i - 1) * 18
+    local value = math.max(least, tonumber(sub(records, at + 3, at + 18)), tonumber(counters[i] or '0'))
+    changed[#changed + 1] = fields[i]
+    changed[#changed + 1] = string.format('%.0f', value)
+  end
+end
+local done = call('HSET', node, unpack(changed))
+return type(done) == 'table' and done or 1

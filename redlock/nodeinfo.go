@@ -1,0 +1,172 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// nodeInfo is what a node's INFO says, as far as it bears on its votes.
+type nodeInfo struct {
+	version  string
+	runID    string
+	uptime   int64 // seconds, by the node's wall clock
+	role     string
+	replID   string
+	replicas int
+	cluster  bool
+	evicts   string // the eviction policy, where maxmemory is set; "" where nothing is evicted
+	aof      bool   // keeps an append-only file, and could write to it
+	fsync    string // appendfsync; asked of durable nodes alone
+}
+
+// infoSections are the sections of INFO that readInfo wants.
+var infoSections = []string{"server", "memory", "persistence", "replication", "cluster"}
+
+func readInfo(text string) nodeInfo {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[key] = value
+	}
+	number := func(key string) int64 {
+		n, _ := strconv.ParseInt(fields[key], 10, 64) // absent is 0
+		return n
+	}
+	info := nodeInfo{
+		version:  fields["redis_version"],
+		runID:    fields["run_id"],
+		uptime:   number("uptime_in_seconds"),
+		role:     fields["role"],
+		replID:   fields["master_replid"],
+		replicas: int(number("connected_slaves")),
+		cluster:  fields["redis_mode"] == "cluster" || fields["cluster_enabled"] == "1",
+		aof:      fields["aof_enabled"] == "1" && fields["aof_last_write_status"] != "err",
+	}
+	if policy := fields["maxmemory_policy"]; number("maxmemory") > 0 && policy != "noeviction" {
+		info.evicts = policy
+	}
+	return info
+}
+
+// embeddedInfo stands for the INFO that embedded nodes do not have.
+func embeddedInfo() nodeInfo {
+	return nodeInfo{version: "7", runID: "embedded", role: "master", aof: true}
+}
+
+// refusal says why a node like this gets no vote at all, with the fix; nil
+// where it may have one.
+func (i *nodeInfo) refusal() error {
+	major, _, _ := strings.Cut(i.version, ".")
+	n, err := strconv.Atoi(major)
+	switch {
+	case err != nil || n < 7:
+		return fmt.Errorf("its INFO says redis_version %q: Redis 7 or later is needed (PEXPIRE … GT)", i.version)
+	case i.runID == "":
+		return errors.New("its INFO names no run_id, so a restart could not be told: connect to Redis itself, not to a proxy")
+	case i.role != "master":
+		return fmt.Errorf("it is a %s: locks need independent masters; REPLICAOF NO ONE makes it one (it is quarantined then)", orUnknown(i.role))
+	case i.replicas > 0:
+		return fmt.Errorf("%d replicas are attached: one that is promoted has lost votes; detach them (REPLICAOF NO ONE there)", i.replicas)
+	case i.cluster:
+		return errors.New("it runs in cluster mode, where slots move between nodes: set cluster-enabled no")
+	case i.evicts != "":
+		return fmt.Errorf("maxmemory is set and its policy %s evicts locks: CONFIG SET maxmemory-policy noeviction", i.evicts)
+	}
+	return nil
+}
+
+func orUnknown(role string) string {
+	if role == "" {
+		return "node without a role"
+	}
+	return role
+}
+
+// warnings are what makes the locks less safe or less available than they
+// could be, each with the fix.
+func (i *nodeInfo) warnings(durable bool) []string {
+	switch {
+	case durable && !i.survivesRestart():
+		return []string{fmt.Sprintf("durable = true does not hold: appendonly is %s and appendfsync %s; "+
+			"until CONFIG SET appendonly yes and appendfsync always, a restart is quarantined", yesNo(i.aof), orNothing(i.fsync))}
+	case !durable && !i.aof:
+		return []string{"no persistence: a restart forgets all votes and fencing counters, and costs a quarantine; " +
+			"appendonly yes and appendfsync always with durable = true avoid that"}
+	}
+	return nil
+}
+
+// survivesRestart: every vote is on disk before it is answered.
+func (i *nodeInfo) survivesRestart() bool { return i.aof && i.fsync == "always" }
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "not to be read"
+	}
+	return s
+}
+
+// sighting is what one round trip told of a node.
+type sighting struct {
+	info  nodeInfo
+	epoch string        // what is in its hash; "" for nothing
+	clock clockSample   // its TIME
+	at    time.Duration // BootTime when the answer was there
+}
+
+// appendLook asks for a sighting. TIME comes first: nothing that is slow stands
+// between it and the calls before it.
+func (l *lane) appendLook() {
+	l.session.look = false
+	l.appendCommand("TIME")
+	l.appendCommand("HGET", nodeKey, "epoch")
+	if l.node.Embedded {
+		return
+	}
+	info := l.appendCommand("INFO")
+	*info = append(*info, infoSections...)
+	if l.node.Durable {
+		l.appendCommand("CONFIG", "GET", "appendfsync")
+	}
+}
+
+// readLook reads the answers to appendLook. An error: the node refused one.
+func (l *lane) readLook(replies []Reply) (*sighting, error) {
+	for i := range replies {
+		if err := replies[i].Err; err != nil {
+			return nil, fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err)
+		}
+	}
+	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, at: l.heard}
+	s.clock = l.readTime(&replies[0])
+	if len(replies) > 2 {
+		s.info = readInfo(replies[2].Str)
+	}
+	if len(replies) > 3 && len(replies[3].Array) == 2 {
+		s.info.fsync = replies[3].Array[1].Str
+	}
+	return s, nil
+}
+
+var lookWords = [...]string{"TIME", "HGET " + nodeKey + " epoch", "INFO", "CONFIG GET appendfsync"}
+
+// look asks for a sighting alone.
+func (l *lane) look(ctx context.Context, conn Conn) (*sighting, error) {
+	l.commands = l.commands[:0]
+	l.appendLook()
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return nil, err
+	}
+	return l.readLook(l.replies)
+}

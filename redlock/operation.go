@@ -1,0 +1,157 @@
+package redlock
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// operation is one thing that a node is asked to do for one lock: one of those
+// of ballot.lua.
+type operation struct {
+	letter  opLetter
+	key     string
+	token   string
+	ttl     time.Duration // of acquire, extend and repair
+	counter counterField  // of acquire, fence and repair
+	fence   uint64        // what the counter is to become; of an acquire, a proposal
+}
+
+// opLetter is what ballot.lua calls an operation.
+type opLetter byte
+
+const (
+	opAcquire  opLetter = 'a'
+	opExtend   opLetter = 'e'
+	opRelease  opLetter = 'r'
+	opWho      opLetter = 'w'
+	opFence    opLetter = 'f'
+	opRepair   opLetter = 'p'
+	opCounters opLetter = 'c'
+)
+
+// nodeKey is the hash that each node keeps of itself: the field epoch, and the
+// fencing counters. Lock names cannot have it: they have a prefix, or are
+// refused by check.
+const nodeKey = "redlockd:node"
+
+// maxCounters is how many fencing counters a node has, whatever the number of
+// names: names are hashed onto them.
+const maxCounters = 1024
+
+// counterField is the field of a counter, two letters or digits.
+type counterField [2]byte
+
+// counterAlphabet has 32 letters: two of them name a counter.
+const counterAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
+
+func fieldOf(counter int) counterField {
+	return counterField{counterAlphabet[counter/32], counterAlphabet[counter%32]}
+}
+
+// counterIndex is the reverse of fieldOf.
+func counterIndex(field string) (index int, ok bool) {
+	if len(field) != len(counterField{}) {
+		return 0, false
+	}
+	high, low := strings.IndexByte(counterAlphabet, field[0]), strings.IndexByte(counterAlphabet, field[1])
+	return high*32 + low, high >= 0 && low >= 0
+}
+
+// counterOf is the counter that a lock's key is hashed onto.
+func counterOf(key string) counterField {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return fieldOf(int(h.Sum32() % maxCounters))
+}
+
+// Fencing tokens are microseconds since 1970, or thereabouts.
+const (
+	fenceDigits = 16
+	// maxFence is what a double still counts exactly, less a margin that is
+	// never used up: a node whose counter is beyond fails.
+	maxFence = 1<<53 - 1<<40
+)
+
+// encoder makes one command of many operations.
+type encoder struct {
+	letters []byte
+	records []byte
+	ttl     time.Duration // the last one that was written
+	ttlText string
+}
+
+// appendTo appends the words of an EVALSHA of ballot.lua behind its keys.
+func (e *encoder) appendTo(command Command, epoch string, notAfter time.Duration, calls []call) Command {
+	e.letters, e.records = e.letters[:0], e.records[:0]
+	at := len(command)
+	command = append(command, epoch, strconv.FormatInt(notAfter.Microseconds(), 10), "", "")
+	said := time.Duration(0) // which ttl a and e stand for
+	for i := range calls {
+		for j := range calls[i].ops {
+			command = e.append(command, &calls[i].ops[j], &said)
+		}
+	}
+	command[at+2], command[at+3] = string(e.letters), string(e.records)
+	return command
+}
+
+func (e *encoder) append(command Command, o *operation, said *time.Duration) Command {
+	letter := byte(o.letter)
+	switch o.letter {
+	case opWho, opCounters:
+	case opRepair:
+		command = append(command, o.token, e.millis(o.ttl))
+	case opAcquire, opExtend:
+		command = append(command, o.token)
+		if o.ttl != *said {
+			letter -= 'a' - 'A'
+			*said = o.ttl
+			command = append(command, e.millis(o.ttl))
+		}
+	default:
+		command = append(command, o.token)
+	}
+	e.letters = append(e.letters, letter)
+	if o.letter == opAcquire || o.letter == opFence || o.letter == opRepair {
+		e.records = appendRecord(e.records, o.counter, o.fence)
+	}
+	return command
+}
+
+// millis writes a ttl. Most are the same as the last one.
+func (e *encoder) millis(ttl time.Duration) string {
+	if ttl != e.ttl || e.ttlText == "" {
+		e.ttl, e.ttlText = ttl, strconv.FormatInt(max(ttl.Milliseconds(), 1), 10)
+	}
+	return e.ttlText
+}
+
+// appendRecord appends a counter's field and a fencing token in 16 digits.
+func appendRecord(b []byte, field counterField, fence uint64) []byte {
+	var digits [fenceDigits]byte
+	for i := fenceDigits - 1; i >= 0; i-- {
+		digits[i] = byte('0' + fence%10)
+		fence /= 10
+	}
+	return append(append(b, field[:]...), digits[:]...)
+}
+
+// recordsOf are the records of all counters.
+func recordsOf(counters *[maxCounters]uint64) []byte {
+	b := make([]byte, 0, maxCounters*(len(counterField{})+fenceDigits))
+	for i, value := range counters {
+		b = appendRecord(b, fieldOf(i), value)
+	}
+	return b
+}
+
+// parseFence reads a counter or a fencing token of a node's. One that is out of
+// range is none.
+func parseFence(text string) (fence uint64, ok bool) {
+	fence, err := strconv.ParseUint(text, 10, 64)
+	return fence, err == nil && isFence(fence)
+}
+
+func isFence(fence uint64) bool { return fence > 0 && fence <= maxFence }

@@ -1,0 +1,172 @@
+package redlocktest
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// checkFencingTokens: every grant counts up, a proposal that is larger is taken,
+// and one that is too far ahead of the node's TIME is not.
+func checkFencingTokens(p *probe) {
+	p.admit()
+	propose := func(fence int64) redlock.Command {
+		o := opAcquire("k", "mine", minute)
+		o.record = recordText("aa", fence)
+		return p.ballot(o)
+	}
+	p.expectVote(number(1), propose(0))
+	p.expectVote(number(70), propose(70))
+	p.expectVote(number(71), propose(70))
+	p.expectVote(number(72), propose(3))
+	p.expect(text("72"), "HGET", nodeKey, "aa")
+
+	now := p.micros()
+	p.expectVote(number(73), propose(now+3_600_000_000))
+	p.expectVote(number(now), propose(now))
+	p.expectVote(number(now+1), propose(now))
+	p.expectCounter("aa", now+1)
+
+	// Two names with one counter, in one call.
+	first, second := opAcquire("x", "mine", minute), opAcquire("y", "mine", minute)
+	p.expect(list(number(now+2), number(now+3)), p.ballot(first, second)...)
+	p.expectCounter("aa", now+3)
+}
+
+func (p *probe) expectCounter(field string, want int64) {
+	p.Helper()
+	got, err := strconv.ParseInt(p.do("HGET", nodeKey, field).Str, 10, 64)
+	if err != nil || got != want {
+		p.Errorf("counter %s: got %d (%v), want %d", field, got, err, want)
+	}
+}
+
+// checkFencingTokensEnd: a counter that comes near to what doubles can count
+// gives no more tokens.
+func checkFencingTokensEnd(p *probe) {
+	p.admit()
+	const last = 1<<53 - 1<<40
+	p.expect(number(0), "HSET", nodeKey, "aa", strconv.Itoa(last-1))
+	p.expectVote(number(last), p.ballot(opAcquire("k", "mine", minute)))
+	p.expectVote(failed("FULL"), p.ballot(opAcquire("other", "mine", minute)))
+	p.expect(number(0), "EXISTS", "other")
+	p.expectCounter("aa", last)
+}
+
+// checkFence: the counter is raised where the lock is still ours, and nowhere
+// else; never lowered.
+func checkFence(p *probe) {
+	p.admit()
+	p.expectVote(number(0), p.ballot(opFence("k", "mine", 7)))
+	p.expect(text("OK"), "SET", "k", "theirs")
+	p.expectVote(number(0), p.ballot(opFence("k", "mine", 7)))
+	p.expectCounter("aa", 0)
+	p.expect(text("OK"), "SET", "k", "mine")
+	p.expectVote(number(1), p.ballot(opFence("k", "mine", 7)))
+	p.expectCounter("aa", 7)
+	p.expectVote(number(1), p.ballot(opFence("k", "mine", 5)))
+	p.expectCounter("aa", 7)
+}
+
+// checkRepair: the key is set where it is missing, and the counter raised with
+// it; another's lock is left alone.
+func checkRepair(p *probe) {
+	p.admit()
+	p.expectVote(failed("LATE"), p.late(opRepair("k", "mine", minute, 7)))
+	p.expect(number(0), "EXISTS", "k")
+	p.expectVote(number(1), p.ballot(opRepair("k", "mine", minute, 7)))
+	p.expectHeld("mine", p.vote(p.ballot(opWho("k"))))
+	p.expectCounter("aa", 7)
+	p.expectVote(number(1), p.ballot(opRepair("k", "mine", "120000", 6)))
+	p.expectHeld("mine", p.vote(p.ballot(opWho("k")))) // as it was
+	p.expectCounter("aa", 7)
+	p.expectVote(number(0), p.ballot(opRepair("k", "theirs", minute, 9)))
+	p.expectHeld("mine", p.vote(p.ballot(opWho("k"))))
+	p.expectCounter("aa", 7)
+}
+
+// checkCounters: the whole hash, for a node that lost its own.
+func checkCounters(p *probe) {
+	p.admit()
+	reply := p.vote(p.ballot(scriptOp{letter: "c", key: nodeKey}))
+	got := map[string]string{}
+	for i := 0; i+1 < len(reply.Array); i += 2 {
+		got[reply.Array[i].Str] = reply.Array[i+1].Str
+	}
+	if len(reply.Array) != 4 || got["epoch"] != anEpoch || got["aa"] != "0" {
+		p.Errorf("the counters: got %s, want the epoch and one counter", show(reply))
+	}
+}
+
+// checkEpoch: a node with another epoch, with none, or with a counter missing
+// does nothing but releases.
+func checkEpoch(p *probe) {
+	everything := []scriptOp{
+		opAcquire("new", "mine", minute), opRelease("k", "mine"), opExtend("mine", "mine", "120000"), opWho("k"),
+		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: nodeKey}, opRelease("k2", "mine"),
+	}
+	refusals := func(word string) redlock.Reply {
+		no := failed("%s", word)
+		return list(no, number(1), no, no, no, no, no, number(1))
+	}
+	p.admit()
+	for spoil, word := range map[string]string{
+		"HSET " + nodeKey + " epoch another": "EPOCH",
+		"HDEL " + nodeKey + " epoch":         "EPOCH",
+		"DEL " + nodeKey:                     "EPOCH",
+		"HDEL " + nodeKey + " aa":            "COUNTERS",
+		"HSET " + nodeKey + " aa x":          "COUNTERS",
+	} {
+		p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
+		p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
+		p.expect(text("OK"), "SET", "mine", "mine", "PX", minute)
+		p.do(strings.Fields(spoil)...)
+		p.expect(refusals(word), p.ballot(everything...)...)
+		p.expect(number(0), "EXISTS", "new", "k", "k2", "repaired")
+		p.expectTTL("mine", 0, 60_000_000_000)
+		p.do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+	}
+	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
+	p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
+	p.expect(refusals("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", p.never(), everything...)...)
+	p.expect(number(1), "DEL", nodeKey) // no epoch is none that was wanted
+	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
+	p.expectVote(number(1), scriptCall(luaScript(p, "ballot").SHA, "", "0", opRelease("k", "mine")))
+	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", "0", opWho("k")))
+}
+
+func (p *probe) rewrite(seen, epoch, records, ahead string) redlock.Command {
+	p.Helper()
+	return redlock.Command{"EVALSHA", luaScript(p, "node").SHA, "1", nodeKey, seen, epoch, records, ahead}
+}
+
+// checkRewrite: an epoch is written over the one that was seen, and no other.
+func checkRewrite(p *probe) {
+	p.loadScripts()
+	p.expect(number(0), p.rewrite("seen", "new", "", "0")...)
+	p.expect(number(0), "EXISTS", nodeKey)
+	p.expect(number(1), p.rewrite("", "first", "", "0")...)
+	p.expect(number(0), p.rewrite("", "second", "", "0")...)
+	p.expect(text("first"), "HGET", nodeKey, "epoch")
+	p.expect(number(1), p.rewrite("first", "second", "", "0")...)
+	p.expect(number(0), p.rewrite("first", "third", recordText("aa", 9), "0")...)
+	p.expect(text("second"), "HGET", nodeKey, "epoch")
+	p.expect(null(), "HGET", nodeKey, "aa")
+}
+
+// checkRewriteCounters: each becomes the largest of what it is, of what it is to
+// be at least, and of TIME and so much more.
+func checkRewriteCounters(p *probe) {
+	p.loadScripts()
+	now := p.micros()
+	p.expect(number(2), "HSET", nodeKey, "aa", strconv.FormatInt(now+7_200_000_000, 10), "ab", "3")
+	records := recordText("aa", now+3_600_000_000) + recordText("ab", now+3_600_000_000) + recordText("77", 5)
+	p.expect(number(1), p.rewrite("", "new", records, "1000000")...)
+	p.expectCounter("aa", now+7_200_000_000)
+	p.expectCounter("ab", now+3_600_000_000)
+	got, _ := strconv.ParseInt(p.do("HGET", nodeKey, "77").Str, 10, 64)
+	if got < now+1_000_000 || got > now+61_000_000 {
+		p.Errorf("a counter that was lost: got %d, want TIME (%d) and a second", got, now)
+	}
+}

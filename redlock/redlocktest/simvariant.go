@@ -1,0 +1,27 @@
+package redlocktest
+
+// Variant is a deliberate mistake in a simulated node's scripts: what a test
+// plants to show that the mistake would be found.
+type Variant string
+
+const (
+	ReleaseBlindly Variant = "DEL without comparing the token"
+	ExtendSets     Variant = "an extension sets the key where it is missing"
+	ExtendShortens Variant = "an extension may shorten the expiry"
+	IgnoreNotAfter Variant = "an acquire is acted on however late it comes"
+	IgnoreEpoch    Variant = "the epoch is not compared by scripts that vote"
+	FenceBlindly   Variant = "a fencing token is written back where the lock is another's"
+	CompareNothing Variant = "an epoch is written whatever is there"
+)
+
+// Plant makes the node's scripts make these mistakes, and no others, from now on.
+func (s *Sim) Plant(variants ...Variant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.variants = map[Variant]bool{}
+	for _, v := range variants {
+		s.state.variants[v] = true
+	}
+}
+
+func (s *state) variant(v Variant) bool { return s.variants[v] }

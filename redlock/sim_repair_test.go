@@ -1,0 +1,116 @@
+package redlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// A key that a node lost is set there again by the next extension that a quorum
+// confirms, for as long as on the others, and the counter with it. Guards
+// Lease.repair; ballot.lua: repair.
+func TestRepair(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
+		begin := f.now()
+		every(f.sims[:2], forget)
+		setCounter(f.sims[0], 7)
+		f.at(begin, time.Second-10*ms)
+		want(t, "keys before the extension", len(f.keys()), 3)
+		f.at(begin, time.Second+10*ms)
+		want(t, "keys after it", len(f.keys()), 5)
+		for i, sim := range f.sims {
+			if left := sim.PTTL("redlock:x"); left < 2980 || left > 3000 {
+				t.Errorf("node %d: the key lasts for another %d ms, want what the extension gave", i, left)
+			}
+		}
+		want(t, "counter of a node that was repaired", counter(f.sims[0]), l.Fence())
+		want(t, "repairs counted", f.q.Status().Counts.Repairs, uint64(2))
+		f.release(l)
+		synctest.Wait()
+		f.wantNoKeys("released")
+	})
+}
+
+// A lease outlives the loss of all nodes, one after the other. Guards
+// Lease.repair, and the quarantine around it.
+func TestLeaseOutlivesAllNodes(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+		fence := l.Fence()
+		for _, sim := range f.sims {
+			sim.Restart()
+			time.Sleep(longest + 3*beat)
+			want(t, "the key", sim.Get("redlock:x") != "", true)
+		}
+		want(t, "the lease", l.Err(), nil)
+		f.release(l)
+		if next := f.acquire(oneTryFor(time.Second)); next.Fence() <= fence {
+			t.Errorf("fencing token %d after %d", next.Fence(), fence)
+		}
+	})
+}
+
+// A node counts only from the round after its repair: three that lost the key at
+// once are too many, and the lease is lost, not repaired. Guards extension:
+// toRepair.
+func TestRepairIsNoVote(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
+		every(f.sims[:3], forget)
+		<-l.Lost()
+		want(t, "reason", l.Reason(), redlock.LostQuorum)
+		f.wantNeverOn(f.sims[:3], 3*time.Second)
+	})
+}
+
+// wantNeverOn checks that no lock comes up on these nodes.
+func (f *fleet) wantNeverOn(sims []*redlocktest.Sim, span time.Duration) {
+	f.Helper()
+	for end := f.now() + span; f.now() < end; time.Sleep(ms) {
+		for _, sim := range sims {
+			if sim.Get("redlock:x") != "" {
+				f.Fatal("a lapsed lease came back on a node")
+			}
+		}
+	}
+}
+
+// Another's lock is left alone. Guards ballot.lua: NX.
+func TestRepairTakesNothing(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
+		forget(f.sims[0])
+		foreign(f.sims[:1], "x", time.Hour)
+		before := f.sims[0].Get("redlock:x")
+		time.Sleep(4 * time.Second)
+		want(t, "the other's lock", f.sims[0].Get("redlock:x"), before)
+		f.release(l)
+	})
+}
+
+// A release comes behind a repair that is under way, also where the repair is
+// answered late or never. Guards Lease.repair: handed over under mu; placed.
+func TestReleaseAfterRepair(t *testing.T) {
+	for what, trouble := range map[string]func(*fleet){
+		"slow": func(*fleet) {},
+		"cut":  func(f *fleet) { f.sims[0].CutLate(15 * ms) },
+		"hung": func(f *fleet) { f.sims[0].Hang(); time.AfterFunc(200*ms, f.sims[0].Resume) },
+	} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
+			begin := f.now()
+			forget(f.sims[0])
+			f.delay(func(int) time.Duration { return 10 * ms }, func(node int) time.Duration { return time.Duration(3-node) * ms })
+			f.at(begin, time.Second+10*ms) // the extension was answered, or is about to be
+			trouble(f)
+			time.Sleep(5 * ms)
+			_ = l.Release(t.Context()) // repeated where it is not answered
+			time.Sleep(2 * time.Second)
+			f.wantNoKeys(what)
+		})
+	}
+}

@@ -1,0 +1,346 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// standing is whether a node may vote.
+type standing struct {
+	state  NodeState // NodeReady, NodeQuarantined or NodeRefused
+	epoch  string    // that was seen: votes are wanted of it alone
+	reason error     // why it is refused; or what a quarantine waits for
+	until  time.Duration
+}
+
+// ruling is what follows from a sighting: a standing, or a new epoch that is
+// to be written before the next sighting.
+type ruling struct {
+	standing
+	write   *epoch
+	records []byte // the counters that go with it; nil: they stay as they are
+}
+
+// What a lane remembers of its node, over all connections.
+type memory struct {
+	marker   epoch         // the quarantine that is waited for
+	early    bool          // it is to end now: somebody knows that no lock is held
+	markedAt time.Duration // BootTime when that was first seen
+	word     string        // of the last admitted epoch; and, since that run_id, what was seen under it:
+	runID    string
+	replID   string
+	uptime   int64
+	watch    clockWatch
+
+	// localUntil is when this process, and no other, believes the node again:
+	// see judgeJump.
+	localUntil time.Duration
+
+	countersGone bool // it said so itself
+}
+
+// maxRewrites bounds how often an epoch is written in a row; then the others
+// who write it as well have their turn.
+const maxRewrites = 5
+
+// verify finds out whether the node may vote, and writes its epoch where that
+// is due: the marker of a quarantine, the end of one, a larger max_ttl.
+func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
+	l.noteWarnings(s)
+	for range maxRewrites {
+		v := l.judge(ctx, s)
+		if v.write == nil {
+			l.stand(v.standing)
+			return nil
+		}
+		if err := l.rewrite(ctx, conn, s, &v); err != nil {
+			return l.refuse(err)
+		}
+		var err error
+		if s, err = l.look(ctx, conn); err != nil {
+			return l.refuse(err)
+		}
+	}
+	l.stand(standing{state: NodeQuarantined, reason: errRestless})
+	return nil
+}
+
+var errRestless = errors.New("its epoch is being written by others all the time; it is looked at again in a second")
+
+// judge says what follows from a sighting.
+func (l *lane) judge(ctx context.Context, s *sighting) ruling {
+	if err := s.info.refusal(); err != nil {
+		return refusedFor(err)
+	}
+	if s.epoch == "" {
+		return l.mark(s, false)
+	}
+	e, err := parseEpoch(s.epoch)
+	switch {
+	case err != nil:
+		return refusedFor(err)
+	case e.runID != s.info.runID:
+		return l.judgeRestarted(s, e)
+	case e.name != l.node.Name:
+		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many; correct the address of one of them", e.runID, e.name))
+	case e.pending:
+		return l.judgePending(ctx, s, e)
+	case e.digest != l.fleet.digest:
+		return refusedFor(errOtherList(e.digest, l.fleet.digest))
+	}
+	return l.judgeAdmitted(s, e)
+}
+
+func refusedFor(err error) ruling {
+	return ruling{standing: standing{state: NodeRefused, reason: err}}
+}
+
+func errOtherList(theirs, ours string) error {
+	return fmt.Errorf("it was admitted with another node list (%s, here %s): with two lists two quorums could hold one lock; "+
+		"use the same names everywhere; or, to change the list: stop all daemons, wait max_ttl, HDEL %s epoch on every node, start them with the new one", theirs, ours, nodeKey)
+}
+
+// mark begins a quarantine.
+func (l *lane) mark(s *sighting, kept bool) ruling {
+	l.fleet.counts.quarantines.Add(1)
+	return ruling{write: &epoch{
+		pending: true,
+		runID:   s.info.runID,
+		word:    newWord(),
+		maxTTL:  l.fleet.longestTTL(),
+		kept:    kept,
+		name:    l.node.Name,
+	}}
+}
+
+// judgeRestarted: the epoch was written to another process. Only what a durable
+// node wrote to its own file is as good as if it had gone on.
+func (l *lane) judgeRestarted(s *sighting, e epoch) ruling {
+	own := e.name == l.node.Name && (l.memory.word == "" || e.word == l.memory.word)
+	if l.node.Durable && s.info.survivesRestart() && own && !e.pending && e.digest == l.fleet.digest {
+		e.runID = s.info.runID
+		return ruling{write: &e}
+	}
+	return l.mark(s, false)
+}
+
+// judgePending: every daemon measures the quarantine from when it first saw the
+// marker, by its own clock; never from the node's uptime, which says nothing of
+// when it was flushed.
+func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
+	m := &l.memory
+	if m.marker.word != e.word || m.marker.runID != e.runID {
+		m.markedAt = s.at
+	}
+	m.marker = e
+	l.fleet.noteMaxTTL(e.maxTTL)
+	if longest := l.fleet.longestTTL(); e.maxTTL < longest {
+		e.maxTTL = longest
+		return ruling{write: &e}
+	}
+	l.noteLoss(!e.kept, m.markedAt, s.at)
+	l.fleet.noteTotalLoss()
+	waiting := ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: whyPending(e.kept), until: l.quarantineEnd(s)}}
+	if s.at < waiting.until {
+		return waiting
+	}
+	return l.vouch(ctx, waiting, e)
+}
+
+// quarantineEnd is max_ttl after the marker was first seen: by then every lease
+// is over that the node may have voted for and forgotten.
+func (l *lane) quarantineEnd(s *sighting) time.Duration {
+	if l.fleet.options.NoQuarantine || l.memory.early {
+		return l.memory.markedAt
+	}
+	started := s.at - time.Duration(s.info.uptime)*time.Second
+	return l.rules.quarantineEnd(l.memory.markedAt, l.fleet.longestTTL(), started)
+}
+
+func whyPending(kept bool) error {
+	if kept {
+		return errors.New("its clock jumped, so it may have let locks go that are still held")
+	}
+	return errors.New("it is new, or was restarted, flushed or resynchronised, so it may have forgotten locks that are still held")
+}
+
+// vouch ends a quarantine that is over, with counters that no fencing token
+// given before exceeds.
+func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
+	e.pending, e.digest = false, l.fleet.digest
+	if e.kept {
+		return ruling{write: &e}
+	}
+	if l.fleet.options.NoQuarantine {
+		return ruling{write: &e, records: recordsOf(new([maxCounters]uint64))}
+	}
+	counters, sources := l.rules.copyCounters(l.fleet, ctx, l.clock)
+	switch needed := l.fleet.copySources(); {
+	case sources >= needed:
+	case l.lossSpan().total || l.memory.early:
+		l.fleet.announceLoss()
+	default:
+		waiting.reason = errNoSources(needed, sources)
+		return waiting
+	}
+	return ruling{write: &e, records: recordsOf(counters)}
+}
+
+func errNoSources(needed, sources int) error {
+	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", needed, sources)
+}
+
+// judgeAdmitted: the epoch is this very process's. What the epoch cannot show
+// is looked for in what was seen under it before.
+func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
+	l.fleet.noteMaxTTL(e.maxTTL)
+	if s.at < l.memory.localUntil {
+		return ruling{standing: standing{state: NodeQuarantined, reason: errHostJumped, until: l.memory.localUntil}}
+	}
+	why := l.memory.suspicion(s, e, l.fleet.longestTTL())
+	if jump, ok := why.(clockJump); ok {
+		return l.judgeJump(s, e, jump)
+	}
+	if why != nil {
+		l.withdrawn(why, false)
+		return l.mark(s, false)
+	}
+	if longest := l.fleet.longestTTL(); e.maxTTL < longest {
+		e.maxTTL = longest // first on the nodes, then used
+		return ruling{write: &e}
+	}
+	l.fleet.forgetLoss()
+	return ruling{standing: standing{state: NodeReady, epoch: s.epoch}}
+}
+
+var errHostJumped = errors.New("the clocks of most nodes jumped against this host's, which was paused, or they were stepped")
+
+// suspicion says why an epoch cannot be believed any more. Where it is a
+// clockJump, the fencing counters can.
+func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
+	if m.word != e.word {
+		m.watch, m.countersGone = clockWatch{}, false
+	}
+	if m.word != e.word || m.runID != e.runID { // a durable node keeps its word over a restart
+		m.word, m.runID, m.replID, m.uptime = e.word, e.runID, s.info.replID, s.info.uptime
+	}
+	jump := m.watch.note(s.clock, window)
+	uptime := m.uptime
+	m.uptime = s.info.uptime
+	switch {
+	case m.countersGone:
+		return errors.New("its fencing counters are gone: somebody deleted them")
+	case s.info.replID != m.replID:
+		return errors.New("its master_replid changed: it was a replica in between, and may hold another's data")
+	case jump != 0:
+		return clockJump(jump)
+	case s.info.uptime < uptime-1:
+		return fmt.Errorf("its uptime ran backwards, from %d s to %d s", uptime, s.info.uptime)
+	}
+	return nil
+}
+
+// clockJump is by how much a node's clock moved against ours.
+type clockJump time.Duration
+
+func (j clockJump) Error() string {
+	return fmt.Sprintf("its clock jumped by %v against this host's: keys may have expired early; have clocks slewed, not stepped (chronyd, ntpd -x)",
+		time.Duration(j).Round(time.Millisecond))
+}
+
+// withdrawn tells of a node whose admission is taken back.
+func (l *lane) withdrawn(why error, kept bool) {
+	kind := Withdrawn
+	if kept {
+		kind = ClockJumped
+		l.fleet.counts.clockJumps.Add(1)
+	}
+	l.fleet.counts.withdrawals.Add(1)
+	l.fleet.tell(Notice{Kind: kind, Node: l.node.Name, Text: why.Error()})
+}
+
+// rewrite writes an epoch, unless somebody else wrote another since.
+func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, v *ruling) error {
+	ahead := proposalAhead
+	if l.fleet.options.NoQuarantine {
+		ahead = 0
+	}
+	l.commands = l.commands[:0]
+	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.epoch, v.write.String(), string(v.records), strconv.FormatInt(ahead.Microseconds(), 10))
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return err
+	}
+	err := l.replies[0].Err
+	switch {
+	case err == nil:
+		return nil
+	case isKind(err, "NOSCRIPT"): // loaded again, and tried again
+		return l.load(ctx, conn)
+	}
+	return fmt.Errorf("its epoch cannot be written: %w", err)
+}
+
+// proposalAhead is how far a fencing token that is proposed may be ahead of a
+// node's TIME (ballot.lua has the same): counters that are begun anew are put
+// beyond it.
+const proposalAhead = time.Second
+
+// refuse: what the node refused to do is why it has no vote. Other errors are
+// the connection's, and returned.
+func (l *lane) refuse(err error) error {
+	if !isServerError(err) {
+		return err
+	}
+	l.stand(standing{state: NodeRefused, reason: err})
+	return nil
+}
+
+// stand makes a standing known.
+func (l *lane) stand(s standing) {
+	l.session.epoch = ""
+	if l.rules.votes(s.state) {
+		l.session.epoch = s.epoch
+	}
+	l.session.until = s.until
+	l.mu.Lock()
+	l.until = s.until
+	if s.state != NodeQuarantined {
+		l.loss = lossSpan{}
+	}
+	l.mu.Unlock()
+	l.setState(s.state, s.reason)
+}
+
+func (l *lane) noteWarnings(s *sighting) {
+	warnings := s.info.warnings(l.node.Durable)
+	l.mu.Lock()
+	l.warning = warnings
+	l.mu.Unlock()
+}
+
+// lossSpan is when the node was seen without counters, where it is so still.
+func (l *lane) lossSpan() lossSpan {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	span := l.loss
+	span.lost = span.lost && l.isConnected()
+	return span
+}
+
+// noteLoss: its marker was seen first and last at these instants.
+func (l *lane) noteLoss(lost bool, first, last time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	total := l.loss.total && l.loss.first == first
+	l.loss = lossSpan{lost: lost, first: first, last: last, total: total}
+}
+
+// noteTotalLoss: it was so together with a quorum, in the span that began then.
+func (l *lane) noteTotalLoss(first time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loss.total = l.loss.total || l.loss.first == first
+}
