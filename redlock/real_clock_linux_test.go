@@ -1,0 +1,62 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// The clock of the node in which two quorums meet is stepped. Forward, and a
+// lock of a minute is gone there at once; backward, and it stays too long. The
+// step is noticed within a heartbeat by both hosts, told once, and the node has
+// no vote from then on; before that, it acts on no attempt (it believes to be
+// asked too late).
+func TestRealClockIsStepped(t *testing.T) {
+	for _, ahead := range []time.Duration{90 * time.Second, -90 * time.Second} {
+		t.Run(name("%v", ahead), func(t *testing.T) {
+			s := newSite(t, 5, redlocktest.Skewable())
+			left, right := s.newHostAt("abc", maxTTL(time.Minute)), s.newHostAt("cde", maxTTL(time.Minute))
+			c := s.server("c")
+			held := left.take(redlock.Request{Name: "x", TTL: time.Minute})
+			must(t, c.SetClock(ahead))
+			start := time.Now()
+			want(t, "the key is gone", s.keyOn(c, "x") == "", ahead > 0)
+			right.eventually("the step is noticed", func() bool {
+				right.wantHeld("x")
+				return right.of("c").State != redlock.NodeReady || t.Failed()
+			})
+			left.awaits("c", redlock.NodeQuarantined)
+			wantWithin(t, "until both noticed", time.Since(start), 0, soon)
+			before := s.looks(c)
+			left.looksAgain(c, before) // by two hosts
+			right.wantHeld("x")
+			want(t, "the lease", held.Err(), nil)
+			wantOnce(t, left, right, redlock.ClockJumped, "c")
+			want(t, "clocks that jumped", left.Status().Counts.ClockJumps, uint64(len(left.told(redlock.ClockJumped, "c"))))
+		})
+	}
+}
+
+// The clock is stepped to and fro under load from both sides: never two holders,
+// tokens in order, and the node votes again after each quarantine.
+func TestRealClockIsSteppedUnderLoad(t *testing.T) {
+	s := newSite(t, 5, redlocktest.Skewable())
+	s.newHost()
+	left, right := s.newHostAt("abc"), s.newHostAt("cde")
+	h, stop := s.work(left, right)
+	for _, ahead := range []time.Duration{90 * time.Second, 0, -90 * time.Second} {
+		h.more(left, locksAtWork)
+		left.forget()
+		right.forget()
+		must(t, s.server("c").SetClock(ahead))
+		left.wentThrough("c", redlock.NodeQuarantined)
+		right.wentThrough("c", redlock.NodeQuarantined)
+		left.awaits("c", redlock.NodeReady)
+		right.awaits("c", redlock.NodeReady)
+	}
+	h.more(left, locksAtWork)
+	stop()
+	h.wantSafe(t, 2)
+}

@@ -1,0 +1,62 @@
+package redlock_test
+
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+func durable(o *redlock.Options) {
+	for i := range o.Nodes {
+		o.Nodes[i].Durable = true
+	}
+}
+
+func appending(fsync string) redlocktest.Option {
+	return redlocktest.Args("--appendonly", "yes", "--appendfsync", fsync)
+}
+
+// A node that is durable, killed and started again, votes at once, and has
+// forgotten nothing: a lock that was granted by the other side of it stays
+// locked.
+func TestRealDurableNodeRestarts(t *testing.T) {
+	s := newSite(t, 5, appending("always"))
+	left, right := s.newHostAt("abc", durable, maxTTL(steady)), s.newHostAt("cde", durable, maxTTL(steady))
+	for round := range rounds(3) {
+		lock := name("x%d", round)
+		held := left.take(redlock.Request{Name: lock, TTL: steady, Keep: true})
+		left.forget()
+		right.forget()
+		must(t, s.server("c").Restart())
+		left.wentThrough("c", redlock.NodeReady)
+		right.wentThrough("c", redlock.NodeReady)
+		left.wantNoQuarantine("durable nodes")
+		right.wantNoQuarantine("durable nodes")
+		_, err := right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: steady})
+		wantErr(t, "the lock is held on the other side", err, redlock.ErrHeld)
+		want(t, "the lease over the restart", held.Err(), nil)
+		left.giveBack(held)
+	}
+	want(t, "warnings", len(left.of("c").Warning), 0)
+}
+
+// What is called durable and is not is warned of, and quarantined like any other.
+func TestRealNodeIsNotDurable(t *testing.T) {
+	s := newSite(t, 3, appending("everysec"))
+	h := s.newHost(durable)
+	wantWarning(t, h.of("c").Warning, "durable = true does not hold: appendonly is yes and appendfsync everysec")
+	must(t, s.server("c").Restart())
+	h.wentThrough("c", redlock.NodeQuarantined)
+	h.awaits("c", redlock.NodeReady)
+}
+
+// Durable on the server's side alone changes nothing: whoever runs it has not
+// vouched for the disk.
+func TestRealNodeIsNotCalledDurable(t *testing.T) {
+	s := newSite(t, 3, appending("always"))
+	h := s.newHost()
+	must(t, s.server("c").Restart())
+	h.wentThrough("c", redlock.NodeQuarantined)
+	h.awaits("c", redlock.NodeReady)
+}

@@ -1,0 +1,171 @@
+package redlock_test
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// Scripts that are flushed again and again under load cost nothing but a try:
+// no lease, no vote of a node, no order.
+func TestRealScriptFlushIsHarmless(t *testing.T) {
+	s := newSite(t, 5)
+	one, two := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
+	kept := one.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
+	h, stop := s.work(one, two)
+	for range rounds(30) {
+		h.more(one, 1)
+		s.tell(s.all[rand.IntN(len(s.all))], "SCRIPT", "FLUSH")
+	}
+	h.more(one, locksAtWork)
+	stop()
+	want(t, "the lease that was held all the time", kept.Err(), nil)
+	one.wantNoQuarantine("SCRIPT FLUSH")
+	two.wantNoQuarantine("SCRIPT FLUSH")
+	h.wantSafe(t, 2)
+}
+
+// CONFIG RESETSTAT sets back what INFO counts, and nothing that votes rest on.
+func TestRealResetStatIsHarmless(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	before := h.Status().Counts
+	for _, server := range s.all {
+		s.tell(server, "CONFIG", "RESETSTAT")
+	}
+	for _, server := range s.all {
+		h.looksAgain(server, s.looks(server))
+	}
+	h.wantNoQuarantine("CONFIG RESETSTAT")
+	want(t, "counts", h.Status().Counts, before)
+}
+
+// looksAgain waits until a node was looked at twice after so many looks: what is
+// to be noticed in a heartbeat was noticed.
+func (h *host) looksAgain(server *redlocktest.Server, before int64) {
+	h.site.Helper()
+	h.eventually("node "+server.Name()+" is looked at", func() bool { return h.site.looks(server) >= before+2 })
+}
+
+// looks is how often all hosts have looked at a node.
+func (s *site) looks(server *redlocktest.Server) int64 {
+	s.Helper()
+	return s.count(server, "hget")
+}
+
+// count is how often a server has executed a command.
+func (s *site) count(server *redlocktest.Server, command string) int64 {
+	s.Helper()
+	counts, err := server.Commands()
+	must(s, err)
+	return counts.ByName[command]
+}
+
+// A node whose address changes is the node that it was: the run_id says so. The
+// epoch stays, and what it voted for.
+func TestRealAddressChanges(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost(maxTTL(steady))
+	epoch := s.epochOf(s.server("a"))
+	relay := newRelay(t, s.server("a"))
+	far := s.newHost(maxTTL(steady), func(o *redlock.Options) {
+		o.Nodes[0] = redlock.RedisNode(redlock.NodeOptions{Name: "a", Address: "relay", Dial: relay.dial})
+	})
+	s.server("c").Kill() // a is needed from now on
+	kept := far.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
+	far.forget()
+	relay.move()
+	far.wentThrough("a", redlock.NodeDown)
+	far.awaits("a", redlock.NodeReady)
+	deadline := kept.Deadline()
+	far.eventually("the lease is extended over the new address", func() bool { return kept.Deadline() > deadline })
+	far.wantNoQuarantine("a changed address")
+	h.wantNoQuarantine("another address elsewhere")
+	h.wantHeld("kept")
+	want(t, "max_ttl and word of the epoch stay", s.epochOf(s.server("a")), s.epochWith(epoch, steady))
+}
+
+// relay forwards TCP to a server, from an address that moves.
+type relay struct {
+	testing.TB
+	server *redlocktest.Server
+	all    sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	listener net.Listener
+	conns    []net.Conn
+}
+
+func newRelay(tb testing.TB, server *redlocktest.Server) *relay {
+	r := &relay{TB: tb, server: server}
+	r.open()
+	tb.Cleanup(func() {
+		r.shut()
+		r.all.Wait()
+	})
+	return r
+}
+
+func (r *relay) open() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(r, err)
+	r.mu.Lock()
+	r.listener = listener
+	r.mu.Unlock()
+	r.all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			r.forward(conn)
+		}
+	})
+}
+
+// shut ends the present address and all that came over it.
+func (r *relay) shut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listener.Close()
+	for _, conn := range r.conns {
+		conn.Close()
+	}
+}
+
+func (r *relay) move() {
+	r.shut()
+	r.open()
+}
+
+func (r *relay) dial(ctx context.Context) (net.Conn, error) {
+	r.mu.Lock()
+	address := r.listener.Addr().String()
+	r.mu.Unlock()
+	return dialAddress(ctx, address)
+}
+
+// forward ends both connections when one ends.
+func (r *relay) forward(near net.Conn) {
+	far, err := dialAddress(r.Context(), r.server.Addr())
+	if err != nil {
+		near.Close()
+		return
+	}
+	r.mu.Lock()
+	r.conns = append(r.conns, near, far)
+	r.mu.Unlock()
+	pass := func(from, to net.Conn) {
+		io.Copy(to, from) // ends with a connection, as it does
+		from.Close()
+		to.Close()
+	}
+	r.all.Go(func() { pass(near, far) })
+	r.all.Go(func() { pass(far, near) })
+}

@@ -1,0 +1,75 @@
+package redlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// Two hosts with a max_ttl each: the larger one is recorded on the nodes, first
+// of all, and is the quarantine of both, whoever of them is there.
+func TestRealLargerMaxTTLIsTheFleets(t *testing.T) {
+	const shorter, longer = 500 * ms, 2 * time.Second
+	s := newSite(t, 3)
+	short := s.newHost(maxTTL(shorter))
+	want(t, "max_ttl at first", short.Status().MaxTTL, shorter)
+	long := s.newHost(maxTTL(longer))
+	for _, server := range s.all {
+		if epoch := s.epochOf(server); !strings.Contains(epoch, ":2000:") {
+			t.Errorf("node %s: epoch %s, want the larger max_ttl in it", server.Name(), epoch)
+		}
+	}
+	short.eventually("the larger max_ttl is known", func() bool { return short.Status().MaxTTL == longer })
+	wantWarning(t, short.Status().Warning, "500ms here and 2s on other hosts")
+	short.wantNoQuarantine("another max_ttl")
+	want(t, "max_ttl of the host that has it", long.Status().MaxTTL, longer)
+
+	start := time.Now()
+	must(t, s.server("c").Restart())
+	for _, h := range []*host{short, long} {
+		h.wentThrough("c", redlock.NodeQuarantined)
+	}
+	late := s.openHost(everywhere, maxTTL(shorter)) // knows it from the others, and waits as long
+	for _, h := range []*host{short, long, late} {
+		h.awaits("c", redlock.NodeReady)
+		wantWithin(t, "until it votes", time.Since(start), longer, longer+2*soon)
+	}
+	wantFollows(t, s)
+}
+
+// wantFollows: a host that comes later follows the epoch that others vouched
+// for, without waiting.
+func wantFollows(t *testing.T, s *site) {
+	t.Helper()
+	start := time.Now()
+	h := s.newHost()
+	wantWithin(t, "until a later host used all nodes", time.Since(start), 0, soon)
+	h.wantNoQuarantine("a host that comes later")
+	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+}
+
+// Nodes that nobody ever used are admitted after one quarantine, for which the
+// errors of those who wait say how long it takes; that their counters began anew
+// is told once.
+func TestRealNewNodesWaitOnce(t *testing.T) {
+	t.Parallel()
+	s := &site{TB: t, all: redlocktest.StartRedis(t, 3).Servers}
+	start := time.Now()
+	one, two := s.openHost(everywhere, maxTTL(steady)), s.openHost(everywhere, maxTTL(steady))
+	one.Settle(t.Context())
+	_, err := one.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+	wantNoQuorum(t, err, redlock.FailedQuarantined, "a", "b", "c")
+	if err == nil || !strings.Contains(err.Error(), "in quarantine are a, b, c, which are new or were restarted") {
+		t.Errorf("got error %v, want one that a newcomer understands", err)
+	}
+	wantWithin(t, "quarantine left", one.Status().Left, 1, steady)
+	l := one.take(redlock.Request{Name: "x", TTL: quarantine, Wait: redlock.Forever})
+	wantWithin(t, "until the first lock", time.Since(start), steady, steady+2*soon)
+	two.awaits("a", redlock.NodeReady)
+	one.giveBack(l)
+	wantOnce(t, one, two, redlock.CountersLost, "")
+	wantFollows(t, s)
+}

@@ -1,0 +1,88 @@
+package redlock_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// Two names for one server: the server is the one that it was admitted as, and
+// the other name has no vote.
+func TestRealOneServerTwice(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.openHost(everywhere, func(o *redlock.Options) {
+		o.Nodes[2] = redlock.RedisNode(redlock.NodeOptions{Name: "c", Address: s.server("b").Addr()})
+	})
+	wantRefused(h, "c", `is node "b" already`, "correct the address")
+	h.awaits("a", redlock.NodeReady)
+	h.awaits("b", redlock.NodeReady)
+	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	s.server("a").Kill()
+	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+	wantNoQuorum(t, err, "", "a", "c")
+}
+
+// The same with nodes that nobody has admitted yet: one of the names, whichever
+// was the first.
+func TestRealOneServerTwiceFromTheStart(t *testing.T) {
+	t.Parallel()
+	s := &site{TB: t, all: redlocktest.StartRedis(t, 2).Servers}
+	h := s.openHost(everywhere, func(o *redlock.Options) {
+		o.Nodes = append(o.Nodes, redlock.RedisNode(redlock.NodeOptions{Name: "c", Address: s.server("b").Addr()}))
+	})
+	h.eventually("two nodes are ready and one is refused", func() bool {
+		states := []redlock.NodeState{h.of("b").State, h.of("c").State}
+		slices.Sort(states)
+		return h.of("a").State == redlock.NodeReady && slices.Equal(states, []redlock.NodeState{redlock.NodeReady, redlock.NodeRefused})
+	})
+}
+
+// A host with another node list gets no vote from nodes that were admitted with
+// ours, and we get them as before.
+func TestRealAnotherNodeList(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	other := s.openHost(everywhere, func(o *redlock.Options) { o.Nodes = o.Nodes[:2] })
+	wantRefused(other, "a", "another node list", "3-", "2-", "HDEL redlockd:node epoch")
+	wantRefused(other, "b", "another node list")
+	_, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+	wantNoQuorum(t, err, redlock.FailedRefused, "a", "b")
+	wantWarning(t, other.Status().Warning, "odd number")
+	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.wantNoQuarantine("another list elsewhere")
+	want(t, "warnings of three nodes", len(h.Status().Warning), 0)
+}
+
+func wantWarning(t *testing.T, warnings []string, words string) {
+	t.Helper()
+	if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, words) }) {
+		t.Errorf("warnings %q: want one that says %q", warnings, words)
+	}
+}
+
+// A node that would evict locks is refused until it would not any more.
+func TestRealEviction(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	a := s.server("a")
+	s.tell(a, "CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+	wantRefused(h, "a", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")
+	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	s.tell(a, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	h.awaits("a", redlock.NodeReady)
+	wantWarning(t, h.of("a").Warning, "no persistence")
+}
+
+// A node in cluster mode is refused, whether it has slots or not.
+func TestRealClusterMode(t *testing.T) {
+	t.Parallel()
+	s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.TCP(), redlocktest.Args("--cluster-enabled", "yes")).Servers}
+	h := s.openHost(everywhere)
+	s.tell(s.all[0], "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	wantRefused(h, "a", "cluster mode", "cluster-enabled no")
+	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+	wantNoQuorum(t, err, redlock.FailedRefused, "a")
+}

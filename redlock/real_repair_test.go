@@ -1,0 +1,74 @@
+package redlock_test
+
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Every node dies once and comes back empty, one after the other. A lease that
+// is held goes on through it all: it is set again on each that is admitted, and
+// in the end no node is left that it was granted by.
+func TestRealLeaseOutlivesAllNodes(t *testing.T) {
+	s := newSite(t, 5)
+	h, other := s.newHost(maxTTL(lasting)), s.newHost(maxTTL(lasting))
+	least := s.raiseCounters()
+	l := h.take(redlock.Request{Name: "x", TTL: lasting, Keep: true})
+	fence, token := l.Fence(), s.keyOn(s.server("e"), "x")
+	for _, server := range s.all {
+		h.forget()
+		must(t, server.Restart())
+		h.wentThrough(server.Name(), redlock.NodeQuarantined)
+		h.awaits(server.Name(), redlock.NodeReady)
+		h.eventually("the lease is repaired on "+server.Name(), func() bool { return s.keyOn(server, "x") == token })
+		s.wantCounters(server, least)
+		other.wantHeld("x")
+		want(t, "the lease when "+server.Name()+" had been lost", l.Err(), nil)
+	}
+	want(t, "its fencing token", l.Fence(), fence)
+	h.giveBack(l)
+	if next := other.take(redlock.Request{Name: "x", TTL: lasting}); next.Fence() <= fence {
+		t.Errorf("fencing token %d after %d", next.Fence(), fence)
+	}
+}
+
+// lasting is the ttl of a lease that is to outlive five quarantines as long.
+const lasting = 900 * ms
+
+// A lease that lapsed while a quorum of nodes stood still never comes back: not
+// by what these were still asked for when they go on, not by what is asked
+// after. The next holder's lease is the only one.
+func TestRealLapsedLeaseStaysGone(t *testing.T) {
+	s := newSite(t, 5)
+	h, other := s.newHost(), s.newHost(maxTTL(steady))
+	l := h.take(redlock.Request{Name: "x", TTL: quarantine, Keep: true})
+	token := s.keyOn(s.server("c"), "x")
+	standing := s.all[2:]
+	var sets []int64
+	for _, server := range standing {
+		sets = append(sets, s.count(server, "set"))
+		must(t, server.Stop())
+	}
+	<-l.Lost()
+	h.eventually("its keys have expired", func() bool { return l.Validity() < -100*ms })
+	for _, server := range standing {
+		must(t, server.Cont())
+	}
+	for i, server := range standing {
+		h.looksAgain(server, s.looks(server)) // it has done all that it was asked for
+		want(t, "SETs on node "+server.Name()+" since it stood still", s.count(server, "set")-sets[i], 0)
+	}
+	next := other.take(redlock.Request{Name: "x", TTL: steady, Keep: true})
+	now := next.Deadline()
+	other.eventually("the next lease is extended", func() bool { return next.Deadline() > now })
+	for _, server := range s.all {
+		if s.keyOn(server, "x") == token {
+			t.Errorf("node %s has a lapsed lease", server.Name())
+		}
+	}
+	wantErr(t, "the lapsed lease", l.Err(), redlock.ErrLost)
+	want(t, "the next one", next.Err(), nil)
+	if next.Fence() <= l.Fence() {
+		t.Errorf("fencing token %d after %d", next.Fence(), l.Fence())
+	}
+}

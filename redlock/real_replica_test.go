@@ -1,0 +1,82 @@
+package redlock_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// replicable servers can be a replica of each other, at once.
+func replicable() []redlocktest.Option {
+	return []redlocktest.Option{redlocktest.TCP(), redlocktest.Args("--repl-diskless-sync-delay", "0")}
+}
+
+// A node becomes a replica of another and a master again: it has the other's
+// memory then. The other one is refused meanwhile, and comes back.
+func TestRealReplicaOfAnotherAndBack(t *testing.T) {
+	s := newSite(t, 5, replicable()...)
+	one, two := s.newHost(), s.newHost()
+	h, stop := s.work(one, two)
+	h.more(one, locksAtWork)
+	s.replicate("a", s.server("b").Addr())
+	wantRefused(one, "a", "it is a slave", "REPLICAOF NO ONE")
+	wantRefused(two, "b", "1 replicas are attached", "detach")
+	two.eventually("a has the memory of b", func() bool { return s.epochOf(s.server("a")) == s.epochOf(s.server("b")) })
+	h.more(one, locksAtWork)
+	two.forget()
+	s.tell(s.server("a"), "REPLICAOF", "NO", "ONE")
+	two.wentThrough("a", redlock.NodeQuarantined)
+	one.awaits("a", redlock.NodeReady)
+	one.awaits("b", redlock.NodeReady)
+	two.awaits("b", redlock.NodeReady)
+	h.more(one, locksAtWork)
+	stop()
+	h.wantSafe(t, 2)
+}
+
+// The same with a master that cannot be reached: the memory stays, but nobody
+// knows. Back after it was noticed, or within a heartbeat.
+func TestRealReplicaOfNobodyAndBack(t *testing.T) {
+	for _, noticed := range []bool{true, false} {
+		t.Run(name("noticed %v", noticed), func(t *testing.T) {
+			s := newSite(t, 5, replicable()...)
+			one, two := s.newHost(), s.newHost()
+			h, stop := s.work(one, two)
+			h.more(one, locksAtWork)
+			s.replicate("a", "127.0.0.1:1") // tcpmux: nobody there
+			if noticed {
+				wantRefused(one, "a", "it is a slave")
+				wantRefused(two, "a", "it is a slave")
+			}
+			s.tell(s.server("a"), "REPLICAOF", "NO", "ONE")
+			one.wentThrough("a", redlock.NodeQuarantined)
+			two.wentThrough("a", redlock.NodeQuarantined)
+			one.awaits("a", redlock.NodeReady)
+			h.more(one, locksAtWork)
+			stop()
+			h.wantSafe(t, 2)
+			wantOnce(t, one, two, redlock.Withdrawn, "a")
+		})
+	}
+}
+
+func (s *site) replicate(node, address string) {
+	s.Helper()
+	host, port, err := net.SplitHostPort(address)
+	must(s, err)
+	s.tell(s.server(node), "REPLICAOF", host, port)
+}
+
+// wantRefused waits until a node is refused, with a reason that says all this.
+func wantRefused(h *host, node string, words ...string) {
+	h.site.Helper()
+	status := h.awaits(node, redlock.NodeRefused)
+	for _, word := range words {
+		if !strings.Contains(status.Reason.Error(), word) {
+			h.site.Errorf("node %s is refused because: %v; want that to say %q", node, status.Reason, word)
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// site is some redis-servers with the quarantine in force, as hosts see them.
+type site struct {
+	testing.TB
+	all []*redlocktest.Server
+}
+
+// newSite starts n servers, which are admitted already: their first quarantine
+// is over. It runs beside other tests: most of its time is spent on waiting.
+func newSite(t *testing.T, n int, options ...redlocktest.Option) *site {
+	t.Helper()
+	t.Parallel()
+	cluster := redlocktest.StartRedis(t, n, options...)
+	cluster.Admit(t)
+	return &site{TB: t, all: cluster.Servers}
+}
+
+// server is the one of that name.
+func (s *site) server(name string) *redlocktest.Server {
+	return s.all[slices.IndexFunc(s.all, func(server *redlocktest.Server) bool { return server.Name() == name })]
+}
+
+// tell sends a command to a server, which must not refuse it.
+func (s *site) tell(server *redlocktest.Server, args ...string) redlock.Reply {
+	s.Helper()
+	reply, err := server.Do(args...)
+	if err = errors.Join(err, reply.Err); err != nil {
+		s.Fatalf("server %s: %v: %v", server.Name(), args, err)
+	}
+	return reply
+}
+
+// epochOf is what a server's hash says of its incarnation.
+func (s *site) epochOf(server *redlocktest.Server) string {
+	s.Helper()
+	return s.tell(server, "HGET", nodeKey, "epoch").Str
+}
+
+// host is a Quorum over the servers of a site, as a daemon on another host has
+// it, and all that it said.
+type host struct {
+	*redlock.Quorum
+	site  *site
+	reach atomic.Pointer[string] // the nodes that it can dial
+
+	mu      sync.Mutex // guards what follows
+	notices []redlock.Notice
+	seen    []redlock.NodeStatus
+}
+
+const (
+	// quarantine is the max_ttl of hosts unless said otherwise: quarantines pass
+	// soon. A lease that must not be lost has more: a busy machine hesitates.
+	steady      = 1500 * ms
+	quarantine  = 500 * ms
+	hostTimeout = 200 * ms
+)
+
+// openHost makes a host that reaches only some nodes, and does not wait for them.
+func (s *site) openHost(reach string, change ...func(*redlock.Options)) *host {
+	s.Helper()
+	h := &host{site: s}
+	h.only(reach)
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: hostTimeout, MaxTTL: quarantine, Observe: h.observe, Notice: h.notice}
+	for _, server := range s.all {
+		o.Nodes = append(o.Nodes, h.node(redlock.NodeOptions{Name: server.Name(), Address: server.Addr()}))
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	var err error
+	if h.Quorum, err = redlock.New(o); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(h.Close)
+	return h
+}
+
+// everywhere reaches all nodes.
+const everywhere = "abcdefg"
+
+// newHost waits until all nodes are ready.
+func (s *site) newHost(change ...func(*redlock.Options)) *host {
+	s.Helper()
+	return s.newHostAt(everywhere, change...)
+}
+
+// newHostAt waits until all nodes that it can reach are ready.
+func (s *site) newHostAt(reach string, change ...func(*redlock.Options)) *host {
+	s.Helper()
+	h := s.openHost(reach, change...)
+	for _, server := range s.all {
+		if h.reaches(server.Name()) {
+			h.awaits(server.Name(), redlock.NodeReady)
+		}
+	}
+	return h
+}
+
+// only has the host reach only those nodes, from its next dial on.
+func (h *host) only(names string) { h.reach.Store(&names) }
+
+func (h *host) reaches(name string) bool { return strings.Contains(*h.reach.Load(), name) }
+
+var errNoRoute = errors.New("no route from here")
+
+// node is a Redis master behind a network that only may cut.
+func (h *host) node(o redlock.NodeOptions) redlock.Node {
+	address := o.Address
+	o.Dial = func(ctx context.Context) (net.Conn, error) {
+		if !h.reaches(o.Name) {
+			return nil, errNoRoute
+		}
+		return dialAddress(ctx, address)
+	}
+	return redlock.RedisNode(o)
+}
+
+func dialAddress(ctx context.Context, address string) (net.Conn, error) {
+	network := "tcp"
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", path
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+func noQuarantine(o *redlock.Options) { o.NoQuarantine = true }
+
+func maxTTL(ttl time.Duration) func(*redlock.Options) {
+	return func(o *redlock.Options) { o.MaxTTL = ttl }
+}
+
+func (h *host) observe(node redlock.NodeStatus) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen = append(h.seen, node)
+}
+
+func (h *host) notice(n redlock.Notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notices = append(h.notices, n)
+}
+
+// told is what it said of a node; of all in general where name is "".
+func (h *host) told(kind redlock.NoticeKind, name string) (all []redlock.Notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.notices {
+		if n.Kind == kind && n.Node == name {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// states are what a node went through here since the host was made.
+func (h *host) states(name string) (all []redlock.NodeState) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, node := range h.seen {
+		if node.Name == name {
+			all = append(all, node.State)
+		}
+	}
+	return all
+}
+
+// forget begins the record of states and notices anew.
+func (h *host) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen, h.notices = nil, nil
+}
+
+// wantNoQuarantine: no node was in quarantine since the record began.
+func (h *host) wantNoQuarantine(why string) {
+	h.site.Helper()
+	for _, server := range h.site.all {
+		if all := h.states(server.Name()); slices.Contains(all, redlock.NodeQuarantined) {
+			h.site.Errorf("%s: node %s went through %v, want no quarantine", why, server.Name(), all)
+		}
+	}
+}
+
+// of is what the host knows of a node now.
+func (h *host) of(name string) redlock.NodeStatus {
+	for _, node := range h.Status().Nodes {
+		if node.Name == name {
+			return node
+		}
+	}
+	return redlock.NodeStatus{}
+}
+
+// awaits waits for a state of a node, and returns the node in it.
+func (h *host) awaits(name string, state redlock.NodeState) (node redlock.NodeStatus) {
+	h.site.Helper()
+	h.eventually(fmt.Sprintf("node %s is %s", name, state), func() bool {
+		node = h.of(name)
+		return node.State == state
+	})
+	return node
+}
+
+// wentThrough waits until the node was in a state since the record began,
+// however briefly.
+func (h *host) wentThrough(name string, state redlock.NodeState) {
+	h.site.Helper()
+	h.eventually(fmt.Sprintf("node %s was %s", name, state), func() bool { return slices.Contains(h.states(name), state) })
+}
+
+// eventually polls for an event.
+func (h *host) eventually(what string, happened func() bool) {
+	h.site.Helper()
+	poll := time.NewTicker(2 * ms)
+	defer poll.Stop()
+	for giveUp := time.Now().Add(patience); !happened(); <-poll.C {
+		if time.Now().After(giveUp) {
+			h.site.Fatalf("%s: not within %v; nodes: %+v", what, patience, h.Status().Nodes)
+		}
+	}
+}
+
+// take acquires what is to be had in the end.
+func (h *host) take(r redlock.Request) *redlock.Lease {
+	h.site.Helper()
+	if r.Wait == 0 {
+		r.Wait = patience
+	}
+	for giveUp := time.Now().Add(patience); ; {
+		l, err := h.Acquire(h.site.Context(), r)
+		if err == nil {
+			return l
+		}
+		if time.Now().After(giveUp) || !errors.Is(err, redlock.ErrNoQuorum) {
+			h.site.Fatal(err)
+		}
+	}
+}
+
+// wantHeld: the lock is not to be had here.
+func (h *host) wantHeld(name string) {
+	h.site.Helper()
+	l, err := h.Acquire(h.site.Context(), redlock.Request{Name: name, TTL: quarantine})
+	if err == nil {
+		h.site.Errorf("%s was granted with fencing token %d, and is held by another host", name, l.Fence())
+		h.giveBack(l)
+	}
+}
+
+func (h *host) giveBack(l *redlock.Lease) {
+	h.site.Helper()
+	if err := l.Release(h.site.Context()); err != nil {
+		h.site.Error(err)
+	}
+}
+
+// epochWith is that epoch with another max_ttl.
+func (s *site) epochWith(epoch string, maxTTL time.Duration) string {
+	words := strings.Split(epoch, ":")
+	words[3] = name("%d", maxTTL.Milliseconds())
+	return strings.Join(words, ":")
+}
+
+// raiseCounters puts all fencing counters an hour ahead of every clock, so that
+// only a copy of them can be as large, and returns their new value.
+func (s *site) raiseCounters() uint64 {
+	s.Helper()
+	least := uint64(time.Now().Add(time.Hour).UnixMicro())
+	for _, server := range s.all {
+		command := []string{"HSET", nodeKey}
+		for field := range s.counters(server) {
+			command = append(command, field, name("%d", least))
+		}
+		s.tell(server, command...)
+	}
+	return least
+}
+
+// counters are the fencing counters of a server.
+func (s *site) counters(server *redlocktest.Server) map[string]uint64 {
+	s.Helper()
+	all := map[string]uint64{}
+	for field := range slices.Chunk(s.tell(server, "HGETALL", nodeKey).Array, 2) {
+		if n, err := strconv.ParseUint(field[1].Str, 10, 64); err == nil {
+			all[field[0].Str] = n
+		}
+	}
+	return all
+}
+
+// wantCounters: all of a server's are there, and none below least.
+func (s *site) wantCounters(server *redlocktest.Server, least uint64) {
+	s.Helper()
+	all := s.counters(server)
+	if n := len(all); n != 1024 {
+		s.Errorf("server %s has %d fencing counters, want 1024", server.Name(), n)
+	}
+	for field, value := range all {
+		if value < least {
+			s.Errorf("server %s: fencing counter %s is %d, want %d at least, as on the others", server.Name(), field, value, least)
+			return
+		}
+	}
+}
+
+// keyOn is the token that a server holds of a lock; "" for none.
+func (s *site) keyOn(server *redlocktest.Server, lock string) string {
+	s.Helper()
+	return s.tell(server, "GET", "redlock:"+lock).Str
+}
+
+// rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
+func rounds(n int) int {
+	if os.Getenv("REDLOCKD_LONG") == "1" {
+		return 20 * n
+	}
+	return n
+}

@@ -1,0 +1,61 @@
+package redlocktest
+
+import (
+	"strconv"
+	"testing"
+	"time"
+)
+
+func TestServerClockIsStepped(t *testing.T) {
+	s := StartRedis(t, 1, Skewable()).Servers[0]
+	for _, ahead := range []time.Duration{0, 90 * time.Second, -90 * time.Second, 0} {
+		if err := s.SetClock(ahead); err != nil {
+			t.Fatal(err)
+		}
+		if off := time.Until(clockOf(t, s)) - ahead; off.Abs() > time.Second {
+			t.Errorf("stepped by %v: its clock is off by %v", ahead, off)
+		}
+	}
+	if err := s.SetClock(time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Until(clockOf(t, s)) - time.Hour; off.Abs() > time.Second {
+		t.Errorf("after a restart its clock is off by %v", off)
+	}
+}
+
+// A step forward is what expires keys that should live.
+func TestServerClockExpiresKeys(t *testing.T) {
+	s := StartRedis(t, 1, Skewable()).Servers[0]
+	if _, err := s.must("SET", "k", "v", "PX", "60000"); err != nil {
+		t.Fatal(err)
+	}
+	wantKeys(t, s, "[k]")
+	if err := s.SetClock(90 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantKeys(t, s, "[]")
+}
+
+func TestServerWithoutAShimHasItsHostsClock(t *testing.T) {
+	if err := StartRedis(t, 1).Servers[0].SetClock(time.Second); err == nil {
+		t.Error("the clock of a server that is not Skewable was stepped")
+	}
+}
+
+func clockOf(t *testing.T, s *Server) time.Time {
+	t.Helper()
+	reply, err := s.must("TIME")
+	if err != nil || len(reply.Array) != 2 {
+		t.Fatalf("TIME: %+v, error %v", reply, err)
+	}
+	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
+	micros, err2 := strconv.ParseInt(reply.Array[1].Str, 10, 64)
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	return time.Unix(seconds, 1000*micros)
+}
