@@ -3,4 +3,42 @@
 // and stopped (StartRedis), a simulated node whose network, clock and memory
 // fail as the test says (Sim), and one suite that both must pass
 // (Conformance), so that what holds on the simulated node holds on Redis.
+//
+// # A simulation that searches
+//
+// Simulate puts nodes, daemons and clients into a bubble of fake time and has
+// things go wrong there: latency, lost requests and replies, connections whose
+// bytes arrive late, hung and crashed nodes, lost, foreign and older data,
+// partitions, wrong and stepped clocks, crashed daemons, clients that stand still
+// or give up. All follows from a seed. What was granted, extended, lost and
+// released is checked against what package redlock promises. TestSearch there
+// looks through seeds; REDLOCKD_LONG=1 through many more; -seed N repeats one.
+//
+// What it would find is shown by mistakes planted on purpose, one at a time, and
+// by what found them (seeds needed, and seconds on a slow processor):
+//
+//	quorum of half the nodes            exclusion     1   0.1
+//	one token for all attempts          leftover      4   0.2
+//	start read after the answers        exclusion   116   3.7
+//	drift left out                      exclusion    44   1.4
+//	no check of elapsed time            validity     12   0.3
+//	acquire without not-after           leftover     13   0.4
+//	LOST at the deadline                loss          6   0.2
+//	release at LOST                     exclusion     4   0.1
+//	lapsed lease extended               finality     16   0.5
+//	extension that shortens a deadline  shortening    2   0.1
+//	extension that shortens an expiry   exclusion    53   1.6
+//	extension that re-acquires a lock   finality     16   0.5
+//	release overtakes acquire           order         1   0.1
+//	old connection not killed           order        47   3.0
+//	releases not repeated               debris        8   0.4
+//	DEL without comparing               exclusion     1   0.1
+//	token from a minority               fence         4   0.2
+//	write-back without ownership        quorum       23   1.4
+//	no quarantine                       exclusion    42   2.1
+//	quarantine by uptime                quarantine    6   0.4
+//	vote of a quarantined node          quorum        1   0.1
+//	counters not copied                 counters     21   0.9
+//	epoch checked on connect only       exclusion    59   4.3
+//	vouchers that compare nothing       quarantine   68   3.7
 package redlocktest

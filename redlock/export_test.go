@@ -1,0 +1,84 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Repeatable has a Quorum take its random times from a test, and leave nothing
+// to the scheduler of Go.
+func Repeatable(o *Options, jitter func(who string, n time.Duration) time.Duration) {
+	r := o.ownRules()
+	r.jitter = jitter
+	r.gather = func() {}
+}
+
+// ownRules are rules that may be changed for this Quorum alone.
+func (o *Options) ownRules() *rules {
+	own := soundRules
+	if o.rules != nil {
+		own = *o.rules
+	}
+	o.rules = &own
+	return o.rules
+}
+
+// Without has a Quorum do without one of the rules that safety rests on.
+func Without(o *Options, rule string) {
+	spoil, ok := spoiled[rule]
+	if !ok {
+		panic("no such rule: " + rule)
+	}
+	spoil(o.ownRules())
+}
+
+// spoiled are the rules as somebody might get them wrong.
+var spoiled = map[string]func(*rules){
+	"quorum of half the nodes": func(r *rules) { r.quorum = func(nodes int) int { return max(1, nodes/2) } },
+	"one token for all attempts": func(r *rules) {
+		tokens := map[int]string{}
+		r.token = func(h Holder) string { // an Acquire in a simulation has a pid of its own
+			if tokens[h.PID] == "" {
+				tokens[h.PID] = newToken(h)
+			}
+			return tokens[h.PID]
+		}
+	},
+	"start read after the answers": func(r *rules) { r.start = func(_, won time.Duration) time.Duration { return won } },
+	"drift left out":               func(r *rules) { r.drift = func(time.Duration) time.Duration { return 0 } },
+	"no check of elapsed time":     func(r *rules) { r.inTime = func(_, _ time.Duration) bool { return true } },
+	"acquire without not-after":    func(r *rules) { r.notAfter = func(start, _ time.Duration) time.Duration { return start + time.Hour } },
+	"LOST at the deadline":         func(r *rules) { r.lossDue = func(deadline, _ time.Duration) time.Duration { return deadline } },
+	"release at LOST":              func(r *rules) { r.giveBack = func(now, _ time.Duration) time.Duration { return now } },
+	"lapsed lease extended":        func(r *rules) { r.alive = func(error) bool { return true } },
+	"extension that shortens":      func(r *rules) { r.later = func(_, extended time.Duration) time.Duration { return extended } },
+	"release overtakes acquire":    func(r *rules) { r.order = releasesFirst },
+	"old connection not killed":    func(r *rules) { r.predecessor = func(int64) int64 { return noConnection } },
+	"releases not repeated":        func(r *rules) { r.owes = func(bool) bool { return false } },
+	"token from a minority":        func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
+	"vote of a quarantined node": func(r *rules) {
+		r.votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
+	},
+	"counters not copied": func(r *rules) {
+		r.copyCounters = func(f *fleet, _ context.Context, _ func() time.Duration) (*[maxCounters]uint64, int) {
+			return new([maxCounters]uint64), len(f.lanes)
+		}
+	},
+	"quarantine by uptime": func(r *rules) {
+		r.quarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
+	},
+}
+
+func releasesFirst(waiting []call) []call {
+	slices.SortStableFunc(waiting, func(a, b call) int {
+		switch {
+		case a.isRelease() == b.isRelease():
+			return 0
+		case a.isRelease():
+			return -1
+		}
+		return 1
+	})
+	return waiting
+}

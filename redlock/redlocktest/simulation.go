@@ -1,0 +1,244 @@
+package redlocktest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Plan is one simulation: nodes, daemons and clients in a bubble of fake time,
+// and what goes wrong there. All of it follows from the plan.
+type Plan struct {
+	Seed uint64
+
+	// Span is how long clients work and things go wrong. 0: 6 s. About as much
+	// follows, in which all is well again.
+	Span time.Duration
+
+	// Steps has the clocks of nodes and hosts stepped by seconds, which breaks
+	// what the exclusion rests on: it is not judged then, but everything else is.
+	Steps bool
+
+	// Fresh begins with nodes that no daemon has seen before: all quarantined.
+	Fresh bool
+
+	// Loss has nodes lose what they hold: crash without data, FLUSHALL, another's
+	// data.
+	Loss bool
+
+	// Options has the last word on the options of a daemon. jitter is a random
+	// time in [0, n) that makes it repeatable. May be nil.
+	Options func(o *redlock.Options, jitter func(who string, n time.Duration) time.Duration)
+
+	// Sim has the last word on a node. May be nil.
+	Sim func(*Sim)
+
+	// Commands has what the nodes execute in the trace, too.
+	Commands bool
+}
+
+const (
+	simulatedSpan   = 6 * time.Second
+	simulatedMaxTTL = 1500 * time.Millisecond
+	simulatedPrefix = "redlock:"
+	nodeTimeout     = 50 * time.Millisecond
+)
+
+// Simulate runs a plan and checks what came of it. It does not fail t: what was
+// wrong is in the report. It must not run beside other tests, for it makes
+// crypto/rand of the whole process repeatable; and for the same trace each time
+// it needs GOMAXPROCS(1). A goroutine that outlives its daemon is a panic of
+// testing/synctest, with the trace.
+func Simulate(t *testing.T, p Plan) *Report {
+	t.Helper()
+	if p.Span == 0 {
+		p.Span = simulatedSpan
+	}
+	report := &Report{Plan: p, Faults: map[string]int{}}
+	defer func() {
+		if what := recover(); what != nil {
+			panic(fmt.Sprintf("%v\n%s", what, report.Tail(50)))
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, p.Seed)
+		w := newWorld(p, report)
+		w.run(t.Context())
+	})
+	report.check()
+	return report
+}
+
+// world is all that there is in a simulation.
+type world struct {
+	plan   Plan
+	random *rand.Rand // of the one that makes the world, and of its faults later
+	record *chronicle
+	nodes  []*simNode
+	hosts  []*host
+	locks  []string
+	faults *faults
+
+	crowd int           // of clients
+	idle  time.Duration // at most so long between two locks of a client
+	busy  bool          // all want the same lock, again and again, for a short while
+
+	settled bool // the nodes may not vote without a quarantine any more
+
+	work    context.Context // ends when the clients are to end
+	clients sync.WaitGroup
+}
+
+// The random numbers of each part of the world come from a source of its own,
+// so that it draws the same ones whatever the others do.
+const (
+	streamWorld = iota
+	streamFaults
+	streamNode   = 100
+	streamHost   = 200
+	streamClient = 300
+	streamLink   = 1 << 32
+	streamJitter = 1 << 33
+)
+
+func (p *Plan) stream(n int) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, uint64(n))) }
+
+func newWorld(p Plan, report *Report) *world {
+	w := &world{plan: p, random: p.stream(streamWorld), record: newChronicle(report)}
+	w.locks, w.idle = []string{"x", "y"}[:1+w.random.IntN(2)], 130*time.Millisecond
+	for i := range pick(w.random, 3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 6, 7) {
+		w.nodes = append(w.nodes, w.newNode(i))
+	}
+	for i := range pick(w.random, 2, 3) {
+		w.hosts = append(w.hosts, w.newHost(i))
+	}
+	w.crowd = len(w.hosts) + 1 + w.random.IntN(2)
+	if w.busy = oneIn(w.random, 4); w.busy {
+		w.locks, w.idle, w.crowd = w.locks[:1], 10*time.Millisecond, w.crowd+1
+		w.plan.Span /= 2
+	}
+	w.faults = newFaults(w)
+	return w
+}
+
+// run lives through the plan: trouble, and then calm.
+func (w *world) run(ctx context.Context) {
+	defer w.close()
+	w.open()
+	work, end := context.WithCancel(ctx)
+	w.work = work
+	w.startClients(ctx)
+	watching := w.watch()
+	w.faults.run(w.plan.Span)
+	end()
+	w.clients.Wait()
+	w.faults.heal()
+	w.calm(ctx)
+	watching()
+}
+
+// open starts the daemons. Where the plan does not begin with the quarantine of
+// all nodes, it is over before.
+func (w *world) open() {
+	if w.plan.Fresh {
+		w.settled = true
+	}
+	w.hosts[0].settle()
+	if !w.settled {
+		w.settled = true
+		w.hosts[0].crash()
+		w.hosts[0].start()
+	}
+	for _, h := range w.hosts[1:] {
+		h.start()
+	}
+}
+
+// calm checks that once all is well, and what was left has had time to expire,
+// every daemon gets every lock.
+func (w *world) calm(ctx context.Context) {
+	time.Sleep(w.calmBefore())
+	for _, h := range w.hosts {
+		for _, lock := range w.locks {
+			h.mustGet(ctx, lock)
+		}
+	}
+	time.Sleep(stayAllowance + 100*time.Millisecond) // what is left now was forgotten
+}
+
+// calmBefore is a quarantine, and what it takes to notice that it is over.
+// Clocks that were stepped are back in time after seconds more.
+func (w *world) calmBefore() time.Duration {
+	calm := simulatedMaxTTL + 2*time.Second
+	if w.faults.foreign.Load() {
+		calm = max(calm, copiesLast)
+	}
+	if w.plan.Steps {
+		calm += longestStep
+	}
+	return calm
+}
+
+// close ends all that runs, and counts what really happened at the nodes.
+func (w *world) close() {
+	for _, h := range w.hosts {
+		h.crash()
+	}
+	w.faults.done.Wait()
+	for _, n := range w.nodes {
+		n.Close()
+		w.record.countNode(n.Counts())
+	}
+}
+
+// watch looks at the daemons and the nodes again and again, until the function
+// that it returns is called.
+func (w *world) watch() (end func()) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(sampleEvery)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+			w.record.sample()
+			if n%lookEvery == 0 {
+				w.lookAtNodes()
+			}
+		}
+	}()
+	return func() { close(stop); <-done }
+}
+
+const (
+	sampleEvery = 10*time.Millisecond + 7 // no instant is anybody else's
+	lookEvery   = 10
+)
+
+// pick returns one of the values.
+func pick[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
+
+// below returns a random time in (0, d): odd, so that it is hardly ever the
+// instant of anything else.
+func below(random *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(d))) | 1
+}
+
+// between returns a random time in [low, high].
+func between(random *rand.Rand, low, high time.Duration) time.Duration {
+	return low + below(random, high-low)
+}
+
+// oneIn is true once in n times.
+func oneIn(random *rand.Rand, n int) bool { return random.IntN(n) == 0 }

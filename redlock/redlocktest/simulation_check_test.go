@@ -1,0 +1,81 @@
+package redlocktest
+
+import (
+	"testing"
+	"time"
+)
+
+// grantOf is a lease that was granted at some instant and stated a deadline.
+func grantOf(n int, at, until time.Duration) *Grant {
+	return &Grant{
+		Request: &Request{N: n, Lock: "x", By: "h1.1", TTL: until - at, Lost: never, Gone: never, Ended: never},
+		ID:      "id", Began: at, At: at, Fence: uint64(n), Nodes: 3, Held: 2,
+		Claims:    []Claim{{at, at, until}},
+		Releasing: never, GaveUp: never, Untold: never,
+	}
+}
+
+// Each check passes what is as promised, and finds what is not.
+func TestSimulationChecks(t *testing.T) {
+	failed := &Request{Lock: "x", TTL: 100 * ms, Lost: never, Gone: never, Ended: 50 * ms}
+	tests := []struct {
+		name   string
+		change func(r *Report, first, second *Grant)
+		want   string // the check that finds it; "": nothing is wrong
+	}{
+		{"one after the other", func(*Report, *Grant, *Grant) {}, ""},
+		{"both at once", func(_ *Report, _, second *Grant) { second.At, second.Claims[0].At = 150*ms, 150*ms }, "exclusion"},
+		{"after a release", func(_ *Report, first, second *Grant) {
+			first.Releasing, second.At, second.Claims[0].At = 120*ms, 150*ms, 150*ms
+		}, ""},
+		{"extended meanwhile", func(_ *Report, first, _ *Grant) {
+			first.Claims = append(first.Claims, Claim{180 * ms, 190 * ms, 350 * ms})
+		}, "exclusion"},
+		{"both at once, clocks stepped", func(r *Report, _, second *Grant) {
+			r.Plan.Steps, second.At, second.Claims[0].At = true, 150*ms, 150*ms
+		}, ""},
+		{"the same token", func(_ *Report, _, second *Grant) { second.Fence = 1 }, "fence"},
+		{"a smaller token", func(_ *Report, first, _ *Grant) { first.Fence = 3 }, "fence"},
+		{"a smaller token, asked for before", func(_ *Report, first, second *Grant) { first.Fence, second.Began = 3, 90*ms }, ""},
+		{"a smaller token, counters lost", func(r *Report, first, _ *Grant) {
+			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{250 * ms}
+		}, ""},
+		{"granted too late", func(_ *Report, first, _ *Grant) { first.Expired = true }, "validity"},
+		{"granted by a minority", func(_ *Report, first, _ *Grant) { first.Held = 1 }, "quorum"},
+		{"granted by a quorum of which one restarted", func(_ *Report, first, _ *Grant) { first.Held, first.Lapsed = 1, 1 }, ""},
+		{"extended when it was over", func(_ *Report, _, second *Grant) {
+			second.Claims = append(second.Claims, Claim{410 * ms, 420 * ms, 500 * ms})
+		}, "finality"},
+		{"extended after LOST", func(_ *Report, _, second *Grant) {
+			second.Lost, second.Claims = 350*ms, append(second.Claims, Claim{360 * ms, 370 * ms, 500 * ms})
+		}, "finality"},
+		{"a deadline moved back", func(_ *Report, _, second *Grant) {
+			second.Claims = append(second.Claims, Claim{320 * ms, 330 * ms, 380 * ms})
+		}, "shortening"},
+		{"LOST too late", func(_ *Report, first, _ *Grant) { first.Lost, first.Late = 200*ms, true }, "loss"},
+		{"no LOST", func(_ *Report, first, _ *Grant) { first.Untold = 201 * ms }, "loss"},
+		{"a lock that nobody gets", func(r *Report, _, _ *Grant) { r.Stuck = []string{"x"} }, "liveness"},
+		{"counters begun anew for nothing", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{time.Minute} }, "blackout"},
+		{"a token of a failed attempt", func(r *Report, _, _ *Grant) {
+			r.Stays = []*Stay{{Request: failed, Token: "other", Attempt: 0, Last: 100 * ms}}
+		}, ""},
+		{"a token that outlives its attempt", func(r *Report, _, _ *Grant) {
+			r.Stays = []*Stay{{Request: failed, Token: "other", Attempt: 0, Last: 300 * ms}}
+		}, "leftover"},
+		{"a token that nobody takes away", func(r *Report, first, _ *Grant) {
+			r.Stays = []*Stay{{Request: first.Request, Token: "id", Last: 2 * time.Second, Well: stayAllowance + 1}}
+			first.Request.Grant = first
+		}, "debris"},
+	}
+	for _, test := range tests {
+		first, second := grantOf(1, 100*ms, 200*ms), grantOf(2, 300*ms, 400*ms)
+		r := &Report{Plan: Plan{Seed: 8}, Grants: []*Grant{first, second}}
+		test.change(r, first, second)
+		r.check()
+		found := ""
+		if len(r.Violations) > 0 {
+			found = r.Violations[0].Check
+		}
+		want(t, test.name, found, test.want)
+	}
+}

@@ -1,0 +1,171 @@
+package redlocktest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// simClient is somebody on a host who takes locks and gives them back, and who
+// may stand still anywhere.
+type simClient struct {
+	w      *world
+	host   *host
+	name   string
+	random *rand.Rand
+	ctx    context.Context // outlives the work: what is held is given back
+}
+
+func (w *world) startClients(ctx context.Context) {
+	for i := range w.crowd {
+		h := w.hosts[i%len(w.hosts)]
+		c := &simClient{w: w, host: h, ctx: ctx, random: w.plan.stream(streamClient + i)}
+		c.name = fmt.Sprintf("%s.%d", h.name, i/len(w.hosts)+1)
+		w.clients.Go(c.run)
+	}
+}
+
+func (c *simClient) run() {
+	for c.w.work.Err() == nil {
+		time.Sleep(below(c.random, c.w.idle))
+		if q, life := c.host.daemon(); q != nil {
+			if !c.turn(q, life) {
+				time.Sleep(below(c.random, 3*c.w.idle)) // it is of no use to hurry
+			}
+		}
+	}
+}
+
+// turn takes a lock, uses it and gives it back. It reports false where it got
+// none.
+func (c *simClient) turn(q *redlock.Quorum, life int) bool {
+	r := c.wish()
+	record := c.w.record.request(c.host, life, c.name, r.Name, r.TTL)
+	r.Holder, r.Failed, r.OnLost = record.holder(), record.failed, record.lost
+	ctx, cancel := c.patience()
+	defer cancel()
+	lease, err := q.Acquire(ctx, r)
+	if err != nil {
+		record.ended(err)
+		return false
+	}
+	g := record.granted(lease)
+	c.w.lookAtGrant(g)
+	c.use(lease, g, r)
+	c.giveBack(lease, g, life)
+	return true
+}
+
+// wish is what the client would like to have.
+func (c *simClient) wish() redlock.Request {
+	r := redlock.Request{
+		Name: pick(c.random, c.w.locks...),
+		TTL:  pick(c.random, redlock.MinTTL, below(c.random, time.Second)+redlock.MinTTL, simulatedMaxTTL),
+		Wait: below(c.random, pick[time.Duration](c.random, 20, 100, 400, 1500)*time.Millisecond),
+		Keep: !oneIn(c.random, 3),
+	}
+	switch c.random.IntN(8) {
+	case 0:
+		r.Guard = between(c.random, r.TTL/20, r.TTL/2)
+	case 1:
+		r.Max = redlock.MinTTL + below(c.random, 2*time.Second)
+	case 2:
+		r.Wait = 0
+	}
+	return r
+}
+
+// patience is a context that may end at any instant, and stands still now and
+// then.
+func (c *simClient) patience() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	if oneIn(c.random, 4) {
+		timer := time.AfterFunc(below(c.random, pick[time.Duration](c.random, 5, 50, 500)*time.Millisecond), func() {
+			c.w.record.count("cancellation")
+			cancel()
+		})
+		return c.slow(ctx), func() { timer.Stop(); cancel() }
+	}
+	return c.slow(ctx), cancel
+}
+
+// use holds the lock for a while, looks at it, extends it.
+func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
+	for end := c.w.record.now() + c.while(r.TTL); c.w.record.now() < end; {
+		c.pause()
+		select {
+		case <-lease.Lost():
+			return
+		case <-c.w.work.Done():
+			return
+		case <-time.After(below(c.random, r.TTL/2)):
+		}
+		if oneIn(c.random, 6) {
+			c.extend(lease, g, r)
+		}
+	}
+}
+
+// while is how long a lock is used: mostly for less than its ttl.
+func (c *simClient) while(ttl time.Duration) time.Duration {
+	if c.w.busy {
+		return below(c.random, 30*time.Millisecond)
+	}
+	return below(c.random, pick(c.random, ttl/2, ttl/2, ttl+500*time.Millisecond, 2*ttl))
+}
+
+func (c *simClient) extend(lease *redlock.Lease, g *Grant, r redlock.Request) {
+	ttl := max(redlock.MinTTL, 2*r.Guard)
+	if ttl < simulatedMaxTTL {
+		ttl = between(c.random, ttl, simulatedMaxTTL)
+	}
+	ctx, cancel := c.patience()
+	defer cancel()
+	g.event("extend", fmt.Sprintf("ttl %v: %v", ttl, lease.Extend(ctx, ttl)))
+}
+
+// giveBack ends the use of a lease, in one way or another. That of a daemon
+// that is gone ends by itself.
+func (c *simClient) giveBack(lease *redlock.Lease, g *Grant, life int) {
+	if q, now := c.host.daemon(); q == nil || now != life {
+		return
+	}
+	if oneIn(c.random, 12) {
+		g.event("give up", "")
+		g.gaveUp()
+		lease.GiveUp()
+		return
+	}
+	g.releasing()
+	if oneIn(c.random, 5) {
+		_, _ = lease.BeginRelease() // what stays of it is seen
+		return
+	}
+	err := lease.Release(c.slow(c.ctx))
+	g.event("release", fmt.Sprint(err))
+}
+
+// pause has the client stand still, rarely, for longer than a lease may last.
+func (c *simClient) pause() {
+	if oneIn(c.random, 60) {
+		c.w.record.count("pause")
+		time.Sleep(below(c.random, pick(c.random, 30*time.Millisecond, 1500*time.Millisecond)))
+	}
+}
+
+// slow is a context at which its client may stand still: whoever is about to
+// wait for something else as well asks a context for Done first.
+func (c *simClient) slow(ctx context.Context) context.Context { return slowContext{ctx, c} }
+
+type slowContext struct {
+	context.Context
+	client *simClient
+}
+
+func (c slowContext) Done() <-chan struct{} {
+	c.client.pause()
+	return c.Context.Done()
+}

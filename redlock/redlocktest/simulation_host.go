@@ -1,0 +1,303 @@
+package redlocktest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// simNode is a node of a world.
+type simNode struct {
+	*Sim
+	index    int
+	ambush   atomic.Bool // it is flushed before the next end of a quarantine
+	releases releases
+	copied   atomic.Bool // it got the keys of another, whose clock is another
+	durable  bool        // and the daemons are told so
+	latency  latency
+}
+
+func (w *world) newNode(i int) *simNode {
+	random := w.plan.stream(streamNode + i)
+	n := &simNode{Sim: NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[string]bool{}}}
+	n.latency.random, n.latency.usual = random, between(random, 200*time.Microsecond, 3*time.Millisecond)
+	n.latency.most = n.latency.usual
+	n.SetDelay(n.latency.draw)
+	n.SetClockRate(wrongRate(random, 0.005))
+	n.StepClock(wrongClock(random))
+	if n.durable = oneIn(random, 3); n.durable {
+		n.SetDurable(true)
+	}
+	n.OnCommand(func(c redlock.Command) {
+		if w.faults.arrives(n, c); w.plan.Commands {
+			w.record.command(n.name, c)
+		}
+	})
+	if w.plan.Sim != nil {
+		w.plan.Sim(n.Sim)
+	}
+	return n
+}
+
+// wrongRate is the rate of a clock that is wrong by at most so much. Nodes and
+// hosts together stay within the drift allowance of 1 %.
+func wrongRate(random *rand.Rand, most float64) float64 {
+	return 1 + most*pick(random, -1, 1, 2*random.Float64()-1)
+}
+
+// wrongClock is by how much a clock is wrong that nobody steps.
+func wrongClock(random *rand.Rand) time.Duration {
+	most := pick(random, 10*time.Millisecond, 800*time.Millisecond, wrongestClock)
+	return between(random, -most, most)
+}
+
+const wrongestClock = 3 * time.Second
+
+// latency is how long requests and replies take.
+type latency struct {
+	usual time.Duration
+
+	mu     sync.Mutex // guards what follows
+	random *rand.Rand
+	most   time.Duration
+	more   time.Duration // of the link
+}
+
+func (l *latency) draw() (request, reply time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	most := l.most + l.more
+	return between(l.random, most/4, most), between(l.random, most/4, most)
+}
+
+// from has the next one drawn for a link: each has a source of its own, so that
+// it is all the same who comes first at one instant; and may be slower.
+func (l *latency) from(link *link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.random, l.more = link.random, time.Duration(link.slower.Load())
+}
+
+func (l *latency) set(most time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.most = most
+}
+
+// host is a machine with a daemon, which may be down, and a clock of its own.
+type host struct {
+	w      *world
+	index  int
+	name   string
+	rate   float64
+	offset time.Duration // of BootTime
+	links  []*link       // to each node
+
+	mu      sync.Mutex // guards what follows
+	jitters map[string]*rand.Rand
+	walls   []wallError     // one after the other
+	q       *redlock.Quorum // nil: the daemon is down
+	life    int             // how often it was started
+}
+
+func (w *world) newHost(i int) *host {
+	random := w.plan.stream(streamHost + i)
+	h := &host{w: w, index: i, name: fmt.Sprintf("h%d", i+1), jitters: map[string]*rand.Rand{}}
+	h.rate, h.offset = wrongRate(random, 0.003), between(random, time.Minute, time.Hour)
+	h.setWall(wrongClock(random))
+	for _, n := range w.nodes {
+		h.links = append(h.links, &link{node: n, random: w.plan.stream(streamLink + i<<16 + n.index)})
+	}
+	return h
+}
+
+// clock is BootTime of the host; instant is the other way round.
+func (h *host) clock() time.Duration {
+	return h.offset + time.Duration(float64(h.w.record.now())*h.rate)
+}
+
+func (h *host) instant(boot time.Duration) time.Duration {
+	return time.Duration(float64(boot-h.offset) / h.rate)
+}
+
+// wallClock is the time of day as the host sees it.
+func (h *host) wallClock() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Add(h.walls[len(h.walls)-1].wrong)
+}
+
+// wallError is by how much a wall clock is wrong from some instant on.
+type wallError struct{ from, wrong time.Duration }
+
+func (h *host) setWall(wrong time.Duration) {
+	now := h.w.record.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.walls = append(h.walls, wallError{now, wrong})
+}
+
+// sinceBegin is the instant at which the wall clock showed a time.
+func (h *host) sinceBegin(shown time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, wall := range slices.Backward(h.walls) {
+		at := shown.Add(-wall.wrong).Sub(h.w.record.begin)
+		if at+time.Millisecond >= wall.from && (i+1 == len(h.walls) || at < h.walls[i+1].from) {
+			return at
+		}
+	}
+	return never
+}
+
+// jitter draws from a source for each that asks: timers that end at the same
+// instant do so in any order.
+func (h *host) jitter(who string, n time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.jitters[who] == nil {
+		h.jitters[who] = h.w.plan.stream(streamJitter + h.index<<16 + int(who[0]))
+	}
+	return time.Duration(h.jitters[who].Int64N(int64(n)))
+}
+
+// start starts the daemon.
+func (h *host) start() {
+	q, err := redlock.New(h.options())
+	if err != nil {
+		panic(err) // the simulation's own fault
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.q = q
+	h.life++
+}
+
+func (h *host) options() redlock.Options {
+	o := redlock.Options{
+		Prefix:       simulatedPrefix,
+		NodeTimeout:  nodeTimeout,
+		MaxTTL:       simulatedMaxTTL,
+		Clock:        h.clock,
+		NoQuarantine: !h.w.settled,
+		Wall:         h.wallClock,
+		Notice:       func(n redlock.Notice) { h.w.record.notice(h, n) },
+	}
+	for _, l := range h.links {
+		o.Nodes = append(o.Nodes, l.asNode())
+	}
+	if h.w.plan.Options != nil {
+		h.w.plan.Options(&o, h.jitter)
+	}
+	return o
+}
+
+// crash ends the daemon: it releases nothing and tells nobody. It reports false
+// where it is down already.
+func (h *host) crash() bool {
+	h.mu.Lock()
+	q := h.q
+	h.q = nil
+	h.mu.Unlock()
+	if q == nil {
+		return false
+	}
+	h.w.record.crashed(h)
+	q.Close()
+	return true
+}
+
+// settled starts the daemon and returns when it could vote.
+func (h *host) settle() {
+	h.start()
+	for q, _ := h.daemon(); q.Status().Ready < len(h.w.nodes); {
+		time.Sleep(time.Millisecond + 11)
+	}
+}
+
+// daemon is the one that runs now, or nil, and which one it is.
+func (h *host) daemon() (q *redlock.Quorum, life int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.q, h.life
+}
+
+// mustGet takes a lock that nothing keeps from being taken, and gives it back.
+func (h *host) mustGet(ctx context.Context, lock string) {
+	q, life := h.daemon()
+	r := h.w.record.request(h, life, "calm", lock, finalTTL)
+	l, err := q.Acquire(ctx, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Holder: r.holder(), Failed: r.failed})
+	if err != nil {
+		r.ended(err)
+		h.w.record.stuck(r, err)
+		return
+	}
+	g := r.granted(l)
+	h.w.lookAtGrant(g)
+	g.releasing()
+	_ = l.Release(ctx) // what stays of it is seen
+}
+
+const (
+	finalTTL  = time.Second
+	finalWait = 500 * time.Millisecond
+)
+
+// link is the network between one host and one node, which may lose all that
+// goes one way.
+type link struct {
+	node   *simNode
+	random *rand.Rand // of the lane's goroutine
+
+	losesRequests, losesReplies atomic.Bool
+	slower                      atomic.Int64 // time.Duration
+}
+
+func (l *link) asNode() redlock.Node {
+	node := l.node.Node()
+	node.Durable = l.node.durable
+	dial := node.Dial
+	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
+		if l.losesRequests.Load() || l.losesReplies.Load() {
+			return nil, vanish(ctx)
+		}
+		l.node.latency.from(l)
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &linkConn{conn, l}, nil
+	}
+	return node
+}
+
+// vanish is what the sender sees of something that was lost.
+func vanish(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+type linkConn struct {
+	redlock.Conn
+	link *link
+}
+
+func (c *linkConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	if c.link.losesRequests.Load() {
+		return vanish(ctx)
+	}
+	c.link.node.latency.from(c.link)
+	if err := c.Conn.Do(ctx, group, replies); err != nil {
+		return err
+	}
+	if c.link.losesReplies.Load() {
+		return vanish(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package redlocktest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// What goes wrong at one node.
+
+// atNode is a fault of some node that lasts up to so many milliseconds.
+func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool)) func(*faults) (mishap, bool) {
+	return func(f *faults) (mishap, bool) {
+		n := pick(f.random, f.w.nodes...)
+		lasts := below(f.random, pick(f.random, longest, min(longest, 60))*time.Millisecond) // some within an attempt
+		end, ok := begin(f, n, lasts)
+		return mishap{"node " + n.name, []any{n}, lasts, end}, ok
+	}
+}
+
+func nothing() {}
+
+// slow: some answers of the node come after the node timeout.
+func slow(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.latency.set(between(f.random, 10*time.Millisecond, 120*time.Millisecond))
+	return func() { n.latency.set(n.latency.usual) }, true
+}
+
+func loseRequests(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.DropRequests(1 + f.random.IntN(3))
+	return func() { n.DropRequests(0) }, true
+}
+
+func loseReplies(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.DropReplies(1 + f.random.IntN(3))
+	return func() { n.DropReplies(0) }, true
+}
+
+func cut(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.Cut()
+	return nothing, true
+}
+
+// cutLate: the connections break, and what is under way on them arrives behind
+// what is sent on new ones.
+func cutLate(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool) {
+	wait := below(f.random, 40*time.Millisecond)
+	n.latency.set(40 * time.Millisecond) // so that something is under way
+	f.done.Go(func() {
+		time.Sleep(wait)
+		n.latency.set(n.latency.usual)
+		n.CutLate(lasts)
+		f.unsettle(n, lasts)
+	})
+	return nothing, true
+}
+
+func hang(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.Hang()
+	return n.Resume, true
+}
+
+func unreachable(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.Down()
+	return n.Up, true
+}
+
+func flushScripts(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.Do("SCRIPT", "FLUSH")
+	f.unsettle(n, heartbeat)
+	return nothing, true
+}
+
+func refuseAll(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.Refuse(pick(f.random,
+		redlock.ServerError("LOADING Redis is loading the dataset in memory"),
+		redlock.ServerError("MISCONF Redis is configured to save RDB snapshots"),
+		redlock.ServerError("READONLY You can't write against a read only replica.")))
+	return func() {
+		n.Refuse("")
+		f.unsettle(n, heartbeat)
+	}, true
+}
+
+func changeRate(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	n.SetClockRate(wrongRate(f.random, 0.005))
+	return nothing, true
+}
+
+func crashWithData(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	if !(n.durable && n.isAdmitted()) && !f.mayLose(n) {
+		return nil, false
+	}
+	return f.crash(n, true)
+}
+
+func crashWithoutData(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	if !f.mayLose(n) {
+		return nil, false
+	}
+	return f.crash(n, false)
+}
+
+func (f *faults) crash(n *simNode, keepData bool) (end func(), ok bool) {
+	if !f.setCrashed(n, true) {
+		return nil, false
+	}
+	n.Crash(keepData)
+	if !keepData {
+		f.noteLoss(n)
+	}
+	return func() {
+		n.Restart()
+		f.note(f.restarted, n)
+		f.setCrashed(n, false)
+	}, true
+}
+
+func (f *faults) isCrashed(n *simNode) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.crashed[n]
+}
+
+// noteLoss: the node has just lost what it held.
+func (f *faults) noteLoss(n *simNode) { f.note(f.forgot, n) }
+
+func (f *faults) note(when map[*simNode]time.Duration, n *simNode) {
+	now := f.w.record.now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	when[n] = now
+}
+
+// lossOf is when the node lost what it held; never: it did not.
+func (f *faults) lossOf(n *simNode) time.Duration { return f.last(f.forgot, n) }
+
+// restartOf is when the node was started again; never: it was not.
+func (f *faults) restartOf(n *simNode) time.Duration { return f.last(f.restarted, n) }
+
+func (f *faults) last(when map[*simNode]time.Duration, n *simNode) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at, ok := when[n]; ok {
+		return at
+	}
+	return never
+}
+
+// setCrashed reports false where nothing changed.
+func (f *faults) setCrashed(n *simNode, crashed bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := f.crashed[n] != crashed
+	f.crashed[n] = crashed
+	return changed
+}
+
+func flushAllKeys(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	if !f.mayLose(n) {
+		return nil, false
+	}
+	n.Flush()
+	f.noteLoss(n)
+	return nothing, true
+}
+
+// flushBeforeVouching flushes a node between the look of a daemon that finds its
+// quarantine over and what the daemon writes then.
+func flushBeforeVouching(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	if n.isAdmitted() {
+		return nil, false
+	}
+	n.ambush.Store(true)
+	return func() { n.ambush.Store(false) }, true
+}
+
+// arrives is told of every command before it is executed.
+func (f *faults) arrives(n *simNode, c redlock.Command) {
+	if c[0] != "EVALSHA" || !n.executes(c) {
+		return
+	}
+	n.releases.note(c)
+	isVouching := len(c) > 5 && strings.HasPrefix(c[5], "admitted:")
+	if isVouching && n.ambush.Load() && f.mayLose(n) && n.ambush.CompareAndSwap(true, false) {
+		n.Flush()
+		f.noteLoss(n)
+		f.w.record.event(Event{Actor: "node " + n.name, What: "flush", Note: "before its quarantine is ended"})
+	}
+}
+
+// resync makes the node a replica for a while, with the data of another or none.
+func resync(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	from := pick(f.random, f.w.nodes...)
+	if from == n || from.wasReplicaOf(n) || f.isCrashed(n) || !f.mayLose(n) {
+		return nil, false
+	}
+	f.unsettle(n, copiesLast)
+	f.foreign.Store(true)
+	n.copied.Store(true)
+	n.releases.forget()
+	if oneIn(f.random, 3) {
+		n.Demote(nil)
+	} else {
+		n.Demote(from.Sim)
+	}
+	f.noteLoss(n)
+	return n.Promote, true
+}
+
+const (
+	tokensLast = simulatedMaxTTL + simulatedMaxTTL/50 // those that a node has from before
+	copiesLast = tokensLast + 2*wrongestClock         // those that a node has from another
+	heartbeat  = time.Second                          // until what a node refused is repeated
+)
+
+// unsettle: the trouble of a node has consequences for so long.
+func (f *faults) unsettle(n *simNode, lasts time.Duration) {
+	f.trouble([]any{n}, 1)
+	time.AfterFunc(lasts, func() { f.trouble([]any{n}, -1) })
+}
+
+// wasReplicaOf tells whether a node has the epoch of another. To become a replica
+// of one's own former replica shows nowhere but in INFO, where it is seen within a
+// second only: a known limit, which no simulation need find.
+func (n *simNode) wasReplicaOf(other *simNode) bool {
+	return strings.Contains(n.Do("HGET", nodeKey, "epoch").Str, other.RunID())
+}
+
+// restoreOlder has the node restart later with the data that it has now.
+func restoreOlder(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	if n.durable {
+		return nil, false
+	}
+	snapshot := n.Snapshot()
+	return func() {
+		if f.mayLose(n) && f.setCrashed(n, true) {
+			f.unsettle(n, tokensLast)
+			n.Restore(snapshot)
+			n.releases.forget()
+			f.noteLoss(n)
+			f.setCrashed(n, false)
+		}
+	}, true
+}
+
+// stepClock steps by what a lease does not survive. Together the steps of a
+// node stay within longestStep.
+func stepClock(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	to := between(f.random, -longestStep/2, longestStep/2)
+	f.mu.Lock()
+	step := to - f.stepped[n]
+	f.stepped[n] = to
+	f.mu.Unlock()
+	n.StepClock(step)
+	return nothing, true
+}
+
+const longestStep = 3 * time.Second

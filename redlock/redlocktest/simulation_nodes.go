@@ -1,0 +1,190 @@
+package redlocktest
+
+import (
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Stay is a token that nodes were seen to hold for nobody any more.
+type Stay struct {
+	Node    string
+	Request *Request
+	Token   string
+	Attempt time.Duration // when its attempt began
+	Dead    time.Duration // nobody holds it since, nor may somebody be about to
+	Last    time.Duration // seen
+	Copied  bool          // perhaps from another node
+	Well    time.Duration // how long, while nobody held it, the node and its network were well
+}
+
+// stayAllowance is how long after all is well again a token may stay that
+// somebody gave back: a silent connection must be given up (400 ms), or an
+// attempt to connect (250 ms), and a new one made after a pause (250 ms).
+const stayAllowance = 950 * time.Millisecond
+
+// lookAtNodes notes the tokens that nodes hold for nobody.
+func (w *world) lookAtNodes() {
+	for _, n := range w.nodes {
+		if loss := w.faults.lossOf(n); loss != never && n.isAdmitted() {
+			w.record.admitted(n, loss)
+			w.checkCounters(n, loss)
+		}
+		well := w.faults.wellSince(n)
+		for key, token := range n.tokens() {
+			w.record.see(n, key, token, well)
+		}
+	}
+}
+
+// admitted: a node may vote that lost what it held at loss.
+func (r *chronicle) admitted(n *simNode, loss time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if after := r.now() - loss; after < shortestQuarantine {
+		r.report.violate("quarantine", r.now(), "node %s may vote %v after it lost what it held", n.name, after)
+	}
+}
+
+// checkCounters: a node that may vote again has no counter below a token that it
+// may have given before.
+func (w *world) checkCounters(n *simNode, loss time.Duration) {
+	for _, lock := range w.locks {
+		field := counterOf(simulatedPrefix + lock)
+		counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, field).Str, 10, 64)
+		w.record.counter(n, lock, counter, loss)
+	}
+}
+
+func (r *chronicle) counter(n *simNode, lock string, counter uint64, loss time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.report.Grants {
+		if g.Lock == lock && g.At < loss && g.Fence > counter && !r.report.blackoutSince(g.At) {
+			r.report.violate("counters", r.now(), "node %s may vote again with a counter of %d for %s, but lease %d had the token %d", n.name, counter, lock, g.N, g.Fence)
+			return
+		}
+	}
+}
+
+// shortestQuarantine is max_ttl by a host's clock that is fast.
+const shortestQuarantine = simulatedMaxTTL - simulatedMaxTTL/250
+
+// lookAtGrant notes which nodes hold a lock that has just been granted.
+func (w *world) lookAtGrant(g *Grant) {
+	key := simulatedPrefix + g.Lock
+	g.Nodes = len(w.nodes)
+	for _, n := range w.nodes {
+		counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, counterOf(key)).Str, 10, 64)
+		switch {
+		case strings.HasPrefix(n.Get(key), g.ID) && counter >= g.Fence && n.isAdmitted():
+			g.Held++
+		case w.faults.lossOf(n) >= g.Began || w.faults.restartOf(n) >= g.Began:
+			g.Lapsed++
+		}
+	}
+}
+
+// What is kept on the nodes is as much a contract as the protocol is: 1,024
+// counters, named by two letters each, in a hash with the epoch.
+func counterOf(key string) (field string) {
+	const letters = "abcdefghijklmnopqrstuvwxyz234567"
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	n := h.Sum32() % 1024
+	return string([]byte{letters[n/32], letters[n%32]})
+}
+
+// tokens are the values of all locks' keys.
+func (n *simNode) tokens() map[string]string {
+	found := map[string]string{}
+	for _, key := range n.Keys() {
+		if strings.HasPrefix(key, simulatedPrefix) {
+			found[key] = n.Get(key)
+		}
+	}
+	return found
+}
+
+func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := strconv.Atoi(field(token, "pid"))
+	if err != nil || pid < 0 || pid >= len(r.report.Requests) {
+		r.report.violate("foreign", r.now(), "node %s: %s holds %q, which nobody wrote", n.name, key, token)
+		return
+	}
+	q := r.report.Requests[pid]
+	now, id := r.now(), idOf(token)
+	attempt := q.attemptOf(token)
+	if n.releases.has(id) {
+		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has released before", n.name, q.By, q.N, q.Lock)
+	}
+	dead, ok := q.deadSince(id, attempt)
+	if !ok || now < dead {
+		return
+	}
+	stay := r.stay(n.name, id)
+	stay.Copied = stay.Copied || n.copied.Load()
+	stay.Request, stay.Attempt, stay.Dead, stay.Last = q, attempt, dead, now
+	if q.Gone == never { // a daemon that is gone forgets
+		stay.Well = max(stay.Well, now-max(dead, well[q.host.index]))
+	}
+}
+
+// stay needs mu.
+func (r *chronicle) stay(node, token string) *Stay {
+	key := node + token
+	if r.stays[key] == nil {
+		r.stays[key] = &Stay{Node: node, Token: token}
+		r.report.Stays = append(r.report.Stays, r.stays[key])
+	}
+	return r.stays[key]
+}
+
+// attemptOf is when the attempt of a token began, which its host wrote into it
+// in milliseconds.
+func (q *Request) attemptOf(token string) time.Duration {
+	since, _ := strconv.ParseInt(field(token, "since"), 10, 64)
+	return q.host.sinceBegin(time.UnixMilli(since))
+}
+
+// field is the value of a word "key=value".
+func field(token, key string) string {
+	for word := range strings.FieldsSeq(token) {
+		if value, ok := strings.CutPrefix(word, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// deadSince is when the token of an attempt of the request was of no more use,
+// if it is not. The caller holds the record's mu.
+func (q *Request) deadSince(id string, attempt time.Duration) (since time.Duration, ok bool) {
+	if g := q.Grant; g != nil && g.ID == id {
+		return g.deadSince()
+	}
+	i := slices.IndexFunc(q.Failed, func(at time.Duration) bool { return at > attempt+time.Millisecond })
+	switch {
+	case i >= 0:
+		return q.Failed[i], true
+	case q.Grant != nil:
+		return q.Grant.At, true
+	}
+	return q.Ended, q.Ended != never
+}
+
+// deadSince: a lease that was lost is given back at its deadline, and not
+// before, whatever its holder does.
+func (g *Grant) deadSince() (since time.Duration, ok bool) {
+	switch {
+	case g.Lost != never || g.GaveUp != never:
+		return g.Until(), true
+	case g.Releasing != never:
+		return g.Releasing, true
+	}
+	return g.Until(), true
+}

@@ -1,0 +1,281 @@
+package redlocktest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// chronicle is what happened in a world, as it was seen from outside. Instants are
+// those of the bubble, from the world's beginning.
+type chronicle struct {
+	begin time.Time
+
+	mu      sync.Mutex // guards the report and what follows; not held while anything else is called that may wait
+	report  *Report
+	open    []*Grant // whose deadlines may still move
+	stays   map[string]*Stay
+	sampled time.Duration
+}
+
+// never is the instant of what did not happen.
+const never time.Duration = -1
+
+// Request is one Acquire.
+type Request struct {
+	N      int
+	Lock   string
+	By     string // the client
+	TTL    time.Duration
+	Began  time.Duration
+	Failed []time.Duration // attempts
+	Ended  time.Duration   // without a lease; never: it has one, or goes on
+	Grant  *Grant          // nil: none
+	Gone   time.Duration   // its daemon ended; never: it did not
+
+	host   *host
+	life   int
+	record *chronicle
+	Lost   time.Duration // LOST was said; never: it was not
+	Late   bool          // LOST was not said before the deadline
+}
+
+// Grant is a lease as its holder sees it.
+type Grant struct {
+	*Request
+	ID        string
+	Began     time.Duration // of the attempt that was granted, at the latest
+	At        time.Duration
+	Expired   bool // when it was granted
+	Fence     uint64
+	Claims    []Claim       // the deadlines that were stated, one after the other
+	Releasing time.Duration // the holder has stopped; never: it did not say
+	GaveUp    time.Duration // LOST was not to be told any more; never: it was
+	Nodes     int           // in all
+	Held      int           // that might vote, and had the lock and the token when it was granted
+	Lapsed    int           // that were restarted or lost what they held during the attempt
+	Untold    time.Duration // the deadline was past, and nothing told; never: it was
+
+	lease *redlock.Lease
+}
+
+// Claim is a stated deadline, seen first at At and not yet at After.
+type Claim struct{ After, At, Until time.Duration }
+
+// Until is the last deadline that was stated.
+func (g *Grant) Until() time.Duration { return g.Claims[len(g.Claims)-1].Until }
+
+func newChronicle(report *Report) *chronicle {
+	return &chronicle{begin: time.Now(), report: report, stays: map[string]*Stay{}}
+}
+
+func (r *chronicle) now() time.Duration { return time.Since(r.begin) }
+
+// event writes a line of the trace.
+func (r *chronicle) event(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(e)
+}
+
+// add needs mu.
+func (r *chronicle) add(e Event) {
+	e.At = r.now()
+	r.report.Trace = append(r.report.Trace, e)
+}
+
+// count counts something that went wrong as planned.
+func (r *chronicle) count(kind string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Faults[kind]++
+}
+
+// countNode notes what the network of a node really did.
+func (r *chronicle) countNode(c Counts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Faults["request lost"] += c.Lost
+	r.report.Faults["reply lost"] += c.Unheard
+	r.report.Faults["connection killed"] += c.Killed
+	r.report.Faults["dial refused"] += c.RefusedDials
+}
+
+func (r *chronicle) command(node string, c redlock.Command) {
+	words := strings.Join(c, " ")
+	if c[0] == "SCRIPT" {
+		words = "SCRIPT LOAD"
+	}
+	r.event(Event{Actor: "node " + node, What: "executes", Note: words, isCommand: true})
+}
+
+// request notes that a client is about to call Acquire.
+func (r *chronicle) request(h *host, life int, by, lock string, ttl time.Duration) *Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := &Request{
+		N: len(r.report.Requests), Lock: lock, By: by, TTL: ttl, Began: r.now(),
+		Ended: never, Lost: never, Gone: never, host: h, life: life, record: r,
+	}
+	r.report.Requests = append(r.report.Requests, q)
+	return q
+}
+
+// holder lets the request be known by its tokens: its number is their pid.
+func (q *Request) holder() redlock.Holder {
+	return redlock.Holder{Host: q.host.name, PID: q.N, User: "sim"}
+}
+
+// failed is what Acquire tells of an attempt.
+func (q *Request) failed(error) {
+	q.record.mu.Lock()
+	defer q.record.mu.Unlock()
+	q.Failed = append(q.Failed, q.record.now())
+}
+
+// ended: Acquire returned an error.
+func (q *Request) ended(err error) {
+	r := q.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q.Ended = r.now()
+	r.add(Event{Actor: q.By, What: "not granted", Lock: q.Lock, Note: err.Error()})
+}
+
+// granted: Acquire returned a lease.
+func (q *Request) granted(l *redlock.Lease) *Grant {
+	r := q.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	deadline := l.Deadline()
+	g := &Grant{
+		Request: q, ID: l.ID(), Began: q.Began, At: r.now(), Fence: l.Fence(), lease: l,
+		Expired: q.host.clock() >= deadline, Releasing: never, GaveUp: never, Untold: never,
+	}
+	if n := len(q.Failed); n > 0 {
+		g.Began = q.Failed[n-1]
+	}
+	q.Grant = g
+	g.Claims = []Claim{{g.Began, g.At, q.host.instant(deadline)}}
+	r.sampleLocked()
+	r.open = append(r.open, g)
+	r.report.Grants = append(r.report.Grants, g)
+	r.add(g.line("granted", fmt.Sprintf("ttl %v, asked at %v", q.TTL, g.Began)))
+	return g
+}
+
+// line is a line of the trace.
+func (g *Grant) line(what, note string) Event {
+	return Event{Actor: g.By, What: what, Lock: g.Lock, Lease: g.N, Until: g.Until(), Fence: g.Fence, Note: note}
+}
+
+// event writes a line of the trace about a lease.
+func (g *Grant) event(what, note string) {
+	g.record.mu.Lock()
+	defer g.record.mu.Unlock()
+	g.record.add(g.line(what, note))
+}
+
+// lost is what the library calls when it says LOST. The lease may not have been
+// returned yet.
+func (q *Request) lost(l *redlock.Lease) {
+	r := q.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q.Lost = r.now()
+	deadline := l.Deadline()
+	q.Late = q.host.clock() >= deadline
+	r.add(Event{Actor: q.By, What: "LOST", Lock: q.Lock, Lease: q.N, Until: q.host.instant(deadline), Note: string(l.Reason())})
+}
+
+// releasing: the holder has stopped, and is about to give the lock back.
+func (g *Grant) releasing() {
+	r := g.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sampleLocked()
+	g.Releasing = r.now()
+	r.add(g.line("releases", ""))
+}
+
+func (g *Grant) gaveUp() {
+	r := g.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sampleLocked()
+	g.GaveUp = r.now()
+}
+
+// crashed: a daemon is about to end, with all of its leases.
+func (r *chronicle) crashed(h *host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range r.report.Requests {
+		if q.host == h && q.Gone == never {
+			q.Gone = r.now()
+		}
+	}
+}
+
+// notice: a daemon tells whoever runs the nodes something.
+func (r *chronicle) notice(h *host, n redlock.Notice) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n.Kind == redlock.CountersLost {
+		r.report.Blackouts = append(r.report.Blackouts, r.now())
+	}
+	r.add(Event{Actor: h.name, What: string(n.Kind), Note: strings.TrimSpace(n.Node + " " + n.Text)})
+}
+
+// blackout: a quorum of nodes is without counters.
+func (r *chronicle) blackout(at time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Blackouts = append(r.report.Blackouts, at)
+}
+
+// stuck: a lock could not be had when nothing kept it from being had.
+func (r *chronicle) stuck(q *Request, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Stuck = append(r.report.Stuck, fmt.Sprintf("%s on %s after %v: %v", q.Lock, q.host.name, r.now()-q.Began, err))
+}
+
+// sample looks at the deadlines of all leases.
+func (r *chronicle) sample() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sampleLocked()
+}
+
+func (r *chronicle) sampleLocked() {
+	now, kept := r.now(), r.open[:0]
+	for _, g := range r.open {
+		g.sample(now, r.sampled)
+		if now < g.Until()+afterlife {
+			kept = append(kept, g)
+		}
+	}
+	clear(r.open[len(kept):])
+	r.open, r.sampled = kept, now
+}
+
+// afterlife is how long a lease is looked at after its deadline.
+const afterlife = 300 * time.Millisecond
+
+// sample needs the record's mu. before is the instant of the sample before.
+func (g *Grant) sample(now, before time.Duration) {
+	deadline := g.lease.Deadline()
+	if until := g.host.instant(deadline); until != g.Until() {
+		g.Claims = append(g.Claims, Claim{before, now, until})
+		g.record.add(g.line("extended", ""))
+	}
+	told := g.Lost != never || g.Releasing != never || g.GaveUp != never || g.Gone != never
+	if !told && g.Untold == never && g.host.clock() >= deadline {
+		g.Untold = now
+		g.record.add(g.line("not told", ""))
+	}
+}

@@ -1,0 +1,157 @@
+package redlock_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+var (
+	oneSeed   = flag.Int64("seed", -1, "TestSearch: simulate this seed only, and print all of it")
+	someSeeds = flag.Int("seeds", 0, "TestSearch: simulate so many seeds (0: as many as the time of a normal run allows)")
+)
+
+// searchPlan is the simulation of a seed.
+func searchPlan(seed uint64) redlocktest.Plan {
+	return redlocktest.Plan{
+		Seed:    seed,
+		Steps:   seed%5 == 4,
+		Loss:    seed%3 != 0,
+		Fresh:   seed%16 == 15,
+		Options: redlock.Repeatable,
+	}
+}
+
+// budget is how many seeds a run of the package's tests can afford.
+func budget() int {
+	switch {
+	case *someSeeds > 0:
+		return *someSeeds
+	case os.Getenv("REDLOCKD_LONG") != "":
+		return 30_000
+	case raceEnabled:
+		return 50
+	}
+	return 600
+}
+
+// inOrder has what happens at one instant happen in the same order again, until
+// the test is over: one thread, and a garbage collector that seldom comes in
+// between.
+func inOrder(t *testing.T) {
+	procs, percent := runtime.GOMAXPROCS(1), debug.SetGCPercent(800)
+	t.Cleanup(func() {
+		runtime.GOMAXPROCS(procs)
+		debug.SetGCPercent(percent)
+	})
+}
+
+// TestSearch looks for a schedule of faults that breaks a promise. A seed that
+// finds one prints the schedule, and the command that repeats it.
+func TestSearch(t *testing.T) {
+	inOrder(t)
+	if *oneSeed >= 0 {
+		plan := searchPlan(uint64(*oneSeed))
+		plan.Commands = true
+		report := redlocktest.Simulate(t, plan)
+		t.Logf("the whole trace is in %s", keepTrace(t, report))
+		judge(t, report)
+		return
+	}
+	faults, broken, began := map[string]int{}, 0, time.Now()
+	for seed := range uint64(budget()) {
+		report := redlocktest.Simulate(t, searchPlan(seed))
+		for kind, times := range report.Faults {
+			faults[kind] += times
+		}
+		if judge(t, report); len(report.Violations) > 0 {
+			broken++
+		}
+		if broken == 3 {
+			t.Fatalf("%d of %d seeds broke a promise: enough", broken, seed+1)
+		}
+	}
+	t.Logf("%d seeds in %v", budget(), time.Since(began).Round(time.Millisecond))
+	checkFaults(t, faults)
+}
+
+// judge fails the test where a promise was broken.
+func judge(t *testing.T, report *redlocktest.Report) {
+	t.Helper()
+	if len(report.Violations) == 0 {
+		return
+	}
+	path := keepTrace(t, report)
+	t.Errorf("%v\n%s\n%d promises broken; the whole trace is in %s; again with\n  go test ./redlock -run TestSearch -seed %d -v -artifacts",
+		report.Violations[0], report.Until(60), len(report.Violations), path, report.Plan.Seed)
+}
+
+// keepTrace writes the whole trace to a file.
+func keepTrace(t *testing.T, report *redlocktest.Report) (path string) {
+	t.Helper()
+	path = filepath.Join(t.ArtifactDir(), fmt.Sprintf("seed-%d.txt", report.Plan.Seed))
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := report.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// checkFaults prints how often what went wrong, and fails where something never
+// did: then nothing is known of it.
+func checkFaults(t *testing.T, faults map[string]int) {
+	t.Helper()
+	for _, kind := range slices.Sorted(maps.Keys(faults)) {
+		t.Logf("%9d  %s", faults[kind], kind)
+	}
+	for _, kind := range redlocktest.FaultKinds() {
+		if faults[kind] == 0 {
+			t.Errorf("%s: that never happened", kind)
+		}
+	}
+}
+
+// The same seed is the same simulation, to the nanosecond. (But for what the
+// operating system does: a goroutine that it held up for 10 ms loses its place in
+// Go's queue. So a seed gets another chance.)
+func TestSearchRepeats(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has Go's scheduler choose at random")
+	}
+	inOrder(t)
+	for seed := range uint64(20) {
+		first, second := redlocktest.Simulate(t, searchPlan(seed)), redlocktest.Simulate(t, searchPlan(seed))
+		for range 2 {
+			if first.Hash() == second.Hash() {
+				break
+			}
+			first, second = second, redlocktest.Simulate(t, searchPlan(seed))
+		}
+		if first.Hash() != second.Hash() {
+			t.Errorf("seed %d: another trace each time: %s", seed, firstDifference(first, second))
+		}
+	}
+}
+
+func firstDifference(a, b *redlocktest.Report) string {
+	for i := range min(len(a.Trace), len(b.Trace)) {
+		if a.Trace[i] != b.Trace[i] {
+			return fmt.Sprintf("line %d of %d:\n%v (%d)\n%v (%d)", i, len(a.Trace), a.Trace[i], a.Trace[i].At, b.Trace[i], b.Trace[i].At)
+		}
+	}
+	return fmt.Sprintf("%d and %d lines", len(a.Trace), len(b.Trace))
+}
