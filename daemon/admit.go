@@ -15,12 +15,19 @@ type admit struct {
 	call *ipc.Call
 }
 
-// admit is for who could do it on the nodes as well.
 func (s *session) admit(call *ipc.Call) ipc.Work {
-	if s.uid != 0 && s.uid != os.Getuid() {
-		return s.refuse(call, fmt.Errorf("ADMIT: %w for %s: only root and the daemon's own user may", errDenied, s.user))
+	if err := s.mayAdminister(call.Verb); err != nil {
+		return s.refuse(call, err)
 	}
 	return &admit{s, call}
+}
+
+// mayAdminister is so of those who could do it on the nodes as well.
+func (s *session) mayAdminister(verb ipc.Verb) error {
+	if s.uid == 0 || s.uid == os.Getuid() {
+		return nil
+	}
+	return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may", verb, errDenied, s.user)
 }
 
 func (a *admit) Run() {

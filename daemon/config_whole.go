@@ -66,7 +66,7 @@ func (r *configReader) checkHold(cfg *Config) {
 
 // leastTTL is the shortest default lease that survives one extension that
 // timed out. The first extension starts at ttl/3, LOST is said at
-// ttl − drift − ttl/5 (ALGORITHM §1, §3), and two node_timeouts must fit
+// ttl − drift − ttl/5, and two node_timeouts must fit
 // between them, with drift = ttl/100 + 2 ms: 2·timeout + 2 ms ≤ ttl·137/300.
 // A client may still ask for less with ttl=; it is as safe, and lost sooner.
 func leastTTL(timeout time.Duration) time.Duration {

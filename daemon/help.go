@@ -51,6 +51,7 @@ var helpLines = []helpLine{
 		"the nodes; spare: how many more may fail",
 		"left: no lock for so long yet, as nodes are in quarantine: new or restarted, they may have forgotten locks",
 	}},
+	{ipc.VerbForce, "FORCE name", []string{"takes the lock from whoever holds it, who may still be at work (root only)"}},
 	{ipc.VerbPing, "PING", []string{"OK"}},
 	{ipc.VerbHello, "HELLO [1]", []string{"versions and limits"}},
 	{ipc.VerbHelp, "HELP [verb]", []string{"this"}},

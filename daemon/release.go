@@ -75,7 +75,7 @@ func (d *daemon) lost(h *holding, lease *redlock.Lease) {
 	if h.lostNow(d.clock()) {
 		d.tellLost(h)
 	}
-	if left := lease.Validity(); left > 0 {
+	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
 		time.AfterFunc(left, func() { d.end(h) })
 	} else {
 		d.end(h)
@@ -112,6 +112,7 @@ func (d *daemon) tooOld(h *holding) bool {
 }
 
 var lostText = map[redlock.LostReason]string{
+	redlock.LostForced:  "somebody took it away with FORCE: others may hold it already, stop at once",
 	redlock.LostQuorum:  "it could not be extended on a quorum of nodes: stop what it protects",
 	redlock.LostMax:     "its longest holding time (max) is over: stop what it protects",
 	redlock.LostExpired: "its ttl is over: stop what it protects",

@@ -57,6 +57,8 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.list(call)
 	case ipc.VerbStatus:
 		return s.status(call)
+	case ipc.VerbForce:
+		return s.force(call)
 	case ipc.VerbPing:
 		return reply(call, ok(call))
 	case ipc.VerbHello:
@@ -65,7 +67,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.help(call)
 	case ipc.VerbQuit:
 		return s.quit(call)
-	default: // RESUME BEAT FORCE
+	default: // RESUME BEAT
 		return s.refuse(call, notYet(call.Verb))
 	}
 }

@@ -68,7 +68,7 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"LOCK a,b", `ERR \w+ .*not in this version.*`},
 		{"LOCK a reentrant=yes", `ERR OPTION lock=a : .*not in this version.*`},
 		{"LOCK a hold=pid", `ERR OPTION lock=a : .*not in this version.*`},
-		{"FORCE a", `ERR VERB lock=a : FORCE is not in this version of redlockd`},
+		{"BEAT a", `ERR VERB lock=a : BEAT is not in this version of redlockd`},
 		{"RESUME a lease=x", `ERR VERB lock=a : RESUME is not in this version of redlockd`},
 		{"HELLO 2", `ERR OPTION : .*version 1 of the protocol`},
 		{"UNLOCK lease=unknown", `ERR NOTHELD : .*no lease with this id.*`},

@@ -86,14 +86,15 @@
 // bits and what [Holder] shows, at most 256 bytes. Other Redlock clients on the
 // same nodes exclude us and are excluded by us, but know neither quarantine nor
 // fencing tokens. The hash redlockd:node holds the epoch and the counters,
-// whatever the prefix. To change the node list: stop all processes, wait
-// max_ttl, HDEL redlockd:node epoch on every node. To put another Redis in the
-// place of a node, stop all processes and wait max_ttl too: where some go to the
-// old one and some to the new one, under one name, two quorums can be disjoint.
+// whatever the prefix; redlockd:forced:… notes what [Quorum.Force] took away. To
+// change the node list: stop all processes, wait max_ttl, HDEL redlockd:node
+// epoch on every node. To put another Redis in the place of a node, stop all
+// processes and wait max_ttl too: where some go to the old one and some to the
+// new one, under one name, two quorums can be disjoint.
 //
 // The Lua scripts (lua/*.lua) are loaded with SCRIPT LOAD and called with
 // EVALSHA. A node is Redis 7 or later and must allow, for Prefix* and
-// redlockd:node: SET GET DEL PTTL PEXPIRE HGET HMGET HSET HGETALL, and TIME,
+// redlockd:*: SET GET DEL PTTL EXISTS PEXPIRE HGET HMGET HSET HGETALL, and TIME,
 // INFO, EVALSHA, SCRIPT LOAD, CLIENT ID and KILL, HELLO; AUTH with a password; and
 // CONFIG GET where it is durable.
 //

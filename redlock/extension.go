@@ -24,6 +24,7 @@ type extension struct {
 	granted  []uint8    // by lease
 	refused  []uint8
 	missing  []uint64 // by lease: nodes where it was not held, as bits
+	forced   []bool   // by lease: a node said that it was forced away
 	answered uint64   // nodes, as bits
 	failures []*NodeError
 	refusal  *NodeError // one of those that concern one lease alone
@@ -42,6 +43,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 		granted: make([]uint8, n),
 		refused: make([]uint8, n),
 		missing: make([]uint64, n),
+		forced:  make([]bool, n),
 		open:    n,
 	}
 	for i, l := range leases {
@@ -116,6 +118,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 			}
 		default:
 			e.missing[i] |= 1 << node
+			e.forced[i] = e.forced[i] || replies[i].Int < 0
 			if e.refused[i]++; int(e.refused[i]) > spare {
 				o.gone = append(o.gone, i)
 				e.open--
@@ -201,7 +204,7 @@ func (e *extension) tell(o outcomes) {
 		e.leases[i].repair(e.missing[i]) // nothing is added to it once decided
 	}
 	for _, i := range o.gone {
-		e.leases[i].lose(LostQuorum) // no quorum can hold it
+		e.leases[i].lose(e.whyGone(i)) // no quorum can hold it
 	}
 	for _, i := range o.undecided {
 		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
@@ -212,6 +215,13 @@ func (e *extension) tell(o outcomes) {
 			e.decided()
 		}
 	}
+}
+
+func (e *extension) whyGone(i int) LostReason {
+	if e.forced[i] { // nothing is added to it once decided
+		return LostForced
+	}
+	return LostQuorum
 }
 
 // Extend extends the lease now, by ttl from now on (0: by the ttl it has), and

@@ -13,6 +13,7 @@ type LostReason string
 
 const (
 	LostQuorum  LostReason = "quorum"  // it could not be extended on a quorum
+	LostForced  LostReason = "forced"  // somebody took it away (Quorum.Force): others may hold it at once
 	LostMax     LostReason = "max"     // Request.Max was reached
 	LostExpired LostReason = "expired" // it was not to be kept, and its ttl is over
 )

@@ -13,7 +13,7 @@ type operation struct {
 	letter  opLetter
 	key     string
 	token   string
-	ttl     time.Duration // of acquire, extend and repair
+	ttl     time.Duration // of acquire, extend and repair; of force, how long the note of it lasts
 	counter counterField  // of acquire, fence and repair
 	fence   uint64        // what the counter is to become; of an acquire, a proposal
 }
@@ -29,6 +29,7 @@ const (
 	opFence    opLetter = 'f'
 	opRepair   opLetter = 'p'
 	opCounters opLetter = 'c'
+	opForce    opLetter = 'x'
 )
 
 // nodeKey is the hash that each node keeps of itself: the field epoch, and the
@@ -101,7 +102,7 @@ func (e *encoder) append(command Command, o *operation, said *time.Duration) Com
 	letter := byte(o.letter)
 	switch o.letter {
 	case opWho, opCounters:
-	case opRepair:
+	case opRepair, opForce:
 		command = append(command, o.token, e.millis(o.ttl))
 	case opAcquire, opExtend:
 		command = append(command, o.token)

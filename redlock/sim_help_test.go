@@ -148,7 +148,7 @@ func (f *fleet) keys() []string {
 	var all []string
 	for i, sim := range f.sims {
 		for _, key := range sim.Keys() {
-			if key != nodeKey {
+			if strings.HasPrefix(key, "redlock:") {
 				all = append(all, string(rune('a'+i))+":"+key)
 			}
 		}
@@ -241,10 +241,10 @@ func operations(command redlock.Command) (all []operation) {
 	letters, records, args, ttl := argv[2], argv[3], argv[4:], ""
 	for i, key := range keys {
 		o := operation{key: key, letter: strings.ToLower(letters[i : i+1])}
-		if strings.Contains("AaEerfp", letters[i:i+1]) {
+		if strings.Contains("AaEerfpx", letters[i:i+1]) {
 			o.token, args = args[0], args[1:]
 		}
-		if strings.Contains("AEp", letters[i:i+1]) {
+		if strings.Contains("AEpx", letters[i:i+1]) {
 			ttl, args = args[0], args[1:]
 		}
 		if strings.Contains("aep", o.letter) {

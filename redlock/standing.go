@@ -105,7 +105,9 @@ func errOtherList(theirs, ours string) error {
 
 // mark begins a quarantine.
 func (l *lane) mark(s *sighting, kept bool) ruling {
-	l.fleet.counts.quarantines.Add(1)
+	if !l.fleet.options.NoQuarantine {
+		l.fleet.counts.quarantines.Add(1)
+	}
 	return ruling{write: &epoch{
 		pending: true,
 		runID:   s.info.runID,

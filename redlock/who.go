@@ -16,6 +16,8 @@ type Holding struct {
 	TTL    time.Duration // where it lasts longest; may be Endless
 	Held   int           // nodes that show it
 	Nodes  int           // nodes that answered
+
+	token string
 }
 
 // Who asks the nodes who holds a lock, and waits for all of them, at most for
@@ -53,7 +55,7 @@ func tally(answers []answer) []Holding {
 		}
 		h := byToken[token]
 		if h == nil {
-			h = &Holding{Holder: holderOf(token)}
+			h = &Holding{Holder: holderOf(token), token: token}
 			byToken[token] = h
 		}
 		h.Held++

@@ -20,17 +20,22 @@
 --   w            who: show who holds it
 --   f token      fence: raise the counter, if the lock is still ours
 --   p token ttl  repair: set the key where it is missing, and raise the counter
+--   x token ttl  force: delete the lock if this token holds it, and note for ttl
+--                that it must not come back
 --   c            counters: all fields of the node's hash
 --
 -- Reply: an array with one element for each operation:
 --   a  the fencing token that this node gives, where the key was set now or holds
 --      this very token already; {value, pttl} where another value holds it;
 --      the error LATE past not-after: nothing is set later
---   e  1 extended, 0 where the token does not hold the key
+--   e  1 extended, 0 where the token does not hold the key, -1 where it was
+--      forced away
 --   r  1 deleted, 0 where the token does not hold the key
 --   w  {value, pttl}, or {} where the key is free
 --   f  1 raised, 0 where the token does not hold the key
---   p  1 where the token holds the key now, 0 where another does; LATE as a
+--   p  1 where the token holds the key now, 0 where another does, or it was forced
+--      away; LATE as a
+--   x  1 deleted, 0 where the token does not hold the key: noted all the same
 --   c  {field, value, …}
 --   or the error that Redis gave for this operation alone (of e, r and f, a key of
 --   another type is 0: no token holds it). The errors EPOCH, another incarnation,
@@ -44,7 +49,7 @@ local node, letters, records = keys[1], args[3], args[4]
 local AHEAD = 1000000
 -- Beyond this, counters come too near to what a double can count (2^53).
 local LIMIT = 9006099743113216 -- 2^53 - 2^40
-local ttls = {A = true, E = true, p = true}
+local ttls = {A = true, E = true, p = true, x = true}
 
 local replies, arg = {}, 5
 
@@ -113,6 +118,11 @@ local function note(field, value, text)
   changed[#changed + 1] = text or format('%.0f', value)
 end
 
+-- forced is the key of the note that a token was forced away.
+local function forced(token)
+  return 'redlockd:forced:' .. redis.sha1hex(token)
+end
+
 local function raise(field, text)
   if tonumber(text) > counters[field] then
     note(field, tonumber(text), text)
@@ -164,10 +174,11 @@ for i = 1, #keys - 1 do
       arg = arg + 1
       ttl = args[arg]
     end
-    replies[i] = 0
     if call('GET', key) == token then
       local done = call('PEXPIRE', key, ttl, 'GT')
       replies[i] = type(done) == 'table' and done or 1 -- an error is no vote
+    else
+      replies[i] = call('EXISTS', forced(token)) == 1 and -1 or 0
     end
     arg = arg + 1
   elseif op == 'f' or op == 'p' then
@@ -176,12 +187,17 @@ for i = 1, #keys - 1 do
     replies[i] = 0
     if op == 'p' then
       arg = arg + 1
-      local set = late or call('SET', key, token, 'NX', 'PX', args[arg])
+      local set = late or call('EXISTS', forced(token)) == 0 and call('SET', key, token, 'NX', 'PX', args[arg])
       replies[i] = set and set.err and set or 0
     end
     if replies[i] == 0 and call('GET', key) == token then
       replies[i] = raise(field, wish)
     end
+    arg = arg + 1
+  elseif op == 'x' then
+    arg = arg + 1
+    local set = call('SET', forced(token), '1', 'PX', args[arg])
+    replies[i] = set.err and set or call('GET', key) == token and call('DEL', key) or 0
     arg = arg + 1
   elseif op == 'c' then
     replies[i] = call('HGETALL', node)

@@ -88,9 +88,9 @@ func checkHung(p *probe) {
 // expectSilence checks that Do fails at its deadline, and does so in time.
 func (p *probe) expectSilence(group ...redlock.Command) {
 	p.Helper()
+	begin := time.Now()
 	ctx, cancel := context.WithTimeout(p.Context(), deadline)
 	defer cancel()
-	begin := time.Now()
 	err := p.conn.Do(ctx, group, make([]redlock.Reply, len(group)))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		p.Errorf("%q at a hung node: got error %v, want %v", group, err, context.DeadlineExceeded)

@@ -86,6 +86,25 @@ func checkRepair(p *probe) {
 	p.expectCounter("aa", 7)
 }
 
+// checkForce: the token that was seen is deleted, and no other, and does not come
+// back.
+func checkForce(p *probe) {
+	p.admit()
+	p.expect(text("OK"), "SET", "k", "theirs", "PX", minute)
+	p.expectVote(number(0), p.ballot(opForce("k", "mine", minute)))
+	p.expect(text("theirs"), "GET", "k")
+	p.expectVote(number(1), p.ballot(opForce("k", "theirs", minute)))
+	p.expect(number(0), "EXISTS", "k")
+	p.expectVote(number(-1), p.ballot(opExtend("k", "theirs", minute)))
+	p.expectVote(number(0), p.ballot(opRepair("k", "theirs", minute, 7)))
+	p.expectVote(number(0), p.ballot(opExtend("k", "another", minute)))
+	p.expect(number(0), "EXISTS", "k")
+	p.expectVote(failed("ERR"), p.ballot(opForce("k", "third", "0")))
+	p.expectVote(number(1), p.ballot(opRepair("k", "third", minute, 7))) // a note that was not taken is none
+	p.expectVote(number(1), p.ballot(opForce("k", "third", "40")))
+	p.eventually("the end of the note", func() bool { return p.vote(p.ballot(opExtend("k", "third", minute))).Int == 0 })
+}
+
 // checkCounters: the whole hash, for a node that lost its own.
 func checkCounters(p *probe) {
 	p.admit()
@@ -104,11 +123,11 @@ func checkCounters(p *probe) {
 func checkEpoch(p *probe) {
 	everything := []scriptOp{
 		opAcquire("new", "mine", minute), opRelease("k", "mine"), opExtend("mine", "mine", "120000"), opWho("k"),
-		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: nodeKey}, opRelease("k2", "mine"),
+		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: nodeKey}, opForce("mine", "mine", minute), opRelease("k2", "mine"),
 	}
 	refusals := func(word string) redlock.Reply {
 		no := failed("%s", word)
-		return list(no, number(1), no, no, no, no, no, number(1))
+		return list(no, number(1), no, no, no, no, no, no, number(1))
 	}
 	p.admit()
 	for spoil, word := range map[string]string{

@@ -21,6 +21,7 @@ var scriptCases = []conformanceCase{
 	{"fencing tokens come to an end", nil, checkFencingTokensEnd},
 	{"fence", nil, checkFence},
 	{"repair", nil, checkRepair},
+	{"force", nil, checkForce},
 	{"counters", nil, checkCounters},
 	{"only the admitted incarnation votes", nil, checkEpoch},
 	{"the epoch is rewritten by one only", nil, checkRewrite},
@@ -59,6 +60,10 @@ func opFence(key, token string, fence int64) scriptOp {
 }
 func opRepair(key, token, ttl string, fence int64) scriptOp {
 	return scriptOp{"p", key, []string{token, ttl}, recordText("aa", fence)}
+}
+
+func opForce(key, token, ttl string) scriptOp {
+	return scriptOp{letter: "x", key: key, args: []string{token, ttl}}
 }
 
 func recordText(field string, fence int64) string { return fmt.Sprintf("%s%016d", field, fence) }

@@ -148,7 +148,7 @@ func (g generator) epoch() string { return g.pick("one", "one", "two", "") }
 func (g generator) operation() scriptOp {
 	key, token := g.pick("a", "b", "c"), g.value()
 	record := g.pick("aa", "ab") + g.pick("0000000000000000", "0000000000000033", "9000000000000000")
-	switch letter := g.pick("A", "A", "E", "r", "w", "f", "p"); letter {
+	switch letter := g.pick("A", "A", "E", "r", "w", "f", "p", "x"); letter {
 	case "A":
 		return scriptOp{letter, key, []string{token, g.ttl()}, record}
 	case "p":
@@ -157,6 +157,8 @@ func (g generator) operation() scriptOp {
 		return scriptOp{letter, key, []string{token}, record}
 	case "E":
 		return opExtend(key, token, g.ttl())
+	case "x":
+		return opForce(key, token, g.ttl())
 	case "r":
 		return opRelease(key, token)
 	default:

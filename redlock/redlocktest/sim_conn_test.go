@@ -30,7 +30,7 @@ func TestSimCutLate(t *testing.T) {
 	})
 }
 
-// The order that ALGORITHM §1 restores: with the kill, nothing comes late.
+// The order that CLIENT KILL ID restores: with it, nothing comes late.
 func TestSimCutLateThenKilled(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		busy, idle := dialSim(t, sim), dialSim(t, sim)

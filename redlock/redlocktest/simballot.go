@@ -1,6 +1,8 @@
 package redlocktest
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -98,9 +100,9 @@ func (b *ballotCall) operate(letter byte, key string) redlock.Reply {
 		b.ttl = b.next()
 		letter += 'a' - 'A'
 	}
-	repairTTL, r := "", record{}
-	if letter == 'p' {
-		repairTTL = b.next()
+	ttl, r := "", record{}
+	if letter == 'p' || letter == 'x' {
+		ttl = b.next()
 	}
 	if strings.IndexByte("afp", letter) >= 0 && len(b.records) > 0 {
 		r, b.records = b.records[0], b.records[1:]
@@ -120,7 +122,9 @@ func (b *ballotCall) operate(letter byte, key string) redlock.Reply {
 	case 'f':
 		return b.fence(key, token, r)
 	case 'p':
-		return b.repair(key, token, repairTTL, r)
+		return b.repair(key, token, ttl, r)
+	case 'x':
+		return b.force(key, token, ttl)
 	case 'c':
 		return hgetallCommand(call{state: b.state, client: b.client, now: b.now, args: []string{b.node}})
 	}
@@ -180,7 +184,7 @@ func (b *ballotCall) extend(key, token string) redlock.Reply {
 			b.store(key, token, true, b.ttl)
 			return number(bool01(b.holds(key, token)))
 		}
-		return number(0)
+		return number(-bool01(b.isForced(token)))
 	}
 	ms, err := strconv.ParseInt(b.ttl, 10, 64)
 	if err != nil {
@@ -236,13 +240,38 @@ func (b *ballotCall) repair(key, token, ttl string, r record) redlock.Reply {
 	if b.late {
 		return refuse(errLate)
 	}
-	if stored := b.store(key, token, true, ttl); stored.Err != nil {
-		return stored
+	if !b.isForced(token) {
+		if stored := b.store(key, token, true, ttl); stored.Err != nil {
+			return stored
+		}
 	}
 	if !b.holds(key, token) {
 		return number(0)
 	}
 	return b.raise(r)
+}
+
+// force deletes the lock if it is the token's, and notes that.
+func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
+	if noted := b.store(forcedKey(token), "1", false, ttl); noted.Err != nil {
+		return noted
+	}
+	if b.variant(ForceBlindly) {
+		c := b.call
+		c.args = []string{key}
+		return del(c)
+	}
+	return b.release(key, token)
+}
+
+func (b *ballotCall) isForced(token string) bool {
+	_, noted := b.lookup(forcedKey(token), b.now)
+	return noted
+}
+
+func forcedKey(token string) string {
+	sum := sha1.Sum([]byte(token))
+	return "redlockd:forced:" + hex.EncodeToString(sum[:])
 }
 
 // writeCounters writes what changed. Where that fails, nothing was voted.

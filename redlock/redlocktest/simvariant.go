@@ -11,6 +11,7 @@ const (
 	IgnoreNotAfter Variant = "an acquire is acted on however late it comes"
 	IgnoreEpoch    Variant = "the epoch is not compared by scripts that vote"
 	FenceBlindly   Variant = "a fencing token is written back where the lock is another's"
+	ForceBlindly   Variant = "a lock is forced away whoever holds it by then"
 	CompareNothing Variant = "an epoch is written whatever is there"
 )
 

@@ -1,0 +1,103 @@
+package redlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// A lock that is forced away is free at once; its holder is told, here at once
+// and on another host when it extends next; and it does not come back. Guards
+// Force; ballot.lua: force, extend, repair.
+func TestForce(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		other := f.another()
+		defer other.Close()
+		other.Settle(t.Context())
+		for what, q := range map[string]*redlock.Quorum{"here": f.q, "elsewhere": other} {
+			r := kept3s
+			r.Holder = redlock.Holder{Host: "web3", PID: 4121, User: "cron"}
+			l, err := q.Acquire(t.Context(), r)
+			want(t, what, err, nil)
+			begin := f.now()
+			time.Sleep(100 * ms)
+			who, err := f.q.Force(t.Context(), "x")
+			want(t, what, err, nil)
+			want(t, what+": the holder that was", who.Holder.User, "cron")
+			synctest.Wait()
+			f.wantNoKeys(what)
+			next := f.acquire(oneTry)
+			if next.Fence() <= l.Fence() {
+				t.Errorf("%s: fencing token %d after %d", what, next.Fence(), l.Fence())
+			}
+			<-l.Lost()
+			want(t, what+": reason", l.Reason(), redlock.LostForced)
+			latest := 100 * ms
+			if q == other {
+				latest = time.Second
+			}
+			wantWithin(t, what+": told after", f.now()-begin, 0, latest)
+			time.Sleep(5 * time.Second)
+			want(t, what+": the next holder's lock", next.Release(t.Context()), nil)
+			synctest.Wait()
+			f.wantNoKeys(what + ", later")
+		}
+	})
+}
+
+// kept is what is on a node but its own hash and notes.
+func kept(s *redlocktest.Sim) string { return s.Get("redlock:x") }
+
+// What a quorum does not show is left alone: somebody may be getting the lock.
+// Guards Force.
+func TestForceOfNobody(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		_, err := f.q.Force(t.Context(), "x")
+		wantErr(t, "free", err, redlock.ErrNotHeld)
+		foreign(f.sims[:2], "x", time.Hour)
+		_, err = f.q.Force(t.Context(), "x")
+		wantErr(t, "on two of five", err, redlock.ErrNotHeld)
+		want(t, "what is on one of them", kept(f.sims[0]) != "", true)
+		f.sims[4].Hang()
+		_, err = f.q.Force(t.Context(), "x")
+		wantErr(t, "on two of four, perhaps three of five", err, redlock.ErrHeld)
+		f.sims[4].Resume()
+		foreign(f.sims[:3], "x", time.Hour)
+		who, err := f.q.Force(t.Context(), "x")
+		want(t, "another client's lock", err, nil)
+		want(t, "known holder", who.Holder.Known(), false)
+		synctest.Wait()
+		f.wantNoKeys("forced")
+	})
+}
+
+// A vote of the next one is not deleted, though it came between the look and the
+// deletion. Guards ballot.lua: force compares.
+func TestForceTakesOnlyWhatWasShown(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		foreign(f.sims, "x", time.Hour)
+		f.delay(func(int) time.Duration { return 10 * ms }, each(ms))
+		time.AfterFunc(15*ms, func() { // shown at 10, and deleted at 23
+			forget(f.sims[0])
+			f.sims[0].Do("SET", "redlock:x", "the next one")
+		})
+		_, err := f.q.Force(t.Context(), "x")
+		want(t, "error", err, nil)
+		time.Sleep(50 * ms)
+		want(t, "the next one's vote", kept(f.sims[0]), "the next one")
+	})
+}
+
+// A quorum has to note it.
+func TestForceWithoutQuorum(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		foreign(f.sims, "x", time.Hour)
+		time.AfterFunc(5*ms, func() { every(f.sims[:2], hang) })
+		f.delay(func(int) time.Duration { return 3 * ms }, func(int) time.Duration { return 3 * ms })
+		_, err := f.q.Force(t.Context(), "x")
+		wantNoQuorum(t, err, redlock.FailedTimeout, "a", "b")
+	})
+}
