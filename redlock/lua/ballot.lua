@@ -40,179 +40,177 @@
 --   or the error that Redis gave for this operation alone (of e, r and f, a key of
 --   another type is 0: no token holds it). The errors EPOCH, another incarnation,
 --   and COUNTERS, it lost these, of everything but releases: no vote.
-local call, sub, format = redis.pcall, string.sub, string.format
+--
+-- It runs for every group on every node: what is rare is made where it is met,
+-- and no function, table or text is made that may not be needed.
+local call, byte, sub = redis.pcall, string.byte, string.sub
 local keys, args = KEYS, ARGV
-local node, letters, records = keys[1], args[3], args[4]
+local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
+
+-- The letters, as byte has them.
+local A, A_TTL, C, E, E_TTL, F, P, R, W, X = 97, 65, 99, 101, 69, 102, 112, 114, 119, 120
+
+-- The notes of what was forced away have keys that begin so, and the token's SHA1.
+local FORCED = 'redlockd:forced:'
 
 -- How far a proposal may be ahead of this node's TIME, in microseconds: the
 -- clock of one host must not push all counters far into the future.
 local AHEAD = 1000000
 -- Beyond this, counters come too near to what a double can count (2^53).
 local LIMIT = 9006099743113216 -- 2^53 - 2^40
-local ttls = {A = true, E = true, p = true, x = true}
+
+local EPOCH = 'EPOCH another incarnation than the one that was admitted'
 
 local replies, arg = {}, 5
+local fields, counters = {'epoch'}, nil -- counters: by field; nil where none is needed
 
--- only releases: nothing that this node says is a vote.
-local function releaseOnly(why)
-  for i = 1, #keys - 1 do
-    local op = sub(letters, i, i)
-    if op == 'r' then
+local why -- nothing that this node says is a vote
+if args[1] == '' then
+  why = EPOCH
+else
+  for at = 1, #records, 18 do
+    fields[#fields + 1] = sub(records, at, at + 1)
+  end
+  local known = call('HMGET', node, unpack(fields))
+  if known.err then
+    why = known.err
+  elseif known[1] ~= args[1] then
+    why = EPOCH
+  elseif records ~= '' then
+    counters = {}
+    for i = 2, #fields do
+      local count = tonumber(known[i])
+      if not count then
+        why = 'COUNTERS its fencing counters are gone'
+        break
+      end
+      counters[fields[i]] = count
+    end
+  end
+end
+
+if why then -- only releases
+  for i = 1, ops do
+    local op = byte(letters, i)
+    if op == R then
       replies[i] = call('GET', keys[i + 1]) == args[arg] and call('DEL', keys[i + 1]) or 0
     else
-      replies[i] = why
+      replies[i] = redis.error_reply(why)
     end
-    if op ~= 'w' and op ~= 'c' then
-      arg = arg + (ttls[op] and 2 or 1)
+    if op == A_TTL or op == E_TTL or op == P or op == X then
+      arg = arg + 2
+    elseif op ~= W and op ~= C then
+      arg = arg + 1
     end
   end
   return replies
 end
 
-local function stranger()
-  return releaseOnly(redis.error_reply('EPOCH another incarnation than the one that was admitted'))
-end
-
-if args[1] == '' then
-  return stranger()
-end
-
-local fields, counters, changed = {'epoch'}, {}, {}
-for at = 1, #records, 18 do
-  fields[#fields + 1] = sub(records, at, at + 1)
-end
-local known = call('HMGET', node, unpack(fields))
-if known.err then
-  return releaseOnly(known)
-end
-if known[1] ~= args[1] then
-  return stranger()
-end
-for i = 2, #fields do
-  local count = known[i] and tonumber(known[i])
-  if not count then
-    return releaseOnly(redis.error_reply('COUNTERS its fencing counters are gone'))
-  end
-  counters[fields[i]] = count
-end
-
-local now, late, ttl
-if records ~= '' then
+local now, late
+if counters then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
   late = now > tonumber(args[2]) and redis.error_reply('LATE the attempt was over when it reached this node')
 end
 
--- value is the key's value, false or an error.
-local function show(key, value)
-  if type(value) == 'table' then
-    return value
-  end
-  return {value, call('PTTL', key)}
-end
-
--- note has the counter written: text is value in digits.
-local function note(field, value, text)
-  counters[field] = value
-  changed[#changed + 1] = field
-  changed[#changed + 1] = text or format('%.0f', value)
-end
-
--- forced is the key of the note that a token was forced away.
-local function forced(token)
-  return 'redlockd:forced:' .. redis.sha1hex(token)
-end
-
-local function raise(field, text)
-  if tonumber(text) > counters[field] then
-    note(field, tonumber(text), text)
-  end
-  return 1
-end
-
-local record = 1
-for i = 1, #keys - 1 do
-  local key, op, token = keys[i + 1], sub(letters, i, i), args[arg]
-  if op == 'a' or op == 'A' then
-    if op == 'A' then
+local ttl
+local record = 0 -- the last one that was read
+local changed    -- fields and values to be written; nil: none
+for i = 1, ops do
+  local key, op, token = keys[i + 1], byte(letters, i), args[arg]
+  if op == R then
+    replies[i] = call('GET', key) == token and call('DEL', key) or 0
+    arg = arg + 1
+  elseif op == A or op == A_TTL then
+    if op == A_TTL then
       arg = arg + 1
       ttl = args[arg]
     end
-    local field, wish = sub(records, record, record + 1), sub(records, record + 2, record + 17)
-    record = record + 18
+    arg = arg + 1
+    record = record + 1
+    local field = fields[record + 1]
     local count = counters[field] + 1
-    local value
     if late then
       replies[i] = late
     elseif count > LIMIT then
       replies[i] = redis.error_reply('FULL its fencing counter ' .. field .. ' is at its end')
     else
       local set = call('SET', key, token, 'NX', 'PX', ttl)
+      local value = set and token or call('GET', key)
       if set and set.err then
         replies[i] = set -- an error is true in Lua, and no vote
-      else
-        value = set and token or call('GET', key)
-        if value == token then
-          local proposal = tonumber(wish)
-          if proposal > count and proposal <= now + AHEAD then
-            note(field, proposal, wish)
-          else
-            note(field, count)
-          end
-          replies[i] = counters[field]
+      elseif value == token then
+        local text = sub(records, 18 * record - 15, 18 * record)
+        local proposal = tonumber(text)
+        if proposal > count and proposal <= now + AHEAD then
+          count = proposal
         else
-          replies[i] = show(key, value)
+          text = string.format('%.0f', count)
         end
+        counters[field] = count
+        changed = changed or {}
+        changed[#changed + 1] = field
+        changed[#changed + 1] = text
+        replies[i] = count
+      else
+        replies[i] = type(value) == 'table' and value or {value, call('PTTL', key)}
       end
     end
-    arg = arg + 1
-  elseif op == 'r' then
-    replies[i] = call('GET', key) == token and call('DEL', key) or 0
-    arg = arg + 1
-  elseif op == 'e' or op == 'E' then
-    if op == 'E' then
+  elseif op == E or op == E_TTL then
+    if op == E_TTL then
       arg = arg + 1
       ttl = args[arg]
     end
+    arg = arg + 1
     if call('GET', key) == token then
       local done = call('PEXPIRE', key, ttl, 'GT')
       replies[i] = type(done) == 'table' and done or 1 -- an error is no vote
     else
-      replies[i] = call('EXISTS', forced(token)) == 1 and -1 or 0
+      replies[i] = call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 and -1 or 0
     end
-    arg = arg + 1
-  elseif op == 'f' or op == 'p' then
-    local field, wish = sub(records, record, record + 1), sub(records, record + 2, record + 17)
-    record = record + 18
+  elseif op == F or op == P then
+    record = record + 1
+    local field, text = fields[record + 1], sub(records, 18 * record - 15, 18 * record)
     replies[i] = 0
-    if op == 'p' then
+    if op == P then
       arg = arg + 1
-      local set = late or call('EXISTS', forced(token)) == 0 and call('SET', key, token, 'NX', 'PX', args[arg])
+      local set = late or call('EXISTS', FORCED .. redis.sha1hex(token)) == 0
+        and call('SET', key, token, 'NX', 'PX', args[arg])
       replies[i] = set and set.err and set or 0
     end
+    arg = arg + 1
     if replies[i] == 0 and call('GET', key) == token then
-      replies[i] = raise(field, wish)
+      if tonumber(text) > counters[field] then
+        counters[field] = tonumber(text)
+        changed = changed or {}
+        changed[#changed + 1] = field
+        changed[#changed + 1] = text
+      end
+      replies[i] = 1
     end
+  elseif op == X then
     arg = arg + 1
-  elseif op == 'x' then
-    arg = arg + 1
-    local set = call('SET', forced(token), '1', 'PX', args[arg])
+    local set = call('SET', FORCED .. redis.sha1hex(token), '1', 'PX', args[arg])
     replies[i] = set.err and set or call('GET', key) == token and call('DEL', key) or 0
     arg = arg + 1
-  elseif op == 'c' then
+  elseif op == C then
     replies[i] = call('HGETALL', node)
   else
     local value = call('GET', key)
-    replies[i] = value and show(key, value) or {}
+    if not value then
+      replies[i] = {}
+    else
+      replies[i] = type(value) == 'table' and value or {value, call('PTTL', key)}
+    end
   end
 end
 
-if #changed > 0 then
+if changed then
   local done = call('HSET', node, unpack(changed))
   if type(done) == 'table' then -- not counted, so not voted
-    for i = 1, #keys - 1 do
-      local op = sub(letters, i, i)
-      if (op == 'a' or op == 'A' or op == 'f' or op == 'p') and type(replies[i]) == 'number' and replies[i] > 0 then
+    for i = 1, ops do
+      local op = byte(letters, i)
+      if (op == A or op == A_TTL or op == F or op == P) and type(replies[i]) == 'number' and replies[i] > 0 then
         replies[i] = done
       end
     end
