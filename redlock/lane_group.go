@@ -155,9 +155,12 @@ func (l *lane) spanLength(group []call) int {
 }
 
 func (l *lane) appendCalls(calls []call) {
-	ops, notAfter := 0, time.Duration(0)
+	ops, notAfter, epoch := 0, time.Duration(0), ""
 	for i := range calls {
 		ops += len(calls[i].ops)
+		if !calls[i].isRelease() {
+			epoch = l.session.epoch // releases are no votes: alone they spare the node a look at its epoch
+		}
 		if at := calls[i].notAfter; at != 0 && (notAfter == 0 || at < notAfter) {
 			notAfter = at
 		}
@@ -168,7 +171,7 @@ func (l *lane) appendCalls(calls []call) {
 			*command = append(*command, calls[i].ops[j].key)
 		}
 	}
-	*command = l.encoder.appendTo(*command, l.session.epoch, notAfter+l.session.offset, calls)
+	*command = l.encoder.appendTo(*command, epoch, notAfter+l.session.offset, calls)
 }
 
 // roundTrip sends l.commands and reads l.replies, by the deadline of ctx.
