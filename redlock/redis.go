@@ -271,7 +271,7 @@ func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn,
 		if err != nil {
 			return nil, err
 		}
-		return withRawWrites(conn), nil
+		return withRawIO(conn), nil
 	}
 	config, err := d.options.TLS()
 	if err != nil {

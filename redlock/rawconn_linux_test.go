@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// socketPair is two ends of a TCP connection; the first writes raw.
+// socketPair is two ends of a TCP connection; the first is used raw.
 func socketPair(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,10 +26,10 @@ func socketPair(t *testing.T) (ours, theirs net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	if _, ok := withRawWrites(ours).(*rawWriter); !ok {
-		t.Fatal("a TCP connection is not written raw")
+	if _, ok := withRawIO(ours).(*rawConn); !ok {
+		t.Fatal("a TCP connection is not used raw")
 	}
-	return withRawWrites(ours), theirs
+	return withRawIO(ours), theirs
 }
 
 // What the socket does not take at once is written when it does.
@@ -77,5 +77,50 @@ func TestRawWriteToWhatIsClosed(t *testing.T) {
 	ours.Close()
 	if _, err := ours.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("writing after Close: %v, want net.ErrClosed", err)
+	}
+}
+
+func TestRawReadEndsWithItsDeadline(t *testing.T) {
+	ours, theirs := socketPair(t)
+	ours.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if n, err := ours.Read(make([]byte, 10)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d, %v; want nothing, and a timeout", n, err)
+	}
+	ours.SetReadDeadline(time.Time{})
+	theirs.Write([]byte("late"))
+	wantRead(t, ours, "late", nil)
+}
+
+func TestRawReadOfNothing(t *testing.T) {
+	ours, _ := socketPair(t)
+	if n, err := ours.Read(nil); n != 0 || err != nil {
+		t.Errorf("read %d, %v; want no wait, and no error", n, err)
+	}
+}
+
+func TestRawReadToTheEnd(t *testing.T) {
+	ours, theirs := socketPair(t)
+	theirs.Write([]byte("all"))
+	theirs.Close()
+	wantRead(t, ours, "all", nil)
+	wantRead(t, ours, "", io.EOF)
+	ours.Close()
+	wantRead(t, ours, "", net.ErrClosed)
+}
+
+func TestRawReadOfWhatWasReset(t *testing.T) {
+	ours, theirs := socketPair(t)
+	theirs.(*net.TCPConn).SetLinger(0)
+	theirs.Close()
+	wantRead(t, ours, "", syscall.ECONNRESET)
+}
+
+// wantRead reads once.
+func wantRead(t *testing.T, conn net.Conn, want string, wantErr error) {
+	t.Helper()
+	b := make([]byte, 100)
+	n, err := conn.Read(b)
+	if string(b[:n]) != want || !errors.Is(err, wantErr) {
+		t.Errorf("read %q, %v; want %q, %v", b[:n], err, want, wantErr)
 	}
 }
