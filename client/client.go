@@ -214,7 +214,7 @@ func (c *Client) allLeases() []*Lease {
 
 // readLines returns why there are no more lines.
 func (c *Client) readLines() error {
-	in := bufio.NewReaderSize(c.conn, readBuffer)
+	in := bufio.NewReaderSize(newInput(c.conn), readBuffer)
 	var r ipc.Response
 	for {
 		line, err := in.ReadSlice('\n')

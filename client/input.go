@@ -1,0 +1,58 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+)
+
+// input reads a connection. A socket is read raw: see rawRead.
+type input struct {
+	raw  syscall.RawConn
+	do   func(fd uintptr) bool // in.read, kept so that reading allocates nothing
+	room []byte
+	n    int
+	err  error
+}
+
+func newInput(conn net.Conn) io.Reader {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return conn
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return conn // it is closed: the first read tells
+	}
+	in := &input{raw: raw}
+	in.do = in.read
+	return in
+}
+
+// Read is for the goroutine that reads. len(b) > 0.
+func (in *input) Read(b []byte) (int, error) {
+	in.room = b
+	if err := in.raw.Read(in.do); err != nil {
+		return 0, err
+	}
+	return in.n, in.err
+}
+
+// read is false where there is nothing for now.
+func (in *input) read(fd uintptr) bool {
+	for {
+		in.n, in.err = rawRead(fd, in.room)
+		switch {
+		case errors.Is(in.err, syscall.EAGAIN):
+			return false
+		case errors.Is(in.err, syscall.EINTR):
+			continue
+		case in.err != nil:
+			in.n = 0
+		case in.n == 0:
+			in.err = io.EOF
+		}
+		return true
+	}
+}
