@@ -9,7 +9,8 @@ import "context"
 // A Conn is used by one goroutine at a time.
 type Conn interface {
 	// Do sends the commands as one group and waits for all the replies, which
-	// it stores in replies (len(replies) == len(group)). An error means that the
+	// it stores in replies (len(replies) == len(group)). It may use the room of
+	// the Arrays there, but not of those in them. An error means that the
 	// connection is broken or that ctx ended: nothing is known then of any
 	// command in the group, and the Conn must only be closed. What the node
 	// itself refuses is no error of Do but the Err of that command's Reply.

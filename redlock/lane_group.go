@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,6 +114,7 @@ func (l *lane) send(conn Conn, group []call) error {
 	}
 	for i, span := range l.spans {
 		l.answerSpan(group[span.first:span.end], &l.replies[i])
+		clear(l.replies[i].Array)
 	}
 	clear(group) // nothing is kept alive by an idle lane
 	if !looks {
@@ -176,7 +178,7 @@ func (l *lane) appendCalls(calls []call) {
 
 // roundTrip sends l.commands and reads l.replies, by the deadline of ctx.
 func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
-	l.replies = append(l.replies[:0], make([]Reply, len(l.commands))...)
+	l.replies = slices.Grow(l.replies[:0], len(l.commands))[:len(l.commands)]
 	if len(l.commands) == 0 {
 		l.noteAnswered(0)
 		return nil

@@ -129,7 +129,7 @@ func (c *redisConn) Close() {
 
 func readResult(result *rueidis.RedisResult, reply *Reply) error {
 	message, err := result.ToMessage()
-	*reply = Reply{}
+	*reply = Reply{Array: reply.Array[:0]} // the room is used again
 	switch {
 	case err == nil:
 		readMessage(&message, reply)
@@ -151,8 +151,9 @@ func readMessage(message *rueidis.RedisMessage, reply *Reply) {
 		reply.Int, _ = message.AsInt64()
 	case message.IsArray():
 		items, _ := message.ToArray()
-		reply.Array = make([]Reply, len(items))
+		reply.Array = slices.Grow(reply.Array[:0], len(items))[:len(items)]
 		for i := range items {
+			reply.Array[i] = Reply{} // with no room from before: whoever has that may keep it
 			readMessage(&items[i], &reply.Array[i])
 		}
 	case message.IsMap(): // as RESP2 has it: keys and values in turn

@@ -1,0 +1,37 @@
+package redlock_test
+
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// The room of an answer's array is used for the next answer, but that of an
+// array in it is not: a ballot keeps the one that a holder was shown with.
+// Guards readMessage.
+func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
+	server := redlocktest.StartRedis(t, 1).Servers[0]
+	conn, err := server.Node().Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	replies := make([]redlock.Reply, 1)
+	answer := func(lua string) *redlock.Reply {
+		t.Helper()
+		if err := conn.Do(t.Context(), []redlock.Command{{"EVAL", "return " + lua, "0"}}, replies); err != nil {
+			t.Fatal(err)
+		}
+		return &replies[0]
+	}
+	first := answer("{{1, 2}, 'x', 3}").Array
+	kept := first[0].Array
+	second := answer("{{8, 9}, 7}").Array
+	want(t, "room that is used", &second[0], &first[0])
+	want(t, "an element of the kept array", kept[0].Int, int64(1))
+	want(t, "an element of the new one", second[0].Array[0].Int, int64(8))
+	want(t, "what was a string", second[1].Str, "")
+	want(t, "length of no array", len(answer("5").Array), 0)
+	want(t, "the number", replies[0].Int, int64(5))
+}
