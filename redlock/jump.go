@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -90,6 +91,8 @@ func (l *lane) judgeJump(s *sighting, e epoch, by clockJump) ruling {
 	}
 	return l.judgeAdmitted(s, e)
 }
+
+var errHostJumped = errors.New("the clocks of most nodes jumped against this host's, which was paused, or they were stepped")
 
 func (l *lane) withdrawJumped(s *sighting, by clockJump) ruling {
 	l.withdrawn(by, true)

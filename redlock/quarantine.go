@@ -1,0 +1,98 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// judgePending: every daemon measures the quarantine from when it first saw the
+// marker, by its own clock; never from the node's uptime, which says nothing of
+// when it was flushed.
+func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
+	m := &l.memory
+	if m.marker.word != e.word || m.marker.runID != e.runID {
+		m.markedAt = s.at
+	}
+	m.marker = e
+	l.fleet.noteMaxTTL(e.maxTTL)
+	if longest := l.fleet.longestTTL(); e.maxTTL < longest {
+		e.maxTTL = longest
+		return ruling{write: &e}
+	}
+	l.noteLoss(!e.kept, m.markedAt, s.at)
+	l.fleet.noteTotalLoss()
+	waiting := ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: whyPending(e.kept), until: l.quarantineEnd(s)}}
+	if s.at < waiting.until {
+		return waiting
+	}
+	return l.vouch(ctx, waiting, e)
+}
+
+// quarantineEnd is max_ttl after the marker was first seen: by then every lease
+// is over that the node may have voted for and forgotten.
+func (l *lane) quarantineEnd(s *sighting) time.Duration {
+	if l.fleet.options.NoQuarantine || l.memory.early {
+		return l.memory.markedAt
+	}
+	started := s.at - time.Duration(s.info.uptime)*time.Second
+	return l.rules.quarantineEnd(l.memory.markedAt, l.fleet.longestTTL(), started)
+}
+
+func whyPending(kept bool) error {
+	if kept {
+		return errors.New("its clock jumped, so it may have let locks go that are still held")
+	}
+	return errors.New("it is new, or was restarted, flushed or resynchronised, so it may have forgotten locks that are still held")
+}
+
+// vouch ends a quarantine that is over, with counters that no fencing token
+// given before exceeds.
+func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
+	e.pending, e.digest = false, l.fleet.digest
+	if e.kept {
+		return ruling{write: &e}
+	}
+	if l.fleet.options.NoQuarantine {
+		return ruling{write: &e, records: recordsOf(new([maxCounters]uint64))}
+	}
+	counters, sources := l.rules.copyCounters(l.fleet, ctx, l.clock)
+	switch needed := l.fleet.copySources(); {
+	case sources >= needed:
+	case l.lossSpan().total || l.memory.early:
+		l.fleet.announceLoss()
+	default:
+		waiting.reason = errNoSources(needed, sources)
+		return waiting
+	}
+	return ruling{write: &e, records: recordsOf(counters)}
+}
+
+func errNoSources(needed, sources int) error {
+	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", needed, sources)
+}
+
+// lossSpan is when the node was seen without counters, where it is so still.
+func (l *lane) lossSpan() lossSpan {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	span := l.loss
+	span.lost = span.lost && l.isConnected()
+	return span
+}
+
+// noteLoss: its marker was seen first and last at these instants.
+func (l *lane) noteLoss(lost bool, first, last time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	total := l.loss.total && l.loss.first == first
+	l.loss = lossSpan{lost: lost, first: first, last: last, total: total}
+}
+
+// noteTotalLoss: it was so together with a quorum, in the span that began then.
+func (l *lane) noteTotalLoss(first time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loss.total = l.loss.total || l.loss.first == first
+}

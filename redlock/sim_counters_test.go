@@ -1,0 +1,88 @@
+package redlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// A node gets its counters back from so many others that they meet every quorum
+// it was part of; until there are so many it has no vote. Guards vouch,
+// copyCounters.
+func TestCountersAreCopied(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		every(f.sims[3:], func(s *redlocktest.Sim) { s.Do("HSET", nodeKey, "zz", "8000000000000000") })
+		every(f.sims[1:3], down)
+		f.sims[0].Flush()
+		f.sims[4].Down()
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "copied from 3", "there are 1")
+		want(t, "left of the quarantine", f.nodeStatus(f.q, 0).Left, 0)
+		every(f.sims[1:3], up)
+		time.Sleep(2 * beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		want(t, "a counter that the others had", f.sims[0].Do("HGET", nodeKey, "zz").Str, "8000000000000000")
+		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet
+	})
+}
+
+// Where a quorum is seen without counters, these begin anew from the nodes'
+// clocks, and it is told once. Guards vouch, announceLoss.
+func TestTotalLossIsTold(t *testing.T) {
+	var notices notices
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		notices.drop()
+		last := f.acquire(redlock.Request{Name: "x", TTL: time.Second}).Fence()
+		every(f.sims, flush)
+		time.Sleep(longest + 2*beat)
+		want(t, "ready", f.q.Status().Ready, 5)
+		notices.want(t, redlock.CountersLost, "")
+		want(t, "counted", f.q.Status().Counts.CounterLosses, uint64(2)) // and the new fleet
+		if l := f.acquire(oneTryFor(time.Second)); l.Fence() <= last {
+			t.Errorf("fencing token %d after %d", l.Fence(), last)
+		}
+	}, notices.collect)
+}
+
+// A new fleet of which some nodes are down is admitted as far as it is there:
+// that a quorum had no counters at one instant is not forgotten when the first
+// of them has some. Guards noteTotalLoss.
+func TestNewNodesWithSomeDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		every(f.sims[3:], down)
+		f.open(withQuarantine)
+		defer f.q.Close()
+		time.Sleep(longest + 2*beat)
+		want(t, "ready", f.q.Status().Ready, 3)
+		every(f.sims[3:], up)
+		time.Sleep(longest + 3*beat)
+		want(t, "ready when all are up", f.q.Status().Ready, 5)
+		want(t, "told once", f.q.Status().Counts.CounterLosses, uint64(1))
+	})
+}
+
+// Nodes that lose their counters one after the other never add up to a total
+// loss, also where another daemon admits them. Guards noteTotalLoss: countAt.
+func TestLossesDoNotAddUp(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		last := f.acquire(redlock.Request{Name: "x", TTL: time.Second}).Fence()
+		f.sims[0].Flush()
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.sims[2].Down()
+		f.sims[1].Flush()
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 1, redlock.NodeQuarantined, "there are 1")
+		f.sims[2].Up()
+		time.Sleep(2 * beat)
+		f.wantState(f.q, 1, redlock.NodeReady)
+		if l := f.acquire(oneTryFor(time.Second)); l.Fence() <= last {
+			t.Errorf("fencing token %d after %d", l.Fence(), last)
+		}
+	})
+}

@@ -1,0 +1,250 @@
+package redlock_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// A key that the node let go, because it was made to believe another time, is
+// no reason for more than the loss of that node. Guards clockWatch, suspicion.
+func TestClockJump(t *testing.T) {
+	for _, step := range []time.Duration{90 * time.Second, -90 * time.Second, 50 * ms, -50 * ms} {
+		var notices notices
+		admittedTest(t, 5, func(t *testing.T, f *fleet) {
+			notices.drop()
+			before := f.sims[0].Do("HGET", nodeKey, counterOfX).Str
+			begin := f.now()
+			f.sims[0].StepClock(step)
+			f.at(begin, beat+500*ms)
+			f.wantState(f.q, 0, redlock.NodeQuarantined, "clock jumped")
+			notices.want(t, redlock.ClockJumped, "a")
+			want(t, "jumps counted", f.q.Status().Counts.ClockJumps, uint64(1))
+			want(t, "withdrawals counted", f.q.Status().Counts.Withdrawals, uint64(1))
+			f.at(begin, longest-ms)
+			f.wantState(f.q, 0, redlock.NodeQuarantined)
+			f.at(begin, longest+3*beat)
+			f.wantState(f.q, 0, redlock.NodeReady)
+			want(t, "its counters, which were not lost", f.sims[0].Do("HGET", nodeKey, counterOfX).Str, before)
+			notices.want(t, redlock.ClockJumped, "a")
+		}, notices.collect)
+	}
+}
+
+// A clock that runs too fast or too slow shows like one that is stepped, and one
+// within the allowance never. Guards clockWatch.
+func TestClockRateIsWatched(t *testing.T) {
+	for rate, isJump := range map[float64]bool{1.03: true, 0.97: true, 1.009: false, 0.991: false} {
+		admittedTest(t, 5, func(t *testing.T, f *fleet) {
+			f.delay(func(int) time.Duration { return 3 * ms }, func(int) time.Duration { return 4 * ms })
+			f.sims[0].SetClockRate(rate)
+			time.Sleep(10 * longest)
+			want(t, fmt.Sprintf("a rate of %v is noticed", rate), f.q.Status().Counts.ClockJumps > 0, isJump)
+		})
+	}
+}
+
+// A node whose role, replicas or settings forbid it has no vote, says why and
+// what to do, and has it back at once where nothing was lost. Guards refusal.
+func TestRefusedNodes(t *testing.T) {
+	for _, c := range []struct{ key, value, reason string }{
+		{"connected_slaves", "1", "detach them"},
+		{"cluster_enabled", "1", "cluster-enabled no"},
+		{"redis_version", "6.2.6", "Redis 7 or later"},
+		{"role", "slave", "REPLICAOF NO ONE"},
+	} {
+		admittedTest(t, 3, func(t *testing.T, f *fleet) {
+			f.sims[0].SetInfo(c.key, c.value)
+			time.Sleep(beat + 100*ms)
+			f.wantState(f.q, 0, redlock.NodeRefused, c.reason)
+			l := f.acquire(oneTryFor(time.Second))
+			want(t, "keys on it", len(f.sims[0].Keys()), 1)
+			f.release(l)
+			f.sims[0].SetInfo(c.key, "")
+			time.Sleep(beat + 100*ms)
+			f.wantState(f.q, 0, redlock.NodeReady)
+		})
+	}
+}
+
+// Eviction forgets locks only where there is a limit to the memory. Guards
+// refusal.
+func TestEvictingPolicy(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetInfo("maxmemory_policy", "allkeys-lru")
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.sims[0].SetInfo("maxmemory", "1000000")
+		time.Sleep(beat)
+		f.wantState(f.q, 0, redlock.NodeRefused, "allkeys-lru", "noeviction")
+	})
+}
+
+// A node that was a replica in between may hold another's data, or have missed
+// its own: its epoch is withdrawn. Guards suspicion: replID.
+func TestFormerReplica(t *testing.T) {
+	var notices notices
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		notices.drop()
+		f.sims[0].SetInfo("master_replid", "8371445ab2ee4e5a3b63ab2aa8d1a3dbcbd00000")
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		notices.want(t, redlock.Withdrawn, "a")
+		time.Sleep(longest + beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	}, notices.collect)
+}
+
+// Only what a node wrote to its own file, always, is as good as if it had gone
+// on. Guards judgeRestarted, warnings.
+func TestDurableNodes(t *testing.T) {
+	durable := func(o *redlock.Options) {
+		for i := range o.Nodes {
+			o.Nodes[i].Durable = true
+		}
+	}
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		want(t, "warnings of a node that is not durable after all", len(f.nodeStatus(f.q, 0).Warning), 1)
+		every(f.sims, func(s *redlocktest.Sim) { s.SetDurable(true) })
+		time.Sleep(beat + 100*ms)
+		want(t, "warnings of one that is", len(f.nodeStatus(f.q, 0).Warning), 0)
+		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
+		every(f.sims, func(s *redlocktest.Sim) { s.Crash(true); s.Restart() })
+		time.Sleep(beat + 400*ms) // no lane notices sooner
+		want(t, "ready after all were killed", f.q.Status().Ready, 3)
+		_, err := f.q.Acquire(t.Context(), oneTryFor(time.Second))
+		wantErr(t, "the lock of before", err, redlock.ErrHeld)
+		f.release(held)
+
+		f.sims[1].Crash(true)
+		f.sims[1].SetDurable(false)
+		f.sims[1].Restart()
+		f.sims[2].Crash(true)
+		f.sims[2].Restore(f.sims[0].Snapshot()) // another's file
+		time.Sleep(beat + 400*ms)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.wantState(f.q, 1, redlock.NodeQuarantined)
+		f.wantState(f.q, 2, redlock.NodeQuarantined)
+	}, durable)
+}
+
+// The fleet's max_ttl is the largest that anybody uses, first on the nodes.
+// Guards judgeAdmitted, judgePending: noteMaxTTL.
+func TestMaxTTLOfTheFleet(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		longer := f.another(withQuarantine, func(o *redlock.Options) { o.MaxTTL = 3 * longest })
+		defer longer.Close()
+		longer.Settle(t.Context())
+		want(t, "ready", longer.Status().Ready, 3)
+		for _, sim := range f.sims {
+			if epoch := sim.Do("HGET", nodeKey, "epoch").Str; !strings.Contains(epoch, ":9000:") {
+				t.Errorf("epoch %s, want a max_ttl of 9000 ms", epoch)
+			}
+		}
+		f.acquire(redlock.Request{Name: "x", TTL: time.Second, Wait: time.Second}) // an epoch that changed costs an attempt
+		time.Sleep(2 * beat)
+		want(t, "ready for who uses the smaller one", f.q.Status().Ready, 3)
+		want(t, "max_ttl of the fleet", f.q.Status().MaxTTL, 3*longest)
+		want(t, "warnings", len(f.q.Status().Warning), 1)
+		lost := f.now()
+		f.sims[0].Flush()
+		f.at(lost, 3*longest-ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		f.wantState(longer, 0, redlock.NodeQuarantined)
+		f.at(lost, 3*longest+2*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	})
+}
+
+// Two names for one server, and another node list, get no vote. Guards judge.
+func TestWrongNodeLists(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		other := f.another(withQuarantine, func(o *redlock.Options) { o.Nodes = o.Nodes[:1] })
+		defer other.Close()
+		other.Settle(t.Context())
+		f.wantState(other, 0, redlock.NodeRefused, "another node list", "HDEL")
+
+		twice := f.another(withQuarantine, func(o *redlock.Options) {
+			o.Nodes[1] = f.sims[0].Node()
+			o.Nodes[1].Name = "b"
+		})
+		defer twice.Close()
+		twice.Settle(t.Context())
+		f.wantState(twice, 0, redlock.NodeReady)
+		f.wantState(twice, 1, redlock.NodeRefused, `is node "a" already`)
+
+		f.sims[0].Do("HSET", nodeKey, "epoch", "version2:whatever")
+		time.Sleep(2 * beat)
+		f.wantState(f.q, 0, redlock.NodeRefused, "does not understand", "same version everywhere")
+	})
+}
+
+// notices are what a Quorum told.
+type notices struct {
+	mu  sync.Mutex // guards all
+	all []redlock.Notice
+}
+
+func (n *notices) collect(o *redlock.Options) {
+	o.Notice = func(notice redlock.Notice) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.all = append(n.all, notice)
+	}
+}
+
+func (n *notices) drop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = nil
+}
+
+// want checks that exactly one notice was told.
+func (n *notices) want(t testing.TB, kind redlock.NoticeKind, node string) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.all) != 1 || n.all[0].Kind != kind || n.all[0].Node != node || n.all[0].Text == "" {
+		t.Errorf("notices: %+v, want one of %s of node %q", n.all, kind, node)
+	}
+}
+
+// Where most nodes jump alike it is this host's clock that stood still: its
+// leases are over so much sooner, it takes no locks for max_ttl, and no other
+// host is kept from voting. Guards judgeJump, Lease.age.
+func TestPausedHost(t *testing.T) {
+	var notices notices
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		var pause atomic.Int64 // how long this host stood still
+		paused := f.another(withQuarantine, notices.collect, func(o *redlock.Options) {
+			o.Clock = func() time.Duration { return f.now() - time.Duration(pause.Load()) }
+		})
+		defer paused.Close()
+		paused.Settle(t.Context())
+		time.Sleep(3 * beat)
+		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest, Keep: true})
+		want(t, "error", err, nil)
+		deadline := l.Deadline()
+		synctest.Wait()
+		pause.Store(int64(600 * ms))
+		time.Sleep(beat + 700*ms)
+		want(t, "deadline, by what was missed", l.Deadline() <= deadline-600*ms || l.Err() != nil, true)
+		notices.want(t, redlock.HostClockJumped, "")
+		want(t, "ready here", paused.Status().Ready, 0)
+		want(t, "ready elsewhere", f.q.Status().Ready, 5)
+		<-l.Lost()
+		if now := f.now(); now >= deadline {
+			t.Errorf("LOST was told at %v, the true deadline being %v", now, deadline)
+		}
+		time.Sleep(longest + 2*beat)
+		want(t, "ready here later", paused.Status().Ready, 5)
+		f.release(f.acquire(oneTryFor(time.Second)))
+	})
+}

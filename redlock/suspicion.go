@@ -1,0 +1,51 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// suspicion says why an epoch cannot be believed any more. Where it is a
+// clockJump, the fencing counters can.
+func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
+	if m.word != e.word {
+		m.watch, m.countersGone = clockWatch{}, false
+	}
+	if m.word != e.word || m.runID != e.runID { // a durable node keeps its word over a restart
+		m.word, m.runID, m.replID, m.uptime = e.word, e.runID, s.info.replID, s.info.uptime
+	}
+	jump := m.watch.note(s.clock, window)
+	uptime := m.uptime
+	m.uptime = s.info.uptime
+	switch {
+	case m.countersGone:
+		return errors.New("its fencing counters are gone: somebody deleted them")
+	case s.info.replID != m.replID:
+		return errors.New("its master_replid changed: it was a replica in between, and may hold another's data")
+	case jump != 0:
+		return clockJump(jump)
+	case s.info.uptime < uptime-1:
+		return fmt.Errorf("its uptime ran backwards, from %d s to %d s", uptime, s.info.uptime)
+	}
+	return nil
+}
+
+// clockJump is by how much a node's clock moved against ours.
+type clockJump time.Duration
+
+func (j clockJump) Error() string {
+	return fmt.Sprintf("its clock jumped by %v against this host's: keys may have expired early; have clocks slewed, not stepped (chronyd, ntpd -x)",
+		time.Duration(j).Round(time.Millisecond))
+}
+
+// withdrawn tells of a node whose admission is taken back.
+func (l *lane) withdrawn(why error, kept bool) {
+	kind := Withdrawn
+	if kept {
+		kind = ClockJumped
+		l.fleet.counts.clockJumps.Add(1)
+	}
+	l.fleet.counts.withdrawals.Add(1)
+	l.fleet.tell(Notice{Kind: kind, Node: l.node.Name, Text: why.Error()})
+}
