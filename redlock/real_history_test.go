@@ -43,6 +43,9 @@ func (s *site) work(hosts ...*host) (h *history, stop func()) {
 		}
 	}
 	stop = sync.OnceFunc(func() {
+		if !s.Failed() {
+			hosts[0].eventually("every host had its share", func() bool { return len(h.shares()) == len(hosts) })
+		}
 		close(enough)
 		all.Wait()
 	})
@@ -175,11 +178,18 @@ func (h *history) wantSafe(t testing.TB, hosts int) {
 	for _, text := range append(h.doubles(), h.disorder()...) {
 		t.Error(text)
 	}
+	if share := h.shares(); len(share) != hosts {
+		t.Errorf("grants by host: %v: want some of each of %d", share, hosts)
+	}
+}
+
+// shares are the grants by host.
+func (h *history) shares() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	share := map[string]int{}
 	for _, g := range h.all {
 		share[g.host]++
 	}
-	if len(share) != hosts {
-		t.Errorf("grants by host: %v: want some of each of %d", share, hosts)
-	}
+	return share
 }
