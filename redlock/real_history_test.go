@@ -6,15 +6,19 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// history is what hosts were granted, by the one clock that they share: two
-// hosts of a test are on one machine.
+// history is what hosts at work were granted, by the one clock that they share:
+// two hosts of a test are on one machine.
 type history struct {
+	site    *site
+	hosts   []*host
+	enough  chan struct{} // closed when the work is to end
+	workers sync.WaitGroup
+
 	mu  sync.Mutex // guards what follows
 	all []*holding
 }
@@ -30,27 +34,32 @@ type holding struct {
 }
 
 // work is several callers on each host that take the same few locks and hold
-// them for random times, mostly to the deadline, until stop is called. stop
-// waits for them.
-func (s *site) work(hosts ...*host) (h *history, stop func()) {
-	h = &history{}
-	enough := make(chan struct{})
-	var all sync.WaitGroup
-	for i, host := range hosts {
-		for lock := range locksAtWork {
-			w := &worker{host: host, name: name("host%d", i), lock: name("x%d", lock), history: h, enough: enough}
-			all.Go(w.run)
-		}
+// them for random times, mostly to the deadline, until wantSafe or stop.
+func (s *site) work(hosts ...*host) *history {
+	h := &history{site: s, enough: make(chan struct{})}
+	for _, host := range hosts {
+		h.join(host, locksAtWork)
 	}
-	stop = sync.OnceFunc(func() {
-		if !s.Failed() {
-			hosts[0].eventually("every host had its share", func() bool { return len(h.shares()) == len(hosts) })
-		}
-		close(enough)
-		all.Wait()
-	})
-	s.Cleanup(stop) // of a test that failed
-	return h, stop
+	s.Cleanup(h.stop)
+	return h
+}
+
+// join has a host take part in some of the locks.
+func (h *history) join(host *host, locks int) {
+	h.hosts = append(h.hosts, host)
+	for lock := range locks {
+		w := &worker{host: host, name: name("host%d", len(h.hosts)-1), lock: name("x%d", lock), history: h, enough: h.enough}
+		h.workers.Go(w.run)
+	}
+}
+
+// stop ends the work and waits for it. More than once is as once.
+func (h *history) stop() {
+	if h.enough != nil {
+		close(h.enough)
+		h.enough = nil
+	}
+	h.workers.Wait()
 }
 
 const locksAtWork = 4
@@ -127,11 +136,22 @@ func (h *history) grants() int {
 	return len(h.all)
 }
 
-// more waits for n more grants.
-func (h *history) more(host *host, n int) {
-	host.site.Helper()
-	n += h.grants()
-	host.eventually("locks are granted again", func() bool { return h.grants() >= n })
+// more waits for as many grants again as there are locks.
+func (h *history) more() {
+	h.site.Helper()
+	n := h.grants() + locksAtWork
+	h.hosts[0].eventually("locks are granted again", func() bool { return h.grants() >= n })
+}
+
+// share is how many hosts were granted anything.
+func (h *history) share() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	hosts := map[string]bool{}
+	for _, g := range h.all {
+		hosts[g.host] = true
+	}
+	return len(hosts)
 }
 
 // doubles are the pairs of grants of one lock inside each other's deadlines.
@@ -172,24 +192,14 @@ func (h *history) pairs(bad func(a, b *holding) string) (all []string) {
 	return all
 }
 
-// wantSafe: never two holders, tokens in order, and each host had its share.
-func (h *history) wantSafe(t testing.TB, hosts int) {
-	t.Helper()
+// wantSafe ends the work when there were more grants, and all hosts had some of
+// them: there were never two holders, and the tokens are in order.
+func (h *history) wantSafe() {
+	h.site.Helper()
+	h.more()
+	h.hosts[0].eventually("each host was granted something", func() bool { return h.share() == len(h.hosts) })
+	h.stop()
 	for _, text := range append(h.doubles(), h.disorder()...) {
-		t.Error(text)
+		h.site.Error(text)
 	}
-	if share := h.shares(); len(share) != hosts {
-		t.Errorf("grants by host: %v: want some of each of %d", share, hosts)
-	}
-}
-
-// shares are the grants by host.
-func (h *history) shares() map[string]int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	share := map[string]int{}
-	for _, g := range h.all {
-		share[g.host]++
-	}
-	return share
 }

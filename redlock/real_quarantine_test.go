@@ -13,15 +13,16 @@ type sides struct {
 	*site
 	left, right, middle *host
 	history             *history
-	stop                func()
 }
 
-// workOnSides puts all three hosts to work.
+// workOnSides puts all three hosts to work; the third would win too often if it
+// took part in everything.
 func workOnSides(t *testing.T, change ...func(*redlock.Options)) *sides {
 	t.Helper()
 	s := newSite(t, 5)
 	w := &sides{site: s, left: s.newHostAt("abc", change...), right: s.newHostAt("cde", change...), middle: s.newHost(change...)}
-	w.history, w.stop = s.work(w.left, w.right, w.middle)
+	w.history = s.work(w.left, w.right)
+	w.history.join(w.middle, locksAtWork/2)
 	return w
 }
 
@@ -29,7 +30,7 @@ func workOnSides(t *testing.T, change ...func(*redlock.Options)) *sides {
 // empty; it returns when all hosts have votes of it again.
 func (w *sides) restartMeeting() {
 	w.Helper()
-	w.history.more(w.left, locksAtWork)
+	w.history.more()
 	must(w, w.server("c").Restart())
 	for _, h := range []*host{w.left, w.right, w.middle} {
 		h.awaits("c", redlock.NodeReady)
@@ -43,9 +44,7 @@ func TestRealMeetingNodeRestarts(t *testing.T) {
 	for range rounds(5) {
 		w.restartMeeting()
 	}
-	w.history.more(w.left, locksAtWork)
-	w.stop()
-	w.history.wantSafe(t, 3)
+	w.history.wantSafe()
 }
 
 // The same with the quarantine off: a lock is granted twice before long. This
@@ -55,7 +54,7 @@ func TestRealMeetingNodeRestartsWithoutQuarantine(t *testing.T) {
 	for round := 0; round < 50 && len(w.history.doubles()) == 0; round++ {
 		w.restartMeeting()
 	}
-	w.stop()
+	w.history.stop()
 	if len(w.history.doubles()) == 0 {
 		t.Errorf("no lock was granted twice in %d grants: the check cannot see it", w.history.grants())
 	}
@@ -71,21 +70,20 @@ func TestRealFlushOfMinority(t *testing.T) {
 			one, two := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
 			least := s.raiseCounters()
 			kept := one.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
-			h, stop := s.work(one, two)
-			h.more(one, locksAtWork)
+			h := s.work(one, two)
+			h.more()
 			s.flush(flushed)
 			for _, node := range flushed {
 				one.wentThrough(string(node), redlock.NodeQuarantined)
 				two.wentThrough(string(node), redlock.NodeQuarantined)
 			}
-			h.more(one, 2*locksAtWork)
+			h.more()
 			for _, node := range flushed {
 				s.wantBack(one, string(node), "kept", least)
 			}
-			stop()
 			want(t, "the lease that was held all the time", kept.Err(), nil)
 			two.wantHeld("kept")
-			h.wantSafe(t, 2)
+			h.wantSafe()
 		})
 	}
 }
@@ -115,8 +113,8 @@ func TestRealFlushOfQuorum(t *testing.T) {
 	s := newSite(t, 5)
 	one, two := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
 	kept := one.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
-	h, stop := s.work(one, two)
-	h.more(one, locksAtWork)
+	h := s.work(one, two)
+	h.more()
 	s.flush("abc")
 	next := two.take(redlock.Request{Name: "kept", TTL: steady})
 	if now := redlock.BootTime(); now < kept.Deadline() {
@@ -126,9 +124,7 @@ func TestRealFlushOfQuorum(t *testing.T) {
 	if next.Fence() <= kept.Fence() {
 		t.Errorf("fencing token %d after %d", next.Fence(), kept.Fence())
 	}
-	h.more(one, 2*locksAtWork)
-	stop()
-	h.wantSafe(t, 2)
+	h.wantSafe()
 	wantOnce(t, one, two, redlock.CountersLost, "")
 }
 

@@ -19,22 +19,20 @@ func replicable() []redlocktest.Option {
 func TestRealReplicaOfAnotherAndBack(t *testing.T) {
 	s := newSite(t, 5, replicable()...)
 	one, two := s.newHost(), s.newHost()
-	h, stop := s.work(one, two)
-	h.more(one, locksAtWork)
+	h := s.work(one, two)
+	h.more()
 	s.replicate("a", s.server("b").Addr())
 	wantRefused(one, "a", "it is a slave", "REPLICAOF NO ONE")
 	wantRefused(two, "b", "1 replicas are attached", "detach")
 	two.eventually("a has the memory of b", func() bool { return s.epochOf(s.server("a")) == s.epochOf(s.server("b")) })
-	h.more(one, locksAtWork)
+	h.more()
 	two.forget()
 	s.tell(s.server("a"), "REPLICAOF", "NO", "ONE")
 	two.wentThrough("a", redlock.NodeQuarantined)
 	one.awaits("a", redlock.NodeReady)
 	one.awaits("b", redlock.NodeReady)
 	two.awaits("b", redlock.NodeReady)
-	h.more(one, locksAtWork)
-	stop()
-	h.wantSafe(t, 2)
+	h.wantSafe()
 }
 
 // The same with a master that cannot be reached: the memory stays, but nobody
@@ -44,8 +42,8 @@ func TestRealReplicaOfNobodyAndBack(t *testing.T) {
 		t.Run(name("noticed %v", noticed), func(t *testing.T) {
 			s := newSite(t, 5, replicable()...)
 			one, two := s.newHost(), s.newHost()
-			h, stop := s.work(one, two)
-			h.more(one, locksAtWork)
+			h := s.work(one, two)
+			h.more()
 			s.replicate("a", "127.0.0.1:1") // tcpmux: nobody there
 			if noticed {
 				wantRefused(one, "a", "it is a slave")
@@ -55,9 +53,7 @@ func TestRealReplicaOfNobodyAndBack(t *testing.T) {
 			one.wentThrough("a", redlock.NodeQuarantined)
 			two.wentThrough("a", redlock.NodeQuarantined)
 			one.awaits("a", redlock.NodeReady)
-			h.more(one, locksAtWork)
-			stop()
-			h.wantSafe(t, 2)
+			h.wantSafe()
 			wantOnce(t, one, two, redlock.Withdrawn, "a")
 		})
 	}
