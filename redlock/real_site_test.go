@@ -70,7 +70,7 @@ type host struct {
 const (
 	// quarantine is the max_ttl of hosts unless said otherwise: quarantines pass
 	// soon. A lease that must not be lost has more: a busy machine hesitates.
-	steady      = 1500 * ms
+	steady      = 3 * time.Second
 	quarantine  = 500 * ms
 	hostTimeout = 200 * ms
 )
