@@ -19,12 +19,13 @@ type nodeInfo struct {
 	replicas int
 	cluster  bool
 	evicts   string // the eviction policy, where maxmemory is set; "" where nothing is evicted
+	evicted  int64  // keys that it evicted since it was started, or since CONFIG RESETSTAT
 	aof      bool   // keeps an append-only file, and could write to it
 	fsync    string // appendfsync; asked of durable nodes alone
 }
 
 // infoSections are the sections of INFO that readInfo wants.
-var infoSections = []string{"server", "memory", "persistence", "replication", "cluster"}
+var infoSections = []string{"server", "memory", "persistence", "stats", "replication", "cluster"}
 
 func readInfo(text string) nodeInfo {
 	fields := map[string]string{}
@@ -44,6 +45,7 @@ func readInfo(text string) nodeInfo {
 		replID:   fields["master_replid"],
 		replicas: int(number("connected_slaves")),
 		cluster:  fields["redis_mode"] == "cluster" || fields["cluster_enabled"] == "1",
+		evicted:  number("evicted_keys"),
 		aof:      fields["aof_enabled"] == "1" && fields["aof_last_write_status"] != "err",
 	}
 	if policy := fields["maxmemory_policy"]; number("maxmemory") > 0 && policy != "noeviction" {

@@ -87,6 +87,26 @@ func TestEvictingPolicy(t *testing.T) {
 	})
 }
 
+// Keys that were evicted were votes, perhaps, whatever the policy is by now.
+// Guards suspicion: evicted.
+func TestEvictedKeys(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetInfo("maxmemory", "1000000")
+		f.sims[0].SetInfo("maxmemory_policy", "volatile-ttl")
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeRefused, "volatile-ttl")
+		f.sims[0].SetInfo("evicted_keys", "3")
+		f.sims[0].SetInfo("maxmemory_policy", "")
+		time.Sleep(beat)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		time.Sleep(longest + beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.sims[0].SetInfo("evicted_keys", "") // CONFIG RESETSTAT
+		time.Sleep(2 * beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	})
+}
+
 // A node that was a replica in between may hold another's data, or have missed
 // its own: its epoch is withdrawn. Guards suspicion: replID.
 func TestFormerReplica(t *testing.T) {

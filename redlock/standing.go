@@ -33,6 +33,7 @@ type memory struct {
 	runID    string
 	replID   string
 	uptime   int64
+	evicted  int64
 	watch    clockWatch
 
 	// localUntil is when this process, and no other, believes the node again:

@@ -14,7 +14,10 @@ func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
 	}
 	if m.word != e.word || m.runID != e.runID { // a durable node keeps its word over a restart
 		m.word, m.runID, m.replID, m.uptime = e.word, e.runID, s.info.replID, s.info.uptime
+		m.evicted = s.info.evicted
 	}
+	evicted := s.info.evicted - m.evicted
+	m.evicted = s.info.evicted // fewer after CONFIG RESETSTAT
 	jump := m.watch.note(s.clock, window)
 	uptime := m.uptime
 	m.uptime = s.info.uptime
@@ -22,7 +25,9 @@ func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
 	case m.countersGone:
 		return errors.New("its fencing counters are gone: somebody deleted them")
 	case s.info.replID != m.replID:
-		return errors.New("its master_replid changed: it was a replica in between, and may hold another's data")
+		return errors.New("its master_replid changed: it was a replica in between, and may hold another's data (or had one attached)")
+	case evicted > 0:
+		return fmt.Errorf("it evicted %d keys, and some may have been locks: CONFIG SET maxmemory-policy noeviction, and more memory", evicted)
 	case jump != 0:
 		return clockJump(jump)
 	case s.info.uptime < uptime-1:

@@ -84,7 +84,7 @@ func (s *state) infoSections(now int64) []infoSection {
 		}},
 		{"Memory", []infoField{{"maxmemory", "0"}, {"maxmemory_policy", "noeviction"}}},
 		{"Persistence", []infoField{{"loading", "0"}, {"aof_enabled", aof}, {"aof_last_write_status", "ok"}}},
-		{"Stats", []infoField{{"total_commands_processed", decimal(s.commands)}}},
+		{"Stats", []infoField{{"total_commands_processed", decimal(s.commands)}, {"evicted_keys", "0"}}},
 		{"Replication", []infoField{
 			{"role", role}, {"master_link_status", link}, {"connected_slaves", "0"}, {"master_replid", replID},
 		}},
