@@ -27,8 +27,8 @@ import (
 // instant of its own.) Without a delay a command is executed in the caller's
 // goroutine, without any timer.
 type Sim struct {
-	name   string
-	timers sync.WaitGroup // one for each timer that is set
+	name       string
+	attendants sync.WaitGroup // see attend
 
 	mu    sync.Mutex // guards what follows; never held while waiting or while a function of the test runs
 	clock clock
@@ -37,6 +37,10 @@ type Sim struct {
 
 	pending []*flight // what waits for its time, in the order in which it happens
 	running time.Time // the instant of that which happens now; zero: nothing does
+
+	alarm *time.Timer // has an attendant come; nil: nothing was ever delayed
+	rings time.Time   // when it does; zero: it does not
+	spare int         // attendants too many
 
 	stalled      []*flight // arrived at a hung node, in the order of arrival
 	hung         bool
@@ -81,8 +85,11 @@ func (s *Sim) Close() {
 	s.closed = true
 	s.stalled = nil
 	s.breakAll()
+	if s.alarm != nil {
+		s.ring(time.Now())
+	}
 	s.mu.Unlock()
-	s.timers.Wait()
+	s.attendants.Wait()
 }
 
 // Node returns the node as package redlock wants it.
@@ -182,13 +189,6 @@ func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.trace = fn
-}
-
-// unlocked calls fn without holding mu, which the caller holds.
-func (s *Sim) unlocked(fn func()) {
-	s.mu.Unlock()
-	defer s.mu.Lock()
-	fn()
 }
 
 var errReset = fmt.Errorf("the connection broke: %w", syscall.ECONNRESET)

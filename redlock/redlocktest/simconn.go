@@ -41,7 +41,6 @@ type flight struct {
 
 	due      time.Time // when then is called, while it is in sim.pending
 	then     func(*flight)
-	timer    *time.Timer   // that sees to it
 	done     chan struct{} // closed when finished; nil unless the client has to wait
 	finished bool          // the client knows the outcome
 	err      error
@@ -211,7 +210,7 @@ func (s *Sim) execute(f *flight) {
 		if s.hook != nil && !f.announced {
 			f.announced = true
 			hook := s.hook
-			s.unlocked(func() { hook(command) })
+			s.unattended(func() { hook(command) })
 			continue
 		}
 		f.replies[f.next] = s.executeCommand(f.conn, command)

@@ -7,10 +7,49 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// hash returns the hash at key; nil where there is none.
-func (c call) hash(key string) (map[string]string, error) {
+// hash is what a key holds that is a hash.
+type hash struct {
+	values map[string]string
+	names  []string // of all fields, in order; nil: to be made again
+}
+
+func (h *hash) set(field, value string) {
+	had := len(h.values)
+	if h.values[field] = value; len(h.values) > had {
+		h.names = nil
+	}
+}
+
+func (h *hash) delete(field string) {
+	delete(h.values, field)
+	h.names = nil
+}
+
+// fields are the names of all fields, in order. Nobody may change them.
+func (h *hash) fields() []string {
+	if h.names == nil {
+		h.names = slices.Sorted(maps.Keys(h.values))
+	}
+	return h.names
+}
+
+// clone is a hash of its own. One of none is none.
+func (h *hash) clone() *hash {
+	if h == nil {
+		return nil
+	}
+	return &hash{maps.Clone(h.values), h.names}
+}
+
+var noHash = &hash{} // which nobody changes
+
+// hash returns the hash at key; noHash where there is none.
+func (c call) hash(key string) (*hash, error) {
 	e, ok := c.lookup(key, c.now)
-	if ok && e.hash == nil {
+	switch {
+	case !ok:
+		return noHash, nil
+	case e.hash == nil:
 		return nil, errWrongType
 	}
 	return e.hash, nil
@@ -18,29 +57,38 @@ func (c call) hash(key string) (map[string]string, error) {
 
 // hget returns a field of the hash at key; ok tells that there is one.
 func (c call) hget(key, field string) (value string, ok bool, err error) {
-	hash, err := c.hash(key)
-	value, ok = hash[field]
-	return value, ok, err
+	h, err := c.hash(key)
+	if err != nil {
+		return "", false, err
+	}
+	value, ok = h.values[field]
+	return value, ok, nil
 }
 
 // hset sets fields of the hash at key to values, given in turn. It fails as
 // Redis does where the key is something else or the node is a replica.
 func (c call) hset(key string, pairs ...string) error {
-	if err := c.mayWrite(); err != nil {
-		return err
-	}
-	hash, err := c.hash(key)
+	h, err := c.hashToWrite(key)
 	if err != nil {
 		return err
 	}
-	if hash == nil {
-		hash = map[string]string{}
-		c.keys[key] = entry{hash: hash}
-	}
 	for i := 0; i < len(pairs); i += 2 {
-		hash[pairs[i]] = pairs[i+1]
+		h.set(pairs[i], pairs[i+1])
 	}
 	return nil
+}
+
+// hashToWrite returns the hash at key, which it makes where there is none.
+func (c call) hashToWrite(key string) (*hash, error) {
+	if err := c.mayWrite(); err != nil {
+		return nil, err
+	}
+	h, err := c.hash(key)
+	if err == nil && h == noHash {
+		h = &hash{values: map[string]string{}}
+		c.keys[key] = entry{hash: h}
+	}
+	return h, err
 }
 
 func hgetCommand(c call) redlock.Reply {
@@ -72,42 +120,44 @@ func hsetCommand(c call) redlock.Reply {
 	if len(pairs)%2 != 0 {
 		return failed("ERR wrong number of arguments for 'hset' command")
 	}
-	before, _ := c.hash(key)
-	had := len(before)
-	if err := c.hset(key, pairs...); err != nil {
+	h, err := c.hashToWrite(key)
+	if err != nil {
 		return refuse(err)
 	}
-	after, _ := c.hash(key)
-	return number(int64(len(after) - had))
+	had := len(h.values)
+	_ = c.hset(key, pairs...) // as has been seen
+	return number(int64(len(h.values) - had))
 }
 
 // hdelCommand answers with how many fields there were to delete. A hash without
 // fields is no key.
 func hdelCommand(c call) redlock.Reply {
 	key, fields := c.args[0], c.args[1:]
-	hash, err := c.hash(key)
+	h, err := c.hash(key)
 	if err != nil {
 		return refuse(err)
 	}
-	had := len(hash)
+	had := len(h.values)
 	for _, field := range fields {
-		delete(hash, field)
+		if _, ok := h.values[field]; ok {
+			h.delete(field)
+		}
 	}
-	if had > 0 && len(hash) == 0 {
+	if had > 0 && len(h.values) == 0 {
 		delete(c.keys, key)
 	}
-	return number(int64(had - len(hash)))
+	return number(int64(had - len(h.values)))
 }
 
 // hgetallCommand answers in the order of the fields' names; Redis has another.
 func hgetallCommand(c call) redlock.Reply {
-	hash, err := c.hash(c.args[0])
+	h, err := c.hash(c.args[0])
 	if err != nil {
 		return refuse(err)
 	}
-	reply := redlock.Reply{Array: make([]redlock.Reply, 0, 2*len(hash))}
-	for _, field := range slices.Sorted(maps.Keys(hash)) {
-		reply.Array = append(reply.Array, text(field), text(hash[field]))
+	reply := redlock.Reply{Array: make([]redlock.Reply, 0, 2*len(h.values))}
+	for _, field := range h.fields() {
+		reply.Array = append(reply.Array, text(field), text(h.values[field]))
 	}
 	return reply
 }

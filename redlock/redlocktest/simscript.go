@@ -102,14 +102,20 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if err != nil && len(records) > 0 {
 		return refuse(errNotNumber)
 	}
-	pairs := append(make([]string, 0, 2+2*len(records)), "epoch", argv[1])
-	for _, r := range records {
-		known, _, _ := c.hget(keys[0], r.field)
-		count, _ := strconv.ParseInt(known, 10, 64) // absent is 0
-		pairs = append(pairs, r.field, strconv.FormatInt(max(count, r.value, c.now+ahead), 10))
-	}
-	if err := c.hset(keys[0], pairs...); err != nil {
+	h, err := c.hashToWrite(keys[0])
+	if err != nil {
 		return refuse(err)
+	}
+	h.set("epoch", argv[1])
+	least := c.now + ahead
+	leastText := strconv.FormatInt(least, 10) // what most of them become
+	for _, r := range records {
+		count, _ := strconv.ParseInt(h.values[r.field], 10, 64) // absent is 0
+		if count = max(count, r.value); count > least {
+			h.set(r.field, strconv.FormatInt(count, 10))
+		} else {
+			h.set(r.field, leastText)
+		}
 	}
 	return number(1)
 }

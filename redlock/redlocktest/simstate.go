@@ -37,9 +37,9 @@ type state struct {
 // WRONGTYPE.
 type entry struct {
 	text   string
-	hash   map[string]string // not nil: a hash
-	list   []string          // not nil: a list
-	expiry int64             // milliseconds since 1970; 0: never
+	hash   *hash    // not nil: a hash
+	list   []string // not nil: a list
+	expiry int64    // milliseconds since 1970; 0: never
 }
 
 func (e entry) isString() bool { return e.hash == nil && e.list == nil }

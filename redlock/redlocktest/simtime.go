@@ -43,12 +43,64 @@ func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
 		return -1
 	})
 	s.pending = slices.Insert(s.pending, i, f)
-	s.timers.Add(1)
-	f.timer = time.AfterFunc(d, func() {
-		defer s.timers.Done()
-		s.lock()
-		defer s.mu.Unlock()
-	})
+	s.ring(f.due)
+}
+
+// ring has an attendant come at an instant, or before. The first one is hired.
+func (s *Sim) ring(at time.Time) {
+	switch {
+	case s.alarm == nil:
+		s.alarm = time.NewTimer(time.Until(at))
+		s.attendants.Go(s.attend)
+	case s.rings.IsZero() || at.Before(s.rings):
+		s.alarm.Reset(time.Until(at))
+	default:
+		return
+	}
+	s.rings = at
+}
+
+// attend lets happen what is due whenever the alarm rings, until the node is
+// closed or has an attendant too many. (One goroutine that stays: the stack of
+// a new one would have to grow for each flight.)
+func (s *Sim) attend() {
+	for range s.alarm.C {
+		if !s.answerAlarm() {
+			return
+		}
+	}
+}
+
+func (s *Sim) answerAlarm() (stay bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rings = time.Time{}
+	s.runDue()
+	now := time.Now()
+	stay = !s.closed && s.spare == 0
+	switch next := slices.IndexFunc(s.pending, func(f *flight) bool { return f.due.After(now) }); {
+	case s.closed:
+		s.ring(now) // for the next one
+	case next >= 0:
+		s.ring(s.pending[next].due)
+	}
+	if s.spare > 0 {
+		s.spare--
+	}
+	return stay
+}
+
+// unattended calls fn, a function of the test, without holding mu, which the
+// caller holds. The caller may be the attendant, and fn may sleep: another one
+// is hired for so long.
+func (s *Sim) unattended(fn func()) {
+	if s.alarm != nil {
+		s.attendants.Go(s.attend)
+		defer func() { s.spare++ }()
+	}
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	fn()
 }
 
 // disarm takes f out of what is to happen. It reports false where f waits for
@@ -59,8 +111,5 @@ func (s *Sim) disarm(f *flight) bool {
 		return false
 	}
 	s.pending = slices.Delete(s.pending, i, i+1)
-	if f.timer.Stop() {
-		s.timers.Done()
-	}
 	return true
 }

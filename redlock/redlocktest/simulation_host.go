@@ -34,8 +34,8 @@ func (w *world) newNode(i int) *simNode {
 	if n.durable = oneIn(random, 3); n.durable {
 		n.SetDurable(true)
 	}
-	n.OnCommand(func(c redlock.Command) {
-		if w.faults.arrives(n, c); w.plan.Commands {
+	n.OnReply(func(c redlock.Command, reply redlock.Reply) {
+		if n.releases.note(c, reply); w.plan.Commands {
 			w.record.command(n.name, c)
 		}
 	})

@@ -168,22 +168,18 @@ func flushAllKeys(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) 
 
 // flushBeforeVouching flushes a node between the look of a daemon that finds its
 // quarantine over and what the daemon writes then.
-func flushBeforeVouching(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
-	if n.isAdmitted() {
+func flushBeforeVouching(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	if n.isAdmitted() || !n.ambush.CompareAndSwap(false, true) {
 		return nil, false
 	}
-	n.ambush.Store(true)
-	return func() { n.ambush.Store(false) }, true
+	n.OnCommand(func(c redlock.Command) { f.ambush(n, c) })
+	return func() { n.OnCommand(nil); n.ambush.Store(false) }, true
 }
 
-// arrives is told of every command before it is executed.
-func (f *faults) arrives(n *simNode, c redlock.Command) {
-	if c[0] != "EVALSHA" || !n.executes(c) {
-		return
-	}
-	n.releases.note(c)
-	isVouching := len(c) > 5 && strings.HasPrefix(c[5], "admitted:")
-	if isVouching && n.ambush.Load() && f.mayLose(n) && n.ambush.CompareAndSwap(true, false) {
+// ambush is told of every command before it is executed.
+func (f *faults) ambush(n *simNode, c redlock.Command) {
+	if len(c) > 5 && strings.HasPrefix(c[5], "admitted:") && n.executes(c) && f.mayLose(n) {
+		n.OnCommand(nil)
 		n.Flush()
 		f.noteLoss(n)
 		f.w.record.event(Event{Actor: "node " + n.name, What: "flush", Note: "before its quarantine is ended"})

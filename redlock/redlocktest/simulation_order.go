@@ -1,6 +1,7 @@
 package redlocktest
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,12 +16,14 @@ type releases struct {
 	ids map[string]bool
 }
 
-// note notes the releases of a command that is about to be executed.
-func (r *releases) note(c redlock.Command) {
-	for _, token := range releasedBy(c) {
-		r.mu.Lock()
-		r.ids[idOf(token)] = true
-		r.mu.Unlock()
+// note notes what a command that was executed released.
+func (r *releases) note(c redlock.Command, reply redlock.Reply) {
+	for i, token := range releasedBy(c) {
+		if i < len(reply.Array) && reply.Array[i].Err == nil {
+			r.mu.Lock()
+			r.ids[idOf(token)] = true
+			r.mu.Unlock()
+		}
 	}
 }
 
@@ -43,22 +46,39 @@ func idOf(token string) string {
 	return id
 }
 
-// releasedBy are the tokens that a call of ballot.lua releases: an operation has
-// its token, and some have a ttl behind it.
-func releasedBy(c redlock.Command) (tokens []string) {
+// releasedBy are the tokens that a call of ballot.lua releases, by operation: one
+// has its token, and some have a ttl behind it.
+func releasedBy(c redlock.Command) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		letters, args := operationsOf(c)
+		for i, letter := range letters {
+			switch letter {
+			case 'w', 'c':
+				continue
+			case 'r':
+				if !yield(i, args[0]) {
+					return
+				}
+			case 'A', 'E', 'p':
+				args = args[1:]
+			}
+			args = args[1:]
+		}
+	}
+}
+
+// operationsOf are the letters of a call of ballot.lua that releases something,
+// and the arguments of its operations.
+func operationsOf(c redlock.Command) (letters string, args []string) {
 	if c[0] != "EVALSHA" || scriptsBySHA[c[1]].name != "ballot" {
-		return nil
+		return "", nil
 	}
 	keys, _ := strconv.Atoi(c[2])
-	letters, args := c[3+keys+2], c[3+keys+4:]
-	for _, letter := range letters {
-		words := 1 + strings.Count("AEp", string(letter)) - strings.Count("wc", string(letter))
-		if letter == 'r' {
-			tokens = append(tokens, args[0])
-		}
-		args = args[words:]
+	letters, args = c[3+keys+2], c[3+keys+4:]
+	if strings.IndexByte(letters, 'r') < 0 {
+		return "", nil
 	}
-	return tokens
+	return letters, args
 }
 
 // executes tells whether the node will do what a script's call says.
