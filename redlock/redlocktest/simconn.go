@@ -178,10 +178,22 @@ func (f *flight) park() {
 		close(f.done)
 	}
 	f.replies = slices.Clone(f.replies)
-	f.group = slices.Clone(f.group)
-	for i := range f.group {
-		f.group[i] = slices.Clone(f.group[i])
+	f.group = cloneGroup(f.group)
+}
+
+// cloneGroup copies commands into memory of their own, one piece of it.
+func cloneGroup(group []redlock.Command) []redlock.Command {
+	n := 0
+	for _, command := range group {
+		n += len(command)
 	}
+	words, clone := make([]string, 0, n), make([]redlock.Command, len(group))
+	for i, command := range group {
+		first := len(words)
+		words = append(words, command...)
+		clone[i] = words[first:len(words):len(words)]
+	}
+	return clone
 }
 
 // arrive: the request has reached the node.

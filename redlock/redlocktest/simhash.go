@@ -25,6 +25,15 @@ func (h *hash) delete(field string) {
 	h.names = nil
 }
 
+// grow makes room for so many fields.
+func (h *hash) grow(n int) {
+	if len(h.values) < n/2 {
+		values := make(map[string]string, n)
+		maps.Copy(values, h.values)
+		h.values = values
+	}
+}
+
 // fields are the names of all fields, in order. Nobody may change them.
 func (h *hash) fields() []string {
 	if h.names == nil {

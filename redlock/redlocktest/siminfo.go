@@ -1,7 +1,6 @@
 package redlocktest
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,10 +45,10 @@ func infoCommand(c call) redlock.Reply {
 		if !c.wantsSection(section.name) {
 			continue
 		}
-		fmt.Fprintf(&b, "# %s\r\n", section.name)
+		b.WriteString("# " + section.name + "\r\n")
 		for _, field := range section.fields {
 			if value := c.infoValue(field.key, field.value); value != "" {
-				fmt.Fprintf(&b, "%s:%s\r\n", field.key, value)
+				b.WriteString(field.key + ":" + value + "\r\n")
 			}
 		}
 		b.WriteString("\r\n")
@@ -59,7 +58,7 @@ func infoCommand(c call) redlock.Reply {
 
 func (c call) wantsSection(name string) bool {
 	return len(c.args) == 0 || slices.ContainsFunc(c.args, func(arg string) bool {
-		return strings.EqualFold(arg, name) || slices.Contains([]string{"all", "default", "everything"}, strings.ToLower(arg))
+		return strings.EqualFold(arg, name) || strings.EqualFold(arg, "all") || strings.EqualFold(arg, "default") || strings.EqualFold(arg, "everything")
 	})
 }
 

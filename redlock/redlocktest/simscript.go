@@ -106,6 +106,7 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if err != nil {
 		return refuse(err)
 	}
+	h.grow(len(records))
 	h.set("epoch", argv[1])
 	least := c.now + ahead
 	leastText := strconv.FormatInt(least, 10) // what most of them become

@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,9 +34,7 @@ func (w *world) lookAtNodes() {
 			w.checkCounters(n, loss)
 		}
 		well := w.faults.wellSince(n)
-		for key, token := range n.tokens() {
-			w.record.see(n, key, token, well)
-		}
+		n.tokens(func(key, token string) { w.record.see(n, key, token, well) })
 	}
 }
 
@@ -97,15 +96,15 @@ func counterOf(key string) (field string) {
 	return string([]byte{letters[n/32], letters[n%32]})
 }
 
-// tokens are the values of all locks' keys.
-func (n *simNode) tokens() map[string]string {
-	found := map[string]string{}
-	for _, key := range n.Keys() {
-		if strings.HasPrefix(key, simulatedPrefix) {
-			found[key] = n.Get(key)
+// tokens calls see with each lock's key and value.
+func (n *simNode) tokens(see func(key, token string)) {
+	n.lock()
+	defer n.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(n.state.keys)) {
+		if e, ok := n.state.lookup(key, n.clock.now()); ok && strings.HasPrefix(key, simulatedPrefix) {
+			see(key, e.text)
 		}
 	}
-	return found
 }
 
 func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {

@@ -59,7 +59,7 @@ func releasedBy(c redlock.Command) iter.Seq2[int, string] {
 				if !yield(i, args[0]) {
 					return
 				}
-			case 'A', 'E', 'p':
+			case 'A', 'E', 'p', 'x':
 				args = args[1:]
 			}
 			args = args[1:]
