@@ -2,7 +2,9 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -61,13 +63,40 @@ var spoiled = map[string]func(*rules){
 		r.votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},
 	"counters not copied": func(r *rules) {
-		r.copyCounters = func(f *fleet, _ context.Context, _ func() time.Duration) (*[maxCounters]uint64, int) {
-			return new([maxCounters]uint64), len(f.lanes)
+		r.copyCounters = func(l *lane, _ context.Context) (*[maxCounters]uint64, int) {
+			return new([maxCounters]uint64), len(l.fleet.lanes)
 		}
 	},
+	"counters copied too early": copyEarly,
+	"repair counts at once":     func(r *rules) { r.confirms = func(bool) bool { return true } },
 	"quarantine by uptime": func(r *rules) {
 		r.quarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
 	},
+}
+
+// copyEarly copies counters as soon as a quarantine has begun, and uses them
+// when it is over.
+func copyEarly(r *rules) {
+	type copied struct {
+		counters *[maxCounters]uint64
+		sources  int
+	}
+	var copies sync.Map // by the marker's word and the lane
+	key := func(l *lane) any { return fmt.Sprintf("%s %p", l.memory.marker.word, l) }
+	r.meanwhile = func(l *lane, ctx context.Context) {
+		if _, ok := copies.Load(key(l)); ok {
+			return
+		}
+		if counters, sources := l.copyCounters(ctx); sources >= l.fleet.copySources() {
+			copies.Store(key(l), copied{counters, sources})
+		}
+	}
+	r.copyCounters = func(l *lane, ctx context.Context) (*[maxCounters]uint64, int) {
+		if early, ok := copies.Load(key(l)); ok {
+			return early.(copied).counters, early.(copied).sources
+		}
+		return l.copyCounters(ctx)
+	}
 }
 
 func releasesFirst(waiting []call) []call {

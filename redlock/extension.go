@@ -111,14 +111,12 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		case e.isDecided(i):
 		case replies[i].Err != nil: // no vote, neither way
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
-		case replies[i].Int == 1:
+		case e.k.rules.confirms(e.noteHeld(i, node, &replies[i])):
 			if e.granted[i]++; int(e.granted[i]) == quorum {
 				o.confirmed = append(o.confirmed, i)
 				e.open--
 			}
 		default:
-			e.missing[i] |= 1 << node
-			e.forced[i] = e.forced[i] || replies[i].Int < 0
 			if e.refused[i]++; int(e.refused[i]) > spare {
 				o.gone = append(o.gone, i)
 				e.open--
@@ -126,6 +124,17 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		}
 	}
 	return o
+}
+
+// noteHeld tells whether a node held a lease, and notes where it did not. The
+// caller holds mu.
+func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
+	if reply.Int == 1 {
+		return true
+	}
+	e.missing[lease] |= 1 << node
+	e.forced[lease] = e.forced[lease] || reply.Int < 0
+	return false
 }
 
 // toRepair are the leases that a quorum confirmed already and that the node which

@@ -25,6 +25,7 @@ func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
 	l.fleet.noteTotalLoss()
 	waiting := ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: whyPending(e.kept), until: l.quarantineEnd(s)}}
 	if s.at < waiting.until {
+		l.rules.meanwhile(l, ctx)
 		return waiting
 	}
 	return l.vouch(ctx, waiting, e)
@@ -57,7 +58,7 @@ func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
 	if l.fleet.options.NoQuarantine {
 		return ruling{write: &e, records: recordsOf(new([maxCounters]uint64))}
 	}
-	counters, sources := l.rules.copyCounters(l.fleet, ctx, l.clock)
+	counters, sources := l.rules.copyCounters(l, ctx)
 	switch needed := l.fleet.copySources(); {
 	case sources >= needed:
 	case l.lossSpan().total || l.memory.early:
@@ -67,6 +68,10 @@ func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
 		return waiting
 	}
 	return ruling{write: &e, records: recordsOf(counters)}
+}
+
+func (l *lane) copyCounters(ctx context.Context) (counters *[maxCounters]uint64, sources int) {
+	return l.fleet.copyCounters(ctx, l.clock)
 }
 
 func errNoSources(needed, sources int) error {

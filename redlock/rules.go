@@ -39,7 +39,11 @@ type rules struct {
 
 	// copyCounters is what a node that lost its fencing counters gets: the largest
 	// of others, and of how many others.
-	copyCounters func(f *fleet, ctx context.Context, clock func() time.Duration) (counters *[maxCounters]uint64, sources int)
+	copyCounters func(l *lane, ctx context.Context) (counters *[maxCounters]uint64, sources int)
+
+	// meanwhile is what is done for a node while its quarantine lasts: nothing. What
+	// would be copied then may be less than what is counted until it is over.
+	meanwhile func(l *lane, ctx context.Context)
 
 	// inTime tells whether a ballot that was won has any validity left.
 	inTime func(now, deadline time.Duration) bool
@@ -54,6 +58,11 @@ type rules struct {
 	// giveBack is when a lease that was lost at now is released: not before its
 	// deadline, for its holder may still be stopping.
 	giveBack func(now, deadline time.Duration) time.Duration
+
+	// confirms tells whether a node's answer counts for an extension, of whether it
+	// held the lock: where it did not it may be repaired, and counts from the next
+	// round on.
+	confirms func(held bool) bool
 
 	// alive tells whether an extension may count for a lease of which err is
 	// what [Lease.Err] says: a lapsed one never comes back.
@@ -93,11 +102,13 @@ var soundRules = rules{
 	agreed:        func(nodes, quorum int) bool { return nodes >= quorum },
 	quarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
 	votes:         func(state NodeState) bool { return state == NodeReady },
-	copyCounters:  (*fleet).copyCounters,
+	copyCounters:  (*lane).copyCounters,
+	meanwhile:     func(*lane, context.Context) {},
 	inTime:        func(now, deadline time.Duration) bool { return now < deadline },
 	notAfter:      func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
 	lossDue:       func(deadline, guard time.Duration) time.Duration { return deadline - guard },
 	giveBack:      func(_, deadline time.Duration) time.Duration { return deadline },
+	confirms:      func(held bool) bool { return held },
 	alive:         func(err error) bool { return err == nil },
 	later:         func(old, extended time.Duration) time.Duration { return max(old, extended) },
 	order:         func(waiting []call) []call { return waiting },
