@@ -32,7 +32,8 @@ var plantedBugs = []plantedBug{
 	{name: "lapsed lease extended", rule: "lapsed lease extended", checks: "finality"},
 	{name: "extension that shortens a deadline", rule: "extension that shortens", checks: "shortening"},
 	{name: "extension that shortens an expiry", variant: redlocktest.ExtendShortens, checks: "exclusion"},
-	{name: "extension that re-acquires a lock", rule: "lapsed lease extended", variant: redlocktest.ExtendSets, checks: "finality"},
+	{name: "extension that re-acquires a lock", variant: redlocktest.ExtendSets, checks: "order exclusion debris"},
+	{name: "repair counts at once", rule: "repair counts at once", checks: "exclusion finality quorum order"},
 	{name: "release overtakes acquire", rule: "release overtakes acquire", checks: "order debris"},
 	{name: "old connection not killed", rule: "old connection not killed", checks: "order debris"},
 	{name: "releases not repeated", rule: "releases not repeated", checks: "debris"},
@@ -43,6 +44,8 @@ var plantedBugs = []plantedBug{
 	{name: "quarantine by uptime", rule: "quarantine by uptime", checks: "quarantine exclusion"},
 	{name: "vote of a quarantined node", rule: "vote of a quarantined node", checks: "quorum exclusion"},
 	{name: "counters not copied", rule: "counters not copied", checks: "counters fence"},
+	{name: "counters copied too early", rule: "counters copied too early", checks: "counters fence"},
+	{name: "blind FORCE", variant: redlocktest.ForceBlindly, checks: "exclusion"},
 	{name: "epoch checked on connect only", variant: redlocktest.IgnoreEpoch, checks: "exclusion"},
 	{name: "vouchers that compare nothing", variant: redlocktest.CompareNothing, checks: "quarantine exclusion"},
 }

@@ -106,17 +106,25 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if err != nil {
 		return refuse(err)
 	}
-	h.grow(len(records))
 	h.set("epoch", argv[1])
-	least := c.now + ahead
+	h.raise(records, c.now+ahead)
+	return number(1)
+}
+
+// raise makes counters as large as the records say, and as least.
+func (h *hash) raise(records []record, least int64) {
+	h.grow(len(records))
 	leastText := strconv.FormatInt(least, 10) // what most of them become
 	for _, r := range records {
-		count, _ := strconv.ParseInt(h.values[r.field], 10, 64) // absent is 0
-		if count = max(count, r.value); count > least {
-			h.set(r.field, strconv.FormatInt(count, 10))
-		} else {
-			h.set(r.field, leastText)
+		count := r.value
+		if known := h.values[r.field]; known != "" {
+			before, _ := strconv.ParseInt(known, 10, 64) // no number: 0
+			count = max(count, before)
 		}
+		text := leastText
+		if count > least {
+			text = strconv.FormatInt(count, 10)
+		}
+		h.set(r.field, text)
 	}
-	return number(1)
 }

@@ -61,7 +61,7 @@ func Simulate(t *testing.T, p Plan) *Report {
 	if p.Span == 0 {
 		p.Span = simulatedSpan
 	}
-	report := &Report{Plan: p, Faults: map[string]int{}}
+	report := &Report{Plan: p, Faults: map[string]int{}, Forced: map[string]time.Duration{}}
 	defer func() {
 		if what := recover(); what != nil {
 			panic(fmt.Sprintf("%v\n%s", what, report.Tail(50)))
@@ -101,6 +101,7 @@ type world struct {
 const (
 	streamWorld = iota
 	streamFaults
+	streamOperator
 	streamNode   = 100
 	streamHost   = 200
 	streamClient = 300
@@ -135,6 +136,7 @@ func (w *world) run(ctx context.Context) {
 	work, end := context.WithCancel(ctx)
 	w.work = work
 	w.startClients(ctx)
+	w.startOperator(ctx)
 	watching := w.watch()
 	w.faults.run(w.plan.Span)
 	end()

@@ -49,15 +49,15 @@ func (r *Report) last() time.Duration {
 }
 
 // checkExclusion: never two holders of a lock inside their stated deadlines. A
-// holder is one until it begins to release; LOST does not end that, for it may
-// still be stopping.
+// holder is one until it begins to release, or is forced away; LOST does not end
+// that, for it may still be stopping.
 func (r *Report) checkExclusion() {
 	for i, later := range r.Grants {
 		for _, earlier := range r.Grants[:i] {
 			if earlier.Lock != later.Lock {
 				continue
 			}
-			if at, both := overlap(earlier, later); both {
+			if at, both := r.overlap(earlier, later); both {
 				r.violate("exclusion", at, "%s is held by %s (lease %d, until %s) and by %s (lease %d, until %s)",
 					later.Lock, earlier.By, earlier.N, instant(earlier.Until()), later.By, later.N, instant(later.Until()))
 			}
@@ -66,14 +66,14 @@ func (r *Report) checkExclusion() {
 }
 
 // overlap is an instant at which both hold their lock.
-func overlap(a, b *Grant) (at time.Duration, both bool) {
+func (r *Report) overlap(a, b *Grant) (at time.Duration, both bool) {
 	if a.Until() <= b.At || a.Releasing != never && a.Releasing <= b.At {
 		return 0, false // most of them, and quick
 	}
 	for i := range a.Claims {
 		for j := range b.Claims {
 			from := max(a.Claims[i].At, b.Claims[j].At)
-			if from < a.holdsUntil(i) && from < b.holdsUntil(j) {
+			if from < r.holdsUntil(a, i) && from < r.holdsUntil(b, j) {
 				return from, true
 			}
 		}
@@ -81,18 +81,26 @@ func overlap(a, b *Grant) (at time.Duration, both bool) {
 	return 0, false
 }
 
-// holdsUntil is when a claim ends: at its deadline, or when the holder stops.
-func (g *Grant) holdsUntil(claim int) time.Duration {
+// holdsUntil is when a claim ends: at its deadline, or when the holder stops, or
+// when somebody forces it.
+func (r *Report) holdsUntil(g *Grant, claim int) time.Duration {
+	until := g.Claims[claim].Until
 	if g.Releasing != never {
-		return min(g.Releasing, g.Claims[claim].Until)
+		until = min(until, g.Releasing)
 	}
-	return g.Claims[claim].Until
+	if at, forced := r.Forced[g.ID]; forced {
+		until = min(until, at)
+	}
+	return until
 }
 
 // checkQuorums: when a lock is granted, a quorum of nodes hold it and a counter
 // that is not below its token, together; but for what they lost meanwhile.
 func (r *Report) checkQuorums() {
 	for _, g := range r.Grants {
+		if at, forced := r.Forced[g.ID]; forced && at <= g.At {
+			continue
+		}
 		if quorum := g.Nodes/2 + 1; g.Held+g.Lapsed < quorum {
 			r.violate("quorum", g.At, "lease %d of %s was granted when %d of %d nodes had it and its token %d", g.N, g.Lock, g.Held, g.Nodes, g.Fence)
 		}

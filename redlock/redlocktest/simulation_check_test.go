@@ -28,6 +28,14 @@ func TestSimulationChecks(t *testing.T) {
 		{"after a release", func(_ *Report, first, second *Grant) {
 			first.Releasing, second.At, second.Claims[0].At = 120*ms, 150*ms, 150*ms
 		}, ""},
+		{"after it was forced away", func(r *Report, first, second *Grant) {
+			r.Forced = map[string]time.Duration{"forced": 140 * ms}
+			first.ID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
+		}, ""},
+		{"before it was forced away", func(r *Report, first, second *Grant) {
+			r.Forced = map[string]time.Duration{"forced": 160 * ms}
+			first.ID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
+		}, "exclusion"},
 		{"extended meanwhile", func(_ *Report, first, _ *Grant) {
 			first.Claims = append(first.Claims, Claim{180 * ms, 190 * ms, 350 * ms})
 		}, "exclusion"},

@@ -19,7 +19,8 @@ type simNode struct {
 	ambush   atomic.Bool // it is flushed before the next end of a quarantine
 	releases releases
 	copied   atomic.Bool // it got the keys of another, whose clock is another
-	durable  bool        // and the daemons are told so
+	copies   copying
+	durable  bool // and the daemons are told so
 	latency  latency
 }
 
@@ -34,11 +35,7 @@ func (w *world) newNode(i int) *simNode {
 	if n.durable = oneIn(random, 3); n.durable {
 		n.SetDurable(true)
 	}
-	n.OnReply(func(c redlock.Command, reply redlock.Reply) {
-		if n.releases.note(c, reply); w.plan.Commands {
-			w.record.command(n.name, c)
-		}
-	})
+	n.OnReply(func(c redlock.Command, reply redlock.Reply) { w.executed(n, c, reply) })
 	if w.plan.Sim != nil {
 		w.plan.Sim(n.Sim)
 	}

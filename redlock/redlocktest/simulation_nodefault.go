@@ -1,6 +1,7 @@
 package redlocktest
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -89,10 +90,18 @@ func changeRate(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 }
 
 func crashWithData(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
-	if !(n.durable && n.isAdmitted()) && !f.mayLose(n) {
+	if !(n.durable && f.isKnown(n)) && !f.mayLose(n) {
 		return nil, false
 	}
 	return f.crash(n, true)
+}
+
+// isKnown tells whether each daemon has had the time to see the epoch of a node
+// that may vote. To one that has not, a durable node has somebody's data after a
+// restart.
+func (f *faults) isKnown(n *simNode) bool {
+	since := max(time.Duration(n.copies.since.Load()), slices.Max(f.wellSince(n)))
+	return n.isAdmitted() && f.w.record.now()-since > 2*heartbeat
 }
 
 func crashWithoutData(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,11 +30,12 @@ const stayAllowance = 950 * time.Millisecond
 // lookAtNodes notes the tokens that nodes hold for nobody.
 func (w *world) lookAtNodes() {
 	for _, n := range w.nodes {
+		well := w.faults.wellSince(n)
+		n.watchQuarantine(w.record.now(), slices.Max(well))
 		if loss := w.faults.lossOf(n); loss != never && n.isAdmitted() {
 			w.record.admitted(n, loss)
-			w.checkCounters(n, loss)
+			w.checkCounters(n, max(loss, n.copies.atLeast))
 		}
-		well := w.faults.wellSince(n)
 		n.tokens(func(key, token string) { w.record.see(n, key, token, well) })
 	}
 }
@@ -47,21 +49,59 @@ func (r *chronicle) admitted(n *simNode, loss time.Duration) {
 	}
 }
 
-// checkCounters: a node that may vote again has no counter below a token that it
-// may have given before.
-func (w *world) checkCounters(n *simNode, loss time.Duration) {
-	for _, lock := range w.locks {
-		field := counterOf(simulatedPrefix + lock)
-		counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, field).Str, 10, 64)
-		w.record.counter(n, lock, counter, loss)
+// copying is what a node's epoch shows from outside: since when it has it, and when
+// its counters were copied.
+type copying struct {
+	marker  string // the last one of a quarantine without counters: its run_id and word
+	seen    time.Duration
+	atLeast time.Duration // they were copied later
+
+	epoch string       // that it has
+	since atomic.Int64 // time.Duration
+}
+
+// watchQuarantine looks at a node that is well since then.
+func (n *simNode) watchQuarantine(now, well time.Duration) {
+	epoch := n.Do("HGET", nodeKey, "epoch").Str
+	words := strings.Split(epoch, ":")
+	if n.copies.epoch != epoch {
+		n.copies.epoch = epoch
+		n.copies.since.Store(int64(now))
+	}
+	if len(words) < 6 {
+		return
+	}
+	marker := words[1] + words[2]
+	switch c := &n.copies; {
+	case words[0] == "pending" && words[4] == "lost":
+		c.marker, c.seen = marker, now
+	case words[0] == "admitted" && c.marker == marker:
+		if at := c.seen - copyingLasts; at > well {
+			c.atLeast = at
+		}
+		c.marker = ""
 	}
 }
 
-func (r *chronicle) counter(n *simNode, lock string, counter uint64, loss time.Duration) {
+// copyingLasts is how long before a node may vote its counters are copied, at
+// most: others answer in time, and so does the node.
+const copyingLasts = 3 * nodeTimeout
+
+// checkCounters: a node that may vote again has no counter below a token that was
+// given before its counters were copied.
+func (w *world) checkCounters(n *simNode, copied time.Duration) {
+	for _, lock := range w.locks {
+		field := counterOf(simulatedPrefix + lock)
+		counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, field).Str, 10, 64)
+		w.record.counter(n, lock, counter, copied)
+	}
+}
+
+func (r *chronicle) counter(n *simNode, lock string, counter uint64, copied time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range r.report.Grants {
-		if g.Lock == lock && g.At < loss && g.Fence > counter && !r.report.blackoutSince(g.At) {
+		if g.Lock == lock && g.At < copied && g.Fence > counter && !r.report.blackoutSince(g.At) {
 			r.report.violate("counters", r.now(), "node %s may vote again with a counter of %d for %s, but lease %d had the token %d", n.name, counter, lock, g.N, g.Fence)
 			return
 		}

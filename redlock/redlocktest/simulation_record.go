@@ -237,6 +237,15 @@ func (r *chronicle) blackout(at time.Duration) {
 	r.report.Blackouts = append(r.report.Blackouts, at)
 }
 
+// forced: a node executed that a token be forced away.
+func (r *chronicle) forced(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.report.Forced[id]; !known {
+		r.report.Forced[id] = r.now()
+	}
+}
+
 // stuck: a lock could not be had when nothing kept it from being had.
 func (r *chronicle) stuck(q *Request, err error) {
 	r.mu.Lock()

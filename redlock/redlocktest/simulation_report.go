@@ -19,8 +19,9 @@ type Report struct {
 	Requests  []*Request
 	Grants    []*Grant // in the order in which they were returned
 	Stays     []*Stay
-	Stuck     []string        // locks that could not be had when all was well again
-	Blackouts []time.Duration // when a quorum of nodes was without counters
+	Stuck     []string                 // locks that could not be had when all was well again
+	Forced    map[string]time.Duration // by token: when it was forced away, at the first node
+	Blackouts []time.Duration          // when a quorum of nodes was without counters
 }
 
 // Event is one line of a trace.
