@@ -122,7 +122,8 @@ func (l *lane) mark(s *sighting, kept bool) ruling {
 // judgeRestarted: the epoch was written to another process. Only what a durable
 // node wrote to its own file is as good as if it had gone on.
 func (l *lane) judgeRestarted(s *sighting, e epoch) ruling {
-	own := e.name == l.node.Name && (l.memory.word == "" || e.word == l.memory.word)
+	m := &l.memory
+	own := e.name == l.node.Name && (m.word == "" || e.word == m.word || e.word == m.marker.word)
 	if l.node.Durable && s.info.survivesRestart() && own && !e.pending && e.digest == l.fleet.digest {
 		e.runID = s.info.runID
 		return ruling{write: &e}
