@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -38,6 +39,8 @@ var codes = []struct {
 	{errLimit, ipc.CodeLimit},
 	{errDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
+	{redlock.ErrNotAdmitted, ipc.CodeNoQuorum},
+	{context.DeadlineExceeded, ipc.CodeNoQuorum},
 	{errOption, ipc.CodeOption},
 	{redlock.ErrRequest, ipc.CodeOption},
 	{errVerb, ipc.CodeVerb},

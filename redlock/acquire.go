@@ -132,6 +132,7 @@ func isEnough(ctx context.Context, enough <-chan struct{}, delay time.Duration) 
 // node, also on those that refused, failed or never answered.
 func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (*Lease, error) {
 	r.Holder.Since = q.options.Wall()
+	missed := q.fleet.jumps.totalMissed()
 	b := q.newBallot("acquire", isFencedGrant)
 	key := q.options.Prefix + r.Name
 	g := grant{placed: &nodeSet{}, operation: operation{
@@ -146,6 +147,7 @@ func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (
 		b = q.agree(ctx, b, &g)
 		now = q.clock()
 	}
+	g.deadline -= q.fleet.jumps.totalMissed() - missed // this host's clock stood still meanwhile
 	if q.wins(ctx, b, now, g.deadline) {
 		q.counts.grants.Add(1)
 		return q.keeper.grant(r, &g, now), nil
@@ -287,13 +289,16 @@ func (q *Quorum) noQuorum(name string, b *ballot) *NoQuorumError {
 func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
 	var left []time.Duration
 	for _, failure := range failures {
-		if failure.Failure == FailedQuarantined {
-			wait := time.Millisecond
-			if e := (*QuarantineError)(nil); errors.As(failure.Err, &e) {
-				wait = max(e.Left, wait)
-			}
-			left = append(left, wait)
+		if failure.Failure != FailedQuarantined {
+			continue
 		}
+		e := (*QuarantineError)(nil)
+		switch {
+		case errors.As(failure.Err, &e):
+			left = append(left, max(e.Left, time.Millisecond))
+		case isServerError(failure.Err): // it has only just said so
+			left = append(left, q.fleet.longestTTL())
+		} // else it waits for more than time
 	}
 	able := len(q.lanes) - len(failures)
 	return untilQuorum(left, q.quorum-able)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 )
 
+// ErrNotAdmitted: the node may not vote still.
+var ErrNotAdmitted = errors.New("not admitted")
+
 // ErrNotQuarantined: only a node in quarantine can be admitted.
 var ErrNotQuarantined = errors.New("not in quarantine")
 
@@ -13,10 +16,13 @@ var ErrNotQuarantined = errors.New("not in quarantine")
 // It is for nodes that are brand-new: the caller knows that no lock can be held
 // that they voted for. Where that is wrong, two can hold one lock. Counters are
 // copied from the other nodes as far as these may vote. It returns when the node
-// may vote; the error matches ErrNotQuarantined, or says why it may not still.
+// may vote, within about 16 node timeouts; the error matches ErrNotQuarantined, or
+// ErrNotAdmitted and says why.
 func (q *Quorum) Admit(ctx context.Context, node string) error {
 	for _, l := range q.lanes {
 		if l.node.Name == node {
+			ctx, cancel := context.WithTimeout(ctx, 2*l.timing.silence)
+			defer cancel()
 			return l.admitNow(ctx)
 		}
 	}
@@ -39,7 +45,7 @@ func (l *lane) admitNow(ctx context.Context) error {
 		return fmt.Errorf("node %s: %w", l.node.Name, context.Cause(ctx))
 	}
 	if s := l.status(); s.State != NodeReady {
-		return fmt.Errorf("node %s is still %s: %w", s.Name, s.State, s.Reason)
+		return fmt.Errorf("node %s: %w: it is %s: %v", s.Name, ErrNotAdmitted, s.State, s.Reason)
 	}
 	return nil
 }

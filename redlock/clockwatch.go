@@ -12,6 +12,7 @@ type clockSample struct {
 	at        time.Duration // BootTime
 	low, high time.Duration
 	known     bool
+	turn      uint64 // in the order of all nodes' samples
 }
 
 // sampleOf reads the answer to a TIME that was sent and answered at these
@@ -34,23 +35,36 @@ func sampleOf(reply *Reply, sent, heard time.Duration) clockSample {
 // up to max_ttl before, so that a slow slew shows as well as a step.
 type clockWatch struct {
 	samples []clockSample // the oldest first
+	steady  bool          // at the last sample: it certainly kept well within the allowance
+	since   uint64        // since the sample of that turn
 }
 
 const clockSamples = 32 // how many are kept, spread over max_ttl
 
 // note takes a sample and returns by how much more the node's clock moved than
-// the drift allowance: 0 where it kept it.
-func (w *clockWatch) note(s clockSample, window time.Duration) (jump time.Duration) {
+// the drift allowance, and since when: the latest sample that shows it. 0 where it
+// kept the allowance.
+func (w *clockWatch) note(s clockSample, window time.Duration) (jump time.Duration, since uint64) {
 	if !s.known {
-		return 0
+		return 0, 0
 	}
-	for _, before := range w.samples {
-		if by := s.jumpSince(before); by.Abs() > jump.Abs() {
-			jump = by
+	w.steady = len(w.samples) > 0
+	for _, before := range w.samples { // the latest comes last
+		if by := s.jumpSince(before); by != 0 {
+			jump, since = by, before.turn
 		}
+		w.steady = w.steady && s.movedSince(before) < drift(s.at-before.at)/2
+	}
+	if len(w.samples) > 0 {
+		w.since = w.samples[0].turn
 	}
 	w.keep(s, window)
-	return jump
+	return jump, since
+}
+
+// movedSince is the most that the node's clock may have moved against ours.
+func (s clockSample) movedSince(before clockSample) time.Duration {
+	return max(s.high-before.low, before.high-s.low)
 }
 
 // jumpSince is positive where the node's clock gained too much, negative where

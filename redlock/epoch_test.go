@@ -111,7 +111,9 @@ func TestFenceRange(t *testing.T) {
 // possible.
 func TestClockWatch(t *testing.T) {
 	const s = time.Second
-	sample := func(at, low, high time.Duration) clockSample { return clockSample{at, low, high, true} }
+	sample := func(at, low, high time.Duration) clockSample {
+		return clockSample{at: at, low: low, high: high, known: true}
+	}
 	for what, c := range map[string]struct {
 		samples []clockSample
 		want    []time.Duration
@@ -130,7 +132,8 @@ func TestClockWatch(t *testing.T) {
 		var w clockWatch
 		var got []time.Duration
 		for _, one := range c.samples {
-			got = append(got, w.note(one, 30*s))
+			jump, _ := w.note(one, 30*s)
+			got = append(got, jump)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: jumps %v, want %v", what, got, c.want)

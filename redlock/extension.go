@@ -13,6 +13,7 @@ import (
 type extension struct {
 	k      *keeper
 	start  time.Duration // before the first byte
+	missed time.Duration // what this host's clock had missed by then
 	leases []*Lease
 	ttls   []time.Duration
 	done   chan struct{} // closed when nothing is open any more
@@ -37,6 +38,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 	e := &extension{
 		k:       k,
 		start:   now,
+		missed:  k.q.fleet.jumps.totalMissed(),
 		leases:  leases,
 		ttls:    make([]time.Duration, n),
 		done:    make(chan struct{}),
@@ -209,13 +211,14 @@ func (e *extension) cause(i int) error {
 
 func (e *extension) tell(o outcomes) {
 	for _, i := range o.confirmed {
-		e.k.confirmed(e.leases[i], e.start, e.ttls[i], e.changes)
+		e.k.confirmed(e.leases[i], e.start-e.missedSince(), e.ttls[i], e.changes)
 		e.leases[i].repair(e.missing[i]) // nothing is added to it once decided
 	}
 	for _, i := range o.gone {
 		e.leases[i].lose(e.whyGone(i)) // no quorum can hold it
 	}
 	for _, i := range o.undecided {
+		e.leases[i].age(e.missedSince()) // it was not among those that were aged
 		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
 	}
 	if o.last {
@@ -225,6 +228,9 @@ func (e *extension) tell(o outcomes) {
 		}
 	}
 }
+
+// missedSince is how much time this host's clock missed since it was asked.
+func (e *extension) missedSince() time.Duration { return e.k.q.fleet.jumps.totalMissed() - e.missed }
 
 func (e *extension) whyGone(i int) LostReason {
 	if e.forced[i] { // nothing is added to it once decided

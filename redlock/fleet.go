@@ -27,7 +27,7 @@ type fleet struct {
 func newFleet(o *Options, counts *counts) *fleet {
 	f := &fleet{options: o, digest: listDigest(o.Nodes), quorum: o.rules.quorum(len(o.Nodes)), counts: counts}
 	f.maxTTL.Store(int64(o.MaxTTL))
-	f.jumps.seen = make([]jumpSeen, len(o.Nodes))
+	f.jumps.nodes = make([]nodeClock, len(o.Nodes))
 	return f
 }
 
@@ -105,8 +105,9 @@ func (f *fleet) noteTotalLoss() {
 	}
 }
 
-// lossSpan is when a node was without counters: from the first sight of its
-// marker to the last, in BootTime.
+// lossSpan is when a node was certainly without counters, in BootTime: from the
+// instant at which the first sight of its marker was there to the instant at which
+// the last one was asked for. (An answer says nothing of later than that.)
 type lossSpan struct {
 	lost        bool
 	first, last time.Duration
@@ -164,7 +165,7 @@ func (f *fleet) warnings() []string {
 		all = append(all, fmt.Sprintf("%d nodes bear no more failures than %d would: use an odd number", n, n-1))
 	}
 	if longest := f.longestTTL(); longest > f.options.MaxTTL {
-		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts: quarantines last as long as the larger one; use the same everywhere", f.options.MaxTTL, longest))
+		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts, or was so once: the nodes remember it, and quarantines last as long; use the same everywhere, and to go back, stop all daemons, wait that long, HDEL %s epoch on every node", f.options.MaxTTL, longest, nodeKey))
 	}
 	return all
 }

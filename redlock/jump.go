@@ -7,106 +7,152 @@ import (
 	"time"
 )
 
-// jumps tell a node whose clock jumped from a host whose own clock stood still
-// (a virtual machine that was paused): seen from there, all nodes jump at once.
-// To take the admission of all nodes back for that would stop every other host
-// as well. So a jump is judged when the other nodes have been looked at, too.
+// jumps tell a node whose clock jumped from a host whose own clock did: one that
+// stood still (a virtual machine that was paused), or runs at a wrong rate. To
+// take back the admission of nodes for that would stop every other host as well.
+// So it is done only where a quorum of other nodes have certainly kept time with
+// this host while the one jumped.
 type jumps struct {
-	mu   sync.Mutex // guards what follows
-	seen []jumpSeen // by node
-	told time.Duration
+	mu     sync.Mutex  // guards what follows
+	nodes  []nodeClock // by node
+	turn   uint64      // of the last sample: the order of samples, whatever a clock does
+	missed time.Duration
+	told   time.Duration
 }
 
-type jumpSeen struct {
-	by time.Duration
-	at time.Duration // BootTime; 0: none
+// nodeClock is what is known of a node's clock.
+type nodeClock struct {
+	sampled uint64 // the turn of the last sample
+	steady  bool   // it certainly kept time with this host
+	since   uint64 // since the sample of that turn
+
+	jumpAt time.Duration // when a jump that is not judged yet was first seen; 0: none
+	turn   uint64        // and in whose turn
+	by     time.Duration
+	gained time.Duration // by jumps that may have been this host's own
 }
 
 const (
-	// jumpSettle is how long other nodes are given to show a jump as well.
+	// jumpSettle is how long other nodes are given to be looked at.
 	jumpSettle = 300 * time.Millisecond
-	// jumpMemory bounds how far apart jumps are seen that are one.
-	jumpMemory = 5 * time.Second
+	// jumpSilence is how long nothing more is told of a host's clock.
+	jumpSilence = time.Minute
 )
 
-// note remembers a node's jump and returns when it was first seen; fresh: now.
-func (j *jumps) note(node int, by, now time.Duration) (first time.Duration, fresh bool) {
+// next is the turn of another sample.
+func (j *jumps) next() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s := &j.seen[node]
-	if fresh = s.at == 0 || now-s.at > jumpMemory; fresh {
-		*s = jumpSeen{by: by, at: now}
-	}
-	return s.at, fresh
+	j.turn++
+	return j.turn
 }
 
-// together is how many nodes have jumped by as much as this one.
-func (j *jumps) together(node int, now time.Duration) int {
+// sample notes what the last sample of a node's clock shows.
+func (j *jumps) sample(node int, turn uint64, w *clockWatch) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	alike := 0
-	for _, s := range j.seen {
-		apart := (s.by - j.seen[node].by).Abs()
-		if s.at != 0 && now-s.at <= jumpMemory && apart <= drift(j.seen[node].by.Abs()) {
-			alike++
+	n := &j.nodes[node]
+	n.sampled, n.steady, n.since = turn, w.steady, w.since
+}
+
+// note remembers a jump and returns when it was first seen; fresh: now.
+func (j *jumps) note(node int, by, now time.Duration, turn uint64) (first time.Duration, fresh bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := &j.nodes[node]
+	if fresh = n.jumpAt == 0; fresh {
+		n.jumpAt, n.turn, n.by = now, turn, 0
+	}
+	if by.Abs() > n.by.Abs() {
+		n.by = by
+	}
+	return n.jumpAt, fresh
+}
+
+// judge ends a jump: it was the node's where so many other nodes, looked at
+// since, kept time from before it on. Otherwise it may have been this host's:
+// then missed is by how much more than is known already.
+func (j *jumps) judge(node int, before uint64, quorum int) (nodes bool, missed time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := &j.nodes[node]
+	witnesses := 0
+	for i := range j.nodes {
+		w := &j.nodes[i]
+		if i != node && w.steady && w.since <= before && w.sampled >= n.turn {
+			witnesses++
 		}
 	}
-	return alike
+	by := n.by
+	n.jumpAt, n.by = 0, 0
+	if witnesses >= quorum {
+		return true, 0
+	}
+	n.gained += max(by, 0)
+	missed = max(n.gained-j.missed, 0)
+	j.missed += missed
+	return false, missed
 }
 
-// tell tells whether nobody told of this jump yet.
-func (j *jumps) tell(now time.Duration) bool {
+// tells tells whether somebody is to hear of a jump that may be this host's: one
+// that goes on jumping would fill the log.
+func (j *jumps) tells(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	fresh := j.told == 0 || now-j.told > jumpMemory
-	if fresh {
+	tells := j.told == 0 || now-j.told > jumpSilence
+	if tells {
 		j.told = now
 	}
-	return fresh
+	return tells
 }
 
-// judgeJump says what follows from a node's clock jump. While it is not known
-// whether it is the node's, the node has no vote here. Where most nodes jumped
-// alike, it is taken for this host's own clock: its leases are worth so much
-// less, and the nodes have no vote here for max_ttl, in case it was they after
-// all; other hosts judge for themselves.
-func (l *lane) judgeJump(s *sighting, e epoch, by clockJump) ruling {
-	if len(l.fleet.lanes) < 3 {
-		return l.withdrawJumped(s, by) // two clocks cannot tell which of them it was
-	}
-	first, fresh := l.fleet.jumps.note(l.index, time.Duration(by), s.at)
+// totalMissed is how much time this host may have missed so far.
+func (j *jumps) totalMissed() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.missed
+}
+
+// judgeJump says what follows from a node's clock jump against a sample of
+// before. While it is not known whose it was, the node has no vote here. Where it
+// was not certainly the node's, it has none for max_ttl, here and not elsewhere:
+// other hosts judge for themselves. And this host's leases are worth so much less.
+func (l *lane) judgeJump(s *sighting, by clockJump, before uint64) ruling {
+	first, fresh := l.fleet.jumps.note(l.index, time.Duration(by), s.at, s.clock.turn)
 	if fresh {
 		l.fleet.lookAll(l) // once: the others may do the same
 	}
 	if s.at < first+jumpSettle {
 		return ruling{standing: standing{state: NodeQuarantined, reason: by, until: first + jumpSettle}}
 	}
-	if l.fleet.jumps.together(l.index, s.at) < l.fleet.quorum {
-		return l.withdrawJumped(s, by)
+	nodes, missed := l.fleet.jumps.judge(l.index, before, l.fleet.quorum)
+	if nodes {
+		l.withdrawn(by, true)
+		return l.mark(s, true)
 	}
 	l.memory.watch = clockWatch{}
 	l.memory.localUntil = s.at + l.fleet.longestTTL()
-	if l.fleet.jumps.tell(s.at) {
-		l.fleet.hostJumped(time.Duration(by))
+	l.fleet.hostJumped(by, missed, s.at)
+	return l.onlyHere()
+}
+
+// onlyHere is the standing of a node that other hosts may well believe.
+func (l *lane) onlyHere() ruling {
+	return ruling{standing: standing{state: NodeQuarantined, reason: errHostJumped, until: l.memory.localUntil}}
+}
+
+var errHostJumped = errors.New("its clock and this host's moved against each other, and it is not certain which of them jumped: it may have let locks go that are still held")
+
+// hostJumped tells of it, and takes the time that this host may have missed off
+// its leases.
+func (f *fleet) hostJumped(by clockJump, missed, now time.Duration) {
+	if f.jumps.tells(now) {
+		f.counts.clockJumps.Add(1)
+		f.tell(Notice{Kind: HostClockJumped, Text: fmt.Sprintf("nodes' clocks moved by %v against this host's, and not one node's alone for certain: this host was paused (a virtual machine that was suspended or moved), "+
+			"or its clock runs at a wrong rate, or nodes' clocks were stepped; its leases count as so much older, and these nodes have no vote here for %v", time.Duration(by).Round(time.Millisecond), f.longestTTL())})
 	}
-	return l.judgeAdmitted(s, e)
-}
-
-var errHostJumped = errors.New("the clocks of most nodes jumped against this host's, which was paused, or they were stepped")
-
-func (l *lane) withdrawJumped(s *sighting, by clockJump) ruling {
-	l.withdrawn(by, true)
-	return l.mark(s, true)
-}
-
-// hostJumped tells of it, and takes the time that this host missed off its
-// leases.
-func (f *fleet) hostJumped(by time.Duration) {
-	f.counts.clockJumps.Add(1)
-	f.tell(Notice{Kind: HostClockJumped, Text: fmt.Sprintf("the clocks of most nodes moved by %v against this host's: it was paused (a virtual machine that was suspended or moved), "+
-		"or all nodes' clocks were stepped; leases of this host count as so much older, and it takes no locks for %v", by.Round(time.Millisecond), f.longestTTL())})
-	if by > 0 && f.aged != nil {
-		f.aged(by)
+	if missed > 0 {
+		f.aged(missed)
 	}
 }
 

@@ -124,6 +124,7 @@ type sighting struct {
 	info  nodeInfo
 	epoch string        // what is in its hash; "" for nothing
 	clock clockSample   // its TIME
+	asked time.Duration // BootTime before it was asked
 	at    time.Duration // BootTime when the answer was there
 }
 
@@ -150,7 +151,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 			return nil, fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err)
 		}
 	}
-	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, at: l.heard}
+	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, asked: l.sent, at: l.heard}
 	s.clock = l.readTime(&replies[0])
 	if len(replies) > 2 {
 		s.info = readInfo(replies[2].Str)

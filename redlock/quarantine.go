@@ -21,7 +21,7 @@ func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
 		e.maxTTL = longest
 		return ruling{write: &e}
 	}
-	l.noteLoss(!e.kept, m.markedAt, s.at)
+	l.noteLoss(!e.kept, m.markedAt, s.asked)
 	l.fleet.noteTotalLoss()
 	waiting := ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: whyPending(e.kept), until: l.quarantineEnd(s)}}
 	if s.at < waiting.until {
@@ -75,7 +75,7 @@ func (l *lane) copyCounters(ctx context.Context) (counters *[maxCounters]uint64,
 }
 
 func errNoSources(needed, sources int) error {
-	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", needed, sources)
+	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up, or ADMIT it where fencing tokens may begin anew", needed, sources)
 }
 
 // lossSpan is when the node was seen without counters, where it is so still.

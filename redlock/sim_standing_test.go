@@ -135,6 +135,7 @@ func TestDurableNodes(t *testing.T) {
 		every(f.sims, func(s *redlocktest.Sim) { s.SetDurable(true) })
 		time.Sleep(beat + 100*ms)
 		want(t, "warnings of one that is", len(f.nodeStatus(f.q, 0).Warning), 0)
+		time.Sleep(longest) // votes of before may not be in its file
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
 		every(f.sims, func(s *redlocktest.Sim) { s.Crash(true); s.Restart() })
 		time.Sleep(beat + 400*ms) // no lane notices sooner
@@ -181,6 +182,23 @@ func TestMaxTTLOfTheFleet(t *testing.T) {
 		f.at(lost, 3*longest+2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 	})
+}
+
+// A file that was not written for a while has not the votes of that time, whatever
+// the process that reads it says. Guards judgeRestarted: durableFrom.
+func TestNotDurableForAWhile(t *testing.T) {
+	durable := func(o *redlock.Options) { o.Nodes[0].Durable = true }
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetDurable(true)
+		time.Sleep(longest + beat + 100*ms)
+		f.sims[0].SetDurable(false)
+		time.Sleep(beat)
+		f.sims[0].Crash(true)
+		f.sims[0].SetDurable(true)
+		f.sims[0].Restart()
+		time.Sleep(beat + 400*ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+	}, durable)
 }
 
 // Two names for one server, and another node list, get no vote. Guards judge.

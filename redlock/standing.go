@@ -26,21 +26,23 @@ type ruling struct {
 
 // What a lane remembers of its node, over all connections.
 type memory struct {
-	marker   epoch         // the quarantine that is waited for
-	early    bool          // it is to end now: somebody knows that no lock is held
-	markedAt time.Duration // BootTime when that was first seen
-	word     string        // of the last admitted epoch; and, since that run_id, what was seen under it:
-	runID    string
-	replID   string
-	uptime   int64
-	evicted  int64
-	watch    clockWatch
+	marker    epoch         // the quarantine that is waited for
+	early     bool          // it is to end now: somebody knows that no lock is held
+	markedAt  time.Duration // BootTime when that was first seen
+	word      string        // of the last admitted epoch; and, since that run_id, what was seen under it:
+	runID     string
+	replID    string
+	uptime    int64
+	evicted   int64
+	watch     clockWatch
+	jumpSince uint64 // the turn of the last sample before the jump that watch shows
 
 	// localUntil is when this process, and no other, believes the node again:
 	// see judgeJump.
 	localUntil time.Duration
 
-	countersGone bool // it said so itself
+	countersGone bool          // it said so itself
+	durableFrom  time.Duration // BootTime from which on its file has every vote that still counts
 }
 
 // maxRewrites bounds how often an epoch is written in a row; then the others
@@ -86,7 +88,7 @@ func (l *lane) judge(ctx context.Context, s *sighting) ruling {
 	case e.runID != s.info.runID:
 		return l.judgeRestarted(s, e)
 	case e.name != l.node.Name:
-		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many; correct the address of one of them", e.runID, e.name))
+		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many: correct the address of one of them, or the names, which must be the same on every host", e.runID, e.name))
 	case e.pending:
 		return l.judgePending(ctx, s, e)
 	case e.digest != l.fleet.digest:
@@ -124,7 +126,7 @@ func (l *lane) mark(s *sighting, kept bool) ruling {
 func (l *lane) judgeRestarted(s *sighting, e epoch) ruling {
 	m := &l.memory
 	own := e.name == l.node.Name && (m.word == "" || e.word == m.word || e.word == m.marker.word)
-	if l.node.Durable && s.info.survivesRestart() && own && !e.pending && e.digest == l.fleet.digest {
+	if l.node.Durable && s.info.survivesRestart() && s.at >= m.durableFrom && own && !e.pending && e.digest == l.fleet.digest {
 		e.runID = s.info.runID
 		return ruling{write: &e}
 	}
@@ -135,16 +137,26 @@ func (l *lane) judgeRestarted(s *sighting, e epoch) ruling {
 // is looked for in what was seen under it before.
 func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 	l.fleet.noteMaxTTL(e.maxTTL)
-	if s.at < l.memory.localUntil {
-		return ruling{standing: standing{state: NodeQuarantined, reason: errHostJumped, until: l.memory.localUntil}}
-	}
-	why := l.memory.suspicion(s, e, l.fleet.longestTTL())
-	if jump, ok := why.(clockJump); ok {
-		return l.judgeJump(s, e, jump)
+	m := &l.memory
+	s.clock.turn = l.fleet.jumps.next()
+	why := m.suspicion(s, e, l.fleet.longestTTL())
+	l.fleet.jumps.sample(l.index, s.clock.turn, &m.watch)
+	jump, jumped := why.(clockJump)
+	switch {
+	case jumped && l.fleet.options.NoQuarantine:
+		m.watch, why = clockWatch{}, nil
+	case jumped:
+		return l.judgeJump(s, jump, m.jumpSince)
 	}
 	if why != nil {
 		l.withdrawn(why, false)
 		return l.mark(s, false)
+	}
+	if !s.info.survivesRestart() {
+		m.durableFrom = s.at + l.fleet.longestTTL()
+	}
+	if s.at < m.localUntil {
+		return l.onlyHere()
 	}
 	if longest := l.fleet.longestTTL(); e.maxTTL < longest {
 		e.maxTTL = longest // first on the nodes, then used

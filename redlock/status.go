@@ -62,7 +62,9 @@ func (q *Quorum) Status() Status {
 		case NodeReady:
 			status.Ready++
 		case NodeQuarantined:
-			left = append(left, max(node.Left, time.Millisecond))
+			if node.Left > 0 { // else it waits for more than time
+				left = append(left, node.Left)
+			}
 		}
 	}
 	status.Left = untilQuorum(left, q.quorum-status.Ready)

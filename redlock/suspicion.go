@@ -18,7 +18,8 @@ func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
 	}
 	evicted := s.info.evicted - m.evicted
 	m.evicted = s.info.evicted // fewer after CONFIG RESETSTAT
-	jump := m.watch.note(s.clock, window)
+	jump, since := m.watch.note(s.clock, window)
+	m.jumpSince = since
 	uptime := m.uptime
 	m.uptime = s.info.uptime
 	switch {

@@ -80,7 +80,7 @@ else
     counters = {}
     for i = 2, #fields do
       local count = tonumber(known[i])
-      if not count then
+      if not (count and count >= 0 and count <= LIMIT) then -- not a number is neither
         why = 'COUNTERS its fencing counters are gone'
         break
       end

@@ -14,6 +14,7 @@
 -- Reply: 1 written, 0 where another epoch (or none) is there; or the error that
 -- Redis gave.
 local call, sub = redis.pcall, string.sub
+local LIMIT = 9006099743113216 -- as in ballot.lua
 local node, records = KEYS[1], ARGV[3]
 
 local seen = call('HGET', node, 'epoch')
@@ -34,7 +35,11 @@ if #fields > 0 then
   local counters = call('HMGET', node, unpack(fields))
   for i = 1, #fields do
     local at = (i - 1) * 18
-    local value = math.max(least, tonumber(sub(records, at + 3, at + 18)), tonumber(counters[i] or '0'))
+    local count = tonumber(counters[i])
+    if not (count and count >= 0 and count <= LIMIT) then
+      count = 0 -- somebody wrote to it
+    end
+    local value = math.max(least, tonumber(sub(records, at + 3, at + 18)), count)
     changed[#changed + 1] = fields[i]
     changed[#changed + 1] = string.format('%.0f', value)
   end

@@ -131,11 +131,13 @@ func checkEpoch(p *probe) {
 	}
 	p.admit()
 	for spoil, word := range map[string]string{
-		"HSET " + nodeKey + " epoch another": "EPOCH",
-		"HDEL " + nodeKey + " epoch":         "EPOCH",
-		"DEL " + nodeKey:                     "EPOCH",
-		"HDEL " + nodeKey + " aa":            "COUNTERS",
-		"HSET " + nodeKey + " aa x":          "COUNTERS",
+		"HSET " + nodeKey + " epoch another":       "EPOCH",
+		"HDEL " + nodeKey + " epoch":               "EPOCH",
+		"DEL " + nodeKey:                           "EPOCH",
+		"HDEL " + nodeKey + " aa":                  "COUNTERS",
+		"HSET " + nodeKey + " aa x":                "COUNTERS",
+		"HSET " + nodeKey + " aa -1":               "COUNTERS",
+		"HSET " + nodeKey + " aa 9006099743113217": "COUNTERS",
 	} {
 		p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
@@ -184,6 +186,10 @@ func checkRewriteCounters(p *probe) {
 	p.expect(number(1), p.rewrite("", "new", records, "1000000")...)
 	p.expectCounter("aa", now+7_200_000_000)
 	p.expectCounter("ab", now+3_600_000_000)
+	for _, value := range []string{"x", "nan", "inf", "-5", "1e300", ""} { // what somebody wrote to it is nothing
+		p.do("HSET", nodeKey, "epoch", "seen", "77", value)
+		p.expect(number(1), p.rewrite("seen", "new", recordText("77", 5), "1000000")...)
+	}
 	got, _ := strconv.ParseInt(p.do("HGET", nodeKey, "77").Str, 10, 64)
 	if got < now+1_000_000 || got > now+61_000_000 {
 		p.Errorf("a counter that was lost: got %d, want TIME (%d) and a second", got, now)

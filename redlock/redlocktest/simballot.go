@@ -82,7 +82,7 @@ func (b *ballotCall) admits(epoch string) error {
 	for _, r := range b.records {
 		text, _, _ := b.hget(b.node, r.field)
 		count, err := strconv.ParseInt(text, 10, 64)
-		if err != nil && !b.variant(IgnoreEpoch) {
+		if (err != nil || count < 0 || count > maxCounter) && !b.variant(IgnoreEpoch) {
 			return errCounters
 		}
 		b.counters[r.field] = count

@@ -118,8 +118,10 @@ func (h *hash) raise(records []record, least int64) {
 	for _, r := range records {
 		count := r.value
 		if known := h.values[r.field]; known != "" {
-			before, _ := strconv.ParseInt(known, 10, 64) // no number: 0
-			count = max(count, before)
+			before, err := strconv.ParseInt(known, 10, 64)
+			if err == nil && before <= maxCounter { // else somebody wrote to it
+				count = max(count, before)
+			}
 		}
 		text := leastText
 		if count > least {

@@ -1,0 +1,180 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// pausedHost is a Quorum whose clock stands still as often as the test says. (It
+// is set back: the differences are the same.)
+func (f *fleet) pausedHost(change ...func(*redlock.Options)) (q *redlock.Quorum, pause func(time.Duration)) {
+	f.Helper()
+	var missed atomic.Int64
+	clock := func(o *redlock.Options) {
+		o.Clock = func() time.Duration { return f.now() - time.Duration(missed.Load()) }
+	}
+	q = f.another(append([]func(*redlock.Options){withQuarantine, clock}, change...)...)
+	f.Cleanup(q.Close)
+	q.Settle(f.Context())
+	return q, func(d time.Duration) { missed.Add(int64(d)) }
+}
+
+// A host that was paused takes nothing from the others, in whatever order it
+// reaches the nodes again. Guards jumps.judge.
+func TestPausedHostReachesNodesLater(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		for _, apart := range []time.Duration{0, 700 * ms, 3 * time.Second} {
+			admittedTest(t, n, func(t *testing.T, f *fleet) {
+				paused, pause := f.pausedHost()
+				time.Sleep(3 * beat)
+				every(f.sims, down)
+				pause(10 * time.Second)
+				for _, s := range f.sims {
+					time.Sleep(apart)
+					s.Up()
+				}
+				time.Sleep(3 * beat)
+				want(t, name("%d nodes, %v apart: withdrawn by the paused host", n, apart), paused.Status().Counts.Withdrawals, uint64(0))
+				want(t, "ready elsewhere", f.q.Status().Ready, n)
+			})
+		}
+	}
+}
+
+// A host whose clock runs at a wrong rate has no quorum itself, and takes none
+// from the others. Guards clockWatch: steady.
+func TestHostOfWrongRate(t *testing.T) {
+	for _, rate := range []float64{0.9895, 0.95, 1.011} {
+		for _, near := range []bool{true, false} {
+			admittedTest(t, 5, func(t *testing.T, f *fleet) {
+				way := func(node int) time.Duration { return time.Duration(node*node)*ms/2 + rand.N(ms) }
+				if near {
+					way = func(int) time.Duration { return 100*time.Microsecond + rand.N(400*time.Microsecond) }
+				}
+				f.delay(way, way)
+				begin := f.now()
+				wrong := f.another(withQuarantine, func(o *redlock.Options) {
+					o.MaxTTL = 30 * time.Second
+					o.Clock = func() time.Duration { return begin + time.Duration(float64(f.now()-begin)*rate) }
+				})
+				defer wrong.Close()
+				for range 90 {
+					time.Sleep(beat)
+					if ready := f.q.Status().Ready; ready < 5 {
+						t.Fatalf("rate %v, near %v: %d nodes are ready for a host whose clock is right", rate, near, ready)
+					}
+				}
+				want(t, fmt.Sprintf("rate %v, near %v: jumps noticed", rate, near), wrong.Status().Counts.ClockJumps > 0, true)
+			})
+		}
+	}
+}
+
+// A second pause while the first is sat out ages the leases, too. Guards
+// judgeAdmitted: the clock is watched before localUntil.
+func TestSecondPause(t *testing.T) {
+	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		time.Sleep(25 * time.Second)
+		paused, pause := f.pausedHost(long)
+		time.Sleep(3 * beat)
+		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 20 * time.Second, Guard: 10 * ms, Keep: true})
+		want(t, "error", err, nil)
+		granted := f.now()
+		pause(600 * ms)
+		f.at(granted, 12*time.Second)
+		pause(3 * time.Second)
+		f.at(granted, 20*time.Second+500*ms)
+		_, err = f.q.Acquire(t.Context(), oneTryFor(time.Second))
+		want(t, "another's grant", err, nil)
+		wantErr(t, "the first holder", l.Err(), redlock.ErrLost)
+	}, withQuarantine, long)
+}
+
+// lateConn is a connection whose answers are heard late.
+type lateConn struct {
+	redlock.Conn
+	late *atomic.Int64
+}
+
+func (c lateConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	err := c.Conn.Do(ctx, group, replies)
+	time.Sleep(time.Duration(c.late.Load()))
+	return err
+}
+
+// hearsLate has a Quorum hear these nodes late.
+func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
+	return func(o *redlock.Options) {
+		for _, i := range nodes {
+			dial := o.Nodes[i].Dial
+			o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+				c, err := dial(ctx)
+				return lateConn{c, late}, err
+			}
+		}
+	}
+}
+
+// An attempt that was under way while its host was paused is granted for as much
+// less. Guards attempt: totalMissed.
+func TestBallotOverPause(t *testing.T) {
+	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		time.Sleep(13 * time.Second)
+		var late atomic.Int64
+		paused, pause := f.pausedHost(long, hearsLate(&late, 2, 4), func(o *redlock.Options) { o.NodeTimeout = 2 * time.Second })
+		time.Sleep(2*beat + 500*ms)
+		foreign(f.sims[3:4], "x", 3*time.Second)
+		late.Store(int64(1700 * ms))
+		asked := f.now()
+		time.AfterFunc(10*ms, func() { pause(5 * time.Second) })
+		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 8 * time.Second, Keep: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late.Store(0)
+		f.at(asked, 9*time.Second)
+		_, err = f.q.Acquire(t.Context(), oneTryFor(time.Second))
+		want(t, "another's grant", err, nil)
+		wantErr(t, "the first holder", l.Err(), redlock.ErrLost)
+	}, withQuarantine, long)
+}
+
+// What is heard late of a loss that is over does not make the next one a total
+// one. Guards noteLoss: asked.
+func TestLossHeardLate(t *testing.T) {
+	for phase := time.Duration(0); phase < beat; phase += 50 * ms {
+		admittedTest(t, 3, func(t *testing.T, f *fleet) {
+			var late atomic.Int64
+			slow := f.another(withQuarantine, hearsLate(&late, 0), func(o *redlock.Options) { o.NodeTimeout = 200 * ms })
+			defer slow.Close()
+			slow.Settle(t.Context())
+			time.Sleep(phase)
+			f.sims[0].Flush()
+			f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: 200 * ms}) // has it looked at
+			begin := f.now()
+			late.Store(int64(300 * ms))
+			f.at(begin, longest)
+			for f.nodeStatus(f.q, 0).State != redlock.NodeReady {
+				time.Sleep(5 * ms)
+			}
+			f.sims[2].Down()
+			f.acquire(redlock.Request{Name: "x", TTL: time.Second})
+			f.sims[1].Flush()
+			slow.Acquire(t.Context(), redlock.Request{Name: "y", TTL: 200 * ms})
+			time.Sleep(500 * ms)
+			late.Store(0)
+			f.q.Close()
+			f.sims[0].Down()
+			time.Sleep(longest + 3*beat)
+			f.wantState(slow, 1, redlock.NodeQuarantined)
+		})
+	}
+}
