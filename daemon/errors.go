@@ -12,6 +12,7 @@ import (
 
 var (
 	errAlready = errors.New("held or asked for already by this owner on this connection")
+	errCounts  = fmt.Errorf("taken %d times over by this owner, which is the most: is an UNLOCK missing?", maxCount)
 	errNotHeld = errors.New("not held")
 	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
 	errLimit   = errors.New("a limit of the config is reached")
@@ -37,6 +38,7 @@ var codes = []struct {
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
 	{errLimit, ipc.CodeLimit},
+	{errCounts, ipc.CodeLimit},
 	{errDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
 	{redlock.ErrNotAdmitted, ipc.CodeNoQuorum},
@@ -59,8 +61,6 @@ func notHeld(name string) error {
 	return fmt.Errorf("%s: %w by this owner on this connection, and not lost by it", name, errNotHeld)
 }
 
-func already(name string) error { return fmt.Errorf("%s: %w", name, errAlready) }
-
 func badOption(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errOption}, args...)...)
 }
@@ -75,8 +75,8 @@ func unsupportedOptions(call *ipc.Call) error {
 	switch {
 	case len(call.Names) > 1:
 		return fmt.Errorf("several names in one LOCK: %w of redlockd: %w", errVerb, errOption)
-	case call.Mode != ipc.Exclusive, call.Slots > 1, call.Hold == ipc.HoldPID, call.PID != 0, call.Beat != 0, call.Reentrant:
-		return badOption("mode=shared, slots=, hold=pid, pid=, beat= and reentrant=yes are not in this version of redlockd")
+	case call.Mode != ipc.Exclusive, call.Slots > 1, call.Hold == ipc.HoldPID, call.PID != 0, call.Beat != 0:
+		return badOption("mode=shared, slots=, hold=pid, pid= and beat= are not in this version of redlockd")
 	}
 	return nil
 }

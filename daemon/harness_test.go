@@ -121,10 +121,15 @@ func (w *wire) line() string {
 // want reads one line and holds it against a pattern; it returns the groups.
 func (w *wire) want(pattern string) []string {
 	w.t.Helper()
-	line := w.line()
+	return matches(w.t, w.line(), pattern)
+}
+
+// matches holds a line against a pattern; it returns the groups.
+func matches(t *testing.T, line, pattern string) []string {
+	t.Helper()
 	groups := regexp.MustCompile("^" + pattern + "$").FindStringSubmatch(line)
 	if groups == nil {
-		w.t.Fatalf("got  %s\nwant %s", line, pattern)
+		t.Fatalf("got  %s\nwant %s", line, pattern)
 	}
 	return groups[1:]
 }

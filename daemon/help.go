@@ -29,7 +29,7 @@ type helpLine struct {
 }
 
 var helpLines = []helpLine{
-	{ipc.VerbLock, "LOCK name [ttl=10s] [wait=forever] [hold=conn|ttl] [max=] [guard=] [linger=] [note=] [owner=] [id=]", []string{
+	{ipc.VerbLock, "LOCK name [ttl=10s] [wait=forever] [hold=conn|ttl] [max=] [guard=] [linger=] [note=] [owner=] [id=] [reentrant=yes]", []string{
 		"takes the lock, or waits for it; keeps it extended while this connection is open",
 		"ttl=: lease time, and how soon others get the lock if this host dies",
 		"wait=: 0, a duration (250ms, 10s, 2m; a bare number is ms), or forever",
@@ -38,9 +38,13 @@ var helpLines = []helpLine{
 		"linger=: how long the lock stays taken after its client dies (UNLOCK is immediate)",
 		"fence= of the answer grows with every grant: have what you write to refuse a smaller one than it has seen",
 		"owner=: who on this connection asks; id=: a repeat with the same word gets the same grant",
+		"reentrant=yes: a further LOCK of the same owner counts up (count=), and as many UNLOCKs release",
 	}},
 	{ipc.VerbTry, "TRY name [options of LOCK but wait=]", []string{"LOCK with wait=0"}},
-	{ipc.VerbUnlock, "UNLOCK name [owner=] | UNLOCK lease=ID", []string{"releases; pending=1: too few nodes answered yet, it is repeated"}},
+	{ipc.VerbUnlock, "UNLOCK name [owner=] | UNLOCK lease=ID", []string{
+		"releases; pending=1: too few nodes answered yet, it is repeated",
+		"count=: not yet, as so many LOCKs with reentrant=yes are left",
+	}},
 	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK"}},
 	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user)"}},
 	{ipc.VerbExtend, "EXTEND name [ttl=] [owner=] | EXTEND lease=ID [ttl=]", []string{"extends now: for hold=ttl leases, or to change the ttl"}},

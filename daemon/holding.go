@@ -34,6 +34,8 @@ type holding struct {
 	told    bool       // the client knows that it has the lease
 	early   bool       // it was lost before
 	lostAt  time.Duration
+	further []string // ids of the LOCKs counted beside the first, as they came: see reentrant.go
+	stage   stage
 }
 
 // granted notes that the client was answered; it tells whether the lease was
@@ -62,11 +64,12 @@ func (h *holding) attached() *session {
 	return h.session
 }
 
-// detach takes the holding from its session, whose connection has ended.
+// detach takes the holding from its session, whose connection has ended, and
+// with it who counted.
 func (h *holding) detach() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.session = nil
+	h.session, h.further = nil, nil
 }
 
 // registry finds leases by their ids, from any connection.

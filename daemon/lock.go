@@ -32,12 +32,12 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	again, err := s.enter(a)
+	after, err := s.enter(a)
 	switch {
 	case err != nil:
 		return s.refuse(call, err)
-	case again != nil:
-		return &repeat{call: call, first: again}
+	case after != nil:
+		return after
 	}
 	s.d.queue.join(&a.place)
 	return a
@@ -106,15 +106,16 @@ func (a *ask) check(cfg *Config) error {
 }
 
 // enter takes the request in: the same owner cannot hold or ask for a name
-// twice, but the same LOCK with the same id= is answered with the same grant.
-// Requests are entered on one goroutine, so none comes in between.
-func (s *session) enter(a *ask) (again *ask, err error) {
+// twice, but for what goes by its first LOCK (after): the same one with the same
+// id=, and others with reentrant=yes. Requests are entered on one goroutine, so
+// none comes in between.
+func (s *session) enter(a *ask) (after ipc.Work, err error) {
 	at := ident{a.owner, a.name}
-	if first := s.underWay(at); first != nil {
-		return sameID(first, a, first.id)
-	}
-	if h := s.get(at); h != nil && h.lease.Err() == nil {
-		return sameID(grantedBefore(h), a, h.id)
+	if first := s.firstOf(at); first != nil {
+		after, err = a.after(first)
+		if !errors.Is(err, redlock.ErrReleased) {
+			return after, err
+		}
 	}
 	if err := s.d.limits.ask(a.uid); err != nil {
 		return nil, err
@@ -128,6 +129,18 @@ func (s *session) enter(a *ask) (again *ask, err error) {
 	return nil, nil
 }
 
+// firstOf is the LOCK that goes by that ident, under way or granted; nil if
+// there is none, or it was lost.
+func (s *session) firstOf(at ident) *ask {
+	if first := s.underWay(at); first != nil {
+		return first
+	}
+	if h := s.get(at); h != nil && h.lease.Err() == nil {
+		return grantedBefore(h)
+	}
+	return nil
+}
+
 // underWay is the LOCK that goes by that ident; its end can be waited for.
 func (s *session) underWay(at ident) *ask {
 	s.mu.Lock()
@@ -137,13 +150,6 @@ func (s *session) underWay(at ident) *ask {
 		first.done = make(chan struct{})
 	}
 	return first
-}
-
-func sameID(first, a *ask, id string) (*ask, error) {
-	if id != "" && id == a.id {
-		return first, nil
-	}
-	return nil, already(a.name)
 }
 
 // grantedBefore is an ask that came to h already.
@@ -164,7 +170,7 @@ func (a *ask) Run() {
 		a.s.refuse(a.call, err)
 		return
 	}
-	a.call.Reply(leaseFields(a.call, a.holding))
+	a.call.Reply(grantFields(a.call, a.holding))
 	if a.granted() { // lost since: LOST comes behind the OK
 		a.s.d.tellLost(a.holding)
 	}
@@ -279,6 +285,7 @@ func (a *ask) ahead() error {
 func (a *ask) leave(err error) {
 	d := a.s.d
 	if err == nil {
+		a.begin()
 		d.leases.add(a.holding)
 		d.queue.hold(&a.place, a.holding)
 		a.s.add(a.holding)
@@ -290,31 +297,6 @@ func (a *ask) leave(err error) {
 	a.s.answered(a)
 }
 
-// repeat is the same LOCK once more, by its id=: it is answered as the first.
-type repeat struct {
-	call  *ipc.Call
-	first *ask
-}
-
-func (r *repeat) Run() {
-	ctx := r.call.Context()
-	select {
-	case <-r.first.done:
-	case <-ctx.Done():
-		r.call.Reply(answerOf(r.call, context.Cause(ctx)))
-		return
-	}
-	err := r.first.failed
-	if err == nil {
-		err = r.first.lease.Err()
-	}
-	if err != nil {
-		r.call.Reply(answerOf(r.call, err))
-		return
-	}
-	r.call.Reply(leaseFields(r.call, r.first.holding).Str("again", "yes"))
-}
-
 // ofNodes is what an attempt met on the nodes, which the next in line meets as
 // well; nil where it ended for a reason of its own.
 func ofNodes(err error) error {
@@ -323,5 +305,7 @@ func ofNodes(err error) error {
 	}
 	return nil
 }
+
+var errUndone = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlocked since", ipc.ErrCancelled)
 
 var errInputEnded = fmt.Errorf("%w: the input ended while it waited", ipc.ErrCancelled)

@@ -13,12 +13,16 @@ import (
 // open.
 const rememberLost = time.Hour
 
-// unlock sends the release at once, so that what comes next, on this
-// connection and in the queue, comes behind it; its answer waits for a quorum.
+// unlock counts down, and after the last count sends the release at once, so
+// that what comes next, on this connection and in the queue, comes behind it; its
+// answer waits for a quorum.
 func (s *session) unlock(call *ipc.Call) ipc.Work {
 	h, err := s.find(call)
 	if err != nil {
 		return s.refuse(call, err)
+	}
+	if left := h.countDown(); left > 0 {
+		return s.countedDown(call, h, left)
 	}
 	release, err := h.lease.BeginRelease()
 	if err != nil {
@@ -27,6 +31,15 @@ func (s *session) unlock(call *ipc.Call) ipc.Work {
 	s.d.end(h)
 	s.d.forget(h)
 	return &unlock{s, call, h, release}
+}
+
+// countedDown answers where others of the same owner hold on. The loss of the
+// lease has ended all counts.
+func (s *session) countedDown(call *ipc.Call, h *holding, left int) ipc.Work {
+	if err := h.lease.Err(); err != nil {
+		return s.refuse(call, err)
+	}
+	return reply(call, ok(call).Str("lock", h.name).Int("count", int64(left)))
 }
 
 // unlock is an UNLOCK under way.

@@ -66,7 +66,6 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"LOCK a linger=1h", `ERR OPTION lock=a : .*linger=3600000: at most 30000 ms.*`},
 		{"LOCK a mode=shared", `ERR OPTION lock=a : .*not in this version.*`},
 		{"LOCK a,b", `ERR \w+ .*not in this version.*`},
-		{"LOCK a reentrant=yes", `ERR OPTION lock=a : .*not in this version.*`},
 		{"LOCK a hold=pid", `ERR OPTION lock=a : .*not in this version.*`},
 		{"BEAT a", `ERR VERB lock=a : BEAT is not in this version of redlockd`},
 		{"RESUME a lease=x", `ERR VERB lock=a : RESUME is not in this version of redlockd`},

@@ -1,0 +1,203 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// maxCount is how many LOCKs of one owner a lease can stand for: more than any
+// sound program nests.
+const maxCount = 1000
+
+// stage is how far a holding has come, for those who count on it.
+type stage uint8
+
+const (
+	asked  stage = iota // nothing is granted yet
+	begun               // as many UNLOCKs end it as LOCKs are counted
+	ending              // the last UNLOCK was there
+)
+
+// after is what becomes of a LOCK whose owner holds or asks for the name
+// already, by its LOCK first: the same once more, by its id=, or one that counts
+// up. The error matches ErrReleased if first has been given back just now.
+func (a *ask) after(first *ask) (ipc.Work, error) {
+	again, err := first.countUp(a.id, a.call.Reentrant)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a.name, err)
+	}
+	if again {
+		return &repeat{call: a.call, first: first}, nil
+	}
+	return &further{ask: a, first: first}, nil
+}
+
+// countUp counts a further LOCK, unless it is one that is counted already.
+func (h *holding) countUp(id string, reentrant bool) (again bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.stage == ending:
+		return false, redlock.ErrReleased
+	case h.counts(id):
+		return true, nil
+	case !reentrant:
+		return false, errAlready
+	case 1+len(h.further) >= maxCount:
+		return false, errCounts
+	}
+	h.further = append(h.further, id)
+	return false, nil
+}
+
+// counts needs mu.
+func (h *holding) counts(id string) bool {
+	return id != "" && (id == h.id || slices.Contains(h.further, id))
+}
+
+// stillCounts tells whether the LOCK with that id is neither given up nor undone
+// by an UNLOCK.
+func (h *holding) stillCounts(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.counts(id)
+}
+
+// countDown is an UNLOCK: the LOCK that came last is undone. It returns how many
+// are left; 0: the lease ends.
+func (h *holding) countDown() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.further)
+	if n == 0 {
+		h.stage = ending
+		return 0
+	}
+	h.further = h.further[:n-1]
+	return n
+}
+
+// withdraw undoes a further LOCK that waits no more. It is false if the lock
+// has been granted: then it counts.
+func (h *holding) withdraw(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stage != asked {
+		return false
+	}
+	if i := slices.Index(h.further, id); i >= 0 {
+		h.further = slices.Delete(h.further, i, i+1)
+	}
+	return true
+}
+
+// begin: the lock is granted.
+func (h *holding) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stage = begun
+}
+
+// count is how many UNLOCKs it takes to end the lease.
+func (h *holding) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return 1 + len(h.further)
+}
+
+// further is a LOCK that counts up. While the first one of its owner waits, it
+// waits with that one, and shares its outcome.
+type further struct {
+	*ask
+	first *ask
+}
+
+func (f *further) Run() {
+	err := f.waitForFirst(f.call.Context())
+	if err == nil {
+		err = f.first.outcome()
+	}
+	if err != nil {
+		f.s.refuse(f.call, err)
+		return
+	}
+	f.call.Reply(grantFields(f.call, f.first.holding))
+}
+
+// waitForFirst waits no longer than its own wait=. Where it gives up, it is
+// counted no more.
+func (f *further) waitForFirst(ctx context.Context) (err error) {
+	if isClosed(f.first.done) {
+		return nil
+	}
+	timer := time.NewTimer(f.alarm())
+	defer timer.Stop()
+	select {
+	case <-f.first.done:
+		return nil
+	case <-timer.C:
+		err = f.first.ahead()
+	case <-f.first.enough():
+		err = errInputEnded
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if f.first.withdraw(f.id) {
+		return err
+	}
+	<-f.first.done // at once: it has been granted
+	return nil
+}
+
+// repeat is the same LOCK once more, by its id=: it is answered as the first.
+type repeat struct {
+	call  *ipc.Call
+	first *ask
+}
+
+func (r *repeat) Run() {
+	err := r.first.await(r.call.Context())
+	if err == nil {
+		err = r.first.outcome()
+	}
+	if err == nil && !r.first.stillCounts(r.call.ID) {
+		err = errUndone
+	}
+	if err != nil {
+		r.call.Reply(answerOf(r.call, err))
+		return
+	}
+	r.call.Reply(grantFields(r.call, r.first.holding).Str("again", "yes"))
+}
+
+// await waits until the LOCK has come to its end.
+func (a *ask) await(ctx context.Context) error {
+	select {
+	case <-a.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// outcome is nil if the LOCK, which has come to its end, got a lease that stands.
+func (a *ask) outcome() error {
+	if a.failed != nil {
+		return a.failed
+	}
+	return a.lease.Err()
+}
+
+// grantFields is what LOCK answers.
+func grantFields(call *ipc.Call, h *holding) *ipc.Response {
+	r := leaseFields(call, h)
+	if call.Reentrant {
+		r.Int("count", int64(h.count()))
+	}
+	return r
+}
