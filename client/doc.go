@@ -25,7 +25,10 @@
 //
 // A [Client] is one connection, safe for any number of goroutines and thousands
 // of leases. Each Lock stands for itself: two goroutines that lock one name
-// exclude each other as two hosts do. When the connection ends, for whatever
+// exclude each other as two hosts do, and none counts up: what runs under a lock
+// and needs it is given the [Lease]. For the same reason [ErrDeadlock] is for who
+// speaks the protocol with an owner of its own: bound a Lock under another lock
+// with [WithWait] or its context. When the connection ends, for whatever
 // reason, its leases end too (but for those with [HoldTTL]), and the Client is
 // of no more use: see [Client.Done], and Dial again.
 //

@@ -37,6 +37,7 @@ var codes = []struct {
 	{redlock.ErrReleased, ipc.CodeNotHeld},
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
+	{errDeadlock, ipc.CodeDeadlock},
 	{errLimit, ipc.CodeLimit},
 	{errCounts, ipc.CodeLimit},
 	{errDenied, ipc.CodeDenied},

@@ -39,7 +39,10 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 	case after != nil:
 		return after
 	}
-	s.d.queue.join(&a.place)
+	if err := s.d.queue.join(&a.place); err != nil {
+		a.end(err)
+		return s.refuse(call, err)
+	}
 	return a
 }
 
@@ -75,6 +78,7 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 		a.wait = 0
 	}
 	a.place.set(a.name, &a.asker)
+	a.place.owner, a.place.patient = owner{s, a.owner}, a.wait != 0
 	return a, a.check(s.d.cfg)
 }
 
@@ -292,7 +296,12 @@ func (a *ask) leave(err error) {
 	} else {
 		d.queue.leave(&a.place, ofNodes(err))
 	}
-	d.limits.answered(a.uid, err == nil)
+	a.end(err)
+}
+
+// end says that the request has come to its end.
+func (a *ask) end(err error) {
+	a.s.d.limits.answered(a.uid, err == nil)
 	a.failed = err
 	a.s.answered(a)
 }

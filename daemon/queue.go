@@ -10,8 +10,10 @@ import (
 // for the whole host; so a lock that is handed on among local clients costs no
 // attempt that fails.
 type queue struct {
-	mu    sync.Mutex // guards lines and what of a place is said to be its
-	lines map[string][]*place
+	mu       sync.Mutex // guards what follows, and what of a place is said to be its
+	lines    map[string][]*place
+	parties  map[owner]*party // who waits for whom: see deadlock.go
+	searches int
 }
 
 // place is one request's stand in the lines of its names, from its arrival
@@ -20,15 +22,21 @@ type place struct {
 	names []string
 	first [1]string // what names is made of where there is one
 	who   *asker
-	turn  chan struct{} // closed when nothing before it conflicts any more; nil: its turn came with its arrival
+	owner owner
+
+	patient bool          // it waits where its turn does not come at once
+	turn    chan struct{} // closed when nothing before it conflicts any more; nil: its turn came with its arrival
 
 	// Guarded by the queue's mu.
 	called  bool
+	party   *party   // nil while it neither waits nor is waited for
 	holding *holding // once granted
 	met     error    // how its last attempt on the nodes failed, or the one before it in the line
 }
 
-func newQueue() *queue { return &queue{lines: map[string][]*place{}} }
+func newQueue() *queue {
+	return &queue{lines: map[string][]*place{}, parties: map[owner]*party{}}
+}
 
 // set makes it the place of one who asks for one name.
 func (p *place) set(name string, who *asker) {
@@ -42,17 +50,36 @@ func conflicts(a, b *place) bool {
 	return slices.ContainsFunc(a.names, func(name string) bool { return slices.Contains(b.names, name) })
 }
 
+// covers tells whether a place that stands behind another waits for all that the
+// other one waits for. As conflicts, it counts on every lock being exclusive.
+func covers(behind, ahead *place) bool {
+	for _, name := range ahead.names {
+		if !slices.Contains(behind.names, name) {
+			return false
+		}
+	}
+	return true
+}
+
 // join puts p at the end of its lines. Its turn comes at once if nothing
-// before it conflicts.
-func (q *queue) join(p *place) {
+// before it conflicts. The error matches errDeadlock if p would wait for its own
+// owner, by way of others; it is not in the queue then.
+func (q *queue) join(p *place) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	p.called = q.before(p) == nil
+	if p.waits() {
+		if err := q.mayWait(p); err != nil {
+			return err
+		}
+	}
+	if !p.called {
+		p.turn = make(chan struct{})
+	}
 	for _, name := range p.names {
 		q.lines[name] = append(q.lines[name], p)
 	}
-	if p.called = q.before(p) == nil; !p.called {
-		p.turn = make(chan struct{})
-	}
+	return nil
 }
 
 // leave takes p out of its lines, and calls those whose turn it is now. met is
@@ -61,6 +88,7 @@ func (q *queue) join(p *place) {
 func (q *queue) leave(p *place, met error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.leaveParty(p)
 	for _, name := range p.names {
 		q.remove(name, p)
 	}

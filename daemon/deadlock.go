@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// owner is who can hold and wait: one owner= on one connection.
+type owner struct {
+	session *session
+	name    string
+}
+
+// party is an owner that waits for others of this host, or is waited for, with
+// its places that do. Whom nobody stands behind, and who stands behind nobody,
+// as with every lock that is wanted by one at a time, has none. It is guarded by
+// the queue's mu.
+type party struct {
+	places   []*place
+	searched int // number of the last search that came by
+}
+
+// joinParty makes p known as one that waits or is waited for. It needs mu.
+func (q *queue) joinParty(p *place) {
+	if p.party != nil {
+		return
+	}
+	if p.party = q.parties[p.owner]; p.party == nil {
+		p.party = &party{}
+		q.parties[p.owner] = p.party
+	}
+	p.party.places = append(p.party.places, p)
+}
+
+// leaveParty needs mu.
+func (q *queue) leaveParty(p *place) {
+	if p.party == nil {
+		return
+	}
+	others := slices.DeleteFunc(p.party.places, func(other *place) bool { return other == p })
+	if p.party.places = others; len(others) == 0 {
+		delete(q.parties, p.owner)
+	}
+	p.party = nil
+}
+
+// mayWait lets p, which is not in its lines yet, wait for those in them, unless
+// one of them waits for p's owner. As a way from one to another is made by
+// nothing but a place that joins, behind those that are there, the one that would
+// close a cycle is always the one that joins. It needs mu.
+func (q *queue) mayWait(p *place) error {
+	for _, name := range p.names {
+		for _, ahead := range slices.Backward(q.lines[name]) {
+			q.joinParty(ahead)
+			if ahead.waits() {
+				break // it has seen to those before it
+			}
+		}
+	}
+	if cycle := q.cycle(p); cycle != nil {
+		return &deadlockError{cycle}
+	}
+	q.joinParty(p)
+	return nil
+}
+
+// cycle is what p would close: from p on, each waits for the owner of the next;
+// nil: none. It needs mu.
+func (q *queue) cycle(p *place) []waitsFor {
+	mine := q.parties[p.owner]
+	if mine == nil {
+		return nil // nobody waits for it
+	}
+	q.searches++
+	s := &search{q: q, n: q.searches, asker: p, mine: mine}
+	way, _ := s.from(p)
+	slices.Reverse(way)
+	return way
+}
+
+// waitsFor is one step of a cycle.
+type waitsFor struct {
+	waiter, ahead *asker
+	name          string // of the lock
+	held          bool   // by ahead; or else it asked earlier
+}
+
+// search looks, depth first, for a way back to the owner of the asker.
+type search struct {
+	q     *queue
+	n     int // of this search
+	asker *place
+	mine  *party
+}
+
+// from searches on from one that waits. The way that it returns begins with its
+// last step.
+func (s *search) from(w *place) (way []waitsFor, found bool) {
+	for _, name := range w.names {
+		for _, ahead := range s.q.lines[name] {
+			if ahead == w {
+				break
+			}
+			if !conflicts(ahead, w) {
+				continue
+			}
+			if way, found = s.past(w, ahead); found {
+				return append(way, waitsFor{w.who, ahead.who, name, ahead.holding != nil}), true
+			}
+		}
+	}
+	return nil, false
+}
+
+// past searches on from the owner of ahead, for which w waits.
+func (s *search) past(w, ahead *place) (way []waitsFor, found bool) {
+	party := ahead.party
+	switch {
+	case party == s.mine:
+		// What the asker's owner has in the way of the asker itself is a lease
+		// that was lost, of which nothing but the time is waited for.
+		return nil, !conflicts(ahead, s.asker)
+	case party.searched == s.n:
+		return nil, false
+	}
+	party.searched = s.n
+	for _, other := range party.places {
+		if !other.waits() || other == ahead && covers(w, ahead) {
+			continue
+		}
+		if way, found = s.from(other); found {
+			return way, true
+		}
+	}
+	return nil, false
+}
+
+// waits tells whether the place stands behind others, to wait for them. Whom the
+// nodes keep waiting waits for nobody of this host. It needs mu.
+func (p *place) waits() bool { return p.patient && !p.called }
+
+// deadlockError is a cycle among owners on this host.
+type deadlockError struct{ cycle []waitsFor }
+
+var errDeadlock = errors.New("deadlock")
+
+func (e *deadlockError) Is(target error) bool { return target == errDeadlock }
+
+// Error tells each step of the cycle, the asker's first.
+func (e *deadlockError) Error() string {
+	steps := make([]string, len(e.cycle))
+	for i, step := range e.cycle {
+		steps[i] = step.String()
+	}
+	return fmt.Sprintf("%s: %v: %s: give back one of them first, and take them in the same order everywhere",
+		e.cycle[0].name, errDeadlock, strings.Join(steps, "; "))
+}
+
+func (w waitsFor) String() string {
+	verb := "asked for earlier"
+	if w.held {
+		verb = "holds"
+	}
+	return fmt.Sprintf("%v waits for %s, which %v %s", w.waiter, w.name, w.ahead, verb)
+}
+
+// String names who asked, for people.
+func (a *asker) String() string {
+	if a.owner == "" {
+		return fmt.Sprintf("%s (pid %d)", a.user, a.pid)
+	}
+	return fmt.Sprintf("%s (pid %d, owner %s)", a.user, a.pid, a.owner)
+}

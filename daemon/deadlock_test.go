@@ -1,0 +1,311 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+const deadlock = `ERR DEADLOCK lock=(\S+) : (.*)`
+
+// waits sends a LOCK, and returns when it waits: when n do.
+func (w *wire) waits(look *wire, request string, n int) {
+	w.t.Helper()
+	w.send("%s", request)
+	look.until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
+}
+
+// TestDeadlock: the LOCK that closes a cycle is refused at once, and told who
+// holds what and waits for what. What it held it holds still.
+func TestDeadlock(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a owner=me", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "LOCK b owner=me", 1)
+	text := y.say("LOCK a wait=10s", deadlock)[1]
+	const who = `\S+ \(pid \d+\)`
+	const me = `\S+ \(pid \d+, owner me\)`
+	matches(t, text, `a: deadlock: `+who+` waits for a, which `+me+` holds; `+me+` waits for b, which `+who+` holds: give back .*`)
+	look.until("STATUS", `leases=2 waiters=1\b`)
+	y.say("CHECK b", granted5)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(granted5)
+	y.waits(look, "LOCK a", 1)
+	x.say("UNLOCK a owner=me", `OK lock=a`)
+	y.want(granted5)
+}
+
+// TestDeadlockOfThree: each holds one, and waits for the next one's.
+func TestDeadlockOfThree(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	look := d.dial()
+	var ring []*wire
+	for i, name := range []string{"a", "b", "c"} {
+		ring = append(ring, d.dial())
+		ring[i].say("LOCK "+name, granted5)
+	}
+	ring[0].waits(look, "LOCK b", 1)
+	ring[1].waits(look, "LOCK c", 2)
+	text := ring[2].say("LOCK a", deadlock)[1]
+	for _, step := range []string{"waits for a", "waits for b", "waits for c"} {
+		if strings.Count(text, step) != 1 {
+			t.Errorf("%q is not once in: %s", step, text)
+		}
+	}
+	if !strings.HasPrefix(text, "a: ") || strings.Index(text, "waits for b") > strings.Index(text, "waits for c") {
+		t.Errorf("want the steps from the one that is refused on: %s", text)
+	}
+	ring[2].conn.Close()
+	ring[1].want(granted5)
+	ring[1].conn.Close()
+	ring[0].want(granted5)
+}
+
+// TestDeadlockByTheQueue: who asked earlier will have the lock first, so it is
+// waited for as a holder is.
+func TestDeadlockByTheQueue(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	holder, x, y, look := d.dial(), d.dial(), d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "@1 LOCK a", 1)
+	x.waits(look, "@2 LOCK b", 2)
+	matches(t, y.say("LOCK a", deadlock)[1], `a: .* waits for a, which .* asked for earlier; .* waits for b, which .* holds: .*`)
+	holder.say("UNLOCK a", `OK lock=a`)
+	x.want(`@1 ` + granted5)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(`@2 ` + granted5)
+}
+
+// TestDeadlockGoesByOwner, not by connection.
+func TestDeadlockGoesByOwner(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, look := d.dial(), d.dial()
+	w.say("LOCK a owner=1", granted5)
+	w.say("LOCK b owner=2", granted5)
+	w.waits(look, "@1 LOCK b owner=1", 1)
+	w.waits(look, "@3 LOCK a owner=3", 2) // holds nothing
+	w.say("@2 LOCK a owner=2", `@2 `+deadlock)
+	answers(w, "UNLOCK b owner=2", `OK lock=b`, `@1 `+granted5)
+	w.waits(look, "@2 LOCK a owner=2", 2)
+	answers(w, "UNLOCK a owner=1", `OK lock=a`, `@3 `+granted5)
+	answers(w, "UNLOCK a owner=3", `OK lock=a`, `@2 `+granted5)
+}
+
+// TestNoDeadlock where somebody does not wait, or is there no more.
+func TestNoDeadlock(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "@1 LOCK b", 1)
+	y.say("TRY a", `ERR HELD .*`)
+	y.say("LOCK a wait=0", `ERR HELD .*`)
+	answers(x, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
+	y.waits(look, "@1 LOCK a", 1) // x waits no more
+	x.say("TRY b", `ERR HELD .*`)
+	x.say("UNLOCK a", `OK lock=a`)
+	y.want(`@1 ` + granted5)
+	x.waits(look, "@1 LOCK b", 1) // and holds nothing
+	y.say("UNLOCK a", `OK lock=a`)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(`@1 ` + granted5)
+
+	z := d.dial()
+	z.say("LOCK c hold=ttl ttl=2s", granted5)
+	y.waits(look, "@1 LOCK c", 1)
+	z.conn.Close() // its lease stays, and waits for nobody
+	look.until("STATUS", `connections=3\b`)
+	y.say("LOCK d", granted5)
+	x.waits(look, "@2 LOCK d", 2)
+	y.want(`@1 ` + granted5)
+}
+
+// TestDeadlockWithALostLease: it counts as held until its deadline; but its
+// owner may wait for that itself, behind others who do.
+func TestDeadlockWithALostLease(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	y.say("LOCK b", granted5)
+	deadline := duration(t, x.say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
+	y.waits(look, "@1 LOCK a", 1)
+	x.want(`LOST lock=a .* reason=max : .*`)
+	x.say("@1 LOCK b", `@1 `+deadlock)
+	x.waits(look, "@2 LOCK a", 2)
+	y.want(`@1 ` + granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("granted at %v, before the deadline %v", now, deadline)
+	}
+	y.say("UNLOCK a", `OK lock=a`)
+	x.want(`@2 ` + granted5)
+}
+
+// TestDeadlockAtTheSameMoment: of a ring of LOCKs that are sent at once exactly
+// one is refused, and when that one gives up what it holds all others are granted.
+func TestDeadlockAtTheSameMoment(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	for _, n := range []int{2, 2, 2, 2, 2, 5, 5, 9} {
+		var ring []*wire
+		for i := range n {
+			ring = append(ring, d.dial())
+			ring[i].say(fmt.Sprint("LOCK ring-", i), granted5)
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		refused := 0
+		for i, w := range ring {
+			wg.Go(func() {
+				defer w.conn.Close() // and so gives back
+				w.send("LOCK ring-%d", (i+1)%n)
+				if strings.HasPrefix(w.line(), "ERR DEADLOCK") {
+					mu.Lock()
+					refused++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if refused != 1 {
+			t.Errorf("a ring of %d: %d are refused, want 1", n, refused)
+		}
+	}
+}
+
+// TestDeadlockLeavesNothing: who was refused is not counted by the limits.
+func TestDeadlockLeavesNothing(t *testing.T) {
+	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 2 })
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "LOCK b", 1)
+	for range 3 {
+		y.say("LOCK a", deadlock)
+	}
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(granted5)
+}
+
+// places are those of a queue, in the order in which they joined.
+type places []*place
+
+func (all places) waits(i int) bool {
+	return all[i].patient && slices.ContainsFunc(all[:i], func(ahead *place) bool { return conflicts(ahead, all[i]) })
+}
+
+// refuses tells by brute force whether the last one may not join: whether its
+// owner is among those that it waits for, that they wait for, and so on.
+func (all places) refuses() bool {
+	last := len(all) - 1
+	p, reached := all[last], map[owner]bool{}
+	reach := func(i int) (more bool) {
+		for _, ahead := range all[:i] {
+			if conflicts(ahead, all[i]) && !(ahead.owner == p.owner && conflicts(ahead, p)) {
+				more = more || !reached[ahead.owner]
+				reached[ahead.owner] = true
+			}
+		}
+		return more
+	}
+	if !all.waits(last) {
+		return false
+	}
+	for more := reach(last); more; {
+		more = false
+		for i, w := range all[:last] {
+			more = reached[w.owner] && all.waits(i) && reach(i) || more
+		}
+	}
+	return reached[p.owner]
+}
+
+// TestQueueRefusesCyclesAndNothingElse: random owners ask for random names, and
+// leave; each answer is that of brute force.
+func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
+	refused := 0
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		q, here := newQueue(), places{}
+		for step := range 200 {
+			if n := len(here); n > 0 && random.IntN(12) < n {
+				i := random.IntN(n)
+				q.leave(here[i], nil)
+				here = slices.Delete(here, i, i+1)
+				continue
+			}
+			p := randomPlace(random)
+			want, err := append(here, p).refuses(), q.join(p)
+			if want != errors.Is(err, errDeadlock) {
+				t.Fatalf("seed %d, step %d: join: %v, want refused %v", seed, step, err, want)
+			}
+			if want {
+				refused++
+				continue
+			}
+			here = append(here, p)
+		}
+		for _, p := range here {
+			q.leave(p, nil)
+		}
+		if len(q.lines)+len(q.parties) > 0 {
+			t.Fatalf("seed %d: an empty queue keeps %d lines and %d parties", seed, len(q.lines), len(q.parties))
+		}
+	}
+	if refused < 1000 {
+		t.Errorf("%d were refused, of 60,000: too few to tell", refused)
+	}
+}
+
+func randomPlace(random *rand.Rand) *place {
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	who := &asker{owner: fmt.Sprint(random.IntN(5))}
+	return &place{
+		names:   names[:1+random.IntN(4)/3],
+		who:     who,
+		owner:   owner{name: who.owner},
+		patient: random.IntN(5) > 0,
+	}
+}
+
+// BenchmarkQueue is what a lock costs in the queue.
+func BenchmarkQueue(b *testing.B) {
+	newPlace := func(i int, name string) *place {
+		p := &place{patient: true, owner: owner{name: fmt.Sprint("owner ", i)}}
+		p.set(name, &asker{})
+		return p
+	}
+	b.Run("nobody waits", func(b *testing.B) {
+		q, p := newQueue(), newPlace(0, "a")
+		b.ReportAllocs()
+		for b.Loop() {
+			q.join(p)
+			q.leave(p, nil)
+		}
+	})
+	b.Run("the last of 1000 who all hold what is wanted", func(b *testing.B) {
+		q := newQueue()
+		for i := range 1001 {
+			name := fmt.Sprint("lock ", i)
+			q.join(newPlace(i, name))
+			q.join(newPlace(-1-i, name))
+			if i < 1000 {
+				q.join(newPlace(i, "a"))
+			}
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			p := newPlace(1000, "a")
+			if err := q.join(p); err != nil {
+				b.Fatal(err)
+			}
+			q.leave(p, nil)
+		}
+	})
+}
