@@ -41,7 +41,7 @@ func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
 type clockJump time.Duration
 
 func (j clockJump) Error() string {
-	return fmt.Sprintf("its clock jumped by %v against this host's: keys may have expired early; have clocks slewed, not stepped (chronyd, ntpd -x)",
+	return fmt.Sprintf("its clock jumped by %v against this host's: keys may have expired early; have clocks slewed by less than 1 %%, not stepped (chronyd with maxslewrate 5000, ntpd -x)",
 		time.Duration(j).Round(time.Millisecond))
 }
 
