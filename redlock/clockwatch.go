@@ -35,8 +35,6 @@ func sampleOf(reply *Reply, sent, heard time.Duration) clockSample {
 // up to max_ttl before, so that a slow slew shows as well as a step.
 type clockWatch struct {
 	samples []clockSample // the oldest first
-	steady  bool          // at the last sample: it certainly kept well within the allowance
-	since   uint64        // since the sample of that turn
 }
 
 const clockSamples = 32 // how many are kept, spread over max_ttl
@@ -48,15 +46,10 @@ func (w *clockWatch) note(s clockSample, window time.Duration) (jump time.Durati
 	if !s.known {
 		return 0, 0
 	}
-	w.steady = len(w.samples) > 0
 	for _, before := range w.samples { // the latest comes last
 		if by := s.jumpSince(before); by != 0 {
 			jump, since = by, before.turn
 		}
-		w.steady = w.steady && s.movedSince(before) < drift(s.at-before.at)/2
-	}
-	if len(w.samples) > 0 {
-		w.since = w.samples[0].turn
 	}
 	w.keep(s, window)
 	return jump, since

@@ -105,18 +105,18 @@ func (f *fleet) noteTotalLoss() {
 	}
 }
 
-// lossSpan is when a node was certainly without counters, in BootTime: from the
-// instant at which the first sight of its marker was there to the instant at which
-// the last one was asked for. (An answer says nothing of later than that.)
+// lossSpan is when a node was certainly without counters, in turns (jumps.next):
+// from the answer that showed its marker first to the question of the one that
+// showed it last. (An answer says nothing of what was later than the question.)
 type lossSpan struct {
 	lost        bool
-	first, last time.Duration
+	first, last uint64
 	total       bool // a quorum was so at one instant of it
 }
 
-func (s *lossSpan) holds(at time.Duration) bool { return s.lost && s.first <= at && at <= s.last }
+func (s *lossSpan) holds(at uint64) bool { return s.lost && s.first <= at && at <= s.last }
 
-func countAt(spans []lossSpan, at time.Duration) (n int) {
+func countAt(spans []lossSpan, at uint64) (n int) {
 	for i := range spans {
 		if spans[i].holds(at) {
 			n++

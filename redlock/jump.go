@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -10,8 +11,8 @@ import (
 // jumps tell a node whose clock jumped from a host whose own clock did: one that
 // stood still (a virtual machine that was paused), or runs at a wrong rate. To
 // take back the admission of nodes for that would stop every other host as well.
-// So it is done only where a quorum of other nodes have certainly kept time with
-// this host while the one jumped.
+// So it is done only where most other nodes, two at least, have certainly kept
+// time with this host while the one jumped.
 type jumps struct {
 	mu     sync.Mutex  // guards what follows
 	nodes  []nodeClock // by node
@@ -22,9 +23,7 @@ type jumps struct {
 
 // nodeClock is what is known of a node's clock.
 type nodeClock struct {
-	sampled uint64 // the turn of the last sample
-	steady  bool   // it certainly kept time with this host
-	since   uint64 // since the sample of that turn
+	samples []clockSample // the oldest first
 
 	jumpAt time.Duration // when a jump that is not judged yet was first seen; 0: none
 	turn   uint64        // and in whose turn
@@ -47,12 +46,11 @@ func (j *jumps) next() uint64 {
 	return j.turn
 }
 
-// sample notes what the last sample of a node's clock shows.
-func (j *jumps) sample(node int, turn uint64, w *clockWatch) {
+// keep keeps what is known of a node's clock.
+func (j *jumps) keep(node int, w *clockWatch) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	n := &j.nodes[node]
-	n.sampled, n.steady, n.since = turn, w.steady, w.since
+	j.nodes[node].samples = append(j.nodes[node].samples[:0], w.samples...)
 }
 
 // note remembers a jump and returns when it was first seen; fresh: now.
@@ -69,29 +67,49 @@ func (j *jumps) note(node int, by, now time.Duration, turn uint64) (first time.D
 	return n.jumpAt, fresh
 }
 
-// judge ends a jump: it was the node's where so many other nodes, looked at
-// since, kept time from before it on. Otherwise it may have been this host's:
-// then missed is by how much more than is known already.
-func (j *jumps) judge(node int, before uint64, quorum int) (nodes bool, missed time.Duration) {
+// judge ends a jump: it was the node's where most of the other nodes that were
+// looked at since certainly kept time from before it on. (One alone may share
+// its clock with this host, being paused with it.) Otherwise it may have been this
+// host's: then missed is by how much more than is known already.
+func (j *jumps) judge(node int, before uint64) (nodes bool, missed time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := &j.nodes[node]
-	witnesses := 0
+	witnesses, others := 0, 0
 	for i := range j.nodes {
 		w := &j.nodes[i]
-		if i != node && w.steady && w.since <= before && w.sampled >= n.turn {
+		if i == node || !w.sampledSince(n.turn) {
+			continue
+		}
+		if others++; w.keptTimeSince(before) {
 			witnesses++
 		}
 	}
 	by := n.by
 	n.jumpAt, n.by = 0, 0
-	if witnesses >= quorum {
+	if witnesses >= 2 && 2*witnesses > others {
 		return true, 0
 	}
 	n.gained += max(by, 0)
 	missed = max(n.gained-j.missed, 0)
 	j.missed += missed
 	return false, missed
+}
+
+func (n *nodeClock) sampledSince(turn uint64) bool {
+	return len(n.samples) > 0 && n.samples[len(n.samples)-1].turn >= turn
+}
+
+// keptTimeSince tells whether the clock certainly moved by less than half of the
+// allowance since a turn, or longer.
+func (n *nodeClock) keptTimeSince(turn uint64) bool {
+	last := n.samples[len(n.samples)-1]
+	for _, before := range slices.Backward(n.samples) {
+		if before.turn <= turn {
+			return last.movedSince(before) < drift(last.at-before.at)/2
+		}
+	}
+	return false
 }
 
 // tells tells whether somebody is to hear of a jump that may be this host's: one
@@ -125,7 +143,7 @@ func (l *lane) judgeJump(s *sighting, by clockJump, before uint64) ruling {
 	if s.at < first+jumpSettle {
 		return ruling{standing: standing{state: NodeQuarantined, reason: by, until: first + jumpSettle}}
 	}
-	nodes, missed := l.fleet.jumps.judge(l.index, before, l.fleet.quorum)
+	nodes, missed := l.fleet.jumps.judge(l.index, before)
 	if nodes {
 		l.withdrawn(by, true)
 		return l.mark(s, true)

@@ -47,6 +47,7 @@ type lane struct {
 	replies  []Reply
 	sent     time.Duration // BootTime before the last round trip
 	heard    time.Duration // and after it
+	asked    uint64        // the turn in which the node was last looked at
 	within   bound         // the context of the round trip under way
 	encoder  encoder
 	session  laneSession

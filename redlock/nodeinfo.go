@@ -124,14 +124,16 @@ type sighting struct {
 	info  nodeInfo
 	epoch string        // what is in its hash; "" for nothing
 	clock clockSample   // its TIME
-	asked time.Duration // BootTime before it was asked
 	at    time.Duration // BootTime when the answer was there
+	asked uint64        // turns before and after it, in the order of all that is asked
+	heard uint64
 }
 
 // appendLook asks for a sighting. TIME comes first: nothing that is slow stands
 // between it and the calls before it.
 func (l *lane) appendLook() {
 	l.session.look = false
+	l.asked = l.fleet.jumps.next()
 	l.appendCommand("TIME")
 	l.appendCommand("HGET", nodeKey, "epoch")
 	if l.node.Embedded {
@@ -151,7 +153,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 			return nil, fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err)
 		}
 	}
-	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, asked: l.sent, at: l.heard}
+	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, at: l.heard, asked: l.asked, heard: l.fleet.jumps.next()}
 	s.clock = l.readTime(&replies[0])
 	if len(replies) > 2 {
 		s.info = readInfo(replies[2].Str)

@@ -13,7 +13,7 @@ import (
 func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
 	m := &l.memory
 	if m.marker.word != e.word || m.marker.runID != e.runID {
-		m.markedAt = s.at
+		m.markedAt, m.markedIn = s.at, s.heard
 	}
 	m.marker = e
 	l.fleet.noteMaxTTL(e.maxTTL)
@@ -21,7 +21,7 @@ func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
 		e.maxTTL = longest
 		return ruling{write: &e}
 	}
-	l.noteLoss(!e.kept, m.markedAt, s.asked)
+	l.noteLoss(!e.kept, m.markedIn, s.asked)
 	l.fleet.noteTotalLoss()
 	waiting := ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: whyPending(e.kept), until: l.quarantineEnd(s)}}
 	if s.at < waiting.until {
@@ -87,8 +87,8 @@ func (l *lane) lossSpan() lossSpan {
 	return span
 }
 
-// noteLoss: its marker was seen first and last at these instants.
-func (l *lane) noteLoss(lost bool, first, last time.Duration) {
+// noteLoss: its marker was seen from turn to turn.
+func (l *lane) noteLoss(lost bool, first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	total := l.loss.total && l.loss.first == first
@@ -96,7 +96,7 @@ func (l *lane) noteLoss(lost bool, first, last time.Duration) {
 }
 
 // noteTotalLoss: it was so together with a quorum, in the span that began then.
-func (l *lane) noteTotalLoss(first time.Duration) {
+func (l *lane) noteTotalLoss(first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.loss.total = l.loss.total || l.loss.first == first

@@ -20,6 +20,7 @@ func TestRealClockIsStepped(t *testing.T) {
 			left, right := s.newHostAt("abc", maxTTL(time.Minute)), s.newHostAt("cde", maxTTL(time.Minute))
 			c := s.server("c")
 			held := left.take(redlock.Request{Name: "x", TTL: time.Minute})
+			left.looksAgain(c, s.looks(c)) // whose clock it is shows against those of other nodes before
 			must(t, c.SetClock(ahead))
 			start := time.Now()
 			want(t, "the key is gone", s.keyOn(c, "x") == "", ahead > 0)

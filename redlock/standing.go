@@ -29,6 +29,7 @@ type memory struct {
 	marker    epoch         // the quarantine that is waited for
 	early     bool          // it is to end now: somebody knows that no lock is held
 	markedAt  time.Duration // BootTime when that was first seen
+	markedIn  uint64        // and in whose turn
 	word      string        // of the last admitted epoch; and, since that run_id, what was seen under it:
 	runID     string
 	replID    string
@@ -138,9 +139,9 @@ func (l *lane) judgeRestarted(s *sighting, e epoch) ruling {
 func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 	l.fleet.noteMaxTTL(e.maxTTL)
 	m := &l.memory
-	s.clock.turn = l.fleet.jumps.next()
+	s.clock.turn = s.heard
 	why := m.suspicion(s, e, l.fleet.longestTTL())
-	l.fleet.jumps.sample(l.index, s.clock.turn, &m.watch)
+	l.fleet.jumps.keep(l.index, &m.watch)
 	jump, jumped := why.(clockJump)
 	switch {
 	case jumped && l.fleet.options.NoQuarantine:
@@ -149,8 +150,9 @@ func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 		return l.judgeJump(s, jump, m.jumpSince)
 	}
 	if why != nil {
-		l.withdrawn(why, false)
-		return l.mark(s, false)
+		kept := errors.Is(why, errUptime)
+		l.withdrawn(why, kept)
+		return l.mark(s, kept)
 	}
 	if !s.info.survivesRestart() {
 		m.durableFrom = s.at + l.fleet.longestTTL()

@@ -32,10 +32,14 @@ func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
 	case jump != 0:
 		return clockJump(jump)
 	case s.info.uptime < uptime-1:
-		return fmt.Errorf("its uptime ran backwards, from %d s to %d s", uptime, s.info.uptime)
+		return fmt.Errorf("%w, from %d s to %d s", errUptime, uptime, s.info.uptime)
 	}
 	return nil
 }
+
+// errUptime: the process is the same, so its counters are, but its clock was set
+// back.
+var errUptime = errors.New("its uptime ran backwards")
 
 // clockJump is by how much a node's clock moved against ours.
 type clockJump time.Duration

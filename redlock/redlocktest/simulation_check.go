@@ -161,7 +161,7 @@ func (r *Report) checkGrants() {
 			switch {
 			case claim.After >= before || g.Lost != never && claim.After >= g.Lost:
 				r.violate("finality", claim.At, "lease %d of %s was over and came back: until %s, then until %s", g.N, g.Lock, instant(before), instant(claim.Until))
-			case claim.Until < before:
+			case claim.Until < before && !r.Plan.Steps: // a host whose clock stood still has older leases than it knew
 				r.violate("shortening", claim.At, "the deadline of lease %d of %s moved back: from %s to %s", g.N, g.Lock, instant(before), instant(claim.Until))
 			}
 		}
@@ -171,6 +171,9 @@ func (r *Report) checkGrants() {
 // checkLosses: LOST is said before the deadline, by the clock of the daemon;
 // and a lease of which nothing is said is in force.
 func (r *Report) checkLosses() {
+	if r.Plan.Steps {
+		return // a host whose clock stood still has older leases than it knew
+	}
 	for _, g := range r.Grants {
 		switch {
 		case g.Lost != never && g.Late:
