@@ -42,7 +42,7 @@ func budget() int {
 	case raceEnabled:
 		return 50
 	}
-	return 1000
+	return 2000
 }
 
 // inOrder has what happens at one instant happen in the same order again, until
