@@ -132,7 +132,7 @@ func isEnough(ctx context.Context, enough <-chan struct{}, delay time.Duration) 
 // node, also on those that refused, failed or never answered.
 func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (*Lease, error) {
 	r.Holder.Since = q.options.Wall()
-	missed := q.fleet.jumps.totalMissed()
+	missed := q.jumps.totalMissed()
 	b := q.newBallot("acquire", isFencedGrant)
 	key := q.options.Prefix + r.Name
 	g := grant{placed: &nodeSet{}, operation: operation{
@@ -147,7 +147,7 @@ func (q *Quorum) attempt(ctx context.Context, r *Request, start time.Duration) (
 		b = q.agree(ctx, b, &g)
 		now = q.clock()
 	}
-	g.deadline -= q.fleet.jumps.totalMissed() - missed // this host's clock stood still meanwhile
+	g.deadline -= q.jumps.totalMissed() - missed // this host's clock stood still meanwhile
 	if q.wins(ctx, b, now, g.deadline) {
 		q.counts.grants.Add(1)
 		return q.keeper.grant(r, &g, now), nil
@@ -297,7 +297,7 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
 		case errors.As(failure.Err, &e):
 			left = append(left, max(e.Left, time.Millisecond))
 		case isServerError(failure.Err): // it has only just said so
-			left = append(left, q.fleet.longestTTL())
+			left = append(left, q.longestTTL())
 		} // else it waits for more than time
 	}
 	able := len(q.lanes) - len(failures)

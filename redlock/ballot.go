@@ -60,11 +60,6 @@ func (b *ballot) ask(o operation) []operation {
 	return b.one[:]
 }
 
-// newBallot is a ballot of all the nodes.
-func (q *Quorum) newBallot(op string, yes func(*Reply) bool) *ballot {
-	return newBallot(op, len(q.lanes), q.quorum, yes)
-}
-
 // quorumOf is ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.
 func quorumOf(nodes int) int { return nodes/2 + 1 }
 

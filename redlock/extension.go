@@ -38,7 +38,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 	e := &extension{
 		k:       k,
 		start:   now,
-		missed:  k.q.fleet.jumps.totalMissed(),
+		missed:  k.q.jumps.totalMissed(),
 		leases:  leases,
 		ttls:    make([]time.Duration, n),
 		done:    make(chan struct{}),
@@ -230,7 +230,7 @@ func (e *extension) tell(o outcomes) {
 }
 
 // missedSince is how much time this host's clock missed since it was asked.
-func (e *extension) missedSince() time.Duration { return e.k.q.fleet.jumps.totalMissed() - e.missed }
+func (e *extension) missedSince() time.Duration { return e.k.q.jumps.totalMissed() - e.missed }
 
 func (e *extension) whyGone(i int) LostReason {
 	if e.forced[i] { // nothing is added to it once decided

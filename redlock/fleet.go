@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// fleet is what the lanes of a Quorum know together: what makes one node's
-// admission depend on the others.
+// fleet is the lanes of a Quorum, and what they know together: what makes one
+// node's admission depend on the others.
 type fleet struct {
 	options *Options
 	digest  string // of the node list
 	quorum  int
-	lanes   []*lane // set before any of them runs
-	counts  *counts
+	lanes   []*lane
+	counts  counts
 	jumps   jumps
 	aged    func(by time.Duration) // all leases of this host are so much older than it knew
 
@@ -24,11 +24,27 @@ type fleet struct {
 	announced atomic.Bool // the loss of a quorum's counters was told
 }
 
-func newFleet(o *Options, counts *counts) *fleet {
-	f := &fleet{options: o, digest: listDigest(o.Nodes), quorum: o.rules.quorum(len(o.Nodes)), counts: counts}
+// newFleet makes the lanes; none of them runs yet.
+func newFleet(o *Options) *fleet {
+	f := &fleet{options: o, digest: listDigest(o.Nodes), quorum: o.rules.quorum(len(o.Nodes))}
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, len(o.Nodes))
+	for i, node := range o.Nodes {
+		f.lanes = append(f.lanes, newLane(node, i, f))
+	}
 	return f
+}
+
+// newBallot is a ballot of all the nodes.
+func (f *fleet) newBallot(op string, yes func(*Reply) bool) *ballot {
+	return newBallot(op, len(f.lanes), f.quorum, yes)
+}
+
+// call hands the same script call over to every node.
+func (f *fleet) call(c call, now time.Duration) {
+	for _, l := range f.lanes {
+		l.do(c, now)
+	}
 }
 
 // noteMaxTTL takes a larger max_ttl over.
@@ -52,13 +68,9 @@ func (f *fleet) copySources() int { return len(f.lanes) - f.quorum + 1 }
 // counters may be as lost. It waits for them at most for the node timeout.
 func (f *fleet) copyCounters(ctx context.Context, clock func() time.Duration) (counters *[maxCounters]uint64, sources int) {
 	counters = new([maxCounters]uint64)
-	b := newBallot("counters", len(f.lanes), f.quorum, func(reply *Reply) bool { return len(reply.Array) > 0 })
+	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
 	b.all = true
-	c := call{op: b.op, ops: b.ask(operation{letter: opCounters, key: nodeKey}), voter: b}
-	now := clock()
-	for _, l := range f.lanes {
-		l.do(c, now)
-	}
+	f.call(call{op: b.op, ops: b.ask(operation{letter: opCounters, key: nodeKey}), voter: b}, clock())
 	b.wait(ctx, f.options.NodeTimeout, f.lanes)
 	for i := range b.answers {
 		if b.answers[i].verdict == granted {

@@ -35,7 +35,7 @@ func (q *Quorum) Force(ctx context.Context, name string) (Holding, error) {
 	}
 	b := q.newBallot("force", func(*Reply) bool { return true })
 	key := q.options.Prefix + name
-	ops := b.ask(operation{letter: opForce, key: key, token: holdings[at].token, ttl: q.fleet.longestTTL()})
+	ops := b.ask(operation{letter: opForce, key: key, token: holdings[at].token, ttl: q.longestTTL()})
 	q.call(call{op: b.op, ops: ops, voter: b}, q.clock())
 	b.wait(ctx, q.options.NodeTimeout, q.lanes)
 	if !b.won() {

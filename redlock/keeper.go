@@ -78,10 +78,7 @@ func (k *keeper) noticeSuspension() {
 	if k.ahead = ahead; !jumped {
 		return
 	}
-	k.mu.Lock()
-	all := slices.Clone(k.heap)
-	k.mu.Unlock()
-	for _, l := range all {
+	for _, l := range k.all() {
 		l.ring()
 	}
 }
@@ -89,13 +86,17 @@ func (k *keeper) noticeSuspension() {
 // age takes time off all leases: this host's clock stood still, and they are so
 // much older than they seem. Those that are over say LOST at once.
 func (k *keeper) age(by time.Duration) {
-	k.mu.Lock()
-	all := slices.Clone(k.heap)
-	k.mu.Unlock()
-	for _, l := range all {
+	for _, l := range k.all() {
 		l.age(by)
 		l.ring()
 	}
+}
+
+// all are the leases that are in no ballot.
+func (k *keeper) all() []*Lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.heap)
 }
 
 // extendDue does all that is due, and returns the time until something is.

@@ -60,7 +60,6 @@ type laneSession struct {
 	clientID int64 // CLIENT ID of the last connection, to kill it by
 	runID    string
 	epoch    string        // the incarnation that was verified over this connection; "": it has no vote
-	until    time.Duration // of a quarantine: BootTime when it is over
 	offset   time.Duration // the node's TIME (since 1970) minus our BootTime
 	look     bool          // whether it may vote is to be found out again
 	scripts  bool          // SCRIPT LOAD is needed again
@@ -255,7 +254,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // serve sends what is handed over until the connection breaks or ctx ends.
 func (l *lane) serve(ctx context.Context, conn Conn) error {
-	until := l.session.until
+	until := l.until // which this goroutine alone writes
 	beat := time.NewTimer(l.nextLook())
 	defer beat.Stop()
 	// What was owed while the connection was made comes before what was handed
@@ -271,8 +270,8 @@ func (l *lane) serve(ctx context.Context, conn Conn) error {
 		if ctx.Err() != nil {
 			return l.drain(conn)
 		}
-		if l.session.until != until { // once for each: other traffic must not put it off for ever
-			until = l.session.until
+		if l.until != until { // once for each: other traffic must not put it off for ever
+			until = l.until
 			beat.Reset(l.nextLook())
 		}
 		if err := l.await(ctx, conn, beat); err != nil {
@@ -315,9 +314,9 @@ func (l *lane) beat(beat *time.Timer) {
 // nextLook is the time until the node is looked at again: a heartbeat, or the
 // end of its quarantine; where that is past and something else is wanting, soon.
 func (l *lane) nextLook() time.Duration {
-	left := l.session.until - l.clock()
+	left := l.until - l.clock()
 	switch {
-	case l.session.until == 0:
+	case l.until == 0:
 		return heartbeat
 	case left <= 0:
 		return heartbeat / 4

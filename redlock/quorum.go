@@ -54,14 +54,10 @@ const maxNodes = 63
 // Quorum takes locks on a quorum of independent Redis masters (Redlock). It is
 // safe for concurrent use.
 type Quorum struct {
-	options Options
-	clock   func() time.Duration
-	rules   *rules
-	quorum  int
-	lanes   []*lane
-	keeper  *keeper
-	fleet   *fleet
-	counts  counts
+	*fleet
+	clock  func() time.Duration
+	rules  *rules
+	keeper *keeper
 
 	proposed atomic.Uint64 // the last fencing token that was proposed
 
@@ -76,14 +72,9 @@ func New(o Options) (*Quorum, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	q := &Quorum{options: o, clock: o.Clock, rules: o.rules, quorum: o.rules.quorum(len(o.Nodes)), stop: stop}
-	q.fleet = newFleet(&q.options, &q.counts)
-	for i, node := range o.Nodes {
-		q.lanes = append(q.lanes, newLane(node, i, q.fleet))
-	}
-	q.fleet.lanes = q.lanes
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, stop: stop}
 	q.keeper = newKeeper(q)
-	q.fleet.aged = q.keeper.age
+	q.aged = q.keeper.age
 	for _, l := range q.lanes {
 		q.done.Go(func() { l.run(ctx) })
 	}
@@ -151,11 +142,4 @@ func (q *Quorum) Settle(ctx context.Context) {
 func (q *Quorum) Close() {
 	q.stop()
 	q.done.Wait()
-}
-
-// call hands the same script call over to every node.
-func (q *Quorum) call(c call, now time.Duration) {
-	for _, l := range q.lanes {
-		l.do(c, now)
-	}
 }

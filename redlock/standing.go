@@ -139,7 +139,6 @@ func (l *lane) judgeRestarted(s *sighting, e epoch) ruling {
 func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 	l.fleet.noteMaxTTL(e.maxTTL)
 	m := &l.memory
-	s.clock.turn = s.heard
 	why := m.suspicion(s, e, l.fleet.longestTTL())
 	l.fleet.jumps.keep(l.index, &m.watch)
 	jump, jumped := why.(clockJump)
@@ -210,7 +209,6 @@ func (l *lane) stand(s standing) {
 	if l.rules.votes(s.state) {
 		l.session.epoch = s.epoch
 	}
-	l.session.until = s.until
 	l.mu.Lock()
 	l.until = s.until
 	if s.state != NodeQuarantined {

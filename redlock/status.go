@@ -50,8 +50,8 @@ func (q *Quorum) Status() Status {
 	status := Status{
 		Quorum:  q.quorum,
 		Nodes:   make([]NodeStatus, len(q.lanes)),
-		MaxTTL:  q.fleet.longestTTL(),
-		Warning: q.fleet.warnings(),
+		MaxTTL:  q.longestTTL(),
+		Warning: q.warnings(),
 		Counts:  q.counts.snapshot(),
 	}
 	var left []time.Duration
