@@ -97,7 +97,7 @@ local function sharing()
   -- the longest of the others: false where there are none, and none is the key.
   local function settle(key)
     local set = key .. '\0m'
-    call('ZREMRANGEBYSCORE', set, '-inf', '(' .. at(0))
+    call('ZREMRANGEBYSCORE', set, '-inf', at(0)) -- also of this millisecond: PEXPIREAT would delete
     local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
     if last[2] then
       call('PEXPIREAT', key, last[2])
@@ -111,7 +111,7 @@ local function sharing()
 
   local function isMember(key, token)
     local score = call('ZSCORE', key .. '\0m', token)
-    return type(score) == 'string' and tonumber(score) >= now
+    return type(score) == 'string' and tonumber(score) > now
   end
 
   -- holder shows by whom the key is held that has this value.
@@ -163,7 +163,10 @@ local function sharing()
     if refusal then
       return refusal
     end
-    local done = not value and call('SET', key, kind, 'PX', ttl)
+    if not value then -- of those whose key somebody deleted nobody comes back
+      call('DEL', key .. '\0m')
+    end
+    local done = call('SET', key, kind, 'NX', 'PX', ttl)
     if done and done.err then
       return done
     end
@@ -476,7 +479,10 @@ for i = 1, ops do
       local value = call('GET', key)
       if isKind(value) then
         shared = shared or sharing()
-        value = shared.isMember(key, token) and token
+        value = nil
+        if shared.isMember(key, token) then -- as an "and" it keeps the old value on an embedded node
+          value = token
+        end
       end
       if value == token then
         local text = sub(records, 18 * record - 15, 18 * record)

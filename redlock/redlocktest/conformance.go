@@ -46,7 +46,7 @@ const (
 // Conformance checks that a node answers as package redlock relies on, command
 // by command and script by script, and fails as it expects.
 func Conformance(t *testing.T, target Target) {
-	for _, c := range slices.Concat(commandCases, scriptCases, connectionCases) {
+	for _, c := range slices.Concat(commandCases, scriptCases, sharedCases, waitCases, connectionCases) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, feature := range c.needs {
 				if target.Lacks(feature) {

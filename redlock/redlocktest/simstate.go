@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,16 +34,17 @@ type state struct {
 	masterReplID string // of a replica: its master's
 }
 
-// entry is what a key holds: a string, a hash, or a list, which is there for
-// WRONGTYPE.
+// entry is what a key holds: a string, a hash, a sorted set, or a list, which is
+// there for WRONGTYPE.
 type entry struct {
 	text   string
-	hash   *hash    // not nil: a hash
-	list   []string // not nil: a list
-	expiry int64    // milliseconds since 1970; 0: never
+	hash   *hash            // not nil: a hash
+	set    map[string]int64 // not nil: a sorted set, by member
+	list   []string         // not nil: a list
+	expiry int64            // milliseconds since 1970; 0: never
 }
 
-func (e entry) isString() bool { return e.hash == nil && e.list == nil }
+func (e entry) isString() bool { return e.hash == nil && e.set == nil && e.list == nil }
 
 // client is what the server knows of a connection.
 type client struct {
@@ -84,22 +86,32 @@ func (s *state) lookup(key string, now int64) (entry, bool) {
 	e, ok := s.keys[key]
 	if ok && e.expiry != 0 && now/1000 > e.expiry {
 		if !s.replica {
-			delete(s.keys, key)
+			s.drop(key)
 		}
 		return entry{}, false
 	}
 	return e, ok
 }
 
+// put and drop change what is at a key.
+func (s *state) put(key string, e entry) {
+	s.keys[key] = e
+	s.changed(key)
+}
+
+func (s *state) drop(key string) {
+	delete(s.keys, key)
+	s.changed(key)
+}
+
 // sortedKeys returns the keys that match pattern.
 func (s *state) sortedKeys(pattern string, now int64) []string {
 	var keys []string
-	for key := range s.keys {
+	for _, key := range slices.Sorted(maps.Keys(s.keys)) {
 		if _, ok := s.lookup(key, now); ok && globMatch(pattern, key) {
 			keys = append(keys, key)
 		}
 	}
-	slices.Sort(keys)
 	return keys
 }
 
@@ -154,3 +166,6 @@ func (s *state) label(command redlock.Command) string {
 	}
 	return known.name
 }
+
+// changed: what is at a key is another.
+func (s *state) changed(string) {}
