@@ -9,37 +9,61 @@
 -- ARGV[1]    the epoch that votes are wanted of; '' for none: releases only
 -- ARGV[2]    not-after, in microseconds of this node's TIME
 -- ARGV[3]    the operations, a letter each
--- ARGV[4]    18 characters for each of a, f and p, in turn: the field of the
---            name's counter (2) and a fencing token (16 digits)
--- ARGV[5…]   of each operation in turn its arguments; upper case A and E have the
---            ttl, in milliseconds, after the token, which holds for the a and e
---            after them:
+-- ARGV[4]    18 characters for each of a, n, s, h, f, p and q, in turn: the field of
+--            the name's counter (2) and a fencing token (16 digits)
+-- ARGV[5…]   of each operation in turn its arguments; upper case A, N, S, H and E
+--            have the ttl, in milliseconds, after their arguments, which holds for
+--            those after them:
 --   a token      acquire: take the lock; the fencing token is a proposal
+--   n token      another name of the acquire (a) that comes next: all or none
+--   s token kind join: take the lock together with others of that kind
+--   h old token  hand over: from old to token, or as an acquire
 --   e token      extend: never shortens an expiry
 --   r token      release: give the lock back
 --   w            who: show who holds it
 --   f token      fence: raise the counter, if the lock is still ours
 --   p token ttl  repair: set the key where it is missing, and raise the counter
+--   q token ttl kind  the same of one that joined
 --   x token ttl  force: delete the lock if this token holds it, and note for ttl
 --                that it must not come back
+--   i mark ttl   intend: who was refused by the operation before this one waits for
+--                the lock to be free. Known by the mark, where it waits for those
+--                who share the lock: they become no more
+--   d mark       done: whose mark this is waits no more
 --   c            counters: all fields of the node's hash
 --
 -- Reply: an array with one element for each operation:
 --   a  the fencing token that this node gives, where the key was set now or holds
 --      this very token already; {value, pttl} where another value holds it;
 --      the error LATE past not-after: nothing is set later
+--   n, s, h  as a; negative where somebody is waiting for the lock. Where several
+--      share it or wait, {kind, pttl, token, pttl}; and a fifth element where
+--      another has the place that was asked for: one that is free, or 0. Of h, in
+--      an array of its own where the old token did not hold the key any more
 --   e  1 extended, 0 where the token does not hold the key, -1 where it was
 --      forced away
 --   r  1 deleted, 0 where the token does not hold the key
---   w  {value, pttl}, or {} where the key is free
+--   w  {value, pttl}, {kind, pttl, token, pttl, token, pttl…}, or {} where the key
+--      is free
 --   f  1 raised, 0 where the token does not hold the key
---   p  1 where the token holds the key now, 0 where another does, or it was forced
---      away; LATE as a
+--   p, q  1 where the token holds the key now, 0 where another does, or it was
+--      forced away; LATE as a
 --   x  1 deleted, 0 where the token does not hold the key: noted all the same
+--   i, d  1
 --   c  {field, value, …}
 --   or the error that Redis gave for this operation alone (of e, r and f, a key of
 --   another type is 0: no token holds it). The errors EPOCH, another incarnation,
 --   and COUNTERS, it lost these, of everything but releases: no vote.
+--
+-- Beside a lock's key there may be, for no longer than they are needed:
+--   key\0m  who shares it: their tokens, by the millisecond at which each expires.
+--           The key itself has the kind as its value then, as long as the longest
+--           of them, so that other clients stay out: redlockd:shared, or
+--           redlockd:slots=K, where each token begins with its place and a space
+--   key\0b  the bell: somebody was refused and waits. It is deleted when the lock is
+--           given back or forced away, which is what CLIENT TRACKING tells him; not
+--           when it is extended or handed over
+--   key\0w  the mark of a writer that waits for those who share
 --
 -- It runs for every group on every node: what is rare is made where it is met,
 -- and no function, table or text is made that may not be needed.
@@ -47,11 +71,14 @@ local call, byte, sub = redis.pcall, string.byte, string.sub
 local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
 
--- The letters, as byte has them.
-local A, A_TTL, C, E, E_TTL, F, P, R, W, X = 97, 65, 99, 101, 69, 102, 112, 114, 119, 120
+-- The letters, as byte has them, and what upper case is less.
+local A, C, D, E, F, H, I, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 110, 112, 113, 114, 115, 120
+local UPPER = 32
 
 -- The notes of what was forced away have keys that begin so, and the token's SHA1.
 local FORCED = 'redlockd:forced:'
+-- What the value of a key is, or begins with, that several share.
+local KIND, SHARED, WRITER = 'redlockd:', 'redlockd:shared', 'redlockd:writer'
 
 -- How far a proposal may be ahead of this node's TIME, in microseconds: the
 -- clock of one host must not push all counters far into the future.
@@ -60,6 +87,152 @@ local AHEAD = 1000000
 local LIMIT = 9006099743113216 -- 2^53 - 2^40
 
 local EPOCH = 'EPOCH another incarnation than the one that was admitted'
+
+-- sharing makes the functions for keys that several share, and for who waits.
+local function sharing()
+  local t = call('TIME')
+  local now = t[1] * 1000 + math.floor(t[2] / 1000)
+  local function at(ttl) return string.format('%.0f', now + ttl) end
+
+  -- settle forgets the members that have expired, and has the key last as long as
+  -- the longest of the others: false where there are none, and none is the key.
+  local function settle(key)
+    local set = key .. '\0m'
+    call('ZREMRANGEBYSCORE', set, '-inf', '(' .. at(0))
+    local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
+    if last[2] then
+      call('PEXPIREAT', key, last[2])
+      call('PEXPIREAT', set, last[2])
+    elseif not last.err then -- else somebody wrote to it
+      call('DEL', key)
+      return false
+    end
+    return true
+  end
+
+  local function isMember(key, token)
+    local score = call('ZSCORE', key .. '\0m', token)
+    return type(score) == 'string' and tonumber(score) >= now
+  end
+
+  -- holder shows by whom the key is held that has this value.
+  local function holder(key, value)
+    local shown = {value, call('PTTL', key)}
+    local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
+    if last[2] then
+      shown[3], shown[4] = last[1], last[2] - now
+    end
+    return shown
+  end
+
+  -- place is nil where nobody else has the place with which the token begins. Or
+  -- else, who has it, and one that is free.
+  local function place(key, token, kind)
+    local members = call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
+    local wanted, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
+    local taken, refusal = {}, nil
+    for i = 1, #members, 2 do
+      local slot = tonumber(string.match(members[i], '^%d+'))
+      if slot == wanted and members[i] ~= token then
+        refusal = {kind, call('PTTL', key), members[i], members[i + 1] - now, 0}
+      end
+      taken[slot or 0] = true
+    end
+    for i = wanted, refusal and wanted + slots - 2 or 0 do
+      if not taken[i % slots + 1] then
+        refusal[5] = i % slots + 1
+        break
+      end
+    end
+    return refusal
+  end
+
+  -- join adds the token to those who share the key; or else, why it did not.
+  local function join(key, token, kind, ttl)
+    local value = call('GET', key)
+    if type(value) == 'table' then
+      return value
+    elseif value and sub(value, 1, 9) ~= KIND then
+      return {value, call('PTTL', key)}
+    elseif value and not settle(key) then
+      value = false
+    end
+    if value and value ~= kind then
+      return holder(key, value)
+    end
+    local refusal = value and kind ~= SHARED and place(key, token, kind)
+    if refusal then
+      return refusal
+    end
+    local done = not value and call('SET', key, kind, 'PX', ttl)
+    if done and done.err then
+      return done
+    end
+    done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
+    if type(done) == 'table' then
+      return done
+    end
+    settle(key)
+  end
+
+  return {settle = settle, isMember = isMember, holder = holder, join = join,
+
+    -- writer shows the writer that waits for those who share the key; nil: none.
+    writer = function(key)
+      local mark = call('GET', key .. '\0w')
+      if type(mark) == 'string' then
+        local left = call('PTTL', key .. '\0w')
+        return {WRITER, left, mark, left}
+      end
+    end,
+
+    -- leave is a release.
+    leave = function(key, token)
+      local done = call('ZREM', key .. '\0m', token)
+      if done == 1 then
+        settle(key)
+        call('DEL', key .. '\0b')
+      end
+      return done
+    end,
+
+    extend = function(key, token, ttl)
+      if not isMember(key, token) then
+        return 0
+      end
+      local done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
+      settle(key)
+      return type(done) == 'table' and done or 1
+    end,
+
+    -- who shows all.
+    who = function(key, value)
+      if not settle(key) then
+        return {}
+      end
+      local shown, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
+      for i = 1, #members, 2 do
+        shown[i + 2], shown[i + 3] = members[i], members[i + 1] - now
+      end
+      return shown
+    end,
+  }
+end
+local shared -- what that made
+
+local function isKind(value) return type(value) == 'string' and sub(value, 1, 9) == KIND end
+
+local function release(key, token)
+  local value = call('GET', key)
+  if value == token then
+    local done = call('DEL', key, key .. '\0b')
+    return type(done) == 'table' and done or 1
+  elseif isKind(value) then
+    shared = shared or sharing()
+    return shared.leave(key, token)
+  end
+  return 0
+end
 
 local replies, arg = {}, 5
 local fields, counters = {'epoch'}, nil -- counters: by field; nil where none is needed
@@ -90,17 +263,16 @@ else
 end
 
 if why then -- only releases
+  local words = ops > 0 and letters ~= string.rep('r', ops)
+    and {[A] = 1, [N] = 1, [S] = 2, [H] = 2, [E] = 1, [R] = 1, [F] = 1, [P] = 2, [Q] = 3, [X] = 2, [I] = 2, [D] = 1}
   for i = 1, ops do
     local op = byte(letters, i)
     if op == R then
-      replies[i] = call('GET', keys[i + 1]) == args[arg] and call('DEL', keys[i + 1]) or 0
+      replies[i] = release(keys[i + 1], args[arg])
+      arg = arg + 1
     else
       replies[i] = redis.error_reply(why)
-    end
-    if op == A_TTL or op == E_TTL or op == P or op == X then
-      arg = arg + 2
-    elseif op ~= W and op ~= C then
-      arg = arg + 1
+      arg = arg + (words[op] or words[op + UPPER] and words[op + UPPER] + 1 or 0)
     end
   end
   return replies
@@ -115,89 +287,240 @@ end
 
 local ttl
 local record = 0 -- the last one that was read
+local others = 0 -- names of the acquire that comes next
 local changed    -- fields and values to be written; nil: none
+
+-- refusal is why nothing can be granted by a record, whoever holds the lock.
+local function refusal(r)
+  return late or counters[fields[r + 1]] >= LIMIT
+    and redis.error_reply('FULL its fencing counter ' .. fields[r + 1] .. ' is at its end')
+end
+
+-- fence is the fencing token of what is granted by a record; the counter has it
+-- from now on.
+local function fence(r)
+  local field, text = fields[r + 1], sub(records, 18 * r - 15, 18 * r)
+  local count, proposal = counters[field] + 1, tonumber(text)
+  if proposal > count and proposal <= now + AHEAD then
+    count = proposal
+  else
+    text = string.format('%.0f', count)
+  end
+  counters[field] = count
+  changed = changed or {}
+  changed[#changed + 1] = field
+  changed[#changed + 1] = text
+  return count
+end
+
+-- raise has the counter of a record be no less than so much.
+local function raise(r, count, text)
+  local field = fields[r + 1]
+  if count > counters[field] then
+    counters[field] = count
+    changed = changed or {}
+    changed[#changed + 1] = field
+    changed[#changed + 1] = text
+  end
+end
+
+-- blocker is what keeps the token from the key: nil where nothing does.
+local function blocker(key, token)
+  local value = call('GET', key)
+  if not value or value == token then
+    return nil
+  elseif not isKind(value) then
+    return type(value) == 'table' and value or {value, call('PTTL', key)}
+  end
+  shared = shared or sharing()
+  return shared.settle(key) and shared.holder(key, value) or nil
+end
+
+-- all takes several names, or none: the reply to each of them.
+local function all(from, to, token)
+  local refused
+  for i = from, to do
+    refused = refused or refusal(record - to + i) or blocker(keys[i + 1], token)
+  end
+  for i = from, refused and 0 or to do
+    local set = call('SET', keys[i + 1], token, 'PX', ttl)
+    refused = refused or set.err and set
+  end
+  if refused then
+    return refused
+  end
+  local most, wanted = 0, 1
+  for i = from, to do
+    most = math.max(most, fence(record - to + i))
+    wanted = call('EXISTS', keys[i + 1] .. '\0b') == 1 and -1 or wanted
+  end
+  for i = from, to do
+    raise(record - to + i, most, string.format('%.0f', most))
+  end
+  return wanted * most
+end
+
+local refused -- what the last acquire was refused with; nil: it was not
 for i = 1, ops do
   local key, op, token = keys[i + 1], byte(letters, i), args[arg]
   if op == R then
-    replies[i] = call('GET', key) == token and call('DEL', key) or 0
+    replies[i] = release(key, token)
     arg = arg + 1
-  elseif op == A or op == A_TTL then
-    if op == A_TTL then
+  elseif op == A or op == A - UPPER then
+    if op ~= A then
       arg = arg + 1
       ttl = args[arg]
     end
     arg = arg + 1
     record = record + 1
-    local field = fields[record + 1]
-    local count = counters[field] + 1
-    if late then
-      replies[i] = late
-    elseif count > LIMIT then
-      replies[i] = redis.error_reply('FULL its fencing counter ' .. field .. ' is at its end')
-    else
-      local set = call('SET', key, token, 'NX', 'PX', ttl)
-      local value = set and token or call('GET', key)
-      if set and set.err then
-        replies[i] = set -- an error is true in Lua, and no vote
-      elseif value == token then
-        local text = sub(records, 18 * record - 15, 18 * record)
-        local proposal = tonumber(text)
-        if proposal > count and proposal <= now + AHEAD then
-          count = proposal
-        else
-          text = string.format('%.0f', count)
-        end
-        counters[field] = count
-        changed = changed or {}
-        changed[#changed + 1] = field
-        changed[#changed + 1] = text
-        replies[i] = count
-      else
-        replies[i] = type(value) == 'table' and value or {value, call('PTTL', key)}
+    if others > 0 then
+      refused = all(i - others, i, token)
+      for j = i - others, i do
+        replies[j] = refused
       end
+      others = 0
+    else
+      refused = refusal(record)
+      if not refused then
+        local set = call('SET', key, token, 'NX', 'PX', ttl)
+        if set then
+          refused = set.err and set -- an error is true in Lua, and no vote
+        else
+          refused = blocker(key, token)
+          if not refused and call('GET', key) ~= token then -- nobody shares it any more
+            set = call('SET', key, token, 'PX', ttl)
+            refused = set.err and set
+          end
+        end
+      end
+      replies[i] = refused or fence(record)
     end
-  elseif op == E or op == E_TTL then
-    if op == E_TTL then
+  elseif op == H or op == H - UPPER then
+    local new = args[arg + 1]
+    if op ~= H then
+      arg = arg + 1
+      ttl = args[arg + 1]
+    end
+    arg = arg + 2
+    record = record + 1
+    refused = refusal(record)
+    local held = call('GET', key) == token
+    if not refused and not held then
+      refused = blocker(key, new)
+    end
+    if not refused then
+      local set = call('SET', key, new, 'PX', ttl)
+      refused = set.err and set
+    end
+    replies[i] = refused or fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
+    if not refused and not held then
+      replies[i] = {replies[i]}
+    end
+  elseif op == E or op == E - UPPER then
+    if op ~= E then
       arg = arg + 1
       ttl = args[arg]
     end
     arg = arg + 1
-    if call('GET', key) == token then
+    local value = call('GET', key)
+    if value == token then
       local done = call('PEXPIRE', key, ttl, 'GT')
       replies[i] = type(done) == 'table' and done or 1 -- an error is no vote
     else
-      replies[i] = call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 and -1 or 0
+      replies[i] = 0
+      if isKind(value) then
+        shared = shared or sharing()
+        replies[i] = shared.extend(key, token, ttl)
+      end
+      if replies[i] == 0 and call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 then
+        replies[i] = -1
+      end
     end
-  elseif op == F or op == P then
-    record = record + 1
-    local field, text = fields[record + 1], sub(records, 18 * record - 15, 18 * record)
-    replies[i] = 0
-    if op == P then
+  elseif op == N or op == N - UPPER then
+    if op ~= N then
       arg = arg + 1
-      local set = late or call('EXISTS', FORCED .. redis.sha1hex(token)) == 0
-        and call('SET', key, token, 'NX', 'PX', args[arg])
-      replies[i] = set and set.err and set or 0
+      ttl = args[arg]
     end
     arg = arg + 1
-    if replies[i] == 0 and call('GET', key) == token then
-      if tonumber(text) > counters[field] then
-        counters[field] = tonumber(text)
-        changed = changed or {}
-        changed[#changed + 1] = field
-        changed[#changed + 1] = text
+    record = record + 1
+    others = others + 1
+  elseif op == S or op == S - UPPER then
+    local kind = args[arg + 1]
+    if op ~= S then
+      arg = arg + 1
+      ttl = args[arg + 1]
+    end
+    arg = arg + 2
+    record = record + 1
+    shared = shared or sharing()
+    refused = refusal(record)
+    if not refused and kind == SHARED and not shared.isMember(key, token) then
+      refused = shared.writer(key)
+    end
+    refused = refused or shared.join(key, token, kind, ttl)
+    replies[i] = refused or fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
+  elseif op == F or op == P or op == Q then
+    record = record + 1
+    replies[i] = 0
+    if op ~= F then
+      replies[i] = late
+      if not late and call('EXISTS', FORCED .. redis.sha1hex(token)) == 0 then
+        local set
+        if op == P then
+          set = call('SET', key, token, 'NX', 'PX', args[arg + 1])
+        else
+          shared = shared or sharing()
+          set = shared.join(key, token, args[arg + 2], args[arg + 1])
+        end
+        replies[i] = set and set.err and set
       end
-      replies[i] = 1
+      replies[i] = replies[i] or 0
+    end
+    arg = arg + (op == F and 1 or op == P and 2 or 3)
+    if replies[i] == 0 then
+      local value = call('GET', key)
+      if isKind(value) then
+        shared = shared or sharing()
+        value = shared.isMember(key, token) and token
+      end
+      if value == token then
+        local text = sub(records, 18 * record - 15, 18 * record)
+        raise(record, tonumber(text), text)
+        replies[i] = 1
+      end
     end
   elseif op == X then
-    arg = arg + 1
-    local set = call('SET', FORCED .. redis.sha1hex(token), '1', 'PX', args[arg])
-    replies[i] = set.err and set or call('GET', key) == token and call('DEL', key) or 0
+    local set = call('SET', FORCED .. redis.sha1hex(token), '1', 'PX', args[arg + 1])
+    replies[i] = set.err and set or release(key, token)
+    arg = arg + 2
+  elseif op == I then
+    if type(refused) == 'table' then
+      if not refused.err then
+        call('SET', key .. '\0b', '1', 'NX', 'PX', args[arg + 1])
+      end
+      if refused[1] == SHARED and not call('SET', key .. '\0w', token, 'NX', 'PX', args[arg + 1])
+        and call('GET', key .. '\0w') == token then
+        call('PEXPIRE', key .. '\0w', args[arg + 1], 'GT')
+      end
+    elseif call('GET', key .. '\0w') == token then
+      call('DEL', key .. '\0w')
+    end
+    replies[i] = 1
+    arg = arg + 2
+  elseif op == D then
+    if call('GET', key .. '\0w') == token then
+      call('DEL', key .. '\0w', key .. '\0b')
+    end
+    replies[i] = 1
     arg = arg + 1
   elseif op == C then
     replies[i] = call('HGETALL', node)
   else
     local value = call('GET', key)
-    if not value then
+    if isKind(value) then
+      shared = shared or sharing()
+      replies[i] = shared.who(key, value)
+    elseif not value then
       replies[i] = {}
     else
       replies[i] = type(value) == 'table' and value or {value, call('PTTL', key)}
@@ -210,7 +533,10 @@ if changed then
   if type(done) == 'table' then -- not counted, so not voted
     for i = 1, ops do
       local op = byte(letters, i)
-      if (op == A or op == A_TTL or op == F or op == P) and type(replies[i]) == 'number' and replies[i] > 0 then
+      op = op < A and op + UPPER or op
+      local reply = replies[i]
+      local voted = type(reply) == 'number' and reply ~= 0 or type(reply) == 'table' and type(reply[1]) == 'number'
+      if voted and (op == A or op == N or op == S or op == H or op == F or op == P or op == Q) then
         replies[i] = done
       end
     end
