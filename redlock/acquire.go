@@ -86,57 +86,41 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (*Lease, e
 // rest waits until another attempt makes sense, and tells whether there is to be
 // one.
 func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
-	held, _ := errors.AsType[*HeldError](err)
-	news := a.learn(held)
-	delay, again := a.patience.next(err, a.q.clock(), a.waiter != nil && a.q.isTracked())
-	switch {
-	case !again:
-		return false
-	case news:
-		return !isClosed(a.r.Enough)
-	}
-	return a.pause(ctx, delay)
-}
-
-// learn takes in what a refusal says. It is true where that makes another attempt
-// worth while at once: one that listens, or for a place that is free.
-func (a *acquiring) learn(held *HeldError) (news bool) {
-	if held == nil {
-		return false
-	}
-	if held.split {
-		a.splits++
-	} else {
-		a.splits = 0
-	}
-	if a.r.Wait == 0 {
-		return held.free > 0 && a.nextSlot(held.free)
-	}
-	a.marked = a.marked || held.Shared && !a.r.Shared
-	if a.waiter == nil && a.q.isTracked() {
-		a.listen()
-		news = true
-	}
-	if a.waiter != nil && held.foreign && a.q.bells.alsoTo(a.waiter, &a.target) {
-		news = true
-	}
-	return held.free > 0 && a.nextSlot(held.free) || news
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
+	held, isHeld := errors.AsType[*HeldError](err)
+	if isHeld && a.nextPlace(held.free) {
 		return true
-	default:
-		return false
 	}
+	delay, again := a.patience.next(err, a.q.clock(), a.waiter != nil && a.q.isTracked())
+	if again && isHeld && a.learn(held) {
+		delay = 0
+	}
+	return again && a.pause(ctx, delay)
 }
 
-// nextSlot has the next attempt ask for another place.
-func (a *acquiring) nextSlot(free int) bool {
+// nextPlace has the next attempt ask for a place that is said to be free. Others
+// may be quicker, but not again and again without a pause.
+func (a *acquiring) nextPlace(free int) bool {
+	if free == 0 {
+		return false
+	}
 	a.target.slot = free
 	a.places++
-	return a.places%(a.r.Slots+1) != 0 // others may be quicker, again and again
+	return a.places%(a.r.Slots+1) != 0
+}
+
+// learn takes in what a refusal says. It is true where the next attempt will listen
+// to more than the last one did: it is made at once.
+func (a *acquiring) learn(held *HeldError) (more bool) {
+	a.marked = a.marked || held.Shared && !a.r.Shared
+	a.splits++
+	if !held.split {
+		a.splits = 0
+	}
+	if a.waiter == nil && a.q.isTracked() {
+		a.listen()
+		more = true
+	}
+	return a.waiter != nil && held.foreign && a.q.bells.alsoTo(a.waiter, &a.target) || more
 }
 
 // listen has the attempts from now on listen for the release of the lock.
