@@ -19,7 +19,7 @@ local function make(state)
   -- the longest of the others: false where there are none, and none is the key.
   local function settle(key)
     local set = key .. '\0m'
-    call('ZREMRANGEBYSCORE', set, '-inf', '(' .. at(0))
+    call('ZREMRANGEBYSCORE', set, '-inf', at(0)) -- also of this millisecond: PEXPIREAT would delete
     local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
     if last[2] then
       call('PEXPIREAT', key, last[2])
@@ -33,7 +33,7 @@ local function make(state)
 
   local function isMember(key, token)
     local score = call('ZSCORE', key .. '\0m', token)
-    return type(score) == 'string' and tonumber(score) >= now
+    return type(score) == 'string' and tonumber(score) > now
   end
 
   -- holder shows by whom the key is held that has this value.
@@ -85,7 +85,10 @@ local function make(state)
     if refusal then
       return refusal
     end
-    local done = not value and call('SET', key, kind, 'PX', ttl)
+    if not value then -- of those whose key somebody deleted nobody comes back
+      call('DEL', key .. '\0m')
+    end
+    local done = call('SET', key, kind, 'NX', 'PX', ttl)
     if done and done.err then
       return done
     end
