@@ -23,7 +23,11 @@ func (s *session) force(call *ipc.Call) ipc.Work {
 // Run answers OK also where nobody held the lock: held=0.
 func (f *force) Run() {
 	name := f.call.Names[0]
-	who, err := f.s.d.nodes.Force(f.call.Context(), name)
+	holders, err := f.s.d.nodes.Force(f.call.Context(), name)
+	var who redlock.Holding
+	if len(holders) > 0 {
+		who = holders[0]
+	}
 	free := errors.Is(err, redlock.ErrNotHeld)
 	f.s.d.log.Warn("FORCE", "lock", name, "user", f.s.user, "pid", f.s.pid,
 		"holder", who.Holder.User, "host", who.Holder.Host, "holder's pid", who.Holder.PID, "error", orNone(err))

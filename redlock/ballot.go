@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,6 +14,7 @@ type ballot struct {
 	op     string
 	quorum int
 	yes    func(*Reply) bool // what a reply means
+	width  int               // of that many replies of a node, all must be so
 	all    bool              // every answer is wanted: none decides before the last
 
 	mu      sync.Mutex // guards what follows
@@ -32,6 +34,8 @@ type answer struct {
 	verdict verdict
 	shown   *Reply // the array that it showed a holder with
 	fence   uint64 // of an acquire that was granted: the fencing token
+	even    bool   // all of its keys have that very one
+	wanted  bool   // and somebody waits for one of them
 	failure *NodeError
 }
 
@@ -45,7 +49,7 @@ const (
 )
 
 func newBallot(op string, nodes, quorum int, yes func(*Reply) bool) *ballot {
-	b := &ballot{op: op, quorum: quorum, yes: yes, decided: make(chan struct{})}
+	b := &ballot{op: op, quorum: quorum, yes: yes, width: 1, decided: make(chan struct{})}
 	if nodes <= len(b.few) {
 		b.answers = b.few[:nodes]
 	} else {
@@ -58,6 +62,18 @@ func newBallot(op string, nodes, quorum int, yes func(*Reply) bool) *ballot {
 func (b *ballot) ask(o operation) []operation {
 	b.one[0] = o
 	return b.one[:]
+}
+
+// askEach makes it one on an operation for each key.
+func (b *ballot) askEach(t *target, o operation) []operation {
+	b.width = t.width()
+	return t.each(b.one[:0], o)
+}
+
+// askToTake makes it one on taking all keys, or none.
+func (b *ballot) askToTake(t *target, o operation) []operation {
+	b.width = t.width()
+	return t.taking(b.one[:0], o)
 }
 
 // quorumOf is ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.
@@ -80,22 +96,36 @@ func (b *ballot) vote(node int, replies []Reply, failure *NodeError) {
 // count needs mu.
 func (b *ballot) count(node int, replies []Reply, failure *NodeError) {
 	a := &b.answers[node]
-	switch {
-	case failure != nil:
+	if failure != nil {
 		a.verdict, a.failure = failed, failure
 		b.failed++
 		return
-	case b.yes(&replies[0]):
-		a.verdict = granted
-		a.fence = uint64(replies[0].Int)
-		b.granted++
-	default:
-		a.verdict = refused
-		b.refused++
 	}
-	if len(replies[0].Array) > 0 {
-		shown := replies[0]
+	replies = replies[:min(b.width, len(replies))]
+	decisive := &replies[0]
+	if no := slices.IndexFunc(replies, func(reply Reply) bool { return !b.yes(&reply) }); no >= 0 {
+		a.verdict, decisive = refused, &replies[no]
+		b.refused++
+	} else {
+		a.verdict = granted
+		a.noteFences(replies)
+		b.granted++
+	}
+	if len(decisive.Array) > 0 {
+		shown := *decisive
 		a.shown = &shown
+	}
+}
+
+// noteFences reads the fencing tokens: negative where somebody waits.
+func (a *answer) noteFences(replies []Reply) {
+	a.even = true
+	for i := range replies {
+		n := replies[i].Int
+		fence := uint64(max(n, -n))
+		a.even = a.even && (i == 0 || fence == a.fence)
+		a.fence = max(a.fence, fence)
+		a.wanted = a.wanted || n < 0
 	}
 }
 
@@ -158,15 +188,20 @@ func (b *ballot) lacksQuorum() bool { return b.failed > len(b.answers)-b.quorum 
 // granting node gave; and how many of them gave it.
 func (b *ballot) fence() (fence uint64, nodes int) {
 	for i := range b.answers {
-		switch a := &b.answers[i]; {
-		case a.verdict != granted || a.fence < fence:
-		case a.fence == fence:
+		a := &b.answers[i]
+		if a.verdict == granted && a.fence > fence {
+			fence, nodes = a.fence, 0
+		}
+		if a.verdict == granted && a.fence == fence && a.even {
 			nodes++
-		default:
-			fence, nodes = a.fence, 1
 		}
 	}
 	return fence, nodes
+}
+
+// isWanted tells whether a node said that somebody waits for what was granted.
+func (b *ballot) isWanted() bool {
+	return slices.ContainsFunc(b.answers, func(a answer) bool { return a.verdict == granted && a.wanted })
 }
 
 // noteUnreachable counts as failed what is known to be down but was not waited

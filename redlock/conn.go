@@ -57,4 +57,18 @@ type Node struct {
 	// Dial makes a connection that is ready for commands (authenticated). It
 	// returns by the time ctx ends.
 	Dial func(ctx context.Context) (Conn, error)
+
+	// Listen makes a second connection, on which the node tells which keys have
+	// changed of those that a Conn read while it was tracked (CLIENT TRACKING with
+	// REDIRECT): heard is called with them, or with nil where all may have. It must
+	// not block. Listen returns by the time ctx ends. Nil: the node has no such
+	// thing.
+	Listen func(ctx context.Context, heard func(keys []string)) (Listener, error)
+}
+
+// Listener is a connection on which nothing is asked.
+type Listener interface {
+	ID() int64             // CLIENT ID: what a Conn's tracking is redirected to
+	Done() <-chan struct{} // closed when it has broken
+	Close()                // ends it without waiting for the node
 }

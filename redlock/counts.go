@@ -6,6 +6,9 @@ import "sync/atomic"
 // grow.
 type Counts struct {
 	Grants        uint64 // leases granted
+	HandOvers     uint64 // releases that were at once a grant, or an attempt, for somebody else on this host
+	Splits        uint64 // attempts of which nobody's can have been won
+	Wakeups       uint64 // waits that ended because a node told that the lock may be free
 	WriteBacks    uint64 // grants and attempts that took a second round for the fencing token
 	Repairs       uint64 // keys set again on a node that had lost them
 	Lost          uint64 // leases lost, for whatever reason
@@ -18,6 +21,7 @@ type Counts struct {
 // counts is Counts while it is counted.
 type counts struct {
 	grants, writeBacks, repairs, lost    atomic.Uint64
+	handOvers, splits, wakeups           atomic.Uint64
 	quarantines, clockJumps, withdrawals atomic.Uint64
 	counterLosses                        atomic.Uint64
 }
@@ -25,6 +29,9 @@ type counts struct {
 func (c *counts) snapshot() Counts {
 	return Counts{
 		Grants:        c.grants.Load(),
+		HandOvers:     c.handOvers.Load(),
+		Splits:        c.splits.Load(),
+		Wakeups:       c.wakeups.Load(),
 		WriteBacks:    c.writeBacks.Load(),
 		Repairs:       c.repairs.Load(),
 		Lost:          c.lost.Load(),

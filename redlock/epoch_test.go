@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -100,7 +101,7 @@ func TestFenceRange(t *testing.T) {
 			t.Errorf("%q is a fencing token: %v, want %v", text, ok, want)
 		}
 	}
-	for n, want := range map[int64]bool{1: true, 0: false, -1: false, 1 << 53: false} {
+	for n, want := range map[int64]bool{1: true, -1: true, 0: false, 1 << 53: false, -1 << 53: false, math.MinInt64: false} {
 		if got := isFencedGrant(&Reply{Int: n}); got != want {
 			t.Errorf("an answer of %d grants: %v, want %v", n, got, want)
 		}

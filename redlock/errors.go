@@ -29,10 +29,26 @@ type HeldError struct {
 	// TTL is how long the holder's lease lasts unless it is extended; 0 where
 	// several contended and nobody had won yet; Endless where it has no end.
 	TTL time.Duration
+	// Shared: Holder is one of several who share it; or, if Waiting, one who waits
+	// for them to be done and is not to be overtaken.
+	Shared, Waiting bool
+	// Slots is how many places there are, all taken or not the number that was asked
+	// for, where Holder has one of them; 0: it is no semaphore.
+	Slots int
+
+	foreign bool // another client's, who rings no bell
+	split   bool // nobody can have won
+	free    int  // a place that is not taken
 }
 
 func (e *HeldError) Error() string {
 	switch {
+	case e.Waiting:
+		return fmt.Sprintf("%s: shared by others, for whose end %s on %s (pid %d) waits already", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+	case e.Shared && e.Holder.Known():
+		return fmt.Sprintf("%s: shared by others, one of them %s on %s (pid %d)", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+	case e.Slots > 0 && e.Holder.Known():
+		return fmt.Sprintf("%s: a semaphore of %d places, taken by others, one of them %s on %s (pid %d)", e.Name, e.Slots, e.Holder.User, e.Holder.Host, e.Holder.PID)
 	case e.TTL == 0 && !e.Holder.Known():
 		return fmt.Sprintf("%s: several contend for it and none has won yet", e.Name)
 	case !e.Holder.Known() && e.TTL == Endless:

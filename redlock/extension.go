@@ -1,9 +1,11 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 )
@@ -56,14 +58,14 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 
 // ask hands the calls over and arms the bound on their answers.
 func (e *extension) ask() {
-	ops := make([]operation, len(e.leases))
+	ops := make([]operation, 0, len(e.leases))
 	for i, l := range e.leases {
-		ops[i] = operation{letter: opExtend, key: l.key, token: l.token, ttl: e.ttls[i]}
+		ops = l.each(ops, operation{letter: opExtend, token: l.token, ttl: e.ttls[i]})
 	}
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)
 	e.mu.Unlock()
-	e.k.q.call(call{op: "extend", ops: ops, voter: e}, e.start)
+	e.k.q.call(call{op: "extend", ops: ops, several: len(e.leases) > 1, voter: e}, e.start)
 }
 
 // vote counts one node's answers, and tells the leases that they decide.
@@ -83,6 +85,9 @@ type outcomes struct {
 }
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
+	if failure == nil {
+		replies = e.byLease(replies)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.open == 0 {
@@ -101,6 +106,34 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 		e.timer.Stop()
 	}
 	return o
+}
+
+// byLease is one reply for each lease: of those of several keys, the worst.
+func (e *extension) byLease(replies []Reply) []Reply {
+	if len(replies) == len(e.leases) {
+		return replies
+	}
+	one := make([]Reply, len(e.leases))
+	for i, l := range e.leases {
+		one[i] = slices.MinFunc(replies[:l.width()], worse)
+		replies = replies[l.width():]
+	}
+	return one
+}
+
+// worse orders the answers to an extension: no vote, forced away, not held, held.
+func worse(a, b Reply) int {
+	if (a.Err == nil) != (b.Err == nil) {
+		return cmp.Compare(noVote(a), noVote(b))
+	}
+	return cmp.Compare(a.Int, b.Int)
+}
+
+func noVote(r Reply) int {
+	if r.Err != nil {
+		return 0
+	}
+	return 1
 }
 
 // countReplies needs mu.
@@ -201,7 +234,7 @@ func (e *extension) cause(i int) error {
 		failures = []*NodeError{e.refusal}
 	}
 	return &NoQuorumError{
-		Name:    e.leases[i].name,
+		Name:    e.leases[i].name(),
 		Granted: int(e.granted[i]),
 		Needed:  e.k.q.quorum,
 		Failed:  failures,
@@ -250,10 +283,10 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 		ttl = l.TTL()
 	}
 	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
-		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name, ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
+		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
 	}
 	if l.guard > ttl/maxGuardShare {
-		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name, ErrRequest, ttl, l.guard)
+		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
 	}
 	if err := l.Err(); err != nil {
 		return err
@@ -270,7 +303,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	case <-e.done: // at the same time: what came of it is known
 		return e.result(l)
 	default:
-		return fmt.Errorf("%s: extend: %w", l.name, context.Cause(ctx))
+		return fmt.Errorf("%s: extend: %w", l.name(), context.Cause(ctx))
 	}
 }
 

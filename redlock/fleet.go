@@ -16,6 +16,7 @@ type fleet struct {
 	lanes   []*lane
 	counts  counts
 	jumps   jumps
+	bells   bells
 	aged    func(by time.Duration) // all leases of this host are so much older than it knew
 
 	// maxTTL is the longest lease that anyone may have on these nodes: ours, or

@@ -30,7 +30,7 @@ const (
 	// extendShare: a lease is extended when a third of its ttl is over, so that
 	// most of it is left for tries that fail.
 	extendShare = 3
-	batchSize   = maxOps
+	batchSize   = maxOps // keys
 	// maxUnderWay bounds the batches that are put to the nodes at once. Where
 	// thousands of leases are due together, they go out as fast as the nodes
 	// answer, and no faster: all at once they would take the nodes longer than
@@ -139,8 +139,9 @@ const (
 func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for len(k.heap) > 0 && k.heap[0].due <= now+together && len(due) < batchSize {
-		due = append(due, heap.Pop(&k.heap).(*Lease))
+	for keys := 0; len(k.heap) > 0 && k.heap[0].due <= now+together && keys < batchSize; {
+		l := heap.Pop(&k.heap).(*Lease)
+		due, keys = append(due, l), keys+l.width()
 	}
 	if len(k.heap) == 0 {
 		return due, idle
@@ -232,7 +233,7 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.ring()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	k.watch(l, k.clock()+limit/2+k.rules.jitter(l.name, limit/2))
+	k.watch(l, k.clock()+limit/2+k.rules.jitter(l.name(), limit/2))
 }
 
 // leaseHeap orders leases by due time (container/heap).

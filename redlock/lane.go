@@ -24,6 +24,8 @@ type lane struct {
 	rules   *rules
 	observe func(NodeStatus)
 	wake    chan struct{}        // of capacity 1: something was handed over
+	tracks  atomic.Bool          // it tells when a lock is given back that was listened to
+	hearer  atomic.Int64         // id of the connection on which it is to tell; 0: none
 	lookNow atomic.Bool          // the node is to be looked at when the lane wakes
 	admits  chan chan<- struct{} // somebody ends the quarantine, and is told when that was tried
 	settled chan struct{}        // closed when the first attempt to connect has ended
@@ -43,6 +45,7 @@ type lane struct {
 	// What follows belongs to the lane's goroutine.
 	spare    []call // swapped with queue
 	spans    []span // which calls went into which command
+	armed    []*arming
 	commands []Command
 	replies  []Reply
 	sent     time.Duration // BootTime before the last round trip
@@ -64,6 +67,7 @@ type laneSession struct {
 	look     bool          // whether it may vote is to be found out again
 	scripts  bool          // SCRIPT LOAD is needed again
 	owed     bool          // owed releases are to be sent again
+	hearer   int64         // where the node was told to tell what has changed; 0: nowhere
 	refused  bool          // it has answered with an error since the last heartbeat
 }
 
@@ -92,11 +96,12 @@ const (
 	owedSweep    = time.Second // how often those are dropped that are owed no more
 )
 
-// call is what one node is asked on behalf of one ballot: one operation, or
-// many where leases are extended together.
+// call is what one node is asked on behalf of one ballot: an operation for each
+// of its keys; of many leases where they are extended together.
 type call struct {
-	op  string // for errors: "acquire"
-	ops []operation
+	op      string // for errors: "acquire"
+	ops     []operation
+	several bool // for several leases
 
 	// notAfter, of an acquire and a repair: the BootTime after which it must not
 	// be sent and the node must not act on it. 0: no such bound.
@@ -106,7 +111,11 @@ type call struct {
 	until time.Duration
 	// placed, of an acquire, a repair and a release: where the token may be.
 	placed *nodeSet
-	voter  voter // gets the answer; nil: nobody asks
+	// gives, of a hand-over, is the release that it is at once: what is left to do
+	// where it was not done.
+	gives  *call
+	arming *arming // what the node is to tell of from now on; nil: nothing
+	voter  voter   // gets the answer; nil: nobody asks
 }
 
 // isRelease tells a release, which every node is sent and none may drop, from
@@ -128,7 +137,7 @@ func (s *nodeSet) add(node int)      { s.bits.Or(1 << node) }
 func (s *nodeSet) remove(node int)   { s.bits.And(^(uint64(1) << node)) }
 
 type owedRelease struct {
-	key   string
+	ops   []operation
 	until time.Duration
 }
 
@@ -163,11 +172,17 @@ func (l *lane) do(c call, now time.Duration) {
 	l.mu.Lock()
 	failure := l.admit(&c, now)
 	l.mu.Unlock()
-	if failure != nil {
+	switch {
+	case failure == nil:
+		l.stir()
+	case c.gives != nil:
+		gives := *c.gives
+		c.gives = nil
 		c.answer(l.index, nil, failure)
-		return
+		l.do(gives, now)
+	default:
+		c.answer(l.index, nil, failure)
 	}
-	l.stir()
 }
 
 // stir wakes the lane.
@@ -205,8 +220,11 @@ func (l *lane) isConnected() bool { return l.state != NodeDown && l.state != Nod
 // owe keeps a release for later if its token may be on the node. The caller
 // holds mu.
 func (l *lane) owe(c *call) {
+	if c.gives != nil {
+		c = c.gives
+	}
 	if c.isRelease() && l.rules.owes(c.placed.has(l.index)) {
-		l.owed[c.ops[0].token] = owedRelease{key: c.ops[0].key, until: c.until}
+		l.owed[c.ops[0].token] = owedRelease{ops: c.ops, until: c.until}
 	}
 }
 
@@ -218,10 +236,18 @@ func (c *call) answer(node int, replies []Reply, failure *NodeError) {
 	if c.voter != nil {
 		c.voter.vote(node, replies, failure)
 	}
+	if c.gives != nil && failure != nil {
+		c.gives.answer(node, nil, failure)
+	}
 }
 
 // run connects, serves and connects again until ctx ends.
 func (l *lane) run(ctx context.Context) {
+	if l.node.Listen != nil {
+		var hearing sync.WaitGroup
+		defer hearing.Wait()
+		hearing.Go(func() { l.hear(ctx) })
+	}
 	backoff := firstBackoff
 	settle := sync.OnceFunc(func() { close(l.settled) })
 	defer settle()

@@ -49,7 +49,7 @@ func (l *lane) handshake(ctx context.Context, conn Conn) error {
 // introduce reads who answers and what its clock says, and ends the connection
 // before this one.
 func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
-	l.session.epoch = ""
+	l.session.epoch, l.session.hearer = "", 0
 	l.commands = l.commands[:0]
 	l.appendLook()
 	looks := len(l.commands)
@@ -166,7 +166,7 @@ func (l *lane) someOwed() []string {
 	l.commands = l.commands[:0]
 	var tokens []string
 	for token, release := range l.owed {
-		l.appendCalls([]call{{ops: []operation{{letter: opRelease, key: release.key, token: token}}}})
+		l.appendCalls([]call{{ops: release.ops}})
 		if tokens = append(tokens, token); len(tokens) == owedGroup {
 			break
 		}

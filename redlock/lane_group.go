@@ -28,7 +28,8 @@ func (l *lane) sendWaiting(conn Conn) error {
 // lost them, finds out whether it may still vote, and repeats the releases that
 // it owes an answer to.
 func (l *lane) lookAfter(conn Conn) error {
-	if !l.session.scripts && !l.session.owed && !l.session.look {
+	tracks := l.hearer.Load() == l.session.hearer
+	if !l.session.scripts && !l.session.owed && !l.session.look && tracks {
 		return nil
 	}
 	ctx := &l.within
@@ -45,9 +46,11 @@ func (l *lane) lookAfter(conn Conn) error {
 		}
 	}
 	if l.session.owed {
-		return l.repeatOwed(ctx, conn)
+		if err := l.repeatOwed(ctx, conn); err != nil {
+			return err
+		}
 	}
-	return nil
+	return l.track(ctx, conn)
 }
 
 // lookAgain finds out whether the node may still vote, at once: an answer said
@@ -82,7 +85,12 @@ func (l *lane) withoutStale(group []call, now time.Duration) []call {
 			continue
 		}
 		c.placed.remove(l.index)
+		gives := c.gives
+		c.gives = nil
 		c.answer(l.index, nil, l.failure(&c, FailedTimeout, errStale))
+		if gives != nil {
+			kept = append(kept, *gives)
+		}
 	}
 	clear(group[len(kept):])
 	return kept
@@ -105,6 +113,7 @@ func (l *lane) send(conn Conn, group []call) error {
 	ctx.start(l.timing.silence)
 	looks := l.session.look
 	l.appendGroup(group)
+	l.appendArming(group)
 	if looks {
 		l.appendLook()
 	}
@@ -117,11 +126,12 @@ func (l *lane) send(conn Conn, group []call) error {
 		clear(l.replies[i].Array)
 	}
 	clear(group) // nothing is kept alive by an idle lane
+	rest := l.readArming(l.replies[len(l.spans):])
 	if !looks {
 		return nil
 	}
 	l.forgetTrouble()
-	s, err := l.readLook(l.replies[len(l.spans):])
+	s, err := l.readLook(rest)
 	if err != nil {
 		return l.refuse(err)
 	}
@@ -253,12 +263,15 @@ func (l *lane) answerSpan(calls []call, reply *Reply) {
 
 var errShort = ServerError("ERR the node answered fewer operations than it was asked")
 
-// answerCall: an error that concerns one operation alone is the failure of a
-// call that has no other; and that it has no vote concerns all of them.
+// answerCall: an error that concerns one operation alone is the failure of its
+// call, but where that is for several leases; that the node has no vote concerns
+// all of them.
 func (l *lane) answerCall(c *call, replies []Reply) {
-	if err := replies[0].Err; err != nil && (len(replies) == 1 || deniesVote(err)) {
-		l.fail(c, err)
-		return
+	for i := range replies {
+		if err := replies[i].Err; err != nil && (!c.several || deniesVote(err)) {
+			l.fail(c, err)
+			return
+		}
 	}
 	c.answer(l.index, replies, nil)
 }
@@ -282,6 +295,7 @@ func (l *lane) fail(c *call, err error) {
 	l.owe(c)
 	l.trouble = fmt.Errorf("%s: %w", c.op, err)
 	l.mu.Unlock()
+	l.session.owed = l.session.owed || c.gives != nil
 	l.session.refused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
 }

@@ -21,10 +21,10 @@ const (
 // Lease is a lock that was granted. It is safe for concurrent use.
 type Lease struct {
 	keeper *keeper
-	name   string
-	key    string
+	target
 	token  string
 	fence  uint64
+	wanted bool
 	placed *nodeSet
 	onLost func(*Lease)
 	kept   bool          // extended until released or lost
@@ -62,10 +62,10 @@ const (
 func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 	l := &Lease{
 		keeper:   k,
-		name:     r.Name,
-		key:      g.key,
+		target:   g.target,
 		token:    g.token,
 		fence:    g.fence,
+		wanted:   g.wanted,
 		placed:   g.placed,
 		onLost:   r.OnLost,
 		kept:     r.Keep,
@@ -86,11 +86,31 @@ func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 	return l
 }
 
-// Name is the name of the lock.
-func (l *Lease) Name() string { return l.name }
+// Name is the name of the lock, or several with commas between them.
+func (l *Lease) Name() string { return l.name() }
+
+// Names are the names of the lock, in the order in which they were asked for.
+func (l *Lease) Names() []string { return l.names() }
+
+// Shared tells whether others may share the lock.
+func (l *Lease) Shared() bool { return l.kind == kindShared }
+
+// Slots is how many places there are, of a semaphore; 0: it is none.
+func (l *Lease) Slots() int { return slotsOf(l.kind) }
+
+// Slot is the place that was granted, from 1 to Slots; 0 where there are none.
+func (l *Lease) Slot() int { return l.slot }
+
+// Wanted tells whether somebody, on whichever host, waited for the lock when it was
+// granted, as far as the nodes said so: those of a hand-over, of shared locks, of
+// semaphores and of several names do.
+func (l *Lease) Wanted() bool { return l.wanted }
 
 // ID is the random part of the token: a secret that names this grant.
-func (l *Lease) ID() string { return l.token[:tokenID] }
+func (l *Lease) ID() string {
+	_, token := splitMember(l.token)
+	return token[:tokenID]
+}
 
 // Fence is the fencing token of this grant: larger than that of every grant of
 // the same name that was there when this one was asked for, and never given
@@ -163,11 +183,11 @@ func (l *Lease) Err() error {
 func (l *Lease) errAt(now time.Duration) error {
 	switch {
 	case l.state == released:
-		return fmt.Errorf("%s: %w", l.name, ErrReleased)
+		return fmt.Errorf("%s: %w", l.name(), ErrReleased)
 	case l.state == lost:
-		return fmt.Errorf("%s: %w (%s)", l.name, ErrLost, l.reason)
+		return fmt.Errorf("%s: %w (%s)", l.name(), ErrLost, l.reason)
 	case now >= l.lostAt():
-		return fmt.Errorf("%s: %w (%s)", l.name, ErrLost, l.reasonOf())
+		return fmt.Errorf("%s: %w (%s)", l.name(), ErrLost, l.reasonOf())
 	}
 	return nil
 }
@@ -225,8 +245,8 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 	}
 	k.forget(l)
 	b := k.q.newBallot("release", isGrant)
-	k.q.call(k.q.releaseCall(l.key, l.token, l.placed, b, now), now)
-	return &Releasing{q: k.q, name: l.name, b: b}, nil
+	k.q.call(k.q.releaseCall(&l.target, l.token, l.placed, b, now), now)
+	return &Releasing{q: k.q, name: l.name(), b: b}, nil
 }
 
 // Wait waits for the nodes as Release does.
@@ -307,7 +327,7 @@ func (l *Lease) ring() {
 	case state == held:
 		l.lose(reason)
 	case state == lost:
-		l.keeper.q.abandon(l.key, l.token, l.placed)
+		l.keeper.q.abandon(&l.target, l.token, l.placed)
 	}
 }
 

@@ -13,9 +13,11 @@ type operation struct {
 	letter  opLetter
 	key     string
 	token   string
-	ttl     time.Duration // of acquire, extend and repair; of force, how long the note of it lasts
-	counter counterField  // of acquire, fence and repair
-	fence   uint64        // what the counter is to become; of an acquire, a proposal
+	old     string        // of a hand-over: the token that is given back
+	kind    string        // of those that share
+	ttl     time.Duration // of what takes, extends or repairs; else, how long what it leaves behind lasts
+	counter counterField  // of what takes, of fence and repair
+	fence   uint64        // what the counter is to become; of what takes, a proposal
 }
 
 // opLetter is what ballot.lua calls an operation.
@@ -23,14 +25,30 @@ type opLetter byte
 
 const (
 	opAcquire  opLetter = 'a'
+	opAlso     opLetter = 'n'
+	opJoin     opLetter = 's'
+	opHandOver opLetter = 'h'
 	opExtend   opLetter = 'e'
 	opRelease  opLetter = 'r'
 	opWho      opLetter = 'w'
 	opFence    opLetter = 'f'
 	opRepair   opLetter = 'p'
-	opCounters opLetter = 'c'
+	opRejoin   opLetter = 'q'
 	opForce    opLetter = 'x'
+	opIntend   opLetter = 'i'
+	opDone     opLetter = 'd'
+	opCounters opLetter = 'c'
 )
+
+// takes tells the operations that grant the lock.
+func (l opLetter) takes() bool {
+	return l == opAcquire || l == opAlso || l == opJoin || l == opHandOver
+}
+
+// counts tells the operations that have a fencing counter.
+func (l opLetter) counts() bool {
+	return l.takes() || l == opFence || l == opRepair || l == opRejoin
+}
 
 // nodeKey is the hash that each node keeps of itself: the field epoch, and the
 // fencing counters. Lock names cannot have it: they have a prefix, or are
@@ -100,25 +118,35 @@ func (e *encoder) appendTo(command Command, epoch string, notAfter time.Duration
 
 func (e *encoder) append(command Command, o *operation, said *time.Duration) Command {
 	letter := byte(o.letter)
-	switch o.letter {
-	case opWho, opCounters:
-	case opRepair, opForce:
-		command = append(command, o.token, e.millis(o.ttl))
-	case opAcquire, opExtend:
-		command = append(command, o.token)
-		if o.ttl != *said {
-			letter -= 'a' - 'A'
-			*said = o.ttl
-			command = append(command, e.millis(o.ttl))
-		}
-	default:
-		command = append(command, o.token)
+	command = e.appendWords(command, o)
+	if (o.letter.takes() || o.letter == opExtend) && o.ttl != *said {
+		letter -= 'a' - 'A'
+		*said = o.ttl
+		command = append(command, e.millis(o.ttl))
 	}
 	e.letters = append(e.letters, letter)
-	if o.letter == opAcquire || o.letter == opFence || o.letter == opRepair {
+	if o.letter.counts() {
 		e.records = appendRecord(e.records, o.counter, o.fence)
 	}
 	return command
+}
+
+// appendWords appends an operation's arguments, but for a ttl that may stand for
+// those after it, too.
+func (e *encoder) appendWords(command Command, o *operation) Command {
+	switch o.letter {
+	case opWho, opCounters:
+		return command
+	case opHandOver:
+		return append(command, o.old, o.token)
+	case opJoin:
+		return append(command, o.token, o.kind)
+	case opRepair, opForce, opIntend:
+		return append(command, o.token, e.millis(o.ttl))
+	case opRejoin:
+		return append(command, o.token, e.millis(o.ttl), o.kind)
+	}
+	return append(command, o.token)
 }
 
 // millis writes a ttl. Most are the same as the last one.

@@ -60,6 +60,7 @@ type Quorum struct {
 	keeper *keeper
 
 	proposed atomic.Uint64 // the last fencing token that was proposed
+	places   places
 
 	stop context.CancelFunc
 	done sync.WaitGroup

@@ -33,9 +33,12 @@ type NodeOptions struct {
 
 // RedisNode returns a Redis master as a Node. Nothing is dialled yet.
 func RedisNode(o NodeOptions) Node {
-	return Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable, Dial: func(ctx context.Context) (Conn, error) {
-		return dialRedis(ctx, o)
-	}}
+	n := Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable}
+	n.Dial = func(ctx context.Context) (Conn, error) { return dialRedis(ctx, o) }
+	if !o.Embedded {
+		n.Listen = func(ctx context.Context, heard func(keys []string)) (Listener, error) { return listenRedis(ctx, o, heard) }
+	}
+	return n
 }
 
 // redisConn is one rueidis client that dialled once and never will again.

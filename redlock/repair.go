@@ -24,10 +24,10 @@ func (l *Lease) repair(nodes uint64) {
 	}
 	c := call{
 		op: "repair",
-		ops: []operation{{
-			letter: opRepair, key: l.key, token: l.token, counter: counterOf(l.key), fence: l.fence,
+		ops: l.repairing(operation{
+			token: l.token, fence: l.fence,
 			ttl: l.deadline - now + drift(l.ttl), // as on the other nodes
-		}},
+		}),
 		notAfter: min(now+q.options.NodeTimeout, l.deadline),
 		placed:   l.placed,
 	}

@@ -18,18 +18,23 @@ type Script struct {
 var luaFiles embed.FS
 
 var (
-	ballotScript = mustScript("ballot")
+	ballotScript = mustScript("rare", "ballot")
 	nodeScript   = mustScript("node")
 )
 
 // Scripts returns every script that a lane loads into its node.
 func Scripts() []Script { return []Script{ballotScript, nodeScript} }
 
-func mustScript(name string) Script {
-	source, err := luaFiles.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err) // embedded: cannot be missing from a binary that was built
+// mustScript makes a script of files, which is called as the last of them.
+func mustScript(names ...string) Script {
+	var source []byte
+	for _, name := range names {
+		part, err := luaFiles.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // embedded: cannot be missing from a binary that was built
+		}
+		source = append(source, part...)
 	}
 	sum := sha1.Sum(source)
-	return Script{Name: name, Source: string(source), SHA: hex.EncodeToString(sum[:])}
+	return Script{Name: names[len(names)-1], Source: string(source), SHA: hex.EncodeToString(sum[:])}
 }

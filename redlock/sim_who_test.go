@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -40,6 +41,7 @@ func TestWho(t *testing.T) {
 		f.sims[1].Resume()
 		time.Sleep(2 * time.Second)
 		f.release(l)
+		synctest.Wait() // on all nodes
 		foreign(f.sims[:2], "x", time.Minute)
 		f.wantHolders("a minority")
 		f.sims[4].Hang()

@@ -28,6 +28,9 @@ type NodeStatus struct {
 	Left    time.Duration // of a quarantine; 0 also where it waits for something else than time
 	Warning []string      // what makes the locks less safe or available than they could be, with the fix
 	RTT     time.Duration // of the last round trip; 0 before the first
+	// Tracking: it tells when a lock that somebody waits for is given back (CLIENT
+	// TRACKING). Where fewer than a quorum do, who waits tries at random intervals.
+	Tracking bool
 }
 
 // Status is what is known of all nodes, from memory.
@@ -94,7 +97,7 @@ func (l *lane) status() NodeStatus {
 
 // statusLocked needs mu.
 func (l *lane) statusLocked() NodeStatus {
-	status := NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warning}
+	status := NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warning, Tracking: l.tracks.Load()}
 	switch l.state {
 	case NodeReady:
 		status.Reason = l.trouble

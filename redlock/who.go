@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,9 @@ type Holding struct {
 	TTL    time.Duration // where it lasts longest; may be Endless
 	Held   int           // nodes that show it
 	Nodes  int           // nodes that answered
+	Shared bool          // with others
+	Slots  int           // how many places there are, of a semaphore; 0: it is none
+	Slot   int           // and which one it is
 
 	token string
 }
@@ -49,19 +53,31 @@ func tally(answers []answer) []Holding {
 		if answers[i].verdict != failed {
 			voted++
 		}
-		token, ttl, ok := shown(answers[i].shown)
-		if !ok {
-			continue
+		for _, one := range shown(answers[i].shown) {
+			h := byToken[one.token]
+			if h == nil {
+				h = one.holding()
+				byToken[one.token] = h
+			}
+			h.Held++
+			h.TTL = max(h.TTL, one.ttl)
 		}
-		h := byToken[token]
-		if h == nil {
-			h = &Holding{Holder: holderOf(token), token: token}
-			byToken[token] = h
-		}
-		h.Held++
-		h.TTL = max(h.TTL, ttl)
 	}
 	return sorted(byToken, voted)
+}
+
+// kindsShown is how many nodes show each kind of those that several share.
+func kindsShown(answers []answer) map[string]int {
+	var kinds map[string]int
+	for i := range answers {
+		if all := shown(answers[i].shown); len(all) > 0 && all[0].kind != "" {
+			if kinds == nil {
+				kinds = map[string]int{}
+			}
+			kinds[all[0].kind]++
+		}
+	}
+	return kinds
 }
 
 func sorted(byToken map[string]*Holding, voted int) []Holding {
@@ -74,16 +90,46 @@ func sorted(byToken map[string]*Holding, voted int) []Holding {
 	return all
 }
 
-// shown reads {value, pttl}, what a node answers of a key that is set. A key
-// without expiry (a foreign SET) is shown with the longest time there is, and
-// one in its last millisecond with a whole one: 0 would mean nobody.
-func shown(reply *Reply) (token string, ttl time.Duration, ok bool) {
-	if reply == nil || len(reply.Array) != 2 {
-		return "", 0, false
+// showing is a token that one node shows.
+type showing struct {
+	token string
+	kind  string // "": the lock is one's alone
+	ttl   time.Duration
+}
+
+func (s *showing) holding() *Holding {
+	h := &Holding{token: s.token, Shared: s.kind == kindShared, Slots: slotsOf(s.kind)}
+	token := s.token
+	if h.Slots > 0 {
+		h.Slot, token = splitMember(s.token)
 	}
-	ms := reply.Array[1].Int
+	h.Holder = holderOf(token)
+	return h
+}
+
+// shown reads {value, pttl}, what a node answers of a key that is set; or where
+// several share it, {kind, pttl, token, pttl…}.
+func shown(reply *Reply) []showing {
+	if reply == nil || len(reply.Array) < 2 {
+		return nil
+	}
+	items := reply.Array
+	if kind := items[0].Str; strings.HasPrefix(kind, kindPrefix) {
+		all := []showing{}
+		for i := 2; i+1 < len(items); i += 2 {
+			all = append(all, showing{items[i].Str, kind, lasting(items[i+1].Int)})
+		}
+		return all
+	}
+	return []showing{{token: items[0].Str, ttl: lasting(items[1].Int)}}
+}
+
+// lasting is how long a key lasts. One without expiry (a foreign SET) is shown
+// with the longest time there is, and one in its last millisecond with a whole
+// one: 0 would mean nobody.
+func lasting(ms int64) time.Duration {
 	if ms < 0 {
-		return reply.Array[0].Str, Endless, true
+		return Endless
 	}
-	return reply.Array[0].Str, time.Duration(max(ms, 1)) * time.Millisecond, true
+	return time.Duration(max(ms, 1)) * time.Millisecond
 }

@@ -38,7 +38,8 @@
 --      the error LATE past not-after: nothing is set later
 --   n, s, h  as a; negative where somebody is waiting for the lock. Where several
 --      share it or wait, {kind, pttl, token, pttl}; and a fifth element where
---      another has the place that was asked for: one that is free, or 0
+--      another has the place that was asked for: one that is free, or 0. Of h, in
+--      an array of its own where the old token did not hold the key any more
 --   e  1 extended, 0 where the token does not hold the key, -1 where it was
 --      forced away
 --   r  1 deleted, 0 where the token does not hold the key
@@ -65,7 +66,8 @@
 --   key\0w  the mark of a writer that waits for those who share
 --
 -- It runs for every group on every node: what is rare is made where it is met,
--- and no function, table or text is made that may not be needed.
+-- and no function, table or text is made that may not be needed. What is rarest is
+-- in rare.lua, which stands before this in the same script.
 local call, byte, sub = redis.pcall, string.byte, string.sub
 local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
@@ -76,8 +78,8 @@ local UPPER = 32
 
 -- The notes of what was forced away have keys that begin so, and the token's SHA1.
 local FORCED = 'redlockd:forced:'
--- What the value of a key is, or begins with, that several share.
-local KIND, SHARED, WRITER = 'redlockd:', 'redlockd:shared', 'redlockd:writer'
+-- What the value of a key begins with that several share, and is where readers do.
+local KIND, SHARED = 'redlockd:', 'redlockd:shared'
 
 -- How far a proposal may be ahead of this node's TIME, in microseconds: the
 -- clock of one host must not push all counters far into the future.
@@ -87,157 +89,12 @@ local LIMIT = 9006099743113216 -- 2^53 - 2^40
 
 local EPOCH = 'EPOCH another incarnation than the one that was admitted'
 
--- sharing makes the functions for keys that several share, and for who waits.
-local function sharing()
-  local t = call('TIME')
-  local now = t[1] * 1000 + math.floor(t[2] / 1000)
-  local function at(ttl) return string.format('%.0f', now + ttl) end
-
-  -- settle forgets the members that have expired, and has the key last as long as
-  -- the longest of the others: false where there are none, and none is the key.
-  local function settle(key)
-    local set = key .. '\0m'
-    call('ZREMRANGEBYSCORE', set, '-inf', at(0)) -- also of this millisecond: PEXPIREAT would delete
-    local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
-    if last[2] then
-      call('PEXPIREAT', key, last[2])
-      call('PEXPIREAT', set, last[2])
-    elseif not last.err then -- else somebody wrote to it
-      call('DEL', key)
-      return false
-    end
-    return true
-  end
-
-  local function isMember(key, token)
-    local score = call('ZSCORE', key .. '\0m', token)
-    return type(score) == 'string' and tonumber(score) > now
-  end
-
-  -- holder shows by whom the key is held that has this value.
-  local function holder(key, value)
-    local shown = {value, call('PTTL', key)}
-    local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
-    if last[2] then
-      shown[3], shown[4] = last[1], last[2] - now
-    end
-    return shown
-  end
-
-  -- place is nil where nobody else has the place with which the token begins. Or
-  -- else, who has it, and one that is free.
-  local function place(key, token, kind)
-    local members = call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
-    local wanted, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
-    local taken, refusal = {}, nil
-    for i = 1, #members, 2 do
-      local slot = tonumber(string.match(members[i], '^%d+'))
-      if slot == wanted and members[i] ~= token then
-        refusal = {kind, call('PTTL', key), members[i], members[i + 1] - now, 0}
-      end
-      taken[slot or 0] = true
-    end
-    for i = wanted, refusal and wanted + slots - 2 or 0 do
-      if not taken[i % slots + 1] then
-        refusal[5] = i % slots + 1
-        break
-      end
-    end
-    return refusal
-  end
-
-  -- join adds the token to those who share the key; or else, why it did not.
-  local function join(key, token, kind, ttl)
-    local value = call('GET', key)
-    if type(value) == 'table' then
-      return value
-    elseif value and sub(value, 1, 9) ~= KIND then
-      return {value, call('PTTL', key)}
-    elseif value and not settle(key) then
-      value = false
-    end
-    if value and value ~= kind then
-      return holder(key, value)
-    end
-    local refusal = value and kind ~= SHARED and place(key, token, kind)
-    if refusal then
-      return refusal
-    end
-    if not value then -- of those whose key somebody deleted nobody comes back
-      call('DEL', key .. '\0m')
-    end
-    local done = call('SET', key, kind, 'NX', 'PX', ttl)
-    if done and done.err then
-      return done
-    end
-    done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
-    if type(done) == 'table' then
-      return done
-    end
-    settle(key)
-  end
-
-  return {settle = settle, isMember = isMember, holder = holder, join = join,
-
-    -- writer shows the writer that waits for those who share the key; nil: none.
-    writer = function(key)
-      local mark = call('GET', key .. '\0w')
-      if type(mark) == 'string' then
-        local left = call('PTTL', key .. '\0w')
-        return {WRITER, left, mark, left}
-      end
-    end,
-
-    -- leave is a release.
-    leave = function(key, token)
-      local done = call('ZREM', key .. '\0m', token)
-      if done == 1 then
-        settle(key)
-        call('DEL', key .. '\0b')
-      end
-      return done
-    end,
-
-    extend = function(key, token, ttl)
-      if not isMember(key, token) then
-        return 0
-      end
-      local done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
-      settle(key)
-      return type(done) == 'table' and done or 1
-    end,
-
-    -- who shows all.
-    who = function(key, value)
-      if not settle(key) then
-        return {}
-      end
-      local shown, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
-      for i = 1, #members, 2 do
-        shown[i + 2], shown[i + 3] = members[i], members[i + 1] - now
-      end
-      return shown
-    end,
-  }
-end
-local shared -- what that made
-
-local function isKind(value) return type(value) == 'string' and sub(value, 1, 9) == KIND end
-
-local function release(key, token)
-  local value = call('GET', key)
-  if value == token then
-    local done = call('DEL', key, key .. '\0b')
-    return type(done) == 'table' and done or 1
-  elseif isKind(value) then
-    shared = shared or sharing()
-    return shared.leave(key, token)
-  end
-  return 0
-end
-
-local replies, arg = {}, 5
+local replies, arg, record, refused = {}, 5, 0, nil -- record: the last one that was read
 local fields, counters = {'epoch'}, nil -- counters: by field; nil where none is needed
+local clock, late, ttl -- clock: microseconds, where there are counters
+local changed          -- fields and values to be written; nil: none
+
+local rare -- what make made, of rare.lua
 
 local why -- nothing that this node says is a vote
 if args[1] == '' then
@@ -270,7 +127,17 @@ if why then -- only releases
   for i = 1, ops do
     local op = byte(letters, i)
     if op == R then
-      replies[i] = release(keys[i + 1], args[arg])
+      local key, token = keys[i + 1], args[arg]
+      local value = call('GET', key)
+      if value == token then
+        local done = call('DEL', key, key .. '\0b')
+        replies[i] = type(done) == 'table' and done or 1
+      elseif value then
+        rare = rare or make({})
+        replies[i] = rare.leave(key, token, value)
+      else
+        replies[i] = 0
+      end
       arg = arg + 1
     else
       replies[i] = redis.error_reply(why)
@@ -280,93 +147,32 @@ if why then -- only releases
   return replies
 end
 
-local now, late
 if counters then
   local t = call('TIME')
-  now = t[1] * 1000000 + t[2]
-  late = now > tonumber(args[2]) and redis.error_reply('LATE the attempt was over when it reached this node')
+  clock = t[1] * 1000000 + t[2]
+  late = clock > tonumber(args[2]) and redis.error_reply('LATE the attempt was over when it reached this node')
 end
 
-local ttl
-local record = 0 -- the last one that was read
 local others = 0 -- names of the acquire that comes next
-local changed    -- fields and values to be written; nil: none
 
--- refusal is why nothing can be granted by a record, whoever holds the lock.
-local function refusal(r)
-  return late or counters[fields[r + 1]] >= LIMIT
-    and redis.error_reply('FULL its fencing counter ' .. fields[r + 1] .. ' is at its end')
-end
-
--- fence is the fencing token of what is granted by a record; the counter has it
--- from now on.
-local function fence(r)
-  local field, text = fields[r + 1], sub(records, 18 * r - 15, 18 * r)
-  local count, proposal = counters[field] + 1, tonumber(text)
-  if proposal > count and proposal <= now + AHEAD then
-    count = proposal
-  else
-    text = string.format('%.0f', count)
-  end
-  counters[field] = count
+local function seldom()
   changed = changed or {}
-  changed[#changed + 1] = field
-  changed[#changed + 1] = text
-  return count
+  return make({fields = fields, counters = counters, late = late, clock = clock, changed = changed})
 end
 
--- raise has the counter of a record be no less than so much.
-local function raise(r, count, text)
-  local field = fields[r + 1]
-  if count > counters[field] then
-    counters[field] = count
-    changed = changed or {}
-    changed[#changed + 1] = field
-    changed[#changed + 1] = text
-  end
-end
-
--- blocker is what keeps the token from the key: nil where nothing does.
-local function blocker(key, token)
-  local value = call('GET', key)
-  if not value or value == token then
-    return nil
-  elseif not isKind(value) then
-    return type(value) == 'table' and value or {value, call('PTTL', key)}
-  end
-  shared = shared or sharing()
-  return shared.settle(key) and shared.holder(key, value) or nil
-end
-
--- all takes several names, or none: the reply to each of them.
-local function all(from, to, token)
-  local refused
-  for i = from, to do
-    refused = refused or refusal(record - to + i) or blocker(keys[i + 1], token)
-  end
-  for i = from, refused and 0 or to do
-    local set = call('SET', keys[i + 1], token, 'PX', ttl)
-    refused = refused or set.err and set
-  end
-  if refused then
-    return refused
-  end
-  local most, wanted = 0, 1
-  for i = from, to do
-    most = math.max(most, fence(record - to + i))
-    wanted = call('EXISTS', keys[i + 1] .. '\0b') == 1 and -1 or wanted
-  end
-  for i = from, to do
-    raise(record - to + i, most, string.format('%.0f', most))
-  end
-  return wanted * most
-end
-
-local refused -- what the last acquire was refused with; nil: it was not
 for i = 1, ops do
   local key, op, token = keys[i + 1], byte(letters, i), args[arg]
   if op == R then
-    replies[i] = release(key, token)
+    local value = call('GET', key)
+    if value == token then
+      local done = call('DEL', key, key .. '\0b')
+      replies[i] = type(done) == 'table' and done or 1
+    elseif value then
+      rare = rare or seldom()
+      replies[i] = rare.leave(key, token, value)
+    else
+      replies[i] = 0
+    end
     arg = arg + 1
   elseif op == A or op == A - UPPER then
     if op ~= A then
@@ -376,26 +182,53 @@ for i = 1, ops do
     arg = arg + 1
     record = record + 1
     if others > 0 then
-      refused = all(i - others, i, token)
+      rare = rare or seldom()
+      refused = rare.all(i - others, i, token, ttl, record)
       for j = i - others, i do
         replies[j] = refused
       end
       others = 0
     else
-      refused = refusal(record)
-      if not refused then
+      local field = fields[record + 1]
+      local count = counters[field] + 1
+      if late then
+        refused = late
+      elseif count > LIMIT then
+        refused = redis.error_reply('FULL its fencing counter ' .. field .. ' is at its end')
+      else
         local set = call('SET', key, token, 'NX', 'PX', ttl)
         if set then
           refused = set.err and set -- an error is true in Lua, and no vote
         else
-          refused = blocker(key, token)
-          if not refused and call('GET', key) ~= token then -- nobody shares it any more
-            set = call('SET', key, token, 'PX', ttl)
-            refused = set.err and set
+          local value = call('GET', key)
+          if value == token then
+            refused = nil
+          elseif type(value) == 'string' and sub(value, 1, 9) ~= KIND then
+            refused = {value, call('PTTL', key)}
+          else
+            rare = rare or seldom()
+            refused = rare.blocker(key, token)
+            if not refused then -- nobody shares it any more
+              set = call('SET', key, token, 'PX', ttl)
+              refused = set.err and set
+            end
           end
         end
+        if not refused then
+          local text = sub(records, 18 * record - 15, 18 * record)
+          local proposal = tonumber(text)
+          if proposal > count and proposal <= clock + AHEAD then
+            count = proposal
+          else
+            text = string.format('%.0f', count)
+          end
+          counters[field] = count
+          changed = changed or {}
+          changed[#changed + 1] = field
+          changed[#changed + 1] = text
+        end
       end
-      replies[i] = refused or fence(record)
+      replies[i] = refused or count
     end
   elseif op == H or op == H - UPPER then
     local new = args[arg + 1]
@@ -405,15 +238,20 @@ for i = 1, ops do
     end
     arg = arg + 2
     record = record + 1
-    refused = refusal(record)
-    if not refused then
-      refused = call('GET', key) ~= token and blocker(key, new)
+    rare = rare or seldom()
+    refused = rare.refusal(record)
+    local held = call('GET', key) == token
+    if not refused and not held then
+      refused = rare.blocker(key, new)
     end
     if not refused then
       local set = call('SET', key, new, 'PX', ttl)
       refused = set.err and set
     end
-    replies[i] = refused or fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
+    replies[i] = refused or rare.fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
+    if not refused and not held then
+      replies[i] = {replies[i]}
+    end
   elseif op == E or op == E - UPPER then
     if op ~= E then
       arg = arg + 1
@@ -425,11 +263,8 @@ for i = 1, ops do
       local done = call('PEXPIRE', key, ttl, 'GT')
       replies[i] = type(done) == 'table' and done or 1 -- an error is no vote
     else
-      replies[i] = 0
-      if isKind(value) then
-        shared = shared or sharing()
-        replies[i] = shared.extend(key, token, ttl)
-      end
+      rare = rare or seldom()
+      replies[i] = rare.extend(key, token, ttl, value)
       if replies[i] == 0 and call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 then
         replies[i] = -1
       end
@@ -450,13 +285,13 @@ for i = 1, ops do
     end
     arg = arg + 2
     record = record + 1
-    shared = shared or sharing()
-    refused = refusal(record)
-    if not refused and kind == SHARED and not shared.isMember(key, token) then
-      refused = shared.writer(key)
+    rare = rare or seldom()
+    refused = rare.refusal(record)
+    if not refused and kind == SHARED and not rare.isMember(key, token) then
+      refused = rare.writer(key)
     end
-    refused = refused or shared.join(key, token, kind, ttl)
-    replies[i] = refused or fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
+    refused = refused or rare.join(key, token, kind, ttl)
+    replies[i] = refused or rare.fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
   elseif op == F or op == P or op == Q then
     record = record + 1
     replies[i] = 0
@@ -467,8 +302,8 @@ for i = 1, ops do
         if op == P then
           set = call('SET', key, token, 'NX', 'PX', args[arg + 1])
         else
-          shared = shared or sharing()
-          set = shared.join(key, token, args[arg + 2], args[arg + 1])
+          rare = rare or seldom()
+          set = rare.join(key, token, args[arg + 2], args[arg + 1])
         end
         replies[i] = set and set.err and set
       end
@@ -476,23 +311,25 @@ for i = 1, ops do
     end
     arg = arg + (op == F and 1 or op == P and 2 or 3)
     if replies[i] == 0 then
-      local value = call('GET', key)
-      if isKind(value) then
-        shared = shared or sharing()
-        value = nil
-        if shared.isMember(key, token) then -- as an "and" it keeps the old value on an embedded node
-          value = token
-        end
-      end
-      if value == token then
+      rare = rare or seldom()
+      if rare.holds(key, token) then
         local text = sub(records, 18 * record - 15, 18 * record)
-        raise(record, tonumber(text), text)
+        rare.raise(record, tonumber(text), text)
         replies[i] = 1
       end
     end
   elseif op == X then
     local set = call('SET', FORCED .. redis.sha1hex(token), '1', 'PX', args[arg + 1])
-    replies[i] = set.err and set or release(key, token)
+    rare = rare or seldom()
+    local value = call('GET', key)
+    if set.err then
+      replies[i] = set
+    elseif value == token then
+      call('DEL', key, key .. '\0b')
+      replies[i] = 1
+    else
+      replies[i] = rare.leave(key, token, value)
+    end
     arg = arg + 2
   elseif op == I then
     if type(refused) == 'table' then
@@ -518,24 +355,26 @@ for i = 1, ops do
     replies[i] = call('HGETALL', node)
   else
     local value = call('GET', key)
-    if isKind(value) then
-      shared = shared or sharing()
-      replies[i] = shared.who(key, value)
-    elseif not value then
+    if not value then
       replies[i] = {}
+    elseif type(value) == 'table' then
+      replies[i] = value
     else
-      replies[i] = type(value) == 'table' and value or {value, call('PTTL', key)}
+      rare = rare or seldom()
+      replies[i] = rare.who(key, value)
     end
   end
 end
 
-if changed then
+if changed and changed[1] then
   local done = call('HSET', node, unpack(changed))
   if type(done) == 'table' then -- not counted, so not voted
     for i = 1, ops do
       local op = byte(letters, i)
       op = op < A and op + UPPER or op
-      if (op == A or op == N or op == S or op == H or op == F or op == P or op == Q) and type(replies[i]) == 'number' and replies[i] ~= 0 then
+      local reply = replies[i]
+      local voted = type(reply) == 'number' and reply ~= 0 or type(reply) == 'table' and type(reply[1]) == 'number'
+      if voted and (op == A or op == N or op == S or op == H or op == F or op == P or op == Q) then
         replies[i] = done
       end
     end

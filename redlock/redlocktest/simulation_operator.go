@@ -36,11 +36,13 @@ func (o *operator) run(ctx context.Context) {
 }
 
 func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock string) {
-	holding, err := q.Force(ctx, lock)
-	switch {
-	case err == nil:
+	holders, err := q.Force(ctx, lock)
+	for _, holding := range holders {
 		o.w.record.count("force")
 		o.w.record.event(Event{Actor: h.name, What: "forced", Lock: lock, Note: "away from request " + strconv.Itoa(holding.Holder.PID)})
+	}
+	switch {
+	case err == nil:
 	case !errors.Is(err, redlock.ErrNotHeld):
 		o.w.record.event(Event{Actor: h.name, What: "not forced", Lock: lock, Note: err.Error()})
 	}

@@ -1,0 +1,153 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+// attempt is one ballot with a token of its own, and a second one where the
+// nodes do not agree on the fencing token yet. Not granted: released on every
+// node, also on those that refused, failed or never answered.
+type attempt struct {
+	q      *Quorum
+	r      *Request
+	start  time.Duration // before the first byte
+	missed time.Duration // what this host's clock had missed by then
+	waiter *waiter       // listens; nil: nobody does
+	b      *ballot
+	grant
+}
+
+// grant is what an attempt that was won is granted.
+type grant struct {
+	target
+	token    string
+	fence    uint64 // before it is granted, a proposal
+	wanted   bool   // by others
+	placed   *nodeSet
+	deadline time.Duration
+}
+
+func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
+	r.Holder.Since = q.options.Wall()
+	a := &attempt{q: q, r: r, start: start, missed: q.jumps.totalMissed(), b: q.newBallot("acquire", isFencedGrant)}
+	if r.Slots > 1 {
+		t.slot = q.places.reserve(t, r.Slots, q.rules.jitter)
+	}
+	a.grant = grant{target: *t, placed: &nodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since)}
+	return a
+}
+
+// begin puts it to the nodes, and waits for none.
+func (a *attempt) begin() {
+	o := operation{token: a.token, ttl: a.r.TTL, fence: a.fence}
+	a.send(call{ops: a.b.askToTake(&a.target, o), voter: a.b})
+}
+
+func (a *attempt) send(c call) {
+	c.op, c.placed = a.b.op, a.placed
+	c.notAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
+	if a.waiter != nil {
+		c.ops = a.each(c.ops, operation{letter: opIntend, token: a.waiter.mark, ttl: a.r.TTL})
+		c.arming = a.waiter.arm()
+	}
+	a.q.call(c, a.start)
+}
+
+// finish waits for the outcome.
+func (a *attempt) finish(ctx context.Context) (*Lease, error) {
+	q, b := a.q, a.b
+	b.wait(ctx, q.options.NodeTimeout, q.lanes)
+	now := q.clock()
+	a.deadline = q.rules.start(a.start, now) + a.r.TTL - q.rules.drift(a.r.TTL)
+	if a.wins(ctx, b, now) {
+		a.wanted = b.isWanted()
+		b = a.agree(ctx)
+		now = q.clock()
+	}
+	a.deadline -= q.jumps.totalMissed() - a.missed // this host's clock stood still meanwhile
+	if a.wins(ctx, b, now) {
+		q.counts.grants.Add(1)
+		return q.keeper.grant(a.r, &a.grant, now), nil
+	}
+	q.abandon(&a.target, a.token, a.placed)
+	return nil, a.refusal(b)
+}
+
+// wins tells whether a ballot was won in time, and somebody wants it still.
+func (a *attempt) wins(ctx context.Context, b *ballot, now time.Duration) bool {
+	return b.won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
+}
+
+// agree has a quorum of nodes hold the lock together with a counter that is not
+// below the fencing token: the largest that a granting node gave. Where a quorum
+// gave that very one, they do. Otherwise it is written back, and a node counts
+// only if the lock is still ours there: without that two attempts could be
+// granted the same token. Returns the ballot that decides.
+func (a *attempt) agree(ctx context.Context) *ballot {
+	q := a.q
+	fence, nodes := a.b.fence()
+	a.fence = fence
+	if q.rules.agreed(nodes, q.quorum) {
+		return a.b
+	}
+	q.counts.writeBacks.Add(1)
+	back := q.newBallot("fence", isGrant)
+	ops := back.askEach(&a.target, operation{letter: opFence, token: a.token, fence: fence})
+	q.call(call{op: back.op, ops: ops, voter: back}, q.clock())
+	back.wait(ctx, q.options.NodeTimeout, q.lanes)
+	return back
+}
+
+// propose returns a fencing token to propose: the wall clock in microseconds,
+// and never the same twice. It need not be right: a node whose counter is larger
+// gives a larger one.
+func (q *Quorum) propose(now time.Time) uint64 {
+	wish := uint64(max(now.UnixMicro(), 1))
+	for {
+		last := q.proposed.Load()
+		next := min(max(wish, last+1), maxFence)
+		if q.proposed.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
+// drift is how much sooner a lease ends here than on the nodes, for clocks
+// that do not run at quite the same rate: 1 % and 2 ms, for the resolution of
+// expiries in Redis ("Distributed locks", redis.io; the reference
+// implementations of Redlock have the same).
+func drift(ttl time.Duration) time.Duration {
+	return ttl/100 + 2*time.Millisecond
+}
+
+func isGrant(reply *Reply) bool { return reply.Int == 1 }
+
+// isFencedGrant: the answer to an acquire that was granted is the fencing token
+// that the node gives; negative where somebody waits for the lock.
+func isFencedGrant(reply *Reply) bool { return isFence(uint64(max(reply.Int, -reply.Int))) }
+
+// abandon releases a token on all nodes and does not wait for them: the lanes
+// repeat what stays unanswered. It needs no context that could end.
+func (q *Quorum) abandon(t *target, token string, placed *nodeSet) {
+	now := q.clock()
+	q.call(q.releaseCall(t, token, placed, nil, now), now)
+}
+
+// releaseCall is owed for max_ttl: no key that was set or extended before now
+// lasts longer.
+func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, b *ballot, now time.Duration) call {
+	q.places.free(t)
+	c := call{
+		op:     "release",
+		until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
+		placed: placed,
+	}
+	release := operation{letter: opRelease, token: token}
+	if b == nil {
+		c.ops = t.each(make([]operation, 0, t.width()), release)
+		return c
+	}
+	c.ops, c.voter = b.askEach(t, release), b
+	return c
+}

@@ -1,0 +1,207 @@
+package redlock
+
+import (
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+)
+
+// bells is who of this host waits for locks that are held elsewhere, by the keys
+// of which the nodes tell that they have changed.
+type bells struct {
+	mu      sync.Mutex // guards what follows
+	waiting map[string][]*waiter
+}
+
+// bellOf is the key that is deleted when a lock is given back: see ballot.lua.
+func bellOf(key string) string { return key + "\x00b" }
+
+// waiter is one who waits.
+type waiter struct {
+	mark string // what the nodes know it by: a token that holds nothing
+	bell chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	keys  []string   // not changed, but replaced
+	nodes uint64     // where the lock may be free, as bits
+}
+
+// join listens for the release of a lock.
+func (b *bells) join(t *target, mark string) *waiter {
+	w := &waiter{mark: mark, bell: make(chan struct{}, 1)}
+	for i := range t.width() {
+		w.keys = append(w.keys, bellOf(t.at(i)))
+	}
+	b.add(w, w.keys)
+	return w
+}
+
+func (b *bells) add(w *waiter, keys []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting == nil {
+		b.waiting = map[string][]*waiter{}
+	}
+	for _, key := range keys {
+		b.waiting[key] = append(b.waiting[key], w)
+	}
+}
+
+// alsoTo has w listen to the keys themselves: who holds the lock rings no bell.
+// It is false where it does so already.
+func (b *bells) alsoTo(w *waiter, t *target) bool {
+	var more []string
+	for i := range t.width() {
+		more = append(more, t.at(i))
+	}
+	if len(w.listensTo()) > t.width() {
+		return false
+	}
+	w.mu.Lock()
+	w.keys = slices.Concat(w.keys, more)
+	w.mu.Unlock()
+	b.add(w, more)
+	return true
+}
+
+func (b *bells) leave(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, key := range w.listensTo() {
+		others := slices.DeleteFunc(b.waiting[key], func(other *waiter) bool { return other == w })
+		if b.waiting[key] = others; len(others) == 0 {
+			delete(b.waiting, key)
+		}
+	}
+}
+
+// heard: a node says that keys have changed; nil: that any may have.
+func (b *bells) heard(node int, keys []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if keys == nil {
+		for _, waiters := range b.waiting {
+			ringAll(waiters, node)
+		}
+	}
+	for _, key := range keys {
+		ringAll(b.waiting[key], node)
+	}
+}
+
+func ringAll(waiters []*waiter, node int) {
+	for _, w := range waiters {
+		w.ring(node)
+	}
+}
+
+// ring: the lock may be free on a node.
+func (w *waiter) ring(node int) {
+	w.mu.Lock()
+	w.nodes |= 1 << node
+	w.mu.Unlock()
+	select {
+	case w.bell <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// arm begins anew: what was heard before belongs to the attempt before.
+func (w *waiter) arm() *arming {
+	select {
+	case <-w.bell:
+	default:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes = 0
+	return &arming{w, w.keys}
+}
+
+func (w *waiter) listensTo() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keys
+}
+
+// open is on how many nodes the lock may be free.
+func (w *waiter) open() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return bits.OnesCount64(w.nodes)
+}
+
+// rung is signalled for each node that rings. Nil for who does not listen.
+func (w *waiter) rung() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.bell
+}
+
+// arming is what a node is to tell a waiter of from now on. A key that is missing
+// when it is read has rung already.
+type arming struct {
+	waiter *waiter
+	keys   []string
+}
+
+// read takes in what the node answered to reading the keys.
+func (a *arming) read(node int, replies []Reply) {
+	if slices.ContainsFunc(replies, func(reply Reply) bool { return reply.Nil }) {
+		a.waiter.ring(node)
+	}
+}
+
+// Those who were woken together try again at a random time within a window of so
+// many round trips: long enough for one of them to have his requests on all nodes
+// before the next one begins, mostly. Where that was not so, and nobody won, it is
+// twice as long.
+const (
+	windowTrips = 3
+	maxDoubled  = 4
+	leastWindow = 300 * time.Microsecond
+)
+
+// spread is how long one of several waits who were woken together.
+func (q *Quorum) spread(name string, splits int) time.Duration {
+	return q.rules.jitter(name, q.window()<<min(splits, maxDoubled))
+}
+
+// yielding is how long one waits who lets others go first.
+func (q *Quorum) yielding(name string) time.Duration {
+	return 2*q.window() + q.rules.jitter(name, q.window())
+}
+
+// window is a few round trips to a quorum of nodes.
+func (q *Quorum) window() time.Duration {
+	trips := make([]time.Duration, 0, len(q.lanes))
+	for _, l := range q.lanes {
+		if trip := l.roundTripTime(); trip > 0 {
+			trips = append(trips, trip)
+		}
+	}
+	slices.Sort(trips)
+	if len(trips) < q.quorum {
+		return leastWindow
+	}
+	return min(max(windowTrips*trips[q.quorum-1], leastWindow), q.options.NodeTimeout)
+}
+
+func (l *lane) roundTripTime() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rtt
+}
+
+// isTracked tells whether enough nodes tell when a lock is given back.
+func (q *Quorum) isTracked() bool {
+	n := 0
+	for _, l := range q.lanes {
+		if l.tracks.Load() {
+			n++
+		}
+	}
+	return n >= q.quorum
+}

@@ -1,0 +1,106 @@
+package redlock
+
+import (
+	"context"
+	"strconv"
+)
+
+// hear has the node tell which locks were given back, on a connection of its own,
+// and connects again where that breaks, until ctx ends.
+func (l *lane) hear(ctx context.Context) {
+	backoff := firstBackoff
+	for ctx.Err() == nil {
+		if listener, err := l.listen(ctx); err == nil {
+			backoff = firstBackoff
+			l.attend(ctx, listener)
+		}
+		pause(ctx, backoff/2+l.rules.jitter(l.node.Name+" hearer", backoff/2+1))
+		backoff = min(2*backoff, longestHearerBackoff)
+	}
+}
+
+// longestHearerBackoff: without it locks work, but who waits is slower.
+const longestHearerBackoff = heartbeat
+
+func (l *lane) listen(ctx context.Context) (Listener, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
+	defer cancel()
+	return l.node.Listen(ctx, func(keys []string) { l.fleet.bells.heard(l.index, keys) })
+}
+
+// attend has the lane name the listener to the node, until it breaks. What was
+// listened to before may have changed.
+func (l *lane) attend(ctx context.Context, listener Listener) {
+	defer listener.Close()
+	l.hearer.Store(listener.ID())
+	l.stir()
+	select {
+	case <-listener.Done():
+	case <-ctx.Done():
+	}
+	l.hearer.Store(0)
+	l.tracks.Store(false)
+	l.fleet.bells.heard(l.index, nil)
+}
+
+// track has the node tell what has changed of what is read with CLIENT CACHING YES,
+// if there is somebody to tell it to.
+func (l *lane) track(ctx context.Context, conn Conn) error {
+	hearer := l.hearer.Load()
+	if hearer == l.session.hearer {
+		return nil
+	}
+	l.commands = l.commands[:0]
+	l.appendCommand("CLIENT", "TRACKING", "OFF")
+	if hearer != 0 {
+		l.appendCommand("CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(hearer, 10), "OPTIN")
+	}
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return err
+	}
+	l.session.hearer = hearer
+	l.tracks.Store(hearer != 0 && l.replies[1].Err == nil && l.hearer.Load() == hearer)
+	return nil
+}
+
+// appendArming has the node read what the calls listen to, behind them: a release
+// from now on is told, and one that came since they were refused has left the bell
+// missing. It returns who is to be told what was read.
+func (l *lane) appendArming(group []call) {
+	l.armed = l.armed[:0]
+	if !l.tracks.Load() {
+		return
+	}
+	for i := range group {
+		if group[i].arming != nil {
+			l.armed = append(l.armed, group[i].arming)
+		}
+	}
+	if len(l.armed) == 0 {
+		return
+	}
+	l.appendCommand("CLIENT", "CACHING", "YES")
+	read := l.appendCommand("MGET")
+	for _, a := range l.armed {
+		*read = append(*read, a.keys...)
+	}
+}
+
+// readArming hands out what was read; replies are all that come behind the calls.
+func (l *lane) readArming(replies []Reply) (rest []Reply) {
+	if len(l.armed) == 0 {
+		return replies
+	}
+	values := replies[1].Array
+	if replies[0].Err != nil || replies[1].Err != nil {
+		l.tracks.Store(false) // until there is another listener
+	}
+	for _, a := range l.armed {
+		n := min(len(a.keys), len(values))
+		a.read(l.index, values[:n])
+		values = values[n:]
+	}
+	clear(l.armed)
+	clear(replies[1].Array)
+	return replies[2:]
+}

@@ -1,0 +1,225 @@
+-- What is rare in ballot.lua, of whose script this is the beginning: keys that
+-- several share, several names, hand-overs. It is a function that makes functions:
+-- a call that needs none of them pays for one closure that captures nothing.
+local function make(state)
+  local call, sub = redis.pcall, string.sub
+  local keys, records, fields, counters = KEYS, ARGV[4], state.fields, state.counters
+  local late, clock, changed = state.late, state.clock, state.changed
+
+  -- What the value of a key is, or begins with, that several share.
+  local KIND, SHARED, WRITER = 'redlockd:', 'redlockd:shared', 'redlockd:writer'
+  -- As in ballot.lua.
+  local AHEAD, LIMIT = 1000000, 9006099743113216
+
+  local t = call('TIME')
+  local now = t[1] * 1000 + math.floor(t[2] / 1000)
+  local function at(ttl) return string.format('%.0f', now + ttl) end
+
+  -- settle forgets the members that have expired, and has the key last as long as
+  -- the longest of the others: false where there are none, and none is the key.
+  local function settle(key)
+    local set = key .. '\0m'
+    call('ZREMRANGEBYSCORE', set, '-inf', at(0)) -- also of this millisecond: PEXPIREAT would delete
+    local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
+    if last[2] then
+      call('PEXPIREAT', key, last[2])
+      call('PEXPIREAT', set, last[2])
+    elseif not last.err then -- else somebody wrote to it
+      call('DEL', key)
+      return false
+    end
+    return true
+  end
+
+  local function isMember(key, token)
+    local score = call('ZSCORE', key .. '\0m', token)
+    return type(score) == 'string' and tonumber(score) > now
+  end
+
+  -- holder shows by whom the key is held that has this value.
+  local function holder(key, value)
+    local shown = {value, call('PTTL', key)}
+    local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
+    if last[2] then
+      shown[3], shown[4] = last[1], last[2] - now
+    end
+    return shown
+  end
+
+  -- place is nil where nobody else has the place with which the token begins. Or
+  -- else, who has it, and one that is free.
+  local function place(key, token, kind)
+    local members = call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
+    local wanted, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
+    local taken, refusal = {}, nil
+    for i = 1, #members, 2 do
+      local slot = tonumber(string.match(members[i], '^%d+'))
+      if slot == wanted and members[i] ~= token then
+        refusal = {kind, call('PTTL', key), members[i], members[i + 1] - now, 0}
+      end
+      taken[slot or 0] = true
+    end
+    for i = wanted, refusal and wanted + slots - 2 or 0 do
+      if not taken[i % slots + 1] then
+        refusal[5] = i % slots + 1
+        break
+      end
+    end
+    return refusal
+  end
+
+  -- join adds the token to those who share the key; or else, why it did not.
+  local function join(key, token, kind, ttl)
+    local value = call('GET', key)
+    if type(value) == 'table' then
+      return value
+    elseif value and sub(value, 1, 9) ~= KIND then
+      return {value, call('PTTL', key)}
+    elseif value and not settle(key) then
+      value = false
+    end
+    if value and value ~= kind then
+      return holder(key, value)
+    end
+    local refusal = value and kind ~= SHARED and place(key, token, kind)
+    if refusal then
+      return refusal
+    end
+    if not value then -- of those whose key somebody deleted nobody comes back
+      call('DEL', key .. '\0m')
+    end
+    local done = call('SET', key, kind, 'NX', 'PX', ttl)
+    if done and done.err then
+      return done
+    end
+    done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
+    if type(done) == 'table' then
+      return done
+    end
+    settle(key)
+  end
+
+  local function isKind(value) return type(value) == 'string' and sub(value, 1, 9) == KIND end
+
+  -- refusal is why nothing can be granted by a record, whoever holds the lock.
+  local function refusal(r)
+    return late or counters[fields[r + 1]] >= LIMIT
+      and redis.error_reply('FULL its fencing counter ' .. fields[r + 1] .. ' is at its end')
+  end
+
+  -- fence is the fencing token of what is granted by a record; the counter has it
+  -- from now on.
+  local function fence(r)
+    local field, text = fields[r + 1], sub(records, 18 * r - 15, 18 * r)
+    local count, proposal = counters[field] + 1, tonumber(text)
+    if proposal > count and proposal <= clock + AHEAD then
+      count = proposal
+    else
+      text = string.format('%.0f', count)
+    end
+    counters[field] = count
+    changed[#changed + 1] = field
+    changed[#changed + 1] = text
+    return count
+  end
+
+  -- raise has the counter of a record be no less than so much.
+  local function raise(r, count, text)
+    local field = fields[r + 1]
+    if count > counters[field] then
+      counters[field] = count
+        changed[#changed + 1] = field
+      changed[#changed + 1] = text
+    end
+  end
+
+  -- blocker is what keeps the token from the key: nil where nothing does.
+  local function blocker(key, token)
+    local value = call('GET', key)
+    if not value or value == token then
+      return nil
+    elseif not isKind(value) then
+      return type(value) == 'table' and value or {value, call('PTTL', key)}
+    end
+    return settle(key) and holder(key, value) or nil
+  end
+
+  -- all takes several names, or none: the reply to each of them. record is the last
+  -- one's.
+  local function all(from, to, token, ttl, record)
+    local refused
+    for i = from, to do
+      refused = refused or refusal(record - to + i) or blocker(keys[i + 1], token)
+    end
+    for i = from, refused and 0 or to do
+      local set = call('SET', keys[i + 1], token, 'PX', ttl)
+      refused = refused or set.err and set
+    end
+    if refused then
+      return refused
+    end
+    local most, wanted = 0, 1
+    for i = from, to do
+      most = math.max(most, fence(record - to + i))
+      wanted = call('EXISTS', keys[i + 1] .. '\0b') == 1 and -1 or wanted
+    end
+    for i = from, to do
+      raise(record - to + i, most, string.format('%.0f', most))
+    end
+    return wanted * most
+  end
+
+  return {isMember = isMember, join = join, refusal = refusal, fence = fence, raise = raise, blocker = blocker, all = all,
+
+    -- holds tells whether the token holds the key.
+    holds = function(key, token)
+      local value = call('GET', key)
+      return value == token or isKind(value) and isMember(key, token)
+    end,
+
+    -- writer shows the writer that waits for those who share the key; nil: none.
+    writer = function(key)
+      local mark = call('GET', key .. '\0w')
+      if type(mark) == 'string' then
+        local left = call('PTTL', key .. '\0w')
+        return {WRITER, left, mark, left}
+      end
+    end,
+
+    -- leave is a release of a key that has this value.
+    leave = function(key, token, value)
+      if not isKind(value) then
+        return 0
+      end
+      local done = call('ZREM', key .. '\0m', token)
+      if done == 1 then
+        settle(key)
+        call('DEL', key .. '\0b')
+      end
+      return done
+    end,
+
+    extend = function(key, token, ttl, value)
+      if not (isKind(value) and isMember(key, token)) then
+        return 0
+      end
+      local done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
+      settle(key)
+      return type(done) == 'table' and done or 1
+    end,
+
+    -- who shows all.
+    who = function(key, value)
+      if not isKind(value) then
+        return {value, call('PTTL', key)}
+      elseif not settle(key) then
+        return {}
+      end
+      local shown, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
+      for i = 1, #members, 2 do
+        shown[i + 2], shown[i + 3] = members[i], members[i + 1] - now
+      end
+      return shown
+    end,
+  }
+end

@@ -1,0 +1,47 @@
+package redlock
+
+import (
+	"sync"
+	"time"
+)
+
+// places are those places of semaphores that this Quorum has taken or asks for:
+// no two of its attempts ask for the same one.
+type places struct {
+	mu    sync.Mutex // guards taken
+	taken map[string]map[int]bool
+}
+
+// reserve chooses a place: the one that the target has already, if it is free here;
+// else one at random of those that are, and of all where none is.
+func (p *places) reserve(t *target, slots int, jitter func(string, time.Duration) time.Duration) (slot int) {
+	start := int(jitter(t.key, time.Duration(slots)))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken == nil {
+		p.taken = map[string]map[int]bool{}
+	}
+	if p.taken[t.key] == nil {
+		p.taken[t.key] = map[int]bool{}
+	}
+	taken := p.taken[t.key]
+	slot = t.slot
+	for i := 0; (slot == 0 || taken[slot]) && i < slots; i++ {
+		slot = (start+i)%slots + 1
+	}
+	taken[slot] = true
+	return slot
+}
+
+// free gives a place back.
+func (p *places) free(t *target) {
+	if t.slot == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.taken[t.key], t.slot)
+	if len(p.taken[t.key]) == 0 {
+		delete(p.taken, t.key)
+	}
+}

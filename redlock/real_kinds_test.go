@@ -1,0 +1,135 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// threeHosts are three hosts over five servers.
+func threeHosts(t *testing.T) (*site, []*host) {
+	s := newSite(t, 5)
+	var hosts []*host
+	for range 3 {
+		hosts = append(hosts, s.newHost(longTTL))
+	}
+	for _, h := range hosts {
+		h.eventually("the nodes tell what changes", func() bool {
+			for _, node := range h.Status().Nodes {
+				if !node.Tracking {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	return s, hosts
+}
+
+func longTTL(o *redlock.Options) { o.MaxTTL = 30 * time.Second }
+
+// crowd is who is in a critical section.
+type crowd struct {
+	testing.TB
+	grow bool // fencing tokens only grow
+
+	mu      sync.Mutex // guards what follows
+	writers int
+	readers int
+	places  map[int]bool
+	most    int // together
+	fence   uint64
+}
+
+// in enters, stays for a moment, and leaves.
+func (c *crowd) in(l *redlock.Lease, stay time.Duration) {
+	c.enter(l, 1)
+	time.Sleep(stay)
+	c.enter(l, -1)
+}
+
+func (c *crowd) enter(l *redlock.Lease, by int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case l.Slot() > 0:
+		c.take(l, by)
+	case l.Shared():
+		c.readers += by
+	default:
+		c.writers += by
+	}
+	if c.writers > 1 || c.writers == 1 && c.readers > 0 {
+		c.Errorf("%d writers and %d readers of %s together", c.writers, c.readers, l.Name())
+	}
+	if by > 0 && c.grow && l.Fence() <= c.fence {
+		c.Errorf("%s: fencing token %d after %d", l.Name(), l.Fence(), c.fence)
+	}
+	c.most, c.fence = max(c.most, c.writers+c.readers+len(c.places)), l.Fence()
+}
+
+// take needs mu.
+func (c *crowd) take(l *redlock.Lease, by int) {
+	if by > 0 && c.places[l.Slot()] {
+		c.Errorf("place %d of %s is taken twice", l.Slot(), l.Name())
+	}
+	if by > 0 {
+		c.places[l.Slot()] = true
+	} else {
+		delete(c.places, l.Slot())
+	}
+}
+
+// everybody runs work n times on each host side by side.
+func everybody(hosts []*host, n int, work func(h *host, who int)) {
+	var wg sync.WaitGroup
+	for _, h := range hosts {
+		for who := range n {
+			wg.Go(func() { work(h, who) })
+		}
+	}
+	wg.Wait()
+}
+
+// Three hosts want the same locks in every way. Guards all of it.
+func TestRealKinds(t *testing.T) {
+	for what, request := range map[string]func(who int) redlock.Request{
+		"exclusive": func(int) redlock.Request { return redlock.Request{Name: "x"} },
+		"shared":    func(who int) redlock.Request { return redlock.Request{Name: "x", Shared: who > 0} },
+		"slots":     func(int) redlock.Request { return redlock.Request{Name: "x", Slots: 3} },
+		"several":   func(int) redlock.Request { return redlock.Request{Names: []string{"x", "y", "z"}} },
+	} {
+		t.Run(what, func(t *testing.T) {
+			_, hosts := threeHosts(t)
+			c := &crowd{TB: t, grow: what == "exclusive" || what == "several", places: map[int]bool{}}
+			begin := time.Now()
+			everybody(hosts, 4, func(h *host, who int) {
+				for range rounds(5) {
+					r := request(who)
+					r.TTL, r.Wait = 20*time.Second, redlock.Forever
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					l, err := h.Acquire(ctx, r)
+					cancel()
+					if err != nil {
+						t.Errorf("acquire: %v", err)
+						return
+					}
+					c.in(l, 2*ms)
+					if err := l.Release(t.Context()); err != nil {
+						t.Errorf("release: %v", err)
+					}
+				}
+			})
+			counts := ""
+			for _, h := range hosts {
+				n := h.Status().Counts
+				counts += fmt.Sprintf(" %d grants %d splits %d wakeups;", n.Grants, n.Splits, n.Wakeups)
+			}
+			t.Logf("%v, at most %d together:%s", time.Since(begin), c.most, counts)
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// redisListener is a rueidis client that dialled once, and reads what the node
+// says by itself.
+type redisListener struct {
+	client rueidis.Client
+	dialer *onceDialer
+	id     int64
+	broken chan struct{} // closed when watch has ended
+	stop   context.CancelFunc
+}
+
+// listenRedis makes a connection that invalidations can be redirected to. A server
+// that has no RESP3 or no CLIENT ID cannot do that.
+func listenRedis(ctx context.Context, o NodeOptions, heard func(keys []string)) (Listener, error) {
+	option, dialer, err := clientOption(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	l := &redisListener{dialer: dialer, broken: make(chan struct{})}
+	watching, end := context.WithCancel(context.Background())
+	l.stop = end
+	option.ClientName = "redlockd-listener"
+	option.OnInvalidations = func(keys []rueidis.RedisMessage) { l.invalidated(keys, heard) }
+	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in knows no context
+	l.client, err = rueidis.NewClient(option)
+	if err == nil {
+		l.id, err = l.client.Do(ctx, l.client.B().ClientId().Build()).AsInt64()
+	}
+	if !stop() {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	if err != nil {
+		close(l.broken)
+		l.Close()
+		return nil, serverError(err)
+	}
+	go l.watch(watching)
+	return l, nil
+}
+
+// invalidated is called with nothing where all keys were flushed, and also where
+// the connection breaks.
+func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(keys []string)) {
+	if messages == nil {
+		heard(nil)
+		return
+	}
+	keys := make([]string, 0, len(messages))
+	for i := range messages {
+		if key, err := messages[i].ToString(); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	heard(keys)
+}
+
+// listenerPing is how often a listener, which is never asked anything else, is
+// asked whether it is still there.
+const listenerPing = time.Second
+
+// watch notices that the connection has broken, or that the node is silent for too
+// long, until ctx ends.
+func (l *redisListener) watch(ctx context.Context) {
+	defer close(l.broken)
+	for err := error(nil); err == nil && ctx.Err() == nil; {
+		pause(ctx, listenerPing)
+		answer, cancel := context.WithTimeout(ctx, 3*listenerPing)
+		err = l.client.Do(answer, l.client.B().Ping().Build()).Error()
+		cancel()
+	}
+}
+
+func (l *redisListener) ID() int64             { return l.id }
+func (l *redisListener) Done() <-chan struct{} { return l.broken }
+
+// Close cuts the network first: the driver would wait for a hung node otherwise.
+func (l *redisListener) Close() {
+	l.stop()
+	l.dialer.close()
+	if l.client != nil {
+		l.client.Close()
+	}
+	<-l.broken
+}

@@ -1,0 +1,119 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// refusal says why a ballot was not won.
+func (a *attempt) refusal(b *ballot) error {
+	q, name := a.q, a.name()
+	switch {
+	case b.lacksQuorum():
+		return q.noQuorum(name, b)
+	case b.won():
+		e := q.noQuorum(name, b)
+		e.Failed = append(e.Failed, tooLate(b.op))
+		return e
+	case b.op == "fence":
+		e := q.noQuorum(name, b)
+		e.Failed = append(e.Failed, goneAgain(b.refused))
+		return e
+	}
+	e := heldBy(name, b)
+	if e.split {
+		q.counts.splits.Add(1)
+	}
+	return e
+}
+
+// goneAgain is said of an attempt whose lock went away while its fencing token
+// was written back.
+func goneAgain(nodes int) *NodeError {
+	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
+		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
+}
+
+// tooLate is said of a ballot that was won when its validity was over.
+func tooLate(op string) *NodeError {
+	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,
+		Err: errors.New("the answers came when the lease would have been over already")}
+}
+
+func (q *Quorum) noQuorum(name string, b *ballot) *NoQuorumError {
+	b.noteUnreachable(q.lanes)
+	e := &NoQuorumError{
+		Name:    name,
+		Granted: b.granted,
+		Needed:  b.quorum,
+		Failed:  b.failures(),
+		Retry:   q.options.NodeTimeout,
+	}
+	if e.Quarantine = q.quarantineLeft(e.Failed); e.Quarantine > 0 {
+		e.Retry = e.Quarantine
+	}
+	return e
+}
+
+// quarantineLeft is how long it takes until a quorum can vote where quarantines
+// are all that is in the way; 0 where something else is.
+func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
+	var left []time.Duration
+	for _, failure := range failures {
+		if failure.Failure != FailedQuarantined {
+			continue
+		}
+		e := (*QuarantineError)(nil)
+		switch {
+		case errors.As(failure.Err, &e):
+			left = append(left, max(e.Left, time.Millisecond))
+		case isServerError(failure.Err): // it has only just said so
+			left = append(left, q.longestTTL())
+		} // else it waits for more than time
+	}
+	able := len(q.lanes) - len(failures)
+	return untilQuorum(left, q.quorum-able)
+}
+
+// heldBy names the holder that most nodes showed, and how long its lease lasts
+// where it lasts longest.
+func heldBy(name string, b *ballot) *HeldError {
+	e := &HeldError{Name: name}
+	shown, kinds := tally(b.answers), kindsShown(b.answers)
+	switch {
+	case 2*kinds[kindWriter] > b.refused:
+		e.Waiting, e.Shared = true, true
+	case 2*kinds[kindShared] > b.refused:
+		e.Shared = true
+	}
+	for kind, nodes := range kinds {
+		if slots := slotsOf(kind); slots > 0 && 2*nodes > b.refused {
+			e.Slots = slots
+		}
+	}
+	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
+		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, !shown[0].Holder.Known()
+	}
+	e.free = freePlace(b.answers)
+	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.quorum-1-b.unheard())
+	return e
+}
+
+// unheard is how many nodes have not said who holds the lock.
+func (b *ballot) unheard() int { return len(b.answers) - b.granted - b.refused }
+
+// freePlace is a place of a semaphore that most of the nodes say is free where the
+// one that was asked for is not; 0: there is none.
+func freePlace(answers []answer) (slot int) {
+	said := map[int]int{}
+	for i := range answers {
+		if shown := answers[i].shown; shown != nil && len(shown.Array) == 5 {
+			free := int(shown.Array[4].Int)
+			if said[free]++; free > 0 && said[free] > said[slot] {
+				slot = free
+			}
+		}
+	}
+	return slot
+}

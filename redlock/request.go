@@ -1,0 +1,140 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Request says which lock is wanted and how.
+type Request struct {
+	// Name is the lock. Or Names are several at once, all or none; Name is empty
+	// then. They have one lease and one fencing token.
+	Name  string
+	Names []string
+
+	// Shared: together with others who share it (readers), but with nobody else.
+	// Who shares later does not overtake one who waits for those who do.
+	Shared bool
+	// Slots, where there are more than 1: one of so many places (a semaphore). Who
+	// asks for another number, or another kind of lock, is refused while one of the
+	// places is taken. At most MaxSlots, and for one name only.
+	Slots int
+
+	TTL time.Duration // how long the lease lasts unless extended; MinTTL to Options.MaxTTL
+
+	// Wait is how long new attempts are begun. 0: one attempt only. Forever:
+	// until it is granted or ctx is done.
+	Wait time.Duration
+
+	// Dry is how long before this call no quorum could vote already: it counts
+	// as if this Acquire had met that.
+	Dry time.Duration
+
+	// Held: somebody else holds the lock as far as the caller knows. Even the first
+	// attempt listens for its release then.
+	Held bool
+	// Yield: others on other hosts wait for the lock, too, and it is their turn.
+	Yield bool
+
+	// Begun is the first attempt, where Lease.HandOver has begun it. May be nil.
+	Begun *Begun
+
+	// Enough, once closed, lets no new attempt begin, as if Wait were over; the
+	// one under way is finished. Nil: only Wait and ctx end an Acquire.
+	Enough <-chan struct{}
+
+	// Failed is told of every attempt that failed. It must not block. May be nil.
+	Failed func(error)
+
+	// Keep: the lease is extended until it is released or lost. Otherwise it
+	// ends after TTL.
+	Keep bool
+
+	// Guard is how long before the deadline the loss of the lease is told.
+	// 0: TTL/5.
+	Guard time.Duration
+
+	// Max bounds the total holding time of a lease that is kept: the bound on
+	// re-acquisitions that Redlock's authors ask for. 0: no bound.
+	Max time.Duration
+
+	// Holder is what others are told of the holder. Since is set by Acquire.
+	Holder Holder
+
+	// OnLost is called once if the lease is lost, on a goroutine of the
+	// library's, at the instant at which Lost is closed. It must not block.
+	OnLost func(*Lease)
+}
+
+// Forever is a Wait without end.
+const Forever time.Duration = -1
+
+// Guards are bounded so that a lease is not lost in the moment it is granted.
+const (
+	guardShare    = 5 // of the ttl, by default
+	maxGuardShare = 2
+)
+
+// ErrRequest: the request itself is wrong, whatever the nodes say.
+var ErrRequest = errors.New("bad request")
+
+func (q *Quorum) check(r *Request) error {
+	if r.Max != 0 {
+		r.TTL = min(r.TTL, max(r.Max, MinTTL)) // nothing is kept on the nodes for longer than that
+	}
+	if err := q.checkLock(r); err != nil {
+		return err
+	}
+	switch {
+	case r.TTL < MinTTL || r.TTL > q.options.MaxTTL:
+		return fmt.Errorf("redlock: %w: ttl %v of %v: must be between %v and %v", ErrRequest, r.TTL, r.lock(), MinTTL, q.options.MaxTTL)
+	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
+		return fmt.Errorf("redlock: %w: guard %v of %v: must be between 0 and half of the ttl, %v", ErrRequest, r.Guard, r.lock(), r.TTL/maxGuardShare)
+	case r.Max != 0 && r.Max < MinTTL:
+		return fmt.Errorf("redlock: %w: max %v of %v: at least %v, or 0 for no bound", ErrRequest, r.Max, r.lock(), MinTTL)
+	}
+	r.TTL = r.TTL.Truncate(time.Millisecond) // what the nodes are told
+	return nil
+}
+
+// MaxSlots is how many places a semaphore may have.
+const MaxSlots = 1000
+
+// checkLock looks at what is wanted.
+func (q *Quorum) checkLock(r *Request) error {
+	names := r.Names
+	if len(names) == 0 {
+		one := [1]string{r.Name}
+		names = one[:]
+	}
+	switch {
+	case len(r.Names) > 0 && r.Name != "":
+		return fmt.Errorf("redlock: %w: Name and Names are both there", ErrRequest)
+	case slices.Contains(names, ""):
+		return fmt.Errorf("redlock: %w: the lock has no name", ErrRequest)
+	case r.Slots < 0 || r.Slots > MaxSlots:
+		return fmt.Errorf("redlock: %w: %d slots of %v: at most %d", ErrRequest, r.Slots, r.lock(), MaxSlots)
+	case r.Slots > 1 && (r.Shared || len(r.Names) > 1):
+		return fmt.Errorf("redlock: %w: slots are of one name, and each is held by one", ErrRequest)
+	}
+	for i, name := range names {
+		if q.options.Prefix+name == nodeKey {
+			return fmt.Errorf("redlock: %w: %s is the nodes' own", ErrRequest, nodeKey)
+		}
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("redlock: %w: %s is there twice", ErrRequest, name)
+		}
+	}
+	return nil
+}
+
+// lock is what the request is about, for errors.
+func (r *Request) lock() string {
+	if len(r.Names) > 0 {
+		return strings.Join(r.Names, ",")
+	}
+	return r.Name
+}

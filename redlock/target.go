@@ -1,0 +1,142 @@
+package redlock
+
+import (
+	"strconv"
+	"strings"
+)
+
+// target is what a lease is of: one key or several, and how many can hold it.
+type target struct {
+	key    string
+	also   []string // more keys: all or none
+	prefix int      // how much of a key is not the name
+	kind   string   // "": one holds it. Or else, what the nodes call those who share it
+	slot   int      // of a semaphore: the place, from 1 on
+}
+
+// What the nodes call the kinds of locks that several hold at once: see
+// ballot.lua.
+const (
+	kindPrefix = "redlockd:"
+	kindShared = kindPrefix + "shared"
+	kindSlots  = kindPrefix + "slots="
+	kindWriter = kindPrefix + "writer" // nobody's but one who waits
+)
+
+func (q *Quorum) target(r *Request) target {
+	t := target{prefix: len(q.options.Prefix)}
+	switch {
+	case r.Shared:
+		t.kind = kindShared
+	case r.Slots > 1:
+		t.kind = kindSlots + strconv.Itoa(r.Slots)
+	}
+	if len(r.Names) == 0 {
+		t.key = q.options.Prefix + r.Name
+		return t
+	}
+	t.key = q.options.Prefix + r.Names[0]
+	for _, name := range r.Names[1:] {
+		t.also = append(t.also, q.options.Prefix+name)
+	}
+	return t
+}
+
+// slots is how many places a semaphore of that kind has; 0: it is none.
+func slotsOf(kind string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(kind, kindSlots))
+	return n
+}
+
+// width is how many keys it has.
+func (t *target) width() int { return 1 + len(t.also) }
+
+// name is what the target is called: its names, between commas.
+func (t *target) name() string {
+	if len(t.also) == 0 {
+		return t.key[t.prefix:]
+	}
+	return strings.Join(t.names(), ",")
+}
+
+func (t *target) names() []string {
+	names := make([]string, 0, t.width())
+	for i := range t.width() {
+		names = append(names, t.at(i)[t.prefix:])
+	}
+	return names
+}
+
+// at is the i-th key.
+func (t *target) at(i int) string {
+	if i == 0 {
+		return t.key
+	}
+	return t.also[i-1]
+}
+
+// counter is the fencing counter of the i-th key: each place has its own.
+func (t *target) counter(i int) counterField {
+	if t.slot > 0 {
+		return counterOf(t.key + "\x00" + strconv.Itoa(t.slot))
+	}
+	return counterOf(t.at(i))
+}
+
+// member is how a token is kept on the nodes: the place goes before it.
+func (t *target) member(token string) string {
+	if t.slot > 0 {
+		return strconv.Itoa(t.slot) + " " + token
+	}
+	return token
+}
+
+// splitMember is the reverse of member. A token of an ordinary lock has no place.
+func splitMember(member string) (slot int, token string) {
+	if len(member) > 0 && member[0] >= '1' && member[0] <= '9' {
+		if place, rest, ok := strings.Cut(member, " "); ok {
+			if slot, err := strconv.Atoi(place); err == nil {
+				return slot, rest
+			}
+		}
+	}
+	return 0, member
+}
+
+// taking are the operations that take it; o says all but the letters, the keys
+// and the counters.
+func (t *target) taking(ops []operation, o operation) []operation {
+	o.letter, o.kind = opAcquire, t.kind
+	if t.kind != "" {
+		o.letter = opJoin
+	}
+	first := len(ops)
+	ops = t.each(ops, o)
+	if t.kind == "" {
+		for i := first; i < len(ops)-1; i++ {
+			ops[i].letter = opAlso
+		}
+	}
+	return ops
+}
+
+// each appends an operation for each key.
+func (t *target) each(ops []operation, o operation) []operation {
+	for i := range t.width() {
+		o.key = t.at(i)
+		if o.letter.counts() {
+			o.counter = t.counter(i)
+		}
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+// repairing are those that set it again.
+func (t *target) repairing(o operation) []operation {
+	o.letter, o.kind = opRepair, t.kind
+	if t.kind != "" {
+		o.letter = opRejoin
+	}
+	return t.each(make([]operation, 0, t.width()), o)
+}
