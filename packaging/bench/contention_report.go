@@ -21,6 +21,7 @@ type contentionRow struct {
 	Least     float64 `json:"least_served"` // worker, in a slice
 	Most      float64 `json:"most_served"`
 	Fairness  float64 `json:"fairness"` // least / most
+	Apart     float64 `json:"apart"`    // most − least
 	CPU       float64 `json:"cpu_s"`    // of everything, for 10,000 acquisitions
 
 	// Against the first row of the scenario.
@@ -81,7 +82,7 @@ func contendedRow(s, base *series) contentionRow {
 	one := contentionRow{
 		Scenario: s.title, Part: s.part, Contender: s.contender, Rounds: len(s.rounds),
 		Rate: s.medianOf(sample.rate), P50: s.medianOf(sample.handOverP50), P99: s.medianOf(sample.handOverP99), Hold: s.medianOf(sample.holdP50),
-		Least: s.medianOf(sample.least), Most: s.medianOf(sample.most), Fairness: s.medianOf(sample.fairness),
+		Least: s.medianOf(sample.least), Most: s.medianOf(sample.most), Fairness: s.medianOf(sample.fairness), Apart: s.medianOf(sample.apart),
 		CPU:       perTenThousand((sum.bench + sum.daemon + sum.redis).Seconds(), len(sum.latencies)),
 		RateRatio: s.ratioTo(base, sample.rate), HandOverRatio: s.ratioTo(base, sample.handOverP50),
 		Failed: sum.failed, Clashes: sum.clashes,
@@ -184,6 +185,7 @@ func (s sample) holdP50() float64     { return milliseconds(quantile(s.holds, 0.
 
 func (s sample) least() float64    { return float64(slices.Min(s.served)) }
 func (s sample) most() float64     { return float64(slices.Max(s.served)) }
+func (s sample) apart() float64    { return s.most() - s.least() }
 func (s sample) fairness() float64 { return share(s.served) }
 
 // hostFairness is the fairness between hosts whose workers are numbered in turn.

@@ -44,7 +44,7 @@ func (r *report) contendedTargets() []target {
 func fair(what string, one contentionRow) target {
 	t := atLeast(what, one.Fairness, 0.95, " (or one apart)")
 	t.Got = fmt.Sprintf("%.2f (%.0f/%.0f)", one.Fairness, one.Least, one.Most)
-	t.Pass = t.Pass || one.Least > 0 && one.Most-one.Least <= 1
+	t.Pass = t.Pass || one.Least > 0 && one.Apart <= 1
 	return t
 }
 

@@ -83,6 +83,11 @@ func TestContention(t *testing.T) {
 	if err := b.measure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	for _, c := range b.all {
+		if one, many := len(c.alone.rounds[0].served), len(c.among.rounds[0].served); one != 1 || many != workersAtOnce {
+			t.Errorf("%s: %d workers alone, %d contend; want 1 and %d", c.name, one, many, workersAtOnce)
+		}
+	}
 	rep := &report{}
 	rep.addContention(b.all)
 	for _, one := range rep.Contention {
@@ -200,7 +205,7 @@ func TestSharesOfWorkersAndHosts(t *testing.T) {
 		t.Errorf("fairness %v between workers, %v between hosts; want 0.25 and 0.25", got.fairness(), got.hostFairness())
 	}
 	half := s.only("y", func(w int) bool { return w%2 == 0 }).rounds[0]
-	if half.rate() != 35 || half.fairness() != 0.25 || half.least() != 5 || half.most() != 20 {
+	if half.rate() != 35 || half.fairness() != 0.25 || half.least() != 5 || half.most() != 20 || half.apart() != 15 {
 		t.Errorf("every other worker: rate %v, %v of %v; want 35, 5 of 20", half.rate(), half.least(), half.most())
 	}
 }
@@ -208,8 +213,8 @@ func TestSharesOfWorkersAndHosts(t *testing.T) {
 func TestContentionTargets(t *testing.T) {
 	r := &report{
 		Contention: []contentionRow{
-			{Part: "contended", Contender: redlockdConns, HandOverRatio: 0.41, AloneRatio: 1.5, RateRatio: 1.69, Commands: 1.2, Least: 20, Most: 21, Fairness: 20. / 21},
-			{Part: "contended", Contender: redlockdTags, HandOverRatio: 0.4, AloneRatio: 1.51, RateRatio: 1.7, Commands: 1.21, Least: 4, Most: 6, Fairness: 4. / 6},
+			{Part: "contended", Contender: redlockdConns, HandOverRatio: 0.41, AloneRatio: 1.5, RateRatio: 1.69, Commands: 1.2, Least: 20, Most: 21, Fairness: 20. / 21, Apart: 1},
+			{Part: "contended", Contender: redlockdTags, HandOverRatio: 0.4, AloneRatio: 1.51, RateRatio: 1.7, Commands: 1.21, Least: 4, Most: 6, Fairness: 4. / 6, Apart: 2},
 			{Part: "hosts", Contender: allHosts, RateRatio: 0.49},
 			{Part: "foreign", Contender: redsyncGoRedis, Rate: 1},
 			{Part: "foreign", Contender: redlockdConns, Rate: 2},

@@ -90,6 +90,29 @@ func TestClashOfReadersAndWritersIsSeen(t *testing.T) {
 	}
 }
 
+// TestEachSideSeesAClash has one who was there first, whatever the daemon says.
+func TestEachSideSeesAClash(t *testing.T) {
+	a, err := newAlarm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	c, err := dialRaw(t.Context(), (&fakeDaemon{lax: true}).listen(t).socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := &readersBench{name: "x"}
+	b.inside.Store(1)
+	if _, err := b.writeOnce(c, a); err != nil || b.clashes.Load() != 1 {
+		t.Errorf("a writer came to a reader: %d clashes, %v; want 1", b.clashes.Load(), err)
+	}
+	b.writing.Store(true)
+	if err := b.enter(c); err != nil || b.clashes.Load() != 2 {
+		t.Errorf("a reader came to a writer: %d clashes, %v; want another one", b.clashes.Load(), err)
+	}
+}
+
 func TestReadersAreSkipped(t *testing.T) {
 	const answer = "ERR OPTION lock=x : mode=shared is not in this version"
 	d := (&fakeDaemon{refuse: answer}).listen(t)
