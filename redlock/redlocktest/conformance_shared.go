@@ -190,7 +190,6 @@ func checkFenceShared(p *probe) {
 	p.expectCounter("aa", 1)
 	p.expectVote(number(1), p.ballot(opFence("k", "one", 7)))
 	p.expectCounter("aa", 7)
-	p.expectVote(number(0), p.ballot(opFence("k", kindShared, 9))) // the kind is nobody's token
 }
 
 func checkForceShared(p *probe) {

@@ -58,16 +58,17 @@ func checkHandOver(p *probe) {
 	p.expectVote(number(0), p.ballot(opRelease("k", "old")))
 	p.expectVote(failed("LATE"), p.late(opHandOver("k", "new", "newer", minute)))
 	p.expectVote(failed("ERR"), p.ballot(opHandOver("k", "new", "newer", "0")))
+	p.expectVote(failed("ERR"), p.ballot(opHandOver("free", "new", "newer", "0")))
 	p.expect(text("new"), "GET", "k")
 	p.expectCounter("aa", 2)
 }
 
 func checkHandOverAcquires(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opHandOver("k", "old", "new", minute)))
+	p.expectVote(list(number(1)), p.ballot(opHandOver("k", "old", "new", minute)))
 	p.expect(text("new"), "GET", "k")
 	p.expectHeld("new", p.vote(p.ballot(opHandOver("k", "old", "theirs", minute))))
-	p.expectVote(number(2), p.ballot(opHandOver("k", "old", "new", minute))) // again
+	p.expectVote(list(number(2)), p.ballot(opHandOver("k", "old", "new", minute))) // again
 	p.expect(text("new"), "GET", "k")
 	p.expectCounter("aa", 2)
 }

@@ -232,7 +232,8 @@ func (b *ballotCall) writeCounters(letters string, replies []redlock.Reply) {
 	}
 	err := b.hset(b.node, b.writes...)
 	for i := range replies {
-		if err != nil && isOneOf(letters[i], "aAnNsShHfpq") && replies[i].Int != 0 {
+		voted := replies[i].Int != 0 || len(replies[i].Array) == 1
+		if err != nil && isOneOf(letters[i], "aAnNsShHfpq") && voted {
 			replies[i] = refuse(err)
 		}
 	}

@@ -4,6 +4,7 @@ import "github.com/redlockd/redlockd/redlock"
 
 // grant is an acquire of any kind: a fencing token, or what keeps it from it.
 func (b *ballotCall) grant(o operand) redlock.Reply {
+	lost := o.letter == 'h' && !b.holds(o.key, o.old)
 	switch {
 	case o.letter == 's':
 		b.refused = b.share(o)
@@ -17,7 +18,11 @@ func (b *ballotCall) grant(o operand) redlock.Reply {
 	if b.refused != nil {
 		return *b.refused
 	}
-	return number(b.sign(o) * b.count(o.record))
+	token := number(b.sign(o) * b.count(o.record))
+	if lost { // what the old token had lapsed there
+		return list(token)
+	}
+	return token
 }
 
 // sign is that of the fencing token: -1 where somebody is waiting. A plain

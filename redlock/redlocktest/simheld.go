@@ -94,10 +94,7 @@ func forcedKey(token string) string {
 // has tells whether the lock is the token's, alone or together with others.
 func (b *ballotCall) has(key, token string) bool {
 	value, ok, err := b.value(key)
-	if err == nil && ok && isKind(value) {
-		return b.isMember(key, token)
-	}
-	return err == nil && ok && value == token
+	return err == nil && ok && (value == token || isKind(value) && b.isMember(key, token))
 }
 
 // value returns the string at key; ok tells that there is one.
