@@ -102,6 +102,7 @@ const (
 	streamWorld = iota
 	streamFaults
 	streamOperator
+	streamForeigner
 	streamNode   = 100
 	streamHost   = 200
 	streamClient = 300
@@ -137,6 +138,7 @@ func (w *world) run(ctx context.Context) {
 	w.work = work
 	w.startClients(ctx)
 	w.startOperator(ctx)
+	w.startForeigner()
 	watching := w.watch()
 	w.faults.run(w.plan.Span)
 	end()

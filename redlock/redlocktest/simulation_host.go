@@ -26,7 +26,7 @@ type simNode struct {
 
 func (w *world) newNode(i int) *simNode {
 	random := w.plan.stream(streamNode + i)
-	n := &simNode{Sim: NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[string]bool{}}}
+	n := &simNode{Sim: NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[[2]string]bool{}}}
 	n.latency.random, n.latency.usual = random, between(random, 200*time.Microsecond, 3*time.Millisecond)
 	n.latency.most = n.latency.usual
 	n.SetDelay(n.latency.draw)
@@ -228,8 +228,10 @@ func (h *host) daemon() (q *redlock.Quorum, life int) {
 // mustGet takes a lock that nothing keeps from being taken, and gives it back.
 func (h *host) mustGet(ctx context.Context, lock string) {
 	q, life := h.daemon()
-	r := h.w.record.request(h, life, "calm", lock, finalTTL)
-	l, err := q.Acquire(ctx, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Holder: r.holder(), Failed: r.failed})
+	wish := redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait}
+	r := h.w.record.request(h, life, "calm", &wish)
+	wish.Holder, wish.Failed = r.holder(), r.failed
+	l, err := q.Acquire(ctx, wish)
 	if err != nil {
 		r.ended(err)
 		h.w.record.stuck(r, err)
