@@ -40,6 +40,8 @@ var commands = index(
 	command{"CLIENT KILL", 2, -3, reads, clientKill},
 	command{"CLIENT SETNAME", 2, 3, reads, clientSetName},
 	command{"CLIENT GETNAME", 2, 2, reads, clientGetName},
+	command{"CLIENT TRACKING", 2, -3, reads, clientTracking},
+	command{"CLIENT CACHING", 2, 3, reads, clientCaching},
 	command{"INFO", 1, -1, reads, infoCommand},
 	command{"CONFIG GET", 2, -3, reads, configGet},
 	command{"CONFIG RESETSTAT", 2, 2, reads, configResetStat},

@@ -25,8 +25,9 @@ type state struct {
 	scripts  map[string]bool            // loaded, by SHA
 	variants map[Variant]bool           // mistakes that were planted
 	kill     func(clientID int64) int64 // ends a connection; how many it ended
-	durable  bool                       // says that it is
-	infoLies map[string]string          // what INFO shows instead of the truth
+	tracking
+	durable  bool              // says that it is
+	infoLies map[string]string // what INFO shows instead of the truth
 
 	replIDs      int // how many it has made
 	replID       string
@@ -48,8 +49,10 @@ func (e entry) isString() bool { return e.hash == nil && e.set == nil && e.list 
 
 // client is what the server knows of a connection.
 type client struct {
-	id   int64
-	name string
+	id      int64
+	name    string
+	tracks  *trackingMode // nil: CLIENT TRACKING is off
+	caching bool          // CLIENT CACHING YES was the command before
 }
 
 func newState(name string, now int64) state {
@@ -65,6 +68,7 @@ func (s *state) restart(now int64) {
 	s.replica, s.replID = false, s.newReplID()
 	s.started, s.lastID, s.commands = now, 0, 0
 	s.scripts = map[string]bool{}
+	s.readers = map[string][]int64{}
 }
 
 func (s *state) newReplID() string {
@@ -78,7 +82,10 @@ func digest(format string, args ...any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *state) flush() { clear(s.keys) }
+func (s *state) flush() {
+	clear(s.keys)
+	s.flushed()
+}
 
 // lookup returns what is at key now. Redis lets a key live through the very
 // millisecond of its expiry, and a replica leaves the deleting to its master.
@@ -139,6 +146,7 @@ func globMatch(pattern, text string) bool {
 // is not counted, as in Redis.
 func (s *state) exec(c *client, now int64, command redlock.Command) redlock.Reply {
 	known := find(command)
+	caches := c.caches(known)
 	if known == nil {
 		return unknownCommand(command)
 	}
@@ -148,8 +156,13 @@ func (s *state) exec(c *client, now int64, command redlock.Command) redlock.Repl
 	if err := s.mayWrite(); err != nil && known.write {
 		return refuse(err)
 	}
+	s.current = c
 	reply := known.run(call{state: s, client: c, now: now, args: command[known.words:]})
+	s.current = nil
 	s.commands++
+	if caches {
+		return s.remember(c, known, command, reply)
+	}
 	return reply
 }
 
@@ -166,6 +179,3 @@ func (s *state) label(command redlock.Command) string {
 	}
 	return known.name
 }
-
-// changed: what is at a key is another.
-func (s *state) changed(string) {}
