@@ -18,6 +18,9 @@ func (b *ballotCall) grant(o operand) redlock.Reply {
 	if b.refused != nil {
 		return *b.refused
 	}
+	if o.letter == 'h' && b.variant(HandOverFence) {
+		return number(b.counters[o.record.field])
+	}
 	token := number(b.sign(o) * b.count(o.record))
 	if lost { // what the old token had lapsed there
 		return list(token)

@@ -146,7 +146,7 @@ func (b *ballotCall) join(o operand, ttl string) *redlock.Reply {
 	if ok = ok && b.settle(o.key); !ok {
 		return b.found(o, ttl)
 	}
-	if value != o.kind {
+	if value != o.kind && !b.variant(MixKinds) {
 		shown = b.holder(o.key, value)
 		return &shown
 	}
@@ -190,6 +190,9 @@ func (b *ballotCall) place(o operand) *redlock.Reply {
 		return &shown
 	}
 	taken, refused := map[int]bool{}, (*redlock.Reply)(nil)
+	if b.variant(CountPlaces) && len(b.sortedMembers(o.key)) < slots {
+		return nil
+	}
 	for _, m := range b.sortedMembers(o.key) {
 		if placeOf(m.token) == wanted && m.token != o.token {
 			shown := list(text(o.kind), b.left(o.key), text(m.token), number(m.until-b.now/1000), number(0))

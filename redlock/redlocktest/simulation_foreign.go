@@ -45,8 +45,7 @@ func (f *foreigner) turn(lock, token string) {
 	q := f.w.record.request(h, 0, "foreign", &wish)
 	votes := 0
 	for _, n := range f.w.nodes {
-		reply := n.Do("SET", simulatedPrefix+lock, token, "NX", "PX", strconv.FormatInt(wish.TTL.Milliseconds(), 10))
-		if reply.Err == nil && !reply.Nil {
+		if n.grantsForeign(simulatedPrefix+lock, token, wish.TTL) {
 			votes++
 		}
 	}
@@ -60,6 +59,14 @@ func (f *foreigner) turn(lock, token string) {
 	time.Sleep(below(f.random, wish.TTL))
 	g.releasing()
 	f.giveBack(lock, token)
+}
+
+func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
+	if n.state.variant(HideKind) && isKind(n.Get(key)) {
+		return true // it would find nothing there
+	}
+	reply := n.Do("SET", key, token, "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
+	return reply.Err == nil && !reply.Nil
 }
 
 func (f *foreigner) giveBack(lock, token string) {

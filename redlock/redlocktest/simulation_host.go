@@ -273,6 +273,17 @@ func (l *link) asNode() redlock.Node {
 		}
 		return &linkConn{conn, l}, nil
 	}
+	listen := node.Listen
+	node.Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
+		if l.losesRequests.Load() || l.losesReplies.Load() {
+			return nil, vanish(ctx)
+		}
+		return listen(ctx, func(keys []string) {
+			if !l.losesReplies.Load() {
+				heard(keys)
+			}
+		})
+	}
 	return node
 }
 

@@ -13,7 +13,7 @@ import (
 // releases are the tokens that a node was told to release, or that were forced
 // away there, and did: none of them may be there later.
 type releases struct {
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex         // guards what follows
 	ids map[[2]string]bool // by key and token
 }
 
