@@ -120,3 +120,9 @@ func releasesFirst(waiting []call) []call {
 	})
 	return waiting
 }
+
+// CounterOf is the field of the fencing counter that a key has.
+func CounterOf(key string) string {
+	field := counterOf(key)
+	return string(field[:])
+}

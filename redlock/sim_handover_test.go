@@ -54,7 +54,8 @@ func TestHandOverPastNodes(t *testing.T) {
 	for what, trouble := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"down":    {down, up},
 		"hung":    {hang, resume},
-		"late":    {func(s *redlocktest.Sim) { s.Hang() }, resume},
+		"silent":  {hang, resume},
+		"late":    {hang, resume},
 		"no vote": {func(s *redlocktest.Sim) { s.Do("HSET", nodeKey, "epoch", "another") }, func(*redlocktest.Sim) {}},
 		"refuses": {func(s *redlocktest.Sim) { s.Refuse("OOM command not allowed") }, func(s *redlocktest.Sim) { s.Refuse("") }},
 		"unheard": {func(s *redlocktest.Sim) { s.DropReplies(1) }, func(*redlocktest.Sim) {}},
@@ -62,8 +63,12 @@ func TestHandOverPastNodes(t *testing.T) {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			l := f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second})
 			every(f.sims[:2], trouble.begin)
-			if what == "down" || what == "hung" {
+			switch what {
+			case "down", "hung":
 				time.Sleep(time.Second) // that is known
+			case "silent": // and nobody has given it up yet
+				f.release(f.acquire(redlock.Request{Name: "y", TTL: time.Second}))
+				time.Sleep(100 * ms)
 			}
 			releasing, r := f.handOver(l)
 			next := f.acquire(r)

@@ -37,6 +37,7 @@ func simTest(t *testing.T, n int, body func(t *testing.T, f *fleet), change ...f
 		f.open(change...)
 		defer f.q.Close()
 		f.q.Settle(t.Context())
+		synctest.Wait() // the listeners, too
 		body(t, f)
 	})
 }
