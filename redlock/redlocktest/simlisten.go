@@ -80,6 +80,9 @@ func (s *Sim) tell(id int64, key string) {
 	}
 	c := s.conns[i]
 	wait := max(s.lag, time.Until(c.lastTold))
+	if s.lag > 0 { // an instant of its own: neither that of the reply, nor another listener's
+		wait = max(s.lag+time.Duration(id%64+1)*977, time.Until(c.lastTold))
+	}
 	c.lastTold = time.Now().Add(wait)
 	s.arm(&flight{conn: c, end: true, finished: true, key: key}, wait, s.arriveAtListener)
 }
@@ -127,6 +130,9 @@ func (s *Sim) watchExpiry() {
 
 func (s *Sim) expire(*flight) {
 	s.expiry = nil
+	if s.hung {
+		return // until it goes on
+	}
 	now := s.clock.now()
 	for _, key := range slices.Sorted(maps.Keys(s.state.readers)) {
 		s.state.lookup(key, now)

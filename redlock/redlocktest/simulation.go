@@ -107,6 +107,7 @@ const (
 	streamHost   = 200
 	streamClient = 300
 	streamLink   = 1 << 32
+	streamHearer = 1<<32 + 1<<31
 	streamJitter = 1 << 33
 )
 

@@ -75,10 +75,10 @@ func (l *latency) draw() (request, reply time.Duration) {
 
 // from has the next one drawn for a link: each has a source of its own, so that
 // it is all the same who comes first at one instant; and may be slower.
-func (l *latency) from(link *link) {
+func (l *latency) from(link *link, random *rand.Rand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.random, l.more = link.random, time.Duration(link.slower.Load())
+	l.random, l.more = random, time.Duration(link.slower.Load())
 }
 
 func (l *latency) set(most time.Duration) {
@@ -109,7 +109,9 @@ func (w *world) newHost(i int) *host {
 	h.rate, h.offset = wrongRate(random, 0.003), between(random, time.Minute, time.Hour)
 	h.setWall(wrongClock(random))
 	for _, n := range w.nodes {
-		h.links = append(h.links, &link{node: n, random: w.plan.stream(streamLink + i<<16 + n.index)})
+		h.links = append(h.links, &link{
+			node: n, random: w.plan.stream(streamLink + i<<16 + n.index), hearer: w.plan.stream(streamHearer + i<<16 + n.index),
+		})
 	}
 	return h
 }
@@ -253,6 +255,7 @@ const (
 type link struct {
 	node   *simNode
 	random *rand.Rand // of the lane's goroutine
+	hearer *rand.Rand // of the one that listens
 
 	losesRequests, losesReplies atomic.Bool
 	slower                      atomic.Int64 // time.Duration
@@ -266,7 +269,7 @@ func (l *link) asNode() redlock.Node {
 		if l.losesRequests.Load() || l.losesReplies.Load() {
 			return nil, vanish(ctx)
 		}
-		l.node.latency.from(l)
+		l.node.latency.from(l, l.random)
 		conn, err := dial(ctx)
 		if err != nil {
 			return nil, err
@@ -278,6 +281,7 @@ func (l *link) asNode() redlock.Node {
 		if l.losesRequests.Load() || l.losesReplies.Load() {
 			return nil, vanish(ctx)
 		}
+		l.node.latency.from(l, l.hearer)
 		return listen(ctx, func(keys []string) {
 			if !l.losesReplies.Load() {
 				heard(keys)
@@ -302,7 +306,7 @@ func (c *linkConn) Do(ctx context.Context, group []redlock.Command, replies []re
 	if c.link.losesRequests.Load() {
 		return vanish(ctx)
 	}
-	c.link.node.latency.from(c.link)
+	c.link.node.latency.from(c.link, c.link.random)
 	if err := c.Conn.Do(ctx, group, replies); err != nil {
 		return err
 	}
