@@ -131,6 +131,9 @@ func (a *acquiring) listen() {
 // pause waits for delay, or until the lock may be free. It is false where the
 // caller has had enough.
 func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool) {
+	if delay == 0 { // what has rung already is of no interest
+		return true
+	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	rung, settle := a.waiter.rung(), a.q.options.NodeTimeout
@@ -143,7 +146,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 				timer.Reset(a.patience.within(a.q.spread(a.r.lock(), a.splits), a.q.clock()))
 			} else if delay > settle { // the other nodes may be down, and say nothing
 				delay = settle
-				timer.Reset(delay)
+				timer.Reset(settle + a.q.rules.jitter(a.r.lock(), settle/8)) // not all who heard it at once
 			}
 		case <-timer.C:
 			return true

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 	"sync"
@@ -81,8 +82,8 @@ func (b *bells) heard(node int, keys []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if keys == nil {
-		for _, waiters := range b.waiting {
-			ringAll(waiters, node)
+		for _, key := range slices.Sorted(maps.Keys(b.waiting)) { // the same order in each simulation
+			ringAll(b.waiting[key], node)
 		}
 	}
 	for _, key := range keys {
