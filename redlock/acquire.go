@@ -125,14 +125,14 @@ func (a *acquiring) learn(held *HeldError) (more bool) {
 
 // listen has the attempts from now on listen for the release of the lock.
 func (a *acquiring) listen() {
-	a.waiter = a.q.bells.join(&a.target, newToken(a.r.Holder))
+	a.waiter = a.q.bells.join(&a.target, newToken(a.r.Holder), a.q.quorum)
 }
 
 // pause waits for delay, or until the lock may be free. It is false where the
 // caller has had enough.
 func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool) {
 	if delay == 0 { // what has rung already is of no interest
-		return true
+		return !isClosed(a.r.Enough)
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -155,6 +155,15 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 		case <-a.r.Enough:
 			return false
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -188,18 +188,19 @@ func TestWokenByForeign(t *testing.T) {
 	})
 }
 
+// deaf nodes tell nobody what changes.
+func deaf(o *redlock.Options) {
+	for i := range o.Nodes {
+		o.Nodes[i].Listen = nil
+	}
+}
+
 // Nodes without tracking are asked again and again, at random, as before.
 func TestPolling(t *testing.T) {
-	deaf := func(o *redlock.Options) {
-		longLeases(o)
-		for i := range o.Nodes {
-			o.Nodes[i].Listen = nil
-		}
-	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
 		defer f.closeSims()
-		f.open(deaf)
+		f.open(deaf, longLeases)
 		defer f.q.Close()
 		f.q.Settle(t.Context())
 		want(t, "tracking", f.q.Status().Nodes[0].Tracking, false)
