@@ -3,6 +3,7 @@ package redlocktest
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -161,7 +162,9 @@ func (h *host) jitter(who string, n time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.jitters[who] == nil {
-		h.jitters[who] = h.w.plan.stream(streamJitter + h.index<<16 + int(who[0]))
+		hash := fnv.New32a()
+		hash.Write([]byte(who))
+		h.jitters[who] = h.w.plan.stream(streamJitter + h.index<<32 + int(hash.Sum32()))
 	}
 	return time.Duration(h.jitters[who].Int64N(int64(n)))
 }
