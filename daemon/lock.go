@@ -77,7 +77,7 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 	if call.Verb == ipc.VerbTry {
 		a.wait = 0
 	}
-	a.place.set(a.name, &a.asker)
+	a.place.set(call.Names, kind{}, &a.asker)
 	a.place.owner, a.place.patient = owner{s, a.owner}, a.wait != 0
 	return a, a.check(s.d.cfg)
 }

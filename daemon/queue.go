@@ -2,13 +2,16 @@ package daemon
 
 import (
 	"slices"
+	"strings"
 	"sync"
 )
 
 // queue is the wait list of this host: for each name who holds it and who
-// waits, first come, first served. The first of a line contends on the nodes
-// for the whole host; so a lock that is handed on among local clients costs no
-// attempt that fails.
+// waits, first come, first served. Those who have nobody in their way contend on
+// the nodes for the whole host: one for a lock that he wants alone, readers who
+// stand together, as many as there are slots. Nobody overtakes: a reader stays
+// behind a writer who waits, and who wants several names stands in all of their
+// lines from the first moment on, so that two of them cannot wait for each other.
 type queue struct {
 	mu       sync.Mutex // guards what follows, and what of a place is said to be its
 	lines    map[string][]*place
@@ -21,11 +24,12 @@ type queue struct {
 type place struct {
 	names []string
 	first [1]string // what names is made of where there is one
+	kind  kind
 	who   *asker
 	owner owner
 
 	patient bool          // it waits where its turn does not come at once
-	turn    chan struct{} // closed when nothing before it conflicts any more; nil: its turn came with its arrival
+	turn    chan struct{} // closed when nothing is in its way any more; nil: its turn came with its arrival
 
 	// Guarded by the queue's mu.
 	called  bool
@@ -38,27 +42,23 @@ func newQueue() *queue {
 	return &queue{lines: map[string][]*place{}, parties: map[owner]*party{}}
 }
 
-// set makes it the place of one who asks for one name.
-func (p *place) set(name string, who *asker) {
-	p.first[0] = name
-	p.names, p.who = p.first[:], who
-}
-
-// conflicts tells whether two places cannot both hold what they ask for. It is
-// the one rule of the wait list: every lock is exclusive.
-func conflicts(a, b *place) bool {
-	return slices.ContainsFunc(a.names, func(name string) bool { return slices.Contains(b.names, name) })
-}
-
-// covers tells whether a place that stands behind another waits for all that the
-// other one waits for. As conflicts, it counts on every lock being exclusive.
-func covers(behind, ahead *place) bool {
-	for _, name := range ahead.names {
-		if !slices.Contains(behind.names, name) {
-			return false
-		}
+// set makes it the place of one who asks for these names, which it copies.
+func (p *place) set(names []string, k kind, who *asker) {
+	if len(names) == 1 {
+		p.first[0] = names[0]
+		p.names = p.first[:]
+	} else {
+		p.names = slices.Clone(names)
 	}
-	return true
+	p.kind, p.who = k, who
+}
+
+// label names what is asked for, for people.
+func (p *place) label() string {
+	if len(p.names) == 1 {
+		return p.names[0]
+	}
+	return strings.Join(p.names, ",")
 }
 
 // join puts p at the end of its lines. Its turn comes at once if nothing
@@ -132,13 +132,8 @@ func (q *queue) callIfFree(p *place) bool {
 // before is the first place that p has to wait for. The caller holds mu.
 func (q *queue) before(p *place) *place {
 	for _, name := range p.names {
-		for _, earlier := range q.lines[name] {
-			if earlier == p {
-				break
-			}
-			if conflicts(earlier, p) {
-				return earlier
-			}
+		if first := p.firstInWay(q.lines[name]); first != nil {
+			return first
 		}
 	}
 	return nil
