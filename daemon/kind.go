@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // kind is how a lock is wanted. The zero kind is by one alone.
@@ -13,25 +14,19 @@ type kind struct {
 	slots  int // by so many at a time, each in a slot of his own; 0: it has none
 }
 
-// maxSlots bounds a semaphore: each refusal on a node looks at all of its slots.
-const maxSlots = 1000
-
 // kindOf reads the options, and refuses what no node could keep.
 func kindOf(call *ipc.Call) (kind, error) {
 	k := kind{shared: call.Mode == ipc.Shared}
 	if call.Slots > 1 { // one slot is what one alone has
 		k.slots = call.Slots
 	}
-	several := len(call.Names) > 1
 	switch {
-	case k.slots > maxSlots:
-		return k, badOption("slots=%d: at most %d", k.slots, maxSlots)
+	case k.slots > redlock.MaxSlots:
+		return k, badOption("slots=%d: at most %d", k.slots, redlock.MaxSlots)
 	case k.slots > 0 && k.shared:
 		return k, badOption("slots=%d with mode=shared: readers are as many as there are; leave one of the two out", k.slots)
-	case k.slots > 0 && several:
+	case k.slots > 0 && len(call.Names) > 1:
 		return k, badOption("slots=%d with %d names: a slot is one of one name; LOCK them one after the other", k.slots, len(call.Names))
-	case k.shared && several:
-		return k, badOption("mode=shared with %d names: several names at once are exclusive; LOCK them one after the other", len(call.Names))
 	}
 	return k, nil
 }

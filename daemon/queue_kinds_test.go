@@ -176,12 +176,11 @@ func playQueue(t *testing.T, random *rand.Rand, what string, steps int) (refused
 	return refused
 }
 
-// randomKindPlace has few names, so that they meet, and several only where it
-// wants them alone.
+// randomKindPlace has few names, so that they meet; a slot is one of one name.
 func randomKindPlace(random *rand.Rand) *place {
 	p := randomPlace(random)
 	p.kind = []kind{{}, {}, reader, {slots: 2}, {slots: 2}, three}[random.IntN(6)]
-	if !p.kind.alone() {
+	if p.kind.slots > 0 {
 		p.names = p.names[:1]
 	}
 	return p
