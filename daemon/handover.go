@@ -24,13 +24,14 @@ type row struct {
 	yields bool          // it was long enough: who comes next lets others go first
 }
 
-// after is the row that the next lease of this host goes on with.
-func (r row) after(lease *redlock.Lease, now time.Duration) row {
+// after is the row that the next lease of this host goes on with, after one that
+// was granted then; wanted: others wait.
+func (r row) after(granted time.Duration, wanted bool, now time.Duration) row {
 	if r.n == 0 {
-		r.since = lease.Since()
+		r.since = granted
 	}
 	r.n++
-	if lease.Wanted() && (r.n >= longestRow || now-r.since >= longestRowTime) {
+	if wanted && (r.n >= longestRow || now-r.since >= longestRowTime) {
 		return row{yields: true}
 	}
 	return row{n: r.n, since: r.since}
@@ -42,7 +43,7 @@ func (r row) after(lease *redlock.Lease, now time.Duration) row {
 // anybody is woken. The error is that of Lease.BeginRelease; nothing was done
 // then.
 func (d *daemon) release(h *holding) (*redlock.Releasing, error) {
-	goesOn := d.queue.rowOf(&h.place).after(h.lease, d.clock())
+	goesOn := d.queue.rowOf(&h.place).after(h.lease.Since(), h.lease.Wanted(), d.clock())
 	if next := d.nextFor(h, goesOn); next != nil {
 		if release := d.handOver(h, next); release != nil {
 			d.endRow(h, goesOn)
@@ -105,7 +106,7 @@ func (q *queue) promise(p *place, goesOn row) *place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	next := q.second(p)
-	if next == nil || !next.waits() || !slices.Equal(next.names, p.names) || !next.kind.alone() {
+	if next == nil || !next.waits() || next.left || !slices.Equal(next.names, p.names) || !next.kind.alone() {
 		return nil
 	}
 	next.called, next.row = true, goesOn
