@@ -188,3 +188,55 @@ func TestDeadlockLeavesNothing(t *testing.T) {
 	y.say("UNLOCK b", `OK lock=b`)
 	x.want(granted5)
 }
+
+// TestDeadlockOfReaders: readers do not wait for each other, but a writer does for
+// all of them.
+func TestDeadlockOfReaders(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
+	for _, w := range []*wire{x, y} { // each has what the other one has
+		w.say("LOCK a mode=shared", granted5)
+		w.say("LOCK b mode=shared", granted5)
+	}
+	z.say("LOCK c", granted5)
+	z.waits(look, "@1 LOCK a", 1)
+	for _, w := range []*wire{x, y} {
+		matches(t, w.say("LOCK c mode=shared", deadlock)[1], `c: .* waits for c, which .* holds; .* waits for a, which .* holds: .*`)
+	}
+	x.say("UNLOCK a", `OK lock=a`)
+	x.waits(look, "LOCK c", 2)
+	y.say("UNLOCK a", `OK lock=a`)
+	z.want(`@1 ` + granted5)
+	z.say("UNLOCK c", `OK lock=c`)
+	x.want(granted5)
+}
+
+// TestDeadlockOfSlots: who waits for a slot waits for any of those who have one,
+// so there is a deadlock when the last of them waits for him.
+func TestDeadlockOfSlots(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
+	x.say("LOCK a slots=2", grantedSlot)
+	y.say("LOCK a slots=2", grantedSlot)
+	z.say("LOCK b", granted5)
+	z.waits(look, "@1 LOCK a slots=2", 1)
+	x.waits(look, "@1 LOCK b", 2)
+	matches(t, y.say("LOCK b", deadlock)[1], `b: .* waits for b, which .*; .* waits for a, which .* holds: .*`)
+	y.say("UNLOCK a", `OK lock=a`)
+	z.want(`@1 ` + grantedSlot)
+	z.say("UNLOCK b", `OK lock=b`)
+	x.want(`@1 ` + granted5)
+}
+
+// TestDeadlockOfSeveralNames: each of the names is waited for.
+func TestDeadlockOfSeveralNames(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a,b", granted(`a,b`))
+	y.say("LOCK c", granted5)
+	y.waits(look, "@1 LOCK d,b", 1)
+	matches(t, x.say("LOCK e,c", `ERR DEADLOCK lock=e,c : (.*)`)[0], `c: .* waits for c, which .* holds; .* waits for b, which .* holds: .*`)
+	x.say("TRY e", granted5)
+	x.say("UNLOCK a,b", `OK lock=a,b`)
+	y.want(`@1 ` + granted(`d,b`))
+}
