@@ -92,6 +92,33 @@ func TestDev(t *testing.T) {
 	a.until("WHO a", `^OK n=0\n$`)
 }
 
+// TestDevKinds: embedded nodes know every kind; who waits asks them again.
+func TestDevKinds(t *testing.T) {
+	cfg := DevConfig()
+	cfg.Socket.Path = t.TempDir() + "/s"
+	d := &testDaemon{t: t, cfg: cfg, dev: true}
+	d.start()
+	w, other := d.dial(), d.dial()
+	for _, kind := range kinds {
+		lease := w.say("LOCK "+kind.names+kind.options+" ttl=300ms", kind.grant)[0]
+		other.say("TRY a", `ERR HELD .*`)
+		other.say("WHO a", `- lock=a mode=\w+ .* nodes=5`)
+		other.want(`OK n=1`)
+		w.say("EXTEND lease="+lease+" ttl=2s", kind.grant)
+		other.waits(w, "LOCK a,c", 1)
+		w.say("UNLOCK "+kind.names, `OK lock=`+kind.names)
+		other.want(granted(`a,c`))
+		other.say("UNLOCK a,c", `OK lock=a,c`)
+		w.say("LOCK "+kind.names+kind.options+" ttl=300ms hold=ttl", kind.grant)
+		w.want(`LOST lock=` + kind.names + ` .* reason=expired .*`)
+		other.say("LOCK a wait=10s", granted5)
+		w.say("FORCE a", `OK lock=a n=1 .*`)
+		other.want(`LOST .*`)
+	}
+	other.send("STATUS")
+	other.want(`- node=a address=embedded state=ready wakeups=polling .*`)
+}
+
 // TestShutdownIsQuiet: that the daemon hangs up is not reported as five nodes
 // that went down.
 func TestShutdownIsQuiet(t *testing.T) {
