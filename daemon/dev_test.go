@@ -100,16 +100,16 @@ func TestDevKinds(t *testing.T) {
 	d.start()
 	w, other := d.dial(), d.dial()
 	for _, kind := range kinds {
-		lease := w.say("LOCK "+kind.names+kind.options+" ttl=300ms", kind.grant)[0]
+		lease := w.say("LOCK "+kind.names+kind.options+" ttl=9s", kind.grant)[0]
 		other.say("TRY a", `ERR HELD .*`)
 		other.say("WHO a", `- lock=a mode=\w+ .* nodes=5`)
 		other.want(`OK n=1`)
-		w.say("EXTEND lease="+lease+" ttl=2s", kind.grant)
+		w.say("EXTEND lease="+lease+" ttl=10s", kind.grant)
 		other.waits(w, "LOCK a,c", 1)
 		w.say("UNLOCK "+kind.names, `OK lock=`+kind.names)
 		other.want(granted(`a,c`))
 		other.say("UNLOCK a,c", `OK lock=a,c`)
-		w.say("LOCK "+kind.names+kind.options+" ttl=300ms hold=ttl", kind.grant)
+		w.say("LOCK "+kind.names+kind.options+" ttl=600ms hold=ttl", kind.grant)
 		w.want(`LOST lock=` + kind.names + ` .* reason=expired .*`)
 		other.say("LOCK a wait=10s", granted5)
 		w.say("FORCE a", `OK lock=a n=1 .*`)
