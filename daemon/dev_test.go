@@ -76,6 +76,7 @@ func TestDev(t *testing.T) {
 	d := &testDaemon{t: t, cfg: cfg, dev: true}
 	d.start()
 	a, b := d.dial(), d.dial()
+	a.until("STATUS", `spare=2\b`) // a busy machine: three nodes are enough to start with
 	a.say("LOCK a", granted5)
 	b.say("TRY a", `ERR HELD lock=a .*`)
 	b.say("WHO a", `- lock=a .* held=5 nodes=5`)
@@ -99,6 +100,7 @@ func TestDevKinds(t *testing.T) {
 	d := &testDaemon{t: t, cfg: cfg, dev: true}
 	d.start()
 	w, other := d.dial(), d.dial()
+	w.until("STATUS", `spare=2\b`)
 	for _, kind := range kinds {
 		lease := w.say("LOCK "+kind.names+kind.options+" ttl=9s", kind.grant)[0]
 		other.say("TRY a", `ERR HELD .*`)
