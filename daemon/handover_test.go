@@ -319,8 +319,10 @@ func givesUpOrHolds(w *wire, random *rand.Rand, inside *atomic.Int32, grants *at
 // TestOtherHostsGetTheirTurn: the clients of one host hand a lock on among
 // themselves without end, and one of another host gets it all the same.
 func TestOtherHostsGetTheirTurn(t *testing.T) {
-	for _, kind := range []struct{ name, options string }{{"a", ""}, {"a,b", ""}, {"a", " slots=2"}} {
-		t.Run(kind.name+kind.options, func(t *testing.T) {
+	for _, kind := range []struct{ name, options, other string }{
+		{"a", "", ""}, {"a,b", "", ""}, {"a", " slots=2", " slots=2"}, {"a", " mode=shared", ""}, {"a", "", " mode=shared"},
+	} {
+		t.Run(kind.name+kind.options+" and"+kind.other, func(t *testing.T) {
 			const turns = 10
 			here := startDaemon(t, 3, patientNodes)
 			there := here.another()
@@ -339,7 +341,7 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 			defer stop.Store(true)
 			other := there.dial()
 			for range turns {
-				other.say("LOCK "+kind.name+kind.options+" wait=15s", `OK .*`)
+				other.say("LOCK "+kind.name+kind.other+" wait=15s", `OK .*`)
 				other.say("UNLOCK "+kind.name, `OK .*`)
 			}
 		})
