@@ -40,6 +40,7 @@ func (f *force) Run() {
 		f.call.Reply(r.Int("held", 0).Say("nobody held it"))
 		return
 	}
+	f.s.d.meter.forced()
 	holderFields(r.Int("held", int64(who.Held)), who.Holder)
 	f.call.Reply(r.Say("the holder is told, but may be at work until it notices"))
 }
