@@ -12,6 +12,8 @@ import (
 type Holder struct {
 	Name  string // the lock
 	Mode  string // "exclusive" or "shared"
+	Slots int    // so many places has the lock; 0: it is no semaphore
+	Slot  int    // this one is his
 	Host  string
 	PID   int
 	User  string
@@ -23,9 +25,11 @@ type Holder struct {
 
 // Entry is a lease of this host's daemon, or a request that waits for one.
 type Entry struct {
-	Name  string        // the lock
+	Name  string        // the lock; of several, all of them, with commas between
 	Waits bool          // it is not held yet
 	Mode  string        // "exclusive" or "shared"
+	Slots int           // so many places has the lock; 0: it is no semaphore
+	Slot  int           // this one is its; 0: it waits yet
 	Fence uint64        // the fencing token; 0: it waits yet
 	TTL   time.Duration // how long it lasts unless it is extended
 	PID   int
@@ -55,6 +59,7 @@ type Node struct {
 	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
 	Left    time.Duration // of its quarantine
 	RTT     time.Duration // how long it took to answer lately
+	Wakeups string        // "tracking": it tells those who wait; "polling": they ask it again and again
 	Reason  string        // why it is not ready, or what could be better about it, for people
 }
 
@@ -99,6 +104,8 @@ func holderOf(r *ipc.Response) Holder {
 	return Holder{
 		Name:  text(r, "lock"),
 		Mode:  text(r, "mode"),
+		Slots: int(number(r, "slots")),
+		Slot:  int(number(r, "slot")),
 		Host:  text(r, "host"),
 		PID:   int(number(r, "pid")),
 		User:  text(r, "user"),
@@ -114,6 +121,8 @@ func entryOf(r *ipc.Response) Entry {
 		Name:  text(r, "lock"),
 		Waits: text(r, "state") == "waiting",
 		Mode:  text(r, "mode"),
+		Slots: int(number(r, "slots")),
+		Slot:  int(number(r, "slot")),
 		Fence: uint64(number(r, "fence")),
 		TTL:   duration(r, "ttl"),
 		PID:   int(number(r, "pid")),
@@ -130,6 +139,7 @@ func nodeOf(r *ipc.Response) Node {
 		State:   text(r, "state"),
 		Left:    duration(r, "left"),
 		RTT:     duration(r, "rtt"),
+		Wakeups: text(r, "wakeups"),
 		Reason:  r.Text,
 	}
 }

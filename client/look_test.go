@@ -14,12 +14,12 @@ func TestWho(t *testing.T) {
 		d.expect("@0 WHO a%2Cb")
 		d.say("@0 - lock=a%2Cb mode=shared host=web3 pid=12 user=cron since=100 ttl=900 held=3 nodes=5",
 			"LOST lock=x lease=y reason=max",
-			"@0 - lock=a%2Cb mode=shared ttl=800 held=4 nodes=5",
+			"@0 - lock=a%2Cb mode=exclusive slots=3 slot=2 ttl=800 held=4 nodes=5",
 			"@0 OK n=2")
 		got := asked.must(t)
 		want := []Holder{
 			{Name: "a,b", Mode: "shared", Host: "web3", PID: 12, User: "cron", Since: 100 * time.Millisecond, TTL: 900 * time.Millisecond, Held: 3, Nodes: 5},
-			{Name: "a,b", Mode: "shared", TTL: 800 * time.Millisecond, Held: 4, Nodes: 5},
+			{Name: "a,b", Mode: "exclusive", Slots: 3, Slot: 2, TTL: 800 * time.Millisecond, Held: 4, Nodes: 5},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("Who:\n%+v, want\n%+v", got, want)
@@ -39,12 +39,12 @@ func TestList(t *testing.T) {
 		asked := async(func() ([]Entry, error) { return c.List(t.Context()) })
 		d.expect("@0 LIST")
 		d.say("@0 - lock=job state=held mode=exclusive fence=1795247588294176 ttl=9000 pid=12 user=cron since=1000 note=a%20note",
-			"@0 - lock=job state=waiting mode=exclusive pid=13 user=root since=2000",
+			"@0 - lock=job state=waiting mode=exclusive slots=3 pid=13 user=root since=2000",
 			"@0 OK n=2")
 		got := asked.must(t)
 		want := []Entry{
 			{Name: "job", Mode: "exclusive", Fence: 1795247588294176, TTL: 9 * time.Second, PID: 12, User: "cron", Since: time.Second, Note: "a note"},
-			{Name: "job", Waits: true, Mode: "exclusive", PID: 13, User: "root", Since: 2 * time.Second},
+			{Name: "job", Waits: true, Mode: "exclusive", Slots: 3, PID: 13, User: "root", Since: 2 * time.Second},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("List:\n%+v, want\n%+v", got, want)

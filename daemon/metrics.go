@@ -51,7 +51,7 @@ func newMeter(cfg *Config) *meter {
 	m := &meter{
 		refusals:   prometheus.NewCounterVec(countOf("redlockd_refusals_total", "Requests that were answered with ERR, by the code of the protocol."), []string{"code"}),
 		losses:     prometheus.NewCounterVec(countOf("redlockd_losses_total", "Leases lost, by the reason that LOST gives."), []string{"reason"}),
-		forces:     prometheus.NewCounter(countOf("redlockd_forces_total", "Locks taken away with FORCE by clients of this daemon.")),
+		forces:     prometheus.NewCounter(countOf("redlockd_forces_total", "Leases, of whatever host, taken away with FORCE by clients of this daemon.")),
 		holding:    prometheus.NewHistogram(timesOf("redlockd_holding_seconds", "How long leases were held, from the grant until they were given back or over.", holdBuckets)),
 		extension:  prometheus.NewHistogram(timesOf("redlockd_extension_left_ratio", "The share of its ttl that a lease had left when it had been extended as it was due.", leftBuckets)),
 		roundTrips: map[string]prometheus.Observer{},
@@ -134,10 +134,10 @@ func (m *meter) lost(reason redlock.LostReason) {
 	}
 }
 
-// forced counts a FORCE that took a lock away.
-func (m *meter) forced() {
+// forced counts the leases that a FORCE took away.
+func (m *meter) forced(n int) {
 	if m != nil {
-		m.forces.Inc()
+		m.forces.Add(float64(n))
 	}
 }
 

@@ -159,8 +159,8 @@ func TestMetricsOfLosses(t *testing.T) {
 	w.say("LOCK b ttl=5s max=1s", granted5)
 	w.want(`LOST lock=b .* reason=max .*`)
 	w.say("LOCK c ttl=20s", granted5)
-	admin.say("FORCE nobody", `OK lock=nobody held=0 .*`)
-	admin.say("FORCE c", `OK lock=c held=\d .*`)
+	admin.say("FORCE nobody", `OK lock=nobody n=0 .*`)
+	admin.say("FORCE c", `OK lock=c n=1 held=\d .*`)
 	w.want(`LOST lock=c .* reason=forced .*`)
 	d.untilScraped("redlockd_holding_seconds_count", 3) // each until its deadline
 	d.scrape().want(t, scraped{
@@ -286,7 +286,7 @@ func TestMeterAllocatesNothing(t *testing.T) {
 			m.ended(a.holding, 0)
 			m.refused(ipc.CodeHeld)
 			m.lost(redlock.LostQuorum)
-			m.forced()
+			m.forced(1)
 			m.roundTrip("a", time.Millisecond)
 			m.extended(time.Second, 2*time.Second)
 		}); allocs != 0 {

@@ -18,9 +18,10 @@ func newListCommand() *cobra.Command {
 		Long: `List the locks that are held, or waited for, through this host's daemon, as far
 as you may see them. SINCE is for how long.
 
-With --json: [{"lock", "state": "held" or "waiting", "mode", "pid", "user",
-"since_ms", "ttl_ms", "fence", "note"}]. Times are in milliseconds; fence 0 is
-none.
+With --json: [{"lock", "state": "held" or "waiting", "mode", "slots", "slot",
+"pid", "user", "since_ms", "ttl_ms", "fence", "note"}]. Times are in milliseconds;
+fence 0 is none, slots 0 no semaphore. Several names that are one lock have commas
+between.
 
 Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.`,
 		Example: `  redlock list
@@ -54,7 +55,7 @@ func printEntries(out io.Writer, entries []client.Entry) error {
 	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}
 	for _, e := range entries {
 		rows = append(rows, []string{
-			e.Name, stateOf(e), known(e.Mode), count(uint64(e.PID)), known(e.User),
+			e.Name, stateOf(e), modeOf(e.Mode, e.Slot, e.Slots), count(uint64(e.PID)), known(e.User),
 			short(e.Since), short(e.TTL), count(e.Fence), e.Note,
 		})
 	}
@@ -73,6 +74,8 @@ type entryJSON struct {
 	Lock  string `json:"lock"`
 	State string `json:"state"`
 	Mode  string `json:"mode"`
+	Slots int    `json:"slots"`
+	Slot  int    `json:"slot"`
 	PID   int    `json:"pid"`
 	User  string `json:"user"`
 	Since int64  `json:"since_ms"`
@@ -85,7 +88,7 @@ func listJSONOf(entries []client.Entry) []entryJSON {
 	list := []entryJSON{}
 	for _, e := range entries {
 		list = append(list, entryJSON{
-			Lock: e.Name, State: stateOf(e), Mode: e.Mode, PID: e.PID, User: e.User,
+			Lock: e.Name, State: stateOf(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot, PID: e.PID, User: e.User,
 			Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(), Fence: e.Fence, Note: e.Note,
 		})
 	}

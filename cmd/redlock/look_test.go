@@ -9,10 +9,10 @@ import (
 
 var shown = answers{
 	ipc.VerbWho: says("- lock=job mode=exclusive host=web3 pid=4121 user=cron since=2588 ttl=7412 held=3 nodes=5",
-		"- lock=job mode=exclusive ttl=900 held=2 nodes=5", "OK n=2"),
+		"- lock=job mode=exclusive slots=3 slot=2 ttl=900 held=2 nodes=5", "OK n=2"),
 	ipc.VerbList: says("- lock=job state=held mode=exclusive fence=77 ttl=7412 pid=4121 user=cron since=62588 note=why%2C%20because",
-		"- lock=job state=waiting mode=exclusive pid=77 user=www since=20", "OK n=2"),
-	ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
+		"- lock=job state=waiting mode=exclusive slots=3 pid=77 user=www since=20", "OK n=2"),
+	ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready wakeups=tracking rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
 		"- node=d address=10.0.0.4:6379 state=quarantined left=13000 : restarted",
 		"- node=c address=10.0.0.3:6379 state=down : redis-c: connection refused", "OK n=4 nodes=4 quorum=3 spare=-2 waiters=1 leases=2 left=12000 max_ttl=30000 lost=4 repairs=0 : no quorum for another 12s"),
 }
@@ -33,9 +33,9 @@ func TestLook(t *testing.T) {
 		want    string
 	}{
 		{"who", shown, []string{"who", "job"}, 0, `
-HOST  PID   USER  MODE       SINCE  TTL    HELD
-web3  4121  cron  exclusive  2.6s   7.4s   3/5
--     -     -     exclusive  -      900ms  2/5
+HOST  PID   USER  MODE         SINCE  TTL    HELD
+web3  4121  cron  exclusive    2.6s   7.4s   3/5
+-     -     -     slot 2 of 3  -      900ms  2/5
 `},
 		{"who, free", nothing, []string{"who", "job"}, 0, "\nfree\n"},
 		{"who, JSON", shown, []string{"who", "job", "--json"}, 0, `
@@ -45,6 +45,8 @@ web3  4121  cron  exclusive  2.6s   7.4s   3/5
   "holders": [
     {
       "mode": "exclusive",
+      "slots": 0,
+      "slot": 0,
       "host": "web3",
       "pid": 4121,
       "user": "cron",
@@ -55,6 +57,8 @@ web3  4121  cron  exclusive  2.6s   7.4s   3/5
     },
     {
       "mode": "exclusive",
+      "slots": 3,
+      "slot": 2,
       "host": "",
       "pid": 0,
       "user": "",
@@ -74,9 +78,9 @@ web3  4121  cron  exclusive  2.6s   7.4s   3/5
 }
 `},
 		{"list", shown, []string{"list"}, 0, `
-LOCK  STATE    MODE       PID   USER  SINCE  TTL   FENCE  NOTE
-job   held     exclusive  4121  cron  1m3s   7.4s  77     why, because
-job   waiting  exclusive  77    www   20ms   -     -
+LOCK  STATE    MODE         PID   USER  SINCE  TTL   FENCE  NOTE
+job   held     exclusive    4121  cron  1m3s   7.4s  77     why, because
+job   waiting  slot - of 3  77    www   20ms   -     -
 `},
 		{"list, nothing", nothing, []string{"list"}, 0, "\nnothing is held or waited for\n"},
 		{"list, JSON", shown, []string{"list", "--json"}, 0, `
@@ -85,6 +89,8 @@ job   waiting  exclusive  77    www   20ms   -     -
     "lock": "job",
     "state": "held",
     "mode": "exclusive",
+    "slots": 0,
+    "slot": 0,
     "pid": 4121,
     "user": "cron",
     "since_ms": 62588,
@@ -96,6 +102,8 @@ job   waiting  exclusive  77    www   20ms   -     -
     "lock": "job",
     "state": "waiting",
     "mode": "exclusive",
+    "slots": 3,
+    "slot": 0,
     "pid": 77,
     "user": "www",
     "since_ms": 20,
@@ -142,6 +150,7 @@ a     :1       ready  -
       "state": "ready",
       "left_ms": 0,
       "rtt_ms": 2,
+      "wakeups": "tracking",
       "reason": ""
     },
     {
@@ -150,6 +159,7 @@ a     :1       ready  -
       "state": "quarantined",
       "left_ms": 12000,
       "rtt_ms": 0,
+      "wakeups": "",
       "reason": "restarted"
     },
     {
@@ -158,6 +168,7 @@ a     :1       ready  -
       "state": "quarantined",
       "left_ms": 13000,
       "rtt_ms": 0,
+      "wakeups": "",
       "reason": "restarted"
     },
     {
@@ -166,6 +177,7 @@ a     :1       ready  -
       "state": "down",
       "left_ms": 0,
       "rtt_ms": 0,
+      "wakeups": "",
       "reason": "redis-c: connection refused"
     }
   ],

@@ -57,11 +57,15 @@ const runExample = `  redlock run nightly-backup -- /usr/local/bin/backup --all
   redlock run -n hourly-report report        # as flock -n: exit 1 if it still runs
   redlock run -w 90 -E 3 deploy ./deploy.sh  # wait for 90 s at most, else exit 3
   redlock run deploy -c 'git pull && exec make install'
-  redlock run -t 30s --grace 10s import -- python3 import.py < data.csv`
+  redlock run -t 30s --grace 10s import -- python3 import.py < data.csv
+  redlock run -s report ./read-report.sh     # together with others with -s
+  redlock run --slots 3 transcode ./one.sh   # three at a time, on all hosts together`
 
 // runFlags is what the flags of run say.
 type runFlags struct {
 	nonblock, verbose             bool
+	shared, exclusive             bool
+	slots                         uint16
 	wait, ttl, max, linger, grace durationFlag
 	conflict                      uint8
 	shell, note                   string
@@ -98,6 +102,9 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
 	flags.VarP(&f.wait, "timeout", "w", "wait at most so long (default: for ever)")
 	flags.Uint8VarP(&f.conflict, "conflict-exit-code", "E", exitConflict, "exit code `CODE` if somebody else held the lock")
+	flags.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
+	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
+	flags.Uint16Var(&f.slots, "slots", 0, "at most `K` at a time, on all hosts together; all must say the same K")
 	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies (default: redlockd's)")
 	flags.StringVarP(&f.shell, "command", "c", "", "run `STRING` by /bin/sh -c")
 	flags.StringVar(&f.note, "note", "", "`TEXT` for who looks with redlock list")
@@ -106,7 +113,8 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
 	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock")
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
-	for _, name := range []string{"timeout", "ttl", "max", "linger", "grace"} {
+	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
+	for _, name := range []string{"slots", "timeout", "ttl", "max", "linger", "grace"} {
 		flags.Lookup(name).DefValue = "" // the usage says what the default is
 	}
 }

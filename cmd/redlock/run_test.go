@@ -80,8 +80,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"run"}, "the NAME of a lock is wanted"},
 		{[]string{"run", "job"}, "a command is wanted"},
 		{[]string{"run", "job", "--"}, "a command is wanted"},
-		{[]string{"run", "-x", "job", "true"}, "unknown shorthand flag: 'x'"},
+		{[]string{"run", "-y", "job", "true"}, "unknown shorthand flag: 'y'"},
 		{[]string{"run", "-n", "-w", "1", "job", "true"}, "nonblock timeout"},
+		{[]string{"run", "-s", "-x", "job", "true"}, "shared exclusive"},
+		{[]string{"run", "-s", "--slots", "2", "job", "true"}, "shared slots"},
+		{[]string{"run", "--slots", "0", "job", "true"}, "0 slots"},
 		{[]string{"run", "-w", "soon", "job", "true"}, "wanted is a time such as"},
 		{[]string{"run", "-w", "-1", "job", "true"}, "wanted is a time such as"},
 		{[]string{"run", "-E", "256", "job", "true"}, "invalid argument"},
@@ -164,6 +167,28 @@ func TestRequest(t *testing.T) {
 		t.Errorf("LOCK had %+v, want %+v", got, want)
 	}
 	f.read(ipc.VerbUnlock)
+}
+
+func TestRequestOfKind(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		flags []string
+		want  ipc.Options
+	}{
+		{[]string{"-s"}, ipc.Options{Set: ipc.OptMode, Mode: ipc.Shared}},
+		{[]string{"--shared", "-n"}, ipc.Options{Set: ipc.OptMode, Mode: ipc.Shared}},
+		{[]string{"-x"}, ipc.Options{}},
+		{[]string{"--slots", "3"}, ipc.Options{Set: ipc.OptSlots, Slots: 3}},
+	} {
+		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbTry: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+		code, _, stderr := redlock(t, f.socket, runOf(test.flags, "true")...)
+		check(t, code, 0, stderr, "")
+		got := (<-f.requests).Options
+		got.Set, got.Owner = got.Set&^ipc.OptOwner, ""
+		if got != test.want {
+			t.Errorf("%v asked for %+v, want %+v", test.flags, got, test.want)
+		}
+	}
 }
 
 func TestNoDaemon(t *testing.T) {

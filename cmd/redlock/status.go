@@ -22,7 +22,7 @@ func newStatusCommand() *cobra.Command {
 sees them.
 
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
-[{"node", "address", "state", "left_ms", "rtt_ms", "reason"}], "counts": {"leases", …}}.
+[{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts": {"leases", …}}.
 spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
 what is left of a node's quarantine, and of those that keep a quorum from voting:
 nodes that are new or were restarted have no vote for max_ttl, as they may have
@@ -150,6 +150,7 @@ type nodeJSON struct {
 	State   string `json:"state"`
 	Left    int64  `json:"left_ms"`
 	RTT     int64  `json:"rtt_ms"`
+	Wakeups string `json:"wakeups"`
 	Reason  string `json:"reason"`
 }
 
@@ -161,7 +162,7 @@ func statusJSONOf(s *client.Status) statusJSON {
 	for _, n := range s.Nodes {
 		status.Nodes = append(status.Nodes, nodeJSON{
 			Node: n.Name, Address: n.Address, State: n.State,
-			Left: n.Left.Milliseconds(), RTT: n.RTT.Milliseconds(), Reason: n.Reason,
+			Left: n.Left.Milliseconds(), RTT: n.RTT.Milliseconds(), Wakeups: n.Wakeups, Reason: n.Reason,
 		})
 	}
 	return status

@@ -22,8 +22,9 @@ A quorum of the nodes is asked. A lock that nobody holds is "free". HELD is the
 number of nodes that it is held on. What another Redlock client holds has no
 host, user or pid.
 
-With --json: {"lock", "free", "holders": [{"mode", "host", "pid", "user",
-"since_ms", "ttl_ms", "held", "nodes"}]}. Times are in milliseconds.
+With --json: {"lock", "free", "holders": [{"mode", "slots", "slot", "host", "pid",
+"user", "since_ms", "ttl_ms", "held", "nodes"}]}. Times are in milliseconds; slots
+0 is no semaphore.
 
 Exit codes: 0 the answer is printed, also for a free lock; 64 usage; 69 the
 daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
@@ -62,11 +63,19 @@ func printHolders(out io.Writer, holders []client.Holder) error {
 	rows := [][]string{{"HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD"}}
 	for _, h := range holders {
 		rows = append(rows, []string{
-			known(h.Host), count(uint64(h.PID)), known(h.User), known(h.Mode), short(h.Since), short(h.TTL),
+			known(h.Host), count(uint64(h.PID)), known(h.User), modeOf(h.Mode, h.Slot, h.Slots), short(h.Since), short(h.TTL),
 			fmt.Sprintf("%d/%d", h.Held, h.Nodes),
 		})
 	}
 	return table(out, rows)
+}
+
+// modeOf is how a lock is held, or is to be: slot is 0 then.
+func modeOf(mode string, slot, slots int) string {
+	if slots > 0 {
+		return fmt.Sprintf("slot %s of %d", count(uint64(slot)), slots)
+	}
+	return known(mode)
 }
 
 // whoJSON is what who prints for programs. Names are never changed.
@@ -78,6 +87,8 @@ type whoJSON struct {
 
 type holderJSON struct {
 	Mode  string `json:"mode"`
+	Slots int    `json:"slots"`
+	Slot  int    `json:"slot"`
 	Host  string `json:"host"`
 	PID   int    `json:"pid"`
 	User  string `json:"user"`
@@ -91,7 +102,7 @@ func whoJSONOf(name string, holders []client.Holder) whoJSON {
 	who := whoJSON{Lock: name, Free: len(holders) == 0, Holders: []holderJSON{}}
 	for _, h := range holders {
 		who.Holders = append(who.Holders, holderJSON{
-			Mode: h.Mode, Host: h.Host, PID: h.PID, User: h.User,
+			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
 			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(),
 			Held: h.Held, Nodes: h.Nodes,
 		})

@@ -181,6 +181,7 @@ for i = 1, ops do
     end
     arg = arg + 1
     record = record + 1
+    refused = nil -- an embedded node's Lua keeps it in "refused = set.err and set"
     if others > 0 then
       rare = rare or seldom()
       refused = rare.all(i - others, i, token, ttl, record)
