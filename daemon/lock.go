@@ -346,6 +346,7 @@ func (a *ask) leave(err error) {
 // end says that the request has come to its end.
 func (a *ask) end(err error) {
 	a.s.d.limits.answered(a.uid, err == nil)
+	a.s.d.meter.answered(a, err)
 	a.failed = err
 	a.s.answered(a)
 }
