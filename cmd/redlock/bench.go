@@ -21,7 +21,7 @@ const (
 )
 
 func newBenchCommand() *cobra.Command {
-	b := &bench{length: durationFlag(8 * time.Second)}
+	b := &bench{length: durationFlag(4 * time.Second)}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the latency and throughput of this host's daemon and its nodes",

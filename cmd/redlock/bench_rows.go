@@ -39,7 +39,7 @@ func (b *bench) print(out io.Writer) error {
 	for i := range b.rows {
 		r := &b.rows[i]
 		rows = append(rows, []string{r.name, strconv.Itoa(r.workers), fmt.Sprintf("%.0f", r.perSecond()),
-			known(fine(r.times.quantile(0.5))), fine(r.times.quantile(0.9)), fine(r.times.quantile(0.99)), fine(r.times.most)})
+			fine(r.times.quantile(0.5)), fine(r.times.quantile(0.9)), fine(r.times.quantile(0.99)), fine(r.times.most)})
 	}
 	return table(out, rows)
 }

@@ -143,15 +143,18 @@ func (p *patient) together(machine string, nodes []string) (f finding, found boo
 
 // machineOf is the host of a node's address.
 func machineOf(address string) string {
+	if address == embedded {
+		return embedded
+	}
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	switch {
-	case address == embedded:
-		return embedded
 	case strings.HasPrefix(address, "unix:"), host == "localhost", ip != nil && ip.IsLoopback():
 		return thisMachine
 	case err != nil:
 		return address
+	case host == "":
+		return thisMachine
 	}
 	return host
 }

@@ -94,15 +94,14 @@ func (f *fake) serve(conn net.Conn) {
 }
 
 func (f *fake) answer(conn net.Conn, req *ipc.Request) {
-	lines := []string{"OK protocol=1"}
-	if req.Verb != ipc.VerbHello {
-		if req.Verb != ipc.VerbStatus {
-			f.requests <- *req
-		}
-		lines = nil
-		if answer := f.answers[req.Verb]; answer != nil {
-			lines = answer()
-		}
+	if req.Verb != ipc.VerbHello && req.Verb != ipc.VerbStatus {
+		f.requests <- *req
+	}
+	var lines []string
+	if answer := f.answers[req.Verb]; answer != nil {
+		lines = answer()
+	} else if req.Verb == ipc.VerbHello {
+		lines = []string{"OK protocol=1"}
 	}
 	for _, line := range lines {
 		fmt.Fprintf(conn, "@%s %s\n", req.Tag, line) // the other side may be gone

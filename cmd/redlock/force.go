@@ -89,6 +89,9 @@ func (f *forcer) confirm(ctx context.Context) error {
 	s := sight{holders: holders}
 	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", f.name, s.text())
 	answer, _ := bufio.NewReader(f.in).ReadString('\n') // what ends before a line is no yes either
+	if !strings.HasSuffix(answer, "\n") {
+		fmt.Fprintln(f.ask)
+	}
 	if strings.TrimSpace(answer) != "yes" {
 		return fail(exitUnconfirmed, "lock %q: it was left as it is", f.name)
 	}

@@ -100,8 +100,11 @@ func (s screen) paint(out *bytes.Buffer, text []byte, first bool) {
 	out.WriteString(clearBelow)
 }
 
-// fine is a short duration as people like to read it, to three digits.
+// fine is a short duration as people like to read it, to three digits; "-" for none.
 func fine(d time.Duration) string {
+	if d <= 0 {
+		return "-"
+	}
 	unit := time.Nanosecond
 	for unit*1000 <= d {
 		unit *= 10
