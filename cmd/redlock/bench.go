@@ -44,7 +44,7 @@ microseconds.
 Exit codes: 0; 64 usage; 69 the daemon is not available, or too few nodes are; 70
 internal; 77 denied, or over a limit; 128+N signal N ended it.`,
 		Example: `  redlock bench
-  redlock bench --duration 2s --workers 16 --json | jq '.rows[] | {row, p99_us}'`,
+  redlock bench --duration 1s --workers 16 --json | jq '.rows[] | {row, p99_us}'`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -108,10 +108,14 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.introduce(ctx); err != nil {
 		return err
 	}
+	if err := b.warmUp(ctx); err != nil {
+		return err
+	}
 	return b.measure(ctx)
 }
 
-// introduce learns what is measured, and errs where no lock can be taken.
+// introduce learns what is measured, and errs where nodes in quarantine would have
+// to be waited for.
 func (b *bench) introduce(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -119,10 +123,24 @@ func (b *bench) introduce(ctx context.Context) (err error) {
 		b.status, err = b.c.Status(ctx)
 	}
 	if err != nil {
-		return daemonFailure(silence(err))
+		return endOf(ctx, err)
 	}
-	if !ready(b.status) {
+	if b.status.Left > 0 {
 		return fail(exitUnavailable, "nothing can be measured: %s (redlock status shows the nodes)", b.status.Text)
+	}
+	return nil
+}
+
+// warmUp takes a lock once: where that cannot be, it errs at once.
+func (b *bench) warmUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	lease, err := b.c.Lock(ctx, b.prefix+"free")
+	if err == nil {
+		err = unlock(ctx, lease)
+	}
+	if err != nil {
+		return endOf(ctx, err)
 	}
 	return nil
 }
@@ -154,20 +172,21 @@ func (b *bench) part(ctx context.Context, p part, length time.Duration) error {
 	}
 	wg.Wait()
 	b.rows = append(b.rows, rowsOf(p, meters, time.Since(start))...)
-	return partFailure(context.Cause(ctx))
+	if err := context.Cause(ctx); !errors.Is(err, errTimeOver) {
+		return endOf(ctx, err)
+	}
+	return nil
 }
 
 // errTimeOver is how a part ends.
 var errTimeOver = errors.New("its time is over")
 
-func partFailure(cause error) error {
-	if signaled, ok := errors.AsType[*failure](cause); ok {
+// endOf is the failure that an error is, or the signal that led to it.
+func endOf(ctx context.Context, err error) error {
+	if signaled, ok := errors.AsType[*failure](context.Cause(ctx)); ok {
 		return signaled
 	}
-	if errors.Is(cause, errTimeOver) {
-		return nil
-	}
-	return daemonFailure(silence(cause))
+	return daemonFailure(silence(err))
 }
 
 // work does a part's step over and over. An error that is not of the part's end
@@ -181,21 +200,22 @@ func (p *part) work(ctx context.Context, worker int, m *meter, fail context.Canc
 }
 
 // untilSignal ends with the failure that a signal asks for: until then what is
-// locked has to be given back.
+// locked has to be given back. What it returns too ends it without one.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, fail := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	stopped := context.AfterFunc(ctx, func() { signal.Stop(signals) })
-	go func() {
+	var done sync.WaitGroup
+	done.Go(func() {
 		select {
 		case sig := <-signals:
 			fail(exit(signalCode(sig.(syscall.Signal))))
 		case <-ctx.Done():
 		}
-	}()
+	})
 	return ctx, func() {
+		signal.Stop(signals)
 		fail(nil)
-		stopped()
+		done.Wait()
 	}
 }

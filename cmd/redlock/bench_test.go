@@ -16,8 +16,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
+// It is not parallel, as are others that load the machine: what others test bears
+// only so much.
 func TestBench(t *testing.T) {
-	t.Parallel()
 	_, socket := startDaemon(t)
 	code, stdout, stderr := redlock(t, socket, "bench", "--duration", "1s", "--workers", "4", "--json")
 	check(t, code, 0, stderr, "")
@@ -62,7 +63,6 @@ func TestBenchInterrupted(t *testing.T) {
 
 // What is locked, or about to be, is given back before a part returns, however it ends.
 func TestBenchLeavesNothing(t *testing.T) {
-	t.Parallel()
 	_, socket := startDaemon(t)
 	c, err := client.Dial(t.Context(), socket)
 	if err != nil {
@@ -110,7 +110,9 @@ func TestBenchRefused(t *testing.T) {
 		{nothing, []string{"--workers", "1001"}, exitUsage, "1 to 1000"},
 		{nothing, []string{"--duration", "99ms"}, exitUsage, "at least 100ms"},
 		{shown, nil, exitUnavailable, "no quorum for another 12s"},
-		{answers{ipc.VerbStatus: nothing[ipc.VerbStatus], ipc.VerbPing: says("ERR LIMIT : requests_per_second")}, nil, exitDenied, "requests_per_second"},
+		{answers{ipc.VerbStatus: nothing[ipc.VerbStatus], ipc.VerbLock: says("ERR NOQUORUM : a: down")}, nil, exitUnavailable, "a: down"},
+		{answers{ipc.VerbStatus: nothing[ipc.VerbStatus], ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK lock=job"), ipc.VerbPing: says("ERR LIMIT : requests_per_second")},
+			nil, exitDenied, "requests_per_second"},
 	} {
 		f := startFake(t, test.answers)
 		code, stdout, stderr := redlock(t, f.socket, append([]string{"bench"}, test.args...)...)

@@ -50,7 +50,9 @@ func TestFindings(t *testing.T) {
 			p.status.Spare, p.status.Left = -1, 12*time.Second
 			p.status.Nodes[1].State, p.status.Nodes[1].Left, p.status.Nodes[1].Reason = "quarantined", 12*time.Second, "restarted"
 		}, []string{"bad quorum: ", "warning node: b (10.0.0.2:6379) is quarantined for 12s: restarted"}},
-		"one down": {func(p *patient) { p.status.Spare, p.status.Nodes[2].State, p.status.Nodes[2].Reason = 0, "down", "connection refused" },
+		"one down": {func(p *patient) {
+			p.status.Spare, p.status.Nodes[2].State, p.status.Nodes[2].Reason = 0, "down", "connection refused"
+		},
 			[]string{"warning quorum: ", "warning node: c ([2001:db8::3]:6379) is down: connection refused"}},
 		"no persistence": {func(p *patient) { p.status.Nodes[0].Reason = "no persistence: appendonly yes" },
 			[]string{"warning node: a (10.0.0.1:6379) is ready: no persistence"}},

@@ -28,7 +28,6 @@ var elsewhere = []string{
 
 // Every example of --help does what it should when it is pasted.
 func TestExamples(t *testing.T) {
-	t.Parallel()
 	_, socket := startDaemon(t)
 	n := 0
 	root := newRoot()

@@ -81,7 +81,6 @@ func TestTopOnTerminal(t *testing.T) {
 
 // The progress of a measurement is shown while it lasts.
 func TestBenchShowsProgress(t *testing.T) {
-	t.Parallel()
 	_, socket := startDaemon(t)
 	tt, cmd := onTerminal(t, roleRedlock, socket, "bench", "--duration", "600ms", "--workers", "2")
 	tt.until("%")

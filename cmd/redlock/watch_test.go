@@ -13,7 +13,9 @@ import (
 )
 
 // changing is an answer that a test changes.
-type changing struct{ lines atomic.Pointer[func() []string] }
+type changing struct {
+	lines atomic.Pointer[func() []string]
+}
 
 func (c *changing) set(answer func() []string) { c.lines.Store(&answer) }
 func (c *changing) answer() []string           { return (*c.lines.Load())() }
