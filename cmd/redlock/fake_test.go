@@ -19,6 +19,7 @@ type fake struct {
 	answers  answers
 	requests chan ipc.Request // all but HELLO, and STATUS, which any long wait asks for
 	gone     chan struct{}    // filled when a connection has ended
+	over     chan struct{}    // closed at the end of the test, when nobody reads these any more
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex // guards conns
@@ -43,7 +44,7 @@ func granted(deadline, ttl time.Duration) string {
 
 func startFake(t *testing.T, a answers) *fake {
 	t.Helper()
-	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), gone: make(chan struct{}, 100)}
+	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), gone: make(chan struct{}, 100), over: make(chan struct{})}
 	l, err := net.Listen("unix", f.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +52,7 @@ func startFake(t *testing.T, a answers) *fake {
 	f.wg.Go(func() { f.accept(l) })
 	t.Cleanup(func() {
 		l.Close()
+		close(f.over)
 		f.hangUp()
 		f.wg.Wait()
 	})
@@ -81,7 +83,10 @@ func (f *fake) hangUp() {
 func (f *fake) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
-		f.gone <- struct{}{}
+		select {
+		case f.gone <- struct{}{}:
+		case <-f.over:
+		}
 	}()
 	for in := bufio.NewScanner(conn); in.Scan(); {
 		var req ipc.Request
@@ -95,7 +100,10 @@ func (f *fake) serve(conn net.Conn) {
 
 func (f *fake) answer(conn net.Conn, req *ipc.Request) {
 	if req.Verb != ipc.VerbHello && req.Verb != ipc.VerbStatus {
-		f.requests <- *req
+		select {
+		case f.requests <- *req:
+		case <-f.over:
+		}
 	}
 	var lines []string
 	if answer := f.answers[req.Verb]; answer != nil {
