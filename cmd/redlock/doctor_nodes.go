@@ -42,18 +42,22 @@ func (p *patient) checkVersion() []finding {
 		"systemctl restart redlockd, which keeps running the version that it was started with"}}
 }
 
+// checkQuorum goes by numbers: the daemon's text tells more, which other checks find.
 func (p *patient) checkQuorum() []finding {
 	s := p.status
-	text := fmt.Sprintf("a quorum is %d of %d nodes: %s", s.Quorum, len(s.Nodes), s.Text)
+	text := fmt.Sprintf("%d of %d nodes are ready, and %d are needed", s.Quorum+s.Spare, len(s.Nodes), s.Quorum)
 	switch {
 	case s.Spare < 0 && s.Left > 0:
-		return []finding{{"quorum", bad, text, fmt.Sprintf("wait for %s; where the nodes are brand-new: redlock admit all", short(s.Left))}}
+		return []finding{{"quorum", bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines are over", text, short(s.Left)),
+			"wait; where the nodes are brand-new: redlock admit all"}}
 	case s.Spare < 0:
-		return []finding{{"quorum", bad, text, "bring back the nodes that are named below"}}
+		return []finding{{"quorum", bad, text + ": no lock can be taken", "bring back the nodes that are named below"}}
 	case s.Spare == 0 && len(s.Nodes) > 2:
-		return []finding{{"quorum", warning, text, "bring back the nodes that are named below"}}
+		return []finding{{"quorum", warning, text + ": no further node may fail", "bring back the nodes that are named below"}}
+	case s.Spare == 0:
+		return []finding{{"quorum", ok, text + ": none may fail", ""}}
 	}
-	return []finding{{"quorum", ok, text, ""}}
+	return []finding{{"quorum", ok, fmt.Sprintf("%s: %d more may fail", text, s.Spare), ""}}
 }
 
 // checkNodeCount: of 2 nodes one more than of 1 must work, and so on.
@@ -69,27 +73,46 @@ func (p *patient) checkNodeCount() []finding {
 }
 
 // checkNodes: a node that has no vote is no danger, as long as a quorum has. Its
-// reason says what to do about it.
+// reason says what to do about it. Several nodes often have the same.
 func (p *patient) checkNodes() (findings []finding) {
+	seen := map[string]bool{}
 	for _, n := range p.status.Nodes {
-		text := fmt.Sprintf("%s (%s) is %s", n.Name, n.Address, nodeState(n))
-		if n.Reason != "" {
-			text += ": " + n.Reason
+		if how := howItIs(n); !seen[how] {
+			seen[how] = true
+			findings = append(findings, p.nodesThatAre(how, n))
 		}
-		f := finding{"node", ok, text, ""}
-		if n.State != "ready" || n.Reason != "" {
-			f.result, f.fix = warning, nodeFixes[n.State]
-		}
-		findings = append(findings, f)
 	}
 	return findings
+}
+
+// howItIs is what nodes have in common that are one finding.
+func howItIs(n client.Node) string {
+	if n.Reason == "" {
+		return n.State
+	}
+	return n.State + ": " + n.Reason
+}
+
+// nodesThatAre is the finding of nodes that are as one of them is.
+func (p *patient) nodesThatAre(how string, one client.Node) finding {
+	var names []string
+	for _, n := range p.status.Nodes {
+		if howItIs(n) == how {
+			names = append(names, n.Name)
+		}
+	}
+	f := finding{"node", ok, strings.Join(names, ", ") + ": " + how, ""}
+	if one.State != "ready" || one.Reason != "" {
+		f.result, f.fix = warning, nodeFixes[one.State]
+	}
+	return f
 }
 
 // nodeFixes are for states whose reason does not say what to do.
 var nodeFixes = map[string]string{
 	"down":        "start Redis there, and see that nothing is in the way (address, firewall, password, certificate)",
 	"connecting":  "wait; if it stays so, see that Redis runs there and nothing is in the way",
-	"quarantined": "wait; where it is brand-new: redlock admit and its name",
+	"quarantined": "wait (redlock status tells how long); where it is brand-new: redlock admit and its name",
 }
 
 // thisMachine stands for all addresses that are this host's own.

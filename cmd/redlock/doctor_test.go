@@ -45,17 +45,18 @@ func TestFindings(t *testing.T) {
 		"slow daemon": {func(p *patient) { p.answered = time.Second },
 			[]string{"warning daemon: redlockd answers in 1s"}},
 		"no quorum": {func(p *patient) { p.status.Spare = -1 },
-			[]string{"bad quorum: a quorum is 2 of 3 nodes: locks work"}},
+			[]string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken"}},
 		"quarantine": {func(p *patient) {
 			p.status.Spare, p.status.Left = -1, 12*time.Second
 			p.status.Nodes[1].State, p.status.Nodes[1].Left, p.status.Nodes[1].Reason = "quarantined", 12*time.Second, "restarted"
-		}, []string{"bad quorum: ", "warning node: b (10.0.0.2:6379) is quarantined for 12s: restarted"}},
+		}, []string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken for 12s,", "warning node: b: quarantined: restarted"}},
 		"one down": {func(p *patient) {
 			p.status.Spare, p.status.Nodes[2].State, p.status.Nodes[2].Reason = 0, "down", "connection refused"
 		},
-			[]string{"warning quorum: ", "warning node: c ([2001:db8::3]:6379) is down: connection refused"}},
-		"no persistence": {func(p *patient) { p.status.Nodes[0].Reason = "no persistence: appendonly yes" },
-			[]string{"warning node: a (10.0.0.1:6379) is ready: no persistence"}},
+			[]string{"warning quorum: 2 of 3 nodes are ready, and 2 are needed: no further node may fail", "warning node: c: down: connection refused"}},
+		"no persistence": {func(p *patient) {
+			p.status.Nodes[0].Reason, p.status.Nodes[2].Reason = "no persistence: appendonly yes", "no persistence: appendonly yes"
+		}, []string{"warning node: a, c: ready: no persistence"}},
 		"one node": {func(p *patient) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], 0, 1 },
 			[]string{"warning node-count: there is one node"}},
 		"even": {func(p *patient) { p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0 },
@@ -173,11 +174,11 @@ func TestDoctor(t *testing.T) {
 		want    string
 	}{
 		{withHello(nothing), []int{1}, "warning  node-count   there is one node: without it no lock can be taken; fix: 3 nodes bear the loss of one, 5 of two\n"},
-		{withHello(shown), []int{2}, "bad      quorum       a quorum is 3 of 4 nodes: no quorum for another 12s; fix: wait for 12s; where the nodes are brand-new: redlock admit all\n"},
+		{withHello(shown), []int{2}, "bad      quorum       1 of 4 nodes are ready, and 3 are needed: no lock can be taken for 12s, until quarantines are over; fix: wait; where the nodes are brand-new: redlock admit all\n"},
 		{answers{ipc.VerbStatus: says("ERR DENIED : rule web")}, []int{2}, "bad      daemon  status: DENIED: rule web; fix: run redlock doctor as root, or as a user who may look\n"},
 		{withHello(answers{ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready rtt=2", "- node=b address=10.0.0.2:6379 state=ready rtt=2",
 			"- node=c address=10.0.0.3:6379 state=ready rtt=2", "OK n=3 quorum=2 spare=1 max_ttl=30000 : locks work")}), []int{0, 1},
-			"ok       quorum       a quorum is 2 of 3 nodes: locks work\n"},
+			"ok       quorum       3 of 3 nodes are ready, and 2 are needed: 1 more may fail\n"},
 	} {
 		f := startFake(t, test.answers)
 		code, stdout, stderr := redlock(t, f.socket, "doctor")
