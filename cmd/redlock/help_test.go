@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -59,13 +60,15 @@ func newDesk(t *testing.T) *desk {
 		}
 	}
 	d.file(t, "data.csv", "")
-	d.file(t, "deploy.sh", "#!/bin/sh\n")
 	for _, program := range []string{"backup", "report", "git", "make", "python3"} {
 		d.file(t, "bin/"+program, "#!/bin/sh\n")
 	}
 	d.file(t, "bin/redlock", "#!/bin/sh\n"+roleVariable+"="+roleRedlock+" exec "+testBinary+` "$@"`+"\n")
 	return d
 }
+
+// ownProgram is what whoever pastes has written.
+var ownProgram = regexp.MustCompile(`\./[\w-]+\.sh`)
 
 func (d *desk) file(t *testing.T, name, text string) {
 	t.Helper()
@@ -79,6 +82,9 @@ func (d *desk) file(t *testing.T, name, text string) {
 func pasteExample(t *testing.T, d *desk, socket, line string) {
 	if _, err := exec.LookPath("jq"); err != nil && strings.Contains(line, "jq ") {
 		t.Skip("jq is not installed")
+	}
+	for _, program := range ownProgram.FindAllString(line, -1) {
+		d.file(t, program, "#!/bin/sh\n")
 	}
 	// What it needs, or writes, is in the home.
 	script := strings.NewReplacer("/usr/local/bin/", "", "/etc/", "etc/").Replace(line)

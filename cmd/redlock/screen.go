@@ -1,7 +1,8 @@
 package main
 
 import (
-	"os"
+	"cmp"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,11 +19,7 @@ const (
 
 // screenOf is the terminal behind a stream; ok is false where there is none.
 func screenOf(stream any) (s screen, ok bool) {
-	file, isFile := stream.(*os.File)
-	if !isFile {
-		return s, false
-	}
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	size, err := sizeOf(stream)
 	if err != nil {
 		return s, false
 	}
@@ -31,6 +28,21 @@ func screenOf(stream any) (s screen, ok bool) {
 		s = screen{usualWidth, usualHeight}
 	}
 	return s, true
+}
+
+// sizeOf errs where there is no terminal. (It goes without File.Fd, which makes
+// the stream a blocking one, for those as well that we share it with.)
+func sizeOf(stream any) (size *unix.Winsize, err error) {
+	file, has := stream.(syscall.Conn)
+	if !has {
+		return nil, unix.ENOTTY
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	failed := raw.Control(func(fd uintptr) { size, err = unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ) })
+	return size, cmp.Or(failed, err)
 }
 
 // cut is a line that does not wrap. A character is taken to be as wide as any other.
