@@ -41,7 +41,7 @@ func TestForceAsks(t *testing.T) {
 		if shown := tt.until("Type yes: "); !strings.Contains(shown, `"job" is held by cron on web3 (pid 12, exclusive`) {
 			t.Errorf("it asks %q, without the holder", shown)
 		}
-		f.read(ipc.VerbWho)
+		f.asked(ipc.VerbWho)
 		f.left()
 		tt.typed(answer)
 		tt.until(want.text)
@@ -66,6 +66,7 @@ func TestTopOnTerminal(t *testing.T) {
 	tt.until(clearScreen)
 	var lines []string
 	for len(lines) != 8 { // the first may have been drawn before the terminal had its size
+		f.forget()
 		picture := tt.until(clearBelow)
 		if !strings.HasPrefix(picture, cursorHome) || strings.Contains(picture, clearScreen) {
 			t.Fatalf("a picture is %q, want it in the place of that before", picture)

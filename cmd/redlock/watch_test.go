@@ -20,6 +20,13 @@ type changing struct {
 func (c *changing) set(answer func() []string) { c.lines.Store(&answer) }
 func (c *changing) answer() []string           { return (*c.lines.Load())() }
 
+// forget makes asked wait for what is asked from now on.
+func (f *fake) forget() {
+	for len(f.looks) > 0 {
+		<-f.looks
+	}
+}
+
 // heldBy is who holds the lock from now on.
 func heldBy(user string) func() []string {
 	start := time.Now()
@@ -43,11 +50,9 @@ func TestWatch(t *testing.T) {
 		if got, _, _ = strings.Cut(got, ", for "); got != want {
 			t.Errorf("it says %q, want %q", got, want)
 		}
-		for len(f.requests) > 0 {
-			<-f.requests
-		}
+		f.forget()
 		for range 3 {
-			f.read(ipc.VerbWho)
+			f.asked(ipc.VerbWho)
 		}
 	}
 	expect("free")
@@ -80,11 +85,9 @@ func TestWatchUnknown(t *testing.T) {
 	if line := read(); line.State != "unknown" || !strings.Contains(line.Error, "a: timeout") {
 		t.Errorf("without a quorum: %+v, want unknown", line)
 	}
-	for len(f.requests) > 0 {
-		<-f.requests
-	}
+	f.forget()
 	for range 3 {
-		f.read(ipc.VerbWho)
+		f.asked(ipc.VerbWho)
 	}
 	who.set(heldBy("cron"))
 	if line := read(); line.State != "held" || line.Error != "" || len(line.Holders) != 1 || line.Holders[0].User != "cron" {
