@@ -9,18 +9,18 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// until reads what is printed up to and with a word.
-func (tt *terminal) until(word string) string {
+// printed reads what is printed up to and with a word.
+func (tt *terminal) printed(word string) string {
 	tt.t.Helper()
-	var printed strings.Builder
-	for !strings.HasSuffix(printed.String(), word) {
+	var shown strings.Builder
+	for !strings.HasSuffix(shown.String(), word) {
 		b, err := tt.lines.ReadByte()
 		if err != nil {
-			tt.t.Fatalf("after %q: %v, want %q", printed.String(), err, word)
+			tt.t.Fatalf("after %q: %v, want %q", shown.String(), err, word)
 		}
-		printed.WriteByte(b)
+		shown.WriteByte(b)
 	}
-	return printed.String()
+	return shown.String()
 }
 
 // On a terminal it shows whom it is about, and does nothing without a yes.
@@ -36,15 +36,15 @@ func TestForceAsks(t *testing.T) {
 		"\n":    {exitUnconfirmed, "left as it is", 0},
 		"\x04":  {exitUnconfirmed, "left as it is", 0}, // the end of input
 	} {
-		f := startFake(t, answers{ipc.VerbWho: heldBy("cron"), ipc.VerbForce: says(forcedWeb3)})
+		f := startFake(t, answers{ipc.VerbWho: heldFromNowBy("cron"), ipc.VerbForce: says(forcedWeb3)})
 		tt, cmd := onTerminal(t, roleRedlock, f.socket, "force", "job")
-		if shown := tt.until("Type yes: "); !strings.Contains(shown, `"job" is held by cron on web3 (pid 12, exclusive`) {
+		if shown := tt.printed("Type yes: "); !strings.Contains(shown, `"job" is held by cron on web3 (pid 12, exclusive`) {
 			t.Errorf("it asks %q, without the holder", shown)
 		}
 		f.asked(ipc.VerbWho)
 		f.left()
 		tt.typed(answer)
-		tt.until(want.text)
+		tt.printed(want.text)
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != want.code {
 			t.Errorf("%q: exit code %d, want %d", answer, code, want.code)
@@ -63,11 +63,11 @@ func TestTopOnTerminal(t *testing.T) {
 	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 8, Col: 20}); err != nil {
 		t.Fatal(err)
 	}
-	tt.until(clearScreen)
+	tt.printed(clearScreen)
 	var lines []string
 	for len(lines) != 8 { // the first may have been drawn before the terminal had its size
 		f.forget()
-		picture := tt.until(clearBelow)
+		picture := tt.printed(clearBelow)
 		if !strings.HasPrefix(picture, cursorHome) || strings.Contains(picture, clearScreen) {
 			t.Fatalf("a picture is %q, want it in the place of that before", picture)
 		}
@@ -84,12 +84,12 @@ func TestTopOnTerminal(t *testing.T) {
 func TestBenchShowsProgress(t *testing.T) {
 	_, socket := startDaemon(t)
 	tt, cmd := onTerminal(t, roleRedlock, socket, "bench", "--duration", "600ms", "--workers", "2")
-	tt.until("%")
-	if shown := tt.until(clearLine); !strings.HasPrefix(shown, " 1/4 ping") {
+	tt.printed("%")
+	if shown := tt.printed(clearLine); !strings.HasPrefix(shown, " 1/4 ping") {
 		t.Errorf("it shows %q, want the first part", shown)
 	}
-	tt.until("4/4 hand-over" + clearLine)
-	tt.until("\r" + clearLine + "redlockd ")
+	tt.printed("4/4 hand-over" + clearLine)
+	tt.printed("\r" + clearLine + "redlockd ")
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}

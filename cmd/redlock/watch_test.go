@@ -27,8 +27,8 @@ func (f *fake) forget() {
 	}
 }
 
-// heldBy is who holds the lock from now on.
-func heldBy(user string) func() []string {
+// heldFromNowBy is who holds the lock from now on.
+func heldFromNowBy(user string) func() []string {
 	start := time.Now()
 	return func() []string {
 		since := time.Since(start).Milliseconds()
@@ -56,9 +56,9 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	expect("free")
-	who.set(heldBy("cron"))
+	who.set(heldFromNowBy("cron"))
 	expect("held by cron on web3 (pid 12, exclusive")
-	who.set(heldBy("cron")) // who gave it back and has it again
+	who.set(heldFromNowBy("cron")) // who gave it back and has it again
 	expect("held by cron on web3 (pid 12, exclusive")
 	who.set(says("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
 	expect("held by another Redlock client, which does not say who it is (shared); www on web4 (pid 7, slot 2 of 3")
@@ -89,7 +89,7 @@ func TestWatchUnknown(t *testing.T) {
 	for range 3 {
 		f.asked(ipc.VerbWho)
 	}
-	who.set(heldBy("cron"))
+	who.set(heldFromNowBy("cron"))
 	if line := read(); line.State != "held" || line.Error != "" || len(line.Holders) != 1 || line.Holders[0].User != "cron" {
 		t.Errorf("then: %+v, want held by cron", line)
 	}
