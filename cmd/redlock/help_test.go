@@ -13,8 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
 )
 
 // unusual is how examples end that do not end with 0.
@@ -30,6 +33,7 @@ var elsewhere = []string{
 // Every example of --help does what it should when it is pasted.
 func TestExamples(t *testing.T) {
 	_, socket := startDaemon(t)
+	awaitNodes(t, socket)
 	n := 0
 	root := newRoot()
 	for _, cmd := range append(root.Commands(), root) {
@@ -45,6 +49,29 @@ func TestExamples(t *testing.T) {
 	if n < 20 {
 		t.Errorf("only %d examples were found", n)
 	}
+}
+
+// awaitNodes waits until all nodes of a daemon are ready: what does not wait for
+// them fails until then.
+func awaitNodes(t *testing.T, socket string) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(patience); time.Now().Before(late); <-tick.C {
+		status, err := c.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Quorum+status.Spare == len(status.Nodes) {
+			return
+		}
+	}
+	t.Fatal("the daemon's nodes do not become ready")
 }
 
 // desk is where examples are pasted: a folder with what they speak of.
