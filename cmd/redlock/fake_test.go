@@ -17,7 +17,8 @@ type fake struct {
 	t        *testing.T
 	socket   string
 	answers  answers
-	requests chan ipc.Request // all but HELLO, and STATUS, which any long wait asks for
+	requests chan ipc.Request // all but HELLO, and what any long wait asks for
+	looks    chan ipc.Verb    // that
 	gone     chan struct{}    // filled when a connection has ended
 	wg       sync.WaitGroup
 
@@ -43,7 +44,7 @@ func granted(deadline, ttl time.Duration) string {
 
 func startFake(t *testing.T, a answers) *fake {
 	t.Helper()
-	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), gone: make(chan struct{}, 100)}
+	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), looks: make(chan ipc.Verb, 100), gone: make(chan struct{}, 100)}
 	l, err := net.Listen("unix", f.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -94,15 +95,19 @@ func (f *fake) serve(conn net.Conn) {
 }
 
 func (f *fake) answer(conn net.Conn, req *ipc.Request) {
-	lines := []string{"OK protocol=1"}
-	if req.Verb != ipc.VerbHello {
-		if req.Verb != ipc.VerbStatus {
-			f.requests <- *req
-		}
-		lines = nil
-		if answer := f.answers[req.Verb]; answer != nil {
-			lines = answer()
-		}
+	var lines []string
+	switch answer := f.answers[req.Verb]; {
+	case req.Verb == ipc.VerbHello:
+		lines = []string{"OK protocol=1"}
+	case answer != nil:
+		lines = answer()
+	}
+	switch req.Verb {
+	case ipc.VerbHello:
+	case ipc.VerbStatus, ipc.VerbWho, ipc.VerbList:
+		f.looks <- req.Verb
+	default:
+		f.requests <- *req
 	}
 	for _, line := range lines {
 		fmt.Fprintf(conn, "@%s %s\n", req.Tag, line) // the other side may be gone
@@ -115,6 +120,24 @@ func (f *fake) say(line string) {
 	defer f.mu.Unlock()
 	for _, conn := range f.conns {
 		fmt.Fprintln(conn, line)
+	}
+}
+
+// grant answers a LOCK that was left waiting.
+func (f *fake) grant(lock ipc.Request) {
+	f.say("@" + lock.Tag + " " + granted(boottime()+time.Minute, time.Minute))
+}
+
+// asked waits until a long wait asks for what it is to say.
+func (f *fake) asked(want ipc.Verb) {
+	f.t.Helper()
+	select {
+	case got := <-f.looks:
+		if got != want {
+			f.t.Errorf("the daemon read %v, want %v", got, want)
+		}
+	case <-time.After(patience):
+		f.t.Fatalf("no %v came", want)
 	}
 }
 

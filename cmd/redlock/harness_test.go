@@ -99,6 +99,21 @@ func (p *process) said() string {
 	return string(text)
 }
 
+// awaitSaid waits until the process has written text to stderr.
+func (p *process) awaitSaid(text string) {
+	p.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for !strings.Contains(p.said(), text) {
+		select {
+		case <-tick.C:
+		case <-late:
+			p.t.Fatalf("%v: stderr is %q, want %q in it", p.cmd.Args, p.said(), text)
+		}
+	}
+}
+
 // redlock runs the command to its end.
 func redlock(t *testing.T, socket string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()

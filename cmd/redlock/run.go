@@ -15,11 +15,12 @@ stand before NAME; the command needs no -- before it unless it begins with a das
   redlock run [flags] -c STRING NAME          the same
 
 A -c right after NAME is the shell's as with flock, with exactly one word after
-it. In -c 'a; b' it is the shell that is stopped and killed, not a or b, so end
-the string with "exec b" where that matters.
+it. A signal to redlock run reaches the shell, not what the shell waits for: see THE
+COMMAND.
 
 WAITING. Without -n or -w it waits for as long as somebody else holds the lock.
-A signal ends the wait. Where no quorum of nodes can be asked the exit code is
+A signal ends the wait. On a terminal a line shows who holds the lock, since when,
+and the place among those who wait on this host; --verbose says so elsewhere. Where no quorum of nodes can be asked the exit code is
 69, with -n at once, otherwise after -w or the lease time, whichever is shorter.
 Nodes that are new or were restarted have no vote for a while (redlock status
 says how long): that is waited for too, up to -w, and said once.
@@ -28,17 +29,28 @@ says how long): that is waited for too, up to -w, and said once.
 THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
 signal, but not twice: what the terminal sends goes to its whole foreground group
 anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
-SIGWINCH are taken to be the terminal's, and not passed on. Its environment has REDLOCK_NAME,
-REDLOCK_FENCE (the fencing token, which grows with every grant: what is written
-to should refuse a smaller one than it has seen), REDLOCK_LEASE (a secret) and
-REDLOCK_SOCKET.
+SIGWINCH are taken to be the terminal's, and not passed on. While all is stopped
+(Ctrl-Z) the lock is kept. What the command leaves running when it ends by itself
+runs on, without the lock. Where a signal ended it, its work is not left to orphans
+behind the next holder's back: what it had started gets SIGTERM, too, and redlock
+run keeps the lock, and does not end, before all of that has. Who makes a session
+of its own, as daemons do, is not meant.
+
+Its environment has REDLOCK_NAME, REDLOCK_FENCE (the fencing token, which grows
+with every grant: what is written to should refuse a smaller one than it has
+seen), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
 
 LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs),
 the command gets SIGTERM --grace before the lease's deadline, the moment from
 which others can hold the lock, and SIGKILL a twentieth of the lease time (at
-least 50 ms) before it. The exit code is 75, whatever the command ends with. If
-redlock run itself is killed, the kernel kills the command (on Linux). Processes
-that the command has started are its own to stop.
+least 50 ms) before it, with all that it has started, sessions of their own
+excepted. The exit code is 75, whatever the command ends with.
+
+If redlock run itself is killed (kill -9), the kernel kills the command (on Linux),
+unless that is set-user-ID, such as sudo: write sudo redlock run. What the command
+has started is not killed, but holds the connection to redlockd open, which keeps
+the lock until the last of them has ended, or has closed what it has inherited.
+Nobody stops those if the lock is lost: their REDLOCK_FENCE is too old then.
 
 TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.
 
@@ -92,7 +104,7 @@ func newRunCommand() *cobra.Command {
 		},
 	}
 	f.define(cmd)
-	f.given = cmd.Flags().Changed
+	f.given = given(cmd)
 	return cmd
 }
 
@@ -112,10 +124,28 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
 	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
 	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock")
+	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
+	flags.Var(&f.wait, "wait", "as --timeout")
+	for flag, alias := range aliases {
+		cmd.MarkFlagsMutuallyExclusive(flag, alias)
+		flags.Lookup(alias).Hidden = true
+	}
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
+	cmd.MarkFlagsMutuallyExclusive("nb", "wait")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
 	for _, name := range []string{"slots", "timeout", "ttl", "max", "linger", "grace"} {
 		flags.Lookup(name).DefValue = "" // the usage says what the default is
+	}
+}
+
+// aliases are the other names that flock has for flags.
+var aliases = map[string]string{"nonblock": "nb", "timeout": "wait"}
+
+// given tells whether a flag is on the command line, under any name.
+func given(cmd *cobra.Command) func(flag string) bool {
+	return func(flag string) bool {
+		alias, has := aliases[flag]
+		return cmd.Flags().Changed(flag) || has && cmd.Flags().Changed(alias)
 	}
 }
 
