@@ -214,9 +214,16 @@ func puppet(args ...string) []string {
 	return append([]string{"env", roleVariable + "=" + rolePuppet, testBinary}, args...)
 }
 
-// startDaemon runs a daemon with embedded nodes, as a process of its own.
+// daemonPlaces bounds the daemons at a time: with their nodes they want a machine
+// that does not stand still.
+var daemonPlaces = make(chan struct{}, 2)
+
+// startDaemon runs a daemon with embedded nodes, as a process of its own. It waits
+// for its place.
 func startDaemon(t *testing.T) (p *process, socket string) {
 	t.Helper()
+	daemonPlaces <- struct{}{}
+	t.Cleanup(func() { <-daemonPlaces })
 	socket = newSocket(t)
 	p = start(t, roleDaemon, socket)
 	p.expect("ready")
