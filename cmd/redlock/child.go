@@ -20,13 +20,20 @@ import (
 // behind have ended, where nobody tells.
 const lookAgain = 50 * time.Millisecond
 
+// lease is what is to be known of the lock while the command runs.
+type lease interface {
+	Name() string
+	Context() context.Context // ends when it is lost
+	DeadlineBoottime() time.Duration
+}
+
 // child is the command, once it has started. All that happens to it is done by
 // one goroutine: nobody else reaps it, so its pid stays its own.
 type child struct {
 	pid     int
 	process *os.Process
 	signals *signals
-	lease   *client.Lease
+	lease   lease
 	margin  time.Duration // between SIGKILL and the deadline
 	alarm   *alarm        // for SIGKILL
 	stderr  io.Writer

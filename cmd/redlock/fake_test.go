@@ -33,6 +33,11 @@ type answers map[ipc.Verb]func() []string
 // says is the same reply each time.
 func says(lines ...string) func() []string { return func() []string { return lines } }
 
+// holding grants each lock, for as long as a test can take.
+func holding() answers {
+	return answers{ipc.VerbLock: grants(2 * patience), ipc.VerbUnlock: says("OK")}
+}
+
 // grants grants a lock for ttl.
 func grants(ttl time.Duration) func() []string {
 	return func() []string { return []string{granted(boottime()+ttl, ttl)} }

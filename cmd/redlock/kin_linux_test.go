@@ -35,7 +35,7 @@ const withHeir = `(trap "echo heir ends; exit" TERM; echo up $$; while :; do rea
 // back of the next holder.
 func TestLeftBehindIsToldToEnd(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(patience), ipc.VerbUnlock: says("OK")})
+	f := startFake(t, holding())
 	p := start(t, roleRedlock, f.socket, runOf(nil, "sh", "-c", withHeir)...)
 	p.up()
 	p.signal(syscall.SIGUSR1)
@@ -48,7 +48,7 @@ func TestLeftBehindIsToldToEnd(t *testing.T) {
 // While it does not end the lock is kept, and that is said.
 func TestLeftBehindKeepsTheLock(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(patience), ipc.VerbUnlock: says("OK")})
+	f := startFake(t, holding())
 	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet("hangup")...)
 	p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
 	p.up()
@@ -91,7 +91,7 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, answers{ipc.VerbLock: grants(patience), ipc.VerbUnlock: says("OK")})
+			f := startFake(t, holding())
 			command := append([]string{"sh", "-c", test.script, "sh"}, puppet("user defined signal 2")...)
 			p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
 			heir := p.up()

@@ -15,26 +15,27 @@ stand before NAME; the command needs no -- before it unless it begins with a das
   redlock run [flags] -c STRING NAME          the same
 
 A -c right after NAME is the shell's as with flock, with exactly one word after
-it. A signal to redlock run reaches the shell, not what the shell waits for: see THE
-COMMAND.
+it.
 
 WAITING. Without -n or -w it waits for as long as somebody else holds the lock.
 A signal ends the wait. On a terminal a line shows who holds the lock, since when,
-and the place among those who wait on this host; --verbose says so elsewhere. Where no quorum of nodes can be asked the exit code is
-69, with -n at once, otherwise after -w or the lease time, whichever is shorter.
-Nodes that are new or were restarted have no vote for a while (redlock status
-says how long): that is waited for too, up to -w, and said once.
--n says nothing when somebody else holds the lock (--verbose says who).
+and the place among those who wait on this host; elsewhere --verbose says so.
+Where no quorum of nodes can be asked the exit code is 69, with -n at once,
+otherwise after -w or the lease time, whichever is shorter. Nodes that are new or
+were restarted have no vote for a while (redlock status says how long): that is
+waited for too, up to -w, and said once. -n says nothing when somebody else holds
+the lock (--verbose says who).
 
 THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
 signal, but not twice: what the terminal sends goes to its whole foreground group
 anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
 SIGWINCH are taken to be the terminal's, and not passed on. While all is stopped
-(Ctrl-Z) the lock is kept. What the command leaves running when it ends by itself
-runs on, without the lock. Where a signal ended it, its work is not left to orphans
-behind the next holder's back: what it had started gets SIGTERM, too, and redlock
-run keeps the lock, and does not end, before all of that has. Who makes a session
-of its own, as daemons do, is not meant.
+(Ctrl-Z) the lock is kept.
+
+What the command leaves running when it ends by itself runs on, without the lock.
+Where a signal ended it, such as a shell whose pipeline is at work, that is told to
+end by SIGTERM, and the lock is kept, and redlock run does not end, until it has.
+Processes that make a session of their own, as daemons do, are left alone.
 
 Its environment has REDLOCK_NAME, REDLOCK_FENCE (the fencing token, which grows
 with every grant: what is written to should refuse a smaller one than it has
@@ -43,8 +44,8 @@ seen), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
 LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs),
 the command gets SIGTERM --grace before the lease's deadline, the moment from
 which others can hold the lock, and SIGKILL a twentieth of the lease time (at
-least 50 ms) before it, with all that it has started, sessions of their own
-excepted. The exit code is 75, whatever the command ends with.
+least 50 ms) before it, as does all that it has started, but for sessions of their
+own. The exit code is 75, whatever the command ends with.
 
 If redlock run itself is killed (kill -9), the kernel kills the command (on Linux),
 unless that is set-user-ID, such as sudo: write sudo redlock run. What the command
@@ -126,12 +127,10 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock")
 	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
 	flags.Var(&f.wait, "wait", "as --timeout")
-	for flag, alias := range aliases {
-		cmd.MarkFlagsMutuallyExclusive(flag, alias)
+	for _, alias := range aliases {
 		flags.Lookup(alias).Hidden = true
 	}
-	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
-	cmd.MarkFlagsMutuallyExclusive("nb", "wait")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
 	for _, name := range []string{"slots", "timeout", "ttl", "max", "linger", "grace"} {
 		flags.Lookup(name).DefValue = "" // the usage says what the default is

@@ -31,6 +31,7 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "-c", "exit 9", "job"}, 9, ""},
 		{[]string{"run", "-t", "5", "--max", "1h", "--linger", "0", "--note", "a b", "--grace", "1.5", "job", "true"}, 0, ""},
 		{[]string{"run", "-n", "job", "true"}, 0, ""},
+		{[]string{"run", "--wait", "60", "job", "true"}, 0, ""},
 		{[]string{"run", "-w", "0.5", "job", "true"}, 0, ""},
 		{[]string{"run", "-w", "2000000h", "job", "true"}, 0, ""},
 		{[]string{"run", "job", "sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
@@ -85,6 +86,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "-s", "-x", "job", "true"}, "shared exclusive"},
 		{[]string{"run", "-s", "--slots", "2", "job", "true"}, "shared slots"},
 		{[]string{"run", "--slots", "0", "job", "true"}, "0 slots"},
+		{[]string{"run", "--nb", "--wait", "1", "job", "true"}, "nb wait"},
+		{[]string{"run", "-n", "--wait", "1", "job", "true"}, "nonblock wait"},
+		{[]string{"run", "-w", "2", "--wait", "1", "job", "true"}, "timeout wait"},
 		{[]string{"run", "-w", "soon", "job", "true"}, "wanted is a time such as"},
 		{[]string{"run", "-w", "-1", "job", "true"}, "wanted is a time such as"},
 		{[]string{"run", "-E", "256", "job", "true"}, "invalid argument"},
@@ -238,8 +242,8 @@ func TestEnvironment(t *testing.T) {
 
 func TestStdinPassesThrough(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	p := start(t, roleRedlock, socket, runOf(nil, "cat")...)
+	f := startFake(t, holding())
+	p := start(t, roleRedlock, f.socket, runOf(nil, "cat")...)
 	p.tell("hello")
 	p.expect("hello")
 	p.stdin.Close()

@@ -148,8 +148,8 @@ func (tt *terminal) up() {
 // was no second: signals are passed on in order.
 func TestTerminalSignalsComeOnce(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	tt, cmd := onTerminal(t, roleRedlock, socket, runOf(nil, puppet()...)...)
+	f := startFake(t, holding())
+	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, puppet()...)...)
 	tt.up()
 	tt.typed("\x03")
 	tt.expect("got interrupt")
@@ -175,9 +175,9 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 // go on.
 func TestJobControl(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
+	f := startFake(t, holding())
 	command := append([]string{testBinary}, runOf(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
-	tt, cmd := onTerminal(t, roleShell, socket, command...)
+	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
 	tt.up()
 	for range 3 {
 		tt.typed("\x1a")
@@ -194,8 +194,8 @@ func TestJobControl(t *testing.T) {
 // A terminal that hangs up tells the session's leader only, which tells the command.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	tt, cmd := onTerminal(t, roleRedlock, socket, runOf(nil, puppet("hangup")...)...)
+	f := startFake(t, holding())
+	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, puppet("hangup")...)...)
 	tt.up()
 	tt.master.Close()
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
