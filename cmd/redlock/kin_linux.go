@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,15 +37,43 @@ func kin() []kinsman {
 	if err != nil {
 		return nil
 	}
-	children := byParent()
+	children := childrenOf()
 	var all []kinsman
-	for todo := children[self]; len(todo) > 0; todo = todo[1:] {
+	for todo := children(self); len(todo) > 0; todo = todo[1:] {
 		if k := todo[0]; k.session == us.session && !k.dead {
 			all = append(all, k)
 		}
-		todo = append(todo, children[todo[0].pid]...)
+		todo = append(todo, children(todo[0].pid)...)
 	}
 	return all
+}
+
+// childrenOf finds the children of a process: in the kernel's list of them, or
+// else by a look at all processes, which takes long on a machine with many.
+func childrenOf() func(pid int) []kinsman {
+	if _, err := os.Stat("/proc/thread-self/children"); err == nil {
+		return listedChildren
+	}
+	all := byParent()
+	return func(pid int) []kinsman { return all[pid] }
+}
+
+// listedChildren are those of all threads of a process.
+func listedChildren(pid int) (children []kinsman) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is well formed
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for word := range strings.FieldsSeq(string(text)) {
+			child, _ := strconv.Atoi(word)
+			if k, err := readKinsman(child); err == nil {
+				children = append(children, k)
+			}
+		}
+	}
+	return children
 }
 
 // byParent are all processes of the machine.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +27,37 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q is taken for %+v", text, k)
 		}
 	}
+}
+
+// Both ways to find children find the same. The tests of this process start others
+// at the same time: it looks at a process of its own.
+func TestChildren(t *testing.T) {
+	t.Parallel()
+	p := startCommand(t, command(t, "sh", "-c", "sleep 60 & sleep 61 & echo up $$; wait"), "", "")
+	pid := p.up()
+	pids := func(children []kinsman) (all []int) {
+		for _, k := range children {
+			if k.parent != pid || k.session == 0 || k.start == 0 {
+				t.Errorf("a child is %+v", k)
+			}
+			all = append(all, k.pid)
+		}
+		slices.Sort(all)
+		return all
+	}
+	listed, scanned := pids(listedChildren(pid)), pids(byParent()[pid])
+	if len(listed) != 2 || !slices.Equal(listed, scanned) {
+		t.Errorf("the children are %v and %v, want the same two", listed, scanned)
+	}
+	for _, k := range byParent()[pid] {
+		if err := k.signal(syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if k.start++; k.signal(syscall.SIGKILL) == nil {
+			t.Errorf("a process that began at another time took a signal")
+		}
+	}
+	p.rest()
 }
 
 // withHeir is a command that a signal ends, and what it has started outlives it.

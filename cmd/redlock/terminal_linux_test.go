@@ -60,9 +60,14 @@ type terminal struct {
 // its session.
 func onTerminal(t *testing.T, role, socket string, args ...string) (*terminal, *exec.Cmd) {
 	t.Helper()
+	cmd := command(t, testBinary, args...)
+	return startOnTerminal(t, cmd, role, socket), cmd
+}
+
+func startOnTerminal(t *testing.T, cmd *exec.Cmd, role, socket string) *terminal {
+	t.Helper()
 	master, slave := openTerminal(t)
 	defer slave.Close()
-	cmd := command(t, testBinary, args...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+socket)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
@@ -73,7 +78,7 @@ func onTerminal(t *testing.T, role, socket string, args ...string) (*terminal, *
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	return &terminal{t, master, bufio.NewReader(master)}, cmd
+	return &terminal{t, master, bufio.NewReader(master)}
 }
 
 func openTerminal(t *testing.T) (master, slave *os.File) {

@@ -135,6 +135,24 @@ func TestInterruptedOnTerminal(t *testing.T) {
 	}
 }
 
+// A job in the background lets the terminal alone.
+func TestWaitInBackground(t *testing.T) {
+	t.Parallel()
+	h := startHeld(t, statusReady)
+	cmd := command(t, "sh", append([]string{"-c", `set -m; "$@" & wait $!`, "sh", testBinary}, runOf(nil, "echo", "up")...)...)
+	tt := startOnTerminal(t, cmd, roleRedlock, h.socket)
+	lock := h.read(ipc.VerbLock)
+	h.asked(ipc.VerbStatus)
+	h.asked(ipc.VerbWho)
+	h.asked(ipc.VerbList)
+	h.asked(ipc.VerbStatus) // the second time: the first is over, and was not drawn
+	h.grant(lock)
+	tt.expect("up")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // until reads on the terminal to the end of text.
 func (tt *terminal) until(text string) string {
 	tt.t.Helper()
