@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -50,8 +51,6 @@ type child struct {
 // runUnder runs the command until it has ended, and stops it if the lease is
 // lost. A failure means that it could not be run.
 func (j *job) runUnder(lease *client.Lease, s *signals) (*child, error) {
-	runtime.LockOSThread() // the kernel kills the command when the thread that started it ends
-	defer runtime.UnlockOSThread()
 	alarm, err := newAlarm()
 	if err != nil {
 		return nil, &failure{exitInternal, err}
@@ -61,9 +60,11 @@ func (j *job) runUnder(lease *client.Lease, s *signals) (*child, error) {
 	adoptOrphans()
 	c := &child{signals: s, lease: lease, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, stderr: j.stderr, again: time.NewTimer(0)}
 	defer c.again.Stop()
-	if err := c.start(j.command(lease)); err != nil {
+	over, err := c.startOnThread(j.command(lease))
+	if err != nil {
 		return nil, cannotRun(j.argv[0], err)
 	}
+	defer over()
 	defer c.process.Release()
 	return c, c.watch()
 }
@@ -78,6 +79,28 @@ func (j *job) command(lease *client.Lease) *exec.Cmd {
 		Stderr:      j.stderr,
 		SysProcAttr: diesWithParent(),
 	}
+}
+
+// startOnThread starts cmd on a thread that does nothing else until over is
+// called: the kernel kills the command when the thread that started it ends.
+func (c *child) startOnThread(cmd *exec.Cmd) (over func(), err error) {
+	started, done := make(chan error), make(chan struct{})
+	var wg sync.WaitGroup
+	over = func() {
+		close(done)
+		wg.Wait()
+	}
+	wg.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- c.start(cmd)
+		<-done
+	})
+	if err := <-started; err != nil {
+		over()
+		return nil, err
+	}
+	return over, nil
 }
 
 // start starts cmd. A script without a #! line is run by the shell, as execvp does.

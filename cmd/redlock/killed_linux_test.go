@@ -101,7 +101,7 @@ func TestHungDaemonLoops(t *testing.T) {
 }
 
 func hungDaemon(t *testing.T) {
-	const ttl, atATime = 6 * time.Second, 5
+	const ttl, atATime = 10 * time.Second, 5
 	d, socket := startDaemon(t)
 	var commands []*process
 	for i := range atATime {

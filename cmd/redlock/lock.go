@@ -12,8 +12,7 @@ import (
 // run takes the lock, runs the command, and gives the lock back. It returns what
 // the process ends with: the command's exit code, or a failure.
 func (j *job) run() error {
-	signals := catchSignals()
-	defer signals.release()
+	signals := catchSignals() // to the end: what comes too late changes no exit code
 	c, lease, err := j.obtain(signals)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"testing"
 	"time"
 )
@@ -23,24 +22,24 @@ func (unsaid) Name() string             { return "job" }
 func (unsaid) Context() context.Context { return context.Background() }
 
 func (u unsaid) DeadlineBoottime() time.Duration {
-	if boottime() < u.first-250*time.Millisecond {
+	if boottime() < u.first-450*time.Millisecond {
 		return u.first
 	}
 	return u.last
 }
 
 func unsaidMain(argv []string) int {
-	runtime.LockOSThread()
 	alarm, err := newAlarm()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	now := boottime()
-	l := unsaid{now + 500*time.Millisecond, now + time.Second}
-	c := &child{signals: catchSignals(), lease: l, margin: 200 * time.Millisecond, alarm: alarm, stderr: os.Stderr, again: time.NewTimer(0)}
-	err = c.start(&exec.Cmd{Path: argv[0], Args: argv, Stdin: os.Stdin, Stdout: os.Stdout, SysProcAttr: diesWithParent()})
+	l := unsaid{now + 600*time.Millisecond, now + 1600*time.Millisecond}
+	c := &child{signals: catchSignals(), lease: l, margin: 400 * time.Millisecond, alarm: alarm, stderr: os.Stderr, again: time.NewTimer(0)}
+	over, err := c.startOnThread(&exec.Cmd{Path: argv[0], Args: argv, Stdin: os.Stdin, Stdout: os.Stdout, SysProcAttr: diesWithParent()})
 	if err == nil {
+		defer over()
 		err = c.watch()
 	}
 	if err == nil {
