@@ -124,7 +124,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.Var(&f.max, "max", "hold it at most so long: it is lost then (default: redlockd's)")
 	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
 	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
-	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock")
+	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
 	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
 	flags.Var(&f.wait, "wait", "as --timeout")
 	for _, alias := range aliases {
@@ -132,7 +132,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	}
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
-	for _, name := range []string{"slots", "timeout", "ttl", "max", "linger", "grace"} {
+	for _, name := range []string{"timeout", "ttl", "max", "linger", "grace"} {
 		flags.Lookup(name).DefValue = "" // the usage says what the default is
 	}
 }

@@ -195,6 +195,16 @@ func TestRequestOfKind(t *testing.T) {
 	}
 }
 
+// A default is shown where there is one.
+func TestHelpOfRun(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := redlock(t, "", "run", "--help")
+	check(t, code, 0, stderr, "")
+	if strings.Contains(stdout, "(default )") || !strings.Contains(stdout, "(default 1)") {
+		t.Errorf("the help shows wrong defaults:\n%s", stdout)
+	}
+}
+
 func TestNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"run", "job", "true"}, {"who", "job"}, {"list"}, {"status"}} {
