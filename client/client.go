@@ -140,7 +140,7 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.conn.Close() // ends the reader, which ends the rest
+	c.hangUp() // ends the reader, which ends the rest
 	c.background.Wait()
 	for _, l := range c.allLeases() {
 		l.drop(lost(l.name, "", ErrClosed))
@@ -162,7 +162,7 @@ func (c *Client) spawn(f func()) {
 // that depends on it.
 func (c *Client) read() {
 	err := c.readLines()
-	c.conn.Close()
+	c.hangUp()
 	over := c.setOver(err)
 	c.out.stop(over)
 	for _, cl := range c.calls.all() {

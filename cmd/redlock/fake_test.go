@@ -34,6 +34,11 @@ type answers map[ipc.Verb]func() []string
 // says is the same reply each time.
 func says(lines ...string) func() []string { return func() []string { return lines } }
 
+// holding grants each lock, for as long as a test can take.
+func holding() answers {
+	return answers{ipc.VerbLock: grants(2 * patience), ipc.VerbUnlock: says("OK")}
+}
+
 // grants grants a lock for ttl.
 func grants(ttl time.Duration) func() []string {
 	return func() []string { return []string{granted(boottime()+ttl, ttl)} }
@@ -131,6 +136,11 @@ func (f *fake) say(line string) {
 	for _, conn := range f.conns {
 		fmt.Fprintln(conn, line)
 	}
+}
+
+// grant answers a LOCK that was left waiting.
+func (f *fake) grant(lock ipc.Request) {
+	f.say("@" + lock.Tag + " " + granted(boottime()+time.Minute, time.Minute))
 }
 
 // asked waits until a long wait asks for what it is to say.
