@@ -111,3 +111,6 @@ func releasesFirst(waiting []call) []call {
 	})
 	return waiting
 }
+
+// Gate has all lanes wait in pass before they take what was handed over.
+func Gate(o *Options, pass func()) { o.ownRules().gather = pass }
