@@ -67,6 +67,7 @@ func arguments(cmd *cobra.Command) string {
 func section(page *strings.Builder, cmd *cobra.Command) {
 	fmt.Fprintf(page, ".SH %s\n", roff(strings.ToUpper(cmd.CommandPath())))
 	asItIs(page, cmp.Or(cmd.Long, cmd.Short+"."))
+	cmd.InitDefaultHelpFlag()
 	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) { option(page, flag) })
 	if cmd.Example != "" {
 		page.WriteString(".PP\nExamples:\n.PP\n")
