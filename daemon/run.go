@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/systemd"
 )
 
 // RunOptions are what is not in the config.
@@ -21,6 +23,9 @@ type RunOptions struct {
 	Reload <-chan *Config
 	// Ready is called when the socket can be connected to. May be nil.
 	Ready func()
+	// Manager is the service manager that started the process: it may have made the
+	// socket, and is told when the daemon is ready, has reloaded and stops. Nil: none.
+	Manager *systemd.Manager
 }
 
 // shutdownTimeout bounds how long running requests are answered at the end.
@@ -47,7 +52,7 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 	}
 	defer stopMetrics()
 	d.settle(ctx)
-	listener, err := listen(&cfg.Socket)
+	listener, err := d.openSocket(o.Manager)
 	if err != nil {
 		return err
 	}
@@ -121,15 +126,20 @@ func (d *daemon) serve(ctx context.Context, listener *socket, o RunOptions) erro
 	if o.Ready != nil {
 		o.Ready()
 	}
-	err := d.untilStopped(ctx, served, o.Reload)
+	var attending sync.WaitGroup
+	defer attending.Wait()
+	attending.Go(func() { d.attend(accepting, o.Manager) })
+	d.tell(o.Manager.Ready())
+	err := d.untilStopped(ctx, served, o)
 	stop()
+	d.tell(o.Manager.Stopping())
 	d.shutdown(server)
 	return err
 }
 
 // untilStopped takes new configs over until ctx ends or nothing can be
 // accepted any more.
-func (d *daemon) untilStopped(ctx context.Context, served <-chan error, reload <-chan *Config) error {
+func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOptions) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -139,8 +149,9 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, reload <
 				return nil
 			}
 			return fmt.Errorf("accepting connections: %w", err)
-		case cfg := <-reload:
+		case cfg := <-o.Reload:
 			d.reload(cfg)
+			d.tell(o.Manager.Ready())
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // socket is the Unix socket that clients connect to, and the lock file beside
-// it that keeps a second daemon from taking it away.
+// it that keeps a second daemon from taking it away; nil where the service manager
+// made the socket.
 type socket struct {
 	net.Listener
 	path string
@@ -114,8 +115,12 @@ func groupID(group string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
-// remove takes the socket away, before the lock on it ends.
+// remove takes the socket away, before the lock on it ends; not one that the
+// service manager made, and goes on to listen at.
 func (s *socket) remove() {
+	if s.lock == nil {
+		return
+	}
 	os.Remove(s.path)
 	s.lock.Close()
 }

@@ -126,3 +126,6 @@ func CounterOf(key string) string {
 	field := counterOf(key)
 	return string(field[:])
 }
+
+// Gate has all lanes wait in pass before they take what was handed over.
+func Gate(o *Options, pass func()) { o.ownRules().gather = pass }

@@ -21,6 +21,7 @@ type keeper struct {
 	closed atomic.Bool   // nothing is extended and no loss is told any more
 
 	underWay atomic.Int32 // batches that are not decided
+	rounds   rounds
 
 	mu   sync.Mutex // guards the heap and what of a lease belongs to it
 	heap leaseHeap
@@ -67,6 +68,7 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		}
 		timer.Reset(k.extendDue())
+		k.rounds.again()
 	}
 }
 

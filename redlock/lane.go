@@ -30,6 +30,7 @@ type lane struct {
 	lookNow atomic.Bool          // the node is to be looked at when the lane wakes
 	admits  chan chan<- struct{} // somebody ends the quarantine, and is told when that was tried
 	settled chan struct{}        // closed when the first attempt to connect has ended
+	rounds  rounds
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a vote
 	state   NodeState
@@ -255,6 +256,7 @@ func (l *lane) run(ctx context.Context) {
 	defer settle()
 	for ctx.Err() == nil {
 		conn, err := l.connect(ctx)
+		l.rounds.again()
 		if err != nil {
 			l.down(err)
 			settle()
@@ -302,6 +304,7 @@ func (l *lane) serve(ctx context.Context, conn Conn) error {
 			until = l.until
 			beat.Reset(l.nextLook())
 		}
+		l.rounds.again()
 		if err := l.await(ctx, conn, beat); err != nil {
 			return err
 		}

@@ -44,6 +44,6 @@ masters. It is reached through the socket $REDLOCK_SOCKET, or else
 	root.CompletionOptions.DisableDefaultCmd = true // ours refuses shells that it does not know
 	root.AddCommand(newRunCommand(), newWhoCommand(), newListCommand(), newStatusCommand(),
 		newWatchCommand(), newTopCommand(), newForceCommand(), newAdmitCommand(),
-		newDoctorCommand(), newBenchCommand(), newCompletionCommand(), newVersionCommand())
+		newDoctorCommand(), newBenchCommand(), newCompletionCommand(), newManCommand(), newVersionCommand())
 	return root
 }

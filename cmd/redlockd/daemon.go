@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/systemd"
 )
 
 // daemon serves until a signal ends it.
@@ -50,6 +51,10 @@ func saveMemory() (ballast []byte) {
 }
 
 func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logger) error {
+	manager, err := systemd.FromEnvironment()
+	if err != nil {
+		return err
+	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	served := make(chan struct{})
@@ -58,10 +63,10 @@ func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logg
 	defer cancel()
 
 	reload := make(chan *daemon.Config)
-	w := &watcher{c: c, o: o, cfg: cfg, log: log, cancel: cancel, served: served, reload: reload}
+	w := &watcher{c: c, o: o, cfg: cfg, log: log, cancel: cancel, served: served, reload: reload, manager: manager}
 	watching.Go(w.watch)
 
-	run := daemon.RunOptions{Dev: o.dev, Reload: reload}
+	run := daemon.RunOptions{Dev: o.dev, Reload: reload, Manager: manager}
 	if o.dev {
 		run.Ready = func() { fmt.Fprint(c.stdout, devGreeting(cfg.Socket.Path)) }
 	}
@@ -77,6 +82,8 @@ type watcher struct {
 	cancel context.CancelFunc
 	served <-chan struct{} // closed when serving is over
 	reload chan<- *daemon.Config
+
+	manager *systemd.Manager
 }
 
 // watch ends with serving. The first SIGTERM or SIGINT stops the daemon; the
@@ -104,10 +111,13 @@ func (w *watcher) watch() {
 }
 
 // readAgain hands the config of today to the daemon, or logs why the old one stays.
+// The service manager hears that the reload is over from the one who ended it.
 func (w *watcher) readAgain() {
+	w.tell(w.manager.Reloading())
 	next, err := w.changed()
 	if err != nil {
 		w.log.Error("config not reloaded: the old one stays in force", "error", err)
+		w.tell(w.manager.Ready())
 		return
 	}
 	for _, warning := range next.Warnings {
@@ -116,6 +126,12 @@ func (w *watcher) readAgain() {
 	select {
 	case w.reload <- next:
 	case <-w.served:
+	}
+}
+
+func (w *watcher) tell(err error) {
+	if err != nil {
+		w.log.Warn("the service manager does not know of the reload", "error", err)
 	}
 }
 

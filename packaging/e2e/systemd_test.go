@@ -7,28 +7,91 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/systemd"
 )
 
-// The unit is one that systemd understands to the last word, and well shut in.
-func TestSystemdUnit(t *testing.T) {
+// The units are such as systemd understands to the last word, and the service is
+// well shut in.
+func TestSystemdUnits(t *testing.T) {
 	analyze := needProgram(t, "systemd-analyze")
-	unit := filepath.Join(t.TempDir(), "redlockd.service")
-	text := readFile(t, filepath.Join("..", "..", "systemd", "redlockd.service"))
+	dir := t.TempDir()
+	service, socket := filepath.Join(dir, "redlockd.service"), filepath.Join(dir, "redlockd.socket")
+	text := unitFile(t, "redlockd.service")
 	const installed = "ExecStart=/usr/sbin/redlockd "
 	if !strings.Contains(text, installed) {
-		t.Fatalf("the unit does not start with %s", installed)
+		t.Fatalf("the service does not start with %s", installed)
 	}
-	writeFile(t, unit, strings.Replace(text, installed, "ExecStart="+filepath.Join(binaries, "redlockd")+" ", 1))
+	writeFile(t, service, strings.Replace(text, installed, "ExecStart="+filepath.Join(binaries, "redlockd")+" ", 1))
+	writeFile(t, socket, unitFile(t, "redlockd.socket"))
 
-	verify := exec.Command(analyze, "--man=no", "--recursive-errors=one", "verify", unit)
+	verify := exec.Command(analyze, "--man=no", "--recursive-errors=one", "verify", service, socket)
 	if output, err := verify.CombinedOutput(); err != nil || len(output) != 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, output)
 	}
-	security := exec.Command(analyze, "security", "--offline=yes", "--threshold=20", "--no-pager", unit)
+	security := exec.Command(analyze, "security", "--offline=yes", "--threshold=15", "--no-pager", service)
 	if output, err := security.CombinedOutput(); err != nil {
-		t.Errorf("systemd-analyze security: exposure above 2.0: %v\n%s", err, output)
+		t.Errorf("systemd-analyze security: exposure above 1.5: %v\n%s", err, output)
 	}
+}
+
+// The socket is where the config and clients look for it, and the service takes it
+// by its name.
+func TestSystemdSocket(t *testing.T) {
+	socket, service := unitFile(t, "redlockd.socket"), unitFile(t, "redlockd.service")
+	cfg := readFile(t, filepath.Join("..", "redlockd.hcl"))
+	for _, want := range []string{
+		"\nListenStream=" + client.DefaultSocket + "\n", "\nFileDescriptorName=" + systemd.ListenerName + "\n", "\nSocketMode=0660\n", "\nSocketGroup=redlock\n",
+	} {
+		if !strings.Contains(socket, want) {
+			t.Errorf("redlockd.socket lacks %q", want)
+		}
+	}
+	for _, want := range []string{`path = "` + client.DefaultSocket + `"`, `mode = "0660"`, `group = "redlock"`} {
+		if !strings.Contains(cfg, want) {
+			t.Errorf("redlockd.hcl lacks %s, which redlockd.socket has", want)
+		}
+	}
+	for _, want := range []string{"\nRuntimeDirectoryPreserve=yes\n", "\nRestart=always\n", "\nStartLimitIntervalSec=0\n", "\nLimitCORE=0\n", "\nType=notify\n"} {
+		if !strings.Contains(service, want) {
+			t.Errorf("redlockd.service lacks %q", want)
+		}
+	}
+	if strings.Contains(service, "\nPrivateUsers=") {
+		t.Error("redlockd.service has PrivateUsers=: every client would look like nobody")
+	}
+}
+
+// A daemon takes the socket that it is handed, among others, and leaves it there.
+func TestSocketActivation(t *testing.T) {
+	needNC(t)
+	activate := needProgram(t, "systemd-socket-activate")
+	h := &host{t: t, dir: t.TempDir()}
+	h.socket = filepath.Join(h.dir, "s")
+	d := start(t, h.dir, activate, "--listen="+filepath.Join(h.dir, "other"), "--listen="+h.socket, "--fdname=other:"+systemd.ListenerName,
+		filepath.Join(binaries, "redlockd"), "-dev", "-socket", h.socket)
+	waitFor(t, "systemd-socket-activate listens", func() bool { _, err := os.Stat(h.socket); return err == nil })
+	n := h.nc()
+	n.expect("LOCK job", "OK lock=job")
+	log := d.stderr.text()
+	if want := `names=["other"]`; !strings.Contains(log, want) {
+		t.Errorf("the log lacks %s:\n%s", want, log)
+	}
+	d.signal(syscall.SIGTERM)
+	if code := d.wait(); code != 0 {
+		t.Errorf("it ended with %d:\n%s", code, d.stderr.text())
+	}
+	if _, err := os.Stat(h.socket); err != nil {
+		t.Errorf("the socket is not the daemon's to remove: %v", err)
+	}
+}
+
+func unitFile(t *testing.T, name string) string {
+	t.Helper()
+	return readFile(t, filepath.Join("..", "..", "systemd", name))
 }
 
 // The users' file makes the user and the group that the unit and the example
@@ -52,11 +115,36 @@ func TestSystemdUsers(t *testing.T) {
 	if groups := readFile(t, filepath.Join(root, "etc", "group")); !strings.Contains(groups, "redlock:") {
 		t.Errorf("no group redlock in:\n%s", groups)
 	}
-	unit := readFile(t, filepath.Join("..", "..", "systemd", "redlockd.service"))
+	unit := unitFile(t, "redlockd.service")
 	for _, want := range []string{"\nUser=redlockd\n", "\nGroup=redlock\n"} {
 		if !strings.Contains(unit, want) {
 			t.Errorf("the unit lacks %q", want)
 		}
+	}
+}
+
+// What is to be there before the socket is made with the users' names.
+func TestSystemdDirectory(t *testing.T) {
+	tmpfiles := needProgram(t, "systemd-tmpfiles")
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give directories away")
+	}
+	root := t.TempDir()
+	writeFile(t, filepath.Join(root, "directory.conf"), unitFile(t, "tmpfiles.conf"))
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(root, "etc", "passwd"), "redlockd:x:4321:4322::/:/bin/false\n")
+	writeFile(t, filepath.Join(root, "etc", "group"), "redlock:x:4322:\n")
+	if output, err := exec.Command(tmpfiles, "--create", "--root="+root, filepath.Join(root, "directory.conf")).CombinedOutput(); err != nil {
+		t.Fatalf("systemd-tmpfiles: %v\n%s", err, output)
+	}
+	info, err := os.Stat(filepath.Join(root, "run", "redlockd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != 0o750 || stat.Uid != 4321 || stat.Gid != 4322 {
+		t.Errorf("got mode %o, owner %d:%d; want 750, redlockd:redlock", info.Mode().Perm(), stat.Uid, stat.Gid)
 	}
 }
 

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+// The service manager hears of a reload, and that it is over, also where the config
+// was refused; of one that was taken over the daemon says so.
+func TestManagerHearsOfReload(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "n")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	heard := func(want string) {
+		t.Helper()
+		manager.SetReadDeadline(time.Now().Add(20 * time.Second))
+		buffer := make([]byte, 4096)
+		n, err := manager.Read(buffer)
+		if got := string(buffer[:n]); err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("heard %q, %v; want %s", got, err, want)
+		}
+	}
+	name := writeConfig(t, goodConfig)
+	var f *fixture
+	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+		replaceConfig(t, name, faultyConfig)
+		f.signals <- syscall.SIGHUP
+		heard("RELOADING=1\nMONOTONIC_USEC=")
+		heard("READY=1")
+		replaceConfig(t, name, goodConfig)
+		f.signals <- syscall.SIGHUP
+		heard("RELOADING=1\nMONOTONIC_USEC=")
+		<-o.Reload
+		return o.Manager.Ready()
+	})
+	f.check(t, f.run([]string{"-config", name}), exitOK, "", "config not reloaded")
+	heard("READY=1")
+}
+
+// What the manager says in the environment is not understood: it does not start.
+func TestFaultyManager(t *testing.T) {
+	t.Setenv("WATCHDOG_USEC", "soon")
+	f := newFixture(t, nil)
+	f.check(t, f.run([]string{"-dev"}), exitFailed, "", "WATCHDOG_USEC")
+}

@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A socket that the service manager made is held against the config.
+func TestSocketDifferences(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if err := os.Chmod(path, 0o660); err != nil {
+		t.Fatal(err)
+	}
+	own := strconv.Itoa(os.Getegid())
+	for _, c := range []struct {
+		name string
+		cfg  SocketConfig
+		want []string
+	}{
+		{"none", SocketConfig{Path: path, Mode: 0o660, Group: own}, nil},
+		{"group not asked for", SocketConfig{Path: path, Mode: 0o660}, nil},
+		{"path", SocketConfig{Path: "/x", Mode: 0o600}, []string{"socket.path is /x, found " + path}},
+		{"mode", SocketConfig{Path: path, Mode: 0o600}, []string{"socket.mode is 0600, found 0660"}},
+		{"group", SocketConfig{Path: path, Mode: 0o660, Group: "4294967"}, []string{"socket.group is 4294967 (4294967), found " + own}},
+		{"no such group", SocketConfig{Path: path, Mode: 0o660, Group: "no-such-group"}, []string{`group "no-such-group"`}},
+	} {
+		got := c.cfg.differences(path)
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	listener.Close()
+	if got := (&SocketConfig{Path: path, Mode: 0o660}).differences(path); len(got) != 1 || !strings.HasPrefix(got[0], "clients cannot find it") {
+		t.Errorf("a socket that is gone: got %q", got)
+	}
+}
+
+// A socket that the manager made stays when the daemon ends.
+func TestHandedSocketStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	(&socket{path: path}).remove()
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}

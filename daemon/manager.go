@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/systemd"
+)
+
+// attendant tells the service manager how the daemon is, and that it lives. It does
+// one after the other what needs the locks and loops of all parts, so that where one
+// of them stands still nothing is told, and the watchdog starts the daemon again.
+type attendant struct {
+	d      *daemon
+	m      *systemd.Manager
+	told   redlock.Pulse // when the watchdog was last told
+	at     time.Duration // when that was
+	warned bool          // that it stands still
+	mute   bool          // the manager could not be told something
+}
+
+// attention is how often the manager hears of changes.
+const attention = time.Second
+
+// attend tells the manager, if there is one, how the daemon is, until ctx ends.
+func (d *daemon) attend(ctx context.Context, m *systemd.Manager) {
+	if !m.Listens() {
+		return
+	}
+	every := attention
+	if watchdog := m.Watchdog(); watchdog > 0 {
+		every = min(every, watchdog/4)
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	a := &attendant{d: d, m: m, at: d.clock()}
+	for {
+		a.look()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *attendant) look() {
+	a.tell(a.m.Status(a.d.statusLine()))
+	if a.m.Watchdog() == 0 {
+		return
+	}
+	now, pulse := a.d.clock(), a.d.nodes.Pulse()
+	switch {
+	case pulse.Beats(a.told):
+		a.tell(a.m.KeepAlive())
+		a.told, a.at, a.warned = pulse, now, false
+	case !a.warned && now-a.at > a.m.Watchdog()/2:
+		a.warned = true
+		a.d.log.Error("leases are looked after no more: a defect in redlockd, please report it; the watchdog is about to end the process",
+			"for", now-a.at, "extensions", pulse.Keeper != a.told.Keeper, "nodes", pulse.Lanes != a.told.Lanes)
+	}
+}
+
+// tell logs the first thing that the manager could not be told.
+func (a *attendant) tell(err error) {
+	if err != nil && !a.mute {
+		a.mute = true
+		a.d.tell(err)
+	}
+}
+
+// tell logs what the service manager could not be told.
+func (d *daemon) tell(err error) {
+	if err != nil {
+		d.log.Warn("the service manager does not know how this daemon is", "error", err)
+	}
+}
+
+// statusLine is the daemon in a line, for systemctl status.
+func (d *daemon) statusLine() string {
+	status := d.nodes.Status()
+	line := fmt.Sprintf("%d of %d nodes ready", status.Ready, len(status.Nodes))
+	if status.Spare() < 0 {
+		line = fmt.Sprintf("NO LOCKS: %s, %d needed", line, status.Quorum)
+	}
+	if missing := missingNodes(status.Nodes); missing != "" {
+		line += " (" + missing + ")"
+	}
+	return fmt.Sprintf("%s; leases %d, waiters %d, connections %d",
+		line, d.leases.held(), len(d.queue.waiting()), d.limits.connected())
+}
+
+// missingNodes are those that have no vote, and why.
+func missingNodes(nodes []redlock.NodeStatus) string {
+	var missing []string
+	for _, node := range nodes {
+		if node.State != redlock.NodeReady {
+			missing = append(missing, node.Name+" "+string(node.State))
+		}
+	}
+	return strings.Join(missing, ", ")
+}

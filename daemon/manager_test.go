@@ -1,0 +1,164 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/systemd"
+)
+
+// manager is a service manager that hears what a daemon says of itself.
+type manager struct {
+	t    *testing.T
+	conn *net.UnixConn
+}
+
+// newManager has processes find it in the environment, with a watchdog of 4 s.
+func newManager(t *testing.T) (m *manager, seen *systemd.Manager) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rld")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "n")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "4000000")
+	seen, err = systemd.FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &manager{t: t, conn: conn}, seen
+}
+
+// await returns the messages up to the first that begins with want.
+func (m *manager) await(want string) (heard []string) {
+	m.t.Helper()
+	m.conn.SetReadDeadline(time.Now().Add(patience))
+	buffer := make([]byte, 4096)
+	for {
+		n, err := m.conn.Read(buffer)
+		if err != nil {
+			m.t.Fatalf("no %s: %v; heard %q", want, err, heard)
+		}
+		heard = append(heard, string(buffer[:n]))
+		if strings.HasPrefix(heard[len(heard)-1], want) {
+			return heard
+		}
+	}
+}
+
+// The manager hears when the daemon is ready, how it is, that it lives, that it has
+// reloaded, and that it stops.
+func TestManagerHears(t *testing.T) {
+	m, seen := newManager(t)
+	cfg := DevConfig()
+	cfg.Socket = SocketConfig{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reload, ended := make(chan *Config), make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, cfg, hclog.NewNullLogger(), RunOptions{Dev: true, Reload: reload, Manager: seen})
+	}()
+	heard := m.await("READY=1")
+	if !slices.ContainsFunc(append(heard, m.await("WATCHDOG=1")...), func(s string) bool {
+		return s == "STATUS=5 of 5 nodes ready; leases 0, waiters 0, connections 0"
+	}) {
+		t.Errorf("heard %q, want a status with the nodes", heard)
+	}
+	m.await("WATCHDOG=1")
+	conn, err := net.Dial("unix", cfg.Socket.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("LOCK a\n")); err != nil {
+		t.Fatal(err)
+	}
+	m.await("STATUS=5 of 5 nodes ready; leases 1, waiters 0, connections 1")
+	reload <- cfg
+	m.await("READY=1")
+	cancel()
+	m.await("STOPPING=1")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the loops that leases depend on have come round, the watchdog hears so;
+// where they stand still it hears nothing, and the log says why, once.
+func TestWatchdog(t *testing.T) {
+	m, seen := newManager(t)
+	var log bytes.Buffer
+	d, closeNodes := embeddedDaemon(t, &log)
+	defer closeNodes()
+	a := &attendant{d: d, m: seen, at: d.clock()}
+	d.nodes.Settle(t.Context())
+	a.look()
+	m.await("WATCHDOG=1")
+
+	d.nodes.Close() // from now on nothing comes round
+	d.tell(seen.Status("marked"))
+	m.await("STATUS=marked") // what was heard before is past
+	a.told, a.at = d.nodes.Pulse(), d.clock()-seen.Watchdog()
+	a.look()
+	a.look()
+	d.tell(seen.Status("marked"))
+	if heard := m.await("STATUS=marked"); slices.Contains(heard, "WATCHDOG=1") {
+		t.Errorf("heard %q, want no sign of life", heard)
+	}
+	if got := strings.Count(log.String(), "leases are looked after no more"); got != 1 {
+		t.Errorf("logged %d times, want once:\n%s", got, log.String())
+	}
+}
+
+func embeddedDaemon(t *testing.T, log io.Writer) (d *daemon, closeNodes func()) {
+	t.Helper()
+	cfg := DevConfig()
+	e, nodes, err := startEmbedded(&cfg.Quorum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err = newDaemon(cfg, NewLogger(cfg.Log, log), nodes, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, e.close
+}
+
+func TestStatusLineWithoutQuorum(t *testing.T) {
+	cfg := DevConfig()
+	cfg.Quorum.Nodes = nil
+	for _, name := range []string{"a", "b", "c"} {
+		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: name, Address: "unix:" + filepath.Join(t.TempDir(), "none")})
+	}
+	nodes, _, err := nodesOf(cfg, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDaemon(cfg, hclog.NewNullLogger(), nodes, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.nodes.Close()
+	d.nodes.Settle(t.Context())
+	const want = "NO LOCKS: 0 of 3 nodes ready, 2 needed (a down, b down, c down); leases 0, waiters 0, connections 0"
+	if got := d.statusLine(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// The README's rights are enough for locks of every kind and for who waits, of two
+// hosts: from the quarantine of new nodes to that of one that was flushed. And there
+// is none that nothing uses.
+func TestReadmeRedisUserForAllKinds(t *testing.T) {
+	acl := only(t, "acl")
+	cluster := redlocktest.StartRedis(t, 3)
+	for _, server := range cluster.Servers {
+		setUser(t, server, acl)
+	}
+	one, other := hostWithUser(t, cluster), hostWithUser(t, cluster)
+	awaitReady(t, one, other)
+	for name, kind := range map[string]redlock.Request{
+		"exclusive": {Name: "job"}, "shared": {Name: "shared", Shared: true}, "slots": {Name: "slots", Slots: 2}, "names": {Names: []string{"a", "b"}},
+	} {
+		useKind(t, name, kind, one, other)
+	}
+	held := acquire(t, one, redlock.Request{Name: "forced", TTL: time.Second})
+	if _, err := other.Force(t.Context(), "forced"); err != nil {
+		t.Errorf("FORCE: %v", err)
+	}
+	<-held.Lost()
+	if reply, err := cluster.Servers[0].Do("FLUSHALL"); err != nil || reply.Err != nil {
+		t.Fatal(err, reply.Err)
+	}
+	waitFor(t, "the flushed node is noticed", func() bool { return one.Status().Ready == 2 })
+	awaitReady(t, one, other)
+
+	unused := rightsOf(acl)
+	for _, server := range cluster.Servers {
+		noDenial(t, server)
+		for command := range commandsOf(t, server) {
+			delete(unused, command)
+		}
+	}
+	delete(unused, "auth") // HELLO does it
+	for right := range maps.Keys(unused) {
+		t.Errorf("README line %d: nothing uses +%s", acl.first, right)
+	}
+}
+
+// hostWithUser is what a daemon has of the nodes, logged in as the README's user.
+func hostWithUser(t *testing.T, cluster *redlocktest.Cluster) *redlock.Quorum {
+	t.Helper()
+	var nodes []redlock.Node
+	for _, server := range cluster.Servers {
+		nodes = append(nodes, redlock.RedisNode(redlock.NodeOptions{Name: server.Name(), Address: server.Addr(), Username: "redlockd",
+			Password: func() (string, error) { return "wonderland", nil }}))
+	}
+	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: "redlock:", NodeTimeout: 400 * time.Millisecond, MaxTTL: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	return q
+}
+
+func awaitReady(t *testing.T, hosts ...*redlock.Quorum) {
+	t.Helper()
+	waitFor(t, "all nodes are ready, and tell what changes", func() bool {
+		for _, q := range hosts {
+			for _, node := range q.Status().Nodes {
+				if node.State != redlock.NodeReady || !node.Tracking {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+func acquire(t *testing.T, q *redlock.Quorum, r redlock.Request) *redlock.Lease {
+	t.Helper()
+	l, err := ask(t.Context(), q, r)
+	if err != nil {
+		t.Fatalf("%+v: %v", r, err)
+	}
+	return l
+}
+
+func ask(ctx context.Context, q *redlock.Quorum, r redlock.Request) (*redlock.Lease, error) {
+	r.Keep, r.TTL, r.Wait = true, time.Second, patience
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return q.Acquire(ctx, r)
+}
+
+// useKind takes a lock on one host, extends and shows it, and gives it to somebody
+// on the other who waits for it, exclusively.
+func useKind(t *testing.T, name string, kind redlock.Request, one, other *redlock.Quorum) {
+	t.Helper()
+	l := acquire(t, one, kind)
+	if err := l.Extend(t.Context(), time.Second); err != nil {
+		t.Errorf("%s: extending: %v", name, err)
+	}
+	if _, err := other.Who(t.Context(), append(kind.Names, kind.Name)[0]); err != nil {
+		t.Errorf("%s: WHO: %v", name, err)
+	}
+	refused := make(chan error, 100)
+	type answer struct {
+		lease *redlock.Lease
+		err   error
+	}
+	got := make(chan answer, 1)
+	waiting := redlock.Request{Name: kind.Name, Names: kind.Names, Failed: func(err error) { refused <- err }}
+	go func() {
+		lease, err := ask(t.Context(), other, waiting)
+		got <- answer{lease, err}
+	}()
+	select {
+	case <-refused:
+	case a := <-got:
+		t.Fatalf("%s: granted on both hosts: %v", name, a.err)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Errorf("%s: releasing: %v", name, err)
+	}
+	a := <-got
+	if a.err != nil {
+		t.Fatalf("%s: waiting on the other host: %v", name, a.err)
+	}
+	if err := a.lease.Release(t.Context()); err != nil {
+		t.Errorf("%s: releasing on the other host: %v", name, err)
+	}
+}
+
+// rightsOf are the commands that a user may use.
+func rightsOf(acl block) map[string]bool {
+	rights := map[string]bool{}
+	for _, word := range strings.Fields(acl.text()) {
+		if command, ok := strings.CutPrefix(word, "+"); ok {
+			rights[command] = true
+		}
+	}
+	return rights
+}
+
+// commandsOf are the commands that a server has executed, in scripts and outside.
+func commandsOf(t *testing.T, server *redlocktest.Server) map[string]bool {
+	t.Helper()
+	reply, err := server.Do("INFO", "commandstats")
+	if err != nil || reply.Err != nil {
+		t.Fatal(err, reply.Err)
+	}
+	used := map[string]bool{}
+	for _, found := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):`).FindAllStringSubmatch(reply.Str, -1) {
+		used[found[1]] = true
+	}
+	return used
+}

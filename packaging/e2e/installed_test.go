@@ -1,0 +1,234 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+const installedSocket = "/run/redlockd/redlockd.sock"
+
+// The package on a Debian with a systemd of its own: what is installed, started by
+// the first client, reloaded, restarted, watched, upgraded and purged.
+func TestInstalled(t *testing.T) {
+	t.Parallel() // with other tests of packages: it mostly waits
+	needNC(t)
+	p := needPackages(t)
+	cluster := redlocktest.StartRedis(t, 5)
+	cluster.Admit(t)
+	m := boot(t, openToAll(t, cluster)...)
+	before := m.files()
+	i := &installation{machine: m, host: &host{t: t, dir: t.TempDir(), socket: m.path(installedSocket)}}
+
+	i.install(p.deb())
+	i.configure(cluster)
+	i.firstClient()
+	i.reload()
+	i.restart("systemctl", "restart", "redlockd")
+	i.hang()
+	i.upgrade(newerPackage(t, p.deb()))
+	i.purge(before)
+}
+
+// openToAll lets other users connect to the nodes, and returns where the machine is
+// to see them.
+func openToAll(t *testing.T, cluster *redlocktest.Cluster) (binds []string) {
+	t.Helper()
+	for _, server := range cluster.Servers {
+		path := strings.TrimPrefix(server.Addr(), "unix:")
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		binds = append(binds, filepath.Dir(path)+":/srv/"+server.Name())
+	}
+	return binds
+}
+
+// newerPackage is the same with a later version.
+func newerPackage(t *testing.T, deb string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "deb")
+	newer := dir + ".deb"
+	script := `dpkg-deb -R "$0" "$1" && sed -i 's/^Version: .*/Version: 1.1.0-1/' "$1/DEBIAN/control" && dpkg-deb -Znone -b "$1" "$2"`
+	if output, err := exec.Command("sh", "-c", script, deb, dir, newer).CombinedOutput(); err != nil {
+		t.Fatalf("a newer package: %v\n%s", err, output)
+	}
+	return newer
+}
+
+// installation is the package in a machine.
+type installation struct {
+	*machine
+	host *host
+}
+
+// copy puts a file into the machine.
+func (i *installation) copy(file string) (inside string) {
+	i.t.Helper()
+	inside = "/root/" + filepath.Base(file)
+	writeFile(i.t, i.path(inside), readFile(i.t, file))
+	return inside
+}
+
+// install: the socket listens, for the members of the group, and nothing runs.
+func (i *installation) install(deb string) {
+	i.t.Helper()
+	i.run("dpkg", "-i", i.copy(deb))
+	for unit, want := range map[string]string{"redlockd.socket": "active", "redlockd.service": "inactive"} {
+		if got := i.property(unit, "ActiveState"); got != want {
+			i.t.Errorf("%s is %s, want %s", unit, got, want)
+		}
+	}
+	want := "750 redlockd:redlock /run/redlockd\n660 root:redlock " + installedSocket
+	if got := i.run("stat", "-c", "%a %U:%G %n", "/run/redlockd", installedSocket); got != want {
+		i.t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := i.run("systemctl", "is-enabled", "redlockd.socket"); got != "enabled" {
+		i.t.Errorf("redlockd.socket is %s, want enabled", got)
+	}
+}
+
+func (i *installation) configure(cluster *redlocktest.Cluster) {
+	i.t.Helper()
+	lines := []string{"quorum {", `node_timeout = "500ms"`}
+	for _, server := range cluster.Servers {
+		lines = append(lines, fmt.Sprintf("node %q { address = %q }", server.Name(), "unix:/srv/"+server.Name()+"/"+filepath.Base(server.Addr())))
+	}
+	writeFile(i.t, i.path("/etc/redlockd/redlockd.hcl"), strings.Join(append(lines, "}", `socket { group = "redlock" }`, ""), "\n"))
+	i.run("redlockd", "validate")
+}
+
+// firstClient: it is answered, though the service did not run. Then it is as the
+// unit says.
+func (i *installation) firstClient() {
+	i.t.Helper()
+	n := i.host.nc()
+	n.expect("LOCK job wait=20s", "OK lock=job")
+	n.expect("HELLO", "OK protocol=1 version=1.0.0 ")
+	waitFor(i.t, "the status shows nodes and leases", func() bool {
+		return strings.HasPrefix(i.property("redlockd", "StatusText"), "5 of 5 nodes ready; leases 1, ")
+	})
+	if got := i.property("redlockd", "ActiveState"); got != "active" {
+		i.t.Errorf("the service is %s, want active", got)
+	}
+	if journal := i.journal("redlockd"); strings.Contains(journal, "service manager") {
+		i.t.Errorf("the units and the config do not agree:\n%s", journal)
+	}
+	n.expect("UNLOCK job", "OK lock=job")
+}
+
+// reload: it is over, and heard of.
+func (i *installation) reload() {
+	i.t.Helper()
+	pid := i.property("redlockd", "MainPID")
+	i.run("systemctl", "reload", "redlockd")
+	waitFor(i.t, "the reload is logged, and over", func() bool {
+		return strings.Contains(i.journal("redlockd"), "config reloaded") && i.property("redlockd", "ActiveState") == "active"
+	})
+	if got := i.property("redlockd", "MainPID"); got != pid {
+		i.t.Errorf("the reload made process %s of %s", got, pid)
+	}
+}
+
+// restart: another process, and not one client was refused meanwhile.
+func (i *installation) restart(argv ...string) {
+	i.t.Helper()
+	before := i.property("redlockd", "MainPID")
+	refused := make(chan error, 1)
+	over := make(chan struct{})
+	go func() { refused <- knock(i.host.socket, over) }() // waited for below
+	i.run(argv...)
+	close(over)
+	if err := <-refused; err != nil {
+		i.t.Errorf("%q: a client was refused: %v", argv, err)
+	}
+	if after := i.property("redlockd", "MainPID"); after == before || after == "0" {
+		i.t.Errorf("%q: the process is %s, before it was %s", argv, after, before)
+	}
+	i.host.nc().expect("PING", "OK")
+}
+
+// knock connects and asks again and again, until over is closed. What may happen to
+// it is that the daemon stops before it answers.
+func knock(socket string, over <-chan struct{}) error {
+	for {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return err
+		}
+		conn.SetDeadline(time.Now().Add(patience))
+		if _, err := conn.Write([]byte("PING\n")); err == nil {
+			_, _ = conn.Read(make([]byte, 100)) // an answer, BYE, or the end
+		}
+		conn.Close()
+		select {
+		case <-over:
+			return nil
+		default:
+		}
+	}
+}
+
+// hang: the watchdog ends a daemon that does nothing, and the next client is
+// answered by another.
+func (i *installation) hang() {
+	i.t.Helper()
+	before := i.property("redlockd", "MainPID")
+	i.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "redlockd")
+	i.host.nc().expect("PING", "OK")
+	if after := i.property("redlockd", "MainPID"); after == before || after == "0" {
+		i.t.Errorf("the process is %s, before it was %s", after, before)
+	}
+	if journal := i.journal("redlockd"); !strings.Contains(journal, "Watchdog timeout") {
+		i.t.Errorf("the journal tells of no watchdog:\n%s", journal)
+	}
+}
+
+// upgrade: nothing stops before the new version is there in full.
+func (i *installation) upgrade(deb string) {
+	i.t.Helper()
+	inside := i.copy(deb)
+	before := i.property("redlockd", "MainPID")
+	i.run("dpkg", "--unpack", inside)
+	if after := i.property("redlockd", "MainPID"); after != before {
+		i.t.Errorf("unpacked: the process is %s, before it was %s", after, before)
+	}
+	i.restart("dpkg", "--configure", "redlockd")
+	if got := i.run("dpkg-query", "-W", "-f", "${Version} ${Status}", "redlockd"); got != "1.1.0-1 install ok installed" {
+		i.t.Errorf("after the upgrade: %s", got)
+	}
+}
+
+// purge: nothing is left but the user, the group, and copies of the files with them.
+func (i *installation) purge(before map[string]bool) {
+	i.t.Helper()
+	i.run("dpkg", "--purge", "redlockd")
+	i.run("sh", "-c", "rm -f /root/*.deb")
+	left := i.files()
+	maps.DeleteFunc(left, func(name string, _ bool) bool { return before[name] || slices.Contains(policyKeeps, name) })
+	if len(left) > 0 {
+		i.t.Errorf("left after the purge: %q", slices.Sorted(maps.Keys(left)))
+	}
+	if units, _ := i.try("systemctl", "list-unit-files", "--no-legend", "redlockd*"); units != "" { // its status is 1 for none
+		i.t.Errorf("units left: %s", units)
+	}
+	if units := i.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "redlockd*"); units != "" {
+		i.t.Errorf("units known yet: %s", units)
+	}
+}
+
+var policyKeeps = []string{"/etc/passwd-", "/etc/shadow-", "/etc/group-", "/etc/gshadow-", "/etc/.pwd.lock"}

@@ -1,0 +1,236 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is a Debian that was booted by a systemd of its own, in a container
+// without a network.
+type machine struct {
+	t      *testing.T
+	root   string
+	group  string   // its cgroup
+	nspawn *process // the program that looks after it
+	leader int      // its PID 1, as seen from here
+}
+
+// suite is the Debian that is booted. Its file system is made once, and kept in
+// the user's cache directory.
+const suite = "bookworm"
+
+// boot starts a machine in which directories of this one can be seen, "from:to"
+// each. What may be missing for that is found before anything is started, and is a
+// skip.
+func boot(t *testing.T, binds ...string) *machine {
+	t.Helper()
+	cgroups := needContainers(t)
+	dir := t.TempDir()
+	m := &machine{t: t, root: filepath.Join(dir, "root"), group: filepath.Join(cgroups, "redlockd-e2e-"+strconv.Itoa(os.Getpid()))}
+	m.unpack(rootFileSystem(t))
+	for _, dir := range []string{m.group, filepath.Join(cgroups, "../systemd", filepath.Base(m.group))} {
+		_ = os.Mkdir(dir, 0o755) // the second is there with the old kind of cgroups only
+		t.Cleanup(func() { removeGroups(dir) })
+	}
+	argv := []string{"systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--machine=redlockd-e2e-" + strconv.Itoa(os.Getpid()),
+		"--boot", "--directory=" + m.root, "--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off", "--console=pipe"}
+	for _, bind := range binds {
+		argv = append(argv, "--bind="+bind)
+	}
+	// In a cgroup of its own, so that it does not meddle with another's.
+	m.nspawn = start(t, dir, append([]string{"env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1",
+		"sh", "-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, m.group}, argv...)...)
+	t.Cleanup(m.powerOff)
+	m.awaitSystemd()
+	return m
+}
+
+// needContainers skips where no container can be booted, and returns where cgroups
+// can be made.
+func needContainers(t *testing.T) (cgroups string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can boot a container")
+	}
+	for _, program := range []string{"systemd-nspawn", "mmdebstrap", "nsenter", "unshare"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed (Debian: apt-get install systemd-container mmdebstrap)", program)
+		}
+	}
+	if output, err := exec.Command("unshare", "--pid", "--fork", "--mount", "--uts", "--ipc", "--net", "--cgroup", "true").CombinedOutput(); err != nil {
+		t.Skipf("this kernel or container allows no namespaces: %s", output)
+	}
+	mounts := readFile(t, "/proc/mounts")
+	for line := range strings.Lines(mounts) {
+		if words := strings.Fields(line); len(words) > 2 && words[2] == "cgroup2" {
+			cgroups = words[1]
+		}
+	}
+	probe := filepath.Join(cgroups, "redlockd-e2e-probe-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(probe, 0o755); cgroups == "" || err != nil {
+		t.Skipf("no cgroup (version 2) can be made: %v", err)
+	}
+	_ = os.Remove(probe)
+	return cgroups
+}
+
+// rootFileSystem is the path of a tar file, which is made where it is not there yet.
+func rootFileSystem(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skipf("no place to keep a root file system: %v", err)
+	}
+	dir := filepath.Join(cache, "redlockd-e2e")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Skipf("no place to keep a root file system: %v", err)
+	}
+	path := filepath.Join(dir, suite+".tar")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	aside := filepath.Join(dir, fmt.Sprintf("%s.%d.tar", suite, os.Getpid()))
+	defer os.Remove(aside)
+	make := exec.Command("mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus",
+		`--aptopt=APT::Install-Recommends "false"`, "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+		suite, aside)
+	if output, err := make.CombinedOutput(); err != nil {
+		t.Skipf("no root file system could be made (is Debian's mirror there?): %v\n%s", err, output)
+	}
+	if err := os.Rename(aside, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (m *machine) unpack(tarball string) {
+	m.t.Helper()
+	if err := os.Mkdir(m.root, 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if output, err := exec.Command("tar", "-C", m.root, "-xf", tarball, "--exclude=./dev/*").CombinedOutput(); err != nil {
+		m.t.Fatalf("%s: %v\n%s", tarball, err, output)
+	}
+	writeFile(m.t, filepath.Join(m.root, "etc", "machine-id"), "")
+}
+
+// awaitSystemd waits until PID 1 is there and has started everything.
+func (m *machine) awaitSystemd() {
+	m.t.Helper()
+	waitFor(m.t, "the container has a systemd", func() bool {
+		select {
+		case <-m.nspawn.exited:
+			m.t.Fatalf("systemd-nspawn ended with %d:\n%s\n%s", m.nspawn.code, m.nspawn.stdout.text(), m.nspawn.stderr.text())
+		default:
+		}
+		m.leader = childCalled(m.nspawn.cmd.Process.Pid, "systemd")
+		return m.leader != 0
+	})
+	waitFor(m.t, "the container's systemd is up", func() bool {
+		state, _ := m.try("systemctl", "is-system-running")
+		return state == "running" || state == "degraded"
+	})
+}
+
+// childCalled is the PID of a child with that program; 0: there is none.
+func childCalled(parent int, name string) int {
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
+	for _, word := range strings.Fields(string(children)) {
+		comm, _ := os.ReadFile("/proc/" + word + "/comm")
+		if strings.TrimSpace(string(comm)) == name {
+			pid, _ := strconv.Atoi(word)
+			return pid
+		}
+	}
+	return 0
+}
+
+// powerOff ends the machine as its systemd would, or else at once.
+func (m *machine) powerOff() {
+	if m.leader != 0 {
+		_ = syscall.Kill(m.leader, sigPowerOff)
+		select {
+		case <-m.nspawn.exited:
+			return
+		case <-time.After(10 * time.Second):
+			_ = syscall.Kill(m.leader, syscall.SIGKILL)
+		}
+	}
+	m.nspawn.kill()
+}
+
+// sigPowerOff is SIGRTMIN+4: see systemd(1).
+const sigPowerOff = syscall.Signal(34 + 4)
+
+// removeGroups removes what is left of a cgroup.
+func removeGroups(dir string) {
+	inside, _ := filepath.Glob(filepath.Join(dir, "*", ""))
+	for _, entry := range inside {
+		if info, err := os.Stat(entry); err == nil && info.IsDir() {
+			removeGroups(entry)
+		}
+	}
+	_ = unix.Rmdir(dir)
+}
+
+// try runs a program in the machine, and returns what it printed.
+func (m *machine) try(argv ...string) (string, error) {
+	enter := []string{"-t", strconv.Itoa(m.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"}
+	cmd := exec.Command("nsenter", append(enter, argv...)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+	output, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(output)), err
+}
+
+// run runs a program in the machine that must succeed.
+func (m *machine) run(argv ...string) string {
+	m.t.Helper()
+	output, err := m.try(argv...)
+	if err != nil {
+		journal, _ := m.try("journalctl", "-b", "--no-pager", "-n", "60")
+		m.t.Fatalf("%q: %v\n%s\n%s", argv, err, output, journal)
+	}
+	return output
+}
+
+// property asks systemd for one.
+func (m *machine) property(unit, name string) string {
+	m.t.Helper()
+	return m.run("systemctl", "show", "-P", name, unit)
+}
+
+// path is where a file of the machine is seen from here, as long as it runs.
+func (m *machine) path(inside string) string {
+	return filepath.Join("/proc", strconv.Itoa(m.leader), "root", inside)
+}
+
+// journal is what a unit has logged.
+func (m *machine) journal(unit string) string {
+	m.t.Helper()
+	return m.run("journalctl", "-b", "--no-pager", "-o", "cat", "-u", unit)
+}
+
+// files are all that the machine has on its disk, and in /run, but for what is
+// written all the time.
+func (m *machine) files() map[string]bool {
+	m.t.Helper()
+	list := m.run("find", "/", "/run", "-xdev", "(", "-path", "/var/lib/dpkg", "-o", "-path", "/var/log", "-o", "-path", "/run/log",
+		"-o", "-path", "/run/systemd", "-o", "-path", "/run/udev", "-o", "-path", "/tmp", "-o", "-path", "/var/tmp", ")", "-prune", "-o", "-print")
+	all := map[string]bool{}
+	for scanner := bufio.NewScanner(strings.NewReader(list)); scanner.Scan(); {
+		all[scanner.Text()] = true
+	}
+	return all
+}

@@ -1,0 +1,122 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// manuals writes all manual pages, and returns their paths by name.
+func manuals(t *testing.T) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	command := exec.Command("go", "run", "-buildvcs=false", "./packaging/man", "1.0.0", "2026-01-01", dir)
+	command.Dir = filepath.Join("..", "..")
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("packaging/man: %v\n%s", err, output)
+	}
+	page, err := exec.Command(filepath.Join(binaries, "redlock"), "man").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "redlock.1"), string(page))
+	all := map[string]string{}
+	for _, name := range []string{"redlock.1", "redlockd.8", "redlockd.hcl.5", "redlockd-protocol.7"} {
+		all[name] = filepath.Join(dir, name)
+	}
+	return all
+}
+
+// man has nothing to say against a page, but what is in it.
+func TestManuals(t *testing.T) {
+	man, err := exec.LookPath("man")
+	if err != nil {
+		t.Skip("man is not installed (Debian: apt-get install man-db)")
+	}
+	for name, path := range manuals(t) {
+		shown, warnings := render(t, man, path)
+		if warnings != "" {
+			t.Errorf("%s: man --warnings:\n%s", name, warnings)
+		}
+		if regexp.MustCompile(`@[A-Z]+@`).MatchString(shown) {
+			t.Errorf("%s: something was not filled in:\n%s", name, shown)
+		}
+		for _, want := range []string{"NAME", "DESCRIPTION", "SEE ALSO", "1.0.0"} {
+			if !strings.Contains(shown, want) && (want != "1.0.0" || name != "redlock.1") {
+				t.Errorf("%s lacks %s:\n%s", name, want, shown)
+			}
+		}
+	}
+}
+
+// render shows a page in plain text. The status of man says nothing.
+func render(t *testing.T, man, path string) (shown, warnings string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	command := exec.Command(man, "--warnings", "--encoding=UTF-8", "--local-file", path)
+	command.Env = append(command.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=100", "MAN_KEEP_FORMATTING=", "MANROFFOPT=-c")
+	command.Stdout, command.Stderr = &out, &err
+	if err := command.Run(); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return regexp.MustCompile(".\b").ReplaceAllString(out.String(), ""), err.String()
+}
+
+// The pages know every flag, exit code, word of the config, verb and code.
+func TestManualsAreComplete(t *testing.T) {
+	pages := manuals(t)
+	page := func(name string) string {
+		return strings.NewReplacer(`\-`, "-", `\&`, "").Replace(readFile(t, pages[name]))
+	}
+	lacks := func(name, word string) {
+		t.Helper()
+		if !regexp.MustCompile(`(^|[^\w])` + regexp.QuoteMeta(word) + `($|[^\w])`).MatchString(page(name)) {
+			t.Errorf("%s lacks %s", name, word)
+		}
+	}
+	for _, flag := range flagsOf(t, filepath.Join(binaries, "redlockd"), "-help") {
+		lacks("redlockd.8", "Fl "+strings.TrimPrefix(flag, "-"))
+	}
+	for _, flag := range flagsOf(t, filepath.Join(binaries, "redlock"), "run", "--help") {
+		lacks("redlock.1", flag)
+	}
+	for _, found := range regexp.MustCompile(`(?m)^[# ]*(\w+) +(?:=|\{|".*" \{)`).FindAllStringSubmatch(readFile(t, filepath.Join("..", "redlockd.hcl")), -1) {
+		lacks("redlockd.hcl.5", found[1])
+	}
+	for _, found := range regexp.MustCompile(`(?m)^\tCode\w+ +Code = "(\w+)"`).FindAllStringSubmatch(readFile(t, filepath.Join("..", "..", "ipc", "code.go")), -1) {
+		lacks("redlockd-protocol.7", found[1])
+	}
+}
+
+// flagsOf are the long flags that a program's help shows.
+func flagsOf(t *testing.T, argv ...string) (flags []string) {
+	t.Helper()
+	output, err := exec.Command(argv[0], argv[1:]...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range regexp.MustCompile(`(?m)^ +(?:-\w, )?(--?[a-z-]{2,})`).FindAllStringSubmatch(string(output), -1) {
+		flags = append(flags, found[1])
+	}
+	if len(flags) < 4 {
+		t.Fatalf("%q shows only the flags %q", argv, flags)
+	}
+	return flags
+}
+
+// The protocol's requests are what the daemon's HELP says.
+func TestManualHasHelp(t *testing.T) {
+	h, _, _ := dev(t)
+	n, page := h.nc(), strings.NewReplacer(`\&`, "", `\(ba`, "|", `\(aq`, "'", `\(dq`, `"`).Replace(readFile(t, manuals(t)["redlockd-protocol.7"]))
+	verbs := n.lines("HELP")
+	for _, line := range verbs[:len(verbs)-1] {
+		if usage := strings.TrimPrefix(line, "- : "); !strings.Contains(page, "\n.It "+usage+"\n") {
+			t.Errorf("the page lacks: %s", usage)
+		}
+	}
+}

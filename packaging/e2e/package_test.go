@@ -1,0 +1,180 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
+
+// packaged is where package.sh has put version 1.0.0, made of the tree at root.
+type packaged struct {
+	dir    string
+	output []byte
+	err    error
+}
+
+var packages = sync.OnceValue(func() packaged { return packageTree(filepath.Join("..", ".."), filepath.Join(binaries, "packages")) })
+
+func packageTree(root, dir string) packaged {
+	cmd := exec.Command(filepath.Join(root, "packaging", "package.sh"), "1.0.0", dir)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1767225600")
+	output, err := cmd.CombinedOutput()
+	return packaged{dir, output, err}
+}
+
+// needPackages skips where nfpm is not to be had.
+func needPackages(t *testing.T) packaged {
+	t.Helper()
+	if output, err := exec.Command("go", "run", nfpm, "--version").CombinedOutput(); err != nil {
+		t.Skipf("nfpm cannot be built, which takes the Go module proxy: %s", output)
+	}
+	p := packages()
+	if p.err != nil {
+		t.Fatalf("package.sh: %v\n%s", p.err, p.output)
+	}
+	return p
+}
+
+func (p packaged) deb() string {
+	return filepath.Join(p.dir, "redlockd_1.0.0-1_"+runtime.GOARCH+".deb")
+}
+
+// The same sources give the same binaries and packages, wherever they are.
+func TestReproducible(t *testing.T) {
+	t.Parallel() // with what mostly waits
+	first := needPackages(t)
+	elsewhere := filepath.Join(t.TempDir(), "another place")
+	copyTree(t, filepath.Join("..", ".."), elsewhere)
+	second := packageTree(elsewhere, filepath.Join(t.TempDir(), "out"))
+	if second.err != nil {
+		t.Fatalf("package.sh: %v\n%s", second.err, second.output)
+	}
+	entries, err := os.ReadDir(first.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 4 {
+		t.Errorf("got %v, want two programs and two packages", entries)
+	}
+	for _, entry := range entries {
+		if !bytes.Equal(readBytes(t, filepath.Join(first.dir, entry.Name())), readBytes(t, filepath.Join(second.dir, entry.Name()))) {
+			t.Errorf("%s: other bytes where it is made for the second time", entry.Name())
+		}
+	}
+}
+
+func readBytes(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// copyTree leaves out what begins with a dot: version control.
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Mkdir(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := filepath.Glob(filepath.Join(from, "[^.]*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.Command("cp", append(append([]string{"-r", "--"}, entries...), to)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+}
+
+// The version is what package.sh was told.
+func TestPackagedVersion(t *testing.T) {
+	p := needPackages(t)
+	for argv, want := range map[string]string{
+		"redlockd -version": "redlockd 1.0.0\n", "redlock version": "redlock 1.0.0\n", "redlock --version": "redlock 1.0.0\n",
+	} {
+		words := strings.Fields(argv)
+		output, err := exec.Command(filepath.Join(p.dir, words[0]), words[1:]...).Output()
+		if err != nil || string(output) != want {
+			t.Errorf("%s: got %q, %v; want %q", argv, output, err, want)
+		}
+	}
+}
+
+// lintian finds no errors; what is a Go program's nature is overridden.
+func TestLintian(t *testing.T) {
+	t.Parallel() // with what mostly waits
+	lintian, err := exec.LookPath("lintian")
+	if err != nil {
+		t.Skip("lintian is not installed (Debian: apt-get install lintian)")
+	}
+	output, err := exec.Command(lintian, "--allow-root", "--fail-on=error,warning", "--suppress-tags=unknown-field", needPackages(t).deb()).CombinedOutput()
+	if err != nil {
+		t.Errorf("lintian: %v\n%s", err, output)
+	}
+}
+
+// The .rpm has scripts of its own: Debian's do not know what they are called with.
+func TestRPMScripts(t *testing.T) {
+	p := needPackages(t)
+	for _, script := range []string{"post", "preun", "postun"} {
+		text := readFile(t, filepath.Join("..", "rpm", script))
+		if strings.Contains(text, "configure") || strings.Contains(text, "deb-systemd") {
+			t.Errorf("rpm/%s is Debian's", script)
+		}
+	}
+	rpm, err := exec.LookPath("rpm")
+	if err != nil {
+		t.Skip("rpm is not installed (Debian: apt-get install rpm)")
+	}
+	files, err := filepath.Glob(filepath.Join(p.dir, "*.rpm"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got %v, %v; want one .rpm", files, err)
+	}
+	for question, want := range map[string][]string{
+		"--scripts":     {"systemctl try-restart redlockd.service", "systemctl --no-reload enable redlockd.socket"},
+		"--list":        {"/usr/sbin/redlockd", "/usr/lib/systemd/system/redlockd.socket", "/usr/share/zsh/site-functions/_redlock"},
+		"--configfiles": {"/etc/redlockd/redlockd.hcl"},
+	} {
+		output, err := exec.Command(rpm, "--query", "--package", question, files[0]).Output()
+		for _, word := range want {
+			if err != nil || !strings.Contains(string(output), word) {
+				t.Errorf("rpm %s: %v, want %s in\n%s", question, err, word, output)
+			}
+		}
+	}
+}
+
+// Shells understand the completions.
+func TestCompletions(t *testing.T) {
+	p := needPackages(t)
+	script, err := exec.Command(filepath.Join(p.dir, "redlock"), "completion", "bash").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := exec.Command("bash", "-n")
+	check.Stdin = bytes.NewReader(script)
+	if output, err := check.CombinedOutput(); err != nil || len(output) != 0 || len(script) == 0 {
+		t.Errorf("bash: %v\n%s", err, output)
+	}
+	listed, err := exec.Command("dpkg-deb", "--contents", p.deb()).Output()
+	if err != nil {
+		t.Skipf("dpkg-deb is not to be had: %v", err)
+	}
+	for _, file := range []string{
+		"usr/share/bash-completion/completions/redlock", "usr/share/zsh/vendor-completions/_redlock", "usr/share/fish/vendor_completions.d/redlock.fish",
+	} {
+		if !strings.Contains(string(listed), " ./"+file+"\n") {
+			t.Errorf("the .deb lacks %s:\n%s", file, listed)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+#!/bin/bash
+# Builds the packages: a .deb and a .rpm with static binaries, man pages and
+# completions. Go is needed, and its module proxy for nfpm.
+#
+#   packaging/package.sh VERSION DIR [ARCH]    ARCH: amd64 or arm64; this machine's
+#
+# DIR then has redlock, redlockd and the packages. The same sources and VERSION give
+# the same bytes wherever it runs; SOURCE_DATE_EPOCH dates what is in the packages.
+set -euo pipefail
+
+readonly nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
+readonly author='The redlockd authors <redlockd@users.noreply.github.com>'
+readonly module=github.com/redlockd/redlockd
+
+usage() {
+	echo "usage: packaging/package.sh VERSION DIR [amd64|arm64]" >&2
+	exit 64
+}
+
+(($# == 2 || $# == 3)) || usage
+readonly version=$1 arch=${3:-$(go env GOHOSTARCH)}
+[[ $version =~ ^[0-9][0-9A-Za-z.+~]*$ ]] || { echo "VERSION: wanted such as 1.2.3, found \"$version\"" >&2 && usage; }
+[[ $arch == amd64 || $arch == arm64 ]] || usage
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+readonly out
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+stage=$(mktemp -d)
+readonly stage
+trap 'rm -rf "$stage"' EXIT
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
+export LC_ALL=C.UTF-8 TZ=UTC
+
+main() {
+	build "$arch" "$stage"
+	write_manuals
+	write_completions
+	write_debian_files
+	package deb
+	package rpm
+	cp "$stage/redlock" "$stage/redlockd" "$out"
+}
+
+# build ARCH DIR makes the binaries. They say nothing of where or when that was.
+build() {
+	CGO_ENABLED=0 GOOS=linux GOARCH=$1 GOFLAGS='' go build -trimpath -buildvcs=false -o "$2/" \
+		-ldflags "-s -w -buildid= -X $module/daemon.version=$version -X main.version=$version" ./cmd/redlock ./cmd/redlockd
+}
+
+# redlock runs the redlock of this version, on this machine.
+redlock() {
+	[[ -x $stage/native/redlock ]] || build "$(go env GOHOSTARCH)" "$stage/native"
+	"$stage/native/redlock" "$@"
+}
+
+write_manuals() {
+	local page
+	redlock man | gzip -9n >"$stage/redlock.1.gz"
+	go run -buildvcs=false ./packaging/man "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)" "$stage"
+	for page in redlockd.8 redlockd.hcl.5 redlockd-protocol.7; do
+		gzip -9n "$stage/$page"
+	done
+}
+
+write_completions() {
+	redlock completion bash >"$stage/redlock.bash"
+	redlock completion zsh >"$stage/_redlock"
+	redlock completion fish >"$stage/redlock.fish"
+}
+
+write_debian_files() {
+	{
+		printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n'
+		printf 'Source: https://%s\n\nFiles: *\nCopyright: %s %s\nLicense: Apache-2.0\n' \
+			"$module" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y)" "$author"
+		printf ' On Debian systems the license is in /usr/share/common-licenses/Apache-2.0.\n'
+	} >"$stage/copyright"
+	printf 'redlockd (%s-1) unstable; urgency=medium\n\n  * See https://%s\n\n -- %s  %s\n' \
+		"$version" "$module" "$author" "$(date -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$stage/changelog.Debian.gz"
+}
+
+# package KIND makes the .deb or the .rpm.
+package() {
+	STAGE=$stage VERSION=$version ARCH=$arch \
+		go run "$nfpm" package --config packaging/nfpm.yaml --packager "$1" --target "$out/"
+}
+
+main

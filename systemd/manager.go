@@ -1,0 +1,94 @@
+package systemd
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+)
+
+// Manager is the service manager that started this process, if one did. Its
+// methods may be called from any goroutine. A nil Manager is no manager.
+type Manager struct {
+	listens  bool // there is a NOTIFY_SOCKET
+	watchdog time.Duration
+
+	mu     sync.Mutex // guards what follows; never held across I/O
+	handed []*os.File // descriptors that nobody took yet, by name
+	status string     // the last one that was said
+}
+
+// FromEnvironment reads what the manager says in the environment, and takes the
+// descriptors that it handed over: once in a process. An error is a watchdog
+// interval that is no number, from whoever set WATCHDOG_USEC.
+func FromEnvironment() (*Manager, error) {
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return nil, fmt.Errorf("the service manager's WATCHDOG_USEC=%q: %w", os.Getenv("WATCHDOG_USEC"), err)
+	}
+	return &Manager{listens: os.Getenv("NOTIFY_SOCKET") != "", watchdog: watchdog, handed: activation.Files(true)}, nil
+}
+
+// Listens tells whether there is a manager that wants to hear how the service is.
+func (m *Manager) Listens() bool { return m != nil && m.listens }
+
+// Watchdog is how long the manager waits for KeepAlive before it kills this
+// process; 0 where it does not.
+func (m *Manager) Watchdog() time.Duration {
+	if m == nil {
+		return 0
+	}
+	return m.watchdog
+}
+
+// Ready says that the service is up, or that a reload is over.
+func (m *Manager) Ready() error { return m.notify(daemon.SdNotifyReady) }
+
+// Reloading says that a reload has begun, which Ready ends. The time in it is what
+// Type=notify-reload tells this reload from an earlier one by.
+func (m *Manager) Reloading() error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return err
+	}
+	return m.notify(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)))
+}
+
+// Stopping says that the shutdown has begun.
+func (m *Manager) Stopping() error { return m.notify(daemon.SdNotifyStopping) }
+
+// KeepAlive tells the watchdog that this process does what it is for.
+func (m *Manager) KeepAlive() error { return m.notify(daemon.SdNotifyWatchdog) }
+
+// Status sets the line that systemctl status shows. Nothing is sent where it is
+// the same as before.
+func (m *Manager) Status(line string) error {
+	if m == nil {
+		return nil
+	}
+	line = strings.ReplaceAll(line, "\n", " ")
+	m.mu.Lock()
+	same := m.status == line
+	m.status = line
+	m.mu.Unlock()
+	if same {
+		return nil
+	}
+	return m.notify("STATUS=" + line)
+}
+
+func (m *Manager) notify(state string) error {
+	if m == nil {
+		return nil
+	}
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		word, _, _ := strings.Cut(state, "=")
+		return fmt.Errorf("telling the service manager %s: %w", word, err)
+	}
+	return nil
+}

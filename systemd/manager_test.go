@@ -1,0 +1,204 @@
+package systemd
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeManager is what a service manager listens on.
+func fakeManager(t *testing.T) *net.UnixConn {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rls") // a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "n")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	return conn
+}
+
+// heard is the next message.
+func heard(t *testing.T, conn *net.UnixConn) string {
+	t.Helper()
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buffer := make([]byte, 4096)
+	n, err := conn.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buffer[:n])
+}
+
+func TestNotify(t *testing.T) {
+	conn := fakeManager(t)
+	t.Setenv("WATCHDOG_USEC", "10000000")
+	m, err := FromEnvironment()
+	if err != nil || !m.Listens() || m.Watchdog() != 10*time.Second {
+		t.Fatalf("got %v, listens %v, watchdog %v; want a manager with 10s", err, m.Listens(), m.Watchdog())
+	}
+	for _, c := range []struct {
+		name string
+		say  func() error
+		want string
+	}{
+		{"Ready", m.Ready, `READY=1`},
+		{"Reloading", m.Reloading, `RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]*`},
+		{"Stopping", m.Stopping, `STOPPING=1`},
+		{"KeepAlive", m.KeepAlive, `WATCHDOG=1`},
+		{"Status", func() error { return m.Status("two\nlines") }, `STATUS=two lines`},
+	} {
+		if err := c.say(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if got := heard(t, conn); !regexp.MustCompile("^" + c.want + "$").MatchString(got) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// A line of status is said once.
+func TestStatusOnce(t *testing.T) {
+	conn := fakeManager(t)
+	m, err := FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"a", "a", "b", "b", "a"} {
+		if err := m.Status(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"STATUS=a", "STATUS=b", "STATUS=a"} {
+		if got := heard(t, conn); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// Without a manager nothing is said, and nothing is wrong.
+func TestNoManager(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	t.Setenv("WATCHDOG_USEC", "")
+	started, err := FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*Manager{nil, started} {
+		listener, err := m.Listener(ListenerName)
+		if listener != nil || err != nil || m.Listens() || m.Watchdog() != 0 || m.CloseRest() != nil {
+			t.Errorf("got listener %v, %v, listens %v, watchdog %v; want none", listener, err, m.Listens(), m.Watchdog())
+		}
+		for _, say := range []func() error{m.Ready, m.Reloading, m.Stopping, m.KeepAlive, func() error { return m.Status("x") }} {
+			if err := say(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestFaultyWatchdog(t *testing.T) {
+	t.Setenv("WATCHDOG_USEC", "soon")
+	if _, err := FromEnvironment(); err == nil || !strings.Contains(err.Error(), `WATCHDOG_USEC="soon"`) {
+		t.Errorf("got %v, want an error that names it", err)
+	}
+}
+
+// A manager that is not there any more is an error, which says what it was not told.
+func TestManagerGone(t *testing.T) {
+	fakeManager(t).Close()
+	m, err := FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Ready(); err == nil || !strings.Contains(err.Error(), "telling the service manager READY") {
+		t.Errorf("got %v, want an error that says what was not told", err)
+	}
+}
+
+// handed makes a descriptor as a manager hands it over.
+func handed(t *testing.T, name string, from interface{ File() (*os.File, error) }) *os.File {
+	t.Helper()
+	file, err := from.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	return os.NewFile(duplicate(t, file), name)
+}
+
+func TestListener(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	made, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	m := &Manager{handed: []*os.File{handed(t, "other", made), handed(t, ListenerName, made)}}
+	listener, err := m.Listener(ListenerName)
+	if err != nil || listener == nil || listener.Addr().String() != path {
+		t.Fatalf("got %v, %v; want a listener at %s", listener, err, path)
+	}
+	if rest := m.CloseRest(); !slices.Equal(rest, []string{"other"}) {
+		t.Errorf("got the rest %q, want other", rest)
+	}
+	listener.Close()
+	if _, err := net.Dial("unix", path); err != nil {
+		t.Errorf("after Close: %v; want the manager's socket to go on", err)
+	}
+	if listener, err := m.Listener(ListenerName); listener != nil || err != nil {
+		t.Errorf("asked again: got %v, %v; want none", listener, err)
+	}
+}
+
+func TestUnusableListeners(t *testing.T) {
+	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	for want, files := range map[string][]*os.File{
+		"2 descriptors":            {handed(t, ListenerName, socket), handed(t, ListenerName, socket)},
+		"a Unix socket was wanted": {handed(t, ListenerName, tcp)},
+		"socket":                   {os.NewFile(duplicate(t, reader), ListenerName)},
+	} {
+		m := &Manager{handed: files}
+		if listener, err := m.Listener(ListenerName); err == nil || listener != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, %v; want an error with %q", listener, err, want)
+		}
+	}
+}
+
+// duplicate is a descriptor that belongs to no os.File.
+func duplicate(t *testing.T, file *os.File) uintptr {
+	t.Helper()
+	fd, err := unix.Dup(int(file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uintptr(fd)
+}
