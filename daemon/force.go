@@ -31,6 +31,7 @@ func (f *force) Run() {
 		f.s.refuse(f.call, err)
 		return
 	}
+	f.s.d.meter.forced(len(forced))
 	r := ok(f.call).Str("lock", name).Int("n", int64(len(forced)))
 	switch len(forced) {
 	case 0:

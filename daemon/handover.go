@@ -10,10 +10,13 @@ import (
 // What clients of this host may do among themselves while other hosts wait for
 // the lock: so many grants in a row, or for so long. The first keeps what a
 // hand-over saves (a sixteenth of the grants cost a contest between hosts), the
-// second bounds how long others wait in vain where each holds it for longer.
+// second bounds how long others wait in vain where each holds it for longer. Other
+// Redlock clients cannot tell that they wait: for them there is a moment now and
+// then, whether they are there or not.
 const (
-	longestRow     = 16
-	longestRowTime = 100 * time.Millisecond
+	longestRow      = 16
+	longestRowTime  = 100 * time.Millisecond
+	longestUnwanted = time.Second
 )
 
 // row is how many grants clients of this host have had one after the other, and
@@ -25,13 +28,13 @@ type row struct {
 }
 
 // after is the row that the next lease of this host goes on with, after one that
-// was granted then; wanted: others wait.
+// was granted then; wanted: others said that they wait.
 func (r row) after(granted time.Duration, wanted bool, now time.Duration) row {
 	if r.n == 0 {
 		r.since = granted
 	}
 	r.n++
-	if wanted && (r.n >= longestRow || now-r.since >= longestRowTime) {
+	if wanted && (r.n >= longestRow || now-r.since >= longestRowTime) || now-r.since >= longestUnwanted {
 		return row{yields: true}
 	}
 	return row{n: r.n, since: r.since}

@@ -16,8 +16,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestRow: others are let go first when a row was long enough, and only where
-// somebody wants that.
+// TestRow: others are let go first when a row was long enough, and where nobody said
+// that he waits only after a much longer one.
 func TestRow(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -29,7 +29,8 @@ func TestRow(t *testing.T) {
 		{row{}, 1000 * ms, 1001 * ms, true, row{n: 1, since: 1000 * ms}},
 		{row{n: 1, since: 1000 * ms}, 1090 * ms, 1099 * ms, true, row{n: 2, since: 1000 * ms}},
 		{row{n: 1, since: 1000 * ms}, 1090 * ms, 1100 * ms, true, row{yields: true}},
-		{row{n: 1, since: 1000 * ms}, 1090 * ms, 9000 * ms, false, row{n: 2, since: 1000 * ms}},
+		{row{n: 1, since: 1000 * ms}, 1090 * ms, 1999 * ms, false, row{n: 2, since: 1000 * ms}},
+		{row{n: 1, since: 1000 * ms}, 1090 * ms, 2000 * ms, false, row{yields: true}},
 		{row{n: 14, since: 1000 * ms}, 1014 * ms, 1015 * ms, true, row{n: 15, since: 1000 * ms}},
 		{row{n: 15, since: 1000 * ms}, 1015 * ms, 1016 * ms, true, row{yields: true}},
 		{row{n: 15, since: 1000 * ms}, 1015 * ms, 1016 * ms, false, row{n: 16, since: 1000 * ms}},

@@ -18,6 +18,7 @@ func (s *session) hello(call *ipc.Call) ipc.Work {
 	cfg := s.d.cfg
 	return reply(call, ok(call).Str("protocol", protocolVersion).Str("version", Version()).
 		Ms("ttl", cfg.Lease.TTL).Ms("min_ttl", redlock.MinTTL).Ms("max_ttl", cfg.Quorum.MaxTTL).
+		Ms("node_timeout", cfg.Quorum.NodeTimeout).
 		Int("max_line", ipc.MaxLine).Int("max_name", ipc.MaxName))
 }
 

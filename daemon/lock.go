@@ -21,6 +21,8 @@ type ask struct {
 	guard    time.Duration
 	max      time.Duration
 
+	intent *redlock.Intent // nil: the nodes need not know that it waits
+
 	done   chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under session.mu)
 	failed error         // then: why there is no lease
 }
@@ -191,9 +193,11 @@ func (a *ask) Run() {
 
 func (a *ask) acquire(ctx context.Context) error {
 	if err := a.waitForTurn(ctx); err != nil {
+		a.forgetIntent()
 		return err
 	}
 	r := a.request()
+	r.Intent = a.intent
 	r.Begun, r.Yield = a.s.d.queue.take(&a.place)
 	lease, err := a.s.d.nodes.Acquire(ctx, r)
 	a.lease = lease
@@ -256,17 +260,32 @@ func (a *ask) waitForTurn(ctx context.Context) error {
 	}
 	timer := time.NewTimer(a.alarm())
 	defer timer.Stop()
-	select {
-	case <-a.place.turn:
-		return nil
-	case <-timer.C:
-		return a.ahead()
-	case <-a.enough():
-		return errInputEnded
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	near, renewal := a.place.near, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-a.place.turn:
+			return nil
+		case <-near:
+			near = nil
+			a.intend()
+			ticker := time.NewTicker(a.ttl / intentShare)
+			defer ticker.Stop()
+			renewal = ticker.C
+		case <-renewal:
+			a.intend()
+		case <-timer.C:
+			return a.ahead()
+		case <-a.enough():
+			return errInputEnded
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
+
+// intentShare: what the nodes know of one who waits lasts for his ttl, and is
+// renewed as often as a lease is.
+const intentShare = 3
 
 // enough is closed when nobody is left to hold the lease: the client's input
 // has ended, and the lease would end with it.
@@ -327,6 +346,7 @@ func (a *ask) leave(err error) {
 // end says that the request has come to its end.
 func (a *ask) end(err error) {
 	a.s.d.limits.answered(a.uid, err == nil)
+	a.s.d.meter.answered(a, err)
 	a.failed = err
 	a.s.answered(a)
 }

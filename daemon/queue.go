@@ -33,10 +33,12 @@ type place struct {
 	ask   *ask // whose it is
 
 	patient bool          // it waits where its turn does not come at once
+	near    chan struct{} // closed when it wants its locks alone, and those in its way hold and share them; nil: it has its turn, or would share
 	turn    chan struct{} // closed when nothing is in its way any more; nil: its turn came with its arrival
 
 	// Guarded by the queue's mu.
 	called  bool
+	isNear  bool           // near is closed
 	left    bool           // it takes no turn any more
 	begun   *redlock.Begun // the grant that was begun for it, and that it has not taken yet
 	row     row            // that a lease of its would go on with
@@ -83,9 +85,13 @@ func (q *queue) join(p *place) error {
 	if !p.called {
 		p.turn = make(chan struct{})
 	}
+	if !p.called && p.kind.alone() {
+		p.near = make(chan struct{})
+	}
 	for _, name := range p.names {
 		q.lines[name] = append(q.lines[name], p)
 	}
+	q.noteNear(p.names)
 	return nil
 }
 
@@ -114,6 +120,7 @@ func (q *queue) leave(p *place, met error) {
 			}
 		}
 	}
+	q.noteNear(p.names)
 }
 
 // remove needs mu.
@@ -193,6 +200,7 @@ func (q *queue) hold(p *place, h *holding) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p.holding, p.met, p.ask = h, nil, nil
+	q.noteNear(p.names)
 }
 
 // waiting lists the places that hold nothing, in the order of arrival a line.

@@ -67,6 +67,7 @@ func (d *daemon) end(h *holding) {
 	h.ended.Do(func() {
 		d.queue.leave(&h.place, nil)
 		d.limits.ended(h.uid)
+		d.meter.ended(h, d.clock())
 	})
 }
 
@@ -92,6 +93,7 @@ func (d *daemon) lost(h *holding, lease *redlock.Lease) {
 	} else {
 		d.end(h)
 	}
+	d.meter.lost(lease.Reason())
 	d.log.Warn("lease lost", "lock", h.place.label(), "reason", lease.Reason(), "user", h.user, "pid", h.pid, "cause", orNone(lease.Cause()))
 }
 

@@ -74,7 +74,7 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"HELLO 2", `ERR OPTION : .*version 1 of the protocol`},
 		{"UNLOCK lease=unknown", `ERR NOTHELD : .*no lease with this id.*`},
 		{"CANCEL x", `OK`},
-		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 max_line=4096 max_name=200`},
+		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=\d+ max_line=4096 max_name=200`},
 	} {
 		w.say(test.request, test.want)
 	}

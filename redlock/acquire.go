@@ -22,6 +22,9 @@ import (
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	a := acquiring{q: q, r: &r, begun: r.Begun}
 	defer a.end()
+	if r.Intent != nil {
+		a.waiter = r.Intent.waiter
+	}
 	if err := q.check(&r); err != nil {
 		return nil, err
 	}
@@ -42,7 +45,7 @@ type acquiring struct {
 }
 
 func (a *acquiring) run(ctx context.Context) (*Lease, error) {
-	if a.r.Held || a.r.Yield {
+	if (a.r.Held || a.r.Yield) && a.waiter == nil {
 		a.listen()
 	}
 	if a.r.Yield {
@@ -178,10 +181,10 @@ func (a *acquiring) end() {
 	if a.waiter == nil {
 		return
 	}
-	a.q.bells.leave(a.waiter)
-	if !a.r.Shared { // whether any node has its mark is not known: some answer late
-		now := a.q.clock()
-		ops := a.target.each(nil, operation{letter: opDone, token: a.waiter.mark})
-		a.q.call(call{op: "done", ops: ops}, now)
+	if a.r.Shared {
+		a.q.bells.leave(a.waiter)
+		return
 	}
+	// Whether any node has its mark is not known: some answer late.
+	(&Intent{q: a.q, target: a.target, waiter: a.waiter}).End()
 }

@@ -20,6 +20,7 @@ type fake struct {
 	requests chan ipc.Request // all but HELLO, and what any long wait asks for
 	looks    chan ipc.Verb    // that
 	gone     chan struct{}    // filled when a connection has ended
+	over     chan struct{}    // closed at the end of the test, when nobody reads these any more
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex // guards conns
@@ -49,7 +50,7 @@ func granted(deadline, ttl time.Duration) string {
 
 func startFake(t *testing.T, a answers) *fake {
 	t.Helper()
-	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), looks: make(chan ipc.Verb, 100), gone: make(chan struct{}, 100)}
+	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), looks: make(chan ipc.Verb, 100), gone: make(chan struct{}, 100), over: make(chan struct{})}
 	l, err := net.Listen("unix", f.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +58,7 @@ func startFake(t *testing.T, a answers) *fake {
 	f.wg.Go(func() { f.accept(l) })
 	t.Cleanup(func() {
 		l.Close()
+		close(f.over)
 		f.hangUp()
 		f.wg.Wait()
 	})
@@ -87,7 +89,7 @@ func (f *fake) hangUp() {
 func (f *fake) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
-		f.gone <- struct{}{}
+		tell(f, f.gone, struct{}{})
 	}()
 	for in := bufio.NewScanner(conn); in.Scan(); {
 		var req ipc.Request
@@ -102,20 +104,28 @@ func (f *fake) serve(conn net.Conn) {
 func (f *fake) answer(conn net.Conn, req *ipc.Request) {
 	var lines []string
 	switch answer := f.answers[req.Verb]; {
-	case req.Verb == ipc.VerbHello:
-		lines = []string{"OK protocol=1"}
 	case answer != nil:
 		lines = answer()
+	case req.Verb == ipc.VerbHello:
+		lines = []string{"OK protocol=1"}
 	}
 	switch req.Verb {
 	case ipc.VerbHello:
 	case ipc.VerbStatus, ipc.VerbWho, ipc.VerbList:
-		f.looks <- req.Verb
+		tell(f, f.looks, req.Verb)
 	default:
-		f.requests <- *req
+		tell(f, f.requests, *req)
 	}
 	for _, line := range lines {
 		fmt.Fprintf(conn, "@%s %s\n", req.Tag, line) // the other side may be gone
+	}
+}
+
+// tell waits until there is room, or the test is over.
+func tell[T any](f *fake, to chan<- T, what T) {
+	select {
+	case to <- what:
+	case <-f.over:
 	}
 }
 

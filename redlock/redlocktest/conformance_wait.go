@@ -14,6 +14,7 @@ var waitCases = []conformanceCase{
 	{"what rings the bell", nil, checkBell},
 	{"who is granted a lock hears that others wait", nil, checkWanted},
 	{"readers wait for a writer who waits", nil, checkWriterWaits},
+	{"readers wait for a writer who will come", nil, checkWriterWillCome},
 	{"the writer is granted the lock", nil, checkWriterGranted},
 	{"the writer gives up", nil, checkWriterGivesUp},
 }
@@ -159,6 +160,26 @@ func checkWriterWaits(p *probe) {
 	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
 	p.do(p.ballot(opAcquire("k", "mine", minute), opIntend("k", "mark", "1000"))...)
 	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
+}
+
+func checkWriterWillCome(p *probe) {
+	mark := func(ttl string) scriptOp { return scriptOp{letter: "m", key: "k", args: []string{"mark", ttl}} }
+	p.admit()
+	p.expectVote(number(1), p.ballot(mark(minute)))
+	p.expect(number(0), "EXISTS", "k\x00w") // nobody shares it
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	p.expectVote(number(1), p.ballot(mark(minute)))
+	p.expect(number(0), "EXISTS", "k\x00w")
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	p.expectVote(number(2), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(1), p.ballot(mark(minute)))
+	p.expect(text("mark"), "GET", "k\x00w")
+	p.expectBell(false, "a writer who has not asked yet")
+	p.expectVote(number(1), p.ballot(mark("120000")))
+	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
+	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != kindWriter {
+		p.Errorf("a reader while a writer will come: got %s, want the writer", show(got))
+	}
 }
 
 func checkWriterGranted(p *probe) {

@@ -182,7 +182,7 @@ func (g generator) operations() []scriptOp {
 
 func (g generator) operation() scriptOp {
 	key, token := g.key(), g.value()
-	switch letter := g.pick("A", "A", "E", "r", "r", "w", "f", "p", "x", "S", "S", "S", "q", "H", "i", "d"); letter {
+	switch letter := g.pick("A", "A", "E", "r", "r", "w", "f", "p", "x", "S", "S", "S", "q", "H", "i", "m", "d"); letter {
 	case "A", "p":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "S":
@@ -195,7 +195,7 @@ func (g generator) operation() scriptOp {
 		return scriptOp{letter, key, []string{g.value(), token, g.ttl(token)}, g.record()}
 	case "f":
 		return scriptOp{letter, key, []string{token}, g.record()}
-	case "i":
+	case "i", "m":
 		return scriptOp{letter: letter, key: key, args: []string{g.mark(), g.pick("400000", "900000")}}
 	case "d":
 		return opDone(key, g.mark())

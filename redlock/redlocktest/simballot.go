@@ -132,7 +132,7 @@ func (b *ballotCall) read(letter byte, key string) operand {
 	if o.letter != letter {
 		b.ttl = b.next()
 	}
-	if isOneOf(o.letter, "pqxi") {
+	if isOneOf(o.letter, "pqxim") {
 		o.ttl = b.next()
 	}
 	if o.letter == 'q' {
@@ -169,6 +169,8 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 		return b.force(o.key, o.token, o.ttl)
 	case 'i':
 		return b.intend(o.key, o.token, o.ttl)
+	case 'm':
+		return b.intendAlready(o.key, o.token, o.ttl)
 	case 'd':
 		return b.done(o.key, o.token)
 	case 'c':

@@ -22,6 +22,14 @@ func (b *ballotCall) mark(key, mark, ttl string) {
 	}
 }
 
+// intendAlready: somebody waits for those who share the lock, if they do.
+func (b *ballotCall) intendAlready(key, mark, ttl string) redlock.Reply {
+	if value, ok, err := b.value(key); err == nil && ok && value == kindShared {
+		b.mark(key, mark, ttl)
+	}
+	return number(1)
+}
+
 // unmark tells whether the mark was there, and is not any more.
 func (b *ballotCall) unmark(key, mark string) bool {
 	if !b.holds(key+writerOf, mark) || b.mayWrite() != nil {
