@@ -132,7 +132,7 @@ func TestSlots(t *testing.T) {
 // TestSlotsAreShown by WHO and LIST; another number of slots is refused, and
 // another kind.
 func TestSlotsAreShown(t *testing.T) {
-	d := startDaemon(t, 3, nil)
+	d := startDaemon(t, 3, patientNodes)
 	a, b, look := d.dial(), d.dial(), d.dial()
 	one := a.say("LOCK a slots=2", grantedSlot)[3]
 	two := b.say("LOCK a slots=2", grantedSlot)[3]
@@ -160,7 +160,7 @@ func TestSlotsAreShown(t *testing.T) {
 
 // TestSeveralNames: all or none, in one lease that goes by its list.
 func TestSeveralNames(t *testing.T) {
-	d := startDaemon(t, 5, nil)
+	d := startDaemon(t, 5, patientNodes)
 	a, b := d.dial(), d.dial()
 	lease := a.say("LOCK x%2C,b,%C3%A4 ttl=20s", granted(`x%2C,b,ä`))[0]
 	if keys := d.keys(); len(keys) != 3*5 {
@@ -193,7 +193,7 @@ func TestSeveralNames(t *testing.T) {
 // TestSeveralNamesWait for all of them, whoever has which; and two who name the
 // same in another order do not stop each other.
 func TestSeveralNamesWait(t *testing.T) {
-	d := startDaemon(t, 3, nil)
+	d := startDaemon(t, 3, patientNodes)
 	a, b, ab, ba, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
 	a.say("LOCK a", granted5)
 	b.say("LOCK b mode=shared", granted5)
@@ -245,7 +245,7 @@ var kinds = []struct{ names, options, grant string }{
 func TestEveryKindEnds(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, nil)
+			d := startDaemon(t, 3, patientNodes)
 			w, next := d.dial(), d.dial()
 			w.say("LOCK "+kind.names+kind.options, kind.grant)
 			next.say("TRY a", `ERR HELD .*`)
@@ -288,7 +288,7 @@ func TestEveryKindIsLost(t *testing.T) {
 func TestEveryKindIsForced(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, nil)
+			d := startDaemon(t, 3, patientNodes)
 			var holders []*wire
 			for range 3 {
 				if w := d.dial(); len(holders) == 0 || kind.options != "" {
@@ -313,7 +313,7 @@ func TestEveryKindIsForced(t *testing.T) {
 func TestEveryKindGoesByNameAndLease(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, nil)
+			d := startDaemon(t, 3, patientNodes)
 			w, other := d.dial(), d.dial()
 			lease := w.say("LOCK "+kind.names+kind.options+" ttl=2s id=x", kind.grant)[0]
 			w.say("LOCK "+kind.names+kind.options+" id=x", kind.grant+` again=yes`)
