@@ -97,7 +97,7 @@ func (c *trial) run(t *testing.T) {
 
 // leaf is a process that ends with code 5 once something stands on stdin. The
 // argument term makes it say that it got SIGTERM, and go on.
-const leaf = `$| = 1; $SIG{TERM} = sub { print "got TERM\n" } if shift eq "term"; print "up\n"; while (1) { exit 5 if defined sysread(STDIN, $_, 9) }`
+const leaf = `$| = 1; $SIG{TERM} = sub { syswrite STDOUT, "got TERM\n" } if shift eq "term"; print "up\n"; while (1) { exit 5 if defined sysread(STDIN, $_, 9) }`
 
 // fork runs a leaf, and is ended by SIGTERM.
 const fork = `my $pid = fork // die; if (!$pid) { exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
@@ -136,7 +136,8 @@ func (c *trial) start() {
 		role, args = roleShell, append([]string{testBinary}, args...)
 	}
 	c.cmd = command(c.t, testBinary, args...)
-	c.cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+c.fake.socket)
+	c.cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+c.fake.socket,
+		"PERL_SIGNALS=unsafe") // handled at once: not after the read that they came just before
 	closeTheirs := c.connect()
 	var theirs *os.File
 	c.alive, theirs = readEnd(c.t)
