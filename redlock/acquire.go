@@ -181,10 +181,6 @@ func (a *acquiring) end() {
 	if a.waiter == nil {
 		return
 	}
-	if a.r.Shared {
-		a.q.bells.leave(a.waiter)
-		return
-	}
 	// Whether any node has its mark is not known: some answer late.
 	(&Intent{q: a.q, target: a.target, waiter: a.waiter}).End()
 }

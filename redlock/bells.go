@@ -16,7 +16,7 @@ type bells struct {
 }
 
 // bellOf is the key that is deleted when a lock is given back: see ballot.lua.
-func bellOf(key string) string { return key + "\x00b" }
+func bellOf(key string) string { return key + beside + "b" }
 
 // waiter is one who waits.
 type waiter struct {
@@ -123,7 +123,7 @@ func (w *waiter) arm() *arming {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.nodes = 0
-	return &arming{w, w.keys}
+	return &arming{waiter: w, keys: w.keys}
 }
 
 func (w *waiter) listensTo() []string {
@@ -152,12 +152,13 @@ func (w *waiter) rung() <-chan struct{} {
 type arming struct {
 	waiter *waiter
 	keys   []string
+	failed nodeSet // nodes that gave no vote, and made no bell
 }
 
 // read takes in what the node answered to reading the keys. A bell may also be
 // missing because nobody was refused there.
 func (a *arming) read(node int, replies []Reply) {
-	if slices.ContainsFunc(replies, func(reply Reply) bool { return reply.Nil }) {
+	if !a.failed.has(node) && slices.ContainsFunc(replies, func(reply Reply) bool { return reply.Nil }) {
 		a.waiter.ring(node, false)
 	}
 }

@@ -368,6 +368,7 @@ func (l *lane) drain(conn Conn) error {
 // not there. What was never sent is nowhere, and releases are kept.
 func (l *lane) down(reason error) {
 	l.setState(NodeDown, reason)
+	l.hearNoMore()
 	l.mu.Lock()
 	waiting := l.queue
 	l.queue = nil

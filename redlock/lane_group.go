@@ -299,6 +299,9 @@ func (l *lane) fail(c *call, err error) {
 	l.trouble = fmt.Errorf("%s: %w", c.op, err)
 	l.mu.Unlock()
 	l.session.owed = l.session.owed || c.gives != nil
+	if c.arming != nil {
+		c.arming.failed.add(l.index)
+	}
 	l.session.refused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
 }

@@ -39,8 +39,15 @@ func (l *lane) attend(ctx context.Context, listener Listener) {
 	case <-ctx.Done():
 	}
 	l.hearer.Store(0)
-	l.tracks.Store(false)
-	l.fleet.bells.heard(l.index, nil)
+	l.hearNoMore()
+}
+
+// hearNoMore: what the node tracked is forgotten, with the one connection or the
+// other. Whoever listens has to do so again.
+func (l *lane) hearNoMore() {
+	if l.tracks.Swap(false) {
+		l.fleet.bells.heard(l.index, nil)
+	}
 }
 
 // track has the node tell what has changed of what is read with CLIENT CACHING YES,

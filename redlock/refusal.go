@@ -95,9 +95,26 @@ func heldBy(name string, b *ballot) *HeldError {
 	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, !shown[0].Holder.Known()
 	}
+	if e.Slots > 0 {
+		e.TTL = soonest(b.answers)
+	}
 	e.free = freePlace(b.answers)
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.quorum-1-b.unheard())
 	return e
+}
+
+// soonest is when the first place of a semaphore may be free, as the nodes say that
+// have no free one.
+func soonest(answers []answer) (ttl time.Duration) {
+	for i := range answers {
+		if all := shown(answers[i].shown); len(all) > 0 && all[0].kind != "" {
+			first := lasting(answers[i].shown.Array[1].Int)
+			if ttl == 0 || first < ttl {
+				ttl = first
+			}
+		}
+	}
+	return ttl
 }
 
 // unheard is how many nodes have not said who holds the lock.

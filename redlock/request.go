@@ -127,6 +127,9 @@ func (q *Quorum) checkLock(r *Request) error {
 		if q.options.Prefix+name == nodeKey {
 			return fmt.Errorf("redlock: %w: %s is the nodes' own", ErrRequest, nodeKey)
 		}
+		if strings.Contains(name, beside) {
+			return fmt.Errorf("redlock: %w: a zero byte in %q", ErrRequest, name)
+		}
 		if slices.Contains(names[:i], name) {
 			return fmt.Errorf("redlock: %w: %s is there twice", ErrRequest, name)
 		}

@@ -14,6 +14,10 @@ type target struct {
 	slot   int      // of a semaphore: the place, from 1 on
 }
 
+// beside is in all keys that are beside those of locks, and in no name: what is
+// kept for those who share a lock or wait for it, and the counters of places.
+const beside = "\x00"
+
 // What the nodes call the kinds of locks that several hold at once: see
 // ballot.lua.
 const (
@@ -78,7 +82,7 @@ func (t *target) at(i int) string {
 // counter is the fencing counter of the i-th key: each place has its own.
 func (t *target) counter(i int) counterField {
 	if t.slot > 0 {
-		return counterOf(t.key + "\x00" + strconv.Itoa(t.slot))
+		return counterOf(t.key + beside + strconv.Itoa(t.slot))
 	}
 	return counterOf(t.at(i))
 }
@@ -112,10 +116,8 @@ func (t *target) taking(ops []operation, o operation) []operation {
 	}
 	first := len(ops)
 	ops = t.each(ops, o)
-	if t.kind == "" {
-		for i := first; i < len(ops)-1; i++ {
-			ops[i].letter = opAlso
-		}
+	for i := first; i < len(ops)-1; i++ {
+		ops[i].letter = opAlso
 	}
 	return ops
 }

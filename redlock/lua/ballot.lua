@@ -15,7 +15,7 @@
 --            have the ttl, in milliseconds, after their arguments, which holds for
 --            those after them:
 --   a token      acquire: take the lock; the fencing token is a proposal
---   n token      another name of the acquire (a) that comes next: all or none
+--   n token      another name of the acquire (a or s) that comes next: all or none
 --   s token kind join: take the lock together with others of that kind
 --   h old token  hand over: from old to token, or as an acquire
 --   e token      extend: never shortens an expiry
@@ -26,9 +26,9 @@
 --   q token ttl kind  the same of one that joined
 --   x token ttl  force: delete the lock if this token holds it, and note for ttl
 --                that it must not come back
---   i mark ttl   intend: who was refused by the operation before this one waits for
+--   i mark ttl   intend: who was refused by the acquire before this one waits for
 --                the lock to be free. Known by the mark, where it waits for those
---                who share the lock: they become no more
+--                who share the lock in another way: they become no more
 --   m mark ttl   mark: who knows himself by the mark waits for those who share the
 --                lock, wherever they do: they become no more
 --   d mark       done: whose mark this is waits no more
@@ -40,7 +40,8 @@
 --      the error LATE past not-after: nothing is set later
 --   n, s, h  as a; negative where somebody is waiting for the lock. Where several
 --      share it or wait, {kind, pttl, token, pttl}; and a fifth element where
---      another has the place that was asked for: one that is free, or 0. Of h, in
+--      another has the place that was asked for: one that is free, or 0 (the first
+--      pttl is then until one is free). Of h, in
 --      an array of its own where the old token did not hold the key any more
 --   e  1 extended, 0 where the token does not hold the key, -1 where it was
 --      forced away
@@ -65,7 +66,7 @@
 --   key\0b  the bell: somebody was refused and waits. It is deleted when the lock is
 --           given back or forced away, which is what CLIENT TRACKING tells him; not
 --           when it is extended or handed over
---   key\0w  the mark of a writer that waits for those who share
+--   key\0w  the mark of one who waits for those who share
 --
 -- It runs for every group on every node: what is rare is made where it is met,
 -- and no function, table or text is made that may not be needed. What is rarest is
@@ -81,7 +82,7 @@ local UPPER = 32
 -- The notes of what was forced away have keys that begin so, and the token's SHA1.
 local FORCED = 'redlockd:forced:'
 -- What the value of a key begins with that several share, and is where readers do.
-local KIND, SHARED = 'redlockd:', 'redlockd:shared'
+local KIND, SHARED, WRITER = 'redlockd:', 'redlockd:shared', 'redlockd:writer'
 
 -- How far a proposal may be ahead of this node's TIME, in microseconds: the
 -- clock of one host must not push all counters far into the future.
@@ -156,6 +157,7 @@ if counters then
 end
 
 local others = 0 -- names of the acquire that comes next
+local wanted     -- the kind that the last acquire wanted to share; nil: alone
 
 local function seldom()
   changed = changed or {}
@@ -184,6 +186,7 @@ for i = 1, ops do
     arg = arg + 1
     record = record + 1
     refused = nil -- an embedded node's Lua keeps it in "refused = set.err and set"
+    wanted = nil
     if others > 0 then
       rare = rare or seldom()
       refused = rare.all(i - others, i, token, ttl, record)
@@ -241,6 +244,7 @@ for i = 1, ops do
     end
     arg = arg + 2
     record = record + 1
+    wanted = nil
     rare = rare or seldom()
     refused = rare.refusal(record)
     local held = call('GET', key) == token
@@ -288,13 +292,14 @@ for i = 1, ops do
     end
     arg = arg + 2
     record = record + 1
+    wanted = kind
+    local mark = byte(letters, i + 1) == I and args[arg] or nil
     rare = rare or seldom()
-    refused = rare.refusal(record)
-    if not refused and kind == SHARED and not rare.isMember(key, token) then
-      refused = rare.writer(key)
+    refused = rare.share(i - others, i, token, ttl, record, kind, mark)
+    for j = i - others, i do
+      replies[j] = refused
     end
-    refused = refused or rare.join(key, token, kind, ttl)
-    replies[i] = refused or rare.fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
+    others = 0
   elseif op == F or op == P or op == Q then
     record = record + 1
     replies[i] = 0
@@ -339,12 +344,16 @@ for i = 1, ops do
       if not refused.err then
         call('SET', key .. '\0b', '1', 'NX', 'PX', args[arg + 1])
       end
-      if refused[1] == SHARED then
+      local by = refused[1]
+      if type(by) == 'string' and sub(by, 1, 9) == KIND and by ~= wanted and by ~= WRITER then
         rare = rare or seldom()
         rare.mark(key, token, args[arg + 1])
       end
     elseif call('GET', key .. '\0w') == token then
       call('DEL', key .. '\0w')
+      if wanted then -- others may join
+        call('DEL', key .. '\0b')
+      end
     end
     replies[i] = 1
     arg = arg + 2

@@ -47,7 +47,7 @@ local function make(state)
   end
 
   -- place is nil where nobody else has the place with which the token begins. Or
-  -- else, who has it, and one that is free.
+  -- else, who has it, when the first of all is over, and a place that is free.
   local function place(key, token, kind)
     local members = call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
     local wanted, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
@@ -55,7 +55,7 @@ local function make(state)
     for i = 1, #members, 2 do
       local slot = tonumber(string.match(members[i], '^%d+'))
       if slot == wanted and members[i] ~= token then
-        refusal = {kind, call('PTTL', key), members[i], members[i + 1] - now, 0}
+        refusal = {kind, members[2] - now, members[i], members[i + 1] - now, 0}
       end
       taken[slot or 0] = true
     end
@@ -68,8 +68,8 @@ local function make(state)
     return refusal
   end
 
-  -- join adds the token to those who share the key; or else, why it did not.
-  local function join(key, token, kind, ttl)
+  -- obstacle is what keeps the token from those who share the key; nil: nothing.
+  local function obstacle(key, token, kind)
     local value = call('GET', key)
     if type(value) == 'table' then
       return value
@@ -81,11 +81,12 @@ local function make(state)
     if value and value ~= kind then
       return holder(key, value)
     end
-    local refusal = value and kind ~= SHARED and place(key, token, kind)
-    if refusal then
-      return refusal
-    end
-    if not value then -- of those whose key somebody deleted nobody comes back
+    return value and kind ~= SHARED and place(key, token, kind) or nil
+  end
+
+  -- enter adds the token to those who share the key; or the error of it.
+  local function enter(key, token, kind, ttl)
+    if not call('GET', key) then -- of those whose key somebody deleted nobody comes back
       call('DEL', key .. '\0m')
     end
     local done = call('SET', key, kind, 'NX', 'PX', ttl)
@@ -144,20 +145,9 @@ local function make(state)
     return settle(key) and holder(key, value) or nil
   end
 
-  -- all takes several names, or none: the reply to each of them. record is the last
-  -- one's.
-  local function all(from, to, token, ttl, record)
-    local refused
-    for i = from, to do
-      refused = refused or refusal(record - to + i) or blocker(keys[i + 1], token)
-    end
-    for i = from, refused and 0 or to do
-      local set = call('SET', keys[i + 1], token, 'PX', ttl)
-      refused = refused or set.err and set
-    end
-    if refused then
-      return refused
-    end
+  -- granted is the reply where several names were taken: they have one token,
+  -- which all of their counters get.
+  local function granted(from, to, record)
     local most, wanted = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
@@ -169,21 +159,55 @@ local function make(state)
     return wanted * most
   end
 
-  return {isMember = isMember, join = join, refusal = refusal, fence = fence, raise = raise, blocker = blocker, all = all,
+  -- waiting shows somebody else who waits for those who share the key, or is to
+  -- have it next.
+  local function waiting(key, mark)
+    local other = call('GET', key .. '\0w')
+    if type(other) == 'string' and other ~= mark then
+      local left = call('PTTL', key .. '\0w')
+      return {WRITER, left, other, left}
+    end
+  end
+
+  return {refusal = refusal, fence = fence, raise = raise, blocker = blocker,
+
+    -- all takes several names, or none: the reply to each of them. record is the last
+    -- one's.
+    all = function(from, to, token, ttl, record)
+      local refused
+      for i = from, to do
+        refused = refused or refusal(record - to + i) or blocker(keys[i + 1], token)
+      end
+      for i = from, refused and 0 or to do
+        local set = call('SET', keys[i + 1], token, 'PX', ttl)
+        refused = refused or set.err and set
+      end
+      return refused or granted(from, to, record)
+    end,
+
+    -- share joins those who share one name or several, or none.
+    share = function(from, to, token, ttl, record, kind, mark)
+      local refused
+      for i = from, to do
+        local key = keys[i + 1]
+        refused = refused or refusal(record - to + i)
+          or not isMember(key, token) and waiting(key, mark) or obstacle(key, token, kind)
+      end
+      for i = from, refused and 0 or to do
+        refused = refused or enter(keys[i + 1], token, kind, ttl)
+      end
+      return refused or granted(from, to, record)
+    end,
+
+    -- join is for one who has joined before.
+    join = function(key, token, kind, ttl)
+      return obstacle(key, token, kind) or enter(key, token, kind, ttl)
+    end,
 
     -- holds tells whether the token holds the key.
     holds = function(key, token)
       local value = call('GET', key)
       return value == token or isKind(value) and isMember(key, token)
-    end,
-
-    -- writer shows the writer that waits for those who share the key; nil: none.
-    writer = function(key)
-      local mark = call('GET', key .. '\0w')
-      if type(mark) == 'string' then
-        local left = call('PTTL', key .. '\0w')
-        return {WRITER, left, mark, left}
-      end
     end,
 
     -- mark has one who waits be known, and kept in mind for so long.

@@ -18,6 +18,8 @@ type ballotCall struct {
 	ttl      string         // of the a, n, s, h and e that follow
 	others   []operand      // names of the acquire that comes next
 	refused  *redlock.Reply // what the last acquire was refused with; nil: it was not
+	wanted   string         // the kind that it wanted to share; "": alone
+	ownMark  string         // of who asks, if it waits
 	counters map[string]int64
 	writes   []string // fields and values
 }
@@ -56,8 +58,12 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 	}
 	replies := make([]redlock.Reply, len(keys)-1)
 	for i, key := range keys[1:] {
-		replies[i] = b.operate(b.read(letters[i], key))
-		for j := i - 1; j >= 0 && isOneOf(letters[i], "aA") && isOneOf(letters[j], "nN"); j-- {
+		o := b.read(letters[i], key)
+		if b.ownMark = ""; i+1 < len(letters) && letters[i+1] == 'i' && len(b.args) > 0 {
+			b.ownMark = b.args[0]
+		}
+		replies[i] = b.operate(o)
+		for j := i - 1; j >= 0 && isOneOf(letters[i], "aAsS") && isOneOf(letters[j], "nN"); j-- {
 			replies[j] = replies[i]
 		}
 	}
@@ -68,7 +74,7 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 // malformed tells whether there are names that no acquire follows.
 func malformed(letters string) bool {
 	for i := range len(letters) {
-		if isOneOf(letters[i], "nN") && (i+1 == len(letters) || !isOneOf(letters[i+1], "nNaA")) {
+		if isOneOf(letters[i], "nN") && (i+1 == len(letters) || !isOneOf(letters[i+1], "nNaAsS")) {
 			return true
 		}
 	}
@@ -154,6 +160,7 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 		b.others = append(b.others, o)
 		return redlock.Reply{} // that of the acquire takes its place
 	case 'a', 's', 'h':
+		b.wanted = o.kind
 		return b.grant(o)
 	case 'e':
 		return b.extend(o.key, o.token)

@@ -6,12 +6,10 @@ import "github.com/redlockd/redlockd/redlock"
 func (b *ballotCall) grant(o operand) redlock.Reply {
 	lost := o.letter == 'h' && !b.holds(o.key, o.old)
 	switch {
-	case o.letter == 's':
-		b.refused = b.share(o)
+	case o.letter == 's' || len(b.others) > 0:
+		return b.grantAll(o)
 	case o.letter == 'h':
 		b.refused = b.handOver(o)
-	case len(b.others) > 0:
-		return b.grantAll(o)
 	default:
 		b.refused = b.take(o)
 	}
@@ -60,11 +58,12 @@ func errorOf(reply redlock.Reply) *redlock.Reply {
 	return &reply
 }
 
-// grantAll takes several names, or none, with the token of the last one.
+// grantAll takes one name that is shared, or several of whatever kind, or none, with
+// the token of the last one.
 func (b *ballotCall) grantAll(last operand) redlock.Reply {
 	names := append(b.others, last)
 	b.others = nil
-	if b.refused = b.takeAll(names, last.token); b.refused != nil {
+	if b.refused = b.takeAll(names, last); b.refused != nil {
 		return *b.refused
 	}
 	most, sign := int64(0), int64(1)
@@ -80,21 +79,43 @@ func (b *ballotCall) grantAll(last operand) redlock.Reply {
 	return number(sign * most)
 }
 
-func (b *ballotCall) takeAll(names []operand, token string) (refused *redlock.Reply) {
+func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Reply) {
 	for _, o := range names {
+		o.token, o.kind = last.token, last.kind
 		if refused = b.refusal(o.record); refused == nil {
-			refused = b.blocker(o.key, token)
+			refused = b.inTheWay(o, last)
 		}
 		if refused != nil {
 			return refused
 		}
 	}
 	for _, o := range names {
-		if err := errorOf(b.store(o.key, token, false, b.ttl)); refused == nil {
+		if err := b.takeOne(o.key, last); refused == nil {
 			refused = err
 		}
 	}
 	return refused
+}
+
+// takeOne takes one of several keys that nothing keeps a token from: nil, or why not.
+func (b *ballotCall) takeOne(key string, last operand) *redlock.Reply {
+	if last.letter == 's' {
+		return b.enter(key, last, b.ttl)
+	}
+	return errorOf(b.store(key, last.token, false, b.ttl))
+}
+
+// inTheWay is what keeps a token from one of several keys: nil where nothing does.
+func (b *ballotCall) inTheWay(o, last operand) *redlock.Reply {
+	if last.letter != 's' {
+		return b.blocker(o.key, last.token)
+	}
+	if !b.isMember(o.key, last.token) {
+		if other := b.waiting(o.key, b.ownMark); other != nil {
+			return other
+		}
+	}
+	return b.obstacle(o)
 }
 
 // handOver swaps one token for another.
@@ -108,19 +129,6 @@ func (b *ballotCall) handOver(o operand) *redlock.Reply {
 		}
 	}
 	return errorOf(b.store(o.key, o.token, false, b.ttl))
-}
-
-// share adds a token to those that share the lock.
-func (b *ballotCall) share(o operand) *redlock.Reply {
-	if refused := b.refusal(o.record); refused != nil {
-		return refused
-	}
-	if o.kind == kindShared && !b.isMember(o.key, o.token) {
-		if writer := b.waitingWriter(o.key); writer != nil {
-			return writer
-		}
-	}
-	return b.join(o, b.ttl)
 }
 
 // blocker is what keeps a token from a key: nil where nothing does.

@@ -131,8 +131,17 @@ func (c call) holder(key, kind string) redlock.Reply {
 	return shown
 }
 
-// join adds a token to those who share the lock: nil where it did.
+// join adds a token again to those who share the lock: nil where it did.
 func (b *ballotCall) join(o operand, ttl string) *redlock.Reply {
+	if refused := b.obstacle(o); refused != nil {
+		return refused
+	}
+	return b.enter(o.key, o, ttl)
+}
+
+// obstacle is what keeps a token from those who share the lock: nil where nothing
+// does.
+func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 	value, ok, err := b.value(o.key)
 	var shown redlock.Reply
 	switch {
@@ -142,46 +151,36 @@ func (b *ballotCall) join(o operand, ttl string) *redlock.Reply {
 	case ok && !isKind(value):
 		shown = list(text(value), b.left(o.key))
 		return &shown
-	}
-	if ok = ok && b.settle(o.key); !ok {
-		return b.found(o, ttl)
-	}
-	if value != o.kind && !b.variant(MixKinds) {
+	case !ok || !b.settle(o.key):
+		return nil
+	case value != o.kind && !b.variant(MixKinds):
 		shown = b.holder(o.key, value)
 		return &shown
+	case o.kind != kindShared:
+		return b.place(o)
 	}
-	if o.kind != kindShared {
-		if refused := b.place(o); refused != nil {
-			return refused
-		}
-	}
-	return b.enter(o, ttl)
+	return nil
 }
 
-// found has the token be the first one. Of those whose key somebody deleted nobody
-// comes back.
-func (b *ballotCall) found(o operand, ttl string) *redlock.Reply {
-	if b.mayWrite() == nil {
-		b.remove(o.key + membersOf)
+// enter adds a token. Of those whose key somebody deleted nobody comes back.
+func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
+	if _, ok, _ := b.value(key); !ok && b.mayWrite() == nil {
+		b.remove(key + membersOf)
 	}
-	return b.enter(o, ttl)
-}
-
-func (b *ballotCall) enter(o operand, ttl string) *redlock.Reply {
-	if stored := b.store(o.key, o.kind, true, ttl); stored.Err != nil {
+	if stored := b.store(key, o.kind, true, ttl); stored.Err != nil {
 		return &stored
 	}
 	ms, _ := strconv.ParseInt(ttl, 10, 64) // store has seen it
-	if err := b.addMember(o.key, o.token, b.now/1000+ms, true); err != nil {
+	if err := b.addMember(key, o.token, b.now/1000+ms, true); err != nil {
 		failed := refuse(err)
 		return &failed
 	}
-	b.settle(o.key)
+	b.settle(key)
 	return nil
 }
 
 // place is nil where nobody else has the place with which the token begins. Or
-// else, who has it, and one that is free.
+// else, who has it, when the first of all is over, and a place that is free.
 func (b *ballotCall) place(o operand) *redlock.Reply {
 	wanted := placeOf(o.token)
 	slots, err := strconv.Atoi(o.kind[strings.LastIndexByte(o.kind, '=')+1:])
@@ -193,9 +192,10 @@ func (b *ballotCall) place(o operand) *redlock.Reply {
 	if b.variant(CountPlaces) && len(b.sortedMembers(o.key)) < slots {
 		return nil
 	}
-	for _, m := range b.sortedMembers(o.key) {
+	sorted := b.sortedMembers(o.key)
+	for _, m := range sorted {
 		if placeOf(m.token) == wanted && m.token != o.token {
-			shown := list(text(o.kind), b.left(o.key), text(m.token), number(m.until-b.now/1000), number(0))
+			shown := list(text(o.kind), number(sorted[0].until-b.now/1000), text(m.token), number(m.until-b.now/1000), number(0))
 			refused = &shown
 		}
 		taken[placeOf(m.token)] = true

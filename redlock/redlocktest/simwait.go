@@ -2,14 +2,17 @@ package redlocktest
 
 import "github.com/redlockd/redlockd/redlock"
 
-// intend: who was refused waits. A writer that waits for readers leaves his mark.
+// intend: who was refused waits. Who waits for those who share in another way leaves
+// his mark.
 func (b *ballotCall) intend(key, mark, ttl string) redlock.Reply {
 	switch refused := b.refused; {
 	case refused == nil:
-		b.unmark(key, mark)
+		if b.unmark(key, mark) && b.wanted != "" { // others may join
+			b.remove(key + bell)
+		}
 	case refused.Err == nil:
 		b.store(key+bell, "1", true, ttl)
-		if len(refused.Array) > 0 && refused.Array[0].Str == kindShared {
+		if by := refused.Array[0].Str; isKind(by) && by != b.wanted && by != kindWriter {
 			b.mark(key, mark, ttl)
 		}
 	}
@@ -47,10 +50,11 @@ func (b *ballotCall) done(key, mark string) redlock.Reply {
 	return number(1)
 }
 
-// waitingWriter shows the writer that waits for those who share the lock; nil: none.
-func (b *ballotCall) waitingWriter(key string) *redlock.Reply {
+// waiting shows somebody else who waits for those who share the lock, or is to have
+// it next; nil: nobody does.
+func (b *ballotCall) waiting(key, own string) *redlock.Reply {
 	mark, ok, err := b.value(key + writerOf)
-	if !ok || err != nil {
+	if !ok || err != nil || mark == own {
 		return nil
 	}
 	left := b.left(key + writerOf)

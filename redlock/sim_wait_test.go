@@ -1,0 +1,138 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// Who waits, and finds nodes that cannot grant (a counter at its end, no memory),
+// tries again at growing intervals. Guards arming.read: a bell that is missing where
+// nobody was refused is no news.
+func TestFailingNodesAreNotStormed(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })
+		f.release(l)
+		tries := w.tries
+		time.Sleep(5 * time.Second)
+		if n := w.tries - tries; n > 100 {
+			t.Errorf("%d tries in 5 s at nodes that fail", n)
+		}
+		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1) })
+		<-w.done
+	})
+}
+
+// The nodes tell over the listener what was read over the lane's connection, and
+// forget it with that one. Where it is replaced and the listener stays (all nodes
+// silent for half a second: a switch, a paused host), who waits must be told all
+// the same.
+func TestWokenThoughLanesBreak(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		time.Sleep(time.Second)
+		every(f.sims, hang)
+		time.Sleep(1600 * ms) // a heartbeat is asked and given up: 400 ms
+		every(f.sims, resume)
+		time.Sleep(time.Second) // connected again
+		for _, node := range f.q.Status().Nodes {
+			want(t, "state", node.State, redlock.NodeReady)
+			want(t, "tracking", node.Tracking, true)
+		}
+		tries := w.tries
+		time.Sleep(time.Second)
+		want(t, "it sleeps: tries", w.tries, tries)
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, time.Second)
+	})
+}
+
+// Derived keys contain a byte that names cannot: the library must refuse such
+// names, or a release of x deletes the lock x\0b under its holder.
+func TestNameOfABell(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		r := redlock.Request{Name: "x\x00b", TTL: 10 * time.Second}
+		first, err := f.q.Acquire(t.Context(), r)
+		if err != nil {
+			wantErr(t, "a name with a NUL", err, redlock.ErrRequest)
+			return
+		}
+		f.release(f.acquire(oneTry)) // of x
+		if _, err := f.q.Acquire(t.Context(), r); err == nil && first.Err() == nil {
+			t.Errorf("two hold %q: the first one for another %v", r.Name, first.Validity())
+		}
+	})
+}
+
+// Who waits to share several names is refused one of them, whichever: he sleeps
+// until he is told. Guards op i behind several ops s.
+func TestSharedSeveralDoNotSpin(t *testing.T) {
+	for _, names := range [][]string{{"y", "x"}, {"x", "y"}} {
+		wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+			r := redlock.Request{Names: names, TTL: time.Minute, Wait: redlock.Forever, Shared: true}
+			reader := f.wait(f.q, r)
+			time.Sleep(5 * time.Second)
+			if reader.tries > 5 {
+				t.Errorf("%v: %d tries in 5 s while nothing changes", names, reader.tries)
+			}
+			f.release(l)
+			<-w.done
+			w.lease.Release(t.Context())
+			<-reader.done
+		})
+	}
+}
+
+// The place of a host that died is free when its time is over, and who waits for
+// any place takes it then, whichever he asked for. Guards patience: held.TTL.
+func TestWokenByExpiryOfAnyPlace(t *testing.T) {
+	for range 12 { // the place that is asked for is a random one
+		wakeTest(t, redlock.Request{Name: "s", TTL: keptLong, Slots: 2, Keep: true}, func(t *testing.T, f *fleet, _ *redlock.Lease, w *waiting) {
+			<-w.done // it is of x, which is free
+			host := f.another(longLeases)
+			host.Settle(t.Context())
+			died, err := host.Acquire(t.Context(), redlock.Request{Name: "s", TTL: 2 * time.Second, Slots: 2})
+			want(t, "the other place", err, nil)
+			deadline := died.Deadline()
+			host.Close()
+			third := f.another(longLeases)
+			defer third.Close()
+			third.Settle(t.Context())
+			waits := f.wait(third, redlock.Request{Name: "s", TTL: time.Minute, Slots: 2, Wait: redlock.Forever})
+			waits.wantAfter("deadline of one of two", deadline, 0, time.Second)
+		})
+	}
+}
+
+// Who wants a lock for himself is not kept out for ever by those of another host
+// who take places of it in turn: each holds for 200 ms only, and one always holds.
+// Guards op i: the mark.
+func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
+	r := redlock.Request{Name: "x", TTL: keptLong, Slots: 2, Keep: true}
+	wakeTest(t, r, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		r.Wait = redlock.Forever
+		for range 600 { // a minute
+			next := f.wait(f.q, r)
+			time.Sleep(100 * ms)
+			l.BeginRelease()
+			select {
+			case <-w.done:
+				w.lease.BeginRelease()
+				<-next.done
+				next.lease.BeginRelease()
+				return
+			default:
+			}
+			<-next.done
+			if next.err != nil {
+				t.Fatal(next.err)
+			}
+			l = next.lease
+		}
+		t.Errorf("not granted in a minute, for want of one instant without a holder: %d tries", w.tries)
+		l.BeginRelease()
+		<-w.done
+	})
+}
