@@ -20,6 +20,9 @@ import (
 // DefaultSocket is where redlockd listens unless told otherwise.
 const DefaultSocket = "/run/redlockd/redlockd.sock"
 
+// protocolVersion is what is spoken here.
+const protocolVersion = "1"
+
 // readBuffer holds many replies, and more than the longest line.
 const readBuffer = 4 * ipc.MaxLine
 
@@ -103,7 +106,7 @@ func dialError(ctx context.Context, path string, err error) error {
 
 // hello makes sure that the other side speaks version 1.
 func (c *Client) hello(ctx context.Context) error {
-	return c.ask(ctx, ipc.VerbHello, "", "1", func(*call) {
+	return c.ask(ctx, ipc.VerbHello, "", protocolVersion, func(*call) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.greeted = true
@@ -137,7 +140,7 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.conn.Close() // ends the reader, which ends the rest
+	c.hangUp() // ends the reader, which ends the rest
 	c.background.Wait()
 	for _, l := range c.allLeases() {
 		l.drop(lost(l.name, "", ErrClosed))
@@ -159,7 +162,7 @@ func (c *Client) spawn(f func()) {
 // that depends on it.
 func (c *Client) read() {
 	err := c.readLines()
-	c.conn.Close()
+	c.hangUp()
 	over := c.setOver(err)
 	c.out.stop(over)
 	for _, cl := range c.calls.all() {

@@ -21,6 +21,10 @@
 // matters, have the written resource refuse a [Lease.Fence] that is smaller
 // than one that it has seen: UPDATE … SET fence = $fence WHERE fence <= $fence.
 //
+// A lock is held by one at a time, unless all who take it say otherwise: with
+// [WithShared] by any number of readers, with [WithSlots] by so many. LockAll takes
+// several locks at once, all or none.
+//
 // # Connections
 //
 // A [Client] is one connection, safe for any number of goroutines and thousands

@@ -67,7 +67,8 @@ type Error struct {
 	Name string // the lock; "" where there is none
 	Code string // of the protocol: "HELD", "NOQUORUM", …
 	Text string // for people
-	// Holder is who holds the lock, where Code is HELD and the daemon knows.
+	// Holder is who holds the lock, or one of those who share it, where Code is HELD
+	// and the daemon knows.
 	Holder *Holder
 	// Fields is all that the daemon said beside, by its names in the protocol;
 	// numbers in decimal, durations in milliseconds.

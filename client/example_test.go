@@ -112,6 +112,29 @@ func ExampleLease_Fence() {
 	}
 }
 
+// A lock that three can hold at a time, on all hosts together.
+func ExampleWithSlots() {
+	var c *client.Client // from Dial
+	err := c.Do(context.Background(), "transcode", func(ctx context.Context, l *client.Lease) error {
+		fmt.Println("working in slot", l.Slot())
+		return ctx.Err()
+	}, client.WithSlots(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Two accounts at once, in whatever order others name them.
+func ExampleClient_LockAll() {
+	ctx := context.Background()
+	var c *client.Client // from Dial
+	l, err := c.LockAll(ctx, []string{"accounts/17", "accounts/4"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Unlock(ctx)
+}
+
 // Who holds a lock, on whatever host.
 func ExampleClient_Who() {
 	ctx := context.Background()

@@ -5,9 +5,11 @@ import (
 	"io"
 	"net"
 	"syscall"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
-// input reads a connection. A socket is read raw: see rawRead.
+// input reads a connection. A socket is read raw: see ipc.RawRead.
 type input struct {
 	raw  syscall.RawConn
 	do   func(fd uintptr) bool // in.read, kept so that reading allocates nothing
@@ -42,7 +44,7 @@ func (in *input) Read(b []byte) (int, error) {
 // read is false where there is nothing for now.
 func (in *input) read(fd uintptr) bool {
 	for {
-		in.n, in.err = rawRead(fd, in.room)
+		in.n, in.err = ipc.RawRead(fd, in.room)
 		switch {
 		case errors.Is(in.err, syscall.EAGAIN):
 			return false

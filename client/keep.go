@@ -24,7 +24,7 @@ const (
 // start makes a lease of a grant. It fails if that is over already: the process
 // may have been stopped for long.
 func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
-	l.fence = fenceOf(r)
+	l.fence, l.slot = fenceOf(r), int(number(r, "slot"))
 	if l.startTimer(r, o) {
 		return l.stands(ipc.VerbLock) // unless LOST came with the grant
 	}

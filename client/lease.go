@@ -15,6 +15,7 @@ type Lease struct {
 	name    string
 	id      string
 	fence   uint64
+	slot    int
 	hold    Hold
 	ownRule bool // the guard was given: it does not go by the ttl
 
@@ -32,15 +33,20 @@ type Lease struct {
 	cancel    context.CancelCauseFunc
 }
 
-// Name is the lock's name.
+// Name is the lock's name; of several, all of them, with commas between.
 func (l *Lease) Name() string { return l.name }
+
+// Slot is which place of the lock this one has, from 1 on; 0 where it was taken
+// without WithSlots.
+func (l *Lease) Slot() int { return l.slot }
 
 // ID is the daemon's name for the lease. It is a secret: whoever knows it can
 // unlock.
 func (l *Lease) ID() string { return l.id }
 
 // Fence is the fencing token: larger than that of every grant of this lock that
-// was given before this one was asked for, and never the same twice. It stays
+// was given before this one was asked for, and never the same twice. (Readers are
+// ordered against writers, and the places of WithSlots each for itself.) It stays
 // below 2^53. What is written to should remember the largest that it has seen,
 // and refuse a smaller one: then a holder that was paused past its deadline does
 // no harm.

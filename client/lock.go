@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -28,13 +29,25 @@ const (
 // Nothing is left behind then: a grant that crosses with the end of ctx is
 // unlocked in the background.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return c.lock(ctx, ipc.VerbLock, name, opts)
+	return c.lock(ctx, ipc.VerbLock, []string{name}, opts)
 }
 
 // TryLock takes the lock name if that can be done at once. It waits for the
 // answer of the nodes, but for no holder. Errors are those of Lock.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return c.lock(ctx, ipc.VerbTry, name, opts)
+	return c.lock(ctx, ipc.VerbTry, []string{name}, opts)
+}
+
+// LockAll takes several locks at once, all of them or none, as one lease with one
+// fencing token: nobody who does so in another order is in the way for ever. It
+// waits until all are free at the same time. Errors are those of Lock.
+func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, ipc.VerbLock, names, opts)
+}
+
+// TryLockAll is LockAll for those that can be taken at once.
+func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, ipc.VerbTry, names, opts)
 }
 
 // Do runs fn under the lock name, which it waits for as Lock does, and unlocks.
@@ -81,19 +94,19 @@ func both(a, b error) error {
 	return errors.Join(a, b)
 }
 
-func (c *Client) lock(ctx context.Context, verb ipc.Verb, name string, opts []Option) (*Lease, error) {
-	if err := checkName(verb, name); err != nil {
+func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts []Option) (*Lease, error) {
+	if err := checkNames(verb, names); err != nil {
 		return nil, err
 	}
+	l := &Lease{c: c, name: strings.Join(names, ","), base: ctx}
 	if ctx.Err() != nil {
-		return nil, ended(op(verb), name, ctx)
+		return nil, ended(op(verb), l.name, ctx)
 	}
-	l := &Lease{c: c, name: name, base: ctx}
-	cl, err := c.begin(ctx, verb, name)
+	cl, err := c.begin(ctx, verb, "")
 	if err != nil {
-		return nil, err
+		return nil, ended(op(verb), l.name, ctx)
 	}
-	cl.lease = l
+	cl.lease, cl.name, cl.req.Names = l, l.name, append(cl.req.Names, names...)
 	if err := cl.wish(opts); err != nil {
 		c.calls.put(cl)
 		return nil, err

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -44,6 +45,46 @@ func TestLockAndUnlock(t *testing.T) {
 	})
 }
 
+func TestLockAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.LockAll(t.Context(), []string{"b,c", "a"}, WithTTL(time.Second)) })
+		d.expect("@0 LOCK b%2Cc,a ttl=1000 owner=1")
+		d.say(grant("0", "b%2Cc,a", "abc", 0, time.Second))
+		l := locked.must(t)
+		if l.Name() != "b,c,a" || l.Slot() != 0 {
+			t.Errorf("lease of %q, slot %d, want \"b,c,a\" and 0", l.Name(), l.Slot())
+		}
+		tried := async(func() (*Lease, error) { return c.TryLockAll(t.Context(), []string{"x", "y"}) })
+		d.expect("@0 TRY x,y owner=2")
+		d.say("@0 ERR HELD lock=x,y mode=shared host=web3 pid=7 user=cron : somebody reads")
+		err := lockErr(tried.wait())
+		want(t, "TryLockAll", err, ErrHeld)
+		if refused, _ := errors.AsType[*Error](err); refused == nil || refused.Holder == nil || refused.Holder.Mode != "shared" || refused.Name != "x,y" {
+			t.Errorf("TryLockAll: %#v", err)
+		}
+		d.say("LOST lock=b%2Cc,a lease=abc reason=forced")
+		<-l.Context().Done()
+		want(t, "after LOST", context.Cause(l.Context()), ErrLost)
+		for _, names := range [][]string{nil, {}, {"a", "a"}, {"a", ""}, make([]string, 101)} {
+			want(t, fmt.Sprintf("LockAll of %q", names), lockErr(c.LockAll(t.Context(), names)), ErrInvalid)
+		}
+	})
+}
+
+func TestSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "a", WithSlots(3)) })
+		d.expect("@0 LOCK a slots=3 owner=1")
+		d.say(grant("0", "a", "abc", 0, time.Second) + " slot=2")
+		if l := locked.must(t); l.Slot() != 2 {
+			t.Errorf("slot %d, want 2", l.Slot())
+		}
+		want(t, "no slots", lockErr(c.Lock(t.Context(), "a", WithSlots(0))), ErrInvalid)
+	})
+}
+
 func TestRequestsOfOptions(t *testing.T) {
 	for _, test := range []struct {
 		opts []Option
@@ -58,6 +99,8 @@ func TestRequestsOfOptions(t *testing.T) {
 		{[]Option{WithNote("a = b, 5%")}, "LOCK job owner=1 note=a%20%3D%20b%2C%205%25"},
 		{[]Option{WithHold(HoldConn)}, "LOCK job hold=conn owner=1"},
 		{[]Option{WithHold(HoldTTL)}, "LOCK job hold=ttl owner=1"},
+		{[]Option{WithShared()}, "LOCK job mode=shared owner=1"},
+		{[]Option{WithSlots(3)}, "LOCK job slots=3 owner=1"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)

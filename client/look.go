@@ -12,6 +12,8 @@ import (
 type Holder struct {
 	Name  string // the lock
 	Mode  string // "exclusive" or "shared"
+	Slots int    // how many may hold it at once, each in a slot; 0: it has none
+	Slot  int    // which one is held, from 1
 	Host  string
 	PID   int
 	User  string
@@ -23,9 +25,12 @@ type Holder struct {
 
 // Entry is a lease of this host's daemon, or a request that waits for one.
 type Entry struct {
-	Name  string        // the lock
+	Name  string        // the lock; all of Names, with commas between, where it is of several
+	Names []string      // the locks that are held, or waited for, all or none
 	Waits bool          // it is not held yet
 	Mode  string        // "exclusive" or "shared"
+	Slots int           // how many may hold it at once, each in a slot; 0: it has none
+	Slot  int           // which one is held, from 1; 0: none yet
 	Fence uint64        // the fencing token; 0: it waits yet
 	TTL   time.Duration // how long it lasts unless it is extended
 	PID   int
@@ -55,7 +60,17 @@ type Node struct {
 	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
 	Left    time.Duration // of its quarantine
 	RTT     time.Duration // how long it took to answer lately
+	Wakeups string        // how waiters learn that a lock is free: "tracking" (the node tells) or "polling"; "" is not known
 	Reason  string        // why it is not ready, or what could be better about it, for people
+}
+
+// Hello is what this host's daemon says of itself and its config.
+type Hello struct {
+	Version     string
+	TTL         time.Duration // the lease time of those who ask for none
+	MinTTL      time.Duration // the shortest that may be asked for
+	MaxTTL      time.Duration // the longest, of this host's config
+	NodeTimeout time.Duration // a node that has not answered for so long has no vote; 0: an older daemon, which does not say
 }
 
 // Who asks a quorum of nodes who holds the lock name, on whatever host. No
@@ -95,10 +110,26 @@ func (c *Client) Status(ctx context.Context) (status *Status, err error) {
 	return status, err
 }
 
+// Hello asks this host's daemon for its version and its limits.
+func (c *Client) Hello(ctx context.Context) (hello Hello, err error) {
+	err = c.ask(ctx, ipc.VerbHello, "", protocolVersion, func(cl *call) {
+		hello = Hello{
+			Version:     text(&cl.reply, "version"),
+			TTL:         duration(&cl.reply, "ttl"),
+			MinTTL:      duration(&cl.reply, "min_ttl"),
+			MaxTTL:      duration(&cl.reply, "max_ttl"),
+			NodeTimeout: duration(&cl.reply, "node_timeout"),
+		}
+	})
+	return hello, err
+}
+
 func holderOf(r *ipc.Response) Holder {
 	return Holder{
 		Name:  text(r, "lock"),
 		Mode:  text(r, "mode"),
+		Slots: int(number(r, "slots")),
+		Slot:  int(number(r, "slot")),
 		Host:  text(r, "host"),
 		PID:   int(number(r, "pid")),
 		User:  text(r, "user"),
@@ -112,8 +143,11 @@ func holderOf(r *ipc.Response) Holder {
 func entryOf(r *ipc.Response) Entry {
 	return Entry{
 		Name:  text(r, "lock"),
+		Names: r.Strings("lock"),
 		Waits: text(r, "state") == "waiting",
 		Mode:  text(r, "mode"),
+		Slots: int(number(r, "slots")),
+		Slot:  int(number(r, "slot")),
 		Fence: uint64(number(r, "fence")),
 		TTL:   duration(r, "ttl"),
 		PID:   int(number(r, "pid")),
@@ -130,6 +164,7 @@ func nodeOf(r *ipc.Response) Node {
 		State:   text(r, "state"),
 		Left:    duration(r, "left"),
 		RTT:     duration(r, "rtt"),
+		Wakeups: text(r, "wakeups"),
 		Reason:  r.Text,
 	}
 }

@@ -15,11 +15,13 @@ func TestWho(t *testing.T) {
 		d.say("@0 - lock=a%2Cb mode=shared host=web3 pid=12 user=cron since=100 ttl=900 held=3 nodes=5",
 			"LOST lock=x lease=y reason=max",
 			"@0 - lock=a%2Cb mode=shared ttl=800 held=4 nodes=5",
-			"@0 OK n=2")
+			"@0 - lock=a%2Cb mode=exclusive slots=5 slot=2 ttl=700 held=3 nodes=5",
+			"@0 OK n=3")
 		got := asked.must(t)
 		want := []Holder{
 			{Name: "a,b", Mode: "shared", Host: "web3", PID: 12, User: "cron", Since: 100 * time.Millisecond, TTL: 900 * time.Millisecond, Held: 3, Nodes: 5},
 			{Name: "a,b", Mode: "shared", TTL: 800 * time.Millisecond, Held: 4, Nodes: 5},
+			{Name: "a,b", Mode: "exclusive", Slots: 5, Slot: 2, TTL: 700 * time.Millisecond, Held: 3, Nodes: 5},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("Who:\n%+v, want\n%+v", got, want)
@@ -40,11 +42,15 @@ func TestList(t *testing.T) {
 		d.expect("@0 LIST")
 		d.say("@0 - lock=job state=held mode=exclusive fence=1795247588294176 ttl=9000 pid=12 user=cron since=1000 note=a%20note",
 			"@0 - lock=job state=waiting mode=exclusive pid=13 user=root since=2000",
-			"@0 OK n=2")
+			"@0 - lock=a%2Cb,c state=waiting mode=shared pid=14 user=root since=2000",
+			"@0 - lock=gpu state=held mode=exclusive slots=4 slot=1 fence=9 ttl=9000 pid=15 user=root since=2000",
+			"@0 OK n=4")
 		got := asked.must(t)
 		want := []Entry{
-			{Name: "job", Mode: "exclusive", Fence: 1795247588294176, TTL: 9 * time.Second, PID: 12, User: "cron", Since: time.Second, Note: "a note"},
-			{Name: "job", Waits: true, Mode: "exclusive", PID: 13, User: "root", Since: 2 * time.Second},
+			{Name: "job", Names: []string{"job"}, Mode: "exclusive", Fence: 1795247588294176, TTL: 9 * time.Second, PID: 12, User: "cron", Since: time.Second, Note: "a note"},
+			{Name: "job", Names: []string{"job"}, Waits: true, Mode: "exclusive", PID: 13, User: "root", Since: 2 * time.Second},
+			{Name: "a,b,c", Names: []string{"a,b", "c"}, Waits: true, Mode: "shared", PID: 14, User: "root", Since: 2 * time.Second},
+			{Name: "gpu", Names: []string{"gpu"}, Mode: "exclusive", Slots: 4, Slot: 1, Fence: 9, TTL: 9 * time.Second, PID: 15, User: "root", Since: 2 * time.Second},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("List:\n%+v, want\n%+v", got, want)
@@ -57,16 +63,29 @@ func TestStatus(t *testing.T) {
 		c, d := dialScripted(t)
 		asked := async(func() (*Status, error) { return c.Status(t.Context()) })
 		d.expect("@0 STATUS")
-		d.say("@0 - node=a address=10.0.0.1:6379 state=ready rtt=1",
+		d.say("@0 - node=a address=10.0.0.1:6379 state=ready wakeups=tracking rtt=1",
 			"@0 - node=b address=unix:/run/redis/b.sock state=quarantined left=2500 : it was restarted",
 			"@0 OK n=2 nodes=2 quorum=2 spare=-1 leases=7 left=2500 max_ttl=30000 build=abc : no quorum for another 3s")
 		got := asked.must(t)
 		want := &Status{Quorum: 2, Spare: -1, Left: 2500 * time.Millisecond, MaxTTL: 30 * time.Second, Text: "no quorum for another 3s", Counts: map[string]int64{"leases": 7}, Nodes: []Node{
-			{Name: "a", Address: "10.0.0.1:6379", State: "ready", RTT: time.Millisecond},
+			{Name: "a", Address: "10.0.0.1:6379", State: "ready", Wakeups: "tracking", RTT: time.Millisecond},
 			{Name: "b", Address: "unix:/run/redis/b.sock", State: "quarantined", Left: 2500 * time.Millisecond, Reason: "it was restarted"},
 		}}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("Status:\n%+v, want\n%+v", got, want)
+		}
+	})
+}
+
+func TestHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() (Hello, error) { return c.Hello(t.Context()) })
+		d.expect("@0 HELLO 1")
+		d.say("@0 OK protocol=1 version=1.2 ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=50 max_line=4096")
+		want := Hello{"1.2", 10 * time.Second, 100 * time.Millisecond, 30 * time.Second, 50 * time.Millisecond}
+		if got := asked.must(t); got != want {
+			t.Errorf("Hello: %+v, want %+v", got, want)
 		}
 	})
 }

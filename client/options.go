@@ -1,7 +1,9 @@
 package client
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +41,28 @@ func WithWait(wait time.Duration) Option {
 		cl.duration(&cl.req.Wait, ipc.OptWait, "wait", wait, 0)
 		if cl.req.Verb == ipc.VerbTry {
 			cl.fault("TryLock takes no WithWait")
+		}
+	}
+}
+
+// WithShared takes the lock together with others who do so (readers), and not with
+// those who take it as it comes (writers). A reader does not overtake a writer who
+// waits.
+func WithShared() Option {
+	return func(cl *call) {
+		cl.req.Mode = ipc.Shared
+		cl.req.Set |= ipc.OptMode
+	}
+}
+
+// WithSlots takes one of so many places of the lock (a semaphore), at most 1,000:
+// Lease.Slot tells which. Everybody must say the same number. It is for one name.
+func WithSlots(slots int) Option {
+	return func(cl *call) {
+		cl.req.Slots = slots
+		cl.req.Set |= ipc.OptSlots
+		if slots < 1 {
+			cl.fault(strconv.Itoa(slots) + " slots")
 		}
 	}
 }
@@ -97,6 +121,23 @@ func (cl *call) wish(opts []Option) error {
 		return nil
 	}
 	return invalid(op(cl.req.Verb), cl.name, ipc.CodeOption, strings.Join(cl.faults, ", "))
+}
+
+// checkNames refuses what cannot be the names of one lease.
+func checkNames(verb ipc.Verb, names []string) error {
+	label := strings.Join(names, ",")
+	if len(names) == 0 || len(names) > ipc.MaxNames {
+		return invalid(op(verb), label, ipc.CodeName, fmt.Sprintf("%d names: 1 to %d can be locked at once", len(names), ipc.MaxNames))
+	}
+	for i, name := range names {
+		if err := checkName(verb, name); err != nil {
+			return err
+		}
+		if slices.Contains(names[:i], name) {
+			return invalid(op(verb), label, ipc.CodeName, "the name "+strconv.Quote(name)+" is there twice")
+		}
+	}
+	return nil
 }
 
 // checkName refuses what cannot be the name of a lock.

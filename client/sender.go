@@ -159,7 +159,7 @@ type attempt struct {
 // write reports done in any case: what is left is for others.
 func (a *attempt) write(fd uintptr) bool {
 	for a.n < len(a.chunk) {
-		n, err := rawWrite(fd, a.chunk[a.n:])
+		n, err := ipc.RawWrite(fd, a.chunk[a.n:])
 		switch {
 		case err == nil:
 			a.n += n

@@ -13,16 +13,21 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// benchDaemon is a daemon over five real nodes, for clients in this process.
-func benchDaemon(b *testing.B) *Config {
+// benchDaemon is a daemon over five real nodes, for clients in this process;
+// change may alter the config first.
+func benchDaemon(b *testing.B, change ...func(*Config)) *Config {
 	b.Helper()
 	cluster := redlocktest.StartRedis(b, 5)
+	cluster.Admit(b) // else the first lock waits for the quarantine
 	cfg := DevConfig()
 	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 50*time.Millisecond
 	for i, server := range cluster.Servers {
 		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: string(rune('a' + i)), Address: server.Addr()})
 	}
 	cfg.Socket.Path = b.TempDir() + "/s"
+	for _, change := range change {
+		change(cfg)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -63,6 +68,13 @@ func pair(b *testing.B, c *client.Client, name string) {
 func BenchmarkPair(b *testing.B) {
 	b.Run("1 worker", func(b *testing.B) {
 		c := dialClient(b, benchDaemon(b))
+		b.ReportAllocs()
+		for b.Loop() {
+			pair(b, c, "a")
+		}
+	})
+	b.Run("1 worker, with metrics", func(b *testing.B) {
+		c := dialClient(b, benchDaemon(b, func(cfg *Config) { cfg.Metrics = &MetricsConfig{Address: ownAddress()} }))
 		b.ReportAllocs()
 		for b.Loop() {
 			pair(b, c, "a")

@@ -20,14 +20,11 @@ const wholeConfig = "testdata/config/whole.hcl"
 // supportedPart is source without what unsupported refuses.
 func supportedPart(t *testing.T, source string) string {
 	t.Helper()
-	for _, block := range []string{`(?ms)^access \{.*?^\}\n`, `(?m)^metrics \{.*\}.*\n`} {
-		found := regexp.MustCompile(block)
-		if !found.MatchString(source) {
-			t.Fatalf("nothing matches %s in\n%s", block, source)
-		}
-		source = found.ReplaceAllString(source, "")
+	found := regexp.MustCompile(`(?ms)^access \{.*?^\}\n`)
+	if !found.MatchString(source) {
+		t.Fatalf("nothing matches %s in\n%s", found, source)
 	}
-	return source
+	return found.ReplaceAllString(source, "")
 }
 
 func readTestFile(t *testing.T, name string) string {
@@ -92,6 +89,8 @@ func TestConfigWhole(t *testing.T) {
 		Socket: SocketConfig{Path: "/run/redlockd/redlockd.sock", Mode: 0o660, Group: "redlock"},
 		Limits: LimitsConfig{Connections: 10000, ConnectionsPerUser: 1000, LeasesPerUser: 10000, WaitersPerUser: 10000},
 		Log:    LogConfig{Level: hclog.Info, Format: LogText},
+
+		Metrics: &MetricsConfig{Address: "127.0.0.1:9852"},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
@@ -113,8 +112,8 @@ func TestConfigWholeIsUnderstood(t *testing.T) {
 	}
 }
 
-// TestConfigReadsAccessAndMetrics: refused as they are, they are read in full.
-func TestConfigReadsAccessAndMetrics(t *testing.T) {
+// TestConfigReadsAccess: refused as it is, it is read in full.
+func TestConfigReadsAccess(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
 	r, cfg := readSource(t, readTestFile(t, wholeConfig))
 	wantAccess := &AccessConfig{Rules: []AccessRule{
@@ -122,9 +121,6 @@ func TestConfigReadsAccessAndMetrics(t *testing.T) {
 	}}
 	if !reflect.DeepEqual(cfg.Access, wantAccess) {
 		t.Errorf("access: got %+v, want %+v", cfg.Access, wantAccess)
-	}
-	if want := (&MetricsConfig{Address: "127.0.0.1:9852"}); !reflect.DeepEqual(cfg.Metrics, want) {
-		t.Errorf("metrics: got %+v, want %+v", cfg.Metrics, want)
 	}
 	if len(r.faults) != 0 {
 		t.Errorf("got the faults %v", r.faults)

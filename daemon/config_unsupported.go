@@ -12,8 +12,5 @@ func unsupported(cfg *Config, at map[string]hcl.Range) []ConfigFault {
 	if cfg.Access != nil {
 		refuse("access", "remove the block: everyone who can open the socket may lock anything (see socket.mode and socket.group)")
 	}
-	if cfg.Metrics != nil {
-		refuse("metrics", "remove the block; redlock status shows the daemon's counts")
-	}
 	return faults
 }

@@ -34,6 +34,7 @@ type daemon struct {
 	leases *registry
 	limits *limits
 	users  users
+	meter  *meter // nil: off
 
 	stopping atomic.Bool // nothing is given back any more
 }
@@ -46,6 +47,7 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 		queue:  newQueue(),
 		leases: newRegistry(),
 		limits: newLimits(cfg.Limits),
+		meter:  newMeter(cfg),
 	}
 	var err error
 	if d.host, err = os.Hostname(); err != nil {
@@ -58,6 +60,8 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 		MaxTTL:      cfg.Quorum.MaxTTL,
 		Observe:     d.observe(),
 		Notice:      d.notice,
+		RoundTrip:   d.meter.roundTrip,
+		Extended:    d.meter.extended,
 
 		NoQuarantine: dev, // embedded nodes live and die with this process
 	})
@@ -124,6 +128,7 @@ func (d *daemon) newServer() *ipc.Server {
 		Defect: func(c *ipc.Conn, what any, stack []byte) {
 			d.log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
 		},
+		Refused: d.meter.refused,
 		Dropped: func(c *ipc.Conn, why error) {
 			d.log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
 		},

@@ -1,11 +1,6 @@
 package daemon
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
-)
+import "slices"
 
 // owner is who can hold and wait: one owner= on one connection.
 type owner struct {
@@ -50,6 +45,12 @@ func (q *queue) leaveParty(p *place) {
 // one of them waits for p's owner. As a way from one to another is made by
 // nothing but a place that joins, behind those that are there, the one that would
 // close a cycle is always the one that joins. It needs mu.
+//
+// Who waits for a slot waits for any one of those who crowd: that is a deadlock
+// where so many of them wait for p's owner, by whatever ways, that no slot comes
+// free. What is not found is what this host does not know: cycles through owners
+// of other hosts, or through what is kept from an owner by the nodes; and what a
+// program waits for that is no lock.
 func (q *queue) mayWait(p *place) error {
 	for _, name := range p.names {
 		for _, ahead := range slices.Backward(q.lines[name]) {
@@ -73,9 +74,10 @@ func (q *queue) cycle(p *place) []waitsFor {
 	if mine == nil {
 		return nil // nobody waits for it
 	}
-	q.searches++
-	s := &search{q: q, n: q.searches, asker: p, mine: mine}
-	way, _ := s.from(p)
+	way, found := q.newSearch(p, mine).from(p)
+	if found && slices.ContainsFunc(way, func(step waitsFor) bool { return step.how == crowd }) {
+		way = q.cycleOfStuck(p, mine)
+	}
 	slices.Reverse(way)
 	return way
 }
@@ -85,6 +87,7 @@ type waitsFor struct {
 	waiter, ahead *asker
 	name          string // of the lock
 	held          bool   // by ahead; or else it asked earlier
+	how           way
 }
 
 // search looks, depth first, for a way back to the owner of the asker.
@@ -93,21 +96,22 @@ type search struct {
 	n     int // of this search
 	asker *place
 	mine  *party
+	among map[*party]bool // nobody else is looked at; nil: all are
+}
+
+// newSearch needs mu.
+func (q *queue) newSearch(asker *place, mine *party) *search {
+	q.searches++
+	return &search{q: q, n: q.searches, asker: asker, mine: mine}
 }
 
 // from searches on from one that waits. The way that it returns begins with its
 // last step.
 func (s *search) from(w *place) (way []waitsFor, found bool) {
 	for _, name := range w.names {
-		for _, ahead := range s.q.lines[name] {
-			if ahead == w {
-				break
-			}
-			if !conflicts(ahead, w) {
-				continue
-			}
+		for ahead, how := range w.inWay(s.q.lines[name]) {
 			if way, found = s.past(w, ahead); found {
-				return append(way, waitsFor{w.who, ahead.who, name, ahead.holding != nil}), true
+				return append(way, waitsFor{w.who, ahead.who, name, ahead.holding != nil, how}), true
 			}
 		}
 	}
@@ -119,10 +123,8 @@ func (s *search) past(w, ahead *place) (way []waitsFor, found bool) {
 	party := ahead.party
 	switch {
 	case party == s.mine:
-		// What the asker's owner has in the way of the asker itself is a lease
-		// that was lost, of which nothing but the time is waited for.
-		return nil, !conflicts(ahead, s.asker)
-	case party.searched == s.n:
+		return nil, !s.endsByItself(ahead)
+	case party.searched == s.n, s.among != nil && !s.among[party]:
 		return nil, false
 	}
 	party.searched = s.n
@@ -137,39 +139,12 @@ func (s *search) past(w, ahead *place) (way []waitsFor, found bool) {
 	return nil, false
 }
 
+// endsByItself: what the asker's owner has of what the asker asks for is a lease
+// that was lost, of which nothing but the time is waited for.
+func (s *search) endsByItself(ahead *place) bool {
+	return ahead.party == s.mine && overlap(ahead, s.asker)
+}
+
 // waits tells whether the place stands behind others, to wait for them. Whom the
 // nodes keep waiting waits for nobody of this host. It needs mu.
 func (p *place) waits() bool { return p.patient && !p.called }
-
-// deadlockError is a cycle among owners on this host.
-type deadlockError struct{ cycle []waitsFor }
-
-var errDeadlock = errors.New("deadlock")
-
-func (e *deadlockError) Is(target error) bool { return target == errDeadlock }
-
-// Error tells each step of the cycle, the asker's first.
-func (e *deadlockError) Error() string {
-	steps := make([]string, len(e.cycle))
-	for i, step := range e.cycle {
-		steps[i] = step.String()
-	}
-	return fmt.Sprintf("%s: %v: %s: give back one of them first, and take them in the same order everywhere",
-		e.cycle[0].name, errDeadlock, strings.Join(steps, "; "))
-}
-
-func (w waitsFor) String() string {
-	verb := "asked for earlier"
-	if w.held {
-		verb = "holds"
-	}
-	return fmt.Sprintf("%v waits for %s, which %v %s", w.waiter, w.name, w.ahead, verb)
-}
-
-// String names who asked, for people.
-func (a *asker) String() string {
-	if a.owner == "" {
-		return fmt.Sprintf("%s (pid %d)", a.user, a.pid)
-	}
-	return fmt.Sprintf("%s (pid %d, owner %s)", a.user, a.pid, a.owner)
-}

@@ -1,10 +1,7 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -192,120 +189,54 @@ func TestDeadlockLeavesNothing(t *testing.T) {
 	x.want(granted5)
 }
 
-// places are those of a queue, in the order in which they joined.
-type places []*place
-
-func (all places) waits(i int) bool {
-	return all[i].patient && slices.ContainsFunc(all[:i], func(ahead *place) bool { return conflicts(ahead, all[i]) })
+// TestDeadlockOfReaders: readers do not wait for each other, but a writer does for
+// all of them.
+func TestDeadlockOfReaders(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
+	for _, w := range []*wire{x, y} { // each has what the other one has
+		w.say("LOCK a mode=shared", granted5)
+		w.say("LOCK b mode=shared", granted5)
+	}
+	z.say("LOCK c", granted5)
+	z.waits(look, "@1 LOCK a", 1)
+	for _, w := range []*wire{x, y} {
+		matches(t, w.say("LOCK c mode=shared", deadlock)[1], `c: .* waits for c, which .* holds; .* waits for a, which .* holds: .*`)
+	}
+	x.say("UNLOCK a", `OK lock=a`)
+	x.waits(look, "LOCK c", 2)
+	y.say("UNLOCK a", `OK lock=a`)
+	z.want(`@1 ` + granted5)
+	z.say("UNLOCK c", `OK lock=c`)
+	x.want(granted5)
 }
 
-// refuses tells by brute force whether the last one may not join: whether its
-// owner is among those that it waits for, that they wait for, and so on.
-func (all places) refuses() bool {
-	last := len(all) - 1
-	p, reached := all[last], map[owner]bool{}
-	reach := func(i int) (more bool) {
-		for _, ahead := range all[:i] {
-			if conflicts(ahead, all[i]) && !(ahead.owner == p.owner && conflicts(ahead, p)) {
-				more = more || !reached[ahead.owner]
-				reached[ahead.owner] = true
-			}
-		}
-		return more
-	}
-	if !all.waits(last) {
-		return false
-	}
-	for more := reach(last); more; {
-		more = false
-		for i, w := range all[:last] {
-			more = reached[w.owner] && all.waits(i) && reach(i) || more
-		}
-	}
-	return reached[p.owner]
+// TestDeadlockOfSlots: who waits for a slot waits for any of those who have one,
+// so there is a deadlock when the last of them waits for him.
+func TestDeadlockOfSlots(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
+	x.say("LOCK a slots=2", grantedSlot)
+	y.say("LOCK a slots=2", grantedSlot)
+	z.say("LOCK b", granted5)
+	z.waits(look, "@1 LOCK a slots=2", 1)
+	x.waits(look, "@1 LOCK b", 2)
+	matches(t, y.say("LOCK b", deadlock)[1], `b: .* waits for b, which .*; .* waits for a, which .* holds: .*`)
+	y.say("UNLOCK a", `OK lock=a`)
+	z.want(`@1 ` + grantedSlot)
+	z.say("UNLOCK b", `OK lock=b`)
+	x.want(`@1 ` + granted5)
 }
 
-// TestQueueRefusesCyclesAndNothingElse: random owners ask for random names, and
-// leave; each answer is that of brute force.
-func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
-	refused := 0
-	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		q, here := newQueue(), places{}
-		for step := range 200 {
-			if n := len(here); n > 0 && random.IntN(12) < n {
-				i := random.IntN(n)
-				q.leave(here[i], nil)
-				here = slices.Delete(here, i, i+1)
-				continue
-			}
-			p := randomPlace(random)
-			want, err := append(here, p).refuses(), q.join(p)
-			if want != errors.Is(err, errDeadlock) {
-				t.Fatalf("seed %d, step %d: join: %v, want refused %v", seed, step, err, want)
-			}
-			if want {
-				refused++
-				continue
-			}
-			here = append(here, p)
-		}
-		for _, p := range here {
-			q.leave(p, nil)
-		}
-		if len(q.lines)+len(q.parties) > 0 {
-			t.Fatalf("seed %d: an empty queue keeps %d lines and %d parties", seed, len(q.lines), len(q.parties))
-		}
-	}
-	if refused < 1000 {
-		t.Errorf("%d were refused, of 60,000: too few to tell", refused)
-	}
-}
-
-func randomPlace(random *rand.Rand) *place {
-	names := []string{"a", "b", "c", "d", "e", "f"}
-	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	who := &asker{owner: fmt.Sprint(random.IntN(5))}
-	return &place{
-		names:   names[:1+random.IntN(4)/3],
-		who:     who,
-		owner:   owner{name: who.owner},
-		patient: random.IntN(5) > 0,
-	}
-}
-
-// BenchmarkQueue is what a lock costs in the queue.
-func BenchmarkQueue(b *testing.B) {
-	newPlace := func(i int, name string) *place {
-		p := &place{patient: true, owner: owner{name: fmt.Sprint("owner ", i)}}
-		p.set(name, &asker{})
-		return p
-	}
-	b.Run("nobody waits", func(b *testing.B) {
-		q, p := newQueue(), newPlace(0, "a")
-		b.ReportAllocs()
-		for b.Loop() {
-			q.join(p)
-			q.leave(p, nil)
-		}
-	})
-	b.Run("the last of 1000 who all hold what is wanted", func(b *testing.B) {
-		q := newQueue()
-		for i := range 1001 {
-			name := fmt.Sprint("lock ", i)
-			q.join(newPlace(i, name))
-			q.join(newPlace(-1-i, name))
-			if i < 1000 {
-				q.join(newPlace(i, "a"))
-			}
-		}
-		b.ReportAllocs()
-		for b.Loop() {
-			p := newPlace(1000, "a")
-			if err := q.join(p); err != nil {
-				b.Fatal(err)
-			}
-			q.leave(p, nil)
-		}
-	})
+// TestDeadlockOfSeveralNames: each of the names is waited for.
+func TestDeadlockOfSeveralNames(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a,b", granted(`a,b`))
+	y.say("LOCK c", granted5)
+	y.waits(look, "@1 LOCK d,b", 1)
+	matches(t, x.say("LOCK e,c", `ERR DEADLOCK lock=e,c : (.*)`)[0], `c: .* waits for c, which .* holds; .* waits for b, which .* holds: .*`)
+	x.say("TRY e", granted5)
+	x.say("UNLOCK a,b", `OK lock=a,b`)
+	y.want(`@1 ` + granted(`d,b`))
 }

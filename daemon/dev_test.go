@@ -76,6 +76,7 @@ func TestDev(t *testing.T) {
 	d := &testDaemon{t: t, cfg: cfg, dev: true}
 	d.start()
 	a, b := d.dial(), d.dial()
+	a.until("STATUS", `spare=2\b`) // a busy machine: three nodes are enough to start with
 	a.say("LOCK a", granted5)
 	b.say("TRY a", `ERR HELD lock=a .*`)
 	b.say("WHO a", `- lock=a .* held=5 nodes=5`)
@@ -90,6 +91,34 @@ func TestDev(t *testing.T) {
 	}
 	b.conn.Close()
 	a.until("WHO a", `^OK n=0\n$`)
+}
+
+// TestDevKinds: embedded nodes know every kind; who waits asks them again.
+func TestDevKinds(t *testing.T) {
+	cfg := DevConfig()
+	cfg.Socket.Path = t.TempDir() + "/s"
+	d := &testDaemon{t: t, cfg: cfg, dev: true}
+	d.start()
+	w, other := d.dial(), d.dial()
+	w.until("STATUS", `spare=2\b`)
+	for _, kind := range kinds {
+		lease := w.say("LOCK "+kind.names+kind.options+" ttl=9s", kind.grant)[0]
+		other.say("TRY a", `ERR HELD .*`)
+		other.say("WHO a", `- lock=a mode=\w+ .* nodes=5`)
+		other.want(`OK n=1`)
+		w.say("EXTEND lease="+lease+" ttl=10s", kind.grant)
+		other.waits(w, "LOCK a,c", 1)
+		w.say("UNLOCK "+kind.names, `OK lock=`+kind.names)
+		other.want(granted(`a,c`))
+		other.say("UNLOCK a,c", `OK lock=a,c`)
+		w.say("LOCK "+kind.names+kind.options+" ttl=600ms hold=ttl", kind.grant)
+		w.want(`LOST lock=` + kind.names + ` .* reason=expired .*`)
+		other.say("LOCK a wait=10s", granted5)
+		w.say("FORCE a", `OK lock=a n=1 .*`)
+		other.want(`LOST .*`)
+	}
+	other.send("STATUS")
+	other.want(`- node=a address=embedded state=ready wakeups=polling .*`)
 }
 
 // TestShutdownIsQuiet: that the daemon hangs up is not reported as five nodes

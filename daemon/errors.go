@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -58,8 +59,14 @@ func codeOf(err error) ipc.Code {
 	return ipc.CodeInternal
 }
 
-func notHeld(name string) error {
-	return fmt.Errorf("%s: %w by this owner on this connection, and not lost by it", name, errNotHeld)
+func notHeld(names []string) error {
+	return fmt.Errorf("%s: %w by this owner on this connection, and not lost by it", strings.Join(names, ","), errNotHeld)
+}
+
+// heldWithin: it is held, but goes by the list that it was locked as.
+func heldWithin(names, list []string) error {
+	return fmt.Errorf("%s: %w as such by this owner on this connection, but as %s, which it goes by",
+		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
 }
 
 func badOption(format string, args ...any) error {
@@ -74,10 +81,8 @@ func notYet(verb ipc.Verb) error {
 // believes to be protected by it.
 func unsupportedOptions(call *ipc.Call) error {
 	switch {
-	case len(call.Names) > 1:
-		return fmt.Errorf("several names in one LOCK: %w of redlockd: %w", errVerb, errOption)
-	case call.Mode != ipc.Exclusive, call.Slots > 1, call.Hold == ipc.HoldPID, call.PID != 0, call.Beat != 0:
-		return badOption("mode=shared, slots=, hold=pid, pid= and beat= are not in this version of redlockd")
+	case call.Hold == ipc.HoldPID, call.PID != 0, call.Beat != 0:
+		return badOption("hold=pid, pid= and beat= are not in this version of redlockd")
 	}
 	return nil
 }
@@ -106,19 +111,41 @@ func answerOf(call *ipc.Call, err error) *ipc.Response {
 	var noQuorum *redlock.NoQuorumError
 	switch {
 	case errors.As(err, &held):
-		heldFields(r, held)
+		heldFields(r.Strs("lock", call.Names...), held)
 	case errors.As(err, &noQuorum):
-		noQuorumFields(r, noQuorum)
-	case len(call.Names) == 1:
-		r.Str("lock", call.Names[0])
+		noQuorumFields(r.Strs("lock", call.Names...), noQuorum)
+	case len(call.Names) > 0:
+		r.Strs("lock", call.Names...)
 	}
 	return r
 }
 
+// heldFields says in which way it is held where that is not by one alone.
 func heldFields(r *ipc.Response, e *redlock.HeldError) {
-	r.Str("lock", e.Name)
+	if e.Shared {
+		r.Str("mode", ipc.Shared.String())
+	}
+	slotsField(r, e.Slots)
+	if e.Waiting {
+		r.Str("waiting", "yes")
+	}
 	ttlField(r, e.TTL)
 	holderFields(r, e.Holder)
+}
+
+// slotsField says nothing of what has no slots.
+func slotsField(r *ipc.Response, slots int) *ipc.Response {
+	if slots > 0 {
+		r.Int("slots", int64(slots))
+	}
+	return r
+}
+
+func slotField(r *ipc.Response, slot int) *ipc.Response {
+	if slot > 0 {
+		r.Int("slot", int64(slot))
+	}
+	return r
 }
 
 // ttlField says nothing of what has no end, or is not known.
@@ -142,7 +169,7 @@ func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
 	for i, failure := range e.Failed {
 		failed[i] = failure.Node + ":" + string(failure.Failure)
 	}
-	r.Str("lock", e.Name).Int("granted", int64(e.Granted)).Int("needed", int64(e.Needed)).
+	r.Int("granted", int64(e.Granted)).Int("needed", int64(e.Needed)).
 		Strs("failed", failed...).Ms("retry", e.Retry)
 }
 

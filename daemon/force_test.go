@@ -7,11 +7,11 @@ import "testing"
 func TestForce(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	admin, holder, waiter := d.dial(), d.dial(), d.dial()
-	admin.say("FORCE a", `OK lock=a held=0 : .*`)
+	admin.say("FORCE a", `OK lock=a n=0 : .*`)
 	holder.say("LOCK a ttl=20s", granted5)
 	waiter.send("LOCK a ttl=20s wait=10s")
 	admin.until("LIST", `state=waiting`)
-	admin.say("FORCE a", `OK lock=a held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : .*`)
+	admin.say("FORCE a", `OK lock=a n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : .*`)
 	holder.want(`LOST lock=a lease=\S+ reason=forced : .*`)
 	waiter.want(granted5)
 	holder.say("UNLOCK a", `ERR LOST lock=a : .*`)

@@ -55,6 +55,16 @@ func startDaemon(t *testing.T, n int, change func(*Config)) *testDaemon {
 	return d
 }
 
+// another is a daemon of another host, over the same nodes.
+func (d *testDaemon) another() *testDaemon {
+	d.t.Helper()
+	cfg := *d.cfg
+	cfg.Socket.Path += "2"
+	other := &testDaemon{t: d.t, cfg: &cfg, nodes: d.nodes, reload: make(chan *Config)}
+	other.start()
+	return other
+}
+
 func (d *testDaemon) start() {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -22,10 +22,9 @@ type asker struct {
 // holding is a lease in the daemon: the lease itself, and whose it is.
 type holding struct {
 	asker
-	name   string
 	hold   ipc.Hold
 	linger time.Duration
-	place  place
+	place  place // its names and kind are those of the lock
 	lease  *redlock.Lease
 	ended  sync.Once // it is held no more: see daemon.end
 
@@ -37,6 +36,9 @@ type holding struct {
 	further []string // ids of the LOCKs counted beside the first, as they came: see reentrant.go
 	stage   stage
 }
+
+// names are those of the lock, in the order in which it was asked for.
+func (h *holding) names() []string { return h.place.names }
 
 // granted notes that the client was answered; it tells whether the lease was
 // lost before.

@@ -21,6 +21,8 @@ type ask struct {
 	guard    time.Duration
 	max      time.Duration
 
+	intent *redlock.Intent // nil: the nodes need not know that it waits
+
 	done   chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under session.mu)
 	failed error         // then: why there is no lease
 }
@@ -51,6 +53,10 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 	if err := unsupportedOptions(call); err != nil {
 		return nil, err
 	}
+	k, err := kindOf(call)
+	if err != nil {
+		return nil, err
+	}
 	if call.Has(ipc.OptGuard) && call.Guard == 0 {
 		return nil, badOption("guard=0: LOST would come at the deadline, not before; at least 1 ms")
 	}
@@ -62,7 +68,6 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 				owner: call.Owner, note: call.Note, id: call.ID,
 				since: s.d.clock(),
 			},
-			name:    call.Names[0],
 			hold:    call.Hold,
 			linger:  given(call, ipc.OptLinger, call.Linger, lease.Linger),
 			session: s,
@@ -77,8 +82,9 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 	if call.Verb == ipc.VerbTry {
 		a.wait = 0
 	}
-	a.place.set(a.name, &a.asker)
+	a.place.set(call.Names, k, &a.asker)
 	a.place.owner, a.place.patient = owner{s, a.owner}, a.wait != 0
+	a.place.ask = a
 	return a, a.check(s.d.cfg)
 }
 
@@ -114,8 +120,11 @@ func (a *ask) check(cfg *Config) error {
 // id=, and others with reentrant=yes. Requests are entered on one goroutine, so
 // none comes in between.
 func (s *session) enter(a *ask) (after ipc.Work, err error) {
-	at := ident{a.owner, a.name}
-	if first := s.firstOf(at); first != nil {
+	for _, name := range a.names() {
+		first := s.firstOf(ident{a.owner, name})
+		if first == nil {
+			continue
+		}
 		after, err = a.after(first)
 		if !errors.Is(err, redlock.ErrReleased) {
 			return after, err
@@ -129,11 +138,13 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 	if s.asks == nil {
 		s.asks = map[ident]*ask{}
 	}
-	s.asks[at] = a
+	for _, name := range a.names() {
+		s.asks[ident{a.owner, name}] = a
+	}
 	return nil, nil
 }
 
-// firstOf is the LOCK that goes by that ident, under way or granted; nil if
+// firstOf is the LOCK that the name goes by, under way or granted; nil if
 // there is none, or it was lost.
 func (s *session) firstOf(at ident) *ask {
 	if first := s.underWay(at); first != nil {
@@ -145,7 +156,7 @@ func (s *session) firstOf(at ident) *ask {
 	return nil
 }
 
-// underWay is the LOCK that goes by that ident; its end can be waited for.
+// underWay is the LOCK that the name goes by; its end can be waited for.
 func (s *session) underWay(at ident) *ask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,20 +193,28 @@ func (a *ask) Run() {
 
 func (a *ask) acquire(ctx context.Context) error {
 	if err := a.waitForTurn(ctx); err != nil {
+		a.forgetIntent()
 		return err
 	}
-	lease, err := a.s.d.nodes.Acquire(ctx, a.request())
+	r := a.request()
+	r.Intent = a.intent
+	r.Begun, r.Yield = a.s.d.queue.take(&a.place)
+	lease, err := a.s.d.nodes.Acquire(ctx, r)
 	a.lease = lease
 	return err
 }
 
+// request is what is asked of the nodes. It is also for whoever hands the lock
+// over to this one: it must not touch the call, which may be over by then.
 func (a *ask) request() redlock.Request {
 	d, h := a.s.d, a.holding
-	return redlock.Request{
-		Name:   a.name,
+	r := redlock.Request{
+		Shared: a.place.kind.shared,
+		Slots:  a.place.kind.slots,
 		TTL:    a.ttl,
 		Wait:   a.waitLeft(),
 		Dry:    a.dry(),
+		Held:   errors.Is(d.queue.metBy(&h.place), redlock.ErrHeld),
 		Enough: a.enough(),
 		Failed: func(err error) { d.queue.note(&h.place, err) },
 		Keep:   a.hold != ipc.HoldTTL,
@@ -204,6 +223,12 @@ func (a *ask) request() redlock.Request {
 		Holder: redlock.Holder{Host: d.host, PID: a.pid, UID: a.uid, User: a.user},
 		OnLost: func(l *redlock.Lease) { d.lost(h, l) },
 	}
+	if names := a.names(); len(names) > 1 {
+		r.Names = names
+	} else {
+		r.Name = names[0]
+	}
+	return r
 }
 
 // dry is how long no quorum could vote already for who stood behind one that
@@ -225,7 +250,7 @@ func (a *ask) waitLeft() time.Duration {
 
 func (a *ask) waited() time.Duration { return a.s.d.clock() - a.since }
 
-// waitForTurn waits until nothing before it in the local queue conflicts.
+// waitForTurn waits until nothing in the local queue is in its way any more.
 func (a *ask) waitForTurn(ctx context.Context) error {
 	if a.place.turn == nil || isClosed(a.place.turn) {
 		return nil
@@ -235,17 +260,32 @@ func (a *ask) waitForTurn(ctx context.Context) error {
 	}
 	timer := time.NewTimer(a.alarm())
 	defer timer.Stop()
-	select {
-	case <-a.place.turn:
-		return nil
-	case <-timer.C:
-		return a.ahead()
-	case <-a.enough():
-		return errInputEnded
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	near, renewal := a.place.near, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-a.place.turn:
+			return nil
+		case <-near:
+			near = nil
+			a.intend()
+			ticker := time.NewTicker(a.ttl / intentShare)
+			defer ticker.Stop()
+			renewal = ticker.C
+		case <-renewal:
+			a.intend()
+		case <-timer.C:
+			return a.ahead()
+		case <-a.enough():
+			return errInputEnded
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
+
+// intentShare: what the nodes know of one who waits lasts for his ttl, and is
+// renewed as often as a lease is.
+const intentShare = 3
 
 // enough is closed when nobody is left to hold the lease: the client's input
 // has ended, and the lease would end with it.
@@ -275,19 +315,23 @@ func isClosed(c <-chan struct{}) bool {
 
 // ahead says why the lock could not be had without so much as asking a node.
 func (a *ask) ahead() error {
-	h, met := a.s.d.queue.ahead(&a.place)
-	switch {
-	case h != nil:
-		return a.s.d.heldHere(h)
-	case met != nil:
-		return met
+	switch way := a.s.d.queue.ahead(&a.place); {
+	case way.holder != nil:
+		return a.s.d.heldHere(way.holder)
+	case way.met != nil:
+		return way.met
+	case way.waiter != nil && a.place.kind.shared:
+		return a.s.d.behindWriter(way.waiter)
 	}
-	return &redlock.HeldError{Name: a.name} // another client of this host is asking the nodes
+	return &redlock.HeldError{Name: a.place.label()} // another client of this host is asking the nodes
 }
 
 // leave ends the request: with a lease, its place stays in the queue.
 func (a *ask) leave(err error) {
 	d := a.s.d
+	if begun := d.queue.withdraw(&a.place); begun != nil {
+		begun.Abandon() // before anybody is called
+	}
 	if err == nil {
 		a.begin()
 		d.leases.add(a.holding)
@@ -302,6 +346,7 @@ func (a *ask) leave(err error) {
 // end says that the request has come to its end.
 func (a *ask) end(err error) {
 	a.s.d.limits.answered(a.uid, err == nil)
+	a.s.d.meter.answered(a, err)
 	a.failed = err
 	a.s.answered(a)
 }

@@ -28,8 +28,8 @@ func (w *who) Run() {
 	}
 	nodes := int64(len(w.s.d.cfg.Quorum.Nodes))
 	for _, h := range holdings {
-		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", "exclusive")
-		holderFields(line, h.Holder)
+		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", kind{shared: h.Shared}.mode())
+		holderFields(slotField(slotsField(line, h.Slots), h.Slot), h.Holder)
 		w.call.Line(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes).Say(whoText(h)))
 	}
 	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
@@ -46,25 +46,27 @@ func whoText(h redlock.Holding) string {
 func (s *session) list(call *ipc.Call) ipc.Work {
 	holdings := s.d.leases.all()
 	slices.SortFunc(holdings, func(a, b *holding) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.since, b.since))
+		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.since, b.since))
 	})
 	n := 0
 	for _, h := range holdings {
 		if h.lease.Err() == nil {
-			call.Line(s.listLine(call, h.name, "held", &h.asker).
+			call.Line(slotField(s.listLine(call, &h.place, "held"), h.lease.Slot()).
 				Int("fence", int64(h.lease.Fence())).Ms("ttl", h.lease.Validity()))
 			n++
 		}
 	}
 	for _, p := range s.d.queue.waiting() {
-		call.Line(s.listLine(call, p.names[0], "waiting", p.who))
+		call.Line(s.listLine(call, p, "waiting"))
 		n++
 	}
 	return reply(call, ok(call).Int("n", int64(n)))
 }
 
-func (s *session) listLine(call *ipc.Call, name, state string, who *asker) *ipc.Response {
-	line := new(ipc.Response).Line(call.Tag).Str("lock", name).Str("state", state).Str("mode", "exclusive").
+func (s *session) listLine(call *ipc.Call, p *place, state string) *ipc.Response {
+	who := p.who
+	line := new(ipc.Response).Line(call.Tag).Strs("lock", p.names...).Str("state", state).Str("mode", p.kind.mode())
+	slotsField(line, p.kind.slots).
 		Int("pid", int64(who.pid)).Str("user", who.user).Ms("since", s.d.clock()-who.since)
 	if who.note != "" {
 		line.Str("note", who.note)
@@ -97,6 +99,9 @@ func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
 	return r.Ms("max_ttl", status.MaxTTL).
 		Int("grants", int64(c.Grants)).
 		Int("lost", int64(c.Lost)).
+		Int("handovers", int64(c.HandOvers)).
+		Int("splits", int64(c.Splits)).
+		Int("wakeups", int64(c.Wakeups)).
 		Int("writebacks", int64(c.WriteBacks)).
 		Int("repairs", int64(c.Repairs)).
 		Int("quarantines", int64(c.Quarantines)).
@@ -108,6 +113,9 @@ func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
 func nodeLine(call *ipc.Call, node redlock.NodeStatus) *ipc.Response {
 	line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).
 		Str("address", node.Address).Str("state", string(node.State))
+	if node.State == redlock.NodeReady {
+		line.Str("wakeups", wakeUps(node))
+	}
 	if node.Left > 0 {
 		line.Ms("left", node.Left)
 	}
@@ -118,6 +126,14 @@ func nodeLine(call *ipc.Call, node redlock.NodeStatus) *ipc.Response {
 		line.Int("warnings", int64(len(node.Warning)))
 	}
 	return line.Say(nodeText(node))
+}
+
+// wakeUps is how those who wait hear from the node that they should ask again.
+func wakeUps(node redlock.NodeStatus) string {
+	if node.Tracking {
+		return "tracking"
+	}
+	return "polling"
 }
 
 // nodeText is why a node has no vote, or what could be better about it.
@@ -166,11 +182,23 @@ func outlook(status redlock.Status) string {
 // daemon holds.
 func (d *daemon) heldHere(h *holding) error {
 	return &redlock.HeldError{
-		Name: h.name,
-		Holder: redlock.Holder{
-			Host: d.host, PID: h.pid, UID: h.uid, User: h.user,
-			Since: time.Now().Add(h.since - d.clock()),
-		},
-		TTL: max(h.lease.Validity(), time.Millisecond),
+		Name:   h.place.label(),
+		Holder: d.holderOf(&h.asker),
+		Shared: h.place.kind.shared,
+		Slots:  h.place.kind.slots,
+		TTL:    max(h.lease.Validity(), time.Millisecond),
+	}
+}
+
+// behindWriter is the answer to a reader who stands behind one of this host that
+// waits for the readers to go.
+func (d *daemon) behindWriter(first *place) error {
+	return &redlock.HeldError{Name: first.label(), Holder: d.holderOf(first.who), Shared: true, Waiting: true}
+}
+
+func (d *daemon) holderOf(who *asker) redlock.Holder {
+	return redlock.Holder{
+		Host: d.host, PID: who.pid, UID: who.uid, User: who.user,
+		Since: time.Now().Add(who.since - d.clock()),
 	}
 }

@@ -1,14 +1,20 @@
 package daemon
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"sync"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // queue is the wait list of this host: for each name who holds it and who
-// waits, first come, first served. The first of a line contends on the nodes
-// for the whole host; so a lock that is handed on among local clients costs no
-// attempt that fails.
+// waits, first come, first served. Those who have nobody in their way contend on
+// the nodes for the whole host: one for a lock that he wants alone, readers who
+// stand together, as many as there are slots. Nobody overtakes: a reader stays
+// behind a writer who waits, and who wants several names stands in all of their
+// lines from the first moment on, so that two of them cannot wait for each other.
 type queue struct {
 	mu       sync.Mutex // guards what follows, and what of a place is said to be its
 	lines    map[string][]*place
@@ -21,44 +27,47 @@ type queue struct {
 type place struct {
 	names []string
 	first [1]string // what names is made of where there is one
+	kind  kind
 	who   *asker
 	owner owner
+	ask   *ask // whose it is
 
 	patient bool          // it waits where its turn does not come at once
-	turn    chan struct{} // closed when nothing before it conflicts any more; nil: its turn came with its arrival
+	near    chan struct{} // closed when it wants its locks alone, and those in its way hold and share them; nil: it has its turn, or would share
+	turn    chan struct{} // closed when nothing is in its way any more; nil: its turn came with its arrival
 
 	// Guarded by the queue's mu.
 	called  bool
-	party   *party   // nil while it neither waits nor is waited for
-	holding *holding // once granted
-	met     error    // how its last attempt on the nodes failed, or the one before it in the line
+	isNear  bool           // near is closed
+	left    bool           // it takes no turn any more
+	begun   *redlock.Begun // the grant that was begun for it, and that it has not taken yet
+	row     row            // that a lease of its would go on with
+	party   *party         // nil while it neither waits nor is waited for
+	holding *holding       // once granted
+	met     error          // how its last attempt on the nodes failed, or the one before it in the line
 }
 
 func newQueue() *queue {
 	return &queue{lines: map[string][]*place{}, parties: map[owner]*party{}}
 }
 
-// set makes it the place of one who asks for one name.
-func (p *place) set(name string, who *asker) {
-	p.first[0] = name
-	p.names, p.who = p.first[:], who
-}
-
-// conflicts tells whether two places cannot both hold what they ask for. It is
-// the one rule of the wait list: every lock is exclusive.
-func conflicts(a, b *place) bool {
-	return slices.ContainsFunc(a.names, func(name string) bool { return slices.Contains(b.names, name) })
-}
-
-// covers tells whether a place that stands behind another waits for all that the
-// other one waits for. As conflicts, it counts on every lock being exclusive.
-func covers(behind, ahead *place) bool {
-	for _, name := range ahead.names {
-		if !slices.Contains(behind.names, name) {
-			return false
-		}
+// set makes it the place of one who asks for these names, which it copies.
+func (p *place) set(names []string, k kind, who *asker) {
+	if len(names) == 1 {
+		p.first[0] = names[0]
+		p.names = p.first[:]
+	} else {
+		p.names = slices.Clone(names)
 	}
-	return true
+	p.kind, p.who = k, who
+}
+
+// label names what is asked for, for people.
+func (p *place) label() string {
+	if len(p.names) == 1 {
+		return p.names[0]
+	}
+	return strings.Join(p.names, ",")
 }
 
 // join puts p at the end of its lines. Its turn comes at once if nothing
@@ -76,15 +85,19 @@ func (q *queue) join(p *place) error {
 	if !p.called {
 		p.turn = make(chan struct{})
 	}
+	if !p.called && p.kind.alone() {
+		p.near = make(chan struct{})
+	}
 	for _, name := range p.names {
 		q.lines[name] = append(q.lines[name], p)
 	}
+	q.noteNear(p.names)
 	return nil
 }
 
 // leave takes p out of its lines, and calls those whose turn it is now. met is
 // what p's last attempt met, nil if it held: who comes next need not find out
-// again for itself.
+// again for itself. They go on with p's row.
 func (q *queue) leave(p *place, met error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,16 +106,21 @@ func (q *queue) leave(p *place, met error) {
 		q.remove(name, p)
 	}
 	for _, name := range p.names {
+	behind:
 		for _, next := range q.lines[name] {
 			if next.called {
 				continue
 			}
 			next.met = met
-			if !q.callIfFree(next) {
-				break // nobody overtakes
+			switch {
+			case q.callIfFree(next):
+				next.row = p.row
+			case !next.kind.shared:
+				break behind // nobody overtakes
 			}
 		}
 	}
+	q.noteNear(p.names)
 }
 
 // remove needs mu.
@@ -132,35 +150,43 @@ func (q *queue) callIfFree(p *place) bool {
 // before is the first place that p has to wait for. The caller holds mu.
 func (q *queue) before(p *place) *place {
 	for _, name := range p.names {
-		for _, earlier := range q.lines[name] {
-			if earlier == p {
-				break
-			}
-			if conflicts(earlier, p) {
-				return earlier
-			}
+		if first := p.firstInWay(q.lines[name]); first != nil {
+			return first
 		}
 	}
 	return nil
 }
 
-// ahead says what p waits for: who holds the lock on this host, or what the
-// one that contends for it on the nodes has met so far.
-func (q *queue) ahead(p *place) (*holding, error) {
+// obstacle is what a place waits for.
+type obstacle struct {
+	holder *holding // of this host; or
+	met    error    // what the first of those in its way has met on the nodes; or
+	waiter *place   // that one, itself kept waiting by those with whom this place could share
+}
+
+// ahead says what p waits for; the zero obstacle: for somebody of this host who
+// is asking the nodes.
+func (q *queue) ahead(p *place) obstacle {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	first := q.before(p)
-	if first == nil {
-		return nil, p.met
+	switch {
+	case first == nil:
+		return obstacle{met: p.met}
+	case first.holding != nil || first.met != nil || first.called || len(first.names) > 1:
+		return obstacle{holder: first.holding, met: first.met}
 	}
-	return first.holding, first.met
+	return obstacle{waiter: first}
 }
 
-// note remembers what p's attempt met.
+// note remembers what p's attempt met. Where somebody of another host had the
+// lock, the row of this host is over.
 func (q *queue) note(p *place, met error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p.met = met
+	if p.met = met; errors.Is(met, redlock.ErrHeld) {
+		p.row = row{}
+	}
 }
 
 func (q *queue) metBy(p *place) error {
@@ -173,7 +199,8 @@ func (q *queue) metBy(p *place) error {
 func (q *queue) hold(p *place, h *holding) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p.holding, p.met = h, nil
+	p.holding, p.met, p.ask = h, nil, nil
+	q.noteNear(p.names)
 }
 
 // waiting lists the places that hold nothing, in the order of arrival a line.

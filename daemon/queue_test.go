@@ -85,7 +85,7 @@ func TestQueuePassesOnWhatWasMet(t *testing.T) {
 		q.join(p)
 	}
 	q.note(first, met)
-	if _, got := q.ahead(third); got != met {
+	if got := q.ahead(third); got.met != met {
 		t.Errorf("ahead(third) = %v, want %v", got, met)
 	}
 	q.leave(first, met)
@@ -94,8 +94,8 @@ func TestQueuePassesOnWhatWasMet(t *testing.T) {
 	}
 	h := &holding{}
 	q.hold(second, h)
-	if got, err := q.ahead(third); got != h || err != nil {
-		t.Errorf("ahead(third) = %v, %v; want the holding", got, err)
+	if got := q.ahead(third); got.holder != h || got.met != nil {
+		t.Errorf("ahead(third) = %v; want the holding", got)
 	}
 	if waiting := q.waiting(); len(waiting) != 1 || waiting[0] != third {
 		t.Errorf("waiting() = %v, want the third alone", waiting)

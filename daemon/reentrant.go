@@ -27,9 +27,9 @@ const (
 // already, by its LOCK first: the same once more, by its id=, or one that counts
 // up. The error matches ErrReleased if first has been given back just now.
 func (a *ask) after(first *ask) (ipc.Work, error) {
-	again, err := first.countUp(a.id, a.call.Reentrant)
+	again, err := first.countUp(&a.place, a.id, a.call.Reentrant)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.name, err)
+		return nil, fmt.Errorf("%s: %w", a.place.label(), err)
 	}
 	if again {
 		return &repeat{call: a.call, first: first}, nil
@@ -37,17 +37,22 @@ func (a *ask) after(first *ask) (ipc.Work, error) {
 	return &further{ask: a, first: first}, nil
 }
 
-// countUp counts a further LOCK, unless it is one that is counted already.
-func (h *holding) countUp(id string, reentrant bool) (again bool, err error) {
+// countUp counts a further LOCK of the same names and kind, unless it is one that
+// is counted already.
+func (h *holding) countUp(p *place, id string, reentrant bool) (again bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.stage == ending:
 		return false, redlock.ErrReleased
+	case !slices.Equal(p.names, h.names()):
+		return false, fmt.Errorf("%w, within %s", errAlready, h.place.label())
 	case h.counts(id):
 		return true, nil
 	case !reentrant:
 		return false, errAlready
+	case p.kind != h.place.kind:
+		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", errAlready)
 	case 1+len(h.further) >= maxCount:
 		return false, errCounts
 	}

@@ -99,7 +99,7 @@ func TestReentrantLoss(t *testing.T) {
 	w.say("LOCK a reentrant=yes", counted(1))
 	w.say("LOCK a reentrant=yes", counted(2))
 	w.say("LOCK a reentrant=yes", counted(3))
-	admin.say("FORCE a", `OK lock=a held=\d .*`)
+	admin.say("FORCE a", `OK lock=a n=1 held=\d .*`)
 	w.want(`LOST lock=a lease=\S+ reason=forced : .*`)
 	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
 	admin.say("TRY a", granted5)

@@ -24,11 +24,10 @@ func (s *session) unlock(call *ipc.Call) ipc.Work {
 	if left := h.countDown(); left > 0 {
 		return s.countedDown(call, h, left)
 	}
-	release, err := h.lease.BeginRelease()
+	release, err := s.d.release(h)
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	s.d.end(h)
 	s.d.forget(h)
 	return &unlock{s, call, h, release}
 }
@@ -39,7 +38,7 @@ func (s *session) countedDown(call *ipc.Call, h *holding, left int) ipc.Work {
 	if err := h.lease.Err(); err != nil {
 		return s.refuse(call, err)
 	}
-	return reply(call, ok(call).Str("lock", h.name).Int("count", int64(left)))
+	return reply(call, ok(call).Strs("lock", h.names()...).Int("count", int64(left)))
 }
 
 // unlock is an UNLOCK under way.
@@ -54,9 +53,9 @@ func (u *unlock) Run() {
 	err := u.release.Wait(context.Background()) // bounded by the node timeout
 	switch {
 	case err == nil:
-		u.call.Reply(ok(u.call).Str("lock", u.h.name))
+		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...))
 	case errors.Is(err, redlock.ErrNoQuorum):
-		u.call.Reply(ok(u.call).Str("lock", u.h.name).Int("pending", 1).
+		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...).Int("pending", 1).
 			Say("too few nodes answered yet: the release is repeated until they do or the lock has expired"))
 	default:
 		u.s.refuse(u.call, err)
@@ -68,6 +67,7 @@ func (d *daemon) end(h *holding) {
 	h.ended.Do(func() {
 		d.queue.leave(&h.place, nil)
 		d.limits.ended(h.uid)
+		d.meter.ended(h, d.clock())
 	})
 }
 
@@ -93,7 +93,8 @@ func (d *daemon) lost(h *holding, lease *redlock.Lease) {
 	} else {
 		d.end(h)
 	}
-	d.log.Warn("lease lost", "lock", h.name, "reason", lease.Reason(), "user", h.user, "pid", h.pid, "cause", orNone(lease.Cause()))
+	d.meter.lost(lease.Reason())
+	d.log.Warn("lease lost", "lock", h.place.label(), "reason", lease.Reason(), "user", h.user, "pid", h.pid, "cause", orNone(lease.Cause()))
 }
 
 func orNone(err error) any {
@@ -111,7 +112,7 @@ func (d *daemon) tellLost(h *holding) {
 		return
 	}
 	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
-		Str("lock", h.name).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
+		Strs("lock", h.names()...).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
 		Say(lostText[lease.Reason()]))
 	s.remember(h)
 }
@@ -161,11 +162,11 @@ func (d *daemon) giveBack(h *holding) {
 	if d.stopping.Load() {
 		return // it is we who go: the client may be in the middle of its work
 	}
-	_, err := h.lease.BeginRelease()
+	_, err := d.release(h)
 	d.end(h)
 	d.leases.remove(h)
 	if err == nil {
-		d.log.Debug("lease given back: its client is gone", "lock", h.name, "user", h.user, "pid", h.pid)
+		d.log.Debug("lease given back: its client is gone", "lock", h.place.label(), "user", h.user, "pid", h.pid)
 	}
 }
 
@@ -212,10 +213,11 @@ func (s *session) check(call *ipc.Call) ipc.Work {
 // is left, and deadline the same instant on CLOCK_BOOTTIME.
 func leaseFields(call *ipc.Call, h *holding) *ipc.Response {
 	deadline := h.lease.Deadline()
-	return ok(call).
-		Str("lock", h.name).
+	r := ok(call).
+		Strs("lock", h.names()...).
 		Str("lease", h.lease.ID()).
 		Int("fence", int64(h.lease.Fence())).
 		Ms("ttl", h.lease.Validity()).
 		Ms("deadline", deadline)
+	return slotField(r, h.lease.Slot())
 }

@@ -46,6 +46,11 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 		return err
 	}
 	defer d.nodes.Close()
+	stopMetrics, err := d.serveMetrics()
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	d.settle(ctx)
 	listener, err := d.openSocket(o.Manager)
 	if err != nil {

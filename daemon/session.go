@@ -21,15 +21,15 @@ type session struct {
 	inputEnded chan struct{} // closed when the client will send nothing more
 
 	mu       sync.Mutex         // guards what follows
-	holdings map[ident]*holding // held, and lost ones that are remembered
+	holdings map[ident]*holding // held, and lost ones that are remembered: each by all of its names
 	lost     []*holding         // those that are remembered, the oldest first
-	asks     map[ident]*ask     // LOCKs under way
+	asks     map[ident]*ask     // LOCKs under way, in the same way
 }
 
 // maxRemembered bounds the lost leases that a connection can ask about.
 const maxRemembered = 1000
 
-// ident is what a lock goes by on a connection.
+// ident is what one name of a lock goes by on a connection.
 type ident struct{ owner, name string }
 
 // Begin is the one switch over verbs, in the order of the protocol's table.
@@ -103,34 +103,36 @@ func (s *session) Close() {
 	holdings := s.holdings
 	s.holdings, s.lost = nil, nil
 	s.mu.Unlock()
-	for _, h := range holdings {
+	for at, h := range holdings {
+		if at.name != h.names()[0] {
+			continue // once is enough for several names
+		}
 		h.detach()
 		s.d.abandoned(h, s.conn.WasCut())
 	}
 	s.d.limits.disconnect(s.uid)
 }
 
-// identOf is what a request goes by on its connection.
-func identOf(call *ipc.Call, name string) ident { return ident{call.Owner, name} }
-
 // find is the holding that a request speaks of: by lease id from anywhere, or
-// by the name it was locked by on this connection.
+// by the names it was locked by on this connection, all of them in that order.
 func (s *session) find(call *ipc.Call) (*holding, error) {
 	if err := unsupportedOptions(call); err != nil {
 		return nil, err
 	}
 	h := s.d.leases.get(call.Lease)
 	if !call.Has(ipc.OptLease) {
-		h = s.get(identOf(call, call.Names[0]))
+		h = s.get(ident{call.Owner, call.Names[0]})
 	}
 	switch {
 	case h != nil && s.d.tooOld(h):
 		s.d.forget(h)
-	case h != nil && (len(call.Names) == 0 || call.Names[0] == h.name):
+	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
 		return h, nil
+	case h != nil && !call.Has(ipc.OptLease):
+		return nil, heldWithin(call.Names, h.names())
 	}
 	if len(call.Names) > 0 {
-		return nil, notHeld(call.Names[0])
+		return nil, notHeld(call.Names)
 	}
 	return nil, errNoLease
 }
@@ -157,37 +159,45 @@ func (s *session) remember(h *holding) {
 	}
 }
 
-// add makes h what goes by its ident. What went by it before was lost: a new
-// LOCK by the same owner ends its memory.
+// add makes h what goes by its names. What went by one of them before was lost:
+// a new LOCK by the same owner ends its memory.
 func (s *session) add(h *holding) {
-	at := ident{h.owner, h.name}
-	if before := s.get(at); before != nil {
-		s.d.leases.remove(before)
+	for _, name := range h.names() {
+		if before := s.get(ident{h.owner, name}); before != nil {
+			s.d.leases.remove(before)
+			s.remove(before)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holdings == nil {
 		s.holdings = map[ident]*holding{}
 	}
-	s.holdings[at] = h
+	for _, name := range h.names() {
+		s.holdings[ident{h.owner, name}] = h
+	}
 }
 
 // answered takes out a LOCK that has come to its end.
 func (s *session) answered(a *ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.asks, ident{a.owner, a.name})
+	for _, name := range a.names() {
+		delete(s.asks, ident{a.owner, name})
+	}
 	if a.done != nil {
 		close(a.done)
 	}
 }
 
-// remove forgets a holding, if it is still the one that goes by its ident.
+// remove forgets a holding, if it is still the one that goes by its names.
 func (s *session) remove(h *holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at := (ident{h.owner, h.name}); s.holdings[at] == h {
-		delete(s.holdings, at)
+	for _, name := range h.names() {
+		if at := (ident{h.owner, name}); s.holdings[at] == h {
+			delete(s.holdings, at)
+		}
 	}
 }
 

@@ -64,15 +64,17 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"LOCK a max=2m", `ERR OPTION lock=a : .*max=120000: at most 60000 ms.*`},
 		{"LOCK a max=1", `ERR OPTION lock=a : .*max=1: at least 100 ms.*`},
 		{"LOCK a linger=1h", `ERR OPTION lock=a : .*linger=3600000: at most 30000 ms.*`},
-		{"LOCK a mode=shared", `ERR OPTION lock=a : .*not in this version.*`},
-		{"LOCK a,b", `ERR \w+ .*not in this version.*`},
+		{"LOCK a slots=1001", `ERR OPTION lock=a : .*slots=1001: at most 1000`},
+		{"LOCK a slots=3 mode=shared", `ERR OPTION lock=a : .*slots=3 with mode=shared: .*`},
+		{"LOCK a,b slots=3", `ERR OPTION lock=a,b : .*slots=3 with 2 names: .*`},
+		{"WHO a,b", `ERR NAME : .*`},
 		{"LOCK a hold=pid", `ERR OPTION lock=a : .*not in this version.*`},
 		{"BEAT a", `ERR VERB lock=a : BEAT is not in this version of redlockd`},
 		{"RESUME a lease=x", `ERR VERB lock=a : RESUME is not in this version of redlockd`},
 		{"HELLO 2", `ERR OPTION : .*version 1 of the protocol`},
 		{"UNLOCK lease=unknown", `ERR NOTHELD : .*no lease with this id.*`},
 		{"CANCEL x", `OK`},
-		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 max_line=4096 max_name=200`},
+		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=\d+ max_line=4096 max_name=200`},
 	} {
 		w.say(test.request, test.want)
 	}
@@ -181,9 +183,9 @@ func TestStatus(t *testing.T) {
 	w.say("LOCK a", granted5)
 	w.send("STATUS")
 	for _, node := range []string{"a", "b", "c"} {
-		w.want(`- node=` + node + ` address=unix:\S+ state=ready rtt=\d+ warnings=1 : no persistence: .* durable = true avoid that`)
+		w.want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ warnings=1 : no persistence: .* durable = true avoid that`)
 	}
-	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
+	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 handovers=0 splits=0 wakeups=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
 	d.nodes.Servers[1].Kill()
 	w.until("STATUS", `- node=b address=\S+ state=down .*: .+(?s:.*)spare=0`)
 }

@@ -79,7 +79,7 @@ func (call *Call) Reply(r *Response) {
 		return
 	}
 	r.Tag = call.Tag
-	c.out.append(call.takeLines(), r)
+	c.answer(call.takeLines(), r)
 	call.freeLines()
 	c.calls.leave(call)
 	if call.detached {

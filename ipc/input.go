@@ -92,7 +92,7 @@ func (in *input) receivePlain() error {
 func (in *input) read(fd uintptr) bool {
 	in.borrow()
 	for {
-		in.n, in.err = rawRead(fd, in.buf[in.to:])
+		in.n, in.err = RawRead(fd, in.buf[in.to:])
 		switch {
 		case in.err == nil:
 			return true

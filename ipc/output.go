@@ -231,7 +231,7 @@ func (o *output) writeSome(chunk []byte) (int, error) {
 // write reports done in any case: what is left is flushSlowly's.
 func (o *output) write(fd uintptr) bool {
 	for o.n < len(o.chunk) {
-		n, err := rawWrite(fd, o.chunk[o.n:])
+		n, err := RawWrite(fd, o.chunk[o.n:])
 		switch {
 		case err == nil:
 			o.n += n

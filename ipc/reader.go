@@ -100,7 +100,15 @@ func (c *Conn) refuse(tag string, err error) {
 		refused = &Error{Code: CodeInternal, Text: err.Error()}
 	}
 	var r Response
-	c.out.append(nil, r.Err(tag, refused.Code, refused.Text))
+	c.answer(nil, r.Err(tag, refused.Code, refused.Text))
+}
+
+// answer sends the lines of a reply, and its last.
+func (c *Conn) answer(lines []byte, r *Response) {
+	if r.Kind == KindErr && c.server.Refused != nil {
+		c.server.Refused(r.Code)
+	}
+	c.out.append(lines, r)
 }
 
 // begin hands a request to the session, and the rest of it to a worker.

@@ -74,7 +74,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"LOCK a,%61", CodeName, "twice"},
 		{"LOCK a,,b", CodeName, "empty"},
 		{"LOCK a,", CodeName, "empty"},
-		{"CHECK a,b", CodeName, "CHECK takes one name"},
+		{"WHO a,b", CodeName, "WHO takes one name"},
 		{"LOCK " + long, CodeName, "201 bytes long, and may be 200"},
 		{"LOCK redlockd:node", CodeName, "reserved"},
 		{"LOCK %0A", CodeName, "control character"},

@@ -33,6 +33,9 @@ type Server struct {
 	// Defect is told of panics in a session and of requests that it did not
 	// answer. If it is nil, they are logged.
 	Defect func(c *Conn, what any, stack []byte)
+	// Refused is told of every ERR, by whomever it is answered. It must not block,
+	// and may be nil.
+	Refused func(Code)
 	// Dropped is told which connections the server had to cut, and why. It may be nil.
 	Dropped func(c *Conn, why error)
 	// AcceptFailed is told of errors that Serve goes on after. It may be nil.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,6 +48,22 @@ func TestServerScripts(t *testing.T) {
 			say(t, nc, strings.SplitAfter(tt.say, "")...)
 			hear(t, nc, tt.hear)
 		})
+	}
+}
+
+// TestServerRefused: it is told of every ERR, the parser's and the session's.
+func TestServerRefused(t *testing.T) {
+	refused := make(chan Code, 10)
+	nc := startFake(t, func(d *fakeDaemon) { d.Refused = func(code Code) { refused <- code } }).dial(t)
+	say(t, nc, "PING\nLICK\nBEAT a\nLOCK a,a\nPING\n")
+	hear(t, nc, "OK\nERR VERB : \"LICK\" is no verb: HELP lists them\nERR INTERNAL : "+defectText+"\nERR NAME : the name \"a\" is there twice\nOK\n")
+	close(refused)
+	var got []Code
+	for code := range refused {
+		got = append(got, code)
+	}
+	if want := []Code{CodeVerb, CodeInternal, CodeName}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

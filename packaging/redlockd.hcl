@@ -80,6 +80,11 @@ socket {
 #   requests_per_second  = 0 # of one connection
 # }
 
+# Prometheus scrapes http://ADDRESS/metrics; off without this block. There is no password:
+# whoever can connect sees how many locks are held and waited for, but no names and no
+# users. Example; for another host to scrape: "0.0.0.0:9852", and a firewall.
+# metrics { address = "127.0.0.1:9852" }
+
 # log {
 #   level  = "info" # trace, debug, info, warn or error
 #   format = "text" # or "json"

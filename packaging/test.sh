@@ -80,6 +80,9 @@ prerequisites() {
 		install_packages $missing
 		missing=$(missing_packages)
 	fi
+	if ! has_command node; then # the one example that a machine can do without
+		install_packages nodejs || echo "without node, the example of it is skipped"
+	fi
 	if [[ -n $missing ]]; then
 		echo "installed, but something else still takes their place in PATH:" "${missing//$'\n'/ }"
 		return 1
@@ -93,6 +96,9 @@ missing_packages() {
 	{ has_command nc && { nc -h 2>&1 || true; } | grep -q OpenBSD; } || echo netcat-openbsd
 	# for the race detector, and (cc) for the shim that steps a redis-server's clock
 	{ has_command cc && has_command gcc && echo 'int main(void){return 0;}' | gcc -x c -o /dev/null - 2>/dev/null; } || echo gcc libc6-dev
+	# for the examples in other languages
+	has_command python3 || echo python3
+	has_command perl || echo perl
 	# for what is packaged: units, manual pages, the .deb and .rpm, the pod; and to boot it
 	has_command systemd-analyze || echo systemd
 	has_command man || echo man-db
@@ -248,7 +254,7 @@ report_skips() {
 	[[ -s $skips ]] || return 0
 	printf '== skipped tests\n'
 	cat "$skips"
-	if [[ ${CI-} == true ]] && grep -q 'apt-get install\|redis-server\|nc -U\|netcat' "$skips"; then
+	if [[ ${CI-} == true ]] && grep -q 'apt-get install\|redis-server\|nc -U\|netcat\|python3\|perl\|bash' "$skips"; then
 		printf '== FAILED: in CI no test may be skipped for want of a program\n'
 		exit 1
 	fi

@@ -22,6 +22,9 @@ import (
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	a := acquiring{q: q, r: &r, begun: r.Begun}
 	defer a.end()
+	if r.Intent != nil {
+		a.waiter = r.Intent.waiter
+	}
 	if err := q.check(&r); err != nil {
 		return nil, err
 	}
@@ -37,13 +40,12 @@ type acquiring struct {
 	begun    *Begun // an attempt that nobody has waited for yet
 	patience *patience
 	waiter   *waiter // nil: it does not listen
-	marked   bool    // readers may be kept waiting by its mark
 	places   int     // how many it asked for because they were said to be free
 	splits   int     // attempts in a row that nobody won
 }
 
 func (a *acquiring) run(ctx context.Context) (*Lease, error) {
-	if a.r.Held || a.r.Yield {
+	if (a.r.Held || a.r.Yield) && a.waiter == nil {
 		a.listen()
 	}
 	if a.r.Yield {
@@ -111,7 +113,6 @@ func (a *acquiring) nextPlace(free int) bool {
 // learn takes in what a refusal says. It is true where the next attempt will listen
 // to more than the last one did: it is made at once.
 func (a *acquiring) learn(held *HeldError) (more bool) {
-	a.marked = a.marked || held.Shared && !a.r.Shared
 	a.splits++
 	if !held.split {
 		a.splits = 0
@@ -125,12 +126,20 @@ func (a *acquiring) learn(held *HeldError) (more bool) {
 
 // listen has the attempts from now on listen for the release of the lock.
 func (a *acquiring) listen() {
-	a.waiter = a.q.bells.join(&a.target, newToken(a.r.Holder))
+	a.r.Holder.Since = a.q.options.Wall()
+	a.waiter = a.q.bells.join(&a.target, newToken(a.r.Holder), a.q.quorum)
 }
 
 // pause waits for delay, or until the lock may be free. It is false where the
 // caller has had enough.
 func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool) {
+	if delay == 0 { // what has rung already is of no interest
+		return !isClosed(a.r.Enough)
+	}
+	done := ctx.Done()
+	if ctx.Err() != nil {
+		return true
+	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	rung, settle := a.waiter.rung(), a.q.options.NodeTimeout
@@ -143,15 +152,24 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 				timer.Reset(a.patience.within(a.q.spread(a.r.lock(), a.splits), a.q.clock()))
 			} else if delay > settle { // the other nodes may be down, and say nothing
 				delay = settle
-				timer.Reset(delay)
+				timer.Reset(settle + a.q.rules.jitter(a.r.lock(), settle/8)) // not all who heard it at once
 			}
 		case <-timer.C:
 			return true
-		case <-ctx.Done():
+		case <-done:
 			return true
 		case <-a.r.Enough:
 			return false
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -163,10 +181,10 @@ func (a *acquiring) end() {
 	if a.waiter == nil {
 		return
 	}
-	a.q.bells.leave(a.waiter)
-	if a.marked {
-		now := a.q.clock()
-		ops := a.target.each(nil, operation{letter: opDone, token: a.waiter.mark})
-		a.q.call(call{op: "done", ops: ops}, now)
+	if a.r.Shared {
+		a.q.bells.leave(a.waiter)
+		return
 	}
+	// Whether any node has its mark is not known: some answer late.
+	(&Intent{q: a.q, target: a.target, waiter: a.waiter}).End()
 }

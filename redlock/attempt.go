@@ -31,6 +31,7 @@ type grant struct {
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
 	a := &attempt{q: q, r: r, start: start, missed: q.jumps.totalMissed(), b: q.newBallot("acquire", isFencedGrant)}
+	a.b.quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
 		t.slot = q.places.reserve(t, r.Slots, q.rules.jitter)
 	}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 	"sync"
@@ -19,8 +20,9 @@ func bellOf(key string) string { return key + "\x00b" }
 
 // waiter is one who waits.
 type waiter struct {
-	mark string // what the nodes know it by: a token that holds nothing
-	bell chan struct{}
+	mark   string // what the nodes know it by: a token that holds nothing
+	quorum int
+	bell   chan struct{}
 
 	mu    sync.Mutex // guards what follows
 	keys  []string   // not changed, but replaced
@@ -28,8 +30,8 @@ type waiter struct {
 }
 
 // join listens for the release of a lock.
-func (b *bells) join(t *target, mark string) *waiter {
-	w := &waiter{mark: mark, bell: make(chan struct{}, 1)}
+func (b *bells) join(t *target, mark string, quorum int) *waiter {
+	w := &waiter{mark: mark, quorum: quorum, bell: make(chan struct{}, 1)}
 	for i := range t.width() {
 		w.keys = append(w.keys, bellOf(t.at(i)))
 	}
@@ -81,8 +83,8 @@ func (b *bells) heard(node int, keys []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if keys == nil {
-		for _, waiters := range b.waiting {
-			ringAll(waiters, node)
+		for _, key := range slices.Sorted(maps.Keys(b.waiting)) { // the same order in each simulation
+			ringAll(b.waiting[key], node)
 		}
 	}
 	for _, key := range keys {
@@ -92,15 +94,20 @@ func (b *bells) heard(node int, keys []string) {
 
 func ringAll(waiters []*waiter, node int) {
 	for _, w := range waiters {
-		w.ring(node)
+		w.ring(node, true)
 	}
 }
 
-// ring: the lock may be free on a node.
-func (w *waiter) ring(node int) {
+// ring: the lock may be free on a node. That is news where the node says so by
+// itself, and also where it makes a quorum of them.
+func (w *waiter) ring(node int, news bool) {
 	w.mu.Lock()
 	w.nodes |= 1 << node
+	news = news || bits.OnesCount64(w.nodes) >= w.quorum
 	w.mu.Unlock()
+	if !news {
+		return
+	}
 	select {
 	case w.bell <- struct{}{}:
 	default: // it is awake already
@@ -132,7 +139,7 @@ func (w *waiter) open() int {
 	return bits.OnesCount64(w.nodes)
 }
 
-// rung is signalled for each node that rings. Nil for who does not listen.
+// rung is signalled for what is news. Nil for who does not listen.
 func (w *waiter) rung() <-chan struct{} {
 	if w == nil {
 		return nil
@@ -147,10 +154,11 @@ type arming struct {
 	keys   []string
 }
 
-// read takes in what the node answered to reading the keys.
+// read takes in what the node answered to reading the keys. A bell may also be
+// missing because nobody was refused there.
 func (a *arming) read(node int, replies []Reply) {
 	if slices.ContainsFunc(replies, func(reply Reply) bool { return reply.Nil }) {
-		a.waiter.ring(node)
+		a.waiter.ring(node, false)
 	}
 }
 

@@ -80,12 +80,52 @@
 // Such a node counts from the next extension on. A lapsed lease is never
 // repaired nor extended.
 //
+// # Kinds of locks
+//
+// What a Request asks for alone excludes all others. Readers (Request.Shared) have
+// the lock together: a writer needs a quorum of nodes with no reader, a reader one
+// with no writer, and any two quorums have a node in common. A semaphore
+// (Request.Slots) is so many numbered locks, each with a quorum and a fencing
+// counter of its own; the attempt names the place, and a node that refuses it names
+// one that is free. (A count on each node would let too many in: each of them needs
+// only a quorum of the nodes.) Several names (Request.Names) are taken all or none
+// by each node, have one lease, and one fencing token, which their counters all get;
+// of those that are shared, a node may take some, which are given back with the
+// attempt. The kind, and the number of places, are what the first one makes them
+// while it holds. Readers' tokens are ordered against writers'; those of a place,
+// against others of that place.
+//
+// # Waiting
+//
+// Who is refused and waits leaves a bell on the node, a key that the release
+// deletes, and has CLIENT TRACKING tell when that happens: on a second connection,
+// the listener, so that nobody has to read the first one. The bell is read behind
+// the ballot in the same round trip; where it is missing by then, a release came in
+// between. When a quorum of nodes have rung, it tries again after a random time of a
+// few round trips, so that those who were woken together do not split the votes; the
+// window doubles where they did. An extension rings no bell, and a hand-over
+// neither. What nobody tells of, the end of a lease that is extended no more, comes
+// when it is due; and twice a ttl or so there is an attempt in any case. The first
+// attempt of an Acquire has no bell: a lock that is free costs nothing for it. Of
+// another client's lock the key itself is listened to.
+//
+// A writer that readers keep waiting leaves a mark, by which nodes refuse readers
+// who come later ([Quorum.Intend] does so before it asks).
+//
+// [Lease.HandOver] gives a lock to the next one on the same host in one ballot, in
+// which each node exchanges the tokens: a new grant, with a fencing token of its
+// own. [Lease.Wanted] says whether others wait; who hands over should let them have
+// it now and then (Request.Yield).
+//
 // # On the nodes
 //
 // A lock is a plain string key, Prefix+Name, that holds the token: 128 random
 // bits and what [Holder] shows, at most 256 bytes. Other Redlock clients on the
 // same nodes exclude us and are excluded by us, but know neither quarantine nor
-// fencing tokens. The hash redlockd:node holds the epoch and the counters,
+// fencing tokens. Where several share a lock, their tokens are in a sorted set
+// beside the key, which has the kind as its value, as long as the longest of them.
+// Bell, mark and set have keys that no name can make: a zero byte is in them. The
+// hash redlockd:node holds the epoch and the counters,
 // whatever the prefix; redlockd:forced:… notes what [Quorum.Force] took away. To
 // change the node list: stop all processes, wait max_ttl, HDEL redlockd:node
 // epoch on every node. To put another Redis in the place of a node, stop all
@@ -94,9 +134,11 @@
 //
 // The Lua scripts (lua/*.lua) are loaded with SCRIPT LOAD and called with
 // EVALSHA. A node is Redis 7 or later and must allow, for Prefix* and
-// redlockd:*: SET GET DEL PTTL EXISTS PEXPIRE HGET HMGET HSET HGETALL, and TIME,
-// INFO, EVALSHA, SCRIPT LOAD, CLIENT ID and KILL, HELLO; AUTH with a password; and
-// CONFIG GET where it is durable.
+// redlockd:*: SET GET MGET DEL PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL
+// ZADD ZREM ZRANGE ZSCORE ZREMRANGEBYSCORE, and TIME, INFO, PING, EVALSHA, SCRIPT
+// LOAD, CLIENT ID, KILL, TRACKING and CACHING, HELLO; AUTH with a password; and
+// CONFIG GET where it is durable. Without CLIENT TRACKING who waits asks again and
+// again.
 //
 // # What it cannot do
 //

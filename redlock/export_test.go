@@ -58,7 +58,16 @@ var spoiled = map[string]func(*rules){
 	"release overtakes acquire":    func(r *rules) { r.order = releasesFirst },
 	"old connection not killed":    func(r *rules) { r.predecessor = func(int64) int64 { return noConnection } },
 	"releases not repeated":        func(r *rules) { r.owes = func(bool) bool { return false } },
-	"token from a minority":        func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
+	"reader admitted by a minority": func(r *rules) {
+		r.needed = func(quorum int, shared bool) int {
+			if shared {
+				return max(1, quorum-1)
+			}
+			return quorum
+		}
+		r.agreed = func(_, _ int) bool { return true }
+	},
+	"token from a minority": func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},
@@ -110,6 +119,12 @@ func releasesFirst(waiting []call) []call {
 		return 1
 	})
 	return waiting
+}
+
+// CounterOf is the field of the fencing counter that a key has.
+func CounterOf(key string) string {
+	field := counterOf(key)
+	return string(field[:])
 }
 
 // Gate has all lanes wait in pass before they take what was handed over.

@@ -220,11 +220,15 @@ func (k *keeper) forget(l *Lease) {
 // confirmed: a quorum extended the lease, asked at start.
 func (k *keeper) confirmed(l *Lease, start, ttl time.Duration, changes bool) {
 	now := k.clock()
+	left := l.Deadline() - now
 	if !l.extended(k.rules.start(start, now)+ttl-k.rules.drift(ttl), ttl, now, changes) {
 		l.ring() // too late: LOST is due, if it was not said
 		return
 	}
 	l.tries.Store(0)
+	if k.q.options.Extended != nil && !changes {
+		k.q.options.Extended(left, ttl)
+	}
 	k.watch(l, start+ttl/extendShare)
 }
 

@@ -23,6 +23,7 @@ type lane struct {
 	clock   func() time.Duration
 	rules   *rules
 	observe func(NodeStatus)
+	timed   func(node string, took time.Duration)
 	wake    chan struct{}        // of capacity 1: something was handed over
 	tracks  atomic.Bool          // it tells when a lock is given back that was listened to
 	hearer  atomic.Int64         // id of the connection on which it is to tell; 0: none
@@ -152,6 +153,7 @@ func newLane(node Node, index int, f *fleet) *lane {
 		clock:   o.Clock,
 		rules:   o.rules,
 		observe: o.Observe,
+		timed:   o.RoundTrip,
 		wake:    make(chan struct{}, 1),
 		admits:  make(chan chan<- struct{}),
 		settled: make(chan struct{}),

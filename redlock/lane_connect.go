@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -165,11 +166,14 @@ func (l *lane) someOwed() []string {
 	l.dropExpired()
 	l.commands = l.commands[:0]
 	var tokens []string
-	for token, release := range l.owed {
-		l.appendCalls([]call{{ops: release.ops}})
+	for token := range l.owed {
 		if tokens = append(tokens, token); len(tokens) == owedGroup {
 			break
 		}
+	}
+	slices.Sort(tokens) // the same order in each simulation
+	for _, token := range tokens {
+		l.appendCalls([]call{{ops: l.owed[token].ops}})
 	}
 	return tokens
 }

@@ -200,6 +200,9 @@ func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return silence(l.heard - l.sent)
 	}
+	if l.timed != nil && err == nil {
+		l.timed(l.node.Name, l.heard-l.sent)
+	}
 	return err
 }
 

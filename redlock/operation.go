@@ -36,6 +36,7 @@ const (
 	opRejoin   opLetter = 'q'
 	opForce    opLetter = 'x'
 	opIntend   opLetter = 'i'
+	opMark     opLetter = 'm'
 	opDone     opLetter = 'd'
 	opCounters opLetter = 'c'
 )
@@ -141,7 +142,7 @@ func (e *encoder) appendWords(command Command, o *operation) Command {
 		return append(command, o.old, o.token)
 	case opJoin:
 		return append(command, o.token, o.kind)
-	case opRepair, opForce, opIntend:
+	case opRepair, opForce, opIntend, opMark:
 		return append(command, o.token, e.millis(o.ttl))
 	case opRejoin:
 		return append(command, o.token, e.millis(o.ttl), o.kind)

@@ -38,6 +38,14 @@ type Options struct {
 	// Notice is told of what whoever runs the nodes must know. It must not block.
 	Notice func(Notice)
 
+	// RoundTrip is told how long a node took to answer a group of calls. It must
+	// not block.
+	RoundTrip func(node string, took time.Duration)
+
+	// Extended is told what validity a lease had left, of its ttl, when it had been
+	// extended because it was due. It must not block.
+	Extended func(left, ttl time.Duration)
+
 	// Clock replaces BootTime, and Wall time.Now, in tests.
 	Clock func() time.Duration
 	Wall  func() time.Time

@@ -36,7 +36,9 @@ func RedisNode(o NodeOptions) Node {
 	n := Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable}
 	n.Dial = func(ctx context.Context) (Conn, error) { return dialRedis(ctx, o) }
 	if !o.Embedded {
-		n.Listen = func(ctx context.Context, heard func(keys []string)) (Listener, error) { return listenRedis(ctx, o, heard) }
+		n.Listen = func(ctx context.Context, heard func(keys []string)) (Listener, error) {
+			return listenRedis(ctx, o, heard)
+		}
 	}
 	return n
 }

@@ -39,6 +39,9 @@ type Request struct {
 	// Yield: others on other hosts wait for the lock, too, and it is their turn.
 	Yield bool
 
+	// Intent is what Intend returned for it. May be nil.
+	Intent *Intent
+
 	// Begun is the first attempt, where Lease.HandOver has begun it. May be nil.
 	Begun *Begun
 

@@ -14,6 +14,10 @@ type rules struct {
 	// node in common.
 	quorum func(nodes int) int
 
+	// needed is how many of a quorum's size must grant an attempt: readers no fewer
+	// than others, or a writer's quorum need have no node in common with theirs.
+	needed func(quorum int, shared bool) int
+
 	// token names an attempt: no two attempts may share one, or the release that
 	// cleans up after one takes the lock from the other.
 	token func(Holder) string
@@ -96,6 +100,7 @@ type rules struct {
 
 var soundRules = rules{
 	quorum:        quorumOf,
+	needed:        func(quorum int, _ bool) int { return quorum },
 	token:         newToken,
 	start:         func(asked, _ time.Duration) time.Duration { return asked },
 	drift:         drift,

@@ -47,6 +47,11 @@ var plantedBugs = []plantedBug{
 	{name: "counters copied too early", rule: "counters copied too early", checks: "counters fence"},
 	{name: "blind FORCE", variant: redlocktest.ForceBlindly, checks: "exclusion"},
 	{name: "epoch checked on connect only", variant: redlocktest.IgnoreEpoch, checks: "exclusion"},
+	{name: "hand-over without a new fencing token", variant: redlocktest.HandOverFence, checks: "fence"},
+	{name: "semaphore as a counter", variant: redlocktest.CountPlaces, checks: "exclusion"},
+	{name: "reader admitted by a minority", rule: "reader admitted by a minority", checks: "exclusion"},
+	{name: "slots=3 beside slots=2", variant: redlocktest.MixKinds, checks: "exclusion"},
+	{name: "foreign client beside readers", variant: redlocktest.HideKind, checks: "exclusion"},
 	{name: "vouchers that compare nothing", variant: redlocktest.CompareNothing, checks: "quarantine exclusion"},
 }
 

@@ -233,7 +233,7 @@ func TestWaitBounds(t *testing.T) {
 			checkAttempts(t, wait, attempts)
 			time.Sleep(time.Second)
 			want(t, "keys that are left", len(f.keys()), 3)
-		})
+		}, deaf)
 	}
 }
 

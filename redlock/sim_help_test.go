@@ -37,6 +37,7 @@ func simTest(t *testing.T, n int, body func(t *testing.T, f *fleet), change ...f
 		f.open(change...)
 		defer f.q.Close()
 		f.q.Settle(t.Context())
+		synctest.Wait() // the listeners, too
 		body(t, f)
 	})
 }
@@ -144,11 +145,12 @@ func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 func (f *fleet) at(begin, after time.Duration) { time.Sleep(begin + after - f.now()) }
 
 // keys are all locks on all nodes: "a:redlock:x".
+// keys are what is on the nodes of locks, but for bells: those end by themselves.
 func (f *fleet) keys() []string {
 	var all []string
 	for i, sim := range f.sims {
 		for _, key := range sim.Keys() {
-			if strings.HasPrefix(key, "redlock:") {
+			if strings.HasPrefix(key, "redlock:") && !strings.HasSuffix(key, "\x00b") {
 				all = append(all, string(rune('a'+i))+":"+key)
 			}
 		}
@@ -241,16 +243,22 @@ func operations(command redlock.Command) (all []operation) {
 	letters, records, args, ttl := argv[2], argv[3], argv[4:], ""
 	for i, key := range keys {
 		o := operation{key: key, letter: strings.ToLower(letters[i : i+1])}
-		if strings.Contains("AaEerfpx", letters[i:i+1]) {
+		if !strings.Contains("wc", o.letter) {
 			o.token, args = args[0], args[1:]
 		}
-		if strings.Contains("AEpx", letters[i:i+1]) {
+		if strings.Contains("hs", o.letter) { // the new token, or the kind
+			args = args[1:]
+		}
+		if strings.Contains("ANSHEpqxi", letters[i:i+1]) {
 			ttl, args = args[0], args[1:]
+		}
+		if o.letter == "q" { // the kind
+			args = args[1:]
 		}
 		if strings.Contains("aep", o.letter) {
 			o.ttl = ttl
 		}
-		if strings.Contains("afp", o.letter) {
+		if strings.Contains("anshfpq", o.letter) {
 			o.record, records = records[:18], records[18:]
 		}
 		all = append(all, o)

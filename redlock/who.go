@@ -86,7 +86,9 @@ func sorted(byToken map[string]*Holding, voted int) []Holding {
 		h.Nodes = voted
 		all = append(all, *h)
 	}
-	slices.SortFunc(all, func(a, b Holding) int { return cmp.Or(b.Held-a.Held, cmp.Compare(b.TTL, a.TTL)) })
+	slices.SortFunc(all, func(a, b Holding) int {
+		return cmp.Or(b.Held-a.Held, cmp.Compare(b.TTL, a.TTL), cmp.Compare(a.token, b.token))
+	})
 	return all
 }
 

@@ -4,19 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
 )
 
-// suspendCheck bounds how long the timer for SIGKILL runs at a time: it stands
-// still while the host is suspended, and the deadline does not.
-const suspendCheck = 50 * time.Millisecond
+// lookAgain is how often it is looked whether those that the command has left
+// behind have ended, where nobody tells.
+const lookAgain = 50 * time.Millisecond
+
+// lease is what is to be known of the lock while the command runs.
+type lease interface {
+	Name() string
+	Context() context.Context // ends when it is lost
+	DeadlineBoottime() time.Duration
+}
 
 // child is the command, once it has started. All that happens to it is done by
 // one goroutine: nobody else reaps it, so its pid stays its own.
@@ -24,28 +34,39 @@ type child struct {
 	pid     int
 	process *os.Process
 	signals *signals
-	status  syscall.WaitStatus // how it ended
+	lease   lease
+	margin  time.Duration // between SIGKILL and the deadline
+	alarm   *alarm        // for SIGKILL
+	stderr  io.Writer
 
-	lost   error         // why the lock was lost; nil: it was not
-	margin time.Duration // between SIGKILL and the deadline
-	killAt time.Duration // on CLOCK_BOOTTIME, once it is lost
-	kill   *time.Timer   // runs from then on
+	ended  bool
+	status syscall.WaitStatus // then: how
+	left   time.Time          // then: when others that were left behind were told to end; zero: none were
+	told   bool               // somebody was told that these are waited for
+	again  *time.Timer        // to look whether they have
+	lost   error              // why the lock was lost; nil: it was not
 	killed bool
 }
 
 // runUnder runs the command until it has ended, and stops it if the lease is
 // lost. A failure means that it could not be run.
 func (j *job) runUnder(lease *client.Lease, s *signals) (*child, error) {
-	runtime.LockOSThread() // the kernel kills the command when the thread that started it ends
-	defer runtime.UnlockOSThread()
+	alarm, err := newAlarm()
+	if err != nil {
+		return nil, &failure{exitInternal, err}
+	}
+	defer alarm.close()
 	s.passOn()
-	c := &child{signals: s, margin: killMargin(leaseTime(j.ttl, lease)), kill: time.NewTimer(0)}
-	c.kill.Stop()
-	if err := c.start(j.command(lease)); err != nil {
+	adoptOrphans()
+	c := &child{signals: s, lease: lease, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, stderr: j.stderr, again: time.NewTimer(0)}
+	defer c.again.Stop()
+	over, err := c.startOnThread(j.command(lease))
+	if err != nil {
 		return nil, cannotRun(j.argv[0], err)
 	}
+	defer over()
 	defer c.process.Release()
-	return c, c.watch(lease)
+	return c, c.watch()
 }
 
 func (j *job) command(lease *client.Lease) *exec.Cmd {
@@ -58,6 +79,28 @@ func (j *job) command(lease *client.Lease) *exec.Cmd {
 		Stderr:      j.stderr,
 		SysProcAttr: diesWithParent(),
 	}
+}
+
+// startOnThread starts cmd on a thread that does nothing else until over is
+// called: the kernel kills the command when the thread that started it ends.
+func (c *child) startOnThread(cmd *exec.Cmd) (over func(), err error) {
+	started, done := make(chan error), make(chan struct{})
+	var wg sync.WaitGroup
+	over = func() {
+		close(done)
+		wg.Wait()
+	}
+	wg.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- c.start(cmd)
+		<-done
+	})
+	if err := <-started; err != nil {
+		over()
+		return nil, err
+	}
+	return over, nil
 }
 
 // start starts cmd. A script without a #! line is run by the shell, as execvp does.
@@ -77,50 +120,94 @@ func (c *child) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// watch returns when the command has ended. It writes nothing: stderr could
-// block, and SIGKILL be late.
-func (c *child) watch(lease *client.Lease) error {
-	lost := lease.Context().Done()
-	for {
+// watch returns when the command is over. It writes nothing: stderr could block,
+// and SIGKILL be late, but for tellOfKin, which looks first.
+func (c *child) watch() error {
+	lost := c.lease.Context().Done()
+	c.alarm.set(c.killAt())
+	for !c.over() {
 		select {
 		case <-c.signals.children:
-			if ended, err := c.reap(); ended || err != nil {
+			if err := c.reap(); err != nil {
 				return err
 			}
 		case sig := <-c.signals.others:
 			c.forward(sig.(syscall.Signal))
 		case <-lost:
 			lost = nil
-			c.stop(lease)
-		case <-c.kill.C:
+			c.stop(context.Cause(c.lease.Context()))
+		case <-c.alarm.C:
 			c.killWhenDue()
+		case <-c.again.C: // over looks
+		}
+	}
+	return nil
+}
+
+// over reports whether nothing is left to wait for. What a command that ended by
+// itself leaves running is meant to run on. Where it was ended, by a signal or
+// for want of the lock, what it had started was not: that is told to end, and the
+// lock is kept until it has.
+func (c *child) over() bool {
+	switch {
+	case !c.ended:
+		return false
+	case c.lost == nil && !c.status.Signaled():
+		return true
+	case c.killed:
+		if signalKin(syscall.SIGKILL) == 0 {
+			return true
+		}
+	case len(kin()) == 0:
+		return true
+	case c.left.IsZero():
+		c.left = time.Now()
+		c.sendToKin(syscall.SIGTERM)
+		c.sendToKin(syscall.SIGCONT)
+	case !c.told && time.Since(c.left) > explainAfter:
+		c.told = true
+		c.tellOfKin()
+	}
+	c.again.Reset(lookAgain)
+	return false
+}
+
+// tellOfKin says why redlock run does not end.
+func (c *child) tellOfKin() {
+	var pids []string
+	for _, k := range kin() {
+		pids = append(pids, strconv.Itoa(k.pid))
+	}
+	if writable(c.stderr) {
+		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until those that the command has left behind have ended: they got SIGTERM, and run yet: pid %s\n",
+			c.lease.Name(), strings.Join(pids, ", "))
+	}
+}
+
+// reap learns how the command is, and buries the orphans that have ended.
+func (c *child) reap() error {
+	for {
+		var status syscall.WaitStatus
+		switch pid, err := wait(&status); {
+		case pid == 0, err == syscall.ECHILD && c.ended:
+			return nil // nothing is new
+		case err != nil:
+			return fail(exitInternal, "pid %d cannot be waited for: %w", c.pid, err)
+		case pid != c.pid:
+		case status.Stopped():
+			c.stopped(status.StopSignal())
+		default:
+			c.ended, c.status = true, status
 		}
 	}
 }
 
-// reap learns how the command is, and reports whether it has ended.
-func (c *child) reap() (ended bool, err error) {
-	var status syscall.WaitStatus
-	pid, err := wait(c.pid, &status)
-	switch {
-	case err != nil:
-		return false, fail(exitInternal, "pid %d cannot be waited for: %w", c.pid, err)
-	case pid == 0:
-		return false, nil // SIGCHLD was for something older
-	case status.Stopped():
-		c.stopped(status.StopSignal())
-		return false, nil
-	}
-	c.status = status
-	return true, nil
-}
-
 // wait asks without blocking: pid 0 means that there is nothing new.
-func wait(pid int, status *syscall.WaitStatus) (int, error) {
+func wait(status *syscall.WaitStatus) (pid int, err error) {
 	for {
-		got, err := syscall.Wait4(pid, status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		if err != syscall.EINTR {
-			return got, err
+			return pid, err
 		}
 	}
 }
@@ -134,9 +221,14 @@ func (c *child) stopped(by syscall.Signal) {
 	}
 }
 
-// forward passes a signal on, unless the command has it already.
+// forward passes a signal on, unless the command has it already. Once that has
+// ended, those it has left behind get it.
 func (c *child) forward(sig syscall.Signal) {
-	if !c.signals.sentToAll(sig) {
+	switch {
+	case c.signals.sentToAll(sig):
+	case !c.left.IsZero():
+		c.sendToKin(sig)
+	default:
 		c.send(sig)
 	}
 }
@@ -145,28 +237,45 @@ func (c *child) forward(sig syscall.Signal) {
 // signals any more. (One that runs as another user takes none from us either.)
 func (c *child) send(sig syscall.Signal) { _ = c.process.Signal(sig) }
 
-// stop asks the command to stop, and makes sure that it has before the deadline
-// that is known now.
-func (c *child) stop(lease *client.Lease) {
-	c.killAt = lease.DeadlineBoottime() - c.margin
-	c.killWhenDue()
-	c.lost = context.Cause(lease.Context())
-	if c.killed {
+// sendToKin ignores that there may be nobody any more.
+func (c *child) sendToKin(sig syscall.Signal) { _ = signalKin(sig) }
+
+// stop asks the command to stop, as the lock is lost. The alarm makes sure that
+// it does before the deadline.
+func (c *child) stop(cause error) {
+	if c.lost != nil {
+		return // it was killed, as the alarm was first
+	}
+	c.lost = cause
+	if c.killWhenDue(); c.killed {
 		return
 	}
-	c.send(syscall.SIGTERM)
-	c.send(syscall.SIGCONT) // a stopped one would not notice
+	send := c.send
+	if !c.left.IsZero() {
+		send = c.sendToKin
+	}
+	send(syscall.SIGTERM)
+	send(syscall.SIGCONT) // a stopped one would not notice
 }
 
-// killWhenDue kills the command if it is time, and sets the timer if it is not.
+// killAt is when the command gets SIGKILL, on CLOCK_BOOTTIME. It moves on while
+// the lease is extended.
+func (c *child) killAt() time.Duration { return c.lease.DeadlineBoottime() - c.margin }
+
+// killWhenDue kills the command, and what it has started, if it is time, and sets
+// the alarm if it is not.
 func (c *child) killWhenDue() {
-	left := c.killAt - boottime()
-	if left <= 0 {
-		c.send(syscall.SIGKILL)
-		c.killed = true
+	at := c.killAt()
+	if boottime() < at {
+		c.alarm.set(at)
 		return
 	}
-	c.kill.Reset(min(left, suspendCheck))
+	if c.lost == nil {
+		c.lost = fmt.Errorf("lease %q: LOST: its deadline came, and nobody said so: this host was suspended, or redlockd and redlock run did not get the processor", c.lease.Name())
+	}
+	c.send(syscall.SIGKILL)
+	c.sendToKin(syscall.SIGKILL)
+	c.killed = true
 }
 
 // outcome is what the process ends with once the command has ended.

@@ -17,8 +17,10 @@ type fake struct {
 	t        *testing.T
 	socket   string
 	answers  answers
-	requests chan ipc.Request // all but HELLO, and STATUS, which any long wait asks for
+	requests chan ipc.Request // all but HELLO, and what any long wait asks for
+	looks    chan ipc.Verb    // that
 	gone     chan struct{}    // filled when a connection has ended
+	over     chan struct{}    // closed at the end of the test, when nobody reads these any more
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex // guards conns
@@ -32,6 +34,11 @@ type answers map[ipc.Verb]func() []string
 // says is the same reply each time.
 func says(lines ...string) func() []string { return func() []string { return lines } }
 
+// holding grants each lock, for as long as a test can take.
+func holding() answers {
+	return answers{ipc.VerbLock: grants(2 * patience), ipc.VerbUnlock: says("OK")}
+}
+
 // grants grants a lock for ttl.
 func grants(ttl time.Duration) func() []string {
 	return func() []string { return []string{granted(boottime()+ttl, ttl)} }
@@ -43,7 +50,7 @@ func granted(deadline, ttl time.Duration) string {
 
 func startFake(t *testing.T, a answers) *fake {
 	t.Helper()
-	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), gone: make(chan struct{}, 100)}
+	f := &fake{t: t, socket: newSocket(t), answers: a, requests: make(chan ipc.Request, 100), looks: make(chan ipc.Verb, 100), gone: make(chan struct{}, 100), over: make(chan struct{})}
 	l, err := net.Listen("unix", f.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +58,7 @@ func startFake(t *testing.T, a answers) *fake {
 	f.wg.Go(func() { f.accept(l) })
 	t.Cleanup(func() {
 		l.Close()
+		close(f.over)
 		f.hangUp()
 		f.wg.Wait()
 	})
@@ -81,7 +89,7 @@ func (f *fake) hangUp() {
 func (f *fake) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
-		f.gone <- struct{}{}
+		tell(f, f.gone, struct{}{})
 	}()
 	for in := bufio.NewScanner(conn); in.Scan(); {
 		var req ipc.Request
@@ -94,18 +102,30 @@ func (f *fake) serve(conn net.Conn) {
 }
 
 func (f *fake) answer(conn net.Conn, req *ipc.Request) {
-	lines := []string{"OK protocol=1"}
-	if req.Verb != ipc.VerbHello {
-		if req.Verb != ipc.VerbStatus {
-			f.requests <- *req
-		}
-		lines = nil
-		if answer := f.answers[req.Verb]; answer != nil {
-			lines = answer()
-		}
+	var lines []string
+	switch answer := f.answers[req.Verb]; {
+	case answer != nil:
+		lines = answer()
+	case req.Verb == ipc.VerbHello:
+		lines = []string{"OK protocol=1"}
+	}
+	switch req.Verb {
+	case ipc.VerbHello:
+	case ipc.VerbStatus, ipc.VerbWho, ipc.VerbList:
+		tell(f, f.looks, req.Verb)
+	default:
+		tell(f, f.requests, *req)
 	}
 	for _, line := range lines {
 		fmt.Fprintf(conn, "@%s %s\n", req.Tag, line) // the other side may be gone
+	}
+}
+
+// tell waits until there is room, or the test is over.
+func tell[T any](f *fake, to chan<- T, what T) {
+	select {
+	case to <- what:
+	case <-f.over:
 	}
 }
 
@@ -115,6 +135,24 @@ func (f *fake) say(line string) {
 	defer f.mu.Unlock()
 	for _, conn := range f.conns {
 		fmt.Fprintln(conn, line)
+	}
+}
+
+// grant answers a LOCK that was left waiting.
+func (f *fake) grant(lock ipc.Request) {
+	f.say("@" + lock.Tag + " " + granted(boottime()+time.Minute, time.Minute))
+}
+
+// asked waits until a long wait asks for what it is to say.
+func (f *fake) asked(want ipc.Verb) {
+	f.t.Helper()
+	select {
+	case got := <-f.looks:
+		if got != want {
+			f.t.Errorf("the daemon read %v, want %v", got, want)
+		}
+	case <-time.After(patience):
+		f.t.Fatalf("no %v came", want)
 	}
 }
 

@@ -99,6 +99,21 @@ func (p *process) said() string {
 	return string(text)
 }
 
+// awaitSaid waits until the process has written text to stderr.
+func (p *process) awaitSaid(text string) {
+	p.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for !strings.Contains(p.said(), text) {
+		select {
+		case <-tick.C:
+		case <-late:
+			p.t.Fatalf("%v: stderr is %q, want %q in it", p.cmd.Args, p.said(), text)
+		}
+	}
+}
+
 // redlock runs the command to its end.
 func redlock(t *testing.T, socket string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
@@ -199,9 +214,16 @@ func puppet(args ...string) []string {
 	return append([]string{"env", roleVariable + "=" + rolePuppet, testBinary}, args...)
 }
 
-// startDaemon runs a daemon with embedded nodes, as a process of its own.
+// daemonPlaces bounds the daemons at a time: with their nodes they want a machine
+// that does not stand still.
+var daemonPlaces = make(chan struct{}, 2)
+
+// startDaemon runs a daemon with embedded nodes, as a process of its own. It waits
+// for its place.
 func startDaemon(t *testing.T) (p *process, socket string) {
 	t.Helper()
+	daemonPlaces <- struct{}{}
+	t.Cleanup(func() { <-daemonPlaces })
 	socket = newSocket(t)
 	p = start(t, roleDaemon, socket)
 	p.expect("ready")

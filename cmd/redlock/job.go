@@ -102,6 +102,10 @@ func (f *runFlags) lockOptions() []client.Option {
 			options = append(options, option)
 		}
 	}
+	if f.shared {
+		options = append(options, client.WithShared())
+	}
+	add("slots", client.WithSlots(int(f.slots)))
 	add("ttl", client.WithTTL(time.Duration(f.ttl)))
 	add("max", client.WithMax(time.Duration(f.max)))
 	add("linger", client.WithLinger(time.Duration(f.linger)))

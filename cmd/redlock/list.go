@@ -16,11 +16,14 @@ func newListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the locks that are held, or waited for, through this host's daemon",
 		Long: `List the locks that are held, or waited for, through this host's daemon, as far
-as you may see them. SINCE is for how long.
+as you may see them. SINCE is for how long. Several names are held, or waited for,
+all or none.
 
-With --json: [{"lock", "state": "held" or "waiting", "mode", "pid", "user",
-"since_ms", "ttl_ms", "fence", "note"}]. Times are in milliseconds; fence 0 is
-none.
+With --json: [{"lock", "locks", "state": "held" or "waiting", "mode":
+"exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms",
+"fence", "note"}]. locks has all names where there are several, lock all in one.
+slots is how many may hold it at once (0: it is no semaphore), slot which of them
+this one is. Times are in milliseconds; 0 is none.
 
 Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.`,
 		Example: `  redlock list
@@ -28,11 +31,7 @@ Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var entries []client.Entry
-			err := ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				entries, err = c.List(ctx)
-				return err
-			})
+			entries, err := fetchEntries(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -46,6 +45,14 @@ Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.
 	return cmd
 }
 
+func fetchEntries(ctx context.Context) (entries []client.Entry, err error) {
+	err = ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		entries, err = c.List(ctx)
+		return err
+	})
+	return entries, err
+}
+
 func printEntries(out io.Writer, entries []client.Entry) error {
 	if len(entries) == 0 {
 		_, err := fmt.Fprintln(out, "nothing is held or waited for")
@@ -54,7 +61,7 @@ func printEntries(out io.Writer, entries []client.Entry) error {
 	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}
 	for _, e := range entries {
 		rows = append(rows, []string{
-			e.Name, stateOf(e), known(e.Mode), count(uint64(e.PID)), known(e.User),
+			e.Name, stateOf(e), modeOf(e.Mode, e.Slots, e.Slot), count(uint64(e.PID)), known(e.User),
 			short(e.Since), short(e.TTL), count(e.Fence), e.Note,
 		})
 	}
@@ -70,23 +77,27 @@ func stateOf(e client.Entry) string {
 
 // entryJSON is what list prints for programs. Names are never changed.
 type entryJSON struct {
-	Lock  string `json:"lock"`
-	State string `json:"state"`
-	Mode  string `json:"mode"`
-	PID   int    `json:"pid"`
-	User  string `json:"user"`
-	Since int64  `json:"since_ms"`
-	TTL   int64  `json:"ttl_ms"`
-	Fence uint64 `json:"fence"`
-	Note  string `json:"note"`
+	Lock  string   `json:"lock"`
+	Locks []string `json:"locks"`
+	State string   `json:"state"`
+	Mode  string   `json:"mode"`
+	Slots int      `json:"slots"`
+	Slot  int      `json:"slot"`
+	PID   int      `json:"pid"`
+	User  string   `json:"user"`
+	Since int64    `json:"since_ms"`
+	TTL   int64    `json:"ttl_ms"`
+	Fence uint64   `json:"fence"`
+	Note  string   `json:"note"`
 }
 
 func listJSONOf(entries []client.Entry) []entryJSON {
 	list := []entryJSON{}
 	for _, e := range entries {
 		list = append(list, entryJSON{
-			Lock: e.Name, State: stateOf(e), Mode: e.Mode, PID: e.PID, User: e.User,
-			Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(), Fence: e.Fence, Note: e.Note,
+			Lock: e.Name, Locks: e.Names, State: stateOf(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot,
+			PID: e.PID, User: e.User, Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(),
+			Fence: e.Fence, Note: e.Note,
 		})
 	}
 	return list

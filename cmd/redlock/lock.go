@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -13,13 +12,16 @@ import (
 // run takes the lock, runs the command, and gives the lock back. It returns what
 // the process ends with: the command's exit code, or a failure.
 func (j *job) run() error {
-	signals := catchSignals()
-	defer signals.release()
+	signals := catchSignals() // to the end: what comes too late changes no exit code
 	c, lease, err := j.obtain(signals)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	if err := c.Inherit(); err != nil {
+		j.giveBack(lease)
+		return &failure{exitInternal, err}
+	}
 	ended, err := j.runUnder(lease, signals)
 	if ended == nil || ended.lost == nil {
 		j.giveBack(lease)
@@ -87,30 +89,6 @@ func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, err
 		return c.TryLock(ctx, j.name, j.options...)
 	}
 	return c.Lock(ctx, j.name, append(j.options, client.WithWait(j.wait))...)
-}
-
-// explainAfter is how long a wait has to be for a word about it.
-const explainAfter = time.Second
-
-// explainWait says once if it is nodes in quarantine that are waited for, and not
-// a holder. What it returns ends that: nothing is said any more once it has returned.
-func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var done sync.WaitGroup
-	done.Go(func() {
-		select {
-		case <-time.After(explainAfter):
-		case <-ctx.Done():
-			return
-		}
-		if status, err := c.Status(ctx); err == nil && status.Left > 0 {
-			fmt.Fprintf(j.stderr, "redlock: lock %q: waiting: %s\n", j.name, status.Text)
-		}
-	})
-	return func() {
-		cancel()
-		done.Wait()
-	}
 }
 
 // notObtained is the failure to get the lock. With -n a holder is no news: that

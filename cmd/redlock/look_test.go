@@ -9,10 +9,12 @@ import (
 
 var shown = answers{
 	ipc.VerbWho: says("- lock=job mode=exclusive host=web3 pid=4121 user=cron since=2588 ttl=7412 held=3 nodes=5",
-		"- lock=job mode=exclusive ttl=900 held=2 nodes=5", "OK n=2"),
+		"- lock=job mode=exclusive ttl=900 held=2 nodes=5",
+		"- lock=job mode=exclusive slots=5 slot=2 host=web4 pid=12 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=3"),
 	ipc.VerbList: says("- lock=job state=held mode=exclusive fence=77 ttl=7412 pid=4121 user=cron since=62588 note=why%2C%20because",
-		"- lock=job state=waiting mode=exclusive pid=77 user=www since=20", "OK n=2"),
-	ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
+		"- lock=job state=waiting mode=exclusive pid=77 user=www since=20",
+		"- lock=a%2Cb,job state=waiting mode=shared pid=78 user=www since=20", "- lock=gpu state=waiting mode=exclusive slots=4 pid=79 user=www since=20", "OK n=4"),
+	ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready wakeups=polling rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
 		"- node=d address=10.0.0.4:6379 state=quarantined left=13000 : restarted",
 		"- node=c address=10.0.0.3:6379 state=down : redis-c: connection refused", "OK n=4 nodes=4 quorum=3 spare=-2 waiters=1 leases=2 left=12000 max_ttl=30000 lost=4 repairs=0 : no quorum for another 12s"),
 }
@@ -33,9 +35,10 @@ func TestLook(t *testing.T) {
 		want    string
 	}{
 		{"who", shown, []string{"who", "job"}, 0, `
-HOST  PID   USER  MODE       SINCE  TTL    HELD
-web3  4121  cron  exclusive  2.6s   7.4s   3/5
--     -     -     exclusive  -      900ms  2/5
+HOST  PID   USER  MODE         SINCE  TTL    HELD
+web3  4121  cron  exclusive    2.6s   7.4s   3/5
+-     -     -     exclusive    -      900ms  2/5
+web4  12    cron  slot 2 of 5  2.6s   900ms  3/5
 `},
 		{"who, free", nothing, []string{"who", "job"}, 0, "\nfree\n"},
 		{"who, JSON", shown, []string{"who", "job", "--json"}, 0, `
@@ -45,6 +48,8 @@ web3  4121  cron  exclusive  2.6s   7.4s   3/5
   "holders": [
     {
       "mode": "exclusive",
+      "slots": 0,
+      "slot": 0,
       "host": "web3",
       "pid": 4121,
       "user": "cron",
@@ -55,12 +60,26 @@ web3  4121  cron  exclusive  2.6s   7.4s   3/5
     },
     {
       "mode": "exclusive",
+      "slots": 0,
+      "slot": 0,
       "host": "",
       "pid": 0,
       "user": "",
       "since_ms": 0,
       "ttl_ms": 900,
       "held": 2,
+      "nodes": 5
+    },
+    {
+      "mode": "exclusive",
+      "slots": 5,
+      "slot": 2,
+      "host": "web4",
+      "pid": 12,
+      "user": "cron",
+      "since_ms": 2588,
+      "ttl_ms": 900,
+      "held": 3,
       "nodes": 5
     }
   ]
@@ -74,17 +93,24 @@ web3  4121  cron  exclusive  2.6s   7.4s   3/5
 }
 `},
 		{"list", shown, []string{"list"}, 0, `
-LOCK  STATE    MODE       PID   USER  SINCE  TTL   FENCE  NOTE
-job   held     exclusive  4121  cron  1m3s   7.4s  77     why, because
-job   waiting  exclusive  77    www   20ms   -     -
+LOCK     STATE    MODE          PID   USER  SINCE  TTL   FENCE  NOTE
+job      held     exclusive     4121  cron  1m3s   7.4s  77     why, because
+job      waiting  exclusive     77    www   20ms   -     -
+a,b,job  waiting  shared        78    www   20ms   -     -
+gpu      waiting  1 of 4 slots  79    www   20ms   -     -
 `},
 		{"list, nothing", nothing, []string{"list"}, 0, "\nnothing is held or waited for\n"},
 		{"list, JSON", shown, []string{"list", "--json"}, 0, `
 [
   {
     "lock": "job",
+    "locks": [
+      "job"
+    ],
     "state": "held",
     "mode": "exclusive",
+    "slots": 0,
+    "slot": 0,
     "pid": 4121,
     "user": "cron",
     "since_ms": 62588,
@@ -94,9 +120,47 @@ job   waiting  exclusive  77    www   20ms   -     -
   },
   {
     "lock": "job",
+    "locks": [
+      "job"
+    ],
     "state": "waiting",
     "mode": "exclusive",
+    "slots": 0,
+    "slot": 0,
     "pid": 77,
+    "user": "www",
+    "since_ms": 20,
+    "ttl_ms": 0,
+    "fence": 0,
+    "note": ""
+  },
+  {
+    "lock": "a,b,job",
+    "locks": [
+      "a,b",
+      "job"
+    ],
+    "state": "waiting",
+    "mode": "shared",
+    "slots": 0,
+    "slot": 0,
+    "pid": 78,
+    "user": "www",
+    "since_ms": 20,
+    "ttl_ms": 0,
+    "fence": 0,
+    "note": ""
+  },
+  {
+    "lock": "gpu",
+    "locks": [
+      "gpu"
+    ],
+    "state": "waiting",
+    "mode": "exclusive",
+    "slots": 4,
+    "slot": 0,
+    "pid": 79,
     "user": "www",
     "since_ms": 20,
     "ttl_ms": 0,
@@ -108,7 +172,7 @@ job   waiting  exclusive  77    www   20ms   -     -
 		{"list, nothing, JSON", nothing, []string{"list", "--json"}, 0, "\n[]\n"},
 		{"status", shown, []string{"status"}, exitUnavailable, `
 NOT READY (a quorum is 3 of 4 nodes): no quorum for another 12s
-connections 0, leases 2, waiters 1, lost 4
+connections 0, leases 2, waiters 1, lost 4, waiters poll 1 of the nodes
 
 NODE  ADDRESS        STATE                RTT
 a     10.0.0.1:6379  ready                2ms
@@ -142,6 +206,7 @@ a     :1       ready  -
       "state": "ready",
       "left_ms": 0,
       "rtt_ms": 2,
+      "wakeups": "polling",
       "reason": ""
     },
     {
@@ -150,6 +215,7 @@ a     :1       ready  -
       "state": "quarantined",
       "left_ms": 12000,
       "rtt_ms": 0,
+      "wakeups": "",
       "reason": "restarted"
     },
     {
@@ -158,6 +224,7 @@ a     :1       ready  -
       "state": "quarantined",
       "left_ms": 13000,
       "rtt_ms": 0,
+      "wakeups": "",
       "reason": "restarted"
     },
     {
@@ -166,6 +233,7 @@ a     :1       ready  -
       "state": "down",
       "left_ms": 0,
       "rtt_ms": 0,
+      "wakeups": "",
       "reason": "redis-c: connection refused"
     }
   ],
@@ -177,8 +245,13 @@ a     :1       ready  -
   }
 }
 `},
-		{"names are completed", shown, []string{"__complete", "who", ""}, 0, "\njob\n:4\n"},
-		{"names are completed for run", shown, []string{"__complete", "run", "-n", ""}, 0, "\njob\n:4\n"},
+		{"names are completed", shown, []string{"__complete", "who", ""}, 0, "\na,b\ngpu\njob\n:4\n"},
+		{"names are completed for run", shown, []string{"__complete", "run", "-n", ""}, 0, "\na,b\ngpu\njob\n:4\n"},
+		{"names are completed for force", shown, []string{"__complete", "force", "--yes", ""}, 0, "\na,b\ngpu\njob\n:4\n"},
+		{"one name is enough", shown, []string{"__complete", "watch", "job", ""}, 0, "\n:4\n"},
+		{"nodes in quarantine are completed", shown, []string{"__complete", "admit", ""}, 0, "\nall\nbb\nd\n:4\n"},
+		{"no files for numbers", shown, []string{"__complete", "top", "--interval", ""}, 0, "\n:4\n"},
+		{"commands are completed", shown, []string{"__completeNoDesc", "do"}, 0, "\ndoctor\n:4\n"},
 		{"then files are", shown, []string{"__complete", "run", "job", ""}, 0, "\n:0\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestDaemonEnds(t *testing.T) {
 // where the daemon says nothing.
 func TestKilledBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
-	const ttl = 6 * time.Second
+	const ttl = 10 * time.Second
 	deadline := make(chan time.Duration, 1)
 	f := startFake(t, answers{ipc.VerbLock: func() []string {
 		at := boottime() + ttl

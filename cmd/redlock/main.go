@@ -43,6 +43,7 @@ masters. It is reached through the socket $REDLOCK_SOCKET, or else
 	root.SetVersionTemplate("redlock {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true // ours refuses shells that it does not know
 	root.AddCommand(newRunCommand(), newWhoCommand(), newListCommand(), newStatusCommand(),
-		newCompletionCommand(), newManCommand(), newVersionCommand())
+		newWatchCommand(), newTopCommand(), newForceCommand(), newAdmitCommand(),
+		newDoctorCommand(), newBenchCommand(), newCompletionCommand(), newManCommand(), newVersionCommand())
 	return root
 }

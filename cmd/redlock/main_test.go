@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -35,6 +36,11 @@ func TestMain(m *testing.M) {
 		os.Exit(role(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // with -race each process takes a second otherwise
+	flag.Parse()
+	// Most tests wait for processes most of the time. See daemonPlaces for the others.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 

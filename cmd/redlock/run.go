@@ -15,30 +15,43 @@ stand before NAME; the command needs no -- before it unless it begins with a das
   redlock run [flags] -c STRING NAME          the same
 
 A -c right after NAME is the shell's as with flock, with exactly one word after
-it. In -c 'a; b' it is the shell that is stopped and killed, not a or b, so end
-the string with "exec b" where that matters.
+it.
 
 WAITING. Without -n or -w it waits for as long as somebody else holds the lock.
-A signal ends the wait. Where no quorum of nodes can be asked the exit code is
-69, with -n at once, otherwise after -w or the lease time, whichever is shorter.
-Nodes that are new or were restarted have no vote for a while (redlock status
-says how long): that is waited for too, up to -w, and said once.
--n says nothing when somebody else holds the lock (--verbose says who).
+A signal ends the wait. On a terminal a line shows who holds the lock, since when,
+and the place among those who wait on this host; elsewhere --verbose says so.
+Where no quorum of nodes can be asked the exit code is 69, with -n at once,
+otherwise after -w or the lease time, whichever is shorter. Nodes that are new or
+were restarted have no vote for a while (redlock status says how long): that is
+waited for too, up to -w, and said once. -n says nothing when somebody else holds
+the lock (--verbose says who).
 
 THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
 signal, but not twice: what the terminal sends goes to its whole foreground group
 anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
-SIGWINCH are taken to be the terminal's, and not passed on. Its environment has REDLOCK_NAME,
-REDLOCK_FENCE (the fencing token, which grows with every grant: what is written
-to should refuse a smaller one than it has seen), REDLOCK_LEASE (a secret) and
-REDLOCK_SOCKET.
+SIGWINCH are taken to be the terminal's, and not passed on. While all is stopped
+(Ctrl-Z) the lock is kept.
+
+What the command leaves running when it ends by itself runs on, without the lock.
+Where a signal ended it, such as a shell whose pipeline is at work, that is told to
+end by SIGTERM, and the lock is kept, and redlock run does not end, until it has.
+Processes that make a session of their own, as daemons do, are left alone.
+
+Its environment has REDLOCK_NAME, REDLOCK_FENCE (the fencing token, which grows
+with every grant: what is written to should refuse a smaller one than it has
+seen), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
 
 LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs),
 the command gets SIGTERM --grace before the lease's deadline, the moment from
 which others can hold the lock, and SIGKILL a twentieth of the lease time (at
-least 50 ms) before it. The exit code is 75, whatever the command ends with. If
-redlock run itself is killed, the kernel kills the command (on Linux). Processes
-that the command has started are its own to stop.
+least 50 ms) before it, as does all that it has started, but for sessions of their
+own. The exit code is 75, whatever the command ends with.
+
+If redlock run itself is killed (kill -9), the kernel kills the command (on Linux),
+unless that is set-user-ID, such as sudo: write sudo redlock run. What the command
+has started is not killed, but holds the connection to redlockd open, which keeps
+the lock until the last of them has ended, or has closed what it has inherited.
+Nobody stops those if the lock is lost: their REDLOCK_FENCE is too old then.
 
 TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.
 
@@ -57,11 +70,15 @@ const runExample = `  redlock run nightly-backup -- /usr/local/bin/backup --all
   redlock run -n hourly-report report        # as flock -n: exit 1 if it still runs
   redlock run -w 90 -E 3 deploy ./deploy.sh  # wait for 90 s at most, else exit 3
   redlock run deploy -c 'git pull && exec make install'
-  redlock run -t 30s --grace 10s import -- python3 import.py < data.csv`
+  redlock run -t 30s --grace 10s import -- python3 import.py < data.csv
+  redlock run -s report ./read-report.sh     # together with others with -s
+  redlock run --slots 3 transcode ./one.sh   # three at a time, on all hosts together`
 
 // runFlags is what the flags of run say.
 type runFlags struct {
 	nonblock, verbose             bool
+	shared, exclusive             bool
+	slots                         uint16
 	wait, ttl, max, linger, grace durationFlag
 	conflict                      uint8
 	shell, note                   string
@@ -88,7 +105,7 @@ func newRunCommand() *cobra.Command {
 		},
 	}
 	f.define(cmd)
-	f.given = cmd.Flags().Changed
+	f.given = given(cmd)
 	return cmd
 }
 
@@ -98,16 +115,36 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
 	flags.VarP(&f.wait, "timeout", "w", "wait at most so long (default: for ever)")
 	flags.Uint8VarP(&f.conflict, "conflict-exit-code", "E", exitConflict, "exit code `CODE` if somebody else held the lock")
+	flags.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
+	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
+	flags.Uint16Var(&f.slots, "slots", 0, "at most `K` at a time, on all hosts together; all must say the same K")
 	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies (default: redlockd's)")
 	flags.StringVarP(&f.shell, "command", "c", "", "run `STRING` by /bin/sh -c")
 	flags.StringVar(&f.note, "note", "", "`TEXT` for who looks with redlock list")
 	flags.Var(&f.max, "max", "hold it at most so long: it is lost then (default: redlockd's)")
 	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
 	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
-	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock")
-	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
+	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
+	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
+	flags.Var(&f.wait, "wait", "as --timeout")
+	for _, alias := range aliases {
+		flags.Lookup(alias).Hidden = true
+	}
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
+	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
 	for _, name := range []string{"timeout", "ttl", "max", "linger", "grace"} {
 		flags.Lookup(name).DefValue = "" // the usage says what the default is
+	}
+}
+
+// aliases are the other names that flock has for flags.
+var aliases = map[string]string{"nonblock": "nb", "timeout": "wait"}
+
+// given tells whether a flag is on the command line, under any name.
+func given(cmd *cobra.Command) func(flag string) bool {
+	return func(flag string) bool {
+		alias, has := aliases[flag]
+		return cmd.Flags().Changed(flag) || has && cmd.Flags().Changed(alias)
 	}
 }
 

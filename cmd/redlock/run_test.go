@@ -31,6 +31,7 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "-c", "exit 9", "job"}, 9, ""},
 		{[]string{"run", "-t", "5", "--max", "1h", "--linger", "0", "--note", "a b", "--grace", "1.5", "job", "true"}, 0, ""},
 		{[]string{"run", "-n", "job", "true"}, 0, ""},
+		{[]string{"run", "--wait", "60", "job", "true"}, 0, ""},
 		{[]string{"run", "-w", "0.5", "job", "true"}, 0, ""},
 		{[]string{"run", "-w", "2000000h", "job", "true"}, 0, ""},
 		{[]string{"run", "job", "sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
@@ -80,8 +81,14 @@ func TestUsage(t *testing.T) {
 		{[]string{"run"}, "the NAME of a lock is wanted"},
 		{[]string{"run", "job"}, "a command is wanted"},
 		{[]string{"run", "job", "--"}, "a command is wanted"},
-		{[]string{"run", "-x", "job", "true"}, "unknown shorthand flag: 'x'"},
+		{[]string{"run", "-y", "job", "true"}, "unknown shorthand flag: 'y'"},
 		{[]string{"run", "-n", "-w", "1", "job", "true"}, "nonblock timeout"},
+		{[]string{"run", "-s", "-x", "job", "true"}, "shared exclusive"},
+		{[]string{"run", "-s", "--slots", "2", "job", "true"}, "shared slots"},
+		{[]string{"run", "--slots", "0", "job", "true"}, "0 slots"},
+		{[]string{"run", "--nb", "--wait", "1", "job", "true"}, "nb wait"},
+		{[]string{"run", "-n", "--wait", "1", "job", "true"}, "nonblock wait"},
+		{[]string{"run", "-w", "2", "--wait", "1", "job", "true"}, "timeout wait"},
 		{[]string{"run", "-w", "soon", "job", "true"}, "wanted is a time such as"},
 		{[]string{"run", "-w", "-1", "job", "true"}, "wanted is a time such as"},
 		{[]string{"run", "-E", "256", "job", "true"}, "invalid argument"},
@@ -166,6 +173,38 @@ func TestRequest(t *testing.T) {
 	f.read(ipc.VerbUnlock)
 }
 
+func TestRequestOfKind(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		flags []string
+		want  ipc.Options
+	}{
+		{[]string{"-s"}, ipc.Options{Set: ipc.OptMode, Mode: ipc.Shared}},
+		{[]string{"--shared", "-n"}, ipc.Options{Set: ipc.OptMode, Mode: ipc.Shared}},
+		{[]string{"-x"}, ipc.Options{}},
+		{[]string{"--slots", "3"}, ipc.Options{Set: ipc.OptSlots, Slots: 3}},
+	} {
+		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbTry: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+		code, _, stderr := redlock(t, f.socket, runOf(test.flags, "true")...)
+		check(t, code, 0, stderr, "")
+		got := (<-f.requests).Options
+		got.Set, got.Owner = got.Set&^ipc.OptOwner, ""
+		if got != test.want {
+			t.Errorf("%v asked for %+v, want %+v", test.flags, got, test.want)
+		}
+	}
+}
+
+// A default is shown where there is one.
+func TestHelpOfRun(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := redlock(t, "", "run", "--help")
+	check(t, code, 0, stderr, "")
+	if strings.Contains(stdout, "(default )") || !strings.Contains(stdout, "(default 1)") {
+		t.Errorf("the help shows wrong defaults:\n%s", stdout)
+	}
+}
+
 func TestNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"run", "job", "true"}, {"who", "job"}, {"list"}, {"status"}} {
@@ -213,8 +252,8 @@ func TestEnvironment(t *testing.T) {
 
 func TestStdinPassesThrough(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	p := start(t, roleRedlock, socket, runOf(nil, "cat")...)
+	f := startFake(t, holding())
+	p := start(t, roleRedlock, f.socket, runOf(nil, "cat")...)
 	p.tell("hello")
 	p.expect("hello")
 	p.stdin.Close()
@@ -223,8 +262,8 @@ func TestStdinPassesThrough(t *testing.T) {
 
 func TestVerbose(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	_, _, stderr := redlock(t, socket, runOf([]string{"--verbose"}, "sh", "-c", "echo inside >&2")...)
+	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+	_, _, stderr := redlock(t, f.socket, runOf([]string{"--verbose"}, "sh", "-c", "echo inside >&2")...)
 	if lines := strings.Split(stderr, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `redlock: lock "job": obtained after `) ||
 		lines[1] != "inside" || lines[2] != `redlock: lock "job": given back` {
 		t.Errorf("stderr is %q", stderr)
@@ -234,14 +273,14 @@ func TestVerbose(t *testing.T) {
 func TestGivesBackItsLock(t *testing.T) {
 	t.Parallel()
 	_, socket := startDaemon(t)
-	for range 3 { // with -n: the one before must be over when it returns
-		code, _, stderr := redlock(t, socket, runOf([]string{"-n", "--linger", "30s"}, "false")...)
+	c := dial(t, socket)
+	for range 3 { // it must be over when redlock returns
+		code, _, stderr := redlock(t, socket, runOf([]string{"--linger", "30s"}, "false")...)
 		check(t, code, 1, stderr, "")
+		if entries, err := c.List(t.Context()); err != nil || len(entries) > 0 {
+			t.Errorf("LIST has %+v, %v, want nothing", entries, err)
+		}
 	}
-	code, _, stderr := redlock(t, socket, "run", "-n", "-E", "2", "job", "./no-such-command")
-	check(t, code, exitNotFound, stderr, "cannot be run")
-	code, _, stderr = redlock(t, socket, runOf([]string{"-nE2"}, "true")...)
-	check(t, code, 0, stderr, "")
 }
 
 func TestUnlockFails(t *testing.T) {

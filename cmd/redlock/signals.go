@@ -58,13 +58,6 @@ func (s *signals) catch(which []os.Signal) {
 // passOn is called before the command starts: from then on it gets them all.
 func (s *signals) passOn() { s.catch(harmless) }
 
-// release gives all signals their usual effect again.
-func (s *signals) release() {
-	signal.Stop(s.others)
-	signal.Stop(s.children)
-	signal.Stop(s.dropped)
-}
-
 // interrupt makes a context that ends when a signal comes. calm ends the context
 // and returns the signal, 0 if none came; later ones stay for the command.
 func (s *signals) interrupt() (ctx context.Context, calm func() syscall.Signal) {

@@ -31,8 +31,8 @@ func detached(cmd *exec.Cmd) *exec.Cmd {
 
 func TestSignalsReachTheCommand(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	p := startCommand(t, detached(command(t, testBinary, runOf(nil, puppet()...)...)), roleRedlock, socket)
+	f := startFake(t, holding())
+	p := startCommand(t, detached(command(t, testBinary, runOf(nil, puppet()...)...)), roleRedlock, f.socket)
 	p.up()
 	for _, sig := range []syscall.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
@@ -103,10 +103,10 @@ func TestWaiterLeavesTheQueue(t *testing.T) {
 // What redlock run was started to ignore is ignored by the command, too.
 func TestNohup(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
+	f := startFake(t, holding())
 	args := append([]string{"-c", `trap "" HUP; exec "$@"`, "sh", testBinary},
 		runOf(nil, "sh", "-c", "kill -HUP $$ $PPID; echo alive")...)
-	p := startCommand(t, command(t, "sh", args...), roleRedlock, socket)
+	p := startCommand(t, command(t, "sh", args...), roleRedlock, f.socket)
 	p.expect("alive")
 	p.ends(0)
 }

@@ -22,12 +22,13 @@ func newStatusCommand() *cobra.Command {
 sees them.
 
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
-[{"node", "address", "state", "left_ms", "rtt_ms", "reason"}], "counts": {"leases", …}}.
-spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
+[{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts":
+{"leases", …}}. spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
 what is left of a node's quarantine, and of those that keep a quorum from voting:
 nodes that are new or were restarted have no vote for max_ttl, as they may have
-forgotten locks. Counts are since redlockd was
-started.
+forgotten locks. wakeups is how a node lets waiters know that a lock is free:
+"tracking", or "polling" where it does not and they ask at random intervals; ""
+is not known. Counts are since redlockd was started.
 
 Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not
 available; 64 usage; 70 internal; 77 denied.`,
@@ -71,14 +72,18 @@ func printStatus(out io.Writer, s *client.Status, asJSON bool) error {
 	if _, err := fmt.Fprintf(out, "%s\n%s\n\n", verdict(s), counts(s)); err != nil {
 		return unwritten(err)
 	}
-	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT"}}
-	for _, n := range s.Nodes {
-		rows = append(rows, []string{n.Name, n.Address, nodeState(n), short(n.RTT)})
-	}
-	if err := table(out, rows); err != nil {
+	if err := printNodes(out, s.Nodes); err != nil {
 		return err
 	}
 	return printReasons(out, s.Nodes)
+}
+
+func printNodes(out io.Writer, nodes []client.Node) error {
+	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT"}}
+	for _, n := range nodes {
+		rows = append(rows, []string{n.Name, n.Address, nodeState(n), short(n.RTT)})
+	}
+	return table(out, rows)
 }
 
 // printReasons says under the table what is the matter with nodes: several often
@@ -122,7 +127,20 @@ func counts(s *client.Status) string {
 			words = append(words, fmt.Sprintf("%s %d", name, n))
 		}
 	}
+	if polled := polling(s.Nodes); len(polled) > 0 {
+		words = append(words, fmt.Sprintf("waiters poll %d of the nodes", len(polled)))
+	}
 	return strings.Join(words, ", ")
+}
+
+// polling are the names of the nodes that wake nobody up.
+func polling(nodes []client.Node) (names []string) {
+	for _, n := range nodes {
+		if n.Wakeups == "polling" {
+			names = append(names, n.Name)
+		}
+	}
+	return names
 }
 
 func nodeState(n client.Node) string {
@@ -150,6 +168,7 @@ type nodeJSON struct {
 	State   string `json:"state"`
 	Left    int64  `json:"left_ms"`
 	RTT     int64  `json:"rtt_ms"`
+	Wakeups string `json:"wakeups"`
 	Reason  string `json:"reason"`
 }
 
@@ -161,7 +180,7 @@ func statusJSONOf(s *client.Status) statusJSON {
 	for _, n := range s.Nodes {
 		status.Nodes = append(status.Nodes, nodeJSON{
 			Node: n.Name, Address: n.Address, State: n.State,
-			Left: n.Left.Milliseconds(), RTT: n.RTT.Milliseconds(), Reason: n.Reason,
+			Left: n.Left.Milliseconds(), RTT: n.RTT.Milliseconds(), Wakeups: n.Wakeups, Reason: n.Reason,
 		})
 	}
 	return status

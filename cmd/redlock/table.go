@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -38,14 +37,6 @@ func cell(text string) string {
 		return strconv.Quote(text)
 	}
 	return text
-}
-
-// printJSON prints a value for programs, on several lines, as people look at it too.
-func printJSON(out io.Writer, value any) error {
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return unwritten(e.Encode(value))
 }
 
 // unwritten is the failure to write the output; nil for nil.

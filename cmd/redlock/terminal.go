@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"syscall"
 
@@ -40,4 +41,44 @@ func foreground() (int, error) {
 	}
 	defer unix.Close(tty)
 	return unix.IoctlGetInt(tty, unix.TIOCGPGRP)
+}
+
+// columns is the width of the terminal that out is; 0 if it is none.
+func columns(out io.Writer) (n int) {
+	descriptor(out, func(fd int) {
+		size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		switch {
+		case err != nil:
+		case size.Col == 0:
+			n = 80 // nobody has said
+		default:
+			n = int(size.Col)
+		}
+	})
+	return n
+}
+
+// writable tells whether a line can be written to out without waiting for
+// whoever reads there.
+func writable(out io.Writer) (now bool) {
+	descriptor(out, func(fd int) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(poll, 0)
+		now = err == nil && n == 1 && poll[0].Revents&unix.POLLOUT != 0
+	})
+	return now
+}
+
+// descriptor shows the file descriptor of out to use, if it has one. (File.Fd
+// would make it a blocking one, for those as well that we share it with.)
+func descriptor(out io.Writer, use func(fd int)) {
+	file, ok := out.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { use(int(fd)) }) // it fails where the file is closed
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // roleShell is an interactive shell with job control: it runs its arguments as
-// a job in the foreground, says when that has stopped, lets it go on, and says
-// when it has ended.
+// a job in the foreground, says when that has stopped, lets it go on, and ends as
+// it does.
 const roleShell = "shell"
 
 func init() { roles[roleShell] = shellMain }
@@ -39,8 +39,7 @@ func shellMain(args []string) int {
 			return 1
 		}
 		if !status.Stopped() {
-			fmt.Println("the job ended", status.ExitStatus())
-			return 0
+			return status.ExitStatus() // what was printed last can be lost when the terminal hangs up
 		}
 		fmt.Println("the job stopped")
 		unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, syscall.Getpgrp())
@@ -61,9 +60,14 @@ type terminal struct {
 // its session.
 func onTerminal(t *testing.T, role, socket string, args ...string) (*terminal, *exec.Cmd) {
 	t.Helper()
+	cmd := command(t, testBinary, args...)
+	return startOnTerminal(t, cmd, role, socket), cmd
+}
+
+func startOnTerminal(t *testing.T, cmd *exec.Cmd, role, socket string) *terminal {
+	t.Helper()
 	master, slave := openTerminal(t)
 	defer slave.Close()
-	cmd := command(t, testBinary, args...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+socket)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
@@ -74,7 +78,7 @@ func onTerminal(t *testing.T, role, socket string, args ...string) (*terminal, *
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	return &terminal{t, master, bufio.NewReader(master)}, cmd
+	return &terminal{t, master, bufio.NewReader(master)}
 }
 
 func openTerminal(t *testing.T) (master, slave *os.File) {
@@ -149,8 +153,8 @@ func (tt *terminal) up() {
 // was no second: signals are passed on in order.
 func TestTerminalSignalsComeOnce(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	tt, cmd := onTerminal(t, roleRedlock, socket, runOf(nil, puppet()...)...)
+	f := startFake(t, holding())
+	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, puppet()...)...)
 	tt.up()
 	tt.typed("\x03")
 	tt.expect("got interrupt")
@@ -176,9 +180,9 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 // go on.
 func TestJobControl(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
+	f := startFake(t, holding())
 	command := append([]string{testBinary}, runOf(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
-	tt, _ := onTerminal(t, roleShell, socket, command...)
+	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
 	tt.up()
 	for range 3 {
 		tt.typed("\x1a")
@@ -187,14 +191,16 @@ func TestJobControl(t *testing.T) {
 	}
 	tt.typed("hello\n")
 	tt.expect("hello")
-	tt.expect("the job ended 0")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the job ended with %v", err)
+	}
 }
 
 // A terminal that hangs up tells the session's leader only, which tells the command.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	tt, cmd := onTerminal(t, roleRedlock, socket, runOf(nil, puppet("hangup")...)...)
+	f := startFake(t, holding())
+	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, puppet("hangup")...)...)
 	tt.up()
 	tt.master.Close()
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {

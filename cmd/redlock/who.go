@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +21,10 @@ A quorum of the nodes is asked. A lock that nobody holds is "free". HELD is the
 number of nodes that it is held on. What another Redlock client holds has no
 host, user or pid.
 
-With --json: {"lock", "free", "holders": [{"mode", "host", "pid", "user",
-"since_ms", "ttl_ms", "held", "nodes"}]}. Times are in milliseconds.
+With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared",
+"slots", "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes"}]}.
+slots is how many may hold it at once (0: it is no semaphore), slot which of them
+this one is. Times are in milliseconds.
 
 Exit codes: 0 the answer is printed, also for a free lock; 64 usage; 69 the
 daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
@@ -32,11 +33,7 @@ daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var holders []client.Holder
-			err := ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				holders, err = c.Who(ctx, args[0])
-				return err
-			})
+			holders, err := fetchHolders(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -50,8 +47,12 @@ daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.
 	return cmd
 }
 
-func jsonFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "json", false, "for programs: print JSON")
+func fetchHolders(ctx context.Context, name string) (holders []client.Holder, err error) {
+	err = ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		holders, err = c.Who(ctx, name)
+		return err
+	})
+	return holders, err
 }
 
 func printHolders(out io.Writer, holders []client.Holder) error {
@@ -62,11 +63,22 @@ func printHolders(out io.Writer, holders []client.Holder) error {
 	rows := [][]string{{"HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD"}}
 	for _, h := range holders {
 		rows = append(rows, []string{
-			known(h.Host), count(uint64(h.PID)), known(h.User), known(h.Mode), short(h.Since), short(h.TTL),
+			known(h.Host), count(uint64(h.PID)), known(h.User), modeOf(h.Mode, h.Slots, h.Slot), short(h.Since), short(h.TTL),
 			fmt.Sprintf("%d/%d", h.Held, h.Nodes),
 		})
 	}
 	return table(out, rows)
+}
+
+// modeOf is how a lock is held or wanted.
+func modeOf(mode string, slots, slot int) string {
+	switch {
+	case slots == 0:
+		return known(mode)
+	case slot == 0:
+		return fmt.Sprintf("1 of %d slots", slots)
+	}
+	return fmt.Sprintf("slot %d of %d", slot, slots)
 }
 
 // whoJSON is what who prints for programs. Names are never changed.
@@ -78,6 +90,8 @@ type whoJSON struct {
 
 type holderJSON struct {
 	Mode  string `json:"mode"`
+	Slots int    `json:"slots"`
+	Slot  int    `json:"slot"`
 	Host  string `json:"host"`
 	PID   int    `json:"pid"`
 	User  string `json:"user"`
@@ -88,31 +102,16 @@ type holderJSON struct {
 }
 
 func whoJSONOf(name string, holders []client.Holder) whoJSON {
-	who := whoJSON{Lock: name, Free: len(holders) == 0, Holders: []holderJSON{}}
-	for _, h := range holders {
-		who.Holders = append(who.Holders, holderJSON{
-			Mode: h.Mode, Host: h.Host, PID: h.PID, User: h.User,
-			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(),
-			Held: h.Held, Nodes: h.Nodes,
-		})
-	}
-	return who
+	return whoJSON{Lock: name, Free: len(holders) == 0, Holders: holdersJSONOf(holders)}
 }
 
-// completeNames completes the first argument to the locks that are in use here.
-// Where the daemon does not say them there are none.
-func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func holdersJSONOf(holders []client.Holder) []holderJSON {
+	list := []holderJSON{}
+	for _, h := range holders {
+		list = append(list, holderJSON{
+			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
+			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes,
+		})
 	}
-	var names []string
-	_ = ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-		entries, err := c.List(ctx)
-		for _, e := range entries {
-			names = append(names, e.Name)
-		}
-		return err
-	})
-	slices.Sort(names)
-	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+	return list
 }

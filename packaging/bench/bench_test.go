@@ -6,7 +6,6 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,11 +166,11 @@ func (l fakeLocker) lock(ctx context.Context, _ string, _ time.Duration) (held, 
 func (l fakeLocker) Unlock(context.Context) error { return nil }
 
 func TestClashIsSeen(t *testing.T) {
-	w := &worker{slice: &slice{}, locker: fakeLocker{}, inUse: new(atomic.Int32)}
+	w := &worker{slice: &slice{}, locker: fakeLocker{}, place: new(place)}
 	if err := w.pair(t.Context(), t.Context(), "m"); err != nil || w.clashes != 0 {
 		t.Fatalf("a free lock was granted: %d clashes, %v; want none", w.clashes, err)
 	}
-	w.inUse.Store(1) // somebody is inside
+	w.place.inUse.Store(1) // somebody is inside
 	if err := w.pair(t.Context(), t.Context(), "m"); err != nil || w.clashes != 1 {
 		t.Fatalf("a lock that is held was granted: %d clashes, %v; want 1", w.clashes, err)
 	}

@@ -77,12 +77,25 @@ var recipes = []recipe{
 type fleet struct {
 	nodes  []*node
 	daemon *daemon
-	before *daemon // of the binary of -before; nil: none
+	before *daemon   // of the binary of -before; nil: none
+	hosts  []*daemon // where several daemons stand for as many hosts
+}
+
+// start starts the daemon, and that of the binary before unless that is "".
+func (f *fleet) start(ctx context.Context, env *environment, before string) (err error) {
+	if f.daemon, err = env.startDaemon(ctx, "pairs"); err != nil || before == "" {
+		return err
+	}
+	if f.before, err = startDaemon(ctx, env.dir, before, "before", env.nodes); err != nil {
+		f.daemon.kill()
+	}
+	return err
 }
 
 // daemons are those that run.
 func (f *fleet) daemons() []*daemon {
-	return slices.DeleteFunc([]*daemon{f.daemon, f.before}, func(d *daemon) bool { return d == nil })
+	all := append([]*daemon{f.daemon, f.before}, f.hosts...)
+	return slices.DeleteFunc(all, func(d *daemon) bool { return d == nil })
 }
 
 // stop ends the daemons.

@@ -62,11 +62,11 @@ func output(cmd *exec.Cmd) (string, error) {
 }
 
 // startDaemon starts a daemon for the nodes and returns once its socket answers
-// and it has all nodes ready.
-func startDaemon(ctx context.Context, dir, binary, name string, nodes []*node) (*daemon, error) {
+// and it has all nodes ready. The lines are more of its config's block quorum.
+func startDaemon(ctx context.Context, dir, binary, name string, nodes []*node, lines ...string) (*daemon, error) {
 	socket := filepath.Join(dir, name+".sock")
 	config := filepath.Join(dir, name+".hcl")
-	if err := os.WriteFile(config, []byte(daemonConfig(socket, nodes)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(daemonConfig(socket, nodes, lines)), 0o600); err != nil {
 		return nil, err
 	}
 	c, err := startChild(dir, name, binary, "-config", config)
@@ -102,9 +102,12 @@ func (d *daemon) allReady(ctx context.Context) error {
 
 // daemonConfig is the file for these nodes: limits out of the way, the rest as
 // it is by default.
-func daemonConfig(socket string, nodes []*node) string {
+func daemonConfig(socket string, nodes []*node, lines []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorum {\n  max_ttl      = %q\n  node_timeout = %q\n", heldTTL, nodeTimeout)
+	for _, line := range lines {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
 	for _, n := range nodes {
 		fmt.Fprintf(&b, "  node %q { address = %q }\n", n.Name(), n.Addr())
 	}

@@ -3,9 +3,10 @@
 // machine, lets every contender work against the same five nodes in short
 // alternating slices, and prints one table, and what of it had to be reached.
 //
-//	go run .            # everything, ten minutes or so
-//	go run . -quick     # a look, about four minutes
+//	go run .            # everything, a quarter of an hour or so
+//	go run . -quick     # a look, about five minutes
 //	go run . -only distinct,one -rounds 9
+//	go run . -only contended,hosts,readers,foreign # what waits for a lock, five minutes
 //
 // It needs Linux (it reads /proc) and redis-server in the PATH. It stops by
 // itself, and takes its children with it when it is interrupted.
@@ -96,7 +97,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs.Float64Var(&o.share, "share", 0.1, "share of these leases that the peers are measured with")
 	fs.IntVar(&o.conns, "conns", 10_000, "idle connections")
 	fs.StringVar(&o.daemon, "daemon", "", "redlockd `binary`; built from this checkout if not given")
-	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct and same)")
+	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct, same and contended)")
 	fs.StringVar(&o.jsonFile, "json", "", "`file` to write the results to as JSON")
 	if err := fs.Parse(args); err != nil {
 		return o, err

@@ -18,7 +18,12 @@ type report struct {
 	Rows    []row     `json:"rows"`
 	Memory  *memory   `json:"memory,omitempty"`
 	Held    []heldRow `json:"held,omitempty"`
-	Targets []target  `json:"targets"`
+
+	Contention []contentionRow `json:"contention,omitempty"`
+	Hosts      *hostsRow       `json:"hosts,omitempty"`
+	Readers    *readersRow     `json:"readers,omitempty"`
+
+	Targets []target `json:"targets"`
 }
 
 // row is one line of the table: one contender in one scenario.
@@ -223,10 +228,22 @@ func (s heldSample) heldRow(all int) heldRow {
 // fault returns an error if a lock was held twice: no figure counts then.
 func (r *report) fault() error {
 	var faults []error
-	for _, row := range r.Rows {
-		if row.Clashes > 0 {
-			faults = append(faults, fmt.Errorf("%s, %s: a lock was held twice, %d times", row.Contender, row.Scenario, row.Clashes))
+	fault := func(contender, scenario string, clashes int) {
+		if clashes > 0 {
+			faults = append(faults, fmt.Errorf("%s, %s: a lock was held twice, %d times", contender, scenario, clashes))
 		}
+	}
+	for _, row := range r.Rows {
+		fault(row.Contender, row.Scenario, row.Clashes)
+	}
+	for _, row := range r.Contention {
+		fault(row.Contender, row.Scenario, row.Clashes)
+	}
+	if r.Hosts != nil {
+		fault(allHosts, "one dies", r.Hosts.Clashes)
+	}
+	if r.Readers != nil {
+		fault("redlockd", "readers and writers", r.Readers.Clashes)
 	}
 	return errors.Join(faults...)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // partNames are the words of -only, in the order in which the parts run.
-var partNames = []string{"one", "distinct", "same", "held", "memory"}
+var partNames = []string{"one", "distinct", "same", "contended", "hosts", "readers", "foreign", "held", "memory"}
 
 func isPart(name string) bool { return slices.Contains(partNames, name) }
 
@@ -47,8 +47,8 @@ func (env *environment) close() {
 	os.RemoveAll(env.dir)
 }
 
-func (env *environment) startDaemon(ctx context.Context, name string) (*daemon, error) {
-	return startDaemon(ctx, env.dir, env.binary, name, env.nodes)
+func (env *environment) startDaemon(ctx context.Context, name string, lines ...string) (*daemon, error) {
+	return startDaemon(ctx, env.dir, env.binary, name, env.nodes, lines...)
 }
 
 // measureAll runs the parts that o wants and returns what was measured, also
@@ -60,7 +60,9 @@ func measureAll(ctx context.Context, o options, logs io.Writer) (*report, error)
 		return rep, err
 	}
 	defer env.close()
-	for _, part := range []func(context.Context, options, *environment, *report, io.Writer) error{memoryPart, pairParts, heldPart} {
+	for _, part := range []func(context.Context, options, *environment, *report, io.Writer) error{
+		memoryPart, pairParts, contendedPart, hostsPart, readersPart, foreignPart, heldPart,
+	} {
 		if err := part(ctx, o, env, rep, logs); err != nil {
 			return rep, err
 		}
@@ -83,15 +85,10 @@ func pairParts(ctx context.Context, o options, env *environment, rep *report, lo
 		return nil
 	}
 	f := &fleet{nodes: env.nodes}
-	if f.daemon, err = env.startDaemon(ctx, "pairs"); err != nil {
+	if err := f.start(ctx, env, o.before); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
-	if o.before != "" {
-		if f.before, err = startDaemon(ctx, env.dir, o.before, "before", env.nodes); err != nil {
-			return err
-		}
-	}
 	entries, err := openAll(ctx, f, func(r recipe) bool { return !r.old || f.before != nil })
 	if err != nil {
 		return err

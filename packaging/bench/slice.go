@@ -11,12 +11,15 @@ import (
 	"time"
 )
 
-// scenario is who locks what: workers that take a lock and give it back at once.
+// scenario is who locks what: workers that take a lock and give it back, at once
+// unless they hold it, and then take the next one, at once unless they think.
 type scenario struct {
 	part    string
 	title   string
 	workers int
 	shared  bool // all of them want the same name
+	hold    time.Duration
+	think   time.Duration
 }
 
 // slice is a short time in which one contender works.
@@ -36,6 +39,12 @@ type pairs struct {
 	failed    int             // locks or unlocks that the contender answered with an error
 	failure   error           // one of them
 	clashes   int             // locks granted while somebody else had them
+	served    []int           // pairs of each worker
+
+	// All of these are sorted.
+	locks     []time.Duration // from asking for a lock to its grant
+	handOvers []time.Duration // from one worker's unlock to the grant of another who waited for it
+	holds     []time.Duration // how long locks were really held
 }
 
 // stuckAfter is how long after relief workers may still be busy before the
@@ -59,14 +68,14 @@ func (s slice) run(ctx context.Context) (pairs, error) {
 	defer time.AfterFunc(s.length+s.limit, s.relief).Stop()
 
 	crew := make([]worker, s.workers)
-	var inUse atomic.Int32
+	var common place
 	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range crew {
 		w := &crew[i]
-		*w = worker{slice: &s, number: i, locker: s.locker(i), over: &over, inUse: &inUse}
+		*w = worker{slice: &s, number: i, locker: s.locker(i), over: &over, start: start, place: &common}
 		if !s.shared {
-			w.inUse = new(atomic.Int32)
+			w.place = new(place)
 		}
 		wg.Go(func() { w.run(ctx, lockCtx) })
 	}
@@ -99,14 +108,26 @@ func collect(crew []worker, elapsed time.Duration) pairs {
 	for i := range crew {
 		w := &crew[i]
 		p.latencies = append(p.latencies, w.latencies...)
+		p.locks = append(p.locks, w.locks...)
+		p.handOvers = append(p.handOvers, w.handOvers...)
+		p.holds = append(p.holds, w.holds...)
+		p.served = append(p.served, len(w.latencies))
 		p.failed += w.failed
 		p.clashes += w.clashes
 		if p.failure == nil {
 			p.failure = w.failure
 		}
 	}
-	slices.Sort(p.latencies)
+	for _, figures := range [][]time.Duration{p.latencies, p.locks, p.handOvers, p.holds} {
+		slices.Sort(figures)
+	}
 	return p
+}
+
+// place is where the holder of one name works.
+type place struct {
+	inUse  atomic.Int32 // 1 while somebody is inside
+	leftAt atomic.Int64 // when an unlock was last called, in ns since the slice's start
 }
 
 // worker takes and gives back locks, one after the other.
@@ -115,15 +136,32 @@ type worker struct {
 	number int
 	locker locker
 	over   *atomic.Bool
-	inUse  *atomic.Int32 // 1 while somebody holds the name that this worker takes
+	start  time.Time // of the slice
+	place  *place    // of the name that this worker takes
+	alarm  *alarm    // nil where the scenario has nobody sleep
 
 	latencies []time.Duration
+	locks     []time.Duration
+	handOvers []time.Duration
+	holds     []time.Duration
 	failed    int
 	failure   error
 	clashes   int
 }
 
 func (w *worker) run(ctx, lockCtx context.Context) {
+	if w.slice.hold > 0 || w.slice.think > 0 {
+		var err error
+		if w.alarm, err = newAlarm(); err != nil {
+			w.failed, w.failure = 1, err
+			return
+		}
+		defer w.alarm.close()
+	}
+	w.work(ctx, lockCtx)
+}
+
+func (w *worker) work(ctx, lockCtx context.Context) {
 	for n := 0; !w.over.Load() && ctx.Err() == nil; n++ {
 		start := time.Now()
 		if err := w.pair(ctx, lockCtx, w.name(n)); err != nil {
@@ -134,6 +172,7 @@ func (w *worker) run(ctx, lockCtx context.Context) {
 			continue
 		}
 		w.latencies = append(w.latencies, time.Since(start))
+		w.alarm.sleep(w.slice.think)
 	}
 }
 
@@ -147,22 +186,39 @@ func (w *worker) name(n int) string {
 }
 
 func (w *worker) pair(ctx, lockCtx context.Context, name string) error {
+	asked := time.Since(w.start)
 	l, err := w.locker.lock(lockCtx, name, pairTTL)
 	if err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
+	w.granted(asked, time.Since(w.start))
 	w.criticalSection()
+	w.place.leftAt.Store(int64(time.Since(w.start)))
 	if err := l.Unlock(ctx); err != nil {
 		return fmt.Errorf("unlock: %w", err)
 	}
 	return nil
 }
 
+// granted notes how long a grant took: since it was asked for, and since the
+// unlock that it came after, where it had been asked for before that.
+func (w *worker) granted(asked, now time.Duration) {
+	w.locks = append(w.locks, now-asked)
+	if left := time.Duration(w.place.leftAt.Load()); left > asked {
+		w.handOvers = append(w.handOvers, now-left)
+	}
+}
+
 // criticalSection is what the lock protects: being alone in here.
 func (w *worker) criticalSection() {
-	if !w.inUse.CompareAndSwap(0, 1) {
+	if !w.place.inUse.CompareAndSwap(0, 1) {
 		w.clashes++
 		return
 	}
-	w.inUse.Store(0)
+	if w.slice.hold > 0 {
+		start := time.Now()
+		w.alarm.sleep(w.slice.hold)
+		w.holds = append(w.holds, time.Since(start))
+	}
+	w.place.inUse.Store(0)
 }

@@ -21,6 +21,7 @@ func (r *report) print(w io.Writer) {
 		r.heldTable().print(w)
 		r.printLosses(w)
 	}
+	r.printContention(w)
 	if targets := targetsOf(r); len(targets) > 0 {
 		fmt.Fprint(w, "\nWhat it must reach\n\n")
 		targetTable(targets).print(w)

@@ -32,6 +32,10 @@ func targetsOf(r *report) []target {
 			below("memory of the daemon, idle", float64(m.Idle)/1e6, 20, "MB"),
 			below(fmt.Sprintf("each of %d idle connections", m.Conns), float64(m.PerConn)/1024, 16, "KB"))
 	}
+	all = append(all, r.contendedTargets()...)
+	all = append(all, r.hostsTargets()...)
+	all = append(all, r.readersTargets()...)
+	all = append(all, r.foreignTargets()...)
 	return append(all, r.heldTargets()...)
 }
 

@@ -110,8 +110,32 @@ func TestReadmeRedisUser(t *testing.T) {
 	n.expect("CHECK job", "OK lock=job")
 	awaitKeys(t, cluster.Servers, "redlock:job") // repaired
 	n.expect("UNLOCK job", "OK lock=job")
+	everyKind(t, n, cluster.Servers)
 	for _, server := range cluster.Servers {
 		noDenial(t, server)
+	}
+}
+
+// everyKind has locks of every kind held, extended, shown, waited for and given back.
+func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
+	for _, request := range []string{"readers mode=shared", "semaphore slots=3", "one,two"} {
+		names, _, _ := strings.Cut(request, " ")
+		n.expect("LOCK "+request+" ttl=1s", "OK lock="+names)
+		n.expect("EXTEND "+names+" ttl=2s", "OK lock="+names)
+		first, _, _ := strings.Cut(names, ",")
+		if who := n.lines("WHO " + first); len(who) != 2 {
+			t.Errorf("WHO answers %q, expected one holder", who)
+		}
+		n.expect("UNLOCK "+names, "OK lock="+names)
+	}
+	for _, server := range servers { // another Redlock client's
+		if reply, err := server.Do("SET", "redlock:foreign", "its token", "PX", "500"); err != nil || reply.Err != nil {
+			t.Fatal(err, reply.Err)
+		}
+	}
+	n.expect("LOCK foreign wait=20s", "OK lock=foreign")
+	if how := field(nodeLine(n, "a"), "wakeups"); how != "tracking" {
+		t.Errorf("node a tells those who wait by %s, expected tracking", how)
 	}
 }
 

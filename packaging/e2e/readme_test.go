@@ -223,7 +223,7 @@ func (d *desk) child() int {
 }
 
 var (
-	variableField = regexp.MustCompile(`\b(lease|fence|ttl|deadline|pid|since|rtt|held|retry)=\S+`)
+	variableField = regexp.MustCompile(`\b(lease|fence|ttl|deadline|pid|since|rtt|held|retry|slot)=\S+`)
 	variablePID   = regexp.MustCompile(`\(pid \d+\)`)
 	variableCell  = regexp.MustCompile(`^(\d\d+|[\d.]+(ms|s|m|h)|\d/\d)$`)
 	variableTime  = regexp.MustCompile(`\b(another|for) [\d.]+m?s\b`)

@@ -29,6 +29,8 @@
 --   i mark ttl   intend: who was refused by the operation before this one waits for
 --                the lock to be free. Known by the mark, where it waits for those
 --                who share the lock: they become no more
+--   m mark ttl   mark: who knows himself by the mark waits for those who share the
+--                lock, wherever they do: they become no more
 --   d mark       done: whose mark this is waits no more
 --   c            counters: all fields of the node's hash
 --
@@ -49,7 +51,7 @@
 --   p, q  1 where the token holds the key now, 0 where another does, or it was
 --      forced away; LATE as a
 --   x  1 deleted, 0 where the token does not hold the key: noted all the same
---   i, d  1
+--   i, m, d  1
 --   c  {field, value, …}
 --   or the error that Redis gave for this operation alone (of e, r and f, a key of
 --   another type is 0: no token holds it). The errors EPOCH, another incarnation,
@@ -73,7 +75,7 @@ local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
 
 -- The letters, as byte has them, and what upper case is less.
-local A, C, D, E, F, H, I, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 110, 112, 113, 114, 115, 120
+local A, C, D, E, F, H, I, M, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 109, 110, 112, 113, 114, 115, 120
 local UPPER = 32
 
 -- The notes of what was forced away have keys that begin so, and the token's SHA1.
@@ -123,7 +125,7 @@ end
 
 if why then -- only releases
   local words = ops > 0 and letters ~= string.rep('r', ops)
-    and {[A] = 1, [N] = 1, [S] = 2, [H] = 2, [E] = 1, [R] = 1, [F] = 1, [P] = 2, [Q] = 3, [X] = 2, [I] = 2, [D] = 1}
+    and {[A] = 1, [N] = 1, [S] = 2, [H] = 2, [E] = 1, [R] = 1, [F] = 1, [P] = 2, [Q] = 3, [X] = 2, [I] = 2, [M] = 2, [D] = 1}
   for i = 1, ops do
     local op = byte(letters, i)
     if op == R then
@@ -181,6 +183,7 @@ for i = 1, ops do
     end
     arg = arg + 1
     record = record + 1
+    refused = nil -- an embedded node's Lua keeps it in "refused = set.err and set"
     if others > 0 then
       rare = rare or seldom()
       refused = rare.all(i - others, i, token, ttl, record)
@@ -336,12 +339,19 @@ for i = 1, ops do
       if not refused.err then
         call('SET', key .. '\0b', '1', 'NX', 'PX', args[arg + 1])
       end
-      if refused[1] == SHARED and not call('SET', key .. '\0w', token, 'NX', 'PX', args[arg + 1])
-        and call('GET', key .. '\0w') == token then
-        call('PEXPIRE', key .. '\0w', args[arg + 1], 'GT')
+      if refused[1] == SHARED then
+        rare = rare or seldom()
+        rare.mark(key, token, args[arg + 1])
       end
     elseif call('GET', key .. '\0w') == token then
       call('DEL', key .. '\0w')
+    end
+    replies[i] = 1
+    arg = arg + 2
+  elseif op == M then
+    if call('GET', key) == SHARED then
+      rare = rare or seldom()
+      rare.mark(key, token, args[arg + 1])
     end
     replies[i] = 1
     arg = arg + 2

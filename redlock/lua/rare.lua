@@ -186,6 +186,13 @@ local function make(state)
       end
     end,
 
+    -- mark has one who waits be known, and kept in mind for so long.
+    mark = function(key, mark, ttl)
+      if not call('SET', key .. '\0w', mark, 'NX', 'PX', ttl) and call('GET', key .. '\0w') == mark then
+        call('PEXPIRE', key .. '\0w', ttl, 'GT')
+      end
+    end,
+
     -- leave is a release of a key that has this value.
     leave = function(key, token, value)
       if not isKind(value) then

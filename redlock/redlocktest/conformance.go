@@ -41,12 +41,13 @@ const (
 	ServerInfo Feature = "INFO with run_id and role"
 	RedisWords Feature = "the words of Redis 7 for malformed commands and for errors within scripts"
 	Hanging    Feature = "a process that hangs"
+	Tracking   Feature = "CLIENT TRACKING, and Listen"
 )
 
 // Conformance checks that a node answers as package redlock relies on, command
 // by command and script by script, and fails as it expects.
 func Conformance(t *testing.T, target Target) {
-	for _, c := range slices.Concat(commandCases, scriptCases, connectionCases) {
+	for _, c := range slices.Concat(commandCases, scriptCases, sharedCases, waitCases, trackingCases, connectionCases) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, feature := range c.needs {
 				if target.Lacks(feature) {

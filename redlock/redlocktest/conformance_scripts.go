@@ -42,7 +42,7 @@ const (
 type scriptOp struct {
 	letter, key string
 	args        []string
-	record      string // of a, f and p
+	record      string // of a, n, s, h, f, p and q
 }
 
 func opAcquire(key, token, ttl string) scriptOp {

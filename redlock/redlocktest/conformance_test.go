@@ -51,7 +51,9 @@ type serverTarget struct {
 	node   redlock.Node
 }
 
-func (serverTarget) Lacks(Feature) bool { return false }
+func (target serverTarget) Lacks(feature Feature) bool {
+	return feature == Tracking && target.node.Listen == nil
+}
 
 func (target serverTarget) Run(t *testing.T, body func(*testing.T, Subject)) {
 	if err := target.server.FlushAll(); err != nil {

@@ -3,6 +3,7 @@ package redlocktest
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestSimAnswersLikeRedis(t *testing.T) {
 	defer conn.Close()
 	sim := NewSim("a")
 	defer sim.Close()
-	for seed := range uint64(20) {
+	for seed := range uint64(60) {
 		g := generator{rand.New(rand.NewPCG(seed, 0)), luaScript(t, "ballot"), luaScript(t, "node")}
 		for range 40 {
 			compareGroup(t, conn, dialSim(t, sim), g.group())
@@ -98,20 +99,37 @@ func (g generator) command() redlock.Command {
 		return g.scriptCall()
 	}
 	key := g.pick("a", "b", "c")
-	if g.IntN(4) == 0 {
+	switch g.IntN(6) {
+	case 0:
 		return g.hashCommand(g.pick(key, "h", "h"))
+	case 1, 2:
+		return g.besideCommand(key)
 	}
 	return redlock.Command(strings.Fields(g.pick(
 		"GET "+key, "PTTL "+key, "EXISTS "+key+" a", "DEL "+key, "DEL "+key, "LPUSH "+key+" v",
-		"SET "+key+" "+g.value(), "SET "+key+" "+g.value()+" NX", "SET "+key+" "+g.value()+" NX PX "+g.ttl(),
-		"set "+key+" "+g.value()+" px "+g.ttl()+" nx", "SET "+key+" v PX -1", "SET "+key+" v PX x", "SET "+key+" v NOSUCH",
+		"SET "+key+" "+g.value(), "SET "+key+" "+g.value()+" NX", "SET "+key+" "+g.value()+" NX PX "+g.ttl("mine"),
+		"set "+key+" "+g.value()+" px "+g.ttl("mine")+" nx", "SET "+key+" v PX -1", "SET "+key+" v PX x", "SET "+key+" v NOSUCH",
 		"SET "+key, "GET", "PING", "PING hello", "NOSUCH a b", "CLIENT", "CLIENT NOSUCH", "CLIENT ID 7", "CLIENT KILL x",
 		"CLIENT KILL ID x", "CLIENT KILL ID 99999", "CLIENT KILL NOSUCH 3", "CLIENT SETNAME näme", "TIME x",
 		"SCRIPT FLUSH", "SCRIPT FLUSH x", "SCRIPT LOAD", "SCRIPT NOSUCH", "EVALSHA x", "EVALSHA x 0", "EVALSHA x x",
 		"EVALSHA x 2 a", "EVALSHA x -1", "FLUSHALL x", "FLUSHALL SYNC", "KEYS nosuch*", "KEYS ?x", "INFO nosuch",
 		"CONFIG", "CONFIG NOSUCH", "CONFIG GET", "CONFIG GET appendfsync", "CONFIG GET nosuch AppendFsync", "CONFIG GET nosuch",
-		"CONFIG RESETSTAT", "CONFIG RESETSTAT x",
+		"CONFIG RESETSTAT", "CONFIG RESETSTAT x", "MGET a b c h", "MGET",
 	)))
+}
+
+// besideCommand looks at what there is beside a lock's key, or spoils it.
+func (g generator) besideCommand(key string) redlock.Command {
+	beside := key + g.pick("\x00m", "\x00m", "\x00b", "\x00w")
+	switch g.IntN(12) {
+	case 0:
+		return redlock.Command{"DEL", beside}
+	case 1:
+		return redlock.Command{"SET", beside, g.value(), "PX", "400000"}
+	case 2:
+		return redlock.Command{"LPUSH", beside, "v"}
+	}
+	return redlock.Command{g.pick("EXISTS", "GET", "PTTL"), beside}
 }
 
 func (g generator) hashCommand(key string) redlock.Command {
@@ -137,28 +155,54 @@ func (g generator) scriptCall() redlock.Command {
 		return redlock.Command{"HSET", nodeKey, g.pick("epoch", "aa", "ab"), g.pick("one", "7", "9006099743113216")}
 	}
 	var ops []scriptOp
-	for range g.IntN(6) {
-		ops = append(ops, g.operation())
+	for range g.IntN(9) {
+		ops = append(ops, g.operations()...)
 	}
 	return scriptCall(g.ballot.SHA, g.epoch(), g.pick("9007199254740991", "9007199254740991", "1"), ops...)
 }
 
 func (g generator) epoch() string { return g.pick("one", "one", "two", "") }
 
+// operations are one, or those that belong together.
+func (g generator) operations() []scriptOp {
+	switch g.IntN(6) {
+	case 0: // several names
+		token := g.value()
+		ops := []scriptOp{}
+		for range g.IntN(3) {
+			ops = append(ops, scriptOp{"n", g.key(), []string{token}, g.record()})
+		}
+		return append(ops, scriptOp{"A", g.key(), []string{token, g.ttl(token)}, g.record()})
+	case 1: // refused, it waits
+		o := g.operation()
+		return []scriptOp{o, {letter: "i", key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
+	}
+	return []scriptOp{g.operation()}
+}
+
 func (g generator) operation() scriptOp {
-	key, token := g.pick("a", "b", "c"), g.value()
-	record := g.pick("aa", "ab") + g.pick("0000000000000000", "0000000000000033", "9000000000000000")
-	switch letter := g.pick("A", "A", "E", "r", "w", "f", "p", "x"); letter {
-	case "A":
-		return scriptOp{letter, key, []string{token, g.ttl()}, record}
-	case "p":
-		return scriptOp{letter, key, []string{token, g.ttl()}, record}
+	key, token := g.key(), g.value()
+	switch letter := g.pick("A", "A", "E", "r", "r", "w", "f", "p", "x", "S", "S", "S", "q", "H", "i", "m", "d"); letter {
+	case "A", "p":
+		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
+	case "S":
+		token, kind := g.sharer()
+		return scriptOp{letter, key, []string{token, kind, g.ttl(token)}, g.record()}
+	case "q":
+		token, kind := g.sharer()
+		return scriptOp{letter, key, []string{token, g.ttl(token), kind}, g.record()}
+	case "H":
+		return scriptOp{letter, key, []string{g.value(), token, g.ttl(token)}, g.record()}
 	case "f":
-		return scriptOp{letter, key, []string{token}, record}
+		return scriptOp{letter, key, []string{token}, g.record()}
+	case "i", "m":
+		return scriptOp{letter: letter, key: key, args: []string{g.mark(), g.pick("400000", "900000")}}
+	case "d":
+		return opDone(key, g.mark())
 	case "E":
-		return opExtend(key, token, g.ttl())
+		return opExtend(key, token, g.ttl(token))
 	case "x":
-		return opForce(key, token, g.ttl())
+		return opForce(key, token, g.ttl(token))
 	case "r":
 		return opRelease(key, token)
 	default:
@@ -166,6 +210,30 @@ func (g generator) operation() scriptOp {
 	}
 }
 
+// sharer is one of several who share a lock, and how.
+func (g generator) sharer() (token, kind string) {
+	if g.IntN(2) == 0 {
+		return g.value(), "redlockd:shared"
+	}
+	return g.pick("1 mine", "2 mine", "1 theirs", "2 theirs", "3 theirs"), g.pick("redlockd:slots=3", "redlockd:slots=3", "redlockd:slots=5")
+}
+
+func (g generator) record() string {
+	return g.pick("aa", "ab") + g.pick("0000000000000000", "0000000000000033", "9000000000000000")
+}
+
 func (g generator) pick(words ...string) string { return words[g.IntN(len(words))] }
-func (g generator) value() string               { return g.pick("mine", "mine", "theirs") }
-func (g generator) ttl() string                 { return g.pick("100000", "200000", "300000") }
+func (g generator) mark() string                { return g.pick("w1", "w1", "w2") }
+func (g generator) key() string                 { return g.pick("a", "a", "b", "c") }
+
+// value is a token. Most are those of the exclusive kind and of readers.
+func (g generator) value() string {
+	return g.pick("mine", "mine", "mine", "theirs", "theirs", "1 mine", "1 theirs", "2 theirs")
+}
+
+// ttl is far from that of any other token: who shares a lock is shown in the order
+// of expiry.
+func (g generator) ttl(token string) string {
+	i := slices.Index([]string{"mine", "theirs", "1 mine", "2 mine", "1 theirs", "2 theirs", "3 theirs"}, token)
+	return strconv.Itoa(100_000 * (1 + 7*g.IntN(2) + i))
+}

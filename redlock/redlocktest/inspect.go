@@ -72,7 +72,7 @@ func (s *Server) FlushAll() error {
 // CommandCounts is how many commands a server has executed since it started,
 // the commands that inspect it and those called by scripts included.
 type CommandCounts struct {
-	Total  int64            // without those called by scripts
+	Total  int64            // those called by scripts among them
 	ByName map[string]int64 // "evalsha", "client|id", and "set" also where a script calls it
 }
 

@@ -42,6 +42,10 @@ type Sim struct {
 	rings time.Time   // when it does; zero: it does not
 	spare int         // attendants too many
 
+	expiry *flight       // when the first key that somebody has read has expired; nil: none has to
+	lag    time.Duration // how long what a listener is told takes: as the reply to the command that it is told of
+	hangs  int           // how often it hung
+
 	stalled      []*flight // arrived at a hung node, in the order of arrival
 	hung         bool
 	unreachable  bool
@@ -59,6 +63,7 @@ type Sim struct {
 // Counts says what really happened at a Sim, whatever its clients believe.
 type Counts struct {
 	Dials        int // connections that were made
+	Listens      int // those of listeners, which are not among them
 	RefusedDials int // dials that failed at once: the node was down
 	Groups       int // groups executed to their end
 	Lost         int // groups that were sent and never executed to their end
@@ -74,7 +79,7 @@ type Counts struct {
 func NewSim(name string) *Sim {
 	s := &Sim{name: name, clock: newClock(), counts: Counts{Commands: map[string]int{}}}
 	s.state = newState(name, s.clock.now())
-	s.state.kill = s.killLocked
+	s.state.kill, s.state.clients, s.state.tell = s.killLocked, s.clients, s.tell
 	return s
 }
 
@@ -94,21 +99,28 @@ func (s *Sim) Close() {
 
 // Node returns the node as package redlock wants it.
 func (s *Sim) Node() redlock.Node {
-	return redlock.Node{Name: s.name, Address: "sim:" + s.name, Dial: s.dial}
+	return redlock.Node{Name: s.name, Address: "sim:" + s.name, Dial: s.dial, Listen: s.listen}
 }
 
 // dial connects and logs in. As with Redis that takes a round trip: a hung node
 // accepts the connection and never answers.
 func (s *Sim) dial(ctx context.Context) (redlock.Conn, error) {
 	c := &simConn{sim: s}
-	if err := s.admit(c); err != nil {
-		return nil, err
-	}
-	if err := c.roundTrip(ctx, &flight{conn: c, login: true}, nil); err != nil {
-		c.Close()
+	if err := s.login(ctx, c); err != nil {
 		return nil, fmt.Errorf("dial sim:%s: %w", s.name, err)
 	}
 	return c, nil
+}
+
+func (s *Sim) login(ctx context.Context, c *simConn) error {
+	if err := s.admit(c); err != nil {
+		return err
+	}
+	err := c.roundTrip(ctx, &flight{conn: c, login: true}, nil)
+	if err != nil {
+		c.Close()
+	}
+	return err
 }
 
 func (s *Sim) admit(c *simConn) error {
@@ -116,7 +128,7 @@ func (s *Sim) admit(c *simConn) error {
 	defer s.mu.Unlock()
 	if s.closed || s.unreachable || s.crashed {
 		s.counts.RefusedDials++
-		return fmt.Errorf("dial sim:%s: %w", s.name, syscall.ECONNREFUSED)
+		return syscall.ECONNREFUSED
 	}
 	s.conns = append(s.conns, c)
 	return nil
@@ -210,9 +222,7 @@ func (s *Sim) breakConn(c *simConn) {
 		s.countEnd(f)
 		f.finish(errReset)
 	}
-	if c.err == nil {
-		c.err = errReset
-	}
+	c.fail(errReset)
 	s.forget(c)
 }
 

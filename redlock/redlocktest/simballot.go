@@ -1,8 +1,6 @@
 package redlocktest
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -15,11 +13,22 @@ type ballotCall struct {
 	node     string // the key of the node's hash
 	why      error  // why only releases are done; nil: it votes
 	late     bool
-	args     []string // what is left of the operations' arguments
-	records  []record // what is left of them
-	ttl      string   // of the a and e that follow
+	args     []string       // what is left of the operations' arguments
+	records  []record       // what is left of them
+	ttl      string         // of the a, n, s, h and e that follow
+	others   []operand      // names of the acquire that comes next
+	refused  *redlock.Reply // what the last acquire was refused with; nil: it was not
 	counters map[string]int64
-	changed  []string // fields and values
+	writes   []string // fields and values
+}
+
+// operand is an operation with its arguments.
+type operand struct {
+	letter     byte
+	key, token string
+	old, kind  string // of h; of s and q
+	ttl        string // of p, q, x and i
+	record     record // of a, n, s, h, f, p and q
 }
 
 const (
@@ -42,16 +51,31 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 	if err := b.begin(argv[0], argv[1], argv[3]); err != nil {
 		return refuse(err)
 	}
+	if len(letters) < len(keys)-1 || malformed(letters) {
+		return refuse(simError("ballot: %d keys, and %q is not as many operations with an acquire after each n", len(keys)-1, letters))
+	}
 	replies := make([]redlock.Reply, len(keys)-1)
 	for i, key := range keys[1:] {
-		if i >= len(letters) {
-			return refuse(simError("ballot: more keys than operations"))
+		replies[i] = b.operate(b.read(letters[i], key))
+		for j := i - 1; j >= 0 && isOneOf(letters[i], "aA") && isOneOf(letters[j], "nN"); j-- {
+			replies[j] = replies[i]
 		}
-		replies[i] = b.operate(letters[i], key)
 	}
 	b.writeCounters(letters, replies)
 	return redlock.Reply{Array: replies}
 }
+
+// malformed tells whether there are names that no acquire follows.
+func malformed(letters string) bool {
+	for i := range len(letters) {
+		if isOneOf(letters[i], "nN") && (i+1 == len(letters) || !isOneOf(letters[i+1], "nNaA")) {
+			return true
+		}
+	}
+	return false
+}
+
+func isOneOf(letter byte, letters string) bool { return strings.IndexByte(letters, letter) >= 0 }
 
 // begin compares the epoch and reads the counters.
 func (b *ballotCall) begin(epoch, notAfter, records string) error {
@@ -90,45 +114,69 @@ func (b *ballotCall) admits(epoch string) error {
 	return nil
 }
 
-// operate executes the next operation.
-func (b *ballotCall) operate(letter byte, key string) redlock.Reply {
-	token := ""
-	if letter != 'w' && letter != 'c' {
-		token = b.next()
+// read takes the arguments of the next operation.
+func (b *ballotCall) read(letter byte, key string) operand {
+	o := operand{letter: letter, key: key}
+	if isOneOf(letter, "ANSHE") {
+		o.letter += 'a' - 'A'
 	}
-	if strings.IndexByte("AE", letter) >= 0 {
+	if o.letter == 'h' {
+		o.old = b.next()
+	}
+	if o.letter != 'w' && o.letter != 'c' {
+		o.token = b.next()
+	}
+	if o.letter == 's' {
+		o.kind = b.next()
+	}
+	if o.letter != letter {
 		b.ttl = b.next()
-		letter += 'a' - 'A'
 	}
-	ttl, r := "", record{}
-	if letter == 'p' || letter == 'x' {
-		ttl = b.next()
+	if isOneOf(o.letter, "pqxim") {
+		o.ttl = b.next()
 	}
-	if strings.IndexByte("afp", letter) >= 0 && len(b.records) > 0 {
-		r, b.records = b.records[0], b.records[1:]
+	if o.letter == 'q' {
+		o.kind = b.next()
 	}
-	if b.why != nil && letter != 'r' {
+	if isOneOf(o.letter, "anshfpq") && len(b.records) > 0 {
+		o.record, b.records = b.records[0], b.records[1:]
+	}
+	return o
+}
+
+// operate executes an operation.
+func (b *ballotCall) operate(o operand) redlock.Reply {
+	if b.why != nil && o.letter != 'r' {
 		return refuse(b.why)
 	}
-	switch letter {
-	case 'a':
-		return b.acquire(key, token, r)
+	switch o.letter {
+	case 'n':
+		b.others = append(b.others, o)
+		return redlock.Reply{} // that of the acquire takes its place
+	case 'a', 's', 'h':
+		return b.grant(o)
 	case 'e':
-		return b.extend(key, token)
+		return b.extend(o.key, o.token)
 	case 'r':
-		return b.release(key, token)
+		return b.release(o.key, o.token)
 	case 'w':
-		return b.who(key)
+		return b.who(o.key)
 	case 'f':
-		return b.fence(key, token, r)
-	case 'p':
-		return b.repair(key, token, ttl, r)
+		return b.fence(o)
+	case 'p', 'q':
+		return b.repair(o)
 	case 'x':
-		return b.force(key, token, ttl)
+		return b.force(o.key, o.token, o.ttl)
+	case 'i':
+		return b.intend(o.key, o.token, o.ttl)
+	case 'm':
+		return b.intendAlready(o.key, o.token, o.ttl)
+	case 'd':
+		return b.done(o.key, o.token)
 	case 'c':
-		return hgetallCommand(call{state: b.state, client: b.client, now: b.now, args: []string{b.node}})
+		return hgetallCommand(b.with(b.node))
 	}
-	return refuse(simError("ballot: %q is no operation", letter))
+	return refuse(simError("ballot: %q is no operation", o.letter))
 }
 
 // next takes one argument.
@@ -141,161 +189,54 @@ func (b *ballotCall) next() string {
 	return arg
 }
 
-func (b *ballotCall) acquire(key, token string, r record) redlock.Reply {
-	count := b.counters[r.field] + 1
+// refusal is why nothing can be granted by a record, whoever holds the lock.
+func (b *ballotCall) refusal(r record) *redlock.Reply {
+	var reply redlock.Reply
 	switch {
 	case b.late:
-		return refuse(errLate)
-	case count > maxCounter:
-		return failed("FULL its fencing counter %s is at its end", r.field)
+		reply = refuse(errLate)
+	case b.counters[r.field] >= maxCounter:
+		reply = failed("FULL its fencing counter %s is at its end", r.field)
+	default:
+		return nil
 	}
-	if stored := b.store(key, token, true, b.ttl); stored.Err != nil {
-		return stored
-	}
-	if !b.holds(key, token) {
-		return b.who(key)
-	}
-	if r.value > count && r.value <= b.now+proposalAhead {
-		count = r.value
-	}
-	b.note(r.field, count)
-	return number(count)
+	return &reply
 }
 
 const errLate = redlock.ServerError("LATE the attempt was over when it reached this node")
 
+// count is the fencing token of what is granted by a record.
+func (b *ballotCall) count(r record) int64 {
+	count := b.counters[r.field] + 1
+	if r.value > count && r.value <= b.now+proposalAhead {
+		count = r.value
+	}
+	b.note(r.field, count)
+	return count
+}
+
+// raise has a counter be no less than so much.
+func (b *ballotCall) raise(field string, count int64) {
+	if count > b.counters[field] {
+		b.note(field, count)
+	}
+}
+
 func (b *ballotCall) note(field string, count int64) {
 	b.counters[field] = count
-	b.changed = append(b.changed, field, strconv.FormatInt(count, 10))
-}
-
-func (b *ballotCall) raise(r record) redlock.Reply {
-	if r.value > b.counters[r.field] {
-		b.note(r.field, r.value)
-	}
-	return number(1)
-}
-
-// extend is PEXPIRE … GT: a key that never expires has the greatest of all
-// expiries.
-func (b *ballotCall) extend(key, token string) redlock.Reply {
-	if !b.holds(key, token) {
-		if b.variant(ExtendSets) {
-			b.store(key, token, true, b.ttl)
-			return number(bool01(b.holds(key, token)))
-		}
-		return number(-bool01(b.isForced(token)))
-	}
-	ms, err := strconv.ParseInt(b.ttl, 10, 64)
-	if err != nil {
-		return refuse(errNotNumber)
-	}
-	if err := b.mayWrite(); err != nil {
-		return refuse(err)
-	}
-	if e := b.keys[key]; e.expiry != 0 {
-		expiry := b.now/1000 + ms
-		if !b.variant(ExtendShortens) {
-			expiry = max(e.expiry, expiry)
-		}
-		e.expiry = expiry
-		b.keys[key] = e
-	}
-	return number(1)
-}
-
-func (b *ballotCall) release(key, token string) redlock.Reply {
-	if _, ok := b.lookup(key, b.now); !ok || !b.holds(key, token) && !b.variant(ReleaseBlindly) {
-		return number(0)
-	}
-	if err := b.mayWrite(); err != nil {
-		return refuse(err)
-	}
-	delete(b.keys, key)
-	return number(1)
-}
-
-func (b *ballotCall) who(key string) redlock.Reply {
-	c := b.call
-	c.args = []string{key}
-	value := get(c)
-	switch {
-	case value.Err != nil:
-		return value
-	case value.Nil:
-		return list()
-	}
-	return list(value, pttl(c))
-}
-
-// fence raises the counter, if the lock is still the attempt's.
-func (b *ballotCall) fence(key, token string, r record) redlock.Reply {
-	if !b.holds(key, token) && !b.variant(FenceBlindly) {
-		return number(0)
-	}
-	return b.raise(r)
-}
-
-func (b *ballotCall) repair(key, token, ttl string, r record) redlock.Reply {
-	if b.late {
-		return refuse(errLate)
-	}
-	if !b.isForced(token) {
-		if stored := b.store(key, token, true, ttl); stored.Err != nil {
-			return stored
-		}
-	}
-	if !b.holds(key, token) {
-		return number(0)
-	}
-	return b.raise(r)
-}
-
-// force deletes the lock if it is the token's, and notes that.
-func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
-	if noted := b.store(forcedKey(token), "1", false, ttl); noted.Err != nil {
-		return noted
-	}
-	if b.variant(ForceBlindly) {
-		c := b.call
-		c.args = []string{key}
-		return del(c)
-	}
-	return b.release(key, token)
-}
-
-func (b *ballotCall) isForced(token string) bool {
-	_, noted := b.lookup(forcedKey(token), b.now)
-	return noted
-}
-
-func forcedKey(token string) string {
-	sum := sha1.Sum([]byte(token))
-	return "redlockd:forced:" + hex.EncodeToString(sum[:])
+	b.writes = append(b.writes, field, strconv.FormatInt(count, 10))
 }
 
 // writeCounters writes what changed. Where that fails, nothing was voted.
 func (b *ballotCall) writeCounters(letters string, replies []redlock.Reply) {
-	if len(b.changed) == 0 {
+	if len(b.writes) == 0 {
 		return
 	}
-	err := b.hset(b.node, b.changed...)
+	err := b.hset(b.node, b.writes...)
 	for i := range replies {
-		if err != nil && strings.IndexByte("aAfp", letters[i]) >= 0 && replies[i].Int > 0 {
+		voted := replies[i].Int != 0 || len(replies[i].Array) == 1
+		if err != nil && isOneOf(letters[i], "aAnNsShHfpq") && voted {
 			replies[i] = refuse(err)
 		}
 	}
-}
-
-// holds tells whether key is the string token now.
-func (c call) holds(key, token string) bool {
-	e, ok := c.lookup(key, c.now)
-	return ok && e.isString() && e.text == token
-}
-
-func bool01(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }

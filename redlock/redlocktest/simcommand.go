@@ -40,6 +40,8 @@ var commands = index(
 	command{"CLIENT KILL", 2, -3, reads, clientKill},
 	command{"CLIENT SETNAME", 2, 3, reads, clientSetName},
 	command{"CLIENT GETNAME", 2, 2, reads, clientGetName},
+	command{"CLIENT TRACKING", 2, -3, reads, clientTracking},
+	command{"CLIENT CACHING", 2, 3, reads, clientCaching},
 	command{"INFO", 1, -1, reads, infoCommand},
 	command{"CONFIG GET", 2, -3, reads, configGet},
 	command{"CONFIG RESETSTAT", 2, 2, reads, configResetStat},
@@ -47,6 +49,7 @@ var commands = index(
 	command{"SCRIPT FLUSH", 2, -2, reads, scriptFlush},
 	command{"EVALSHA", 1, -3, reads, evalSHA},
 	command{"GET", 1, 2, reads, get},
+	command{"MGET", 1, -2, reads, mget},
 	command{"SET", 1, -3, writes, set},
 	command{"DEL", 1, -2, writes, del},
 	command{"PTTL", 1, 2, reads, pttl},
@@ -217,6 +220,17 @@ func get(c call) redlock.Reply {
 	return text(e.text)
 }
 
+// mget answers null also for what is no string.
+func mget(c call) redlock.Reply {
+	replies := make([]redlock.Reply, len(c.args))
+	for i, key := range c.args {
+		if replies[i] = get(c.with(key)); replies[i].Err != nil {
+			replies[i] = null()
+		}
+	}
+	return redlock.Reply{Array: replies}
+}
+
 // set knows SET key value [NX] [PX milliseconds].
 func set(c call) redlock.Reply {
 	nx, px := false, ""
@@ -253,7 +267,7 @@ func (c call) store(key, value string, nx bool, px string) redlock.Reply {
 	if _, taken := c.lookup(key, c.now); taken && nx {
 		return null()
 	}
-	c.keys[key] = e
+	c.put(key, e)
 	return text("OK")
 }
 
@@ -261,7 +275,7 @@ func del(c call) redlock.Reply {
 	deleted := int64(0)
 	for _, key := range c.args {
 		if _, ok := c.lookup(key, c.now); ok {
-			delete(c.keys, key)
+			c.drop(key)
 			deleted++
 		}
 	}
@@ -299,7 +313,7 @@ func lpush(c call) redlock.Reply {
 	for _, item := range c.args[1:] {
 		e.list = append([]string{item}, e.list...)
 	}
-	c.keys[c.args[0]] = e
+	c.put(c.args[0], e)
 	return number(int64(len(e.list)))
 }
 

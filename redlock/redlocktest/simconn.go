@@ -21,6 +21,22 @@ type simConn struct {
 	err    error
 	fin    bool // the client's end is to be noticed once flight has been executed
 	gone   bool
+
+	// Of a listener; nil otherwise.
+	told     chan struct{} // something has arrived
+	ended    chan struct{} // closed when err is set
+	heard    []string      // keys that have arrived
+	lastTold time.Time     // when the last one arrives
+}
+
+// fail has the client's side be over. The caller holds sim.mu.
+func (c *simConn) fail(err error) {
+	if c.err == nil {
+		c.err = err
+		if c.ended != nil {
+			close(c.ended)
+		}
+	}
 }
 
 // flight is one group on its way to the server and its replies on their way
@@ -29,8 +45,9 @@ type flight struct {
 	conn    *simConn
 	group   []redlock.Command
 	replies []redlock.Reply
-	login   bool // the log-in, which takes the same way
-	end     bool // nothing but the client's end, which takes the same way
+	login   bool   // the log-in, which takes the same way
+	end     bool   // nothing but the client's end, which takes the same way, or what nobody sent
+	key     string // what a listener is told
 
 	next      int // how many of the group have been executed
 	announced bool
@@ -57,6 +74,7 @@ func (c *simConn) Close() {
 	s := c.sim
 	s.lock()
 	defer s.mu.Unlock()
+	c.fail(net.ErrClosed)
 	c.err, c.fin = net.ErrClosed, true
 	f := c.flight
 	if f != nil {
@@ -149,9 +167,7 @@ func (c *simConn) giveUp(ctx context.Context, f *flight) error {
 		return f.err
 	}
 	f.finish(ctx.Err())
-	if c.err == nil {
-		c.err = errGivenUp
-	}
+	c.fail(errGivenUp)
 	return ctx.Err()
 }
 
@@ -225,6 +241,7 @@ func (s *Sim) execute(f *flight) {
 			s.unattended(func() { hook(command) })
 			continue
 		}
+		s.lag = f.reply
 		f.replies[f.next] = s.executeCommand(f.conn, command)
 		if s.trace != nil {
 			s.trace(command, f.replies[f.next])
@@ -259,7 +276,12 @@ func (s *Sim) executeCommand(c *simConn, command redlock.Command) redlock.Reply 
 		return redlock.Reply{Err: s.refusal}
 	}
 	s.counts.Commands[s.state.label(command)]++
-	return s.state.exec(&c.client, s.clock.now(), command)
+	caches := c.client.caching
+	reply := s.state.exec(&c.client, s.clock.now(), command)
+	if caches {
+		s.watchExpiry()
+	}
+	return reply
 }
 
 // answer sends the replies of a group that has been executed.
@@ -285,7 +307,11 @@ func (s *Sim) answer(f *flight) {
 }
 
 func (s *Sim) accept(c *simConn) {
-	s.counts.Dials++
+	if c.told == nil {
+		s.counts.Dials++
+	} else {
+		s.counts.Listens++
+	}
 	s.state.lastID++
 	c.client.id = s.state.lastID
 }

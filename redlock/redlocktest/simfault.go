@@ -38,7 +38,10 @@ func (s *Sim) Up() {
 func (s *Sim) Hang() {
 	s.lock()
 	defer s.mu.Unlock()
-	s.hung = true
+	if !s.hung {
+		s.hung = true
+		s.silence()
+	}
 }
 
 // Resume lets a hung node go on. It executes all that has arrived in the
@@ -54,6 +57,7 @@ func (s *Sim) Resume() {
 		f.stalled = false
 		s.execute(f)
 	}
+	s.watchExpiry()
 }
 
 // forgetClosed: the node notices the clients that closed while it hung and had
@@ -123,9 +127,7 @@ func (s *Sim) CutLate(d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		if c.err == nil {
-			c.err = errReset
-		}
+		c.fail(errReset)
 		c.fin = true
 		s.cutLate(c, d)
 	}
@@ -184,6 +186,7 @@ func (s *Sim) StepClock(d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.clock.step(d)
+	s.watchExpiry()
 }
 
 // SetClockRate makes the node's clock run at so many seconds a second, from
@@ -192,6 +195,7 @@ func (s *Sim) SetClockRate(rate float64) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.clock.setRate(rate)
+	s.watchExpiry()
 }
 
 // clock is a node's own time: time.Now with a fault.
@@ -213,6 +217,15 @@ func (c *clock) now() int64 {
 		elapsed = time.Duration(float64(elapsed) * c.rate)
 	}
 	return c.base + elapsed.Microseconds()
+}
+
+// until is the time until so many milliseconds since 1970 are over by this clock.
+func (c *clock) until(ms int64) time.Duration {
+	left := time.Duration((ms+1)*1000-c.now()) * time.Microsecond
+	if c.rate <= 0 {
+		return max(left, 24*time.Hour)
+	}
+	return time.Duration(float64(left) / c.rate)
 }
 
 func (c *clock) step(d time.Duration) { c.base += d.Microseconds() }

@@ -84,10 +84,12 @@ func (c call) hset(key string, pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		h.set(pairs[i], pairs[i+1])
 	}
+	c.changed(key)
 	return nil
 }
 
-// hashToWrite returns the hash at key, which it makes where there is none.
+// hashToWrite returns the hash at key, which it makes where there is none. Who
+// writes to it says so with changed.
 func (c call) hashToWrite(key string) (*hash, error) {
 	if err := c.mayWrite(); err != nil {
 		return nil, err
@@ -152,8 +154,11 @@ func hdelCommand(c call) redlock.Reply {
 			h.delete(field)
 		}
 	}
-	if had > 0 && len(h.values) == 0 {
-		delete(c.keys, key)
+	switch {
+	case had > 0 && len(h.values) == 0:
+		c.drop(key)
+	case had > len(h.values):
+		c.changed(key)
 	}
 	return number(int64(had - len(h.values)))
 }

@@ -83,7 +83,7 @@ func (s *state) load(snapshot Snapshot) {
 func cloneKeys(keys map[string]entry) map[string]entry {
 	keys = maps.Clone(keys)
 	for key, e := range keys {
-		e.list, e.hash = slices.Clone(e.list), e.hash.clone()
+		e.list, e.set, e.hash = slices.Clone(e.list), maps.Clone(e.set), e.hash.clone()
 		keys[key] = e
 	}
 	return keys

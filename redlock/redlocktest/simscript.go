@@ -108,6 +108,7 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	}
 	h.set("epoch", argv[1])
 	h.raise(records, c.now+ahead)
+	c.changed(keys[0])
 	return number(1)
 }
 

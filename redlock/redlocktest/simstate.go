@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,8 +25,9 @@ type state struct {
 	scripts  map[string]bool            // loaded, by SHA
 	variants map[Variant]bool           // mistakes that were planted
 	kill     func(clientID int64) int64 // ends a connection; how many it ended
-	durable  bool                       // says that it is
-	infoLies map[string]string          // what INFO shows instead of the truth
+	tracking
+	durable  bool              // says that it is
+	infoLies map[string]string // what INFO shows instead of the truth
 
 	replIDs      int // how many it has made
 	replID       string
@@ -33,21 +35,24 @@ type state struct {
 	masterReplID string // of a replica: its master's
 }
 
-// entry is what a key holds: a string, a hash, or a list, which is there for
-// WRONGTYPE.
+// entry is what a key holds: a string, a hash, a sorted set, or a list, which is
+// there for WRONGTYPE.
 type entry struct {
 	text   string
-	hash   *hash    // not nil: a hash
-	list   []string // not nil: a list
-	expiry int64    // milliseconds since 1970; 0: never
+	hash   *hash            // not nil: a hash
+	set    map[string]int64 // not nil: a sorted set, by member
+	list   []string         // not nil: a list
+	expiry int64            // milliseconds since 1970; 0: never
 }
 
-func (e entry) isString() bool { return e.hash == nil && e.list == nil }
+func (e entry) isString() bool { return e.hash == nil && e.set == nil && e.list == nil }
 
 // client is what the server knows of a connection.
 type client struct {
-	id   int64
-	name string
+	id      int64
+	name    string
+	tracks  *trackingMode // nil: CLIENT TRACKING is off
+	caching bool          // CLIENT CACHING YES was the command before
 }
 
 func newState(name string, now int64) state {
@@ -63,6 +68,7 @@ func (s *state) restart(now int64) {
 	s.replica, s.replID = false, s.newReplID()
 	s.started, s.lastID, s.commands = now, 0, 0
 	s.scripts = map[string]bool{}
+	s.readers = map[string][]int64{}
 }
 
 func (s *state) newReplID() string {
@@ -76,7 +82,10 @@ func digest(format string, args ...any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *state) flush() { clear(s.keys) }
+func (s *state) flush() {
+	clear(s.keys)
+	s.flushed()
+}
 
 // lookup returns what is at key now. Redis lets a key live through the very
 // millisecond of its expiry, and a replica leaves the deleting to its master.
@@ -84,22 +93,32 @@ func (s *state) lookup(key string, now int64) (entry, bool) {
 	e, ok := s.keys[key]
 	if ok && e.expiry != 0 && now/1000 > e.expiry {
 		if !s.replica {
-			delete(s.keys, key)
+			s.drop(key)
 		}
 		return entry{}, false
 	}
 	return e, ok
 }
 
+// put and drop change what is at a key.
+func (s *state) put(key string, e entry) {
+	s.keys[key] = e
+	s.changed(key)
+}
+
+func (s *state) drop(key string) {
+	delete(s.keys, key)
+	s.changed(key)
+}
+
 // sortedKeys returns the keys that match pattern.
 func (s *state) sortedKeys(pattern string, now int64) []string {
 	var keys []string
-	for key := range s.keys {
+	for _, key := range slices.Sorted(maps.Keys(s.keys)) {
 		if _, ok := s.lookup(key, now); ok && globMatch(pattern, key) {
 			keys = append(keys, key)
 		}
 	}
-	slices.Sort(keys)
 	return keys
 }
 
@@ -127,6 +146,7 @@ func globMatch(pattern, text string) bool {
 // is not counted, as in Redis.
 func (s *state) exec(c *client, now int64, command redlock.Command) redlock.Reply {
 	known := find(command)
+	caches := c.caches(known)
 	if known == nil {
 		return unknownCommand(command)
 	}
@@ -136,8 +156,13 @@ func (s *state) exec(c *client, now int64, command redlock.Command) redlock.Repl
 	if err := s.mayWrite(); err != nil && known.write {
 		return refuse(err)
 	}
+	s.current = c
 	reply := known.run(call{state: s, client: c, now: now, args: command[known.words:]})
+	s.current = nil
 	s.commands++
+	if caches {
+		return s.remember(c, known, command, reply)
+	}
 	return reply
 }
 

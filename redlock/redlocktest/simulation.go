@@ -102,10 +102,12 @@ const (
 	streamWorld = iota
 	streamFaults
 	streamOperator
+	streamForeigner
 	streamNode   = 100
 	streamHost   = 200
 	streamClient = 300
 	streamLink   = 1 << 32
+	streamHearer = 1<<32 + 1<<31
 	streamJitter = 1 << 33
 )
 
@@ -137,6 +139,7 @@ func (w *world) run(ctx context.Context) {
 	w.work = work
 	w.startClients(ctx)
 	w.startOperator(ctx)
+	w.startForeigner()
 	watching := w.watch()
 	w.faults.run(w.plan.Span)
 	end()

@@ -54,7 +54,7 @@ func (r *Report) last() time.Duration {
 func (r *Report) checkExclusion() {
 	for i, later := range r.Grants {
 		for _, earlier := range r.Grants[:i] {
-			if earlier.Lock != later.Lock {
+			if !earlier.excludes(later) {
 				continue
 			}
 			if at, both := r.overlap(earlier, later); both {
@@ -63,6 +63,22 @@ func (r *Report) checkExclusion() {
 			}
 		}
 	}
+}
+
+// excludes tells whether no two such leases may be held together: not what several
+// share, nor different places of a semaphore.
+func (g *Grant) excludes(other *Grant) bool {
+	common := slices.ContainsFunc(g.Locks, func(lock string) bool { return slices.Contains(other.Locks, lock) })
+	if !common || g.Kind != other.Kind || g.Kind == "" {
+		return common
+	}
+	return g.Slot == other.Slot && g.Slot > 0
+}
+
+// isOrdered tells whether the tokens of such leases say who came later: those of
+// readers are ordered against writers only, and those of a place in itself.
+func (g *Grant) isOrdered(other *Grant) bool {
+	return g.excludes(other) && g.Slot == other.Slot
 }
 
 // overlap is an instant at which both hold their lock.
@@ -112,7 +128,7 @@ func (r *Report) checkQuorums() {
 func (r *Report) checkFences() {
 	for i, later := range r.Grants {
 		for _, earlier := range r.Grants[:i] {
-			if earlier.Lock == later.Lock && earlier.Fence != 0 && !r.countersLost(earlier, later) {
+			if earlier.isOrdered(later) && earlier.Fence != 0 && later.Fence != 0 && !r.countersLost(earlier, later) {
 				r.checkFencePair(earlier, later)
 			}
 		}

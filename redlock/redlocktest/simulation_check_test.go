@@ -8,7 +8,7 @@ import (
 // grantOf is a lease that was granted at some instant and stated a deadline.
 func grantOf(n int, at, until time.Duration) *Grant {
 	return &Grant{
-		Request: &Request{N: n, Lock: "x", By: "h1.1", TTL: until - at, Lost: never, Gone: never, Ended: never},
+		Request: &Request{N: n, Lock: "x", Locks: []string{"x"}, By: "h1.1", TTL: until - at, Lost: never, Gone: never, Ended: never},
 		ID:      "id", Began: at, At: at, Fence: uint64(n), Nodes: 3, Held: 2,
 		Claims:    []Claim{{at, at, until}},
 		Releasing: never, GaveUp: never, Untold: never,
@@ -41,6 +41,34 @@ func TestSimulationChecks(t *testing.T) {
 		}, "exclusion"},
 		{"both at once, clocks stepped", func(r *Report, _, second *Grant) {
 			r.Plan.Steps, second.At, second.Claims[0].At = true, 150*ms, 150*ms
+		}, ""},
+		{"readers at once", func(_ *Report, first, second *Grant) {
+			first.Kind, second.Kind, second.At, second.Claims[0].At = "shared", "shared", 150*ms, 150*ms
+		}, ""},
+		{"a reader and a writer at once", func(_ *Report, first, second *Grant) {
+			first.Kind, second.At, second.Claims[0].At = "shared", 150*ms, 150*ms
+		}, "exclusion"},
+		{"two places at once", func(_ *Report, first, second *Grant) {
+			first.Kind, second.Kind, first.Slot, second.Slot = "slots=2", "slots=2", 1, 2
+			second.At, second.Claims[0].At = 150*ms, 150*ms
+		}, ""},
+		{"one place twice", func(_ *Report, first, second *Grant) {
+			first.Kind, second.Kind, first.Slot, second.Slot = "slots=2", "slots=2", 1, 1
+			second.At, second.Claims[0].At = 150*ms, 150*ms
+		}, "exclusion"},
+		{"semaphores of two sizes at once", func(_ *Report, first, second *Grant) {
+			first.Kind, second.Kind, first.Slot, second.Slot = "slots=2", "slots=3", 1, 3
+			second.At, second.Claims[0].At = 150*ms, 150*ms
+		}, "exclusion"},
+		{"several locks, one in common, at once", func(_ *Report, first, second *Grant) {
+			first.Locks, second.Locks = []string{"x", "y"}, []string{"y", "z"}
+			second.At, second.Claims[0].At = 150*ms, 150*ms
+		}, "exclusion"},
+		{"other locks at once", func(_ *Report, first, second *Grant) {
+			second.Locks, second.At, second.Claims[0].At = []string{"y"}, 150*ms, 150*ms
+		}, ""},
+		{"the same token, of readers", func(_ *Report, first, second *Grant) {
+			first.Kind, second.Kind, second.Fence = "shared", "shared", 1
 		}, ""},
 		{"the same token", func(_ *Report, _, second *Grant) { second.Fence = 1 }, "fence"},
 		{"a smaller token", func(_ *Report, first, _ *Grant) { first.Fence = 3 }, "fence"},

@@ -2,8 +2,10 @@ package redlocktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -43,24 +45,88 @@ func (c *simClient) run() {
 // none.
 func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 	r := c.wish()
-	record := c.w.record.request(c.host, life, c.name, r.Name, r.TTL)
+	for next, record := &r, c.begin(&r, life); next != nil; {
+		lease, g := c.acquire(q, *next, record)
+		if g == nil {
+			return next != &r
+		}
+		c.use(lease, g, *next)
+		if next, record = c.handOver(lease, g, life); next == nil {
+			c.giveBack(lease, g, life)
+		}
+	}
+	return true
+}
+
+// begin notes that the client is about to ask.
+func (c *simClient) begin(r *redlock.Request, life int) *Request {
+	record := c.w.record.request(c.host, life, c.name, r)
 	r.Holder, r.Failed, r.OnLost = record.holder(), record.failed, record.lost
+	return record
+}
+
+func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Request) (*redlock.Lease, *Grant) {
 	ctx, cancel := c.patience()
 	defer cancel()
 	lease, err := q.Acquire(ctx, r)
 	if err != nil {
 		record.ended(err)
-		return false
+		return nil, nil
 	}
 	g := record.granted(lease)
 	c.w.lookAtGrant(g)
-	c.use(lease, g, r)
-	c.giveBack(lease, g, life)
-	return true
+	return lease, g
 }
+
+// handOver gives the lock to the next client of this host, who is this one, too:
+// now and then. Nil: it does not, or there is nothing left to hand over.
+func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *redlock.Request, record *Request) {
+	if q, now := c.host.daemon(); g.Kind != "" || q == nil || now != life || !oneIn(c.random, 3) {
+		return nil, nil
+	}
+	r := c.wish()
+	r.Name, r.Names, r.Shared, r.Slots = "", g.Locks, false, 0
+	record = c.begin(&r, life)
+	g.releasing()
+	_, begun, err := lease.HandOver(r)
+	g.event("hand over", fmt.Sprintf("to request %d: %v", record.N, err))
+	if err != nil {
+		record.ended(err)
+		return nil, nil
+	}
+	c.w.record.count("hand-over")
+	if oneIn(c.random, 8) {
+		begun.Abandon()
+		record.ended(errAbandoned)
+		return &r, c.begin(&r, life)
+	}
+	r.Begun = begun
+	return &r, record
+}
+
+var errAbandoned = errors.New("abandoned")
 
 // wish is what the client would like to have.
 func (c *simClient) wish() redlock.Request {
+	r := c.wishOf()
+	switch c.random.IntN(12) {
+	case 0, 1, 2, 3:
+		r.Shared = true
+	case 4, 5, 6:
+		r.Slots = 2
+	case 7:
+		r.Slots = 3
+	case 8:
+		if len(c.w.locks) > 1 {
+			r.Name, r.Names = "", slices.Clone(c.w.locks)
+		}
+	}
+	r.Held, r.Yield = oneIn(c.random, 8), oneIn(c.random, 8)
+	return r
+}
+
+// wishOf is about one lock that is not shared.
+func (c *simClient) wishOf() redlock.Request {
 	r := redlock.Request{
 		Name: pick(c.random, c.w.locks...),
 		TTL:  pick(c.random, redlock.MinTTL, below(c.random, time.Second)+redlock.MinTTL, simulatedMaxTTL),

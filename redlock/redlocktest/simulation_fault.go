@@ -82,7 +82,7 @@ func stepping(p Plan) bool { return p.Steps }
 
 // FaultKinds are the names of all that Report.Faults can count.
 func FaultKinds() []string {
-	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force"}
+	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "foreign lock"}
 	for _, kind := range faultKinds() {
 		names = append(names, kind.name)
 	}

@@ -3,6 +3,7 @@ package redlocktest
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -26,7 +27,7 @@ type simNode struct {
 
 func (w *world) newNode(i int) *simNode {
 	random := w.plan.stream(streamNode + i)
-	n := &simNode{Sim: NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[string]bool{}}}
+	n := &simNode{Sim: NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[[2]string]bool{}}}
 	n.latency.random, n.latency.usual = random, between(random, 200*time.Microsecond, 3*time.Millisecond)
 	n.latency.most = n.latency.usual
 	n.SetDelay(n.latency.draw)
@@ -75,10 +76,10 @@ func (l *latency) draw() (request, reply time.Duration) {
 
 // from has the next one drawn for a link: each has a source of its own, so that
 // it is all the same who comes first at one instant; and may be slower.
-func (l *latency) from(link *link) {
+func (l *latency) from(link *link, random *rand.Rand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.random, l.more = link.random, time.Duration(link.slower.Load())
+	l.random, l.more = random, time.Duration(link.slower.Load())
 }
 
 func (l *latency) set(most time.Duration) {
@@ -109,7 +110,9 @@ func (w *world) newHost(i int) *host {
 	h.rate, h.offset = wrongRate(random, 0.003), between(random, time.Minute, time.Hour)
 	h.setWall(wrongClock(random))
 	for _, n := range w.nodes {
-		h.links = append(h.links, &link{node: n, random: w.plan.stream(streamLink + i<<16 + n.index)})
+		h.links = append(h.links, &link{
+			node: n, random: w.plan.stream(streamLink + i<<16 + n.index), hearer: w.plan.stream(streamHearer + i<<16 + n.index),
+		})
 	}
 	return h
 }
@@ -159,7 +162,9 @@ func (h *host) jitter(who string, n time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.jitters[who] == nil {
-		h.jitters[who] = h.w.plan.stream(streamJitter + h.index<<16 + int(who[0]))
+		hash := fnv.New32a()
+		hash.Write([]byte(who))
+		h.jitters[who] = h.w.plan.stream(streamJitter + h.index<<32 + int(hash.Sum32()))
 	}
 	return time.Duration(h.jitters[who].Int64N(int64(n)))
 }
@@ -228,8 +233,10 @@ func (h *host) daemon() (q *redlock.Quorum, life int) {
 // mustGet takes a lock that nothing keeps from being taken, and gives it back.
 func (h *host) mustGet(ctx context.Context, lock string) {
 	q, life := h.daemon()
-	r := h.w.record.request(h, life, "calm", lock, finalTTL)
-	l, err := q.Acquire(ctx, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Holder: r.holder(), Failed: r.failed})
+	wish := redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait}
+	r := h.w.record.request(h, life, "calm", &wish)
+	wish.Holder, wish.Failed = r.holder(), r.failed
+	l, err := q.Acquire(ctx, wish)
 	if err != nil {
 		r.ended(err)
 		h.w.record.stuck(r, err)
@@ -251,6 +258,7 @@ const (
 type link struct {
 	node   *simNode
 	random *rand.Rand // of the lane's goroutine
+	hearer *rand.Rand // of the one that listens
 
 	losesRequests, losesReplies atomic.Bool
 	slower                      atomic.Int64 // time.Duration
@@ -264,12 +272,24 @@ func (l *link) asNode() redlock.Node {
 		if l.losesRequests.Load() || l.losesReplies.Load() {
 			return nil, vanish(ctx)
 		}
-		l.node.latency.from(l)
+		l.node.latency.from(l, l.random)
 		conn, err := dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &linkConn{conn, l}, nil
+	}
+	listen := node.Listen
+	node.Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
+		if l.losesRequests.Load() || l.losesReplies.Load() {
+			return nil, vanish(ctx)
+		}
+		l.node.latency.from(l, l.hearer)
+		return listen(ctx, func(keys []string) {
+			if !l.losesReplies.Load() {
+				heard(keys)
+			}
+		})
 	}
 	return node
 }
@@ -289,7 +309,7 @@ func (c *linkConn) Do(ctx context.Context, group []redlock.Command, replies []re
 	if c.link.losesRequests.Load() {
 		return vanish(ctx)
 	}
-	c.link.node.latency.from(c.link)
+	c.link.node.latency.from(c.link, c.link.random)
 	if err := c.Conn.Do(ctx, group, replies); err != nil {
 		return err
 	}

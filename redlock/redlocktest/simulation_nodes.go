@@ -91,17 +91,25 @@ const copyingLasts = 3 * nodeTimeout
 // given before its counters were copied.
 func (w *world) checkCounters(n *simNode, copied time.Duration) {
 	for _, lock := range w.locks {
-		field := counterOf(simulatedPrefix + lock)
-		counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, field).Str, 10, 64)
-		w.record.counter(n, lock, counter, copied)
+		w.record.counter(n, lock, n.counter(lock, 0), copied)
 	}
+}
+
+// counter is what the node counts for a lock, or a place of it.
+func (n *simNode) counter(lock string, slot int) uint64 {
+	key := simulatedPrefix + lock
+	if slot > 0 {
+		key += "\x00" + strconv.Itoa(slot)
+	}
+	counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, counterOf(key)).Str, 10, 64)
+	return counter
 }
 
 func (r *chronicle) counter(n *simNode, lock string, counter uint64, copied time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range r.report.Grants {
-		if g.Lock == lock && g.At < copied && g.Fence > counter && !r.report.blackoutSince(g.At) {
+		if slices.Contains(g.Locks, lock) && g.Slot == 0 && g.At < copied && g.Fence > counter && !r.report.blackoutSince(g.At) {
 			r.report.violate("counters", r.now(), "node %s may vote again with a counter of %d for %s, but lease %d had the token %d", n.name, counter, lock, g.N, g.Fence)
 			return
 		}
@@ -113,12 +121,13 @@ const shortestQuarantine = simulatedMaxTTL - simulatedMaxTTL/250
 
 // lookAtGrant notes which nodes hold a lock that has just been granted.
 func (w *world) lookAtGrant(g *Grant) {
-	key := simulatedPrefix + g.Lock
 	g.Nodes = len(w.nodes)
 	for _, n := range w.nodes {
-		counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, counterOf(key)).Str, 10, 64)
+		holds := !slices.ContainsFunc(g.Locks, func(lock string) bool {
+			return !n.holds(lock, g.ID) || n.counter(lock, g.Slot) < g.Fence
+		})
 		switch {
-		case strings.HasPrefix(n.Get(key), g.ID) && counter >= g.Fence && n.isAdmitted():
+		case holds && n.isAdmitted():
 			g.Held++
 		case w.faults.lossOf(n) >= g.Began || w.faults.restartOf(n) >= g.Began:
 			g.Lapsed++
@@ -136,12 +145,32 @@ func counterOf(key string) (field string) {
 	return string([]byte{letters[n/32], letters[n%32]})
 }
 
-// tokens calls see with each lock's key and value.
+// holds tells whether the lock is held there by that grant, alone or with others.
+func (n *simNode) holds(lock, id string) (held bool) {
+	n.tokens(func(key, token string) {
+		held = held || key == simulatedPrefix+lock && idOf(token) == id
+	})
+	return held
+}
+
+// tokens calls see with each lock's key and who holds it there. What is kept for
+// those who wait is nobody's.
 func (n *simNode) tokens(see func(key, token string)) {
 	n.lock()
 	defer n.mu.Unlock()
+	now := n.clock.now()
 	for _, key := range slices.Sorted(maps.Keys(n.state.keys)) {
-		if e, ok := n.state.lookup(key, n.clock.now()); ok && strings.HasPrefix(key, simulatedPrefix) {
+		lock, beside, _ := strings.Cut(key, "\x00")
+		e, ok := n.state.lookup(key, now)
+		switch {
+		case !ok || !strings.HasPrefix(key, simulatedPrefix):
+		case beside == "m":
+			for _, token := range slices.Sorted(maps.Keys(e.set)) {
+				if kind, ok := n.state.lookup(lock, now); ok && isKind(kind.text) && e.set[token] > now/1000 {
+					see(lock, token)
+				}
+			}
+		case beside == "" && !isKind(e.text):
 			see(key, e.text)
 		}
 	}
@@ -150,6 +179,9 @@ func (n *simNode) tokens(see func(key, token string)) {
 func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if strings.HasPrefix(token, foreignToken) {
+		return
+	}
 	pid, err := strconv.Atoi(field(token, "pid"))
 	if err != nil || pid < 0 || pid >= len(r.report.Requests) {
 		r.report.violate("foreign", r.now(), "node %s: %s holds %q, which nobody wrote", n.name, key, token)
@@ -158,7 +190,7 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	q := r.report.Requests[pid]
 	now, id := r.now(), idOf(token)
 	attempt := q.attemptOf(token)
-	if n.releases.has(id) {
+	if n.releases.has(key, id) {
 		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has released before", n.name, q.By, q.N, q.Lock)
 	}
 	dead, ok := q.deadSince(id, attempt)

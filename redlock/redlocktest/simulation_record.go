@@ -27,8 +27,10 @@ const never time.Duration = -1
 // Request is one Acquire.
 type Request struct {
 	N      int
-	Lock   string
-	By     string // the client
+	Lock   string   // or several, with commas between them
+	Locks  []string // these
+	Kind   string   // "", "shared", or "slots=K"
+	By     string   // the client
 	TTL    time.Duration
 	Began  time.Duration
 	Failed []time.Duration // attempts
@@ -47,6 +49,7 @@ type Request struct {
 type Grant struct {
 	*Request
 	ID        string
+	Slot      int           // of a semaphore
 	Began     time.Duration // of the attempt that was granted, at the latest
 	At        time.Duration
 	Expired   bool // when it was granted
@@ -113,15 +116,33 @@ func (r *chronicle) command(node string, c redlock.Command) {
 }
 
 // request notes that a client is about to call Acquire.
-func (r *chronicle) request(h *host, life int, by, lock string, ttl time.Duration) *Request {
+func (r *chronicle) request(h *host, life int, by string, wish *redlock.Request) *Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := &Request{
-		N: len(r.report.Requests), Lock: lock, By: by, TTL: ttl, Began: r.now(),
+		N: len(r.report.Requests), Locks: locksOf(wish), Kind: kindOf(wish), By: by, TTL: wish.TTL, Began: r.now(),
 		Ended: never, Lost: never, Gone: never, host: h, life: life, record: r,
 	}
+	q.Lock = strings.Join(q.Locks, ",")
 	r.report.Requests = append(r.report.Requests, q)
 	return q
+}
+
+func locksOf(wish *redlock.Request) []string {
+	if len(wish.Names) > 0 {
+		return wish.Names
+	}
+	return []string{wish.Name}
+}
+
+func kindOf(wish *redlock.Request) string {
+	switch {
+	case wish.Shared:
+		return "shared"
+	case wish.Slots > 1:
+		return fmt.Sprintf("slots=%d", wish.Slots)
+	}
+	return ""
 }
 
 // holder lets the request be known by its tokens: its number is their pid.
@@ -152,7 +173,7 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	defer r.mu.Unlock()
 	deadline := l.Deadline()
 	g := &Grant{
-		Request: q, ID: l.ID(), Began: q.Began, At: r.now(), Fence: l.Fence(), lease: l,
+		Request: q, ID: l.ID(), Slot: l.Slot(), Began: q.Began, At: r.now(), Fence: l.Fence(), lease: l,
 		Expired: q.host.clock() >= deadline, Releasing: never, GaveUp: never, Untold: never,
 	}
 	if n := len(q.Failed); n > 0 {
@@ -163,8 +184,16 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	r.sampleLocked()
 	r.open = append(r.open, g)
 	r.report.Grants = append(r.report.Grants, g)
-	r.add(g.line("granted", fmt.Sprintf("ttl %v, asked at %v", q.TTL, g.Began)))
+	r.add(g.line("granted", fmt.Sprintf("ttl %v, asked at %v", q.TTL, g.Began)+g.how()))
 	return g
+}
+
+// how is what kind of grant it is, but for an ordinary one.
+func (g *Grant) how() string {
+	if g.Slot > 0 {
+		return fmt.Sprintf(", %s, place %d", g.Kind, g.Slot)
+	}
+	return strings.TrimSuffix(", "+g.Kind, ", ")
 }
 
 // line is a line of the trace.

@@ -13,6 +13,10 @@ const (
 	FenceBlindly   Variant = "a fencing token is written back where the lock is another's"
 	ForceBlindly   Variant = "a lock is forced away whoever holds it by then"
 	CompareNothing Variant = "an epoch is written whatever is there"
+	HandOverFence  Variant = "a hand-over keeps the fencing token"
+	CountPlaces    Variant = "a semaphore admits as many as it has places, whichever they ask for"
+	MixKinds       Variant = "one kind of those that several share is as good as another"
+	HideKind       Variant = "readers leave the lock's key free for other clients"
 )
 
 // Plant makes the node's scripts make these mistakes, and no others, from now on.

@@ -16,5 +16,3 @@ access {
     allow = ["lock", "inspect"]
   }
 }
-
-metrics { address = "127.0.0.1:9852" }

@@ -1,0 +1,56 @@
+package client
+
+import (
+	"context"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// Forced is what Force has done.
+type Forced struct {
+	Holders int     // from how many the lock was taken; 0: nobody held it
+	Holder  *Holder // who it was, where it was one and the nodes tell
+}
+
+// Force takes the lock name from whoever holds it, on whatever host: all readers,
+// all slots. They are told, but may be at work until they notice, while others
+// hold the lock already. It is for root and the daemon's own user: the error
+// matches ErrDenied for others, and ErrNoQuorum where it was not done.
+func (c *Client) Force(ctx context.Context, name string) (forced Forced, err error) {
+	if err := checkName(ipc.VerbForce, name); err != nil {
+		return forced, err
+	}
+	err = c.ask(ctx, ipc.VerbForce, name, "", func(cl *call) { forced = forcedOf(&cl.reply) })
+	return forced, err
+}
+
+// forcedOf also reads a daemon that knows exclusive locks only: held=0 is nobody there.
+func forcedOf(r *ipc.Response) (forced Forced) {
+	n, said := r.Int64("n")
+	if !said {
+		n = min(number(r, "held"), 1)
+	}
+	forced.Holders = int(n)
+	if text(r, "host") != "" {
+		holder := holderOf(r)
+		forced.Holder = &holder
+	}
+	return forced
+}
+
+// Admit ends the quarantine of a node early, or with "all" that of all nodes, and
+// returns the names of those whose votes count from now on. That is safe for
+// nodes that are new, on which no lock can be held; others may have forgotten
+// one, which two hold then. It is for root and the daemon's own user: the error
+// matches ErrDenied for others, and ErrInvalid where there is no such node.
+func (c *Client) Admit(ctx context.Context, node string) (nodes []string, err error) {
+	if node == "" || len(node) > ipc.MaxWord {
+		return nil, invalid(op(ipc.VerbAdmit), "", ipc.CodeOption, "a node has a name of 1 to 200 bytes")
+	}
+	err = c.ask(ctx, ipc.VerbAdmit, "", node, func(cl *call) {
+		for i := range cl.lines {
+			nodes = append(nodes, text(&cl.lines[i], "node"))
+		}
+	})
+	return nodes, err
+}

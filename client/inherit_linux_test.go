@@ -1,0 +1,121 @@
+package client
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// Processes that are started after Inherit hold the connection, others do not.
+// Close ends it for the daemon, whoever holds it.
+func TestInherit(t *testing.T) {
+	c, daemon := overSocket(t)
+	before, _ := socketsOf(t) // what this process was given itself
+	if err := c.Inherit(); err != nil {
+		t.Fatal(err)
+	}
+	after, child := socketsOf(t)
+	if after != before+1 {
+		t.Errorf("a child has %d sockets before Inherit and %d after it, want one more", before, after)
+	}
+	c.Close()
+	daemon.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := daemon.Read(make([]byte, 1)); n > 0 || err == nil || isTimeout(err) {
+		t.Errorf("after Close, while a child runs, the daemon reads %d bytes, %v, want the end", n, err)
+	}
+	child.Close()
+}
+
+func TestInheritNoSocket(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	defer theirs.Close()
+	if err := (&Client{conn: ours}).Inherit(); err == nil {
+		t.Error("a pipe can be inherited")
+	}
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := err.(net.Error)
+	return ok && timeout.Timeout()
+}
+
+// overSocket connects a Client over a socket.
+func overSocket(t *testing.T) (c *Client, daemon net.Conn) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := async(func() (net.Conn, error) { return greet(l) })
+	c, err = Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon = accepted.must(t)
+	t.Cleanup(func() {
+		c.Close()
+		daemon.Close()
+	})
+	return c, daemon
+}
+
+// greet accepts a connection and answers HELLO.
+func greet(l net.Listener) (net.Conn, error) {
+	conn, err := l.Accept()
+	if err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	var req ipc.Request
+	if err := ipc.ParseRequest(line[:len(line)-1], &req); err != nil {
+		return nil, err
+	}
+	_, err = conn.Write([]byte("@" + req.Tag + " OK version=1\n"))
+	return conn, err
+}
+
+// child runs until Close.
+type child struct {
+	cmd  *exec.Cmd
+	done func() error
+}
+
+func (c *child) Close() {
+	c.done()
+	c.cmd.Wait()
+}
+
+// socketsOf starts a child, which tells how many sockets it was given.
+func socketsOf(t *testing.T) (count int, running *child) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", `ls -l /proc/$$/fd | grep -c socket:; cat`)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	running = &child{cmd, stdin.Close}
+	t.Cleanup(running.Close)
+	if _, err := fmt.Fscanln(bufio.NewReader(stdout), &count); err != nil {
+		t.Fatal(err)
+	}
+	return count, running
+}

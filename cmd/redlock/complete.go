@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// completionTimeout is how long a shell hangs at the tab key where the daemon does.
+const completionTimeout = 500 * time.Millisecond
+
+// completeNames completes the first argument to the locks that are in use here.
+// Where the daemon does not say them there are none.
+func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	entries, _ := fetchEntries(ctx) // none is what an error leaves
+	return namesOf(entries), cobra.ShellCompDirectiveNoFileComp
+}
+
+func namesOf(entries []client.Entry) (names []string) {
+	for _, e := range entries {
+		names = append(names, e.Names...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// completeQuarantined completes the argument of admit.
+func completeQuarantined(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	names := []string{"all"}
+	if status, err := fetchStatus(ctx); err == nil {
+		names = append(names, quarantined(status.Nodes)...)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func quarantined(nodes []client.Node) (names []string) {
+	for _, n := range nodes {
+		if n.State == "quarantined" {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// noValues says that a shell has nothing to complete the values of flags to: it
+// would offer files.
+func noValues(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		if err := cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+}

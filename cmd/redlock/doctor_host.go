@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkSocket looks at the way to the daemon: who may open the socket, and who
+// may put another one in its place.
+func checkSocket(path string) []finding {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return []finding{{"socket", bad, "there is no socket " + path, "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"}}
+	case err != nil:
+		return []finding{{"socket", bad, err.Error(), "rights to go there, for this user"}}
+	case info.Mode().Type() != fs.ModeSocket:
+		return []finding{{"socket", bad, path + " is no socket", "remove it and restart redlockd, or say in REDLOCK_SOCKET where it listens"}}
+	}
+	findings := append(checkSocketRights(path, info), checkFolder(filepath.Dir(path))...)
+	if findings == nil {
+		findings = []finding{{"socket", ok, fmt.Sprintf("%s is %v, %s", path, info.Mode().Perm(), ownersOf(info)), ""}}
+	}
+	return findings
+}
+
+// The right of all others to write; to open a socket is to write.
+const othersWrite fs.FileMode = 0o002
+
+func checkSocketRights(path string, info fs.FileInfo) (findings []finding) {
+	if unix.Access(path, unix.W_OK) != nil {
+		findings = append(findings, finding{"socket", bad,
+			fmt.Sprintf("this user may not open %s: it is %v, %s", path, info.Mode().Perm(), ownersOf(info)),
+			"join its group (usermod -aG " + groupOf(info) + " USER), and log in again"})
+	}
+	if info.Mode()&othersWrite != 0 {
+		findings = append(findings, finding{"socket", warning,
+			fmt.Sprintf("%s is %v: every user of this host may take locks, unless access rules say otherwise", path, info.Mode().Perm()),
+			`mode = "0660" and a group in the socket block of the config`})
+	}
+	return findings
+}
+
+// checkFolder: in a folder that others may write to, one with the sticky bit is safe.
+func checkFolder(folder string) []finding {
+	info, err := os.Stat(folder)
+	if err != nil || info.Mode()&othersWrite == 0 || info.Mode()&fs.ModeSticky != 0 {
+		return nil
+	}
+	return []finding{{"socket", bad, fmt.Sprintf("%s is %v: any user may put another socket in the place of redlockd's", folder, info.Mode().Perm()),
+		"chmod o-w " + folder}}
+}
+
+// ownersOf is for people: "user root, group redlock".
+func ownersOf(info fs.FileInfo) string {
+	uid, _ := ids(info)
+	name := strconv.Itoa(uid)
+	if owner, err := user.LookupId(name); err == nil {
+		name = owner.Username
+	}
+	return fmt.Sprintf("user %s, group %s", name, groupOf(info))
+}
+
+func groupOf(info fs.FileInfo) string {
+	_, gid := ids(info)
+	name := strconv.Itoa(gid)
+	if group, err := user.LookupGroupId(name); err == nil {
+		return group.Name
+	}
+	return name
+}
+
+// ids are -1 where the file system has no such thing.
+func ids(info fs.FileInfo) (uid, gid int) {
+	stat, known := info.Sys().(*syscall.Stat_t)
+	if !known {
+		return -1, -1
+	}
+	return int(stat.Uid), int(stat.Gid)
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// statusOf3 is what nobody has anything to find in.
+var statusOf3 = &client.Status{Quorum: 2, Spare: 1, MaxTTL: 30 * time.Second, Text: "locks work", Nodes: []client.Node{
+	{Name: "a", Address: "10.0.0.1:6379", State: "ready", RTT: 2 * time.Millisecond, Wakeups: "tracking"},
+	{Name: "b", Address: "10.0.0.2:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
+	{Name: "c", Address: "[2001:db8::3]:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
+}}
+
+// healthy is a patient of whom the test changes something.
+func healthy(change func(*patient)) *patient {
+	status := *statusOf3
+	status.Nodes = slices.Clone(status.Nodes)
+	status.Counts = map[string]int64{"grants": 7}
+	p := &patient{
+		answered: time.Millisecond,
+		hello:    client.Hello{Version: buildVersion(), TTL: 10 * time.Second, MaxTTL: 30 * time.Second, NodeTimeout: 50 * time.Millisecond},
+		status:   &status,
+	}
+	change(p)
+	return p
+}
+
+// Each change has just the findings that are wanted; the rest is ok.
+func TestFindings(t *testing.T) {
+	for what, test := range map[string]struct {
+		change func(*patient)
+		want   []string // "result check: beginning of the text"
+	}{
+		"nothing": {func(*patient) {}, nil},
+		"slow daemon": {func(p *patient) { p.answered = time.Second },
+			[]string{"warning daemon: redlockd answers in 1s"}},
+		"no quorum": {func(p *patient) { p.status.Spare = -1 },
+			[]string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken"}},
+		"quarantine": {func(p *patient) {
+			p.status.Spare, p.status.Left = -1, 12*time.Second
+			p.status.Nodes[1].State, p.status.Nodes[1].Left, p.status.Nodes[1].Reason = "quarantined", 12*time.Second, "restarted"
+		}, []string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken for 12s,", "warning node: b: quarantined: restarted"}},
+		"one down": {func(p *patient) {
+			p.status.Spare, p.status.Nodes[2].State, p.status.Nodes[2].Reason = 0, "down", "connection refused"
+		},
+			[]string{"warning quorum: 2 of 3 nodes are ready, and 2 are needed: no further node may fail", "warning node: c: down: connection refused"}},
+		"no persistence": {func(p *patient) {
+			p.status.Nodes[0].Reason, p.status.Nodes[2].Reason = "no persistence: appendonly yes", "no persistence: appendonly yes"
+		}, []string{"warning node: a, c: ready: no persistence"}},
+		"one node": {func(p *patient) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], 0, 1 },
+			[]string{"warning node-count: there is one node"}},
+		"even": {func(p *patient) { p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0 },
+			[]string{"warning node-count: 2 nodes bear no more failures than 1"}},
+		"two on one host": {func(p *patient) { p.status.Nodes[1].Address = "10.0.0.1:6380" },
+			[]string{"warning same-host: a, b are all on 10.0.0.1: when it fails, no lock can be taken"}},
+		"two of five on one host": {func(p *patient) {
+			p.status.Quorum, p.status.Spare = 3, 2
+			p.status.Nodes = append(p.status.Nodes, client.Node{Name: "d", Address: "d:1", State: "ready"}, client.Node{Name: "e", Address: "d:2", State: "ready"})
+		}, []string{"warning same-host: d, e are all on d and fail together"}},
+		"on this host": {func(p *patient) {
+			p.status.Nodes[0].Address, p.status.Nodes[1].Address, p.status.Nodes[2].Address = "unix:/run/a.sock", "127.0.0.1:1", "localhost:2"
+		}, []string{"warning same-host: a, b, c can be reached from this host alone"}},
+		"-dev": {func(p *patient) {
+			for i := range p.status.Nodes {
+				p.status.Nodes[i].Address, p.status.Nodes[i].Wakeups = "embedded", "polling"
+			}
+		}, []string{"warning same-host: this is redlockd -dev"}},
+		"slow node": {func(p *patient) { p.status.Nodes[1].RTT = 26 * time.Millisecond },
+			[]string{"warning latency: b took 26ms to answer, and after 50ms (node_timeout) it has no vote"}},
+		"slow node, no timeout known": {func(p *patient) { p.status.Nodes[1].RTT, p.hello.NodeTimeout = time.Second, 0 }, nil},
+		"polling": {func(p *patient) { p.status.Nodes[0].Wakeups, p.status.Nodes[2].Wakeups = "polling", "polling" },
+			[]string{"warning wake-ups: a, c: CLIENT TRACKING does not work there"}},
+		"another max_ttl": {func(p *patient) { p.status.MaxTTL = time.Minute },
+			[]string{"warning max-ttl: max_ttl is 30s here, and 1m0s on another host"}},
+		"short leases": {func(p *patient) { p.hello.TTL = 449 * time.Millisecond },
+			[]string{"warning lease-time: leases take 449ms"}},
+		"long enough leases": {func(p *patient) { p.hello.TTL = 450 * time.Millisecond }, nil},
+		"clock jumps":        {func(p *patient) { p.status.Counts["clock_jumps"] = 2 }, []string{"warning clock-jumps: clocks jumped 2 times"}},
+		"withdrawals":        {func(p *patient) { p.status.Counts["withdrawals"] = 1 }, []string{"warning withdrawals: 1 times a node"}},
+		"counters":           {func(p *patient) { p.status.Counts["counter_losses"] = 1 }, []string{"warning fencing: 1 times a quorum"}},
+	} {
+		var got []finding
+		for _, f := range healthy(test.change).findings() {
+			if f.result != ok {
+				got = append(got, f)
+			}
+		}
+		compareFindings(t, what, got, test.want)
+	}
+}
+
+// compareFindings also wants to be told what to do, by the fix or by the node's
+// own words.
+func compareFindings(t *testing.T, what string, got []finding, want []string) {
+	t.Helper()
+	matches := func(f finding, want string) bool {
+		return strings.HasPrefix(f.result.String()+" "+f.check+": "+f.text, want)
+	}
+	if !slices.EqualFunc(got, want, matches) {
+		t.Errorf("%s: found %+v, want %q", what, got, want)
+	}
+	for _, f := range got {
+		if f.fix == "" && (f.check != "node" || !strings.Contains(f.text, "ready: ")) {
+			t.Errorf("%s: %q has no fix", what, f.text)
+		}
+	}
+}
+
+func TestVersionsDiffer(t *testing.T) {
+	defer func(before string) { version = before }(version)
+	version = "1.2"
+	for daemon, want := range map[string]result{"1.2": ok, "1.1": warning, "devel-abc": ok} {
+		p := &patient{hello: client.Hello{Version: daemon}}
+		if got := p.checkVersion()[0]; got.result != want {
+			t.Errorf("redlockd %s: %v, want %v", daemon, got, want)
+		}
+	}
+}
+
+func TestCheckSocket(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "s")
+	look := func(what string, want ...string) {
+		t.Helper()
+		findings := checkSocket(path)
+		if worst(findings) == ok {
+			findings = nil
+		}
+		compareFindings(t, what, findings, want)
+	}
+	look("nothing there", "bad socket: there is no socket "+path)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look("a file", "bad socket: "+path+" is no socket")
+	os.Remove(path)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	rights := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rights(path, 0o660)
+	look("as it should be")
+	rights(path, 0o666)
+	look("for all", "warning socket: "+path+" is -rw-rw-rw-: every user")
+	rights(path, 0o660)
+	rights(folder, 0o777)
+	look("in a folder for all", "bad socket: "+folder+" is -rwxrwxrwx: any user may put another socket")
+	rights(folder, 0o777|os.ModeSticky)
+	look("in a sticky folder")
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		answers answers
+		code    []int // the host's clock may be kept or not
+		want    string
+	}{
+		{withHello(nothing), []int{1}, "warning  node-count   there is one node: without it no lock can be taken; fix: 3 nodes bear the loss of one, 5 of two\n"},
+		{withHello(shown), []int{2}, "bad      quorum       1 of 4 nodes are ready, and 3 are needed: no lock can be taken for 12s, until quarantines are over; fix: wait; where the nodes are brand-new: redlock admit all\n"},
+		{answers{ipc.VerbStatus: says("ERR DENIED : rule web")}, []int{2}, "bad      daemon  status: DENIED: rule web; fix: run redlock doctor as root, or as a user who may look\n"},
+		{withHello(answers{ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready rtt=2", "- node=b address=10.0.0.2:6379 state=ready rtt=2",
+			"- node=c address=10.0.0.3:6379 state=ready rtt=2", "OK n=3 quorum=2 spare=1 max_ttl=30000 : locks work")}), []int{0, 1},
+			"ok       quorum       3 of 3 nodes are ready, and 2 are needed: 1 more may fail\n"},
+	} {
+		f := startFake(t, test.answers)
+		code, stdout, stderr := redlock(t, f.socket, "doctor")
+		if !slices.Contains(test.code, code) || !strings.Contains(stdout, test.want) || stderr != "" {
+			t.Errorf("exit code %d, want one of %v; stderr %q; stdout\n%swant in it\n%s", code, test.code, stderr, stdout, test.want)
+		}
+	}
+}
+
+// Without a daemon it says so, and the rest is looked at.
+func TestDoctorAlone(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := redlock(t, "/nowhere/s", "doctor", "--json")
+	check(t, code, 2, stderr, "")
+	var got findingsJSON
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Findings) < 2 {
+		t.Fatalf("found is %+v", got)
+	}
+	want := []findingJSON{
+		{"socket", "bad", "there is no socket /nowhere/s", "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"},
+		{"daemon", "bad", got.Findings[1].Text, "start it (systemctl start redlockd), and see its log (journalctl -u redlockd)"},
+	}
+	if got.Result != "bad" || !slices.Equal(got.Findings[:2], want) || !strings.Contains(got.Findings[1].Text, "nobody listens there") {
+		t.Errorf("found is %+v, want %+v", got, want)
+	}
+}

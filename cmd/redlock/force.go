@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// exitUnconfirmed is for who was asked and did not say yes.
+const exitUnconfirmed = 1
+
+func newForceCommand() *cobra.Command {
+	f := &forcer{}
+	cmd := &cobra.Command{
+		Use:   "force NAME",
+		Short: "Take a lock from whoever holds it, on whatever host",
+		Long: `Take a lock from whoever holds it, on whatever host: all readers, all slots.
+
+They are told and stop, but may be at work until they have noticed, while others
+hold the lock already: what is written to is safe from that only if it checks
+fencing tokens. It is for root and redlockd's own user, and logged.
+
+On a terminal it shows the holders and asks. Elsewhere --yes is wanted.
+
+With --json: {"lock", "forced", "holder"}. forced is from how many it was taken,
+0 if nobody held it; holder is as in redlock who where it was one, null otherwise.
+
+Exit codes: 0 nobody who held it holds it any more; 1 you did not say yes; 64
+usage; 69 the daemon is not available, or too few nodes answered; 70 internal; 77
+denied.`,
+		Example: `  redlock force nightly-backup
+  redlock force --yes nightly-backup --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.name, f.in, f.out, f.ask = args[0], cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return f.run(cmd.Context())
+		},
+	}
+	jsonFlag(cmd, &f.asJSON)
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// forcer takes a lock away.
+type forcer struct {
+	name        string
+	yes, asJSON bool
+	in          io.Reader
+	out, ask    io.Writer
+}
+
+func (f *forcer) run(ctx context.Context) error {
+	if !f.yes {
+		if err := f.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	var forced client.Forced
+	err := ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		forced, err = c.Force(ctx, f.name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(f.out, f.jsonOf(forced))
+	}
+	_, err = fmt.Fprintln(f.out, forcedText(forced))
+	return unwritten(err)
+}
+
+// confirm shows what is about to happen, and errs unless the answer is yes.
+func (f *forcer) confirm(ctx context.Context) error {
+	if _, ok := screenOf(f.in); !ok {
+		return usage("force takes the lock %q from whoever holds it: without a terminal to ask, --yes is wanted", f.name)
+	}
+	holders, err := fetchHolders(ctx, f.name)
+	if err != nil {
+		return err
+	}
+	s := sight{holders: holders}
+	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", f.name, s.text())
+	answer, _ := bufio.NewReader(f.in).ReadString('\n') // what ends before a line is no yes either
+	if !strings.HasSuffix(answer, "\n") {
+		fmt.Fprintln(f.ask)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return fail(exitUnconfirmed, "lock %q: it was left as it is", f.name)
+	}
+	return nil
+}
+
+func forcedText(forced client.Forced) string {
+	switch {
+	case forced.Holders == 0:
+		return "nobody held it"
+	case forced.Holder != nil:
+		h := forced.Holder
+		return fmt.Sprintf("taken from %s on %s (pid %d), who may be at work until it notices", cell(h.User), cell(h.Host), h.PID)
+	case forced.Holders == 1:
+		return "taken from another Redlock client, which does not say who it is and may be at work until it notices"
+	}
+	return fmt.Sprintf("taken from %d holders, who may be at work until they notice", forced.Holders)
+}
+
+// forcedJSON is what force prints for programs. Names are never changed.
+type forcedJSON struct {
+	Lock   string      `json:"lock"`
+	Forced int         `json:"forced"`
+	Holder *holderJSON `json:"holder"`
+}
+
+func (f *forcer) jsonOf(forced client.Forced) forcedJSON {
+	value := forcedJSON{Lock: f.name, Forced: forced.Holders}
+	if forced.Holder != nil {
+		value.Holder = &holdersJSONOf([]client.Holder{*forced.Holder})[0]
+	}
+	return value
+}

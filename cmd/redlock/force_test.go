@@ -1,0 +1,99 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+const forcedWeb3 = "OK lock=job n=1 held=3 host=web3 pid=12 user=cron since=100 : told"
+
+func TestForce(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		answer string
+		args   []string
+		code   int
+		want   string
+	}{
+		{forcedWeb3, []string{"--yes", "job"}, 0, "taken from cron on web3 (pid 12), who may be at work until it notices\n"},
+		{"OK lock=job n=0", []string{"--yes", "job"}, 0, "nobody held it\n"},
+		{"OK lock=job n=1 held=3", []string{"--yes", "job"}, 0, "taken from another Redlock client, which does not say who it is and may be at work until it notices\n"},
+		{"OK lock=job n=64", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\n"},
+		{"OK lock=job n=64", []string{"--yes", "job", "--json"}, 0, `{
+  "lock": "job",
+  "forced": 64,
+  "holder": null
+}
+`},
+		{forcedWeb3, []string{"--yes", "job", "--json"}, 0, `{
+  "lock": "job",
+  "forced": 1,
+  "holder": {
+    "mode": "",
+    "slots": 0,
+    "slot": 0,
+    "host": "web3",
+    "pid": 12,
+    "user": "cron",
+    "since_ms": 100,
+    "ttl_ms": 0,
+    "held": 3,
+    "nodes": 0
+  }
+}
+`},
+		{"ERR DENIED : only root", []string{"--yes", "job"}, exitDenied, ""},
+	} {
+		f := startFake(t, answers{ipc.VerbForce: says(test.answer)})
+		code, stdout, stderr := redlock(t, f.socket, append([]string{"force"}, test.args...)...)
+		if code != test.code || stdout != test.want {
+			t.Errorf("%s: exit code %d, want %d; stderr %q; stdout:\n%swant:\n%s", test.answer, code, test.code, stderr, stdout, test.want)
+		}
+	}
+}
+
+func TestForceIsNotMeant(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbForce: says(forcedWeb3)})
+	code, _, stderr := redlock(t, f.socket, "force", "job")
+	check(t, code, exitUsage, stderr, "--yes is wanted")
+	if len(f.requests) > 0 {
+		t.Errorf("the daemon was asked: %v", <-f.requests)
+	}
+}
+
+func TestAdmit(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		answer []string
+		args   []string
+		code   int
+		want   string
+	}{
+		{[]string{"- node=a state=ready", "- node=b state=ready", "OK n=2"}, []string{"all"}, 0, "a\nb\n"},
+		{[]string{"OK n=0"}, []string{"all"}, 0, "no node is in quarantine\n"},
+		{[]string{"- node=a state=ready", "OK n=1"}, []string{"a", "--json"}, 0, "{\n  \"admitted\": [\n    \"a\"\n  ]\n}\n"},
+		{[]string{"OK n=0"}, []string{"all", "--json"}, 0, "{\n  \"admitted\": []\n}\n"},
+		{[]string{"ERR OPTION : there is no such node"}, []string{"x"}, exitUsage, ""},
+		{[]string{"ERR DENIED : only root"}, []string{"all"}, exitDenied, ""},
+	} {
+		f := startFake(t, answers{ipc.VerbAdmit: says(test.answer...)})
+		code, stdout, stderr := redlock(t, f.socket, append([]string{"admit"}, test.args...)...)
+		if code != test.code || stdout != test.want {
+			t.Errorf("%v, %q: exit code %d, want %d; stderr %q; stdout %q, want %q", test.args, test.answer, code, test.code, stderr, stdout, test.want)
+		}
+		if req := f.read(ipc.VerbAdmit); req.Words[0] != test.args[0] {
+			t.Errorf("ADMIT %q was asked for, want %q", req.Words, test.args[0])
+		}
+	}
+}
+
+func TestForcedTextControlsNoTerminal(t *testing.T) {
+	got := forcedText(client.Forced{Holders: 1, Holder: &client.Holder{Host: "\x1b[2J", User: "\x1b[2J"}})
+	if strings.Contains(got, "\x1b") {
+		t.Errorf("a holder controls the terminal: %q", got)
+	}
+}

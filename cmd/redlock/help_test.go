@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// unusual is how examples end that do not end with 0.
+var unusual = map[string]int{
+	"redlock doctor": 1, // it warns of what redlockd -dev is
+}
+
+// elsewhere are examples that another test runs.
+var elsewhere = []string{
+	"redlock force nightly-backup", // asks: TestForceAsks
+}
+
+// Every example of --help does what it should when it is pasted.
+func TestExamples(t *testing.T) {
+	_, socket := startDaemon(t)
+	awaitNodes(t, socket)
+	n := 0
+	root := newRoot()
+	for _, cmd := range append(root.Commands(), root) {
+		for line := range strings.Lines(cmd.Example) {
+			line = strings.TrimSpace(line)
+			if slices.Contains(elsewhere, line) {
+				continue
+			}
+			n++
+			t.Run(line, func(t *testing.T) { pasteExample(t, newDesk(t), socket, line) })
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d examples were found", n)
+	}
+}
+
+// awaitNodes waits until all nodes of a daemon are ready: what does not wait for
+// them fails until then.
+func awaitNodes(t *testing.T, socket string) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(patience); time.Now().Before(late); <-tick.C {
+		status, err := c.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Quorum+status.Spare == len(status.Nodes) {
+			return
+		}
+	}
+	t.Fatal("the daemon's nodes do not become ready")
+}
+
+// desk is where examples are pasted: a folder with what they speak of.
+type desk struct{ home, bin string }
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	home := t.TempDir()
+	d := &desk{home, filepath.Join(home, "bin")}
+	for _, folder := range []string{"bin", "etc/bash_completion.d", ".config/fish/completions"} {
+		if err := os.MkdirAll(filepath.Join(home, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.file(t, "data.csv", "")
+	for _, program := range []string{"backup", "report", "git", "make", "python3"} {
+		d.file(t, "bin/"+program, "#!/bin/sh\n")
+	}
+	d.file(t, "bin/redlock", "#!/bin/sh\n"+roleVariable+"="+roleRedlock+" exec "+testBinary+` "$@"`+"\n")
+	return d
+}
+
+// ownProgram is what whoever pastes has written.
+var ownProgram = regexp.MustCompile(`\./[\w-]+\.sh`)
+
+func (d *desk) file(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(d.home, name), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pasteExample pastes a line, and stops what does not end by itself once it has
+// shown something.
+func pasteExample(t *testing.T, d *desk, socket, line string) {
+	if _, err := exec.LookPath("jq"); err != nil && strings.Contains(line, "jq ") {
+		t.Skip("jq is not installed")
+	}
+	for _, program := range ownProgram.FindAllString(line, -1) {
+		d.file(t, program, "#!/bin/sh\n")
+	}
+	// What it needs, or writes, is in the home.
+	script := strings.NewReplacer("/usr/local/bin/", "", "/etc/", "etc/").Replace(line)
+	cmd := command(t, "bash", "-c", "set -o pipefail; fpath=(x .); "+script)
+	cmd.Dir = d.home
+	cmd.Env = append(os.Environ(), "PATH="+d.bin+":"+os.Getenv("PATH"), "HOME="+d.home, socketOfTests+"="+socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shown := bufio.NewReader(stdout)
+	if endless(line) {
+		if _, err := shown.ReadString('\n'); err != nil {
+			t.Errorf("it shows nothing: %v; stderr %q", err, stderr.String())
+		}
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+	}
+	if _, err := io.Copy(io.Discard, shown); err != nil {
+		t.Error(err)
+	}
+	compareEnd(t, line, cmd.Wait(), stderr.String())
+}
+
+// endless: it goes on until it is stopped.
+func endless(line string) bool {
+	return strings.HasPrefix(line, "redlock watch ") || line == "redlock top"
+}
+
+func compareEnd(t *testing.T, line string, err error, stderr string) {
+	t.Helper()
+	code := 0
+	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exited.ExitCode()
+	}
+	want := 0
+	for beginning, usual := range unusual {
+		if strings.HasPrefix(line, beginning) {
+			want = usual
+		}
+	}
+	if endless(line) {
+		want = -1 // of the signal
+	}
+	if code != want {
+		t.Errorf("%s\nexit code %d (%v), want %d; stderr %q", line, code, err, want, stderr)
+	}
+}
+
+// What is printed for programs is in --help, under its very name.
+func TestJSONIsDocumented(t *testing.T) {
+	commands := map[string]*cobra.Command{}
+	for _, cmd := range newRoot().Commands() {
+		commands[cmd.Name()] = cmd
+	}
+	for name, values := range map[string][]any{
+		"who":    {whoJSON{}, holderJSON{}},
+		"list":   {entryJSON{}},
+		"status": {statusJSON{}, nodeJSON{}},
+		"watch":  {watchJSON{}},
+		"top":    {topJSON{}, topErrorJSON{}},
+		"force":  {forcedJSON{}},
+		"admit":  {admittedJSON{}},
+		"doctor": {findingsJSON{}, findingJSON{}},
+		"bench":  {benchJSON{}, rowJSON{}},
+	} {
+		for _, value := range values {
+			fields := reflect.TypeOf(value)
+			for i := range fields.NumField() {
+				if key := fields.Field(i).Tag.Get("json"); !strings.Contains(commands[name].Long, `"`+key+`"`) {
+					t.Errorf("redlock %s --help does not speak of %q", name, key)
+				}
+			}
+		}
+		if commands[name].Flags().Lookup("json") == nil {
+			t.Errorf("redlock %s has no --json", name)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+func TestParseStat(t *testing.T) {
+	const rest = "0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 3456 0 0 0"
+	for text, want := range map[string]kinsman{
+		"7 (sh) S 3 4 5 " + rest:             {pid: 7, parent: 3, session: 5, start: 3456},
+		"7 (a) R 1 (b) S 9) Z 3 4 5 " + rest: {pid: 7, parent: 3, session: 5, start: 3456, dead: true},
+		"7 (a b\n) X 3 4 5 " + rest:          {pid: 7, parent: 3, session: 5, start: 3456, dead: true},
+	} {
+		if got, err := parseStat(7, []byte(text)); err != nil || got != want {
+			t.Errorf("%q is %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "7 (sh", "7 (sh) S 3 4 5", "7 (sh) S x 4 5 " + rest} {
+		if k, err := parseStat(7, []byte(text)); err == nil {
+			t.Errorf("%q is taken for %+v", text, k)
+		}
+	}
+}
+
+// Both ways to find children find the same. The tests of this process start others
+// at the same time: it looks at a process of its own.
+func TestChildren(t *testing.T) {
+	t.Parallel()
+	p := startCommand(t, command(t, "sh", "-c", "sleep 60 & sleep 61 & echo up $$; wait"), "", "")
+	pid := p.up()
+	pids := func(children []kinsman) (all []int) {
+		for _, k := range children {
+			if k.parent != pid || k.session == 0 || k.start == 0 {
+				t.Errorf("a child is %+v", k)
+			}
+			all = append(all, k.pid)
+		}
+		slices.Sort(all)
+		return all
+	}
+	listed, scanned := pids(listedChildren(pid)), pids(byParent()[pid])
+	if len(listed) != 2 || !slices.Equal(listed, scanned) {
+		t.Errorf("the children are %v and %v, want the same two", listed, scanned)
+	}
+	for _, k := range byParent()[pid] {
+		if err := k.signal(syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if k.start++; k.signal(syscall.SIGKILL) == nil {
+			t.Errorf("a process that began at another time took a signal")
+		}
+	}
+	p.rest()
+}
+
+// withHeir is a command that a signal ends, and what it has started outlives it.
+const withHeir = `(trap "echo heir ends; exit" TERM; echo up $$; while :; do read order </dev/null; sleep 0.01; done) & wait`
+
+// A command that is ended by a signal does not leave its work running behind the
+// back of the next holder.
+func TestLeftBehindIsToldToEnd(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	p := start(t, roleRedlock, f.socket, runOf(nil, "sh", "-c", withHeir)...)
+	p.up()
+	p.signal(syscall.SIGUSR1)
+	p.expect("heir ends")
+	p.ends(128 + int(syscall.SIGUSR1))
+	f.read(ipc.VerbLock)
+	f.read(ipc.VerbUnlock)
+}
+
+// While it does not end the lock is kept, and that is said.
+func TestLeftBehindKeepsTheLock(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet("hangup")...)
+	p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
+	p.up()
+	p.signal(syscall.SIGALRM)
+	p.terminated()
+	p.awaitSaid("kept until those")
+	f.read(ipc.VerbLock)
+	if len(f.requests) > 0 {
+		t.Errorf("while an heir ran the daemon read %v", (<-f.requests).Verb)
+	}
+	p.signal(syscall.SIGHUP)
+	p.rest()
+	p.ends(128 + int(syscall.SIGALRM))
+	f.read(ipc.VerbUnlock)
+}
+
+// Where the lock is lost, none survives who does not stop.
+func TestLeftBehindIsKilled(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(2 * time.Second)})
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet()...)
+	p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
+	p.up()
+	if out := p.rest(); !strings.Contains(out, "got terminated") {
+		t.Errorf("the heir said %q, want got terminated", out)
+	}
+	p.ends(exitLost)
+}
+
+// A command that ends by itself may leave a process running, and who has made a
+// session of its own is never meant.
+func TestLeftBehindOnPurpose(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, script, order string
+		want                int
+	}{
+		{"after the end", `"$@" & exit 5`, "", 5},
+		{"a session of its own", `setsid "$@" & read order; kill -TERM $$`, "\n", 128 + 15},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, holding())
+			command := append([]string{"sh", "-c", test.script, "sh"}, puppet("user defined signal 2")...)
+			p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
+			heir := p.up()
+			io.WriteString(p.stdin, test.order) // nobody reads ""
+			p.ends(test.want)
+			syscall.Kill(heir, syscall.SIGUSR2)
+			if out := p.rest(); out != "got user defined signal 2\n" {
+				t.Errorf("the heir said %q, want only the signal that ends it", out)
+			}
+		})
+	}
+}

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package main
+
+import "syscall"
+
+// kinsman is a process that the command has started: only Linux shows them.
+type kinsman struct{ pid int }
+
+func adoptOrphans() {}
+
+func kin() []kinsman { return nil }
+
+func signalKin(syscall.Signal) (reached int) { return 0 }

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// Each signal, in each phase of redlock run, with each kind of command, started
+// directly and by -c, on a terminal and without: the exit code is right, and no
+// process is left.
+func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
+	if _, err := exec.LookPath("perl"); err != nil {
+		t.Skip("perl is needed, whose signals are those of the system: apt-get install perl-base")
+	}
+	for _, sig := range []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
+		syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH,
+	} {
+		for _, phase := range []phase{whileWaiting, whileRunning, whileStopping} {
+			for _, kind := range []kind{ignoresTerm, hasGrandchild, exitsNow} {
+				for i := range 4 {
+					c := &trial{sig: sig, phase: phase, kind: kind, shell: i&1 != 0, onTerminal: i&2 != 0}
+					t.Run(c.String(), func(t *testing.T) {
+						t.Parallel()
+						c.run(t)
+					})
+				}
+			}
+		}
+	}
+}
+
+// trial is a cell of the matrix.
+type trial struct {
+	sig               syscall.Signal
+	phase             phase
+	kind              kind
+	shell, onTerminal bool
+
+	t     *testing.T
+	fake  *fake
+	lines *bufio.Reader // what is printed
+	keys  io.Writer     // stdin
+	tty   *os.File      // nil: none
+	cmd   *exec.Cmd     // redlock run; on a terminal, a shell with it
+	alive *os.File      // at its end once no process is left
+	said  strings.Builder
+}
+
+type phase string
+
+const (
+	whileWaiting  phase = "waiting"
+	whileRunning  phase = "running"
+	whileStopping phase = "being stopped"
+)
+
+type kind string
+
+const (
+	ignoresTerm   kind = "ignores TERM"
+	hasGrandchild kind = "has a grandchild"
+	exitsNow      kind = "exits now"
+)
+
+func (c *trial) String() string {
+	words := []string{unix.SignalName(c.sig), string(c.phase), string(c.kind), "direct", "no terminal"}
+	if c.shell {
+		words[3] = "shell"
+	}
+	if c.onTerminal {
+		words[4] = "terminal"
+	}
+	return strings.Join(words, ", ")
+}
+
+func (c *trial) run(t *testing.T) {
+	c.t = t
+	c.start()
+	c.reach()
+	c.act()
+	c.drain()
+	c.check()
+}
+
+// leaf is a process that ends with code 5 once something stands on stdin. The
+// argument term makes it say that it got SIGTERM, and go on.
+const leaf = `$| = 1; $SIG{TERM} = sub { print "got TERM\n" } if shift eq "term"; print "up\n"; while (1) { exit 5 if defined sysread(STDIN, $_, 9) }`
+
+// fork runs a leaf, and is ended by SIGTERM.
+const fork = `my $pid = fork // die; if (!$pid) { exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
+
+// command is what runs under the lock.
+func (c *trial) command() []string {
+	argv := []string{"perl", "-e", leaf, "default"}
+	if c.kind == ignoresTerm || c.phase == whileStopping {
+		argv[3] = "term"
+	}
+	if c.kind == hasGrandchild {
+		argv = append([]string{"perl", "-e", fork}, argv...)
+	}
+	if !c.shell {
+		return append([]string{"run", "job", "--"}, argv...)
+	}
+	script := ""
+	for _, word := range argv {
+		script += "'" + word + "' "
+	}
+	return []string{"run", "-c", script + "; exit $?", "job"}
+}
+
+// start starts redlock run, or a shell with it on a terminal.
+func (c *trial) start() {
+	a := answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")}
+	switch c.phase {
+	case whileWaiting:
+		delete(a, ipc.VerbLock)
+	case whileStopping:
+		a[ipc.VerbLock] = grants(time.Second) // it ends by SIGKILL where nothing else ends it
+	}
+	c.fake = startFake(c.t, a)
+	role, args := roleRedlock, c.command()
+	if c.onTerminal {
+		role, args = roleShell, append([]string{testBinary}, args...)
+	}
+	c.cmd = command(c.t, testBinary, args...)
+	c.cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+c.fake.socket)
+	closeTheirs := c.connect()
+	var theirs *os.File
+	c.alive, theirs = readEnd(c.t)
+	c.cmd.ExtraFiles = []*os.File{theirs}
+	if err := c.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	theirs.Close()
+	closeTheirs()
+	c.t.Cleanup(c.end)
+}
+
+// connect makes stdin, stdout and stderr.
+func (c *trial) connect() (closeTheirs func()) {
+	if c.onTerminal {
+		master, slave := openTerminal(c.t)
+		c.tty, c.keys, c.lines = master, master, bufio.NewReader(master)
+		c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = slave, slave, slave
+		c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+		return func() { slave.Close() }
+	}
+	detached(c.cmd)
+	stdin, err := c.cmd.StdinPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r, w := readEnd(c.t)
+	c.keys, c.lines = stdin, bufio.NewReader(r)
+	c.cmd.Stdout, c.cmd.Stderr = w, w
+	return func() { w.Close() }
+}
+
+// readEnd is a pipe that is read with patience.
+func readEnd(t *testing.T) (r, w *os.File) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetReadDeadline(time.Now().Add(patience))
+	t.Cleanup(func() { r.Close() })
+	return r, w
+}
+
+// end kills all where the cell has failed.
+func (c *trial) end() {
+	if c.cmd.ProcessState == nil {
+		syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+		c.cmd.Wait()
+	}
+}
+
+// reach returns when redlock run is in the cell's phase.
+func (c *trial) reach() {
+	if c.phase == whileWaiting {
+		c.fake.read(ipc.VerbLock)
+		return
+	}
+	c.until("up")
+	if c.phase == whileStopping {
+		c.fake.say("LOST lock=job lease=secret reason=quorum")
+		c.until("got TERM")
+	}
+}
+
+// act sends the signal. After one that ends nothing it ends the rest.
+func (c *trial) act() {
+	if c.kind == exitsNow && c.tty == nil {
+		c.order() // crosses with the signal
+	}
+	c.send()
+	if !c.deadly() {
+		c.signal(syscall.SIGCONT)
+		if c.phase == whileWaiting || c.phase == whileRunning && c.kind != exitsNow {
+			c.signal(syscall.SIGTERM)
+		}
+	}
+	if c.kind == exitsNow && c.tty != nil || c.shellWaits() {
+		c.order() // not before: some keys drop what was typed
+	}
+}
+
+// shellWaits: a shell takes a SIGINT that is sent to it alone to heart only once
+// what it waits for has ended, and some not even then.
+func (c *trial) shellWaits() bool {
+	return c.sig == syscall.SIGINT && c.shell && c.tty == nil && c.phase == whileRunning
+}
+
+func (c *trial) deadly() bool {
+	return !slices.Contains([]syscall.Signal{syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH}, c.sig)
+}
+
+// keys of a terminal.
+var keyOf = map[syscall.Signal]string{syscall.SIGINT: "\x03", syscall.SIGQUIT: "\x1c", syscall.SIGTSTP: "\x1a"}
+
+// send sends the cell's signal as it comes in life: from the terminal, where that
+// has it.
+func (c *trial) send() {
+	switch key := keyOf[c.sig]; {
+	case c.tty == nil || c.sig != syscall.SIGWINCH && key == "":
+		c.signal(c.sig)
+	case key != "":
+		c.write(key)
+	default:
+		if err := unix.IoctlSetWinsize(int(c.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: 20}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// signal sends one to redlock run, which may have ended already.
+func (c *trial) signal(sig syscall.Signal) {
+	if pid := c.fake.peer(); pid > 0 {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
+// order ends the leaf.
+func (c *trial) order() { c.write("end\n") }
+
+// write ignores that nobody may be there any more to read it.
+func (c *trial) write(text string) { _, _ = io.WriteString(c.keys, text) }
+
+// until reads to a line; the end of all is as well.
+func (c *trial) until(want string) {
+	for line, more := c.line(); more && line != want; line, more = c.line() {
+	}
+}
+
+// drain reads until all have ended. Who has got SIGTERM, and goes on, is told to end.
+func (c *trial) drain() {
+	for line, more := c.line(); more; line, more = c.line() {
+		if line == "got TERM" && c.phase != whileStopping {
+			c.order()
+		}
+	}
+}
+
+// line is false at the end. A terminal has none, but an error.
+func (c *trial) line() (text string, more bool) {
+	text, err := c.lines.ReadString('\n')
+	if os.IsTimeout(err) {
+		c.t.Fatalf("nothing more is printed, and it does not end, after:\n%s%s", c.said.String(), text)
+	}
+	c.said.WriteString(text)
+	return strings.TrimSuffix(text, "\n"), err == nil
+}
+
+func (c *trial) check() {
+	if _, err := io.ReadAll(c.alive); err != nil {
+		c.t.Errorf("a process is left: %v; printed:\n%s", err, c.said.String())
+	}
+	err := c.cmd.Wait()
+	if !slices.Contains(c.wanted(), c.cmd.ProcessState.ExitCode()) {
+		c.t.Errorf("it ended with %v, want one of %v; printed:\n%s", err, c.wanted(), c.said.String())
+	}
+}
+
+// wanted are the exit codes that are right.
+func (c *trial) wanted() []int {
+	sig := c.sig
+	if !c.deadly() {
+		sig = syscall.SIGTERM
+	}
+	ended := 128 + int(sig)
+	switch {
+	case c.phase == whileStopping:
+		return []int{exitLost}
+	case c.phase == whileWaiting:
+		return []int{ended}
+	case c.kind == exitsNow && !c.deadly():
+		return []int{5}
+	case c.kind == exitsNow, c.shellWaits():
+		return []int{5, ended} // whichever came first
+	case c.kind == ignoresTerm && sig == syscall.SIGTERM && !c.shell:
+		return []int{5}
+	}
+	return []int{ended}
+}
+
+// peer is the process that connected first; 0 where it has hung up.
+func (f *fake) peer() (pid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	raw, err := f.conns[0].(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid)
+		}
+	})
+	return pid
+}

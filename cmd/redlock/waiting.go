@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+const (
+	// explainAfter is how long a wait has to be for a word about it.
+	explainAfter = time.Second
+	// explainAtMost is how rarely the nodes are asked who holds the lock while
+	// nobody watches.
+	explainAtMost = 30 * time.Second
+)
+
+// waiting says why it takes long to get a lock: each second on one line of a
+// terminal, which is wiped in the end; with --verbose a line for each holder;
+// otherwise only once, if it is nodes in quarantine that are waited for.
+type waiting struct {
+	client  *client.Client
+	name    string
+	begin   time.Time
+	out     io.Writer
+	verbose bool
+
+	said  reason // the last one, for those who read lines
+	width int    // of what stands on the terminal's line
+}
+
+// explainWait says why it takes long, until ctx is done or what it returns is
+// called: nothing is said any more once that has returned.
+func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &waiting{client: c, name: j.name, begin: time.Now(), out: j.stderr, verbose: j.verbose}
+	var done sync.WaitGroup
+	done.Go(func() { w.run(ctx) })
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+func (w *waiting) run(ctx context.Context) {
+	defer w.wipe()
+	for pause := explainAfter; sleep(ctx, pause); {
+		switch columns := columns(w.out); {
+		case columns > 0:
+			w.draw(w.reason(ctx), columns)
+		case w.verbose:
+			w.sayOnce(w.reason(ctx))
+			pause = min(2*pause, explainAtMost)
+		default:
+			w.sayOnce(reason{what: w.quarantine(ctx)})
+			return
+		}
+	}
+}
+
+// reason is why the lock is not ours yet. since is written the same way twice
+// only by chance, as it is counted back from now.
+type reason struct {
+	what, since   string
+	place, queued int // ours, and how many there are; 0: not known
+}
+
+// key is the same for the same reason.
+func (r reason) key() reason {
+	r.since = ""
+	return r
+}
+
+func (r reason) String() string {
+	text := r.what + r.since
+	if r.place > 0 {
+		text += fmt.Sprintf(", place %d of %d in the queue of this host", r.place, r.queued)
+	}
+	return text
+}
+
+// short is for one line of a terminal, which may be a narrow one: what comes last
+// may be cut.
+func (r reason) short(waited time.Duration) string {
+	wait := waited.Round(time.Second).String()
+	if r.place > 0 {
+		wait += fmt.Sprintf(", place %d of %d here", r.place, r.queued)
+	}
+	return fmt.Sprintf("(%s): %s%s", wait, r.what, r.since)
+}
+
+// sleep reports false if ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// sayOnce says a reason that is another one than before.
+func (w *waiting) sayOnce(r reason) {
+	if r.what == "" || r.key() == w.said {
+		return
+	}
+	w.said = r.key()
+	fmt.Fprintf(w.out, "redlock: lock %q: waiting: %v\n", w.name, r)
+}
+
+// draw puts a reason in the place of what stands on the terminal's line. Where the
+// terminal is another job's just now, it is let alone.
+func (w *waiting) draw(r reason, columns int) {
+	if r.what == "" || !inForeground() {
+		return
+	}
+	line := []rune(fmt.Sprintf("redlock: waiting for %q %s", w.name, r.short(time.Since(w.begin))))
+	line = line[:min(len(line), columns-1)] // a full line would begin another one
+	fmt.Fprintf(w.out, "\r%s%s", string(line), strings.Repeat(" ", max(0, w.width-len(line))))
+	w.width = len(line)
+}
+
+// wipe leaves the terminal's line as it was.
+func (w *waiting) wipe() {
+	if w.width > 0 {
+		fmt.Fprintf(w.out, "\r%s\r", strings.Repeat(" ", w.width))
+	}
+}
+
+// reason is why, as far as it can be known within answerTimeout; none if ctx is done.
+func (w *waiting) reason(ctx context.Context) reason {
+	within, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if text := w.quarantine(within); text != "" {
+		return reason{what: text}
+	}
+	holders, err := w.client.Who(within, w.name)
+	switch {
+	case ctx.Err() != nil:
+		return reason{}
+	case errors.Is(err, context.DeadlineExceeded):
+		return reason{what: "redlockd does not answer who holds it"}
+	case err != nil:
+		return reason{what: fmt.Sprintf("who holds it is not known: %v", err)}
+	}
+	r := heldBy(holders)
+	r.place, r.queued = w.place(within)
+	return r
+}
+
+// quarantine is why there is no quorum yet, "" if it is not that.
+func (w *waiting) quarantine(ctx context.Context) string {
+	if status, err := w.client.Status(ctx); err == nil && status.Left > 0 {
+		return status.Text
+	}
+	return ""
+}
+
+// heldBy says who holds a lock, and since when the first of them does.
+func heldBy(holders []client.Holder) reason {
+	if len(holders) == 0 {
+		return reason{what: "nobody holds it just now"}
+	}
+	first, more := holders[0], ""
+	if n := len(holders) - 1; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	if first.Host == "" {
+		return reason{what: "held by another Redlock client" + more}
+	}
+	return reason{
+		what:  fmt.Sprintf("held by %s on %s (pid %d)%s", cell(known(first.User)), cell(first.Host), first.PID, more),
+		since: " since " + clock(time.Now().Add(-first.Since)),
+	}
+}
+
+// clock is a moment as people say it, with the day if it was another one.
+func clock(at time.Time) string {
+	if time.Since(at) < 12*time.Hour {
+		return at.Format("15:04:05")
+	}
+	return at.Format("2006-01-02 15:04")
+}
+
+// place is our place among the waiters of this host. Those of other hosts are not
+// known here, and where users are kept apart not even all of this one.
+func (w *waiting) place(ctx context.Context) (ours, all int) {
+	entries, err := w.client.List(ctx)
+	if err != nil {
+		return 0, 0
+	}
+	for _, e := range entries {
+		if !e.Waits || e.Name != w.name {
+			continue
+		}
+		all++
+		if e.PID == os.Getpid() {
+			ours = all
+		}
+	}
+	return ours, all
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// heldForLong is a daemon whose lock alice holds, until the test grants it.
+type heldForLong struct {
+	*fake
+	mu      sync.Mutex
+	waiters []string // of LIST
+}
+
+func startHeld(t *testing.T, status string) *heldForLong {
+	h := &heldForLong{}
+	h.fake = startFake(t, answers{
+		ipc.VerbStatus: says(status),
+		ipc.VerbUnlock: says("OK"),
+		ipc.VerbWho: says("- lock=job mode=shared host=web3 pid=4121 user=alice since=5000 ttl=9000 held=3 nodes=5",
+			"- lock=job mode=shared host=web4 pid=2 user=bob since=10 ttl=9000 held=3 nodes=5", "OK n=2"),
+		ipc.VerbList: func() []string {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return append(h.waiters, "OK n=9")
+		},
+	})
+	return h
+}
+
+// list has LIST answer with waiters; 0 is the pid of p.
+func (h *heldForLong) list(pid int, waiters ...int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiters = []string{"- lock=job state=held mode=shared fence=7 ttl=9000 pid=4121 user=alice since=5000"}
+	for _, w := range waiters {
+		if w == 0 {
+			w = pid
+		}
+		h.waiters = append(h.waiters, "- lock=job state=waiting mode=exclusive pid="+strconv.Itoa(w)+" user=carol since=100",
+			"- lock=other state=waiting mode=exclusive pid=77 user=carol since=100")
+	}
+}
+
+const (
+	statusReady       = "OK n=0 nodes=5 quorum=3 spare=2 : ready"
+	statusQuarantined = "OK n=0 nodes=5 quorum=3 spare=-1 left=28000 : no quorum for another 28s"
+)
+
+// --verbose says who holds the lock, once for each change.
+func TestVerboseWait(t *testing.T) {
+	t.Parallel()
+	h := startHeld(t, statusReady)
+	p := start(t, roleRedlock, h.socket, runOf([]string{"--verbose"}, "true")...)
+	h.list(p.cmd.Process.Pid, 5, 0, 6)
+	first := h.read(ipc.VerbLock)
+	p.awaitSaid("held by alice on web3 (pid 4121) and 1 more since ")
+	p.awaitSaid(", place 2 of 3 in the queue of this host\n")
+	h.list(p.cmd.Process.Pid, 0)
+	p.awaitSaid(", place 1 of 1 in the queue of this host\n")
+	if n := strings.Count(p.said(), "\n"); n != 2 {
+		t.Errorf("%d lines, want 2: %q", n, p.said())
+	}
+	h.grant(first)
+	p.ends(0)
+}
+
+// Without --verbose, and without a terminal, only a quarantine is said, once.
+func TestQuietWait(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]string{
+		statusQuarantined: "redlock: lock \"job\": waiting: no quorum for another 28s\n",
+		statusReady:       "",
+	} {
+		h := startHeld(t, status)
+		p := start(t, roleRedlock, h.socket, runOf([]string{"-w", "60"}, "true")...)
+		lock := h.read(ipc.VerbLock)
+		if want != "" {
+			p.awaitSaid(want)
+		}
+		h.asked(ipc.VerbStatus)
+		h.grant(lock)
+		p.ends(0)
+		if got := p.said(); got != want {
+			t.Errorf("stderr is %q, want %q", got, want)
+		}
+	}
+}
+
+// On a terminal it stands on one line, which is wiped when the wait is over.
+func TestWaitOnTerminal(t *testing.T) {
+	t.Parallel()
+	h := startHeld(t, statusReady)
+	tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf(nil, "sh", "-c", "echo; echo up")...)
+	const width = 100
+	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
+		t.Fatal(err)
+	}
+	h.list(cmd.Process.Pid, 5, 0)
+	lock := h.read(ipc.VerbLock)
+	const line = "\rredlock: waiting for \"job\" (1s, place 2 of 2 here): held by alice on web3 (pid 4121) and 1 more"
+	if shown := tt.until("more"); shown != line {
+		t.Errorf("the terminal shows %q, want %q", shown, line)
+	}
+	tt.until("\rredlock: waiting for ") // it is drawn again
+	h.grant(lock)
+	tt.until("\r" + strings.Repeat(" ", width-1) + "\r")
+	tt.expect("")
+	tt.expect("up")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The line is wiped, too, when a signal comes.
+func TestInterruptedOnTerminal(t *testing.T) {
+	t.Parallel()
+	h := startHeld(t, statusReady)
+	tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf(nil, "true")...)
+	h.list(cmd.Process.Pid, 5, 0)
+	tt.until("held by alice on web3")
+	tt.typed("\x03")
+	tt.until(" \r")
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGINT) {
+		t.Errorf("it ended with %v, want exit code 130", err)
+	}
+}
+
+// A job in the background lets the terminal alone.
+func TestWaitInBackground(t *testing.T) {
+	t.Parallel()
+	h := startHeld(t, statusReady)
+	cmd := command(t, "sh", append([]string{"-c", `set -m; "$@" & wait $!`, "sh", testBinary}, runOf(nil, "echo", "up")...)...)
+	tt := startOnTerminal(t, cmd, roleRedlock, h.socket)
+	lock := h.read(ipc.VerbLock)
+	h.asked(ipc.VerbStatus)
+	h.asked(ipc.VerbWho)
+	h.asked(ipc.VerbList)
+	h.asked(ipc.VerbStatus) // the second time: the first is over, and was not drawn
+	h.grant(lock)
+	tt.expect("up")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// until reads on the terminal to the end of text.
+func (tt *terminal) until(text string) string {
+	tt.t.Helper()
+	var all strings.Builder
+	for !strings.HasSuffix(all.String(), text) {
+		b, err := tt.lines.ReadByte()
+		if err != nil {
+			tt.t.Fatalf("after %q on the terminal: %v, want %q", all.String(), err, text)
+		}
+		all.WriteByte(b)
+	}
+	return all.String()
+}
+
+func TestColumns(t *testing.T) {
+	_, slave := openTerminal(t)
+	defer slave.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if got := columns(slave); got != 80 {
+		t.Errorf("a terminal of unknown width has %d columns, want 80", got)
+	}
+	if got := columns(w); got != 0 {
+		t.Errorf("a pipe has %d columns, want 0", got)
+	}
+	if !writable(w) {
+		t.Error("an empty pipe is not writable")
+	}
+	fill(t, w)
+	if writable(w) {
+		t.Error("a full pipe is writable")
+	}
+}
+
+// fill writes until the pipe takes no more.
+func fill(t *testing.T, w *os.File) {
+	t.Helper()
+	w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	for {
+		if _, err := w.Write(make([]byte, 4096)); err != nil {
+			return
+		}
+	}
+}
+
+func TestClock(t *testing.T) {
+	now := time.Now()
+	if got := clock(now.Add(-time.Hour)); len(got) != len("15:04:05") {
+		t.Errorf("an hour ago is %q, want a time only", got)
+	}
+	if got := clock(now.Add(-100 * time.Hour)); !strings.HasPrefix(got, now.Add(-100*time.Hour).Format("2006-01-02 ")) {
+		t.Errorf("100 hours ago is %q, want a date", got)
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// changing is an answer that a test changes.
+type changing struct {
+	lines atomic.Pointer[func() []string]
+}
+
+func (c *changing) set(answer func() []string) { c.lines.Store(&answer) }
+func (c *changing) answer() []string           { return (*c.lines.Load())() }
+
+// forget makes asked wait for what is asked from now on.
+func (f *fake) forget() {
+	for len(f.looks) > 0 {
+		<-f.looks
+	}
+}
+
+// heldFromNowBy is who holds the lock from now on.
+func heldFromNowBy(user string) func() []string {
+	start := time.Now()
+	return func() []string {
+		since := time.Since(start).Milliseconds()
+		return []string{fmt.Sprintf("- lock=job mode=exclusive host=web3 pid=12 user=%s since=%d held=3 nodes=5", user, since), "OK n=1"}
+	}
+}
+
+// A line for each change, and none where there is none: in each state the lock is
+// looked at several times.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	var who changing
+	who.set(says("OK n=0"))
+	f := startFake(t, answers{ipc.VerbWho: who.answer})
+	p := start(t, roleRedlock, f.socket, "watch", "job", "--interval", "100ms")
+	expect := func(want string) {
+		t.Helper()
+		_, got, _ := strings.Cut(p.line(), "  ")
+		if got, _, _ = strings.Cut(got, ", for "); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+		f.forget()
+		for range 3 {
+			f.asked(ipc.VerbWho)
+		}
+	}
+	expect("free")
+	who.set(heldFromNowBy("cron"))
+	expect("held by cron on web3 (pid 12, exclusive")
+	who.set(heldFromNowBy("cron")) // who gave it back and has it again
+	expect("held by cron on web3 (pid 12, exclusive")
+	who.set(says("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
+	expect("held by another Redlock client, which does not say who it is (shared); www on web4 (pid 7, slot 2 of 3")
+}
+
+// What cannot be known is said once, and asked again.
+func TestWatchUnknown(t *testing.T) {
+	t.Parallel()
+	var who changing
+	who.set(says("OK n=0"))
+	f := startFake(t, answers{ipc.VerbWho: who.answer})
+	p := start(t, roleRedlock, f.socket, "watch", "job", "--interval", "100ms", "--json")
+	read := func() (line watchJSON) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(p.line()), &line); err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+	if line := read(); line.State != "free" || line.Lock != "job" || len(line.Holders) != 0 || time.Since(line.Time) > patience {
+		t.Errorf("at first: %+v, want free, now", line)
+	}
+	who.set(says("ERR NOQUORUM : a: timeout"))
+	if line := read(); line.State != "unknown" || !strings.Contains(line.Error, "a: timeout") {
+		t.Errorf("without a quorum: %+v, want unknown", line)
+	}
+	f.forget()
+	for range 3 {
+		f.asked(ipc.VerbWho)
+	}
+	who.set(heldFromNowBy("cron"))
+	if line := read(); line.State != "held" || line.Error != "" || len(line.Holders) != 1 || line.Holders[0].User != "cron" {
+		t.Errorf("then: %+v, want held by cron", line)
+	}
+}
+
+func TestWatchRefused(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbWho: says("ERR NOQUORUM : a: timeout")})
+	code, _, stderr := redlock(t, f.socket, "watch", "job")
+	check(t, code, exitUnavailable, stderr, "a: timeout")
+	code, _, stderr = redlock(t, f.socket, "watch", "job", "--interval", "99ms")
+	check(t, code, exitUsage, stderr, "at least 100ms")
+}
+
+func TestSameGrant(t *testing.T) {
+	before := client.Holder{Host: "web3", PID: 12, User: "cron", Mode: "exclusive", Since: time.Second}
+	after := func(change func(*client.Holder)) client.Holder {
+		now := before
+		now.Since += time.Second
+		change(&now)
+		return now
+	}
+	for _, test := range []struct {
+		what string
+		now  client.Holder
+		want bool
+	}{
+		{"a second later", after(func(*client.Holder) {}), true},
+		{"a late answer", after(func(h *client.Holder) { h.Since -= 400 * time.Millisecond }), true},
+		{"taken in between", after(func(h *client.Holder) { h.Since = 900 * time.Millisecond }), false},
+		{"another process", after(func(h *client.Holder) { h.PID++ }), false},
+		{"another host", after(func(h *client.Holder) { h.Host = "web4" }), false},
+		{"another user", after(func(h *client.Holder) { h.User = "root" }), false},
+		{"another slot", after(func(h *client.Holder) { h.Slot++ }), false},
+		{"as a reader", after(func(h *client.Holder) { h.Mode = "shared" }), false},
+	} {
+		if got := sameGrant(before, test.now, time.Second); got != test.want {
+			t.Errorf("%s: %v, want %v", test.what, got, test.want)
+		}
+	}
+}

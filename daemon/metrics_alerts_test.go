@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+const alertRules = "../packaging/alerts.yml"
+
+// ofPrometheus are metrics that Prometheus makes itself.
+var ofPrometheus = map[string]bool{"up": true}
+
+var (
+	alertExpr = regexp.MustCompile(`(?m)^ *expr: (.*)$`)
+	// selector is a metric in an expression, with its labels if it has any. What
+	// has no underscore is a word of PromQL, but for up; what is called is a function.
+	selector = regexp.MustCompile(`\b(up|[a-z]+_[a-z_]*)\b(?:\{([^}]*)\})?([^a-z_(]|$)`)
+	label    = regexp.MustCompile(`\w+="[^"]*"`)
+)
+
+// TestAlertsNameWhatThereIs: a rule on a metric that does not exist, or on a
+// label's value that never comes, is silent for ever.
+func TestAlertsNameWhatThereIs(t *testing.T) {
+	there := startMeasured(t, 1).scrape()
+	exprs := alertExpr.FindAllStringSubmatch(readTestFile(t, alertRules), -1)
+	if len(exprs) < 10 {
+		t.Fatalf("got %d rules, want more: is the file understood?", len(exprs))
+	}
+	for _, expr := range exprs {
+		found := selector.FindAllStringSubmatch(expr[1], -1)
+		named := 0
+		for _, s := range found {
+			named++
+			if ofPrometheus[s[1]] {
+				continue
+			}
+			if !there.has(s[1], s[2]) {
+				t.Errorf("%s{%s}: there is no such metric; in: %s", s[1], s[2], expr[1])
+			}
+		}
+		if named == 0 {
+			t.Errorf("no metric is found in: %s", expr[1])
+		}
+	}
+}
+
+// has tells whether there is a series of that name with all of these labels.
+func (s scraped) has(name, labels string) bool {
+	for series := range s {
+		if got, rest, _ := strings.Cut(series, "{"); got == name && hasLabels(rest, labels) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasLabels(series, labels string) bool {
+	for _, l := range label.FindAllString(labels, -1) {
+		if !strings.Contains(series, l) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestMetricsAreNamedAsUsual holds them against Prometheus's conventions.
+func TestMetricsAreNamedAsUsual(t *testing.T) {
+	problems, err := promlint.New(startMeasured(t, 1).metrics()).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}

@@ -1,0 +1,296 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+var metricsPorts atomic.Int32
+
+// ownAddress is a loopback address that no other process uses: 127/8 has room for
+// the process id.
+func ownAddress() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d:%d", 64+pid>>16&63, pid>>8&255, pid&255, 20000+metricsPorts.Add(1))
+}
+
+// startMeasured is a daemon that can be scraped.
+func startMeasured(t *testing.T, n int) *testDaemon {
+	t.Helper()
+	return startDaemon(t, n, func(cfg *Config) { cfg.Metrics = &MetricsConfig{Address: ownAddress()} })
+}
+
+// scraped are metrics by name and labels, as they are written.
+type scraped map[string]float64
+
+func (d *testDaemon) scrape() scraped {
+	d.t.Helper()
+	s := scraped{}
+	for line := range strings.Lines(d.metrics().String()) {
+		if !strings.HasPrefix(line, "#") {
+			s.add(d.t, strings.TrimSpace(line))
+		}
+	}
+	return s
+}
+
+// metrics are the text that Prometheus gets.
+func (d *testDaemon) metrics() *bytes.Buffer {
+	d.t.Helper()
+	response, err := http.Get("http://" + d.cfg.Metrics.Address + "/metrics")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text := new(bytes.Buffer)
+	if _, err := text.ReadFrom(response.Body); err != nil || response.StatusCode != http.StatusOK {
+		d.t.Fatalf("%s, %v: %s", response.Status, err, text)
+	}
+	return text
+}
+
+func (s scraped) add(t *testing.T, line string) {
+	t.Helper()
+	at := strings.LastIndexByte(line, ' ')
+	value, err := strconv.ParseFloat(line[at+1:], 64)
+	if at < 0 || err != nil {
+		t.Fatalf("no metric: %q", line)
+	}
+	s[line[:at]] = value
+}
+
+// want holds what was scraped against what there should be.
+func (s scraped) want(t *testing.T, want scraped) {
+	t.Helper()
+	for series, value := range want {
+		if got, ok := s[series]; !ok || got != value {
+			t.Errorf("%s: got %v (there: %t), want %v", series, got, ok, value)
+		}
+	}
+}
+
+// untilScraped asks until a series has that value.
+func (d *testDaemon) untilScraped(series string, want float64) {
+	d.t.Helper()
+	eventually(d.t, fmt.Sprint(series, " is ", want), func() bool { return d.scrape()[series] == want })
+}
+
+// TestMetricsOfRequests: what clients do is counted, each where it belongs.
+func TestMetricsOfRequests(t *testing.T) {
+	d := startMeasured(t, 3)
+	first, second := d.dial(), d.dial()
+	first.say("LOCK a", granted5)
+	second.say("LOCK a wait=0", `ERR HELD .*`)
+	second.say("TRY a", `ERR HELD .*`)
+	second.say("LOKC a", `ERR VERB .*`)
+	second.say("UNLOCK a", `ERR NOTHELD .*`)
+	second.send("LOCK a")
+	d.untilScraped("redlockd_waiters", 1)
+	d.scrape().want(t, scraped{
+		`redlockd_connections`:   2,
+		`redlockd_leases`:        1,
+		`redlockd_queue_longest`: 1,
+		`redlockd_grants_total`:  1,
+
+		`redlockd_refusals_total{code="HELD"}`:     2,
+		`redlockd_refusals_total{code="VERB"}`:     1,
+		`redlockd_refusals_total{code="NOTHELD"}`:  1,
+		`redlockd_refusals_total{code="NOQUORUM"}`: 0,
+		`redlockd_holding_seconds_count`:           0,
+
+		`redlockd_waiting_seconds_count{outcome="granted"}`: 1,
+		`redlockd_waiting_seconds_count{outcome="refused"}`: 2,
+	})
+	first.say("UNLOCK a", `OK lock=a`)
+	second.want(granted5)
+	d.scrape().want(t, scraped{
+		`redlockd_waiters`:       0,
+		`redlockd_queue_longest`: 0,
+		`redlockd_leases`:        1,
+		`redlockd_grants_total`:  2,
+
+		`redlockd_waiting_seconds_count{outcome="granted"}`: 2,
+		`redlockd_holding_seconds_count`:                    1,
+	})
+}
+
+// TestMetricsOfExtensions: those that are due are timed, from a third of the ttl
+// on; what a client asks for itself says nothing of the nodes.
+func TestMetricsOfExtensions(t *testing.T) {
+	d := startMeasured(t, 3)
+	w := d.dial()
+	w.say("LOCK a ttl=900ms", granted5)
+	eventually(t, "extensions are counted", func() bool { return d.scrape()["redlockd_extension_left_ratio_count"] > 1 })
+	s := d.scrape()
+	mean := s["redlockd_extension_left_ratio_sum"] / s["redlockd_extension_left_ratio_count"]
+	if mean <= 0 || mean > .7 {
+		t.Errorf("got %v of the ttl left, want at most two thirds and 5 ms", mean)
+	}
+	w.say("LOCK b ttl=10s", granted5)
+	w.say("UNLOCK a", `OK .*`)
+	before := d.scrape()["redlockd_extension_left_ratio_count"]
+	w.say("EXTEND b", `OK lock=b .*`)
+	d.scrape().want(t, scraped{"redlockd_extension_left_ratio_count": before})
+}
+
+// TestMetricsOfLosses: each loss is counted by its reason, and a FORCE as such.
+func TestMetricsOfLosses(t *testing.T) {
+	d := startMeasured(t, 3)
+	w, admin := d.dial(), d.dial()
+	w.say("LOCK a ttl=1s hold=ttl", granted5)
+	w.want(`LOST lock=a .* reason=expired .*`)
+	w.say("LOCK b ttl=5s max=1s", granted5)
+	w.want(`LOST lock=b .* reason=max .*`)
+	w.say("LOCK c ttl=20s", granted5)
+	admin.say("FORCE nobody", `OK lock=nobody n=0 .*`)
+	admin.say("FORCE c", `OK lock=c n=1 held=\d .*`)
+	w.want(`LOST lock=c .* reason=forced .*`)
+	d.untilScraped("redlockd_holding_seconds_count", 3) // each until its deadline
+	d.scrape().want(t, scraped{
+		`redlockd_losses_total{reason="expired"}`: 1,
+		`redlockd_losses_total{reason="max"}`:     1,
+		`redlockd_losses_total{reason="forced"}`:  1,
+		`redlockd_losses_total{reason="quorum"}`:  0,
+		`redlockd_forces_total`:                   1,
+		`redlockd_leases`:                         0,
+	})
+}
+
+// TestMetricsOfNodes: the nodes' states, what they answer in, and what the quorum
+// can bear.
+func TestMetricsOfNodes(t *testing.T) {
+	d := startMeasured(t, 3)
+	d.untilScraped("redlockd_quorum_spare", 1)
+	d.scrape().want(t, scraped{
+		`redlockd_nodes`:  3,
+		`redlockd_quorum`: 2,
+
+		`redlockd_node_state{node="a",state="ready"}`:                                            1,
+		`redlockd_node_state{node="a",state="quarantined"}`:                                      0,
+		`redlockd_node_quarantine_left_seconds{node="a"}`:                                        0,
+		`redlockd_build_info{goversion="` + runtime.Version() + `",version="` + Version() + `"}`: 1,
+	})
+	if n := d.scrape()[`redlockd_node_round_trip_seconds_count{node="b"}`]; n == 0 {
+		t.Error("got no round trip of node b, though it is ready")
+	}
+	for _, server := range d.nodes.Servers[1:] {
+		server.Kill()
+	}
+	d.untilScraped("redlockd_quorum_spare", -1)
+	d.scrape().want(t, scraped{
+		`redlockd_node_state{node="b",state="down"}`:  1,
+		`redlockd_node_state{node="b",state="ready"}`: 0,
+	})
+	if err := d.nodes.Servers[1].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	d.untilScraped(`redlockd_node_state{node="b",state="quarantined"}`, 1)
+	d.untilScraped("redlockd_quarantines_total", 1)
+	if left := d.scrape()[`redlockd_node_quarantine_left_seconds{node="b"}`]; left <= 0 {
+		t.Errorf("got %v s that are left of the quarantine, want more than 0", left)
+	}
+}
+
+// TestMetricsAreBounded: neither names of locks nor users nor connections make
+// the series more.
+func TestMetricsAreBounded(t *testing.T) {
+	d := startMeasured(t, 3)
+	before := d.scrape()
+	for i := range 20 {
+		w := d.dial()
+		w.say(fmt.Sprintf("LOCK secret-%d note=secret-note owner=secret-%d", i, i), granted5)
+		w.say(fmt.Sprintf("TRY secret-%d", i), `ERR HELD .*`)
+		w.say(fmt.Sprintf("@t%d UNLOCK x", i), `@t\d+ ERR NOTHELD .*`)
+		w.say(fmt.Sprintf("UNLOCK secret-%d owner=secret-%d", i, i), `OK .*`)
+	}
+	after := d.scrape()
+	if len(before) != len(after) {
+		t.Errorf("got %d series at first and %d then, want as many", len(before), len(after))
+	}
+	for series := range after {
+		if strings.Contains(series, "secret") {
+			t.Errorf("got %s", series)
+		}
+	}
+}
+
+// TestMetricsPortInUse: the daemon says which setting it is, and does not start.
+func TestMetricsPortInUse(t *testing.T) {
+	cfg := DevConfig()
+	cfg.Socket.Path = t.TempDir() + "/s"
+	cfg.Metrics = &MetricsConfig{Address: ownAddress()}
+	other, err := net.Listen("tcp", cfg.Metrics.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	err = Run(t.Context(), cfg, hclog.NewNullLogger(), RunOptions{Dev: true})
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "metrics.address") || !strings.Contains(err.Error(), cfg.Metrics.Address) {
+		t.Errorf("got %v, want an error that names metrics.address and %s", err, cfg.Metrics.Address)
+	}
+	if _, err := os.Stat(cfg.Socket.Path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v of the socket, want none left", err)
+	}
+}
+
+// TestMetricsStopWithDaemon: nothing listens there once Run has returned, also
+// where somebody has begun a request and does not go on.
+func TestMetricsStopWithDaemon(t *testing.T) {
+	d := startMeasured(t, 1)
+	d.scrape()
+	slow, err := net.Dial("tcp", d.cfg.Metrics.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	fmt.Fprint(slow, "GET /metrics HTTP/1.1\r\n")
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.Dial("tcp", d.cfg.Metrics.Address); err == nil {
+		conn.Close()
+		t.Error("it can be connected to still")
+	}
+	slow.SetReadDeadline(time.Now().Add(patience))
+	if _, err := slow.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("reading from the connection gives %v, want its end", err)
+	}
+}
+
+// TestMeterAllocatesNothing: it stands in the way of every request.
+func TestMeterAllocatesNothing(t *testing.T) {
+	for name, cfg := range map[string]*MetricsConfig{"on": {}, "off": nil} {
+		m := newMeter(&Config{Metrics: cfg, Quorum: QuorumConfig{Nodes: []NodeConfig{{Name: "a"}}}})
+		clock := func() time.Duration { return time.Second }
+		a := &ask{holding: &holding{}, s: &session{d: &daemon{clock: clock}}}
+		if allocs := testing.AllocsPerRun(1000, func() {
+			m.answered(a, nil)
+			m.answered(a, context.Canceled)
+			m.ended(a.holding, 0)
+			m.refused(ipc.CodeHeld)
+			m.lost(redlock.LostQuorum)
+			m.forced(1)
+			m.roundTrip("a", time.Millisecond)
+			m.extended(time.Second, 2*time.Second)
+		}); allocs != 0 {
+			t.Errorf("%s: got %v allocations, want none", name, allocs)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	contendedHold  = time.Millisecond
+	contendedThink = 5 * time.Millisecond
+	// contendedSlices is how many times longer than others the slices with
+	// contention are: everybody has to be served often enough for fairness to show.
+	contendedSlices = 3
+)
+
+var (
+	contended = scenario{
+		part: "contended", workers: workersAtOnce, shared: true, hold: contendedHold, think: contendedThink,
+		title: fmt.Sprintf("%d waiters, one name, hold %v, think %v, one host", workersAtOnce, contendedHold, contendedThink),
+	}
+	// alone is what a hand-over is compared with. Its worker sleeps before each lock
+	// for as long as a holder does before he unlocks: who has just slept is slower.
+	alone = scenario{part: "alone", title: "1 worker", workers: 1, hold: contendedHold, think: contendedHold}
+)
+
+// contentionBench measures what becomes of waiters for one name.
+type contentionBench struct {
+	*pairBench
+	all []*contention
+}
+
+// contention is what was measured of one contender.
+type contention struct {
+	entry
+	among, alone *series
+	commands     float64 // to each node for a lock and its unlock
+}
+
+// contendedPart measures one daemon and redsync side by side.
+func contendedPart(ctx context.Context, o options, env *environment, rep *report, logs io.Writer) (err error) {
+	if !o.wants(contended.part) {
+		return nil
+	}
+	f := &fleet{nodes: env.nodes}
+	if err := f.start(ctx, env, o.before); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	entries, err := openAll(ctx, f, func(r recipe) bool { return r.name != rueidisFanOut && (!r.old || f.before != nil) })
+	if err != nil {
+		return err
+	}
+	defer closeAll(entries)
+	b := newContentionBench(&pairBench{opts: o, fleet: f, entries: entries, logs: logs})
+	if err := b.measure(ctx); err != nil {
+		return err
+	}
+	rep.addContention(b.all)
+	return nil
+}
+
+func newContentionBench(pairs *pairBench) *contentionBench {
+	b := &contentionBench{pairBench: pairs}
+	for _, e := range pairs.entries {
+		b.all = append(b.all, &contention{entry: e, among: newSeries(contended, e.name), alone: newSeries(alone, e.name)})
+	}
+	return b
+}
+
+func newSeries(s scenario, contender string) *series {
+	return &series{scenario: s, contender: contender, rounds: map[int]sample{}}
+}
+
+// measure counts the commands of every contender, which warms it up, and then
+// gives it a slice alone and one with waiters in each round.
+func (b *contentionBench) measure(ctx context.Context) (err error) {
+	fmt.Fprintf(b.logs, "%s: commands\n", contended.title)
+	for _, c := range b.all {
+		if c.commands, err = b.commands(ctx, c.entry); err != nil {
+			return err
+		}
+	}
+	for round := range b.opts.rounds {
+		fmt.Fprintf(b.logs, "%s: round %d of %d\n", contended.title, round+1, b.opts.rounds)
+		for _, c := range b.all {
+			if c.alone.rounds[round], err = b.slice(ctx, c.entry, alone, b.opts.slice, nil); err != nil {
+				return err
+			}
+			if c.among.rounds[round], err = b.slice(ctx, c.entry, contended, contendedSlices*b.opts.slice, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// commands has one contender work in a slice of its own, and returns how many
+// commands a node was sent for each time that somebody had the lock. It asks one
+// node; every contender sends the same to all of them.
+func (b *contentionBench) commands(ctx context.Context, e entry) (float64, error) {
+	watch, err := watchCommands(ctx, b.fleet.nodes[nodeCount-1])
+	if err != nil {
+		return 0, err
+	}
+	got, err := b.slice(ctx, e, contended, b.opts.slice, nil)
+	n, watchErr := watch.stop()
+	return float64(n) / float64(max(1, len(got.latencies))), errors.Join(err, watchErr)
+}

@@ -1,0 +1,176 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const exampleDir = "../examples"
+
+// examples are the clients in other languages: what each is started with, and the
+// Debian package of it. That of C is compiled first.
+var examples = []struct{ file, interpreter, pack string }{
+	{"locked.sh", "bash", "bash"},
+	{"locked.py", "python3", "python3"},
+	{"locked.mjs", "node", "nodejs"},
+	{"locked.pl", "perl", "perl"},
+	{"locked.c", "cc", "gcc libc6-dev"},
+}
+
+// Each example holds its lock while it works, gives it back, is refused what
+// somebody else has, and stops when it loses it, or the daemon.
+func TestExamples(t *testing.T) {
+	for _, e := range examples {
+		t.Run(e.file, func(t *testing.T) {
+			if _, err := exec.LookPath(e.interpreter); err != nil {
+				t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
+			}
+			h, d, _ := dev(t)
+			x := &example{h, exampleCommand(t, e.file, e.interpreter)}
+			x.isUsedWrongly()
+			x.worksAndUnlocks()
+			x.excludes()
+			x.isRefused()
+			x.isLost()
+			x.losesDaemon(d)
+		})
+	}
+}
+
+// TestExamplesAreAllRun: no file is there that nobody tries.
+func TestExamplesAreAllRun(t *testing.T) {
+	files, err := os.ReadDir(exampleDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !slices.ContainsFunc(examples, func(e struct{ file, interpreter, pack string }) bool { return e.file == file.Name() }) {
+			t.Errorf("%s is run by no test", file.Name())
+		}
+		if !strings.Contains(string(readme), "(packaging/examples/"+file.Name()+")") {
+			t.Errorf("the README has no link to %s", file.Name())
+		}
+	}
+	if len(files) != len(examples) {
+		t.Errorf("got %d examples, want %d", len(files), len(examples))
+	}
+}
+
+// exampleCommand is what an example is started with. One that can be executed is
+// started by itself: its first line names the interpreter.
+func exampleCommand(t *testing.T, file, interpreter string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(exampleDir, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if interpreter != "cc" {
+		return path
+	}
+	binary := filepath.Join(t.TempDir(), "locked")
+	build := exec.Command(interpreter, "-Wall", "-Wextra", "-Werror", "-O2", "-o", binary, path)
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s does not compile: %v\n%s", file, err, output)
+	}
+	return binary
+}
+
+// example is a program that speaks to the daemon of a host.
+type example struct {
+	*host
+	program string
+}
+
+// run starts it.
+func (x *example) run(args ...string) *process {
+	x.t.Helper()
+	cmd := exec.Command(x.program, args...)
+	cmd.Env = append(os.Environ(), "REDLOCK_SOCKET="+x.socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return startCommand(x.t, cmd)
+}
+
+// ends wants its exit code, and a word of what it says on stderr.
+func (x *example) ends(p *process, code int, word string) (stdout string) {
+	x.t.Helper()
+	got := p.wait()
+	stdout, stderr := p.rest()
+	if got != code || !strings.Contains(stderr, word) || (word == "") != (stderr == "") {
+		x.t.Errorf("%s: exit code %d, want %d and %q; it printed:\n%s\n%s", p.cmd, got, code, word, stdout, stderr)
+	}
+	return stdout
+}
+
+// holds waits until it says that it has the lock.
+func (x *example) holds(p *process) {
+	x.t.Helper()
+	if line := p.line(); !strings.HasPrefix(line, "holding ") || !strings.Contains(line, ", fencing token 1") {
+		x.t.Fatalf("%s: got %q, want that it holds the lock", p.cmd, line)
+	}
+}
+
+func (x *example) isUsedWrongly() {
+	x.t.Helper()
+	x.ends(x.run(), 64, "usage: ")
+}
+
+// worksAndUnlocks: with linger= the lock would not be free without an UNLOCK.
+func (x *example) worksAndUnlocks() {
+	x.t.Helper()
+	printed := x.ends(x.run("a b,=%", "2", "linger=20s", "note=example"), 0, "")
+	if !strings.Contains(printed, "\nstep 1\nstep 2\ndone") {
+		x.t.Errorf("%s prints %q, want two steps, and that it is done", x.program, printed)
+	}
+	other := x.nc()
+	other.expect("TRY a%20b%2C%3D%25", "OK lock=a%20b%2C%3D%25 ")
+	other.kill()
+}
+
+// excludes: while one works nobody else has the lock; when it is ended by a
+// signal, somebody can.
+func (x *example) excludes() {
+	x.t.Helper()
+	holder, other := x.run("job", "100000"), x.nc()
+	x.holds(holder)
+	other.expect("TRY job", "ERR HELD lock=job")
+	x.ends(x.run("job", "1", "wait=0"), 1, "ERR HELD lock=job")
+	holder.signal(syscall.SIGTERM)
+	other.expect("LOCK job wait=20s", "OK lock=job")
+	other.kill()
+}
+
+// isRefused: what is wrong has a code of its own.
+func (x *example) isRefused() {
+	x.t.Helper()
+	x.ends(x.run("job", "1", "ttl=1"), 70, "ERR OPTION lock=job")
+	nowhere := &example{&host{t: x.t, socket: x.dir + "/nowhere"}, x.program}
+	nowhere.ends(nowhere.run("job", "1"), 69, "nowhere")
+}
+
+// isLost: in the middle of its work.
+func (x *example) isLost() {
+	x.t.Helper()
+	if printed := x.ends(x.run("job", "100000", "max=500ms"), 75, "LOST lock=job"); strings.Contains(printed, "done") {
+		x.t.Errorf("%s prints %q, want nothing of being done", x.program, printed)
+	}
+}
+
+// losesDaemon: nobody keeps the lock any more.
+func (x *example) losesDaemon(d *process) {
+	x.t.Helper()
+	p := x.run("job", "100000")
+	x.holds(p)
+	d.signal(syscall.SIGKILL)
+	x.ends(p, 75, "redlockd is gone")
+}

@@ -1,0 +1,78 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The README's tables of flock(1) and redlock run are true: with the same command
+// lines both end with the exit codes that it says, and print in the order that it
+// says.
+func TestReadmeFlock(t *testing.T) {
+	if _, err := exec.LookPath("flock"); err != nil {
+		t.Skip("flock is needed: apt-get install util-linux")
+	}
+	h, _, _ := dev(t)
+	for _, row := range tableAfter(t, "flock: the same") {
+		for _, program := range []string{"flock", "redlock run"} {
+			runRow(t, h, program, row[0], row[1], row[2])
+		}
+	}
+	for _, row := range tableAfter(t, "flock: different") {
+		runRow(t, h, "flock", row[0], row[1], row[2])
+		runRow(t, h, "redlock run", row[0], row[3], row[4])
+	}
+}
+
+// tableAfter is the README's table after a comment, without its head: the cells
+// of each row.
+func tableAfter(t *testing.T, comment string) (rows [][]string) {
+	t.Helper()
+	_, after, found := strings.Cut(readFile(t, filepath.Join("..", "..", "README.md")), "<!-- "+comment+" -->\n\n")
+	if !found {
+		t.Fatalf("the README has no table after <!-- %s -->", comment)
+	}
+	for line := range strings.Lines(after) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) < 5 {
+		t.Fatalf("the README's table after <!-- %s --> has only %d lines", comment, len(rows))
+	}
+	return rows[2:]
+}
+
+// runRow runs a line of a table, with LOCK being a program.
+func runRow(t *testing.T, h *host, program, line, code, prints string) {
+	t.Helper()
+	script := strings.ReplaceAll(strings.Trim(line, "`"), "LOCK", program)
+	t.Run(script, func(t *testing.T) {
+		want, err := strconv.Atoi(code)
+		if err != nil {
+			t.Fatalf("the README says exit code %q", code)
+		}
+		cmd := exec.Command("sh", "-c", script+"\nexit $?") // not exec: the shell says how it ended
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "REDLOCK_SOCKET="+h.socket)
+		p := startCommand(t, cmd)
+		stdout, stderr := p.rest()
+		if got := p.wait(); got != want {
+			t.Errorf("exit code %d, want %d; stderr:\n%s", got, want, stderr)
+		}
+		if got := strings.Join(strings.Fields(stdout), " "); got != prints {
+			t.Errorf("it prints %q, want %q; stderr:\n%s", got, prints, stderr)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/perl
+# locked.pl NAME STEPS [OPTION=VALUE ...]: works under a lock of redlockd.
+#
+# Perl's core modules are all it takes. Exit status: 0 done, 1 held by somebody else,
+# 64 usage, 69 no redlockd or no quorum, 70 another refusal, 75 the lock was lost,
+# 77 not allowed.
+use strict;
+use warnings;
+use IO::Handle;
+use IO::Select;
+use IO::Socket::UNIX;
+
+my $socket = $ENV{REDLOCK_SOCKET} || '/run/redlockd/redlockd.sock';
+my %status = (HELD => 1, NOQUORUM => 69, SHUTDOWN => 69, DENIED => 77, LIMIT => 77, LOST => 75);
+my $gone   = 'redlockd is gone, and nobody keeps the lock';
+
+my ($name, $steps, @options) = @ARGV;
+if (!defined $steps || $steps !~ /^\d+$/) {
+    print STDERR "usage: $0 NAME STEPS [OPTION=VALUE ...]\n";
+    exit 64;
+}
+$SIG{PIPE} = 'IGNORE';    # the end of redlockd is noticed by reading
+STDOUT->autoflush;
+
+my $conn = IO::Socket::UNIX->new(Peer => $socket) or fail(69, "$socket: $!");
+(my $quoted = $name) =~ s{([^\w/.-])}{sprintf '%%%02X', ord $1}aeg;
+
+# The lock lives as long as this connection: it is given back however the program ends.
+my ($fence) = ask('LOCK', $quoted, @options) =~ / fence=(\d+)/;
+work();
+ask('UNLOCK', $quoted);
+print "done\n";
+
+# work is what the lock protects, in steps. What it writes to should refuse a smaller
+# fencing token than it has seen.
+sub work {
+    print "holding $name, fencing token $fence\n";
+    for my $step (1 .. $steps) {
+        pause(0.1);
+        print "step $step\n";
+    }
+}
+
+# pause waits, and stops the program when the lock is lost meanwhile.
+sub pause {
+    my ($seconds) = @_;
+    IO::Select->new($conn)->can_read($seconds) or return;
+    event($conn->getline);
+}
+
+# ask sends a request and returns its OK, or stops the program.
+sub ask {
+    print $conn "@_\n";
+    $conn->flush;
+    while (defined(my $line = $conn->getline)) {
+        return $line if $line =~ /^OK\b/;
+        fail($status{$1} // 70, $line) if $line =~ /^ERR (\w+)/;
+        event($line);
+    }
+    fail(69, 'redlockd does not answer');
+}
+
+# event is what comes between answers: LOST, or BYE, after which redlockd ends.
+sub event {
+    my ($line) = @_;
+    fail(75, 'stopped: ' . ($line // $gone)) if !defined $line || $line =~ /^LOST\b/;
+}
+
+sub fail {
+    my ($status, $why) = @_;
+    chomp $why;
+    print STDERR "$0: $why\n";
+    exit $status;
+}

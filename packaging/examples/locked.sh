@@ -1,0 +1,79 @@
+#!/bin/bash
+# locked.sh NAME STEPS [OPTION=VALUE ...]: works under a lock, from bash, with nc as a
+# coprocess. Exit status: 0 done, 1 held by somebody else, 64 usage, 69 no redlockd or
+# no quorum, 70 another refusal, 75 the lock was lost, 77 not allowed.
+# (Where a command is to run under a lock, that is all that `redlock run` does.)
+
+# work is what the lock protects. It is stopped wherever it is when the lock is lost;
+# what it writes to should refuse a smaller fencing token ($fence) than it has seen.
+work() {
+	echo "holding $name, fencing token $fence"
+	for ((step = 1; step <= steps; step++)); do
+		sleep 0.1
+		echo "step $step"
+	done
+}
+
+fail() {
+	echo "$0: $2" >&2
+	exit "$1"
+}
+
+if (($# < 2)); then
+	echo "usage: $0 NAME STEPS [OPTION=VALUE ...]" >&2
+	exit 64
+fi
+name=$1 steps=$2
+shift 2
+
+quoted=$name # as the protocol has names
+for pair in %=%25 ' =%20' ==%3D ,=%2C; do
+	quoted=${quoted//"${pair:0:1}"/"${pair:2}"}
+done
+
+# The lock lives as long as nc does, and that (-N) as long as somebody has the other end
+# of its input: until this script and its work have ended, however they end.
+coproc REDLOCKD { exec nc -N -U "${REDLOCK_SOCKET:-/run/redlockd/redlockd.sock}"; }
+exec {from}<&"${REDLOCKD[0]}" {to}>&"${REDLOCKD[1]}"
+trap '' PIPE # the end of nc is noticed by reading
+
+echo "LOCK $quoted $*" >&"$to"
+IFS= read -r answer <&"$from" || fail 69 "redlockd does not answer"
+case $answer in
+'OK '*) ;;
+'ERR HELD '*) fail 1 "$answer" ;;
+'ERR NOQUORUM '* | 'ERR SHUTDOWN '*) fail 69 "$answer" ;;
+'ERR DENIED '* | 'ERR LIMIT '*) fail 77 "$answer" ;;
+*) fail 70 "$answer" ;;
+esac
+fence=${answer#* fence=} fence=${fence%% *}
+
+# The work runs beside, in a process group of its own, and gives the lock back itself.
+# Here every line is read: whichever comes first, the answer to UNLOCK or a LOST.
+# shellcheck disable=SC2317 # the trap calls it
+stop() {
+	[[ -z $working ]] || { kill -KILL -- "-$working" && wait "$working"; } 2>/dev/null
+}
+trap stop EXIT # SIGTERM and Ctrl-C are ends, too
+set -m
+{
+	trap - PIPE EXIT
+	work
+	status=$?
+	echo "UNLOCK $quoted" >&"$to"
+	exit $status
+} &
+working=$!
+while IFS= read -r line <&"$from"; do
+	case $line in
+	LOST*) break ;;
+	OK*)
+		wait "$working"
+		status=$? working=
+		((status == 0)) && echo "done"
+		exit $status
+		;;
+	ERR*) fail 75 "$line" ;; # lost just before
+	esac # BYE: redlockd is about to end
+done
+fail 75 "stopped: ${line:-redlockd is gone, and nobody keeps the lock}"

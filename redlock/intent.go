@@ -1,0 +1,39 @@
+package redlock
+
+// Intent keeps readers of other hosts from overtaking somebody who wants a lock
+// for himself, and has to wait for readers on this host before he asks for it.
+type Intent struct {
+	q      *Quorum
+	target target
+	waiter *waiter
+	r      Request
+}
+
+// Intend has the nodes refuse those who would like to share the lock that r wants,
+// where others share it: from now on for r.TTL, or until the lock is taken or End.
+// The nodes refuse all alike: it is for who waits for nobody but those who hold the
+// lock already. It is to be given to Acquire, as Request.Intent, or to be ended. It
+// does not wait for the nodes.
+func (q *Quorum) Intend(r Request) (*Intent, error) {
+	if err := q.check(&r); err != nil {
+		return nil, err
+	}
+	i := &Intent{q: q, target: q.target(&r), r: r}
+	i.r.Holder.Since = q.options.Wall()
+	i.waiter = q.bells.join(&i.target, newToken(i.r.Holder), q.quorum)
+	i.Renew()
+	return i, nil
+}
+
+// Renew has it last for r.TTL from now on.
+func (i *Intent) Renew() {
+	ops := i.target.each(nil, operation{letter: opMark, token: i.waiter.mark, ttl: i.r.TTL})
+	i.q.call(call{op: "mark", ops: ops}, i.q.clock())
+}
+
+// End has readers be admitted again.
+func (i *Intent) End() {
+	i.q.bells.leave(i.waiter)
+	ops := i.target.each(nil, operation{letter: opDone, token: i.waiter.mark})
+	i.q.call(call{op: "done", ops: ops}, i.q.clock())
+}

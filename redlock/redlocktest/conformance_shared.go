@@ -1,0 +1,301 @@
+package redlocktest
+
+import "time"
+
+// sharedCases are of locks that several share, and of several locks at once.
+var sharedCases = []conformanceCase{
+	{"readers", nil, checkReaders},
+	{"readers expire one by one", nil, checkReadersExpire},
+	{"readers extend", nil, checkReadersExtend},
+	{"readers and exclusive holders", nil, checkReadersAndOthers},
+	{"kinds exclude each other", nil, checkKinds},
+	{"semaphore", nil, checkSemaphore},
+	{"repair of a reader", nil, checkRepairShared},
+	{"fence of a reader", nil, checkFenceShared},
+	{"force of a reader", nil, checkForceShared},
+	{"join too late", nil, checkJoinRefused},
+	{"readers whose key was deleted", nil, checkDeletedShared},
+	{"readers on a wrong type", []Feature{RedisWords}, checkSharedWrongType},
+	{"several names: all or none", nil, checkSeveral},
+	{"several names get one fencing token", nil, checkSeveralFence},
+	{"operations of every kind without a vote", nil, checkNoVote},
+}
+
+const (
+	slots3 = "redlockd:slots=3"
+	slots5 = "redlockd:slots=5"
+)
+
+func opJoin(key, token, kind, ttl string) scriptOp {
+	return scriptOp{"S", key, []string{token, kind, ttl}, recordText("aa", 1)}
+}
+
+func opRead(key, token, ttl string) scriptOp { return opJoin(key, token, kindShared, ttl) }
+
+func opMend(key, token, ttl, kind string, fence int64) scriptOp {
+	return scriptOp{"q", key, []string{token, ttl, kind}, recordText("aa", fence)}
+}
+
+// opOther is another name of the acquire after it.
+func opOther(key, token, field string) scriptOp {
+	return scriptOp{"n", key, []string{token}, recordText(field, 1)}
+}
+
+// expectShared checks that a lock is shown to be shared: who is the last one of
+// them, for 50 s to a minute more; and that free is the place to be had, where
+// there is one.
+func (p *probe) expectShared(kind, last string, free []int64, ops ...scriptOp) {
+	p.Helper()
+	for _, o := range ops {
+		got := p.vote(p.ballot(o))
+		if len(got.Array) != 4+len(free) {
+			p.Errorf("%v: got %s, want [%q, ms, %q, ms] and %v", o, show(got), kind, last, free)
+			continue
+		}
+		shown, until := got.Array[0].Str == kind && got.Array[2].Str == last, got.Array[3].Int
+		if !shown || got.Array[1].Int < until-1000 || until <= 50_000 || until > 60_000 || len(free) > 0 && got.Array[4].Int != free[0] {
+			p.Errorf("%v: got %s, want [%q, ms, %q, ms] and %v", o, show(got), kind, last, free)
+		}
+	}
+}
+
+// expectMembers checks who shares a lock, in the order of expiry.
+func (p *probe) expectMembers(key, kind string, tokens ...string) {
+	p.Helper()
+	got := p.vote(p.ballot(opWho(key)))
+	good := len(got.Array) == 2+2*len(tokens) && got.Array[0].Str == kind
+	for i, token := range tokens {
+		good = good && got.Array[2+2*i].Str == token && got.Array[3+2*i].Int > 0
+	}
+	if !good {
+		p.Errorf("who shares %s: got %s, want %s of %q", key, show(got), kind, tokens)
+	}
+}
+
+func checkReaders(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", "120000")))
+	p.expect(text(kindShared), "GET", "k")
+	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(number(3), p.ballot(opRead("k", "two", "1000"))) // again, which shortens nothing
+	p.expectMembers("k", kindShared, "two", "one")
+	for _, key := range []string{"k", "k\x00m"} {
+		p.expectTTL(key, 110*time.Second, 120*time.Second)
+	}
+	p.expectVote(number(0), p.ballot(opRelease("k", "three")))
+	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
+	p.expectVote(number(0), p.ballot(opRelease("k", "one")))
+	p.expectTTL("k", 50*time.Second, 60*time.Second) // as long as who is left
+	p.expectShared(kindShared, "two", nil, opAcquire("k", "mine", minute))
+	p.expectVote(number(1), p.ballot(opRelease("k", "two")))
+	p.expect(number(0), "EXISTS", "k", "k\x00m")
+	p.expectVote(number(4), p.ballot(opAcquire("k", "mine", minute)))
+}
+
+func checkReadersExpire(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "long", minute)))
+	p.expectVote(number(2), p.ballot(opRead("k", "short", "40")))
+	p.expectVote(number(3), p.ballot(opRead("alone", "short", "40")))
+	p.eventually("expiry of readers of 40 ms", func() bool {
+		return p.vote(p.ballot(opFence("k", "short", 2))).Int == 0 && len(p.vote(p.ballot(opWho("alone"))).Array) == 0
+	})
+	p.expectVote(number(0), p.ballot(opExtend("k", "short", minute)))
+	p.expectMembers("k", kindShared, "long")
+	p.expectVote(number(0), p.ballot(opExtend("k", "short", minute)))
+	p.expectVote(number(0), p.ballot(opFence("k", "short", 9)))
+	p.expect(number(0), "EXISTS", "alone", "alone\x00m")
+	p.expectVote(number(4), p.ballot(opAcquire("alone", "mine", minute)))
+}
+
+func checkReadersExtend(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(number(1), p.ballot(opExtend("k", "one", "120000")))
+	p.expectTTL("k", 110*time.Second, 120*time.Second)
+	p.expectVote(number(1), p.ballot(opExtend("k", "one", "1000"))) // never shortens
+	p.expectTTL("k", 110*time.Second, 120*time.Second)
+	p.expectVote(number(0), p.ballot(opExtend("k", "three", minute)))
+	p.expectMembers("k", kindShared, "two", "one")
+	p.expectVote(number(1), p.ballot(opForce("k", "two", minute)))
+	p.expectVote(number(-1), p.ballot(opExtend("k", "two", minute)))
+	p.expectMembers("k", kindShared, "one")
+}
+
+func checkReadersAndOthers(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	p.expectHeld("mine", p.vote(p.ballot(opRead("k", "one", minute))))
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+
+	p.expect(text("OK"), "SET", "bare", "other client")
+	p.expectVote(list(text("other client"), number(-1)), p.ballot(opRead("bare", "one", minute)))
+	p.expectVote(number(2), p.ballot(opRead("k", "one", minute)))
+	p.expect(null(), "SET", "k", "other client", "NX", "PX", minute)
+	p.expect(number(0), "EXISTS", "bare\x00m")
+}
+
+func checkKinds(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectShared(kindShared, "one", nil, opJoin("k", "1 mine", slots3, minute), opAcquire("k", "mine", minute), opHandOver("k", "old", "new", minute))
+	p.expectVote(number(2), p.ballot(opJoin("s", "1 mine", slots3, minute)))
+	p.expectShared(slots3, "1 mine", nil, opJoin("s", "2 mine", slots5, minute), opRead("s", "one", minute), opAcquire("s", "mine", minute))
+	p.expectMembers("s", slots3, "1 mine")
+	p.expectVote(number(1), p.ballot(opRelease("s", "1 mine")))
+	p.expectVote(number(3), p.ballot(opJoin("s", "2 mine", slots5, minute)))
+	p.expect(text(slots5), "GET", "s")
+}
+
+func checkSemaphore(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opJoin("k", "1 mine", slots3, "58000")))
+	p.expectVote(number(2), p.ballot(opJoin("k", "1 mine", slots3, "58000"))) // who has it already
+	p.expectShared(slots3, "1 mine", []int64{2}, opJoin("k", "1 theirs", slots3, minute))
+	p.expectVote(number(3), p.ballot(opJoin("k", "3 mine", slots3, "59000")))
+	p.expectShared(slots3, "3 mine", []int64{2}, opJoin("k", "3 theirs", slots3, minute))
+	p.expectShared(slots3, "1 mine", []int64{2}, opJoin("k", "1 theirs", slots3, minute))
+	p.expectVote(number(4), p.ballot(opJoin("k", "2 theirs", slots3, minute)))
+	p.expectShared(slots3, "1 mine", []int64{0}, opJoin("k", "1 theirs", slots3, minute))
+	p.expectMembers("k", slots3, "1 mine", "3 mine", "2 theirs")
+	p.expectVote(number(1), p.ballot(opRelease("k", "1 mine")))
+	p.expectShared(slots3, "3 mine", []int64{1}, opJoin("k", "3 theirs", slots3, minute))
+	p.expectVote(number(5), p.ballot(opJoin("k", "1 theirs", slots3, minute)))
+}
+
+func checkRepairShared(p *probe) {
+	p.admit()
+	p.expectVote(failed("LATE"), p.late(opMend("k", "one", minute, kindShared, 7)))
+	p.expect(number(0), "EXISTS", "k", "k\x00m")
+	p.expectVote(number(1), p.ballot(opMend("k", "one", minute, kindShared, 7)))
+	p.expectVote(number(1), p.ballot(opMend("k", "two", minute, kindShared, 6)))
+	p.expectMembers("k", kindShared, "one", "two")
+	p.expectCounter("aa", 7)
+	p.expectVote(number(0), p.ballot(opMend("k", "1 mine", minute, slots3, 9)))
+	p.expectVote(number(0), p.ballot(opRepair("k", "mine", minute, 9)))
+
+	p.expect(text("OK"), "SET", "held", "mine")
+	p.expectVote(number(0), p.ballot(opMend("held", "one", minute, kindShared, 9)))
+	p.expectVote(number(1), p.ballot(opForce("k", "one", minute)))
+	p.expectVote(number(0), p.ballot(opMend("k", "one", minute, kindShared, 9)))
+	p.expectMembers("k", kindShared, "two")
+	p.expectCounter("aa", 7)
+}
+
+func checkFenceShared(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(0), p.ballot(opFence("k", "two", 7)))
+	p.expectCounter("aa", 1)
+	p.expectVote(number(1), p.ballot(opFence("k", "one", 7)))
+	p.expectCounter("aa", 7)
+}
+
+func checkForceShared(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(number(0), p.ballot(opForce("k", "three", minute)))
+	p.expectVote(number(1), p.ballot(opForce("k", "one", minute)))
+	p.expectMembers("k", kindShared, "two")
+	p.expectVote(number(1), p.ballot(opForce("k", "two", minute)))
+	p.expect(number(0), "EXISTS", "k", "k\x00m")
+}
+
+func checkJoinRefused(p *probe) {
+	p.admit()
+	p.expectVote(failed("LATE"), p.late(opRead("k", "one", minute)))
+	p.expectVote(failed("ERR"), p.ballot(opRead("k", "one", "0")))
+	p.expectVote(failed("ERR"), p.ballot(opMend("k", "one", "0", kindShared, 7)))
+	p.expect(number(0), "EXISTS", "k", "k\x00m")
+	p.expectCounter("aa", 0)
+	p.expect(number(0), "HSET", nodeKey, "aa", "9006099743113216")
+	p.expectVote(failed("FULL"), p.ballot(opRead("k", "one", minute)))
+	p.expect(number(0), "EXISTS", "k", "k\x00m")
+}
+
+// checkDeletedShared: whose key somebody deletes holds nothing any more.
+func checkDeletedShared(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expect(number(1), "DEL", "k")
+	p.expectVote(number(0), p.ballot(opExtend("k", "one", minute)))
+	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expectMembers("k", kindShared, "two")
+
+	p.expect(number(1), "DEL", "k\x00m") // and a kind without members is nobody's
+	p.expectVote(list(), p.ballot(opWho("k")))
+	p.expectVote(number(3), p.ballot(opRead("k", "one", minute)))
+	p.expect(number(1), "DEL", "k\x00m")
+	p.expectVote(number(4), p.ballot(opAcquire("k", "mine", minute)))
+	p.expect(text("mine"), "GET", "k")
+}
+
+func checkSharedWrongType(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expect(text("OK"), "SET", "k\x00m", "v")
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opRelease("k", "one")))
+	p.expectVote(number(0), p.ballot(opExtend("k", "one", minute)))
+	p.expect(number(1), "LPUSH", "l", "v")
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opRead("l", "one", minute)))
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opHandOver("l", "old", "new", minute)))
+}
+
+func checkSeveral(p *probe) {
+	p.admit()
+	p.expect(number(1), "HSET", nodeKey, "ab", "0")
+	all := p.ballot(opOther("a", "mine", "aa"), opOther("b", "mine", "ab"), opAcquire("c", "mine", minute))
+	p.expect(text("OK"), "SET", "b", "theirs")
+	held := list(text("theirs"), number(-1))
+	p.expect(list(held, held, held), all...)
+	p.expect(number(1), "EXISTS", "a", "b", "c")
+	p.expectCounter("aa", 0)
+	p.expectVote(number(1), p.ballot(opRelease("b", "theirs")))
+	p.expect(list(failed("LATE"), failed("LATE")), p.late(opOther("a", "mine", "aa"), opAcquire("c", "mine", minute))...)
+	p.expect(number(0), "EXISTS", "a", "b", "c")
+	p.expect(list(number(2), number(2), number(2)), all...)
+	for _, key := range []string{"a", "b", "c"} {
+		p.expect(text("mine"), "GET", key)
+		p.expectTTL(key, 50*time.Second, 60*time.Second)
+	}
+	p.expect(list(number(4), number(4), number(4)), all...) // again
+	p.expectVote(number(5), p.ballot(opRead("d", "one", minute)))
+	p.expect(number(1), "DEL", "c")
+	if got := p.do(p.ballot(opOther("c", "mine", "ab"), opAcquire("d", "mine", minute))...); len(got.Array) != 2 || len(got.Array[0].Array) != 4 {
+		p.Errorf("several names, one of which is shared: got %s, want who shares it, twice", show(got))
+	}
+	p.expect(number(0), "EXISTS", "c")
+}
+
+// checkSeveralFence: the one fencing token is larger than that of any of the names,
+// and all of their counters have it.
+func checkSeveralFence(p *probe) {
+	p.admit()
+	p.expect(number(1), "HSET", nodeKey, "ab", "41")
+	p.expect(list(number(42), number(42)), p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute))...)
+	p.expectCounter("aa", 42)
+	p.expectCounter("ab", 42)
+	p.expect(list(number(43), number(43), number(44)),
+		p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute), opAcquire("c", "mine", minute))...)
+}
+
+// checkNoVote: a node that may not vote skips what it does not do, and does the
+// releases in between.
+func checkNoVote(p *probe) {
+	p.admit()
+	p.expect(text("OK"), "SET", "k", "mine")
+	p.expect(number(0), "HSET", nodeKey, "epoch", "another")
+	ops := []scriptOp{
+		opOther("a", "new", "aa"), opAcquire("b", "new", minute), opRead("a", "new", minute), opHandOver("a", "old", "new", minute),
+		opMend("a", "new", minute, kindShared, 7), opIntend("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
+	}
+	for i, got := range p.do(p.ballot(ops...)...).Array {
+		if want := ops[i].letter == "r"; (got.Int == 1) != want || !want && !same(got, failed("EPOCH")) {
+			p.Errorf("%v by another incarnation: got %s, want EPOCH but for releases", ops[i], show(got))
+		}
+	}
+	p.expect(list(text(nodeKey)), "KEYS", "*")
+}

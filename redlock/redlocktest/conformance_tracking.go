@@ -1,0 +1,349 @@
+package redlocktest
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+var trackingCases = []conformanceCase{
+	{"a listener is told of every kind of change", []Feature{Tracking}, checkTold},
+	{"a listener is told of what scripts change", []Feature{Tracking}, checkToldOfScripts},
+	{"a listener is told once", []Feature{Tracking}, checkToldOnce},
+	{"a listener is told of what was read after CLIENT CACHING YES", []Feature{Tracking}, checkToldOfCached},
+	{"NOLOOP", []Feature{Tracking}, checkNoLoop},
+	{"a listener is told of expiry", []Feature{Tracking}, checkToldOfExpiry},
+	{"a listener is told of FLUSHALL", []Feature{Tracking}, checkToldOfFlush},
+	{"CLIENT TRACKING OFF", []Feature{Tracking}, checkTrackingOff},
+	{"a refused acquire is woken", []Feature{Tracking}, checkWoken},
+	{"a listener that is closed", []Feature{Tracking}, checkListenerClosed},
+	{"a listener that is killed", []Feature{Tracking, ClientKill}, checkListenerKilled},
+	{"a listener of a node that goes down", []Feature{Tracking}, checkListenerDown},
+	{"wrong requests for tracking", []Feature{Tracking, RedisWords}, checkTrackingErrors},
+}
+
+// ear is a listener and what it was told: keys, and allKeys.
+type ear struct {
+	redlock.Listener
+	keys chan string
+}
+
+// listen makes a listener, which is closed when the case is over.
+func (p *probe) listen() *ear {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	e := &ear{keys: make(chan string, 1000)}
+	listener, err := p.node.Node().Listen(ctx, func(keys []string) {
+		if keys == nil {
+			keys = []string{allKeys}
+		}
+		for _, key := range keys {
+			e.keys <- key
+		}
+	})
+	if err != nil {
+		p.Fatalf("listen: %v", err)
+	}
+	p.Cleanup(listener.Close)
+	e.Listener = listener
+	return e
+}
+
+// track returns a connection whose tracking is redirected to the listener.
+func (p *probe) track(e *ear, options ...string) *probe {
+	p.Helper()
+	reader := p.on(p.dial())
+	on := []string{"CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(e.ID(), 10), "OPTIN"}
+	reader.expect(text("OK"), append(on, options...)...)
+	return reader
+}
+
+// arm reads keys so that it is told when they change.
+func (p *probe) arm(keys ...string) {
+	p.Helper()
+	got := p.group(redlock.Command{"CLIENT", "CACHING", "YES"}, append(redlock.Command{"MGET"}, keys...))
+	if !same(got[0], text("OK")) || len(got[1].Array) != len(keys) {
+		p.Fatalf("CLIENT CACHING YES and MGET of %q: got %s and %s", keys, show(got[0]), show(got[1]))
+	}
+}
+
+// expectTold checks what the listener of reader was told since it was asked last, in
+// order.
+func (p *probe) expectTold(e *ear, reader *probe, want ...string) {
+	p.Helper()
+	if told := p.told(e, reader); !slices.Equal(told, want) {
+		p.Errorf("the listener was told of %q, want %q", told, want)
+	}
+}
+
+// told has the listener be told of one more key: nothing is under way before that.
+func (p *probe) told(e *ear, reader *probe) (told []string) {
+	p.Helper()
+	reader.arm("last")
+	p.do("SET", "last", "v")
+	giveUp := time.NewTimer(patience)
+	defer giveUp.Stop()
+	for !slices.Contains(told, "last") {
+		select {
+		case key := <-e.keys:
+			told = append(told, key)
+		case <-giveUp.C:
+			p.Fatalf("the listener was told of %q only, want also %q", told, "last")
+		}
+	}
+	return told[:len(told)-1]
+}
+
+func checkTold(p *probe) {
+	e := p.listen()
+	reader := p.track(e)
+	for _, change := range [][]string{
+		{"SET", "k", "v"}, {"SET", "k", "v", "PX", minute}, {"DEL", "k"}, {"SET", "k", "v", "NX"},
+		{"SET", "k", "same"}, {"SET", "k", "same"}, {"DEL", "k", "none"}, {"HSET", "k", "f", "v"}, {"HDEL", "k", "f"}, {"LPUSH", "k", "v"},
+	} {
+		reader.arm("k", "k2")
+		p.do(change...)
+		p.expectTold(e, reader, "k")
+		p.expect(text("OK"), "SET", "k2", "v")
+		p.expectTold(e, reader, "k2")
+	}
+	for _, none := range [][]string{{"DEL", "none"}, {"SET", "k", "v", "NX"}, {"HDEL", "h", "f"}, {"GET", "k"}, {"SET", "k", "v", "PX", "0"}} {
+		reader.arm("k", "none", "h")
+		p.do(none...)
+		p.expectTold(e, reader)
+	}
+}
+
+func checkToldOfScripts(p *probe) {
+	p.admit()
+	e := p.listen()
+	reader := p.track(e)
+	expect := func(what string, command redlock.Command, keys ...string) {
+		p.Helper()
+		p.told(e, reader) // of what was done in between
+		reader.arm("k", "k\x00b", "k\x00w")
+		p.do(command...)
+		p.expectTold(e, reader, keys...)
+		if p.Failed() {
+			p.Fatalf("after %s", what)
+		}
+	}
+	expect("an acquire", p.ballot(opAcquire("k", "mine", minute)), "k")
+	expect("a refusal", p.ballot(opAcquire("k", "theirs", minute)))
+	expect("a waiter", p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)), "k\x00b")
+	expect("another", p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)))
+	expect("an extension", p.ballot(opExtend("k", "mine", "120000")), "k")
+	expect("one that changes nothing", p.ballot(opExtend("k", "mine", "1000")))
+	expect("a hand-over", p.ballot(opHandOver("k", "mine", "next", minute)), "k")
+	expect("a release", p.ballot(opRelease("k", "next")), "k", "k\x00b")
+	expect("a reader", p.ballot(opRead("k", "one", "1000000")), "k")
+	p.do(p.ballot(opRelease("k", "one"))...)
+	p.do(p.ballot(opRead("k", "one", minute), opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
+	expect("a reader's release", p.ballot(opRelease("k", "one")), "k", "k\x00b")
+	p.do(p.ballot(opDone("k", "mark"), opRead("k", "one", minute), opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
+	expect("a writer's end", p.ballot(opDone("k", "mark")), "k\x00w", "k\x00b")
+}
+
+func checkToldOnce(p *probe) {
+	e := p.listen()
+	reader, other := p.track(e), p.track(e)
+	reader.arm("k")
+	p.expect(text("OK"), "SET", "k", "v")
+	p.expect(text("OK"), "SET", "k", "w")
+	p.expectTold(e, reader, "k")
+	reader.arm("k")
+	reader.arm("k")
+	p.expect(number(1), "DEL", "k")
+	p.expectTold(e, reader, "k")
+	reader.arm("k")
+	other.arm("k")
+	p.expect(text("OK"), "SET", "k", "v")
+	p.expectTold(e, reader, "k", "k") // for each of them
+}
+
+func checkToldOfCached(p *probe) {
+	e := p.listen()
+	reader := p.track(e)
+	reader.expect(null(), "GET", "k")
+	p.expect(text("OK"), "SET", "k", "v")
+	p.expectTold(e, reader)
+
+	caching := redlock.Command{"CLIENT", "CACHING", "YES"}
+	for _, c := range []struct {
+		between redlock.Command
+		told    []string
+	}{
+		{redlock.Command{"CLIENT", "ID"}, []string{"k"}},
+		{redlock.Command{"PING"}, nil},
+		{redlock.Command{"NOSUCH"}, nil},
+		{redlock.Command{"GET"}, nil},
+	} {
+		reader.group(caching, c.between, redlock.Command{"GET", "k"})
+		p.expect(text("OK"), "SET", "k", "v")
+		p.expectTold(e, reader, c.told...)
+	}
+	for _, read := range []redlock.Command{{"EXISTS", "x", "k"}, {"PTTL", "k"}, {"MGET", "x", "k"}, {"HGET", "k", "f"}} {
+		reader.group(caching, read)
+		p.expect(text("OK"), "SET", "k", "v")
+		p.expectTold(e, reader, "k")
+	}
+}
+
+// checkNoLoop: one's own changes are not told with NOLOOP, but one has to read
+// again all the same.
+func checkNoLoop(p *probe) {
+	e := p.listen()
+	reader, deaf := p.track(e), p.track(e, "NOLOOP")
+	reader.arm("k")
+	reader.expect(text("OK"), "SET", "k", "v")
+	p.expectTold(e, reader, "k")
+	deaf.arm("k")
+	p.expect(text("OK"), "SET", "k", "v")
+	p.expectTold(e, reader, "k")
+	deaf.arm("k")
+	deaf.expect(text("OK"), "SET", "k", "v")
+	p.expect(text("OK"), "SET", "k", "w")
+	p.expectTold(e, reader)
+}
+
+func checkToldOfExpiry(p *probe) {
+	e := p.listen()
+	reader := p.track(e, "NOLOOP")
+	p.expect(text("OK"), "SET", "later", "v", "PX", minute)
+	p.expect(text("OK"), "SET", "k", "v", "PX", "40")
+	reader.arm("later", "k")
+	select {
+	case key := <-e.keys:
+		if key != "k" {
+			p.Errorf("the listener was told of %q, want %q", key, "k")
+		}
+	case <-time.After(patience):
+		p.Fatalf("the listener was not told of a key of 40 ms within %v", patience)
+	}
+	p.expect(number(0), "EXISTS", "k")
+	p.expectTold(e, reader)
+}
+
+func checkToldOfFlush(p *probe) {
+	e := p.listen()
+	reader := p.track(e)
+	p.expect(text("OK"), "FLUSHALL") // nothing was read
+	p.expectTold(e, reader, allKeys)
+	reader.arm("k")
+	p.expect(text("OK"), "FLUSHALL")
+	p.expect(text("OK"), "SET", "k", "v")
+	p.expectTold(e, reader, allKeys)
+}
+
+func checkTrackingOff(p *probe) {
+	e := p.listen()
+	reader, other := p.track(e), p.track(e)
+	other.arm("k")
+	other.expect(text("OK"), "CLIENT", "TRACKING", "OFF")
+	other.expect(failed("ERR"), "CLIENT", "CACHING", "YES")
+	p.expect(text("OK"), "SET", "k", "v")
+	p.expectTold(e, reader)
+	other.expect(text("OK"), "CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(e.ID(), 10), "OPTIN")
+	other.arm("k")
+	p.expect(number(1), "DEL", "k")
+	p.expectTold(e, reader, "k")
+}
+
+// checkWoken: the wake-up that package redlock relies on, in one round trip.
+func checkWoken(p *probe) {
+	p.admit()
+	e := p.listen()
+	reader := p.track(e)
+	attempt := func() redlock.Reply {
+		p.Helper()
+		got := reader.group(
+			p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)),
+			redlock.Command{"CLIENT", "CACHING", "YES"}, redlock.Command{"MGET", "k\x00b"})
+		return got[2]
+	}
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	if got := attempt(); !same(got, list(text("1"))) {
+		p.Errorf("the bell of who was refused: got %s", show(got))
+	}
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", "120000")))
+	p.expectTold(e, reader)
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	p.expectTold(e, reader, "k\x00b")
+	if got := attempt(); !same(got, list(null())) {
+		p.Errorf("the bell of who was granted the lock: got %s, want none", show(got))
+	}
+}
+
+// expectOver checks that a listener breaks, in time.
+func (p *probe) expectOver(e *ear) {
+	p.Helper()
+	select {
+	case <-e.Done():
+	case <-time.After(patience):
+		p.Fatalf("the listener is not done within %v", patience)
+	}
+}
+
+func checkListenerClosed(p *probe) {
+	e := p.listen()
+	reader := p.track(e)
+	reader.arm("k")
+	select {
+	case <-e.Done():
+		p.Error("a listener is done that was not closed")
+	default:
+	}
+	e.Close()
+	p.expectOver(e)
+	e.Close() // again does no harm
+	p.expect(text("OK"), "SET", "k", "v")
+	reader.expect(text("PONG"), "PING") // nobody is told
+}
+
+func checkListenerKilled(p *probe) {
+	e := p.listen()
+	reader := p.track(e)
+	reader.arm("k")
+	id := strconv.FormatInt(e.ID(), 10)
+	p.expect(number(1), "CLIENT", "KILL", "ID", id)
+	p.expectOver(e)
+	p.expect(text("OK"), "SET", "k", "v")
+	reader.expect(text("PONG"), "PING")
+	reader.expect(failed("ERR The client ID you want redirect to does not exist"), "CLIENT", "TRACKING", "ON", "REDIRECT", id, "OPTIN")
+	again := p.listen()
+	reader.expect(text("OK"), "CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(again.ID(), 10), "OPTIN")
+	p.expectTold(again, reader)
+}
+
+func checkListenerDown(p *probe) {
+	e := p.listen()
+	p.node.Down()
+	p.expectOver(e)
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	if listener, err := p.node.Node().Listen(ctx, func([]string) {}); err == nil {
+		listener.Close()
+		p.Error("Listen to a node that is down succeeded")
+	}
+	p.node.Up()
+	again := p.listen()
+	up := p.on(p.dial())
+	up.expectTold(again, up.track(again))
+}
+
+func checkTrackingErrors(p *probe) {
+	p.expect(failed("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"), "CLIENT", "CACHING", "YES")
+	p.expect(failed("ERR The client ID you want redirect to does not exist"), "CLIENT", "TRACKING", "ON", "REDIRECT", "99999", "OPTIN")
+	p.expect(failed("ERR value is not an integer or out of range"), "CLIENT", "TRACKING", "ON", "REDIRECT", "x")
+	p.expect(failed("ERR syntax error"), "CLIENT", "TRACKING", "MAYBE")
+	p.expect(failed("ERR syntax error"), "CLIENT", "TRACKING", "ON", "NOSUCH")
+	p.expect(failed("ERR wrong number of arguments for 'client|tracking' command"), "CLIENT", "TRACKING")
+	p.expect(text("OK"), "CLIENT", "TRACKING", "OFF")
+	reader := p.track(p.listen())
+	reader.expect(failed("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."), "CLIENT", "CACHING", "NO")
+	reader.expect(failed("ERR syntax error"), "CLIENT", "CACHING", "MAYBE")
+}

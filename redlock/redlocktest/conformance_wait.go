@@ -1,0 +1,211 @@
+package redlocktest
+
+import (
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// waitCases are of those who wait for a lock, and of what is handed over to them.
+var waitCases = []conformanceCase{
+	{"hand over", nil, checkHandOver},
+	{"hand over as an acquire", nil, checkHandOverAcquires},
+	{"who waits makes the bell", nil, checkIntend},
+	{"what rings the bell", nil, checkBell},
+	{"who is granted a lock hears that others wait", nil, checkWanted},
+	{"readers wait for a writer who waits", nil, checkWriterWaits},
+	{"readers wait for a writer who will come", nil, checkWriterWillCome},
+	{"the writer is granted the lock", nil, checkWriterGranted},
+	{"the writer gives up", nil, checkWriterGivesUp},
+}
+
+func opHandOver(key, old, token, ttl string) scriptOp {
+	return scriptOp{"H", key, []string{old, token, ttl}, recordText("aa", 1)}
+}
+
+func opIntend(key, mark, ttl string) scriptOp {
+	return scriptOp{letter: "i", key: key, args: []string{mark, ttl}}
+}
+
+func opDone(key, mark string) scriptOp {
+	return scriptOp{letter: "d", key: key, args: []string{mark}}
+}
+
+// wait has somebody be refused by o, and wait for it.
+func (p *probe) wait(o scriptOp, mark string) (refused redlock.Reply) {
+	p.Helper()
+	got := p.do(p.ballot(o, opIntend(o.key, mark, minute))...)
+	if len(got.Array) != 2 || got.Array[0].Array == nil || !same(got.Array[1], number(1)) {
+		p.Fatalf("%v: got %s, want a holder and 1", o, show(got))
+	}
+	return got.Array[0]
+}
+
+// expectBell checks whether k has a bell.
+func (p *probe) expectBell(there bool, after string) {
+	p.Helper()
+	if got := p.do("EXISTS", "k\x00b").Int == 1; got != there {
+		p.Errorf("the bell after %s: there is one: %v, want %v", after, got, there)
+	}
+}
+
+func checkHandOver(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "old", "120000")))
+	p.expectVote(number(2), p.ballot(opHandOver("k", "old", "new", minute)))
+	p.expect(text("new"), "GET", "k")
+	p.expectTTL("k", 50*time.Second, time.Minute) // the new one's, whole
+	p.expectVote(number(0), p.ballot(opExtend("k", "old", minute)))
+	p.expectVote(number(0), p.ballot(opRelease("k", "old")))
+	p.expectVote(failed("LATE"), p.late(opHandOver("k", "new", "newer", minute)))
+	p.expectVote(failed("ERR"), p.ballot(opHandOver("k", "new", "newer", "0")))
+	p.expectVote(failed("ERR"), p.ballot(opHandOver("free", "new", "newer", "0")))
+	p.expect(text("new"), "GET", "k")
+	p.expectCounter("aa", 2)
+}
+
+func checkHandOverAcquires(p *probe) {
+	p.admit()
+	p.expectVote(list(number(1)), p.ballot(opHandOver("k", "old", "new", minute)))
+	p.expect(text("new"), "GET", "k")
+	p.expectHeld("new", p.vote(p.ballot(opHandOver("k", "old", "theirs", minute))))
+	p.expectVote(list(number(2)), p.ballot(opHandOver("k", "old", "new", minute))) // again
+	p.expect(text("new"), "GET", "k")
+	p.expectCounter("aa", 2)
+}
+
+func checkIntend(p *probe) {
+	p.admit()
+	p.expect(list(number(1), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
+	p.expectBell(false, "a grant")
+	p.expect(list(failed("LATE"), number(1)), p.late(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute))...)
+	p.expectBell(false, "an acquire that came too late")
+	p.expectHeld("mine", p.wait(opAcquire("k", "theirs", minute), "mark"))
+	p.expectBell(true, "a refusal")
+	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
+	p.expect(number(0), "EXISTS", "k\x00w") // nobody shares the lock
+	got := p.do(p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", "120000"))...)
+	p.expectTTL("k\x00b", 50*time.Second, time.Minute) // it is there already
+	if len(got.Array) != 2 {
+		p.Errorf("got %s, want two replies", show(got))
+	}
+}
+
+// checkBell: the bell is deleted when a lock is given back or forced away, and by
+// nothing else.
+func checkBell(p *probe) {
+	p.admit()
+	ring := func(letter string, o scriptOp) {
+		p.Helper()
+		p.expectVote(number(1), p.ballot(o))
+		p.expectBell(false, letter)
+	}
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
+	p.expectVote(number(0), p.ballot(opRelease("k", "theirs")))
+	p.expectVote(number(0), p.ballot(opForce("k", "theirs", minute)))
+	p.expectVote(number(-2), p.ballot(opHandOver("k", "mine", "next", minute)))
+	p.expectBell(true, "what gives no lock back")
+	ring("a release", opRelease("k", "next"))
+
+	p.expectVote(number(3), p.ballot(opAcquire("k", "mine", minute)))
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	ring("a force", opForce("k", "mine", minute))
+
+	p.expectVote(number(4), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(5), p.ballot(opRead("k", "two", minute)))
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
+	p.expectBell(true, "a reader's extension")
+	ring("a reader's release", opRelease("k", "one"))
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	ring("the last reader's release", opRelease("k", "two"))
+}
+
+func checkWanted(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	p.expectVote(number(-2), p.ballot(opHandOver("k", "mine", "next", minute)))
+	p.expect(list(number(-4), number(-4)), p.ballot(opOther("k", "next", "aa"), opAcquire("free", "next", minute))...)
+	p.expect(list(number(-6), number(-6)), p.ballot(opOther("free", "next", "aa"), opAcquire("k", "next", minute))...)
+	p.expectVote(number(7), p.ballot(opAcquire("k", "next", minute))) // who takes one name does not ask
+
+	p.expectVote(number(8), p.ballot(opRead("s", "one", minute)))
+	p.wait(opJoin("s", "1 mine", slots3, minute), "")
+	p.expectVote(number(-9), p.ballot(opRead("s", "one", minute)))
+	p.expectCounter("aa", 9)
+}
+
+// checkWriterWaits: who shares the lock may stay, and nobody joins.
+func checkWriterWaits(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.wait(opAcquire("k", "mine", minute), "mark")
+	p.expect(text("mark"), "GET", "k\x00w")
+	p.wait(opAcquire("k", "theirs", minute), "another")
+	p.expect(text("mark"), "GET", "k\x00w") // there is one already
+
+	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
+	p.expectVote(number(-2), p.ballot(opRead("k", "one", minute)))
+	refused := p.wait(opRead("k", "two", minute), "")
+	if a := refused.Array; len(a) != 4 || a[0].Str != kindWriter || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
+		p.Errorf("a reader while a writer waits: got %s, want [%q, ms, %q, ms]", show(refused), kindWriter, "mark")
+	}
+	p.expect(text("mark"), "GET", "k\x00w")
+
+	longer := opIntend("k", "mark", "120000")
+	p.do(p.ballot(opAcquire("k", "mine", minute), longer)...)
+	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
+	p.do(p.ballot(opAcquire("k", "mine", minute), opIntend("k", "mark", "1000"))...)
+	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
+}
+
+func checkWriterWillCome(p *probe) {
+	mark := func(ttl string) scriptOp { return scriptOp{letter: "m", key: "k", args: []string{"mark", ttl}} }
+	p.admit()
+	p.expectVote(number(1), p.ballot(mark(minute)))
+	p.expect(number(0), "EXISTS", "k\x00w") // nobody shares it
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	p.expectVote(number(1), p.ballot(mark(minute)))
+	p.expect(number(0), "EXISTS", "k\x00w")
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	p.expectVote(number(2), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(1), p.ballot(mark(minute)))
+	p.expect(text("mark"), "GET", "k\x00w")
+	p.expectBell(false, "a writer who has not asked yet")
+	p.expectVote(number(1), p.ballot(mark("120000")))
+	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
+	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != kindWriter {
+		p.Errorf("a reader while a writer will come: got %s, want the writer", show(got))
+	}
+}
+
+func checkWriterGranted(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.wait(opAcquire("k", "mine", minute), "mark")
+	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
+	p.expect(text("mark"), "GET", "k\x00w") // kept while readers come
+	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != kindWriter {
+		p.Errorf("a reader while a writer waits for a free lock: got %s, want the writer", show(got))
+	}
+	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "another", minute))...)
+	p.expect(text("mark"), "GET", "k\x00w") // another's
+	p.expect(list(number(3), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
+	p.expect(number(0), "EXISTS", "k\x00w")
+}
+
+func checkWriterGivesUp(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.wait(opAcquire("k", "mine", minute), "mark")
+	p.expectVote(number(1), p.ballot(opDone("k", "another")))
+	p.expect(text("mark"), "GET", "k\x00w")
+	p.expectBell(true, "another's end")
+	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
+	p.expect(number(0), "EXISTS", "k\x00w")
+	p.expectBell(false, "the end of the writer whom readers wait for")
+	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+}

@@ -1,0 +1,107 @@
+package redlocktest
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// listening is a listener with the instants at which it was told, and a connection
+// that has had k tracked.
+type listening struct {
+	redlock.Listener
+	told []time.Time
+}
+
+func listenTo(t *testing.T, sim *Sim) *listening {
+	t.Helper()
+	l := &listening{}
+	listener, err := sim.Node().Listen(t.Context(), func([]string) { l.told = append(l.told, time.Now()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(listener.Close)
+	l.Listener = listener
+	conn := dialSim(t, sim)
+	for _, command := range [][]string{
+		{"CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(l.ID(), 10), "OPTIN"}, {"CLIENT", "CACHING", "YES"}, {"MGET", "k"},
+	} {
+		if reply, err := do(t, conn, command...); err != nil || reply.Err != nil {
+			t.Fatal(command, reply.Err, err)
+		}
+	}
+	return l
+}
+
+func (l *listening) isDone() bool {
+	synctest.Wait()
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestSimListenerHearsLate(t *testing.T) {
+	simTest(t, func(t *testing.T, sim *Sim) {
+		l, conn := listenTo(t, sim), dialSim(t, sim)
+		sim.SetDelay(delayed(3*ms, 4*ms))
+		begin := time.Now()
+		do(t, conn, "SET", "k", "v")
+		time.Sleep(ms)
+		synctest.Wait()
+		want(t, "times it was told", len(l.told), 1)
+		late := l.told[0].Sub(begin) - 7*ms
+		want(t, "the way of a reply, and an instant of its own", late > 0 && late < ms, true)
+	})
+}
+
+func TestSimListenerHearsOfExpiry(t *testing.T) {
+	simTest(t, func(t *testing.T, sim *Sim) {
+		begin := time.Now()
+		sim.Do("SET", "k", "v", "PX", "400")
+		l := listenTo(t, sim)
+		sim.SetClockRate(2)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, "times it was told", len(l.told), 1)
+		want(t, "by a clock that is twice as fast", l.told[0].Sub(begin).Round(ms), 200*ms+expiryLag+ms)
+	})
+}
+
+func TestSimListenerOfHungNode(t *testing.T) {
+	simTest(t, func(t *testing.T, sim *Sim) {
+		l := listenTo(t, sim)
+		sim.Hang()
+		time.Sleep(listenerSilence - 1)
+		sim.Resume()
+		sim.Hang()
+		time.Sleep(listenerSilence - 1)
+		want(t, "done while the node hung twice, not too long", l.isDone(), false)
+		time.Sleep(2 * time.Nanosecond)
+		want(t, "done", l.isDone(), true)
+	})
+}
+
+func TestSimListenerBreaks(t *testing.T) {
+	for name, fault := range map[string]func(*Sim){
+		"cut": (*Sim).Cut, "late": func(s *Sim) { s.CutLate(ms) }, "down": (*Sim).Down, "crash": func(s *Sim) { s.Crash(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simTest(t, func(t *testing.T, sim *Sim) {
+				l := listenTo(t, sim)
+				want(t, "done before", l.isDone(), false)
+				fault(sim)
+				want(t, "done", l.isDone(), true)
+				sim.Do("SET", "k", "v")
+				synctest.Wait()
+				want(t, "times it was told", len(l.told), 0)
+				want(t, "listeners' connections, and others", [2]int{sim.Counts().Listens, sim.Counts().Dials}, [2]int{1, 1})
+			})
+		})
+	}
+}

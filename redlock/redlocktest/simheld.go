@@ -1,0 +1,142 @@
+package redlocktest
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// extend is PEXPIRE … GT: a key that never expires has the greatest of all
+// expiries.
+func (b *ballotCall) extend(key, token string) redlock.Reply {
+	if b.holds(key, token) {
+		return b.lengthen(key, b.ttl, !b.variant(ExtendShortens))
+	}
+	if value, ok, _ := b.value(key); ok && isKind(value) && b.isMember(key, token) {
+		return b.stay(key, token)
+	}
+	if b.variant(ExtendSets) {
+		b.store(key, token, true, b.ttl)
+		return number(bool01(b.holds(key, token)))
+	}
+	return number(-bool01(b.isForced(token)))
+}
+
+// lengthen is PEXPIRE of a key that there is, with GT or without.
+func (b *ballotCall) lengthen(key, ttl string, greater bool) redlock.Reply {
+	ms, err := strconv.ParseInt(ttl, 10, 64)
+	if err != nil {
+		return refuse(errNotNumber)
+	}
+	if err := b.mayWrite(); err != nil {
+		return refuse(err)
+	}
+	e, expiry := b.keys[key], b.now/1000+ms
+	if e.expiry != 0 && (expiry > e.expiry || !greater) {
+		e.expiry = expiry
+		b.put(key, e)
+	}
+	return number(1)
+}
+
+func (b *ballotCall) release(key, token string) redlock.Reply {
+	value, ok, err := b.value(key)
+	switch {
+	case err == nil && ok && isKind(value) && !b.variant(ReleaseBlindly):
+		return b.leave(key, token)
+	case !b.isThere(key) || !b.holds(key, token) && !b.variant(ReleaseBlindly):
+		return number(0)
+	}
+	if err := b.mayWrite(); err != nil {
+		return refuse(err)
+	}
+	b.remove(key, key+bell)
+	return number(1)
+}
+
+func (b *ballotCall) who(key string) redlock.Reply {
+	value, ok, err := b.value(key)
+	switch {
+	case err != nil:
+		return refuse(err)
+	case !ok || isKind(value) && !b.settle(key):
+		return list()
+	}
+	shown := list(text(value), b.left(key))
+	if isKind(value) {
+		for _, m := range b.sortedMembers(key) {
+			shown.Array = append(shown.Array, text(m.token), number(m.until-b.now/1000))
+		}
+	}
+	return shown
+}
+
+// force deletes the lock if it is the token's, and notes that.
+func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
+	if noted := b.store(forcedKey(token), "1", false, ttl); noted.Err != nil {
+		return noted
+	}
+	if b.variant(ForceBlindly) {
+		return del(b.with(key))
+	}
+	return b.release(key, token)
+}
+
+func (b *ballotCall) isForced(token string) bool { return b.isThere(forcedKey(token)) }
+
+func forcedKey(token string) string {
+	sum := sha1.Sum([]byte(token))
+	return "redlockd:forced:" + hex.EncodeToString(sum[:])
+}
+
+// has tells whether the lock is the token's, alone or together with others.
+func (b *ballotCall) has(key, token string) bool {
+	value, ok, err := b.value(key)
+	return err == nil && ok && (value == token || isKind(value) && b.isMember(key, token))
+}
+
+// value returns the string at key; ok tells that there is one.
+func (c call) value(key string) (value string, ok bool, err error) {
+	e, ok := c.lookup(key, c.now)
+	if ok && !e.isString() {
+		return "", false, errWrongType
+	}
+	return e.text, ok, nil
+}
+
+// holds tells whether key is the string token now.
+func (c call) holds(key, token string) bool {
+	value, ok, err := c.value(key)
+	return err == nil && ok && value == token
+}
+
+func (c call) isThere(key string) bool {
+	_, ok := c.lookup(key, c.now)
+	return ok
+}
+
+// left is PTTL.
+func (c call) left(key string) redlock.Reply { return pttl(c.with(key)) }
+
+// remove is DEL, on a node that may write.
+func (c call) remove(keys ...string) {
+	for _, key := range keys {
+		if c.isThere(key) {
+			c.drop(key)
+		}
+	}
+}
+
+func (c call) with(args ...string) call {
+	c.args = args
+	return c
+}
+
+func bool01(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,150 @@
+package redlocktest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+const (
+	// expiryLag is how long after a key has expired those who have read it are told:
+	// Redis looks for such keys now and then.
+	expiryLag = 100 * time.Millisecond
+	// listenerSilence is how long a node must hang for a listener to break: it pings
+	// each second, and waits three for the answer.
+	listenerSilence = 4 * time.Second
+)
+
+// simListener is the client's side of a connection on which only the node speaks.
+type simListener struct {
+	conn *simConn
+	id   int64
+}
+
+func (l *simListener) ID() int64             { return l.id }
+func (l *simListener) Done() <-chan struct{} { return l.conn.ended }
+func (l *simListener) Close()                { l.conn.Close() }
+
+// listen connects as dial does. heard is called by a goroutine of its own.
+func (s *Sim) listen(ctx context.Context, heard func(keys []string)) (redlock.Listener, error) {
+	c := &simConn{sim: s, ended: make(chan struct{}), told: make(chan struct{}, 1)}
+	if err := s.login(ctx, c); err != nil {
+		return nil, fmt.Errorf("listen to sim:%s: %w", s.name, err)
+	}
+	s.lock()
+	defer s.mu.Unlock()
+	s.attendants.Go(func() { c.hear(heard) })
+	return &simListener{c, c.client.id}, nil
+}
+
+// hear calls heard with what arrives, until the connection is over.
+func (c *simConn) hear(heard func(keys []string)) {
+	for {
+		select {
+		case <-c.told:
+		case <-c.ended:
+			return
+		}
+		for _, key := range c.takeHeard() {
+			if key == allKeys {
+				heard(nil)
+			} else {
+				heard([]string{key})
+			}
+		}
+	}
+}
+
+// takeHeard returns what has arrived, nothing where the connection is over.
+func (c *simConn) takeHeard() []string {
+	c.sim.lock()
+	defer c.sim.mu.Unlock()
+	keys := c.heard
+	c.heard = nil
+	if c.err != nil {
+		return nil
+	}
+	return keys
+}
+
+// tell sends a key to a listener, behind what was sent before. The caller holds
+// mu, here and below.
+func (s *Sim) tell(id int64, key string) {
+	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.id == id && c.told != nil })
+	if i < 0 {
+		return
+	}
+	c := s.conns[i]
+	wait := max(s.lag, time.Until(c.lastTold))
+	if s.lag > 0 { // an instant of its own: neither that of the reply, nor another listener's
+		wait = max(s.lag+time.Duration(id%64+1)*977, time.Until(c.lastTold))
+	}
+	c.lastTold = time.Now().Add(wait)
+	s.arm(&flight{conn: c, end: true, finished: true, key: key}, wait, s.arriveAtListener)
+}
+
+func (s *Sim) arriveAtListener(f *flight) {
+	c := f.conn
+	if c.err != nil {
+		return
+	}
+	c.heard = append(c.heard, f.key)
+	select {
+	case c.told <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// silence has the listeners of a node break that goes on hanging.
+func (s *Sim) silence() {
+	if !slices.ContainsFunc(s.conns, func(c *simConn) bool { return c.told != nil }) {
+		return
+	}
+	s.hangs++
+	hang := s.hangs
+	s.arm(&flight{end: true, finished: true}, listenerSilence, func(*flight) {
+		for _, c := range s.conns {
+			if c.told != nil && s.hung && s.hangs == hang {
+				c.fail(errReset)
+				c.fin = true
+			}
+		}
+	})
+}
+
+// watchExpiry has those be told who have read a key, soon after it has expired.
+func (s *Sim) watchExpiry() {
+	if s.expiry != nil {
+		s.disarm(s.expiry)
+		s.expiry = nil
+	}
+	if at := s.state.nextExpiry(); at != 0 && !s.hung {
+		s.expiry = &flight{end: true, finished: true}
+		s.arm(s.expiry, max(s.clock.until(at), 0)+expiryLag, s.expire)
+	}
+}
+
+func (s *Sim) expire(*flight) {
+	s.expiry = nil
+	if s.hung {
+		return // until it goes on
+	}
+	now := s.clock.now()
+	for _, key := range slices.Sorted(maps.Keys(s.state.readers)) {
+		s.state.lookup(key, now)
+	}
+	s.watchExpiry()
+}
+
+// clients returns what the server knows of the connections.
+func (s *Sim) clients() []*client {
+	all := make([]*client, len(s.conns))
+	for i, c := range s.conns {
+		all[i] = &c.client
+	}
+	return all
+}

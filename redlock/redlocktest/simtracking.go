@@ -1,0 +1,158 @@
+package redlocktest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// tracking is who is to be told when a key changes: once, and then no more.
+type tracking struct {
+	readers map[string][]int64               // by key: the ids of connections that have read it
+	current *client                          // whose command is executed; nil: nobody's
+	clients func() []*client                 // in the order of dialling
+	tell    func(clientID int64, key string) // "" for all keys
+}
+
+// trackingMode is CLIENT TRACKING ON REDIRECT id OPTIN.
+type trackingMode struct {
+	redirect int64
+	noLoop   bool
+}
+
+// clientTracking is CLIENT TRACKING OFF, and ON with REDIRECT and OPTIN.
+func clientTracking(c call) redlock.Reply {
+	mode, optIn := trackingMode{}, false
+	for options := c.args[1:]; len(options) > 0; options = options[1:] {
+		switch {
+		case strings.EqualFold(options[0], "OPTIN"):
+			optIn = true
+		case strings.EqualFold(options[0], "NOLOOP"):
+			mode.noLoop = true
+		case strings.EqualFold(options[0], "REDIRECT") && len(options) > 1:
+			id, err := strconv.ParseInt(options[1], 10, 64)
+			if err != nil {
+				return refuse(errNotNumber)
+			}
+			if c.byID(id) == nil {
+				return failed("ERR The client ID you want redirect to does not exist")
+			}
+			mode.redirect, options = id, options[1:]
+		default:
+			return refuse(errSyntax)
+		}
+	}
+	return c.setTracking(mode, optIn)
+}
+
+func (c call) setTracking(mode trackingMode, optIn bool) redlock.Reply {
+	switch {
+	case strings.EqualFold(c.args[0], "OFF"):
+		c.client.tracks = nil
+		return text("OK")
+	case !strings.EqualFold(c.args[0], "ON"):
+		return refuse(errSyntax)
+	case !optIn || mode.redirect == 0:
+		return refuse(simError("CLIENT TRACKING ON without REDIRECT and OPTIN"))
+	}
+	c.client.tracks = &mode
+	return text("OK")
+}
+
+// clientCaching is CLIENT CACHING YES.
+func clientCaching(c call) redlock.Reply {
+	switch {
+	case c.client.tracks == nil:
+		return failed("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
+	case strings.EqualFold(c.args[0], "NO"):
+		return failed("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
+	case !strings.EqualFold(c.args[0], "YES"):
+		return refuse(errSyntax)
+	}
+	c.client.caching = true
+	return text("OK")
+}
+
+// caches tells whether the next command of a client has what it reads tracked.
+// As in Redis that holds until there is one that is not CLIENT.
+func (c *client) caches(next *command) bool {
+	if !c.caching {
+		return false
+	}
+	c.caching = next != nil && strings.HasPrefix(next.name, "CLIENT ")
+	return c.tracks != nil
+}
+
+// remember notes what a client has read, and returns the reply to that.
+func (s *state) remember(c *client, known *command, command redlock.Command, reply redlock.Reply) redlock.Reply {
+	var keys []string
+	switch known.name {
+	case "GET", "PTTL", "HGET", "HMGET", "HGETALL":
+		keys = command[1:2]
+	case "MGET", "EXISTS":
+		keys = command[1:]
+	case "EVALSHA":
+		return refuse(simError("what scripts read after CLIENT CACHING YES is not known"))
+	}
+	for _, key := range keys {
+		if !slices.Contains(s.readers[key], c.id) {
+			s.readers[key] = append(s.readers[key], c.id)
+		}
+	}
+	return reply
+}
+
+// changed: what is at a key is another. Who has read it is told, but not of what
+// it did itself, with NOLOOP; in any case it has to read it again.
+func (s *state) changed(key string) {
+	if len(s.readers) == 0 {
+		return
+	}
+	ids := s.readers[key]
+	delete(s.readers, key)
+	for _, id := range ids {
+		c := s.byID(id)
+		if c != nil && c.tracks != nil && !(c.tracks.noLoop && c == s.current) {
+			s.tell(c.tracks.redirect, key)
+		}
+	}
+}
+
+// flushed: all keys are gone. Everybody who tracks is told, whatever it has read.
+func (s *state) flushed() {
+	if s.clients == nil { // not up yet
+		return
+	}
+	clear(s.readers)
+	for _, c := range s.clients() {
+		if c.tracks != nil {
+			s.tell(c.tracks.redirect, allKeys)
+		}
+	}
+}
+
+// allKeys is told instead of a key.
+const allKeys = ""
+
+func (s *state) byID(id int64) *client {
+	all := s.clients()
+	i := slices.IndexFunc(all, func(c *client) bool { return c.id == id })
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+// nextExpiry is when the first of the keys expires that somebody has read, in
+// milliseconds since 1970; 0: never.
+func (s *state) nextExpiry() int64 {
+	first := int64(0)
+	for key := range s.readers {
+		if at := s.keys[key].expiry; at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}

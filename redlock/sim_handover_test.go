@@ -1,0 +1,190 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// handOver hands l over to whoever asks as it did.
+func (f *fleet) handOver(l *redlock.Lease) (*redlock.Releasing, redlock.Request) {
+	f.Helper()
+	r := redlock.Request{Name: "x", TTL: 10 * time.Second}
+	releasing, begun, err := l.HandOver(r)
+	want(f, "HandOver", err, nil)
+	r.Begun = begun
+	return releasing, r
+}
+
+// A hand-over is a release and a grant in one command a node: with a larger
+// fencing token, and on nodes that had lost the lock, too. Guards op h.
+func TestHandOver(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		forget(f.sims[2])
+		j := f.record()
+		releasing, r := f.handOver(l)
+		wantErr(t, "the old lease", l.Err(), redlock.ErrReleased)
+		next := f.acquire(r)
+		want(t, "its release", releasing.Wait(t.Context()), nil)
+		if next.Fence() <= l.Fence() {
+			t.Errorf("fencing token %d after %d", next.Fence(), l.Fence())
+		}
+		want(t, "somebody waits", next.Wanted(), false)
+		for i, sim := range f.sims {
+			want(t, name("who holds it on node %d", i), sim.Get("redlock:x")[:22], next.ID())
+		}
+		for i, commands := range j.perNode() {
+			want(t, name("commands on node %d", i), commands, 1)
+		}
+		want(t, "hand-overs", f.q.Status().Counts.HandOvers, uint64(1))
+		f.release(next)
+		synctest.Wait()
+		f.wantNoKeys("in the end")
+	})
+}
+
+// What a node cannot do of a hand-over, of the release at least it hears: when it
+// is back, when it wakes up, when it may vote again. Guards call.gives.
+func TestHandOverPastNodes(t *testing.T) {
+	for what, trouble := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
+		"down":    {down, up},
+		"hung":    {hang, resume},
+		"silent":  {hang, resume},
+		"late":    {hang, resume},
+		"no vote": {func(s *redlocktest.Sim) { s.Do("HSET", nodeKey, "epoch", "another") }, func(*redlocktest.Sim) {}},
+		"refuses": {func(s *redlocktest.Sim) { s.Refuse("OOM command not allowed") }, func(s *redlocktest.Sim) { s.Refuse("") }},
+		"unheard": {func(s *redlocktest.Sim) { s.DropReplies(1) }, func(*redlocktest.Sim) {}},
+	} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l := f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second})
+			every(f.sims[:2], trouble.begin)
+			switch what {
+			case "down", "hung":
+				time.Sleep(time.Second) // that is known
+			case "silent": // and nobody has given it up yet
+				f.release(f.acquire(redlock.Request{Name: "y", TTL: time.Second}))
+				time.Sleep(100 * ms)
+			}
+			releasing, r := f.handOver(l)
+			next := f.acquire(r)
+			want(t, what+": release", releasing.Wait(t.Context()), nil)
+			time.Sleep(200 * ms)
+			every(f.sims[:2], trouble.end)
+			time.Sleep(2 * time.Second)
+			for i, sim := range f.sims {
+				if token := sim.Get("redlock:x"); token != "" && token[:22] == l.ID() {
+					t.Errorf("%s: node %d holds what was handed over", what, i)
+				}
+			}
+			f.release(next)
+			time.Sleep(2 * time.Second)
+			f.wantNoKeys(what)
+		})
+	}
+}
+
+// A hand-over that no quorum grants gives both tokens back, and the next one goes
+// on as if it had not been.
+func TestHandOverFails(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		for _, sim := range f.sims[:3] {
+			forget(sim)
+		}
+		foreign(f.sims[:3], "x", time.Second)
+		releasing, r := f.handOver(l)
+		wantErr(t, "release of what was lost", releasing.Wait(t.Context()), redlock.ErrLost)
+		synctest.Wait()
+		r.Wait = redlock.Forever
+		began := f.now()
+		next := f.acquire(r)
+		wantWithin(t, "granted when the other one is over", f.now()-began, 900*ms, 1200*ms)
+		f.release(next)
+		synctest.Wait()
+		f.wantNoKeys("in the end")
+	})
+}
+
+// What was begun and is not wanted any more leaves nothing.
+func TestHandOverAbandoned(t *testing.T) {
+	for what, end := range map[string]func(f *fleet, r redlock.Request){
+		"abandoned":   func(_ *fleet, r redlock.Request) { r.Begun.Abandon() },
+		"cancelled":   func(f *fleet, r redlock.Request) { f.acquireCancelled(r) },
+		"bad request": func(f *fleet, r redlock.Request) { r.TTL = 1; f.q.Acquire(f.Context(), r) },
+	} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			releasing, r := f.handOver(f.acquire(oneTry))
+			end(f, r)
+			want(t, what+": release", releasing.Wait(t.Context()), nil)
+			synctest.Wait()
+			f.wantNoKeys(what)
+		})
+	}
+}
+
+func (f *fleet) acquireCancelled(r redlock.Request) {
+	ctx, cancel := cancelled(f)
+	defer cancel()
+	_, err := f.q.Acquire(ctx, r)
+	wantErr(f, "cancelled", err, ctx.Err())
+}
+
+// What cannot be handed over stays as it is.
+func TestHandOverOfNothing(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		for what, r := range map[string]redlock.Request{
+			"another lock": {Name: "y", TTL: time.Second},
+			"more locks":   {Names: []string{"x", "y"}, TTL: time.Second},
+			"for readers":  {Name: "x", Shared: true, TTL: time.Second},
+			"no ttl":       {Name: "x"},
+		} {
+			_, _, err := l.HandOver(r)
+			wantErr(t, what, err, redlock.ErrRequest)
+			want(t, what+": the lease", l.Err(), nil)
+		}
+		f.release(l)
+		_, _, err := l.HandOver(oneTry)
+		wantErr(t, "released", err, redlock.ErrReleased)
+		shared := f.acquire(redlock.Request{Name: "x", Shared: true, TTL: time.Second})
+		_, _, err = shared.HandOver(oneTry)
+		wantErr(t, "a reader's", err, redlock.ErrRequest)
+		lost := f.acquire(redlock.Request{Name: "z", TTL: time.Second})
+		time.Sleep(2 * time.Second)
+		_, _, err = lost.HandOver(redlock.Request{Name: "z", TTL: time.Second})
+		wantErr(t, "lost", err, redlock.ErrLost)
+	})
+}
+
+// Several names are handed over together.
+func TestHandOverOfSeveral(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		r := redlock.Request{Names: []string{"x", "y"}, TTL: 10 * time.Second}
+		l := f.acquire(r)
+		releasing, begun, err := l.HandOver(r)
+		want(t, "HandOver", err, nil)
+		r.Begun = begun
+		next := f.acquire(r)
+		want(t, "release", releasing.Wait(t.Context()), nil)
+		if next.Fence() <= l.Fence() {
+			t.Errorf("fencing token %d after %d", next.Fence(), l.Fence())
+		}
+		one := f.acquire(redlock.Request{Name: "z", TTL: time.Second})
+		f.release(one)
+		f.release(next)
+		synctest.Wait()
+		f.wantNoKeys("in the end")
+	})
+}
+
+// cancelled is a context that has ended.
+func cancelled(f *fleet) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(f.Context())
+	cancel()
+	return ctx, cancel
+}

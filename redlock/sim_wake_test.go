@@ -1,0 +1,302 @@
+package redlock_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// patient waits for x. What it tries by itself it tries after 10 s at the soonest.
+var patient = redlock.Request{Name: "x", TTL: time.Minute, Wait: redlock.Forever}
+
+// longLeases lets leases last for minutes.
+func longLeases(o *redlock.Options) { o.MaxTTL = 2 * time.Minute }
+
+// wakeTest has one host hold x, and another one that waits for it, and is told how
+// often the other one tried.
+func wakeTest(t *testing.T, held redlock.Request, body func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		other := f.another(longLeases)
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		synctest.Wait()
+		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+		l := f.acquire(held)
+		time.Sleep(10 * ms)
+		w := f.wait(other, patient)
+		time.Sleep(100 * ms)
+		body(t, f, l, w)
+	})
+}
+
+// waiting is an Acquire under way.
+type waiting struct {
+	f       *fleet
+	tries   int
+	done    chan struct{}
+	granted time.Duration // when
+	lease   *redlock.Lease
+	err     error
+}
+
+func (f *fleet) wait(q *redlock.Quorum, r redlock.Request) *waiting {
+	w := &waiting{f: f, done: make(chan struct{})}
+	r.Failed = func(error) { w.tries++ }
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = q.Acquire(f.Context(), r)
+		w.granted = f.now()
+	}()
+	return w
+}
+
+// wantAfter wants it granted so soon after an instant.
+func (w *waiting) wantAfter(what string, since, least, most time.Duration) {
+	w.f.Helper()
+	<-w.done
+	want(w.f, what+": error", w.err, nil)
+	wantWithin(w.f, what+": granted after", w.granted-since, least, most)
+}
+
+const (
+	keptLong = 30 * time.Second
+	// soonAfter is a round trip (1 ms to the slowest of five here), the news, and the
+	// window in which those try again who were woken together.
+	soonAfter = 8 * ms
+)
+
+var exclusive = redlock.Request{Name: "x", TTL: keptLong, Keep: true}
+
+// Who waits is told of a release, and has tried twice by then: once to find the
+// lock held, once more to listen. Guards bells, arming, op i.
+func TestWokenByRelease(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		time.Sleep(3 * time.Second)
+		want(t, "tries", w.tries, 2)
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, soonAfter)
+		want(t, "tries in the end", w.tries, 2)
+	})
+}
+
+// One that hangs of five delays nobody.
+func TestWokenThoughOneHangs(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		f.sims[1].Hang()
+		time.Sleep(time.Second)
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, soonAfter)
+		f.sims[1].Resume()
+	})
+}
+
+// The end of a lease that nobody extends comes when it is due, and no later.
+func TestWokenByExpiry(t *testing.T) {
+	held := redlock.Request{Name: "x", TTL: 3 * time.Second}
+	wakeTest(t, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		w.wantAfter("deadline", l.Deadline(), 0, 50*ms)
+	})
+}
+
+func TestWokenByForce(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		at := f.now()
+		_, err := f.q.Force(t.Context(), "x")
+		want(t, "FORCE", err, nil)
+		w.wantAfter("force", at, 0, soonAfter)
+	})
+}
+
+// Who extends wakes nobody, and who hands over neither.
+func TestNotWokenByOthers(t *testing.T) {
+	held := redlock.Request{Name: "x", TTL: 6 * time.Second, Keep: true}
+	wakeTest(t, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		tries := w.tries
+		time.Sleep(5 * time.Second) // it is extended every two
+		want(t, "tries while it is extended", w.tries, tries)
+		for range 5 {
+			_, begun, err := l.HandOver(held)
+			want(t, "HandOver", err, nil)
+			r := held
+			r.Begun = begun
+			l, err = f.q.Acquire(t.Context(), r)
+			want(t, "the next one", err, nil)
+			want(t, "somebody waits", l.Wanted(), true)
+			time.Sleep(20 * ms)
+		}
+		want(t, "tries while it is handed over", w.tries, tries)
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, soonAfter)
+	})
+}
+
+// A release that comes between the refusal and the arming is no wake-up lost: the
+// bell is missing then.
+func TestReleaseBeforeArming(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		f.q.Settle(t.Context())
+		synctest.Wait()
+		for _, sim := range f.sims {
+			sim.Do("SET", "redlock:x", "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=1 uid=1 user=cron since=1")
+			sim.OnCommand(func(c redlock.Command) {
+				if c[0] == "MGET" { // the bell is there by now
+					sim.Do("DEL", "redlock:x", "redlock:x\x00b")
+				}
+			})
+		}
+		at := f.now()
+		w := f.wait(f.q, patient)
+		w.wantAfter("release", at, 0, soonAfter)
+	})
+}
+
+// A foreign client rings no bell, but it is heard.
+func TestWokenByForeign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		f.q.Settle(t.Context())
+		synctest.Wait()
+		foreign(f.sims, "x", time.Hour)
+		w := f.wait(f.q, patient)
+		time.Sleep(5 * time.Second)
+		want(t, "tries", w.tries, 2)
+		at := f.now()
+		for _, sim := range f.sims {
+			sim.Do("DEL", "redlock:x")
+		}
+		w.wantAfter("DEL", at, 0, soonAfter)
+	})
+}
+
+// deaf nodes tell nobody what changes.
+func deaf(o *redlock.Options) {
+	for i := range o.Nodes {
+		o.Nodes[i].Listen = nil
+	}
+}
+
+// Nodes without tracking are asked again and again, at random, as before.
+func TestPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.closeSims()
+		f.open(deaf, longLeases)
+		defer f.q.Close()
+		f.q.Settle(t.Context())
+		want(t, "tracking", f.q.Status().Nodes[0].Tracking, false)
+		l := f.acquire(exclusive)
+		w := f.wait(f.q, patient)
+		time.Sleep(10 * time.Second)
+		if w.tries < 40 {
+			t.Errorf("%d tries in 10 s", w.tries)
+		}
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, 300*ms)
+	})
+}
+
+// Where the listeners break, who waits tries again at once, and at random until
+// they are back; and STATUS says so.
+func TestListenersBreak(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		want(t, "tracking", f.q.Status().Nodes[0].Tracking, true)
+		for range 3 {
+			every(f.sims, func(s *redlocktest.Sim) { s.Cut() })
+			time.Sleep(time.Second)
+		}
+		want(t, "tracking again", f.q.Status().Nodes[0].Tracking, true)
+		tries := w.tries
+		time.Sleep(5 * time.Second)
+		want(t, "tries since", w.tries, tries)
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, soonAfter)
+	})
+}
+
+// A writer that waits is not overtaken by readers who come later; and where it
+// gives up, they go on at once. Guards the marks: ops i, s and d.
+func TestWriterIsNotStarved(t *testing.T) {
+	reader := redlock.Request{Name: "x", TTL: keptLong, Shared: true, Keep: true}
+	wakeTest(t, reader, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		late := reader
+		late.Wait = 50 * ms
+		_, err := f.q.Acquire(t.Context(), late)
+		held, _ := errors.AsType[*redlock.HeldError](err)
+		if held == nil || !held.Waiting {
+			t.Fatalf("a reader behind the writer: %v, want that a writer waits", err)
+		}
+		at := f.now()
+		late.Wait = redlock.Forever
+		behind := f.wait(f.q, late)
+		f.release(l)
+		w.wantAfter("the last reader's release", at, 0, soonAfter)
+		time.Sleep(10 * ms)
+		at = f.now()
+		want(t, "the writer's release", w.lease.Release(t.Context()), nil)
+		behind.wantAfter("the writer's release", at, 0, soonAfter)
+
+		again := patient
+		again.Wait = time.Second
+		impatient := f.wait(f.q, again)
+		time.Sleep(500 * ms)
+		third := f.wait(f.q, late)
+		<-impatient.done
+		wantErr(t, "the writer gave up", impatient.err, redlock.ErrHeld)
+		third.wantAfter("the writer gave up", impatient.granted, 0, soonAfter)
+		behind.lease.BeginRelease()
+		third.lease.BeginRelease()
+		time.Sleep(100 * ms)
+		f.wantNoKeys("in the end")
+	})
+}
+
+// Another kind, or another number of places, waits as for an ordinary lock.
+func TestKindsExcludeEachOther(t *testing.T) {
+	kinds := []redlock.Request{
+		{Name: "x"}, {Name: "x", Shared: true}, {Name: "x", Slots: 2}, {Name: "x", Slots: 3}, {Names: []string{"y", "x"}},
+	}
+	for i, first := range kinds {
+		for j, second := range kinds {
+			together := i == j && (first.Shared || first.Slots > 0)
+			first.TTL, first.Keep = keptLong, true
+			wakeTest(t, first, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+				second.TTL = keptLong
+				other, err := f.q.Acquire(t.Context(), second)
+				switch {
+				case together && i == 1: // the writer that waits comes first
+					wantErr(t, "readers, and a writer waits", err, redlock.ErrHeld)
+				case together:
+					want(t, name("%v beside %v", second, first), err, nil)
+					other.BeginRelease()
+				default:
+					wantErr(t, name("%v beside %v", second, first), err, redlock.ErrHeld)
+				}
+				at := f.now()
+				l.BeginRelease()
+				w.wantAfter("release", at, 0, 3*soonAfter)
+			})
+		}
+	}
+}
