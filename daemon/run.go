@@ -126,10 +126,10 @@ func (d *daemon) serve(ctx context.Context, listener *socket, o RunOptions) erro
 	if o.Ready != nil {
 		o.Ready()
 	}
+	d.tell(o.Manager.Ready())
 	var attending sync.WaitGroup
 	defer attending.Wait()
 	attending.Go(func() { d.attend(accepting, o.Manager) })
-	d.tell(o.Manager.Ready())
 	err := d.untilStopped(ctx, served, o)
 	stop()
 	d.tell(o.Manager.Stopping())

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // newManCommand prints redlock(1), made of what --help says: for who packages it.
@@ -63,28 +62,19 @@ func arguments(cmd *cobra.Command) string {
 	return rest
 }
 
+const manualWidth = 78 // columns of text that is laid out here
+
 // section is one command: what it is for, its help, flags and examples.
 func section(page *strings.Builder, cmd *cobra.Command) {
 	fmt.Fprintf(page, ".SH %s\n", roff(strings.ToUpper(cmd.CommandPath())))
 	asItIs(page, cmp.Or(cmd.Long, cmd.Short+"."))
 	cmd.InitDefaultHelpFlag()
-	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) { option(page, flag) })
+	page.WriteString(".PP\nFlags:\n.PP\n")
+	asItIs(page, strings.TrimRight(cmd.LocalFlags().FlagUsagesWrapped(manualWidth), "\n"))
 	if cmd.Example != "" {
 		page.WriteString(".PP\nExamples:\n.PP\n")
 		asItIs(page, cmd.Example)
 	}
-}
-
-func option(page *strings.Builder, flag *pflag.Flag) {
-	if flag.Hidden {
-		return
-	}
-	value, does := pflag.UnquoteUsage(flag)
-	name := "--" + flag.Name
-	if flag.Shorthand != "" {
-		name = "-" + flag.Shorthand + ", " + name
-	}
-	fmt.Fprintf(page, ".TP\n.BR \"%s\" \" %s\"\n%s\n", roff(name), roff(value), roff(does))
 }
 
 // asItIs sets text that is laid out for a terminal.
