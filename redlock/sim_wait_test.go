@@ -1,7 +1,9 @@
 package redlock_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -135,4 +137,123 @@ func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 		l.BeginRelease()
 		<-w.done
 	})
+}
+
+// Who once waited for a foreign client is not woken by each hand-over and each
+// extension of a host of ours that holds the lock since. Guards bells.alsoTo.
+func TestNotWokenByOthersAfterForeign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		other := f.another(longLeases)
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		synctest.Wait()
+		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+		foreign(f.sims, "x", time.Hour)
+		w := f.wait(other, patient)
+		time.Sleep(100 * ms)
+		held := redlock.Request{Name: "x", TTL: 6 * time.Second, Keep: true}
+		for _, sim := range f.sims {
+			sim.Do("DEL", "redlock:x")
+		}
+		l, err := f.q.Acquire(t.Context(), held) // before the other one has heard
+		want(t, "our host's", err, nil)
+		time.Sleep(100 * ms)
+		tries := w.tries
+		for range 50 {
+			_, begun, err := l.HandOver(held)
+			want(t, "HandOver", err, nil)
+			r := held
+			r.Begun = begun
+			l, err = f.q.Acquire(t.Context(), r)
+			want(t, "the next one", err, nil)
+			time.Sleep(10 * ms)
+		}
+		if n := w.tries - tries; n > 3 {
+			t.Errorf("%d tries during 50 hand-overs", n)
+		}
+		f.release(l)
+		<-w.done
+	})
+}
+
+// farConn is a connection over a long way.
+type farConn struct {
+	redlock.Conn
+	way time.Duration
+}
+
+func (c farConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	time.Sleep(c.way)
+	defer time.Sleep(c.way)
+	return c.Conn.Do(ctx, group, replies)
+}
+
+// far has a host be so far from all nodes.
+func far(way time.Duration) func(*redlock.Options) {
+	return func(o *redlock.Options) {
+		for i := range o.Nodes {
+			node := o.Nodes[i]
+			o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+				c, err := node.Dial(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return farConn{c, way}, nil
+			}
+			o.Nodes[i].Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
+				return node.Listen(ctx, func(keys []string) { time.AfterFunc(way, func() { heard(keys) }) })
+			}
+		}
+	}
+}
+
+// A host that is far from the nodes is not shut out by one that is near and always
+// has somebody who waits, though that one lets others go first each time. Guards
+// yielding.
+func TestFarHostIsNotShutOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		other := f.another(longLeases, far(5*ms))
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		synctest.Wait()
+		f.delay(each(50*time.Microsecond), each(50*time.Microsecond))
+		near := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Wait: redlock.Forever}
+		l := f.acquire(near)
+		near.Yield, near.Held = true, true
+		w := f.wait(other, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever})
+		turns := 0
+		for ; turns < 120; turns++ { // two minutes
+			time.Sleep(time.Second)
+			l.BeginRelease()
+			l = f.acquire(near)
+			if isDone(w.done) {
+				break
+			}
+		}
+		l.BeginRelease()
+		<-w.done
+		t.Logf("the far one had %d tries in %d turns of the near one", w.tries, turns)
+		if turns > 20 {
+			t.Errorf("it was kept out for %d turns of the near one, each of which let others go first", turns)
+		}
+	})
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
