@@ -128,9 +128,9 @@ func (a *acquiring) learn(held *HeldError) (more bool) {
 	if !held.split {
 		a.splits = 0
 	}
-	if a.waiter == nil && a.q.isTracked() {
+	if a.waiter == nil { // also where nothing is told: others are to know that it waits
 		a.listen()
-		more = true
+		more = a.q.isTracked()
 	}
 	return a.waiter != nil && a.q.bells.alsoTo(a.waiter, &a.target, held.foreign) || more
 }

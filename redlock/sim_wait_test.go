@@ -257,3 +257,71 @@ func isDone(c <-chan struct{}) bool {
 		return false
 	}
 }
+
+// A foreign client's value that begins as our kinds do is held all the same: it may
+// also be that of a kind that a later version knows.
+func TestForeignValueLikeAKind(t *testing.T) {
+	for _, value := range []string{"redlockd:backup-7", "redlockd:slots=x", "redlockd:sharedish"} {
+		for what, r := range map[string]redlock.Request{
+			"exclusive": {Name: "x", TTL: time.Second}, "shared": {Name: "x", TTL: time.Second, Shared: true},
+			"several": {Names: []string{"y", "x"}, TTL: time.Second},
+		} {
+			simTest(t, 3, func(t *testing.T, f *fleet) {
+				for _, sim := range f.sims {
+					sim.Do("SET", "redlock:x", value, "PX", "60000")
+				}
+				if _, err := f.q.Acquire(t.Context(), r); err == nil {
+					t.Errorf("%s: granted beside a foreign client whose value is %s; the key is now %q", what, value, f.sims[0].Get("redlock:x"))
+				}
+			})
+		}
+	}
+}
+
+// A writer with a short ttl is not starved by readers where nodes have no tracking:
+// what the nodes know of it must last until it asks again. Guards patience: lastRetry
+// against the ttl of op i.
+func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.closeSims()
+		f.open(deaf, longLeases)
+		defer f.q.Close()
+		other := f.another(deaf, longLeases)
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+		stop := make(chan struct{})
+		ended := make(chan struct{})
+		for i := range 12 {
+			go func() {
+				defer func() { ended <- struct{}{} }()
+				time.Sleep(time.Duration(i) * 83 * ms)
+				for !isDone(stop) {
+					l, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: keptLong, Shared: true, Wait: redlock.Forever})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Second)
+					l.BeginRelease()
+				}
+			}()
+		}
+		time.Sleep(2 * time.Second)
+		w := f.wait(f.q, redlock.Request{Name: "x", TTL: 100 * ms, Wait: redlock.Forever})
+		began := f.now()
+		select {
+		case <-w.done:
+			t.Logf("granted after %v", f.now()-began)
+		case <-time.After(time.Minute):
+			t.Errorf("kept out for a minute by readers of one second, in %d tries", w.tries)
+		}
+		close(stop)
+		for range 12 {
+			<-ended
+		}
+		<-w.done
+	})
+}

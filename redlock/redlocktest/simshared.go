@@ -22,7 +22,11 @@ const (
 	kindWriter = "redlockd:writer"
 )
 
-func isKind(value string) bool { return strings.HasPrefix(value, kindPrefix) }
+// isKind: what else begins so is another client's.
+func isKind(value string) bool {
+	slots, ok := strings.CutPrefix(value, kindPrefix+"slots=")
+	return value == kindShared || ok && slots != "" && strings.Trim(slots, "0123456789") == ""
+}
 
 // member is one of those who share a lock.
 type member struct {
