@@ -103,7 +103,7 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	if isHeld && a.nextPlace(held.free) {
 		return true
 	}
-	delay, again := a.patience.next(err, a.q.clock(), a.waiter != nil && a.q.isTracked())
+	delay, again := a.patience.next(err, a.q.clock(), a.waiter.isTold())
 	if again && isHeld && a.learn(held) {
 		delay = 0
 	}

@@ -26,6 +26,7 @@ type waiter struct {
 
 	mu    sync.Mutex // guards what follows
 	keys  []string   // not changed, but replaced
+	last  *arming    // of the last attempt
 	nodes uint64     // where the lock may be free, as bits
 }
 
@@ -134,7 +135,19 @@ func (w *waiter) arm() *arming {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.nodes = 0
-	return &arming{waiter: w, keys: w.keys}
+	w.last = &arming{waiter: w, keys: w.keys}
+	return w.last
+}
+
+// isTold tells whether a quorum of nodes were asked, in the last attempt, to tell
+// when the lock is given back.
+func (w *waiter) isTold() bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last != nil && w.last.asked.count() >= w.quorum
 }
 
 func (w *waiter) listensTo() []string {
@@ -163,7 +176,8 @@ func (w *waiter) rung() <-chan struct{} {
 type arming struct {
 	waiter *waiter
 	keys   []string
-	failed nodeSet // nodes that gave no vote, and made no bell
+	asked  nodeSet // nodes that are to tell
+	failed nodeSet // of those, which gave no vote, and made no bell
 }
 
 // read takes in what the node answered to reading the keys. A bell may also be

@@ -9,7 +9,7 @@ local function make(state)
   -- What the value of a key is that readers share, and what is shown of who waits.
   local SHARED, WRITER = 'redlockd:shared', 'redlockd:writer'
   -- As in ballot.lua.
-  local AHEAD, LIMIT = 1000000, 9006099743113216
+  local AHEAD, LIMIT, ASKED = 1000000, 9006099743113216, 250
 
   local t = call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -154,7 +154,7 @@ local function make(state)
     local most, wanted = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
-      wanted = call('EXISTS', keys[i + 1] .. '\0b') == 1 and -1 or wanted
+      wanted = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a') > 0 and -1 or wanted
     end
     for i = from, to do
       raise(record - to + i, most, string.format('%.0f', most))
@@ -228,7 +228,9 @@ local function make(state)
       local done = call('ZREM', key .. '\0m', token)
       if done == 1 then
         settle(key)
-        call('DEL', key .. '\0b')
+        if call('DEL', key .. '\0b') == 1 then
+          call('SET', key .. '\0a', '1', 'PX', ASKED)
+        end
       end
       return done
     end,

@@ -13,6 +13,7 @@ import (
 const (
 	membersOf = "\x00m"
 	bell      = "\x00b"
+	asked     = "\x00a"
 	writerOf  = "\x00w"
 )
 
@@ -238,7 +239,7 @@ func (b *ballotCall) leave(key, token string) redlock.Reply {
 	left := b.forgetMembers(key, func(other string, _ int64) bool { return other == token })
 	if left > 0 {
 		b.settle(key)
-		b.remove(key + bell)
+		b.ring(key)
 	}
 	return number(left)
 }
