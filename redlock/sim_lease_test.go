@@ -393,6 +393,7 @@ func TestLose(t *testing.T) {
 			t.Errorf("granted to another %v before the deadline", early)
 		}
 		want(t, "how often the loss was told", seen.count.Load(), 1)
+		f.release(next)
 		released, unseen := f.watch(kept3s)
 		wantErr(t, "Release", released.Release(t.Context()), nil)
 		released.Lose(redlock.LostBeat)
