@@ -36,6 +36,8 @@ type daemon struct {
 	users  users
 	meter  *meter // nil: off
 
+	processes *processes // that hold leases (hold=pid)
+
 	stopping atomic.Bool // nothing is given back any more
 }
 
@@ -50,6 +52,7 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 		meter:  newMeter(cfg),
 	}
 	var err error
+	d.processes = newProcesses(d.processEnded)
 	if d.host, err = os.Hostname(); err != nil {
 		d.host = "?"
 	}
@@ -140,7 +143,7 @@ func (d *daemon) newServer() *ipc.Server {
 
 // open makes the session of a new connection, or says why there is none.
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
-	s := &session{d: d, conn: conn, uid: unknownUser, inputEnded: make(chan struct{})}
+	s := &session{d: d, conn: conn, uid: unknownUser, opened: d.clock(), inputEnded: make(chan struct{})}
 	if peer := conn.Peer(); peer.Known {
 		s.uid, s.pid = int(peer.UID), peer.PID
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// owner is who can hold and wait: one owner= on one connection.
+// owner is who can hold and wait: one owner= on one connection, or of one process.
 type owner struct {
-	session *session
-	name    string
+	of   any // *session, or *process with hold=pid
+	name string
 }
 
 // party is an owner that waits for others of this host, or is waited for, with
