@@ -13,10 +13,11 @@ import (
 type session struct {
 	d    *daemon
 	conn *ipc.Conn
-	uid  int // of the process at the other end; -1: not known
 	pid  int
 	user string
 	rate rate
+
+	caller // the process at the other end
 
 	inputEnded chan struct{} // closed when the client will send nothing more
 
@@ -37,6 +38,9 @@ type ident struct{ owner, name string }
 func (s *session) Begin(call *ipc.Call) ipc.Work {
 	if s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
+	}
+	if err := s.permit(call); err != nil {
+		return s.refuse(call, err)
 	}
 	switch call.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
