@@ -82,10 +82,12 @@ type AccessConfig struct {
 // AccessRule lets some users do something with some locks.
 type AccessRule struct {
 	Name   string
-	Users  []string
+	Users  []string // names or numbers
 	Groups []string
-	Locks  []string // names, with * for any run of characters
+	Locks  []string // names, with * for any run of characters without /, and ** for any
 	Allow  []string // of "lock", "inspect", "admin"
+
+	uids, gids []int // of Users and Groups, when the config was read
 }
 
 // LimitsConfig bounds what clients can use up. 0 is no bound, in each of them.
@@ -158,7 +160,6 @@ func parseConfig(source []byte, path string) (*Config, error) {
 		return nil, r.failure() // what seems missing may stand in the part that was not understood
 	}
 	r.checkConfig(cfg)
-	r.faults = append(r.faults, unsupported(cfg, r.at)...)
 	if len(r.faults) > 0 {
 		return nil, r.failure()
 	}

@@ -138,14 +138,17 @@ func checkAccount(name string) string {
 }
 
 func checkLockPattern(pattern string) string {
-	if pattern == "" || len(pattern) > configMaxLockName || !isPlain(pattern) {
-		return "a lock name of 1 to 200 bytes, with * for any run of characters"
+	switch {
+	case pattern == "" || len(pattern) > configMaxLockName || !isPlain(strings.ReplaceAll(pattern, " ", "")):
+		return "a lock name of 1 to 200 bytes, with * for any run of characters without /, and ** for any run"
+	case strings.Contains(pattern, "***"):
+		return "* or ** (which stands for / too)"
 	}
 	return ""
 }
 
 func checkAllow(word string) string {
-	if !slices.Contains([]string{"lock", "inspect", "admin"}, word) {
+	if !slices.Contains(allRights, word) {
 		return "one of " + allowWords
 	}
 	return ""

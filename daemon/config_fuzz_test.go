@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// readSource reads source without the checks of checkConfig and unsupported.
+// readSource reads source without the checks of checkConfig.
 func readSource(t *testing.T, source string) (*configReader, *Config) {
 	t.Helper()
 	file, diags := hclsyntax.ParseConfig([]byte(source), "redlockd.hcl", hcl.InitialPos)

@@ -22,7 +22,7 @@ func TestCheckReload(t *testing.T) {
 		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},
 		"lease":       {func(c *Config) { c.Lease.Linger++ }, "lease"},
 		"socket":      {func(c *Config) { c.Socket.Mode = 0o600 }, "socket"},
-		"access":      {func(c *Config) { c.Access = &AccessConfig{} }, "access"},
+		"access":      {func(c *Config) { c.Access = &AccessConfig{} }, ""},
 		"metrics":     {func(c *Config) { c.Metrics = &MetricsConfig{} }, "metrics"},
 		"fewer nodes": {func(c *Config) { c.Quorum.Nodes = c.Quorum.Nodes[:2] }, "need not meet"},
 		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, "need not meet"},

@@ -117,8 +117,9 @@ func readAccess(b *configBody) *AccessConfig {
 
 func readRule(name string, b *configBody) AccessRule {
 	rule := AccessRule{Name: name}
-	b.texts("users", &rule.Users, checkAccount)
-	b.texts("groups", &rule.Groups, checkAccount)
+	b.texts("users", &rule.Users, checkUser)
+	b.texts("groups", &rule.Groups, checkGroup)
+	rule.uids, rule.gids = accounts(rule.Users, userOfRule), accounts(rule.Groups, groupOfRule)
 	b.texts("locks", &rule.Locks, checkLockPattern)
 	b.texts("allow", &rule.Allow, checkAllow)
 	if b.isEmpty("users") && b.isEmpty("groups") {

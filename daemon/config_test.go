@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,16 +15,6 @@ import (
 
 // wholeConfig is the documented example with every block there is.
 const wholeConfig = "testdata/config/whole.hcl"
-
-// supportedPart is source without what unsupported refuses.
-func supportedPart(t *testing.T, source string) string {
-	t.Helper()
-	found := regexp.MustCompile(`(?ms)^access \{.*?^\}\n`)
-	if !found.MatchString(source) {
-		t.Fatalf("nothing matches %s in\n%s", found, source)
-	}
-	return found.ReplaceAllString(source, "")
-}
 
 func readTestFile(t *testing.T, name string) string {
 	t.Helper()
@@ -59,7 +48,7 @@ func TestConfigWhole(t *testing.T) {
 	dir := credentialsForTest(t)
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 
-	cfg := mustLoad(t, supportedPart(t, readTestFile(t, wholeConfig)))
+	cfg := mustLoad(t, readTestFile(t, wholeConfig))
 	cfg.Warnings = nil // whether this host has the group redlock
 	want := &Config{
 		Path: cfg.Path,
@@ -87,6 +76,9 @@ func TestConfigWhole(t *testing.T) {
 		},
 		Lease:  LeaseConfig{TTL: 10 * time.Second},
 		Socket: SocketConfig{Path: "/run/redlockd/redlockd.sock", Mode: 0o660, Group: "redlock"},
+		Access: &AccessConfig{Rules: []AccessRule{
+			{Name: "web", Users: []string{"www-data"}, Locks: []string{"web/*"}, Allow: []string{"lock", "inspect"}, uids: []int{33}},
+		}},
 		Limits: LimitsConfig{Connections: 10000, ConnectionsPerUser: 1000, LeasesPerUser: 10000, WaitersPerUser: 10000},
 		Log:    LogConfig{Level: hclog.Info, Format: LogText},
 
@@ -94,36 +86,6 @@ func TestConfigWhole(t *testing.T) {
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
-	}
-}
-
-// TestConfigWholeIsUnderstood: the example is good but for what this version refuses.
-func TestConfigWholeIsUnderstood(t *testing.T) {
-	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
-	_, err := LoadConfig(wholeConfig)
-	var got *ConfigError
-	if !errors.As(err, &got) {
-		t.Fatalf("got %v, want a ConfigError", err)
-	}
-	for _, fault := range got.Faults {
-		if !strings.Contains(fault.Text, "not supported by this version") {
-			t.Errorf("got %s", fault)
-		}
-	}
-}
-
-// TestConfigReadsAccess: refused as it is, it is read in full.
-func TestConfigReadsAccess(t *testing.T) {
-	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
-	r, cfg := readSource(t, readTestFile(t, wholeConfig))
-	wantAccess := &AccessConfig{Rules: []AccessRule{
-		{Name: "web", Users: []string{"www-data"}, Locks: []string{"web/*"}, Allow: []string{"lock", "inspect"}},
-	}}
-	if !reflect.DeepEqual(cfg.Access, wantAccess) {
-		t.Errorf("access: got %+v, want %+v", cfg.Access, wantAccess)
-	}
-	if len(r.faults) != 0 {
-		t.Errorf("got the faults %v", r.faults)
 	}
 }
 
@@ -275,9 +237,6 @@ func TestDevConfig(t *testing.T) {
 	}
 	if names != "abcde" || cfg.Socket.Path != "./redlockd.sock" || cfg.Lease.TTL != 10*time.Second {
 		t.Errorf("got nodes %q, socket %q, ttl %s; want abcde, ./redlockd.sock, 10s", names, cfg.Socket.Path, cfg.Lease.TTL)
-	}
-	if faults := unsupported(cfg, nil); faults != nil {
-		t.Errorf("got the faults %v", faults)
 	}
 }
 

@@ -27,6 +27,7 @@ func (r *configReader) checkConfig(cfg *Config) {
 	r.checkAddresses(cfg.Quorum.Nodes)
 	r.warnOfNodes(len(cfg.Quorum.Nodes))
 	r.warnOfGroup(cfg.Socket.Group)
+	r.warnOfNobody(cfg.Access)
 
 	slices.SortStableFunc(r.warnings, compareFaults)
 	for _, warning := range r.warnings {

@@ -33,6 +33,7 @@ type daemon struct {
 	queue  *queue
 	leases *registry
 	limits *limits
+	access atomic.Pointer[AccessConfig] // nil: whoever can connect may lock anything
 	users  users
 	meter  *meter // nil: off
 
@@ -51,6 +52,7 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 		limits: newLimits(cfg.Limits),
 		meter:  newMeter(cfg),
 	}
+	d.access.Store(cfg.Access)
 	var err error
 	d.processes = newProcesses(d.processEnded)
 	if d.host, err = os.Hostname(); err != nil {
@@ -143,10 +145,8 @@ func (d *daemon) newServer() *ipc.Server {
 
 // open makes the session of a new connection, or says why there is none.
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
-	s := &session{d: d, conn: conn, uid: unknownUser, opened: d.clock(), inputEnded: make(chan struct{})}
-	if peer := conn.Peer(); peer.Known {
-		s.uid, s.pid = int(peer.UID), peer.PID
-	}
+	peer := conn.Peer()
+	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
 	if err := d.limits.connect(s.uid); err != nil {
 		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}

@@ -51,7 +51,7 @@ var helpLines = []helpLine{
 		"count=: not yet, as so many LOCKs with reentrant=yes are left",
 	}},
 	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK"}},
-	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user)"}},
+	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user, or who has admin for every lock)"}},
 	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [owner=] | EXTEND lease=ID [ttl=] | EXTEND [name] pid=N [ttl=]", []string{"extends now: for hold=ttl leases, or to change the ttl"}},
 	{ipc.VerbCheck, "CHECK name[,name...] [owner=] | CHECK lease=ID | CHECK [name] pid=N", []string{
 		"is it still mine, and for how long: from memory",
@@ -64,7 +64,7 @@ var helpLines = []helpLine{
 		"the nodes; spare: how many more may fail",
 		"left: no lock for so long yet, as nodes are in quarantine: new or restarted, they may have forgotten locks",
 	}},
-	{ipc.VerbForce, "FORCE name", []string{"takes the lock from all who hold it (n=), who may still be at work (root only)"}},
+	{ipc.VerbForce, "FORCE name", []string{"takes the lock from all who hold it (n=), who may still be at work (for root and the daemon's user, or who has admin for it)"}},
 	{ipc.VerbPing, "PING", []string{"OK"}},
 	{ipc.VerbHello, "HELLO [1]", []string{"versions and limits"}},
 	{ipc.VerbHelp, "HELP [verb]", []string{"this"}},

@@ -45,7 +45,7 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 	case after != nil:
 		return after
 	}
-	if err := s.d.queue.join(&a.place); err != nil {
+	if err := s.view().veil(s.d.queue.join(&a.place)); err != nil {
 		a.end(err)
 		return s.refuse(call, err)
 	}
@@ -335,11 +335,11 @@ func isClosed(c <-chan struct{}) bool {
 func (a *ask) ahead() error {
 	switch way := a.s.d.queue.ahead(&a.place); {
 	case way.holder != nil:
-		return a.s.d.heldHere(way.holder)
+		return a.s.heldHere(way.holder)
 	case way.met != nil:
-		return way.met
+		return a.s.view().met(way.met, &a.place)
 	case way.waiter != nil && a.place.kind.shared:
-		return a.s.d.behindWriter(way.waiter)
+		return a.s.behindWriter(way.waiter)
 	}
 	return &redlock.HeldError{Name: a.place.label()} // another client of this host is asking the nodes
 }

@@ -42,30 +42,33 @@ func whoText(h redlock.Holding) string {
 	return ""
 }
 
-// list shows the leases and waiters of this daemon, without their secrets.
+// list shows the leases and waiters of this daemon that the caller may see, without
+// their secrets.
 func (s *session) list(call *ipc.Call) ipc.Work {
 	holdings := s.d.leases.all()
 	slices.SortFunc(holdings, func(a, b *holding) int {
 		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.since, b.since))
 	})
-	n := 0
+	n, view := 0, s.view()
 	for _, h := range holdings {
-		if h.lease.Err() == nil {
-			call.Line(slotField(s.listLine(call, &h.place, "held"), h.lease.Slot()).
+		if names := view.shows(&h.place); names != nil && h.lease.Err() == nil {
+			call.Line(slotField(s.listLine(call, names, &h.place, "held"), h.lease.Slot()).
 				Int("fence", int64(h.lease.Fence())).Ms("ttl", h.lease.Validity()))
 			n++
 		}
 	}
 	for _, p := range s.d.queue.waiting() {
-		call.Line(s.listLine(call, p, "waiting"))
-		n++
+		if names := view.shows(p); names != nil {
+			call.Line(s.listLine(call, names, p, "waiting"))
+			n++
+		}
 	}
 	return reply(call, ok(call).Int("n", int64(n)))
 }
 
-func (s *session) listLine(call *ipc.Call, p *place, state string) *ipc.Response {
+func (s *session) listLine(call *ipc.Call, names []string, p *place, state string) *ipc.Response {
 	who := p.who
-	line := new(ipc.Response).Line(call.Tag).Strs("lock", p.names...).Str("state", state).Str("mode", p.kind.mode())
+	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", p.kind.mode())
 	slotsField(line, p.kind.slots).
 		Int("pid", int64(who.pid)).Str("user", who.user).Ms("since", s.d.clock()-who.since)
 	if who.note != "" {
@@ -74,18 +77,21 @@ func (s *session) listLine(call *ipc.Call, p *place, state string) *ipc.Response
 	return line
 }
 
-// status shows the nodes, from memory.
+// status shows the nodes, from memory; who may inspect nothing gets the last line.
 func (s *session) status(call *ipc.Call) ipc.Work {
-	status := s.d.nodes.Status()
-	for _, node := range status.Nodes {
+	status, view, n := s.d.nodes.Status(), s.view(), 0
+	if view.showsNodes() {
+		n = len(status.Nodes)
+	}
+	for _, node := range status.Nodes[:n] {
 		call.Line(nodeLine(call, node))
 	}
-	n := int64(len(status.Nodes))
-	r := ok(call).Int("n", n).Int("nodes", n).
+	leases, waiters := view.counts(s.d)
+	r := ok(call).Int("n", int64(n)).Int("nodes", int64(len(status.Nodes))).
 		Int("quorum", int64(status.Quorum)).
 		Int("spare", int64(status.Spare())).
-		Int("leases", int64(s.d.leases.held())).
-		Int("waiters", int64(len(s.d.queue.waiting()))).
+		Int("leases", int64(leases)).
+		Int("waiters", int64(waiters)).
 		Int("connections", int64(s.d.limits.connected()))
 	if status.Left > 0 {
 		r.Ms("left", status.Left)
@@ -180,10 +186,10 @@ func outlook(status redlock.Status) string {
 
 // heldHere is the answer to who waits for a lock that a client of this very
 // daemon holds.
-func (d *daemon) heldHere(h *holding) error {
+func (s *session) heldHere(h *holding) error {
 	return &redlock.HeldError{
-		Name:   h.place.label(),
-		Holder: d.holderOf(&h.asker),
+		Name:   s.view().label(&h.place),
+		Holder: s.d.holderOf(&h.asker),
 		Shared: h.place.kind.shared,
 		Slots:  h.place.kind.slots,
 		TTL:    max(h.lease.Validity(), time.Millisecond),
@@ -192,8 +198,8 @@ func (d *daemon) heldHere(h *holding) error {
 
 // behindWriter is the answer to a reader who stands behind one of this host that
 // waits for the readers to go.
-func (d *daemon) behindWriter(first *place) error {
-	return &redlock.HeldError{Name: first.label(), Holder: d.holderOf(first.who), Shared: true, Waiting: true}
+func (s *session) behindWriter(first *place) error {
+	return &redlock.HeldError{Name: s.view().label(first), Holder: s.d.holderOf(first.who), Shared: true, Waiting: true}
 }
 
 func (d *daemon) holderOf(who *asker) redlock.Holder {

@@ -302,7 +302,7 @@ func TestHoldPIDUsers(t *testing.T) {
 	d := startDaemon(t, 1, func(c *Config) { c.Socket.Mode = 0o666 })
 	openDir(t, d.cfg.Socket.Path)
 	hers, his, roots := newChild(t, alice), newChild(t, bob), newChild(t, 0)
-	a, b, root := d.dialAs(alice), d.dialAs(bob), d.dial()
+	a, b, root := d.dialAs(userOf(alice)), d.dialAs(userOf(bob)), d.dial()
 	a.say(fmt.Sprintf("LOCK a hold=pid pid=%d", hers.pid), granted5)
 	a.say(fmt.Sprintf("LOCK b hold=pid pid=%d", his.pid), `ERR DENIED lock=b : .*a process of another user \(root may\)`)
 	a.say(fmt.Sprintf("LOCK b hold=pid pid=%d", roots.pid), `ERR DENIED .*another user.*`)
@@ -321,24 +321,6 @@ func openDir(t *testing.T, socket string) {
 	if err := os.Chmod(socket[:strings.LastIndexByte(socket, '/')], 0o755); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// dialAs connects as another user: on a thread that is his, and ends with that.
-func (d *testDaemon) dialAs(uid int) (w *wire) {
-	d.t.Helper()
-	done := make(chan syscall.Errno)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: nobody else gets this thread
-		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
-		if errno == 0 {
-			w = d.dial()
-		}
-		done <- errno
-	}()
-	if errno := <-done; errno != 0 {
-		d.t.Fatalf("setresuid(%d): %v", uid, errno)
-	}
-	return w
 }
 
 // TestPIDReuse: a number that is another process's now stands for nobody that was

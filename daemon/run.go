@@ -18,7 +18,7 @@ import (
 type RunOptions struct {
 	// Dev embeds the nodes in the process.
 	Dev bool
-	// Reload brings configs of which log level and limits are taken over; nothing
+	// Reload brings configs of which log level, access and limits are taken over; nothing
 	// else may have changed (Config.CheckReload).
 	Reload <-chan *Config
 	// Ready is called when the socket can be connected to. May be nil.
@@ -162,11 +162,14 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOpt
 }
 
 // reload takes over what can change while leases are held: whoever sends the
-// config has checked that nothing else did (Config.CheckReload).
+// config has checked that nothing else did (Config.CheckReload). LOCKs that wait
+// already were allowed, and go on.
 func (d *daemon) reload(cfg *Config) {
 	d.log.SetLevel(cfg.Log.Level)
+	d.access.Store(cfg.Access)
 	d.limits.set(cfg.Limits)
-	d.log.Info("config reloaded: log level and limits are in force; passwords and certificates are read at the next connection to a node")
+	d.log.Info("config reloaded: log level, access and limits are in force; passwords and certificates are read at the next connection to a node",
+		"access", cfg.Access.String())
 }
 
 // shutdown ends all connections. From its first line on nothing is given back:

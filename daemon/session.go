@@ -13,7 +13,6 @@ import (
 type session struct {
 	d      *daemon
 	conn   *ipc.Conn
-	uid    int // of the process at the other end; -1: not known
 	pid    int
 	user   string
 	opened time.Duration // BootTime
@@ -21,6 +20,8 @@ type session struct {
 	desk   desk // of what goes by this connection
 
 	numbering numbering // of processes: is it that of the daemon?
+
+	caller // the process at the other end
 
 	inputEnded chan struct{} // closed when the client will send nothing more
 
@@ -33,6 +34,9 @@ type session struct {
 func (s *session) Begin(call *ipc.Call) ipc.Work {
 	if s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
+	}
+	if err := s.permit(call); err != nil {
+		return s.refuse(call, err)
 	}
 	switch call.Verb {
 	case ipc.VerbLock, ipc.VerbTry:

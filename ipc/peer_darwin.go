@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,8 @@ func peerOf(raw syscall.RawConn) (p Peer) {
 		}
 		pid, err := unix.GetsockoptInt(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERPID)
 		if err == nil {
-			p = Peer{PID: pid, UID: cred.Uid, GID: cred.Groups[0], Known: true}
+			groups := cred.Groups[:min(max(int(cred.Ngroups), 1), len(cred.Groups))]
+			p = Peer{PID: pid, UID: cred.Uid, GID: groups[0], Groups: slices.Clone(groups[1:]), Known: true}
 		}
 	})
 	return p

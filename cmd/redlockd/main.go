@@ -2,7 +2,8 @@
 // masters for the processes that connect to its Unix socket.
 //
 // Exit codes: 0 after SIGTERM or SIGINT, or for a good config; 1 for a faulty
-// config, or where the daemon could not start or go on; 64 for wrong usage.
+// config, or where the daemon could not start or go on; 64 for wrong usage; 77
+// where validate -as USER -lock NAME says that USER may not lock it.
 package main
 
 import (
@@ -22,6 +23,7 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 64 // EX_USAGE
+	exitDenied = 77 // EX_NOPERM, as redlock's where the daemon answers DENIED
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -19,11 +19,13 @@ const usage = `Usage:
   redlockd [-config FILE] [-socket PATH] [-log-level LEVEL]   serve, with the nodes of the config
   redlockd -dev [-socket PATH] [-log-level LEVEL]             serve, with nodes inside this process: to try it out
   redlockd validate [-config FILE]                            check the config and the files that it names
+  redlockd validate [-config FILE] -as USER -lock NAME        say what USER may do with that lock, and by which access rule
   redlockd -version
 
 Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released.
-SIGHUP reads the config again: log.level and limits change, all else needs a restart.
-Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage.
+SIGHUP reads the config again: log.level, access and limits change, all else needs a restart.
+Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage;
+77 USER may not lock NAME.
 
 Flags:
 `

@@ -5,7 +5,7 @@ quorum {
 access {
   rule "web" {
     users  = ["www-data", "www-data", ""]
-    locks  = ["web/*", "a b"]
+    locks  = ["web/*", "two words", "a\tb", "x/***"]
     allow  = ["lock", "delete"]
   }
   rule "web" {
@@ -14,4 +14,10 @@ access {
     locks  = []
   }
   rule {}
+  rule "ops" {
+    users  = ["root", "no-such-user", "4242", "4294967295"]
+    groups = ["no-such-group", "root"]
+    locks  = ["**"]
+    allow  = ["admin"]
+  }
 }

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os/user"
+	"strconv"
+)
+
+// The accounts of access rules are looked up once, when the config is read: a name
+// that means nothing on this host is a fault, as a rule for nobody protects nobody.
+// A number needs no account.
+
+// checkUser is for names and numbers of users.
+func checkUser(name string) string { return checkRuleAccount(name, "user", userOfRule) }
+
+// checkGroup is for names and numbers of groups.
+func checkGroup(name string) string { return checkRuleAccount(name, "group", groupOfRule) }
+
+func checkRuleAccount(name, kind string, id func(string) (int, error)) string {
+	if wanted := checkAccount(name); wanted != "" {
+		return wanted
+	}
+	_, err := id(name)
+	switch {
+	case errors.Is(err, errNoAccount):
+		return fmt.Sprintf("a %s of this host, or the number of one (a %s that only LDAP or the like knows needs its number)", kind, kind)
+	case err != nil:
+		return fmt.Sprintf("a %s that can be looked up, or its number (%v)", kind, err)
+	}
+	return ""
+}
+
+var errNoAccount = errors.New("no such account")
+
+func userOfRule(name string) (int, error) {
+	if id, ok := accountNumber(name); ok {
+		return id, nil
+	}
+	found, err := user.Lookup(name)
+	if errors.As(err, new(user.UnknownUserError)) {
+		return 0, errNoAccount
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(found.Uid)
+}
+
+func groupOfRule(name string) (int, error) {
+	if id, ok := accountNumber(name); ok {
+		return id, nil
+	}
+	found, err := user.LookupGroup(name)
+	if errors.As(err, new(user.UnknownGroupError)) {
+		return 0, errNoAccount
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(found.Gid)
+}
+
+// accountNumber: the largest 32-bit number is the kernel's word for none.
+func accountNumber(name string) (id int, ok bool) {
+	n, err := strconv.ParseUint(name, 10, 32)
+	return int(n), err == nil && n < 1<<32-1
+}
+
+// accounts are the ids of those that can be looked up: the others are faults already.
+func accounts(names []string, id func(string) (int, error)) (ids []int) {
+	for _, name := range names {
+		if n, err := id(name); err == nil {
+			ids = append(ids, n)
+		}
+	}
+	return ids
+}
+
+// overflowID is what the kernel shows instead of a user or group that this
+// namespace does not have; by convention that of nobody.
+const overflowID = 65534
+
+// warnOfNobody: a rule for it is one for users of containers whom nobody knows.
+func (r *configReader) warnOfNobody(access *AccessConfig) {
+	if access == nil {
+		return
+	}
+	for _, rule := range access.Rules {
+		for word, ids := range map[string][]int{"users": rule.uids, "groups": rule.gids} {
+			for _, id := range ids {
+				if id == overflowID {
+					name := fmt.Sprintf("rule %q.%s", rule.Name, word)
+					r.warnf(r.rangeOf(name), "%s: %d (nobody) is also what every user of a container has here whom this host does not know: the rule is for them, too", name, id)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package daemon
+
+import "strings"
+
+// matchLock tells whether a lock's name matches a pattern: * stands for any run of
+// bytes without /, and ** for any run, also for none. All else stands for itself.
+// The time is bounded by the product of the lengths, whatever they say.
+func matchLock(pattern, name string) bool {
+	plain, rest := pattern, ""
+	if i := strings.IndexByte(pattern, '*'); i >= 0 {
+		plain, rest = pattern[:i], pattern[i:]
+	}
+	name, ok := strings.CutPrefix(name, plain)
+	switch {
+	case !ok:
+		return false
+	case rest == "":
+		return name == ""
+	case rest == everyLock:
+		return true
+	}
+	return matchFrom(rest, name)
+}
+
+// matchFrom goes through the pattern once: reached[i] tells that what was gone
+// through matches name[:i].
+func matchFrom(pattern, name string) bool {
+	reached := make([]bool, len(name)+1)
+	reached[0] = true
+	for pattern != "" {
+		switch rest, stars := cutStars(pattern); stars {
+		case 0:
+			step(reached, name, pattern[0])
+			pattern = pattern[1:]
+		default:
+			spread(reached, name, stars > 1)
+			pattern = rest
+		}
+	}
+	return reached[len(name)]
+}
+
+// cutStars counts the stars that a pattern begins with.
+func cutStars(pattern string) (rest string, n int) {
+	rest = strings.TrimLeft(pattern, "*")
+	return rest, len(pattern) - len(rest)
+}
+
+// step goes on by one byte.
+func step(reached []bool, name string, c byte) {
+	for i := len(name); i > 0; i-- {
+		reached[i] = reached[i-1] && name[i-1] == c
+	}
+	reached[0] = false
+}
+
+// spread goes on by any number of bytes, which a / ends unless across.
+func spread(reached []bool, name string, across bool) {
+	for i := range len(name) {
+		if reached[i] && (across || name[i] != '/') {
+			reached[i+1] = true
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// rulesOf reads the rules of an access block.
+func rulesOf(t *testing.T, rules string) *AccessConfig {
+	t.Helper()
+	return mustLoad(t, nodesSource(3)+"access {\n"+rules+"\n}\n").Access
+}
+
+// The rules of most tests, for users whom no host has: a number is enough.
+const testRules = `
+rule "web" {
+  users = ["4001"]
+  locks = ["web/*"]
+  allow = ["lock", "inspect"]
+}
+rule "batch" {
+  groups = ["4102"]
+  locks  = ["batch/**", "web/shared"]
+  allow  = ["lock"]
+}
+rule "watch" {
+  users = ["4003"]
+  locks = ["web/*", "batch/a"]
+  allow = ["inspect"]
+}
+rule "ops" {
+  users = ["4004"]
+  locks = ["**"]
+  allow = ["admin"]
+}
+rule "web-ops" {
+  users = ["4001", "4005"]
+  locks = ["web/**"]
+  allow = ["admin"]
+}`
+
+func TestAccessAllowing(t *testing.T) {
+	rules := rulesOf(t, testRules)
+	for _, c := range []struct {
+		who         caller
+		right, name string
+		want        string // the rule, or ""
+	}{
+		{caller{uid: 4001}, rightLock, "web/a", "web"},
+		{caller{uid: 4001}, rightLock, "web/a/b", ""},
+		{caller{uid: 4001}, rightAdmin, "web/a/b", "web-ops"}, // the union counts
+		{caller{uid: 4001}, rightLock, "batch/a", ""},
+		{caller{uid: 4102}, rightLock, "batch/a", ""}, // the number of a group is not one of a user
+		{caller{uid: 1, groups: []uint32{4001}}, rightLock, "web/a", ""},
+		{caller{uid: 1, groups: []uint32{1, 4102}}, rightLock, "batch/a/b", "batch"},
+		{caller{uid: 1, groups: []uint32{4102}}, rightInspect, "batch/a/b", ""},
+		{caller{uid: 4003}, rightInspect, "batch/a", "watch"},
+		{caller{uid: 4003}, rightLock, "batch/a", ""},
+		{caller{uid: 4004}, rightAdmin, "what/ever", "ops"},
+		{caller{uid: 4004}, rightLock, "what/ever", ""}, // admin includes nothing
+		{caller{uid: 0}, rightAdmin, "web/a", ""},       // nor is root exempt
+		{callerOf(ipc.Peer{}), rightLock, "web/a", ""},
+	} {
+		got := ""
+		if rule := rules.allowing(c.who, c.right, c.name); rule != nil {
+			got = rule.Name
+		}
+		if got != c.want {
+			t.Errorf("%+v, %s, %s: got rule %q, want %q", c.who, c.right, c.name, got, c.want)
+		}
+	}
+}
+
+// TestUnknownPeer: no rule is for a peer of whom the kernel says nothing, whatever
+// number stands for it.
+func TestUnknownPeer(t *testing.T) {
+	if _, err := loadSource(t, nodesSource(3)+`access {
+  rule "x" {
+    users = ["-1"]
+    locks = ["**"]
+    allow = ["lock"]
+  }
+}`); err == nil || !strings.Contains(err.Error(), `found "-1"`) {
+		t.Errorf("users = [\"-1\"]: got %v, want a fault", err)
+	}
+	rules := rulesOf(t, "rule \"x\" {\nusers=[\"0\", \"4294967294\"]\ngroups=[\"0\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}")
+	if rules.allowingAny(callerOf(ipc.Peer{}), rightLock) != nil {
+		t.Error("a rule is for the unknown peer")
+	}
+	if rules.allowingAny(callerOf(ipc.Peer{Known: true}), rightLock) == nil {
+		t.Error("no rule is for root")
+	}
+}
+
+func TestWarnOfNobody(t *testing.T) {
+	cfg := mustLoad(t, nodesSource(3)+`access {
+  rule "x" {
+    users = ["65534"]
+    locks = ["**"]
+    allow = ["lock"]
+  }
+}`)
+	if len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0], `:8:13: rule "x".users: 65534 (nobody)`) {
+		t.Errorf("got the warnings %q", cfg.Warnings)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	cfg := mustLoad(t, nodesSource(3)+"access {\n"+testRules+`
+rule "roots" {
+  groups = ["0"]
+  locks  = ["root"]
+  allow  = ["lock"]
+}
+}`)
+	open := mustLoad(t, nodesSource(3))
+	for _, c := range []struct {
+		cfg      *Config
+		as, lock string
+		want     string
+	}{
+		{cfg, "4001", "web/a", `lock:by rule "web" inspect:by rule "web" admin:by rule "web-ops"`},
+		{cfg, "4003", "web/a", `-lock:by no access rule of 6 inspect:by rule "watch" -admin:by no access rule of 6`},
+		{cfg, "root", "root", `lock:by rule "roots" -inspect:by no access rule of 6 -admin:by no access rule of 6`},
+		{cfg, "0", "root", `lock:by rule "roots" -inspect:by no access rule of 6 -admin:by no access rule of 6`},
+		{open, "4001", "x", `lock:without access rules everybody may who can open the socket inspect:without access rules everybody may who can open the socket -admin:without access rules only root and the user that redlockd runs as may`},
+		{open, "root", "x", `lock:without access rules everybody may who can open the socket inspect:without access rules everybody may who can open the socket admin:without access rules only root and the user that redlockd runs as may`},
+	} {
+		verdicts, err := c.cfg.Verdicts(c.as, c.lock)
+		if err != nil {
+			t.Errorf("%s, %s: %v", c.as, c.lock, err)
+		}
+		var got []string
+		for _, v := range verdicts {
+			got = append(got, map[bool]string{false: "-"}[v.Allowed]+v.Right+":"+v.Why)
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%s, %s:\ngot  %s\nwant %s", c.as, c.lock, got, c.want)
+		}
+	}
+	for _, c := range [][2]string{{"no-such-user", "x"}, {"root", ""}, {"root", "redlockd:x"}} {
+		if verdicts, err := cfg.Verdicts(c[0], c[1]); err == nil {
+			t.Errorf("%q: got %v, want an error", c, verdicts)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os/user"
+	"strconv"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// RightToLock is the Verdict's right to take a lock.
+const RightToLock = rightLock
+
+// Verdict is whether a user may do something with a lock, and why.
+type Verdict struct {
+	Right   string // "lock", "inspect" or "admin"
+	Allowed bool
+	Why     string // for people: the rule, or that there is none
+}
+
+// Verdicts says for each right whether the user, by name or number, has it on a lock.
+// The user's groups are those that a login would give him now: a process has those
+// that it was started with. The error is that there is no such user, or that the
+// lock cannot be named so.
+func (c *Config) Verdicts(account, lock string) ([]Verdict, error) {
+	if err := ipc.CheckName(lock); err != nil {
+		return nil, err
+	}
+	who, err := callerNamed(account)
+	if err != nil {
+		return nil, err
+	}
+	verdicts := make([]Verdict, len(allRights))
+	for i, right := range allRights {
+		verdicts[i] = c.verdict(who, right, lock)
+	}
+	return verdicts, nil
+}
+
+func (c *Config) verdict(who caller, right, lock string) Verdict {
+	if c.Access == nil {
+		return verdictWithoutRules(who, right)
+	}
+	if rule := c.Access.allowing(who, right, lock); rule != nil {
+		return Verdict{right, true, fmt.Sprintf("by rule %q", rule.Name)}
+	}
+	return Verdict{right, false, fmt.Sprintf("by no access rule of %d", len(c.Access.Rules))}
+}
+
+func verdictWithoutRules(who caller, right string) Verdict {
+	if right == rightAdmin {
+		return Verdict{right, who.uid == 0, "without access rules only root and the user that redlockd runs as may"}
+	}
+	return Verdict{right, true, "without access rules everybody may who can open the socket"}
+}
+
+// callerNamed is the user as he would log in now. One that has but a number is in
+// no group.
+func callerNamed(account string) (caller, error) {
+	found, err := user.Lookup(account)
+	if id, isNumber := accountNumber(account); isNumber {
+		if found, err = user.LookupId(account); err != nil {
+			return caller{uid: id}, nil
+		}
+	}
+	if errors.As(err, new(user.UnknownUserError)) {
+		return caller{}, fmt.Errorf("this host has no user %q (one that only LDAP or the like knows: by number)", account)
+	}
+	if err != nil {
+		return caller{}, err
+	}
+	return callerFound(found)
+}
+
+func callerFound(found *user.User) (who caller, err error) {
+	if who.uid, err = strconv.Atoi(found.Uid); err != nil {
+		return who, err
+	}
+	groups, err := found.GroupIds()
+	if err != nil {
+		return who, fmt.Errorf("the groups of %s: %w", found.Username, err)
+	}
+	for _, group := range groups {
+		gid, err := strconv.ParseUint(group, 10, 32)
+		if err != nil {
+			return who, fmt.Errorf("the groups of %s: %w", found.Username, err)
+		}
+		who.groups = append(who.groups, uint32(gid))
+	}
+	return who, nil
+}

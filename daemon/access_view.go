@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// view is what one caller may see of others' locks.
+type view struct {
+	rules *AccessConfig // nil: everything
+	who   caller
+}
+
+func (s *session) view() view { return view{s.d.access.Load(), s.caller} }
+
+// shows are those of a place's names that LIST tells the caller, nil if none: what
+// its own user holds or waits for, and what it may inspect.
+func (v view) shows(p *place) []string {
+	if v.rules == nil || v.who.uid != unknownUser && v.who.uid == p.who.uid {
+		return p.names
+	}
+	return v.only(p.names, func(name string) bool { return v.rules.allowing(v.who, rightInspect, name) != nil })
+}
+
+// knows: who may do anything with a lock learns by that who has it.
+func (v view) knows(name string) bool {
+	return v.rules == nil || slices.ContainsFunc(allRights, func(right string) bool {
+		return v.rules.allowing(v.who, right, name) != nil
+	})
+}
+
+func (view) only(names []string, keep func(string) bool) (kept []string) {
+	for _, name := range names {
+		if keep(name) {
+			kept = append(kept, name)
+		}
+	}
+	return kept
+}
+
+// showsNodes: their addresses, and what is wrong with them.
+func (v view) showsNodes() bool {
+	return v.rules == nil || v.rules.allowingAny(v.who, rightInspect) != nil
+}
+
+// counts are how many leases and waiters of this daemon LIST would show.
+func (v view) counts(d *daemon) (leases, waiters int) {
+	if v.rules == nil {
+		return d.leases.held(), len(d.queue.waiting())
+	}
+	for _, h := range d.leases.all() {
+		if h.lease.Err() == nil && v.shows(&h.place) != nil {
+			leases++
+		}
+	}
+	for _, p := range d.queue.waiting() {
+		if v.shows(p) != nil {
+			waiters++
+		}
+	}
+	return leases, waiters
+}
+
+// hiddenLock is what an error calls a lock that is none of the caller's business.
+const hiddenLock = "another lock"
+
+// label names a place of somebody else for an error.
+func (v view) label(p *place) string {
+	known := v.only(p.names, v.knows)
+	if known == nil {
+		return hiddenLock
+	}
+	return strings.Join(known, ",")
+}
+
+// met is what another place has met on the nodes, as if p had: that one's list of
+// names is not told.
+func (v view) met(err error, p *place) error {
+	if held, ok := errors.AsType[*redlock.HeldError](err); ok && v.rules != nil {
+		own := *held
+		own.Name = p.label()
+		return &own
+	}
+	if none, ok := errors.AsType[*redlock.NoQuorumError](err); ok && v.rules != nil {
+		own := *none
+		own.Name = p.label()
+		return &own
+	}
+	return err
+}
+
+// veil takes the names out of a deadlock that the caller may not know.
+func (v view) veil(err error) error {
+	deadlock, ok := errors.AsType[*deadlockError](err)
+	if !ok || v.rules == nil {
+		return err
+	}
+	cycle := slices.Clone(deadlock.cycle)
+	for i := range cycle {
+		if !v.knows(cycle[i].name) {
+			cycle[i].name = hiddenLock
+		}
+	}
+	return &deadlockError{cycle}
+}
