@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -166,17 +165,16 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 // crosses tells whether a connection that has the name itself wants it for a
 // process, or the other way round: it would wait for itself.
 func (s *session) crosses(a *ask) bool {
+	others := s.entrusted
 	if a.process != nil {
-		return s.holds(a, s.desk.all)
+		others = s.desk.all
 	}
-	return s.holds(a, s.entrusted)
-}
-
-// holds tells whether one of these holdings of the asker stands for one of the names.
-func (s *session) holds(a *ask, holdings func() []*holding) bool {
-	return slices.ContainsFunc(holdings(), func(h *holding) bool {
-		return h.owner == a.owner && h.lease.Err() == nil && overlap(&h.place, &a.place)
-	})
+	for _, h := range others() {
+		if h.owner == a.owner && h.lease.Err() == nil && overlap(&h.place, &a.place) {
+			return true
+		}
+	}
+	return false
 }
 
 // grantedBefore is an ask that came to h already.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -265,15 +264,11 @@ func TestHoldPIDRefused(t *testing.T) {
 	dead.end()
 	tids, stop := make(chan int), make(chan struct{})
 	defer close(stop)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends
+	onAnotherThread(func() {
 		tids <- unix.Gettid()
 		<-stop
-	}()
+	})
 	thread := <-tids
-	if thread == os.Getpid() {
-		t.Skip("the goroutine has the process's first thread")
-	}
 	for _, test := range []struct{ options, want string }{
 		{"hold=pid pid=1", `ERR DENIED lock=a : .*process 1: .*pid 1 lives for as long.*`},
 		{fmt.Sprintf("hold=pid pid=%d", dead.pid), `ERR OPTION lock=a : .*: there is no such process, .*`},
