@@ -138,6 +138,16 @@ func TestHoldPIDIsOneOwner(t *testing.T) {
 	b.say(fmt.Sprintf("CHECK pid=%d", c.pid), granted5)
 	b.say("LOCK c"+mine, granted5)
 	b.say(fmt.Sprintf("CHECK pid=%d", c.pid), `ERR OPTION : .*it holds 2 locks, so a name is needed.*`)
+	t.Run("counts outlive connections", func(t *testing.T) {
+		w := d.dial()
+		w.say("LOCK n reentrant=yes"+mine, granted5+` count=1`)
+		w.say("LOCK n reentrant=yes"+mine, granted5+` count=2`)
+		w.say("QUIT", `OK`)
+		w.ends()
+		look.until("STATUS", `connections=3\b`)
+		b.say(fmt.Sprintf("UNLOCK n pid=%d", c.pid), `OK lock=n count=1`)
+		b.say(fmt.Sprintf("UNLOCK n pid=%d", c.pid), `OK lock=n`)
+	})
 	t.Run("deadlock", func(t *testing.T) {
 		w := d.dial()
 		w.send("LOCK b" + mine)
