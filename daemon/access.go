@@ -11,7 +11,7 @@ import (
 // What an access rule can allow. None includes another.
 const (
 	rightLock    = "lock"    // LOCK and TRY
-	rightInspect = "inspect" // WHO, and what LIST and STATUS show
+	rightInspect = "inspect" // WHO, and what LIST shows and STATUS counts
 	rightAdmin   = "admin"   // FORCE; for every lock there is: ADMIT
 )
 
@@ -119,14 +119,15 @@ func (s *session) permitAdmit(rules *AccessConfig) error {
 	return s.denied(rules, "ADMIT (it concerns every lock, so the rule must have locks = [\"**\"])", rightAdmin)
 }
 
-// permitStatus: who may do anything may know whether it can be done now.
+// permitStatus: who may do anything may know whether it can be done now, and which
+// node is in the way; NOQUORUM says as much.
 func (s *session) permitStatus(rules *AccessConfig) error {
 	for _, right := range allRights {
 		if rules.allowingAny(s.caller, right) != nil {
 			return nil
 		}
 	}
-	return s.denied(rules, "STATUS", rightInspect)
+	return fmt.Errorf("STATUS: %w for %s: no access rule of %d is for this user", errDenied, s.user, len(rules.Rules))
 }
 
 func (s *session) denied(rules *AccessConfig, what, right string) error {

@@ -41,11 +41,6 @@ func (view) only(names []string, keep func(string) bool) (kept []string) {
 	return kept
 }
 
-// showsNodes: their addresses, and what is wrong with them.
-func (v view) showsNodes() bool {
-	return v.rules == nil || v.rules.allowingAny(v.who, rightInspect) != nil
-}
-
 // counts are how many leases and waiters of this daemon LIST would show.
 func (v view) counts(d *daemon) (leases, waiters int) {
 	if v.rules == nil {

@@ -253,14 +253,14 @@ func TestPackagedConfig(t *testing.T) {
 }
 
 // TestPackagedConfigShowsDefaults: what is commented out is good too, and is
-// the default, but for the two examples.
+// the default, but for the examples.
 func TestPackagedConfigShowsDefaults(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
 	source := readTestFile(t, packagedConfig)
-	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+ \{|\}))$`)
+	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+(?: "[a-z]+")? \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 30 {
-		t.Errorf("got %d lines that are commented out, want 30:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 42 {
+		t.Errorf("got %d lines that are commented out, want 42:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)
@@ -269,6 +269,9 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 		t.Errorf("got %+v for the node with a password and TLS", last)
 	}
 	last.Username, last.PasswordFile, last.TLS = "", "", nil
+	if got.Access == nil || len(got.Access.Rules) != 2 || want.Access != nil {
+		t.Errorf("got access %+v for the two rules, and %+v by default", got.Access, want.Access)
+	}
 	got.Path, got.Warnings = want.Path, want.Warnings
 	if err := want.CheckReload(got); err != nil {
 		t.Error(err)

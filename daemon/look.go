@@ -77,17 +77,16 @@ func (s *session) listLine(call *ipc.Call, names []string, p *place, state strin
 	return line
 }
 
-// status shows the nodes, from memory; who may inspect nothing gets the last line.
+// status shows the nodes, from memory, and how many leases and waiters LIST would
+// show: no more can be told by it of others' locks.
 func (s *session) status(call *ipc.Call) ipc.Work {
-	status, view, n := s.d.nodes.Status(), s.view(), 0
-	if view.showsNodes() {
-		n = len(status.Nodes)
-	}
-	for _, node := range status.Nodes[:n] {
+	status := s.d.nodes.Status()
+	for _, node := range status.Nodes {
 		call.Line(nodeLine(call, node))
 	}
-	leases, waiters := view.counts(s.d)
-	r := ok(call).Int("n", int64(n)).Int("nodes", int64(len(status.Nodes))).
+	leases, waiters := s.view().counts(s.d)
+	n := int64(len(status.Nodes))
+	r := ok(call).Int("n", n).Int("nodes", n).
 		Int("quorum", int64(status.Quorum)).
 		Int("spare", int64(status.Spare())).
 		Int("leases", int64(leases)).

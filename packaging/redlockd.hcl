@@ -1,7 +1,7 @@
 # /etc/redlockd/redlockd.hcl: the configuration of redlockd, see redlockd.hcl(5).
-# Check it with:             redlockd validate
-# After a change:            systemctl restart redlockd
-# log.level and limits only: systemctl reload redlockd
+# Check it with:                     redlockd validate
+# After a change:                    systemctl restart redlockd
+# log.level, access and limits only: systemctl reload redlockd
 #
 # What is commented out shows the default, unless it says "example".
 
@@ -64,12 +64,32 @@ quorum {
 #   linger   = "0s"  # how long a lock stays taken after its client has died
 # }
 
-# Who can connect. Whoever can open the socket may take any lock.
+# Who can connect. Without access rules whoever can open the socket may take any lock.
 socket {
   # path = "/run/redlockd/redlockd.sock"
   # mode = "0660"
   group = "redlock" # default: the daemon's own group
 }
+
+# Who may do what. Without this block whoever can open the socket may do everything but
+# FORCE and ADMIT, which are for root and the daemon's own user. With it what no rule
+# allows is denied, to root too. In a lock's name * stands for any run of characters
+# without /, ** for any run; all else for itself. Users and groups: names of this host, or
+# numbers. "lock" takes locks, "inspect" shows who holds them, "admin" takes them away
+# (FORCE), and with locks = ["**"] ends quarantines (ADMIT). What one rule or another
+# allows is allowed: redlockd validate -as www-data -lock web/cache tells which. Example:
+# access {
+#   rule "web" {
+#     users  = ["www-data"]
+#     locks  = ["web/*"]
+#     allow  = ["lock", "inspect"]
+#   }
+#   rule "operators" {
+#     groups = ["adm"]
+#     locks  = ["**"]
+#     allow  = ["inspect", "admin"]
+#   }
+# }
 
 # What clients can use up; 0 is no bound.
 # limits {

@@ -88,6 +88,8 @@ func TestUsage(t *testing.T) {
 		{"-nonsense", exitUsage, "", "-nonsense"},
 		{"serve", exitUsage, "", `unknown argument "serve"`},
 		{"validate it", exitUsage, "", `unknown argument "it"`},
+		{"validate -as root", exitUsage, "", "-as USER and -lock NAME go together"},
+		{"validate -lock x", exitUsage, "", "-as USER and -lock NAME go together"},
 		{"validate -dev", exitUsage, "", "-dev"},
 		{"-dev -config x.hcl", exitUsage, "", "-dev uses no config file"},
 		{"-dev -socket=", exitUsage, "", "-socket: wanted a path"},
@@ -116,6 +118,40 @@ func TestValidateWarns(t *testing.T) {
   node "b" { address = "b:1" }
 }`)})
 	f.check(t, code, exitOK, "ok: 2 nodes", "redlockd.hcl:1:1: quorum: 2 nodes bear no more failures than 1\n")
+}
+
+// TestValidateAs: a line for each right; the exit code is about the lock.
+func TestValidateAs(t *testing.T) {
+	config := writeConfig(t, goodConfig+`
+access {
+  rule "web" {
+    users = ["4001"]
+    locks = ["web/*"]
+    allow = ["lock"]
+  }
+  rule "ops" {
+    users = ["4002", "4001"]
+    locks = ["**"]
+    allow = ["admin"]
+  }
+}`)
+	for _, c := range []struct {
+		as, lock string
+		code     int
+		out, err string
+	}{
+		{"4001", "web/a", exitOK, "lock     allowed  by rule \"web\"\ninspect  denied   by no access rule of 2\nadmin    allowed  by rule \"ops\"\n", ""},
+		{"4001", "web/a/b", exitDenied, "lock     denied   by no access rule of 2\n", ""},
+		{"4002", "web/a", exitDenied, "admin    allowed  by rule \"ops\"\n", ""},
+		{"no-such-user", "web/a", exitUsage, "", `no user "no-such-user"`},
+		{"4001", "redlockd:x", exitUsage, "", "reserved"},
+		{"4001", "", exitUsage, "", "redlockd: "},
+	} {
+		f := newFixture(t, nil)
+		f.check(t, f.run([]string{"validate", "-config", config, "-as", c.as, "-lock", c.lock}), c.code, c.out, c.err)
+	}
+	f := newFixture(t, nil)
+	f.check(t, f.run([]string{"validate", "-config", writeConfig(t, goodConfig), "-as", "4001", "-lock", "x"}), exitOK, "without access rules", "")
 }
 
 // TestFaultyConfig: validate and the start print every fault, one a line.
