@@ -120,3 +120,21 @@ func TestManualHasHelp(t *testing.T) {
 		}
 	}
 }
+
+// What redlockd-protocol(7) shows of nc happens as it says. Somebody else comes
+// before the last line.
+func TestManualTranscript(t *testing.T) {
+	h, _, _ := dev(t)
+	page := readFile(t, filepath.Join("..", "man", "redlockd-protocol.7"))
+	begin := strings.Index(page, "$ nc -U ")
+	session := strings.ReplaceAll(page[begin:begin+strings.Index(page[begin:], "\n.Ed")], "/run/redlockd/redlockd.sock", h.socket)
+	session = strings.ReplaceAll(session, "4fJk2...", "4fJk2")
+	lines := strings.Split(session, "\n")
+	if len(lines) != 7 || !strings.HasPrefix(lines[6], "ERR HELD ") {
+		t.Fatalf("the page shows another session than this test plays: %q", lines)
+	}
+	typist, other := newDesk(t, h), newDesk(t, h)
+	typist.play(block{lines: lines[:5]})
+	other.play(block{lines: []string{lines[0], lines[1], lines[2]}})
+	typist.play(block{lines: lines[5:]})
+}
