@@ -6,21 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
-
-// readSource reads source without the checks of checkConfig.
-func readSource(t *testing.T, source string) (*configReader, *Config) {
-	t.Helper()
-	file, diags := hclsyntax.ParseConfig([]byte(source), "redlockd.hcl", hcl.InitialPos)
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
-	r := newConfigReader("redlockd.hcl")
-	return r, r.readConfig(file.Body.(*hclsyntax.Body))
-}
 
 // FuzzConfig: no file makes the reader panic; a bad one has faults with a
 // place in the file, and a good one has what the daemon relies on.
