@@ -134,7 +134,7 @@ func (c *Client) Err() error {
 // Close ends the connection and waits for all that the Client has started. Its
 // leases end, their contexts with a cause that matches ErrLost and ErrClosed;
 // the daemon gives their locks back, but for those with HoldTTL, which stay
-// until their ttl is over. Calls that wait return an error that matches
+// until their ttl is over, and those with HoldPID, which stay with their process. Calls that wait return an error that matches
 // ErrClosed. Only the first Close does anything; it returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
@@ -193,7 +193,7 @@ func (c *Client) setOver(err error) error {
 
 // endLeases ends the leases that the end of the connection ends: those that the
 // daemon gave back when it saw that end. After BYE it gives none back, and what
-// is held for its ttl it keeps: these end by their own timers.
+// is held for its ttl or by a process it keeps: these end by their own timers.
 func (c *Client) endLeases(over error) {
 	c.mu.Lock()
 	kept := c.bye && !c.closed

@@ -33,8 +33,9 @@
 // and needs it is given the [Lease]. For the same reason [ErrDeadlock] is for who
 // speaks the protocol with an owner of its own: bound a Lock under another lock
 // with [WithWait] or its context. When the connection ends, for whatever
-// reason, its leases end too (but for those with [HoldTTL]), and the Client is
-// of no more use: see [Client.Done], and Dial again.
+// reason, its leases end too (but for those with [HoldTTL] or [HoldPID]), and the
+// Client is of no more use: see [Client.Done], and Dial again. A lease with HoldPID
+// is found again, from any connection of the same user, with [Client.LeaseOf].
 //
 // # Errors
 //

@@ -28,7 +28,11 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	if l.startTimer(r, o) {
 		return l.stands(ipc.VerbLock) // unless LOST came with the grant
 	}
-	l.giveBack()
+	if l.found {
+		l.drop(l.expired())
+	} else {
+		l.giveBack()
+	}
 	return l.expired()
 }
 
@@ -58,7 +62,7 @@ func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
 // next is how long the timer has to run, and settles what for. It needs mu.
 func (l *Lease) next(now time.Duration) time.Duration {
 	rest := l.loseAt() - now
-	l.checkNext = l.hold == HoldConn && !l.checking && rest/2 >= minCheck
+	l.checkNext = l.hold != HoldTTL && !l.checking && rest/2 >= minCheck
 	if l.checkNext {
 		return rest / 2
 	}
@@ -71,7 +75,9 @@ func (l *Lease) tick() {
 	case dueCheck:
 		l.postCheck()
 	case dueEnd:
-		l.end(l.expired(), true)
+		if l.end(l.expired(), !l.found); l.found {
+			l.c.forget(l)
+		}
 	case dueRelease:
 		l.c.spawn(l.postUnlock)
 	}
@@ -142,13 +148,15 @@ func (l *Lease) askAgain() {
 	}
 }
 
-// told learns from the answer to CHECK or EXTEND, nil where the connection ended
-// before it came, and is the caller's error.
+// told learns from the answer to CHECK, EXTEND or BEAT, nil where the connection
+// ended before it came, and is the caller's error.
 func (l *Lease) told(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil:
 		l.askAgain()
 		return nil
+	case r.Kind == ipc.KindOK && cl.req.Verb == ipc.VerbBeat:
+		return nil // it tells no deadline
 	case r.Kind == ipc.KindOK:
 		l.moveOn(r, cl.req.TTL)
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Lease is a lock that is held. It ends by Unlock, by loss, or with the
-// connection. It is safe for concurrent use.
+// Lease is a lock that is held. It ends by Unlock, by loss, or with what holds it
+// (see WithHold). It is safe for concurrent use.
 type Lease struct {
 	c       *Client
 	name    string
@@ -18,6 +18,7 @@ type Lease struct {
 	slot    int
 	hold    Hold
 	ownRule bool // the guard was given: it does not go by the ttl
+	found   bool // another connection took it: it is given back by Unlock only
 
 	mu        sync.Mutex    // guards what follows
 	deadline  time.Duration // on the client's clock; only moves forward
@@ -155,6 +156,13 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 		return invalid(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String())
 	}
 	return l.ask(ctx, ipc.VerbExtend, ttl)
+}
+
+// Beat tells the daemon that the work goes on, for a lease with WithBeat: it is lost
+// when that is not told for so long. Errors are those of Check; ErrInvalid if the
+// lease needs none.
+func (l *Lease) Beat(ctx context.Context) error {
+	return l.ask(ctx, ipc.VerbBeat, 0)
 }
 
 func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error {

@@ -112,7 +112,9 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		return nil, err
 	}
 	bounded := cl.boundBy(ctx)
-	cl.ownedBy(c.owners.Add(1))
+	if l.hold != HoldPID { // that one the process owns
+		cl.ownedBy(c.owners.Add(1))
+	}
 	if err := c.roundTrip(ctx, cl); err != nil {
 		return nil, err
 	}

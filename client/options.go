@@ -26,6 +26,12 @@ const (
 	// HoldTTL keeps it for its ttl, whatever becomes of this process; nothing but
 	// Lease.Extend extends it.
 	HoldTTL
+	// HoldPID keeps it, extended by the daemon, while a process lives: this one, or
+	// that of WithPID; whatever becomes of the connection. The process is who holds
+	// it: a second Lock for it is refused with ErrHeld (code ALREADY) at once, and one
+	// that waits for what it holds itself with ErrDeadlock. Client.LeaseOf finds it.
+	// It takes a daemon on Linux.
+	HoldPID
 )
 
 // WithTTL sets the lease time: how soon others get the lock if this host dies.
@@ -96,7 +102,25 @@ func WithNote(note string) Option {
 	}
 }
 
-// WithHold sets how long the lock is kept: HoldConn or HoldTTL.
+// WithPID names the process that HoldPID, which it goes with, is about: one of this
+// user, or any if this is root.
+func WithPID(pid int) Option {
+	return func(cl *call) {
+		cl.req.PID = pid
+		cl.req.Set |= ipc.OptPID
+		if pid < 1 {
+			cl.fault("a process " + strconv.Itoa(pid))
+		}
+	}
+}
+
+// WithBeat has the lock be lost when Lease.Beat was not called for so long: for work
+// that may hang rather than end. The daemon wants at least 100 ms.
+func WithBeat(beat time.Duration) Option {
+	return func(cl *call) { cl.duration(&cl.req.Beat, ipc.OptBeat, "beat", beat, 1) }
+}
+
+// WithHold sets how long the lock is kept: HoldConn, HoldTTL or HoldPID.
 func WithHold(hold Hold) Option {
 	return func(cl *call) {
 		cl.lease.hold = hold
@@ -106,6 +130,8 @@ func WithHold(hold Hold) Option {
 			cl.req.Hold = ipc.HoldConn
 		case HoldTTL:
 			cl.req.Hold = ipc.HoldTTL
+		case HoldPID:
+			cl.req.Hold = ipc.HoldPID
 		default:
 			cl.fault("an unknown hold")
 		}
@@ -116,6 +142,9 @@ func WithHold(hold Hold) Option {
 func (cl *call) wish(opts []Option) error {
 	for _, opt := range opts {
 		opt(cl)
+	}
+	if cl.req.Has(ipc.OptPID) && cl.req.Hold != ipc.HoldPID {
+		cl.fault("WithPID without WithHold(HoldPID)")
 	}
 	if cl.faults == nil {
 		return nil

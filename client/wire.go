@@ -112,7 +112,7 @@ func (c *Client) settle(cl *call) {
 		}
 	case ipc.VerbUnlock:
 		cl.lease.settle(cl, answer)
-	case ipc.VerbCheck, ipc.VerbExtend:
+	case ipc.VerbCheck, ipc.VerbExtend, ipc.VerbBeat:
 		_ = cl.lease.told(cl, answer) // for nobody: the lease has learnt
 	}
 }

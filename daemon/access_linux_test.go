@@ -32,6 +32,7 @@ func startWithRules(t *testing.T, rules string) *testDaemon {
 		t.Skip("only root can connect as other users")
 	}
 	return startDaemon(t, 3, func(cfg *Config) {
+		patientNodes(cfg)
 		cfg.Access, cfg.Socket.Mode = rulesOf(t, rules), 0o666
 		if err := os.Chmod(filepath.Dir(cfg.Socket.Path), 0o711); err != nil {
 			t.Fatal(err)
@@ -48,21 +49,34 @@ func (d *testDaemon) dialAs(who account) *wire {
 		err  error
 	}
 	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+	onAnotherThread(func() {
 		err := who.become()
 		var conn net.Conn
 		if err == nil {
 			conn, err = net.Dial("unix", d.cfg.Socket.Path)
 		}
 		done <- result{conn, err}
-	}()
+	})
 	r := <-done
 	if r.err != nil {
 		d.t.Fatal(r.err)
 	}
 	d.t.Cleanup(func() { r.conn.Close() })
 	return &wire{t: d.t, conn: r.conn.(*net.UnixConn), in: bufio.NewReader(r.conn)}
+}
+
+// onAnotherThread calls do on a thread that ends with it. The first thread of all is
+// not that: what it is, the process is for others.
+func onAnotherThread(do func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			do()
+			return
+		}
+		defer runtime.UnlockOSThread()
+		onAnotherThread(do)
+	}()
 }
 
 // become changes this thread only, as package syscall does not.

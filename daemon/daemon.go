@@ -37,6 +37,8 @@ type daemon struct {
 	users  users
 	meter  *meter // nil: off
 
+	processes *processes // that hold leases (hold=pid)
+
 	stopping atomic.Bool // nothing is given back any more
 }
 
@@ -52,6 +54,7 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 	}
 	d.access.Store(cfg.Access)
 	var err error
+	d.processes = newProcesses(d.processEnded)
 	if d.host, err = os.Hostname(); err != nil {
 		d.host = "?"
 	}
@@ -143,7 +146,7 @@ func (d *daemon) newServer() *ipc.Server {
 // open makes the session of a new connection, or says why there is none.
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
 	peer := conn.Peer()
-	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, inputEnded: make(chan struct{})}
+	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
 	if err := d.limits.connect(s.uid); err != nil {
 		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}

@@ -1,11 +1,15 @@
 package daemon
 
-import "slices"
+import (
+	"slices"
 
-// owner is who can hold and wait: one owner= on one connection.
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// owner is who can hold and wait: one owner= on one connection, or of one process.
 type owner struct {
-	session *session
-	name    string
+	of   any // *session, or *process with hold=pid
+	name string
 }
 
 // party is an owner that waits for others of this host, or is waited for, with
@@ -122,8 +126,10 @@ func (s *search) from(w *place) (way []waitsFor, found bool) {
 func (s *search) past(w, ahead *place) (way []waitsFor, found bool) {
 	party := ahead.party
 	switch {
+	case s.endsByItself(ahead):
+		return nil, false
 	case party == s.mine:
-		return nil, !s.endsByItself(ahead)
+		return nil, true
 	case party.searched == s.n, s.among != nil && !s.among[party]:
 		return nil, false
 	}
@@ -139,10 +145,11 @@ func (s *search) past(w, ahead *place) (way []waitsFor, found bool) {
 	return nil, false
 }
 
-// endsByItself: what the asker's owner has of what the asker asks for is a lease
-// that was lost, of which nothing but the time is waited for.
+// endsByItself: nothing but the time is waited for. That is so of a lease with
+// hold=ttl, which nobody extends; and what the asker's owner has of what the asker
+// asks for is a lease that was lost.
 func (s *search) endsByItself(ahead *place) bool {
-	return ahead.party == s.mine && overlap(ahead, s.asker)
+	return ahead.holding != nil && ahead.holding.hold == ipc.HoldTTL || ahead.party == s.mine && overlap(ahead, s.asker)
 }
 
 // waits tells whether the place stands behind others, to wait for them. Whom the

@@ -240,3 +240,20 @@ func TestDeadlockOfSeveralNames(t *testing.T) {
 	x.say("UNLOCK a,b", `OK lock=a,b`)
 	y.want(`@1 ` + granted(`d,b`))
 }
+
+// A lease that ends by itself (hold=ttl: nobody extends it) keeps nobody for ever:
+// who waits for it is in no deadlock, whatever its owner waits for meanwhile.
+func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a hold=ttl ttl=1s", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "LOCK b", 1)
+	y.say("LOCK a wait=10s", granted5) // when that second is over
+	y.say("UNLOCK b", `OK lock=b`)
+	for line := x.line(); ; line = x.line() { // it may be told LOST first
+		if line[:2] == "OK" {
+			break
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	errAlready = errors.New("held or asked for already by this owner on this connection")
+	errAlready = errors.New("held or asked for already")
 	errCounts  = fmt.Errorf("taken %d times over by this owner, which is the most: is an UNLOCK missing?", maxCount)
 	errNotHeld = errors.New("not held")
 	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
@@ -63,6 +63,13 @@ func notHeld(names []string) error {
 	return fmt.Errorf("%s: %w by this owner on this connection, and not lost by it", strings.Join(names, ","), errNotHeld)
 }
 
+func notHeldByPID(pid int, names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("%w: process %d holds no lock that this user took with hold=pid, and lost none", errNotHeld, pid)
+	}
+	return fmt.Errorf("%s: %w by process %d, by this user and owner with hold=pid, and not lost by it", strings.Join(names, ","), errNotHeld, pid)
+}
+
 // heldWithin: it is held, but goes by the list that it was locked as.
 func heldWithin(names, list []string) error {
 	return fmt.Errorf("%s: %w as such by this owner on this connection, but as %s, which it goes by",
@@ -75,16 +82,6 @@ func badOption(format string, args ...any) error {
 
 func notYet(verb ipc.Verb) error {
 	return fmt.Errorf("%v is %w of redlockd", verb, errVerb)
-}
-
-// unsupportedOptions refuses what this version does not do, so that nobody
-// believes to be protected by it.
-func unsupportedOptions(call *ipc.Call) error {
-	switch {
-	case call.Hold == ipc.HoldPID, call.PID != 0, call.Beat != 0:
-		return badOption("hold=pid, pid= and beat= are not in this version of redlockd")
-	}
-	return nil
 }
 
 // refuse answers with an error; it is for both ends of a request.

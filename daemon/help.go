@@ -30,14 +30,15 @@ type helpLine struct {
 }
 
 var helpLines = []helpLine{
-	{ipc.VerbLock, "LOCK name[,name...] [ttl=10s] [wait=forever] [mode=shared] [slots=K] [hold=conn|ttl] [max=] [guard=] [linger=] [note=] [owner=] [id=] [reentrant=yes]", []string{
+	{ipc.VerbLock, "LOCK name[,name...] [ttl=10s] [wait=forever] [mode=shared] [slots=K] [hold=conn|pid|ttl] [pid=] [max=] [guard=] [linger=] [beat=] [note=] [owner=] [id=] [reentrant=yes]", []string{
 		"takes the lock, or waits for it; keeps it extended while this connection is open",
 		"ttl=: lease time, and how soon others get the lock if this host dies",
 		"wait=: 0, a duration (250ms, 10s, 2m; a bare number is ms), or forever",
 		"several names: all of them or none; the list, as it is written here, is what UNLOCK and CHECK want",
 		"mode=shared: together with others who say so (readers), and not with those who do not (a writer); who waits is not overtaken",
 		"slots=K: for so many at a time; slot= of the answer is which of 1 to K it is; all must say the same K",
-		"hold=: conn, until the connection closes; or ttl, for just that long",
+		"hold=: conn, until the connection closes; pid, until a process ends (pid=, or the one that asks); or ttl, for just that long",
+		"beat=: lost if no BEAT comes for so long",
 		"max=: longest total holding time; guard=: how long before the deadline LOST is said (ttl/5)",
 		"linger=: how long the lock stays taken after its client dies (UNLOCK is immediate)",
 		"fence= of the answer grows with every grant: have what you write to refuse a smaller one than it has seen",
@@ -45,14 +46,18 @@ var helpLines = []helpLine{
 		"reentrant=yes: a further LOCK of the same owner counts up (count=), and as many UNLOCKs release",
 	}},
 	{ipc.VerbTry, "TRY name [options of LOCK but wait=]", []string{"LOCK with wait=0"}},
-	{ipc.VerbUnlock, "UNLOCK name[,name...] [owner=] | UNLOCK lease=ID", []string{
+	{ipc.VerbUnlock, "UNLOCK name[,name...] [owner=] | UNLOCK lease=ID | UNLOCK [name] pid=N", []string{
 		"releases; pending=1: too few nodes answered yet, it is repeated",
 		"count=: not yet, as so many LOCKs with reentrant=yes are left",
 	}},
 	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK"}},
 	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user, or who has admin for every lock)"}},
-	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [owner=] | EXTEND lease=ID [ttl=]", []string{"extends now: for hold=ttl leases, or to change the ttl"}},
-	{ipc.VerbCheck, "CHECK name[,name...] [owner=] | CHECK lease=ID", []string{"is it still mine, and for how long: from memory"}},
+	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [owner=] | EXTEND lease=ID [ttl=] | EXTEND [name] pid=N [ttl=]", []string{"extends now: for hold=ttl leases, or to change the ttl"}},
+	{ipc.VerbCheck, "CHECK name[,name...] [owner=] | CHECK lease=ID | CHECK [name] pid=N", []string{
+		"is it still mine, and for how long: from memory",
+		"pid=: of the process that holds it (hold=pid), from any connection of the same user",
+	}},
+	{ipc.VerbBeat, "BEAT name[,name...] [owner=] | BEAT lease=ID | BEAT [name] pid=N", []string{"a sign of life, for locks with beat="}},
 	{ipc.VerbWho, "WHO name", []string{"who holds it, asked of the nodes, a line each (mode=shared; slots= and slot=); n=0: nobody"}},
 	{ipc.VerbList, "LIST", []string{"leases and waiters of this daemon"}},
 	{ipc.VerbStatus, "STATUS", []string{

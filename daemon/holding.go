@@ -22,11 +22,15 @@ type asker struct {
 // holding is a lease in the daemon: the lease itself, and whose it is.
 type holding struct {
 	asker
-	hold   ipc.Hold
-	linger time.Duration
-	place  place // its names and kind are those of the lock
-	lease  *redlock.Lease
-	ended  sync.Once // it is held no more: see daemon.end
+	hold    ipc.Hold
+	process *process  // whose life holds it, with hold=pid; or nil
+	freed   sync.Once // the process is not needed for it any more
+	desk    *desk     // where it goes by its names
+	linger  time.Duration
+	beat    time.Duration // 0: it needs none
+	place   place         // its names and kind are those of the lock
+	lease   *redlock.Lease
+	ended   sync.Once // it is held no more: see daemon.end
 
 	mu      sync.Mutex // guards what follows
 	session *session   // that hears of its loss; nil once its connection ended
@@ -35,6 +39,7 @@ type holding struct {
 	lostAt  time.Duration
 	further []string // ids of the LOCKs counted beside the first, as they came: see reentrant.go
 	stage   stage
+	pulse   pulse // see beat.go
 }
 
 // names are those of the lock, in the order in which it was asked for.
@@ -67,11 +72,14 @@ func (h *holding) attached() *session {
 }
 
 // detach takes the holding from its session, whose connection has ended, and
-// with it who counted.
+// with it who counted, unless that was a process.
 func (h *holding) detach() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.session, h.further = nil, nil
+	h.session = nil
+	if h.process == nil {
+		h.further = nil
+	}
 }
 
 // registry finds leases by their ids, from any connection.

@@ -35,6 +35,9 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 		return s.refuse(call, err)
 	}
 	after, err := s.enter(a)
+	if after != nil || err != nil {
+		s.d.processes.release(a.process)
+	}
 	switch {
 	case err != nil:
 		return s.refuse(call, err)
@@ -50,9 +53,6 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 
 // newAsk reads the options, with the defaults of the config.
 func (s *session) newAsk(call *ipc.Call) (*ask, error) {
-	if err := unsupportedOptions(call); err != nil {
-		return nil, err
-	}
 	k, err := kindOf(call)
 	if err != nil {
 		return nil, err
@@ -69,6 +69,8 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 				since: s.d.clock(),
 			},
 			hold:    call.Hold,
+			beat:    call.Beat,
+			desk:    &s.desk,
 			linger:  given(call, ipc.OptLinger, call.Linger, lease.Linger),
 			session: s,
 		},
@@ -85,7 +87,22 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 	a.place.set(call.Names, k, &a.asker)
 	a.place.owner, a.place.patient = owner{s, a.owner}, a.wait != 0
 	a.place.ask = a
-	return a, a.check(s.d.cfg)
+	if err := a.check(s.d.cfg); err != nil || a.hold != ipc.HoldPID {
+		return a, err
+	}
+	return a, a.entrust()
+}
+
+// entrust has the lease be a process's, which is used until the end of the
+// request (end) at least.
+func (a *ask) entrust() error {
+	p, err := a.s.useProcess(a.call)
+	if err != nil {
+		return err
+	}
+	a.process, a.desk, a.pid = p, &p.desk, p.pid
+	a.place.owner = owner{p, a.owner}
+	return nil
 }
 
 func given(call *ipc.Call, option ipc.OptionSet, value, otherwise time.Duration) time.Duration {
@@ -109,6 +126,8 @@ func (a *ask) check(cfg *Config) error {
 		return badOption("max=%d: at least %d ms", ms(a.max), ms(redlock.MinTTL))
 	case cfg.Lease.MaxHold != 0 && (a.max == 0 || a.max > cfg.Lease.MaxHold):
 		return badOption("max=%d: at most %d ms (lease.max_hold of the config)", ms(a.max), ms(cfg.Lease.MaxHold))
+	case a.call.Has(ipc.OptBeat) && a.beat < leastBeat:
+		return badOption("beat=%d: at least %d ms; leave it out for none", ms(a.beat), ms(leastBeat))
 	case a.linger > longest:
 		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger), ms(longest))
 	}
@@ -117,54 +136,45 @@ func (a *ask) check(cfg *Config) error {
 
 // enter takes the request in: the same owner cannot hold or ask for a name
 // twice, but for what goes by its first LOCK (after): the same one with the same
-// id=, and others with reentrant=yes. Requests are entered on one goroutine, so
-// none comes in between.
+// id=, and others with reentrant=yes.
 func (s *session) enter(a *ask) (after ipc.Work, err error) {
-	for _, name := range a.names() {
-		first := s.firstOf(ident{a.owner, name})
-		if first == nil {
-			continue
-		}
-		after, err = a.after(first)
-		if !errors.Is(err, redlock.ErrReleased) {
-			return after, err
+	if s.crosses(a) {
+		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.place.label(), errAlready)
+	}
+	var over map[*holding]bool
+	for firsts := a.desk.enter(a, over); firsts != nil; firsts = a.desk.enter(a, over) {
+		for _, first := range firsts {
+			after, err = a.after(first)
+			if !errors.Is(err, redlock.ErrReleased) {
+				return after, err
+			}
+			if over == nil {
+				over = map[*holding]bool{}
+			}
+			over[first.holding] = true
 		}
 	}
 	if err := s.d.limits.ask(a.uid); err != nil {
+		a.failed = err
+		a.desk.answered(a)
 		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.asks == nil {
-		s.asks = map[ident]*ask{}
-	}
-	for _, name := range a.names() {
-		s.asks[ident{a.owner, name}] = a
 	}
 	return nil, nil
 }
 
-// firstOf is the LOCK that the name goes by, under way or granted; nil if
-// there is none, or it was lost.
-func (s *session) firstOf(at ident) *ask {
-	if first := s.underWay(at); first != nil {
-		return first
+// crosses tells whether a connection that has the name itself wants it for a
+// process, or the other way round: it would wait for itself.
+func (s *session) crosses(a *ask) bool {
+	others := s.entrusted
+	if a.process != nil {
+		others = s.desk.all
 	}
-	if h := s.get(at); h != nil && h.lease.Err() == nil {
-		return grantedBefore(h)
+	for _, h := range others() {
+		if h.owner == a.owner && h.lease.Err() == nil && overlap(&h.place, &a.place) {
+			return true
+		}
 	}
-	return nil
-}
-
-// underWay is the LOCK that the name goes by; its end can be waited for.
-func (s *session) underWay(at ident) *ask {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := s.asks[at]
-	if first != nil && first.done == nil {
-		first.done = make(chan struct{})
-	}
-	return first
+	return false
 }
 
 // grantedBefore is an ask that came to h already.
@@ -180,6 +190,9 @@ func (a *ask) Run() {
 	a.leave(err)
 	if err == nil {
 		err = a.lease.Err() // lost already: a slow node, a host that was stopped
+	}
+	if err != nil && a.process.hasEnded() {
+		err = a.process.endedError()
 	}
 	if err != nil {
 		a.s.refuse(a.call, err)
@@ -276,7 +289,7 @@ func (a *ask) waitForTurn(ctx context.Context) error {
 		case <-timer.C:
 			return a.ahead()
 		case <-a.enough():
-			return errInputEnded
+			return errInputEnded // or the process, as Run says
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -287,13 +300,16 @@ func (a *ask) waitForTurn(ctx context.Context) error {
 // renewed as often as a lease is.
 const intentShare = 3
 
-// enough is closed when nobody is left to hold the lease: the client's input
-// has ended, and the lease would end with it.
+// enough is closed when nobody is left to hold the lease: the client's input, or
+// the process, has ended, and the lease would end with it.
 func (a *ask) enough() <-chan struct{} {
-	if a.hold != ipc.HoldConn {
-		return nil
+	switch a.hold {
+	case ipc.HoldConn:
+		return a.s.inputEnded
+	case ipc.HoldPID:
+		return a.process.gone
 	}
-	return a.s.inputEnded
+	return nil
 }
 
 // alarm is when waiting for a turn ends.
@@ -333,10 +349,10 @@ func (a *ask) leave(err error) {
 		begun.Abandon() // before anybody is called
 	}
 	if err == nil {
-		a.begin()
+		a.begin(d)
 		d.leases.add(a.holding)
 		d.queue.hold(&a.place, a.holding)
-		a.s.add(a.holding)
+		d.keep(a.holding)
 	} else {
 		d.queue.leave(&a.place, ofNodes(err))
 	}
@@ -348,7 +364,8 @@ func (a *ask) end(err error) {
 	a.s.d.limits.answered(a.uid, err == nil)
 	a.s.d.meter.answered(a, err)
 	a.failed = err
-	a.s.answered(a)
+	a.desk.answered(a)
+	a.s.d.processes.release(a.process)
 }
 
 // ofNodes is what an attempt met on the nodes, which the next in line meets as

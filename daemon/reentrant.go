@@ -25,8 +25,11 @@ const (
 
 // after is what becomes of a LOCK whose owner holds or asks for the name
 // already, by its LOCK first: the same once more, by its id=, or one that counts
-// up. The error matches ErrReleased if first has been given back just now.
+// up. The error matches ErrReleased if first is over: given back just now, or lost.
 func (a *ask) after(first *ask) (ipc.Work, error) {
+	if first.isOver() {
+		return nil, redlock.ErrReleased
+	}
 	again, err := first.countUp(&a.place, a.id, a.call.Reentrant)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.place.label(), err)
@@ -35,6 +38,11 @@ func (a *ask) after(first *ask) (ipc.Work, error) {
 		return &repeat{call: a.call, first: first}, nil
 	}
 	return &further{ask: a, first: first}, nil
+}
+
+// isOver tells whether the LOCK has come to its end, and no lease stands for it.
+func (a *ask) isOver() bool {
+	return isClosed(a.done) && a.outcome() != nil
 }
 
 // countUp counts a further LOCK of the same names and kind, unless it is one that
@@ -46,18 +54,26 @@ func (h *holding) countUp(p *place, id string, reentrant bool) (again bool, err 
 	case h.stage == ending:
 		return false, redlock.ErrReleased
 	case !slices.Equal(p.names, h.names()):
-		return false, fmt.Errorf("%w, within %s", errAlready, h.place.label())
+		return false, fmt.Errorf("%w, within %s", h.already(), h.place.label())
 	case h.counts(id):
 		return true, nil
 	case !reentrant:
-		return false, errAlready
+		return false, h.already()
 	case p.kind != h.place.kind:
-		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", errAlready)
+		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.already())
 	case 1+len(h.further) >= maxCount:
 		return false, errCounts
 	}
 	h.further = append(h.further, id)
 	return false, nil
+}
+
+// already says whose it is.
+func (h *holding) already() error {
+	if h.process != nil {
+		return fmt.Errorf("%w by process %d", errAlready, h.process.pid)
+	}
+	return fmt.Errorf("%w by this owner on this connection", errAlready)
 }
 
 // counts needs mu.
@@ -102,10 +118,11 @@ func (h *holding) withdraw(id string) bool {
 }
 
 // begin: the lock is granted.
-func (h *holding) begin() {
+func (h *holding) begin(d *daemon) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage = begun
+	h.startBeat(d)
 }
 
 // count is how many UNLOCKs it takes to end the lease.

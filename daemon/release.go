@@ -65,10 +65,27 @@ func (u *unlock) Run() {
 // end takes a holding out of the queue: it is held no more, whoever said so.
 func (d *daemon) end(h *holding) {
 	h.ended.Do(func() {
+		h.stopBeat()
 		d.queue.leave(&h.place, nil)
 		d.limits.ended(h.uid)
 		d.meter.ended(h, d.clock())
 	})
+}
+
+// keep makes a lease go by its names, and ends the memory of those that went by
+// them before. A process that has ended meanwhile holds nothing.
+func (d *daemon) keep(h *holding) {
+	if h.process != nil {
+		d.processes.keep(h.process)
+		h.attached().note(h)
+	}
+	before, open := h.desk.add(h)
+	for _, old := range before {
+		d.forget(old)
+	}
+	if !open {
+		d.processEnded(h)
+	}
 }
 
 // forget ends the memory of a holding.
@@ -78,6 +95,10 @@ func (d *daemon) forget(h *holding) {
 	}
 	if s := h.attached(); s != nil {
 		s.remove(h)
+	}
+	if h.process != nil {
+		h.desk.remove(h)
+		h.freed.Do(func() { d.processes.release(h.process) })
 	}
 }
 
@@ -107,14 +128,19 @@ func orNone(err error) any {
 // tellLost sends LOST, and remembers it for as long as the client may ask.
 func (d *daemon) tellLost(h *holding) {
 	s, lease := h.attached(), h.lease
-	if s == nil {
-		d.leases.remove(h)
-		return
+	if s != nil {
+		s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
+			Strs("lock", h.names()...).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
+			Say(lostText[lease.Reason()]))
 	}
-	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
-		Strs("lock", h.names()...).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
-		Say(lostText[lease.Reason()]))
-	s.remember(h)
+	switch {
+	case s == nil && h.process == nil:
+		d.leases.remove(h)
+	default:
+		if oldest := h.desk.remember(h); oldest != nil {
+			d.forget(oldest)
+		}
+	}
 }
 
 // tooOld: a lost lease is told of for an hour at most.
@@ -128,6 +154,7 @@ func (d *daemon) tooOld(h *holding) bool {
 var lostText = map[redlock.LostReason]string{
 	redlock.LostForced:  "somebody took it away with FORCE: others may hold it already, stop at once",
 	redlock.LostQuorum:  "it could not be extended on a quorum of nodes: stop what it protects",
+	redlock.LostBeat:    "no BEAT came for as long as beat= says: stop what it protects",
 	redlock.LostMax:     "its longest holding time (max) is over: stop what it protects",
 	redlock.LostExpired: "its ttl is over: stop what it protects",
 }
@@ -164,7 +191,7 @@ func (d *daemon) giveBack(h *holding) {
 	}
 	_, err := d.release(h)
 	d.end(h)
-	d.leases.remove(h)
+	d.forget(h)
 	if err == nil {
 		d.log.Debug("lease given back: its client is gone", "lock", h.place.label(), "user", h.user, "pid", h.pid)
 	}

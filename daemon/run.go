@@ -46,6 +46,11 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 		return err
 	}
 	defer d.nodes.Close()
+	stopWatching, err := d.processes.watch()
+	if err != nil {
+		return err
+	}
+	defer stopWatching()
 	stopMetrics, err := d.serveMetrics()
 	if err != nil {
 		return err

@@ -11,27 +11,23 @@ import (
 
 // session is what the daemon knows of one connection.
 type session struct {
-	d    *daemon
-	conn *ipc.Conn
-	pid  int
-	user string
-	rate rate
+	d      *daemon
+	conn   *ipc.Conn
+	pid    int
+	user   string
+	opened time.Duration // BootTime
+	rate   rate
+	desk   desk // of what goes by this connection
+
+	numbering numbering // of processes: is it that of the daemon?
 
 	caller // the process at the other end
 
 	inputEnded chan struct{} // closed when the client will send nothing more
 
-	mu       sync.Mutex         // guards what follows
-	holdings map[ident]*holding // held, and lost ones that are remembered: each by all of its names
-	lost     []*holding         // those that are remembered, the oldest first
-	asks     map[ident]*ask     // LOCKs under way, in the same way
+	mu      sync.Mutex            // guards entrust
+	entrust map[*holding]struct{} // leases that were taken here and go by a process (hold=pid)
 }
-
-// maxRemembered bounds the lost leases that a connection can ask about.
-const maxRemembered = 1000
-
-// ident is what one name of a lock goes by on a connection.
-type ident struct{ owner, name string }
 
 // Begin is the one switch over verbs, in the order of the protocol's table.
 // What it can answer from memory it answers; the rest is work that waits.
@@ -55,6 +51,8 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.extend(call)
 	case ipc.VerbCheck:
 		return s.check(call)
+	case ipc.VerbBeat:
+		return s.beat(call)
 	case ipc.VerbWho:
 		return &who{s, call}
 	case ipc.VerbList:
@@ -71,7 +69,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.help(call)
 	case ipc.VerbQuit:
 		return s.quit(call)
-	default: // RESUME BEAT
+	default: // RESUME
 		return s.refuse(call, notYet(call.Verb))
 	}
 }
@@ -103,106 +101,42 @@ func (s *session) InputEnded(bool) { close(s.inputEnded) }
 // Close gives back what was held by this connection, unless it is the daemon
 // that stops: then its client may be in the middle of its work.
 func (s *session) Close() {
-	s.mu.Lock()
-	holdings := s.holdings
-	s.holdings, s.lost = nil, nil
-	s.mu.Unlock()
-	for at, h := range holdings {
-		if at.name != h.names()[0] {
-			continue // once is enough for several names
-		}
+	for _, h := range s.desk.close() {
 		h.detach()
 		s.d.abandoned(h, s.conn.WasCut())
+	}
+	for _, h := range s.entrusted() {
+		h.detach() // held on, by its process
 	}
 	s.d.limits.disconnect(s.uid)
 }
 
-// find is the holding that a request speaks of: by lease id from anywhere, or
-// by the names it was locked by on this connection, all of them in that order.
-func (s *session) find(call *ipc.Call) (*holding, error) {
-	if err := unsupportedOptions(call); err != nil {
-		return nil, err
-	}
-	h := s.d.leases.get(call.Lease)
-	if !call.Has(ipc.OptLease) {
-		h = s.get(ident{call.Owner, call.Names[0]})
-	}
-	switch {
-	case h != nil && s.d.tooOld(h):
-		s.d.forget(h)
-	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
-		return h, nil
-	case h != nil && !call.Has(ipc.OptLease):
-		return nil, heldWithin(call.Names, h.names())
-	}
-	if len(call.Names) > 0 {
-		return nil, notHeld(call.Names)
-	}
-	return nil, errNoLease
-}
-
-func (s *session) get(at ident) *holding {
+// entrusted are the leases that were taken here and go by a process.
+func (s *session) entrusted() []*holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.holdings[at]
+	if len(s.entrust) == 0 {
+		return nil
+	}
+	return slices.Collect(maps.Keys(s.entrust))
 }
 
-// remember keeps a lost holding for whoever asks, and forgets the oldest where
-// there are too many.
-func (s *session) remember(h *holding) {
-	s.mu.Lock()
-	s.lost = append(s.lost, h)
-	var oldest *holding
-	if len(s.lost) > maxRemembered {
-		oldest = s.lost[0]
-		s.lost = slices.Delete(s.lost, 0, 1)
-	}
-	s.mu.Unlock()
-	if oldest != nil {
-		s.d.forget(oldest)
-	}
-}
-
-// add makes h what goes by its names. What went by one of them before was lost:
-// a new LOCK by the same owner ends its memory.
-func (s *session) add(h *holding) {
-	for _, name := range h.names() {
-		if before := s.get(ident{h.owner, name}); before != nil {
-			s.d.leases.remove(before)
-			s.remove(before)
-		}
-	}
+// note makes a lease that goes by a process known here, too: LOST is to be told.
+func (s *session) note(h *holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holdings == nil {
-		s.holdings = map[ident]*holding{}
+	if s.entrust == nil {
+		s.entrust = map[*holding]struct{}{}
 	}
-	for _, name := range h.names() {
-		s.holdings[ident{h.owner, name}] = h
-	}
+	s.entrust[h] = struct{}{}
 }
 
-// answered takes out a LOCK that has come to its end.
-func (s *session) answered(a *ask) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range a.names() {
-		delete(s.asks, ident{a.owner, name})
-	}
-	if a.done != nil {
-		close(a.done)
-	}
-}
-
-// remove forgets a holding, if it is still the one that goes by its names.
+// remove forgets a holding.
 func (s *session) remove(h *holding) {
+	s.desk.remove(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range h.names() {
-		if at := (ident{h.owner, name}); s.holdings[at] == h {
-			delete(s.holdings, at)
-		}
-	}
+	delete(s.entrust, h)
 }
 
 // rate is a token bucket of one second's requests.
@@ -230,11 +164,8 @@ func (r *rate) allow(perSecond int, now time.Duration) bool {
 // resume is how long the leases of this connection stay on the nodes when
 // nobody extends them: the shortest validity; 0 where there are none.
 func (s *session) resume() time.Duration {
-	s.mu.Lock()
-	holdings := slices.Collect(maps.Values(s.holdings))
-	s.mu.Unlock()
 	var shortest time.Duration
-	for _, h := range holdings {
+	for _, h := range append(s.desk.all(), s.entrusted()...) {
 		if left := h.lease.Validity(); h.lease.Err() == nil && (shortest == 0 || left < shortest) {
 			shortest = left
 		}

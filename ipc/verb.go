@@ -53,7 +53,7 @@ var grammars = [...]grammar{
 	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptTTL},
 	VerbCheck:  {name: "CHECK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
 	VerbResume: {name: "RESUME", form: " name", maxNames: 1, options: OptLease | OptOwner, required: OptLease},
-	VerbBeat:   {name: "BEAT", form: " name", maxNames: 1, instead: whichLease, options: whichLease | OptOwner},
+	VerbBeat:   {name: "BEAT", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
 	VerbWho:    {name: "WHO", form: " name", maxNames: 1},
 	VerbList:   {name: "LIST"},
 	VerbStatus: {name: "STATUS"},

@@ -57,8 +57,8 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 		if err == nil {
 			return lease, nil
 		}
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() != nil || errors.Is(err, ErrRequest) {
+			return nil, a.givenUp(ctx, err)
 		}
 		if a.r.Failed != nil {
 			a.r.Failed(err)
@@ -70,13 +70,24 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
+	return nil, a.givenUp(ctx, nil)
+}
+
+// givenUp says why no more attempts are made.
+func (a *acquiring) givenUp(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
+	}
+	return err
 }
 
 // attempt is the one that was begun already, or a new one.
 func (a *acquiring) attempt(ctx context.Context, start time.Duration) (*Lease, error) {
 	if begun := a.begun; begun != nil {
 		a.begun = nil
+		if begun.used.Swap(true) {
+			return nil, fmt.Errorf("redlock: %w: what was begun for %s was used before", ErrRequest, a.r.lock())
+		}
 		return begun.attempt.finish(ctx)
 	}
 	t := a.q.newAttempt(a.r, &a.target, start)
@@ -92,7 +103,7 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	if isHeld && a.nextPlace(held.free) {
 		return true
 	}
-	delay, again := a.patience.next(err, a.q.clock(), a.waiter != nil && a.q.isTracked())
+	delay, again := a.patience.next(err, a.q.clock(), a.waiter.isTold())
 	if again && isHeld && a.learn(held) {
 		delay = 0
 	}
@@ -117,11 +128,11 @@ func (a *acquiring) learn(held *HeldError) (more bool) {
 	if !held.split {
 		a.splits = 0
 	}
-	if a.waiter == nil && a.q.isTracked() {
+	if a.waiter == nil { // also where nothing is told: others are to know that it waits
 		a.listen()
-		more = true
+		more = a.q.isTracked()
 	}
-	return a.waiter != nil && held.foreign && a.q.bells.alsoTo(a.waiter, &a.target) || more
+	return a.waiter != nil && a.q.bells.alsoTo(a.waiter, &a.target, held.foreign) || more
 }
 
 // listen has the attempts from now on listen for the release of the lock.

@@ -49,7 +49,7 @@ func (a *attempt) send(c call) {
 	c.op, c.placed = a.b.op, a.placed
 	c.notAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.ops = a.each(c.ops, operation{letter: opIntend, token: a.waiter.mark, ttl: a.r.TTL})
+		c.ops = a.each(c.ops, operation{letter: opIntend, token: a.waiter.mark, ttl: max(a.r.TTL, leastMark)})
 		c.arming = a.waiter.arm()
 	}
 	a.q.call(c, a.start)

@@ -26,6 +26,7 @@ type waiter struct {
 
 	mu    sync.Mutex // guards what follows
 	keys  []string   // not changed, but replaced
+	last  *arming    // of the last attempt
 	nodes uint64     // where the lock may be free, as bits
 }
 
@@ -50,27 +51,38 @@ func (b *bells) add(w *waiter, keys []string) {
 	}
 }
 
-// alsoTo has w listen to the keys themselves: who holds the lock rings no bell.
-// It is false where it does so already.
-func (b *bells) alsoTo(w *waiter, t *target) bool {
-	var more []string
-	for i := range t.width() {
-		more = append(more, t.at(i))
-	}
-	if len(w.listensTo()) > t.width() {
+// alsoTo has w listen to the keys themselves, too, where who holds the lock rings no
+// bell; and not any more where he does. It is true where it begins to.
+func (b *bells) alsoTo(w *waiter, t *target, foreign bool) (more bool) {
+	if does := len(w.listensTo()) > t.width(); does == foreign {
 		return false
 	}
-	w.mu.Lock()
-	w.keys = slices.Concat(w.keys, more)
-	w.mu.Unlock()
-	b.add(w, more)
+	var keys []string
+	for i := range t.width() {
+		keys = append(keys, t.at(i))
+	}
+	if !foreign {
+		b.forget(w, keys)
+		w.listenTo(w.listensTo()[:t.width()])
+		return false
+	}
+	w.listenTo(slices.Concat(w.listensTo(), keys))
+	b.add(w, keys)
 	return true
 }
 
-func (b *bells) leave(w *waiter) {
+func (w *waiter) listenTo(keys []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keys = keys
+}
+
+func (b *bells) leave(w *waiter) { b.forget(w, w.listensTo()) }
+
+func (b *bells) forget(w *waiter, keys []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, key := range w.listensTo() {
+	for _, key := range keys {
 		others := slices.DeleteFunc(b.waiting[key], func(other *waiter) bool { return other == w })
 		if b.waiting[key] = others; len(others) == 0 {
 			delete(b.waiting, key)
@@ -123,7 +135,19 @@ func (w *waiter) arm() *arming {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.nodes = 0
-	return &arming{waiter: w, keys: w.keys}
+	w.last = &arming{waiter: w, keys: w.keys}
+	return w.last
+}
+
+// isTold tells whether a quorum of nodes were asked, in the last attempt, to tell
+// when the lock is given back.
+func (w *waiter) isTold() bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last != nil && w.last.asked.count() >= w.quorum
 }
 
 func (w *waiter) listensTo() []string {
@@ -152,7 +176,8 @@ func (w *waiter) rung() <-chan struct{} {
 type arming struct {
 	waiter *waiter
 	keys   []string
-	failed nodeSet // nodes that gave no vote, and made no bell
+	asked  nodeSet // nodes that are to tell
+	failed nodeSet // of those, which gave no vote, and made no bell
 }
 
 // read takes in what the node answered to reading the keys. A bell may also be
@@ -178,10 +203,16 @@ func (q *Quorum) spread(name string, splits int) time.Duration {
 	return q.rules.jitter(name, q.window()<<min(splits, maxDoubled))
 }
 
-// yielding is how long one waits who lets others go first.
+// yielding is how long one waits who lets others go first. They may be farther away
+// from the nodes, by how much is not known: so it is long rarely, twice as long half
+// as often, up to the node timeout, by which the farthest have an answer.
 func (q *Quorum) yielding(name string) time.Duration {
-	return 2*q.window() + q.rules.jitter(name, q.window())
+	const parts = 1000
+	least := max(2*q.window(), leastYield)
+	return min(least*parts/(1+q.rules.jitter(name, parts)), max(least, q.options.NodeTimeout))
 }
+
+const leastYield = 2 * time.Millisecond
 
 // window is a few round trips to a quorum of nodes.
 func (q *Quorum) window() time.Duration {

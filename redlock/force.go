@@ -18,11 +18,34 @@ var ErrNotHeld = errors.New("not held")
 // come back. A holder that uses this Quorum is told at once, others when they
 // extend next: until then they believe to hold what others may hold already.
 //
-// It waits for a quorum at most for two node timeouts or until ctx is done. The
+// It waits for a quorum at most for some node timeouts or until ctx is done. The
 // error matches ErrNotHeld; ErrHeld where several tokens are shown and none by a
-// quorum: they contend, or expire by themselves; or ErrNoQuorum: the lock may be
-// forced on some nodes, and Force can be tried again.
+// quorum (they contend, or expire by themselves), or where the lock was handed on
+// each time before it could be taken; or ErrNoQuorum: the lock may be forced on some
+// nodes, and Force can be tried again.
 func (q *Quorum) Force(ctx context.Context, name string) ([]Holding, error) {
+	err := error(&HeldError{Name: name})
+	for range forceTries {
+		var holders, forced []Holding
+		if holders, err = q.holders(ctx, name); err != nil {
+			return nil, err
+		}
+		if forced, err = q.forceAway(ctx, name, holders); err == nil {
+			return forced, nil
+		}
+		if !errors.Is(err, ErrHeld) {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// forceTries is how often it is found out who holds the lock: a busy one is handed
+// on many times a second.
+const forceTries = 20
+
+// holders are those whom a quorum shows.
+func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	shown, err := q.Who(ctx, name)
 	if err != nil {
 		return nil, err
@@ -34,20 +57,33 @@ func (q *Quorum) Force(ctx context.Context, name string) ([]Holding, error) {
 	case len(holders) == 0:
 		return nil, &HeldError{Name: name, TTL: shown[0].TTL}
 	}
-	b := q.newBallot("force", func(*Reply) bool { return true })
-	ops := make([]operation, len(holders))
-	for i, h := range holders {
-		ops[i] = operation{letter: opForce, key: q.options.Prefix + name, token: h.token, ttl: q.longestTTL()}
-	}
-	q.call(call{op: b.op, ops: ops, voter: b}, q.clock())
-	b.wait(ctx, q.options.NodeTimeout, q.lanes)
-	if !b.won() {
-		return nil, q.noQuorum(name, b)
-	}
-	for _, h := range holders {
-		q.keeper.forced(h.token)
-	}
 	return holders, nil
+}
+
+// forceAway deletes those tokens, and returns which a quorum had until then. The
+// error matches ErrHeld where it had none of them any more.
+func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
+	ballots := make([]*ballot, len(holders))
+	for i, h := range holders {
+		b := q.newBallot("force", isGrant)
+		ops := b.ask(operation{letter: opForce, key: q.options.Prefix + name, token: h.token, ttl: q.longestTTL()})
+		q.call(call{op: b.op, ops: ops, voter: b}, q.clock())
+		ballots[i] = b
+	}
+	for i, b := range ballots {
+		b.wait(ctx, q.options.NodeTimeout, q.lanes)
+		switch {
+		case b.won():
+			forced = append(forced, holders[i])
+			q.keeper.forced(holders[i].token)
+		case b.lacksQuorum():
+			return nil, q.noQuorum(name, b)
+		}
+	}
+	if len(forced) == 0 {
+		return nil, &HeldError{Name: name, Holder: holders[0].Holder, TTL: holders[0].TTL}
+	}
+	return forced, nil
 }
 
 // forced says LOST for a lease of ours that was forced away.

@@ -3,15 +3,23 @@ package redlock
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
 // Begun is an attempt that HandOver has begun. It is to be given to Acquire, as
-// Request.Begun, or to be abandoned.
-type Begun struct{ attempt *attempt }
+// Request.Begun, or to be abandoned; once.
+type Begun struct {
+	attempt *attempt
+	used    atomic.Bool
+}
 
-// Abandon gives back what the attempt may take. It does not wait for the nodes.
+// Abandon gives back what the attempt may take, unless it was given to Acquire. It
+// does not wait for the nodes.
 func (b *Begun) Abandon() {
+	if b.used.Swap(true) {
+		return
+	}
 	a := b.attempt
 	a.q.abandon(&a.target, a.token, a.placed)
 }
@@ -43,7 +51,7 @@ func (l *Lease) HandOver(r Request) (*Releasing, *Begun, error) {
 	release := q.newBallot("release", isGrant)
 	a := q.newAttempt(&r, &t, now)
 	a.handOver(l, release, now)
-	return &Releasing{q: q, name: l.name(), b: release}, &Begun{a}, nil
+	return &Releasing{q: q, name: l.name(), b: release}, &Begun{attempt: a}, nil
 }
 
 // handOver puts the exchange to the nodes.

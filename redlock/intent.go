@@ -10,7 +10,7 @@ type Intent struct {
 }
 
 // Intend has the nodes refuse those who would like to share the lock that r wants,
-// where others share it: from now on for r.TTL, or until the lock is taken or End.
+// where others share it: from now on for r.TTL (half a second at least), or until the lock is taken or End.
 // The nodes refuse all alike: it is for who waits for nobody but those who hold the
 // lock already. It is to be given to Acquire, as Request.Intent, or to be ended. It
 // does not wait for the nodes.
@@ -27,7 +27,7 @@ func (q *Quorum) Intend(r Request) (*Intent, error) {
 
 // Renew has it last for r.TTL from now on.
 func (i *Intent) Renew() {
-	ops := i.target.each(nil, operation{letter: opMark, token: i.waiter.mark, ttl: i.r.TTL})
+	ops := i.target.each(nil, operation{letter: opMark, token: i.waiter.mark, ttl: max(i.r.TTL, leastMark)})
 	i.q.call(call{op: "mark", ops: ops}, i.q.clock())
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,6 +136,7 @@ type voter interface {
 type nodeSet struct{ bits atomic.Uint64 }
 
 func (s *nodeSet) has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
+func (s *nodeSet) count() int        { return bits.OnesCount64(s.bits.Load()) }
 func (s *nodeSet) add(node int)      { s.bits.Or(1 << node) }
 func (s *nodeSet) remove(node int)   { s.bits.And(^(uint64(1) << node)) }
 

@@ -81,6 +81,7 @@ func (l *lane) appendArming(group []call) {
 	for i := range group {
 		if group[i].arming != nil {
 			l.armed = append(l.armed, group[i].arming)
+			group[i].arming.asked.add(l.index)
 		}
 	}
 	if len(l.armed) == 0 {

@@ -15,6 +15,7 @@ const (
 	LostQuorum  LostReason = "quorum"  // it could not be extended on a quorum
 	LostForced  LostReason = "forced"  // somebody took it away (Quorum.Force): others may hold it at once
 	LostMax     LostReason = "max"     // Request.Max was reached
+	LostBeat    LostReason = "beat"    // its holder gave no sign of life (Lease.Lose)
 	LostExpired LostReason = "expired" // it was not to be kept, and its ttl is over
 )
 
@@ -295,6 +296,12 @@ func (l *Lease) GiveUp() {
 		l.keeper.forget(l)
 	}
 }
+
+// Lose loses the lease, for a reason that the caller knows: it is extended no more,
+// and OnLost is called as for any other loss. The lock is given back at the stated
+// deadline, not before: the holder has at least the guard to stop in. It does
+// nothing to a lease that is over.
+func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
 
 // lose says LOST. It is for the timer, and for answers that leave no doubt.
 func (l *Lease) lose(reason LostReason) {

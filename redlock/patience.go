@@ -19,6 +19,9 @@ type patience struct {
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 250 * time.Millisecond
+	// leastMark is how long the nodes know of one who waits, at least: until he asks
+	// again.
+	leastMark = 2 * lastRetry
 	// toldShare: who is told when the lock is free tries nevertheless when between
 	// one and two such parts of his ttl are over, so that what the nodes know of him
 	// (bell and mark, which last for that ttl) does not end before.

@@ -14,6 +14,7 @@ type redisListener struct {
 	client rueidis.Client
 	dialer *onceDialer
 	id     int64
+	check  chan struct{} // of capacity 1: it may have broken
 	broken chan struct{} // closed when watch has ended
 	stop   context.CancelFunc
 }
@@ -25,7 +26,7 @@ func listenRedis(ctx context.Context, o NodeOptions, heard func(keys []string)) 
 	if err != nil {
 		return nil, err
 	}
-	l := &redisListener{dialer: dialer, broken: make(chan struct{})}
+	l := &redisListener{dialer: dialer, check: make(chan struct{}, 1), broken: make(chan struct{})}
 	watching, end := context.WithCancel(context.Background())
 	l.stop = end
 	option.ClientName = "redlockd-listener"
@@ -52,6 +53,10 @@ func listenRedis(ctx context.Context, o NodeOptions, heard func(keys []string)) 
 func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(keys []string)) {
 	if messages == nil {
 		heard(nil)
+		select {
+		case l.check <- struct{}{}:
+		default: // it is about to
+		}
 		return
 	}
 	keys := make([]string, 0, len(messages))
@@ -71,8 +76,14 @@ const listenerPing = time.Second
 // long, until ctx ends.
 func (l *redisListener) watch(ctx context.Context) {
 	defer close(l.broken)
+	ping := time.NewTicker(listenerPing)
+	defer ping.Stop()
 	for err := error(nil); err == nil && ctx.Err() == nil; {
-		pause(ctx, listenerPing)
+		select {
+		case <-ping.C:
+		case <-l.check:
+		case <-ctx.Done():
+		}
 		answer, cancel := context.WithTimeout(ctx, 3*listenerPing)
 		err = l.client.Do(answer, l.client.B().Ping().Build()).Error()
 		cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -276,6 +277,7 @@ func TestEnough(t *testing.T) {
 		_, err := a.wait()
 		wantErr(t, "had enough", err, redlock.ErrHeld)
 		want(t, "took", a.took, 100*ms+1)
+		synctest.Wait() // until nothing is under way any more
 		f.delay(each(ms), each(ms))
 		a = f.start(t.Context(), request)
 		_, err = a.wait()

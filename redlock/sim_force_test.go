@@ -1,6 +1,8 @@
 package redlock_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,5 +101,44 @@ func TestForceWithoutQuorum(t *testing.T) {
 		f.delay(func(int) time.Duration { return 3 * ms }, func(int) time.Duration { return 3 * ms })
 		_, err := f.q.Force(t.Context(), "x")
 		wantNoQuorum(t, err, redlock.FailedTimeout, "a", "b")
+	})
+}
+
+// A lock that was handed over between FORCE's two questions was taken from nobody:
+// FORCE takes it from who has it now, or says that it has not.
+func TestForceDuringHandOver(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(oneTry)
+		f.delay(each(ms), each(ms))
+		var moved bool
+		var next *redlock.Lease
+		done := make(chan struct{})
+		f.sims[4].OnCommand(func(c redlock.Command) { // the last one to be asked who
+			if ops := operations(c); !moved && len(ops) > 0 && strings.Contains(ops[0].letter, "w") {
+				moved = true
+				go func() {
+					defer close(done)
+					_, begun, err := l.HandOver(oneTry)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r := oneTry
+					r.Begun = begun
+					next, err = f.q.Acquire(t.Context(), r)
+					want(t, "the next one", err, nil)
+				}()
+			}
+		})
+		forced, err := f.q.Force(t.Context(), "x")
+		<-done
+		time.Sleep(100 * ms)
+		if errors.Is(err, redlock.ErrHeld) {
+			return // it says so
+		}
+		want(t, "FORCE", err, nil)
+		if next.Err() == nil {
+			t.Errorf("FORCE has taken it from %d, as it says, and it is held on %d nodes", len(forced), len(f.keys()))
+		}
 	})
 }

@@ -188,3 +188,31 @@ func cancelled(f *fleet) (context.Context, context.CancelFunc) {
 	cancel()
 	return ctx, cancel
 }
+
+// What was begun becomes one lease: not another one for who gives it to Acquire
+// again.
+func TestBegunTwice(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		_, r := f.handOver(f.acquire(oneTry))
+		first := f.acquire(r)
+		second, err := f.q.Acquire(t.Context(), r)
+		if err == nil && first.Err() == nil && second.Err() == nil {
+			t.Errorf("two leases of one lock: same token %v, same fencing token %v", first.ID() == second.ID(), first.Fence() == second.Fence())
+		}
+	})
+}
+
+// Abandon after the grant (a defer, as one has it of a transaction's Rollback) must
+// not take the lock from a lease that is held.
+func TestBegunAbandonedAfterGrant(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		_, r := f.handOver(f.acquire(oneTry))
+		first := f.acquire(r)
+		r.Begun.Abandon()
+		synctest.Wait()
+		second, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: time.Second})
+		if err == nil && first.Err() == nil && second.Err() == nil {
+			t.Errorf("two hold x: the first one for another %v", first.Validity())
+		}
+	})
+}

@@ -150,7 +150,7 @@ func (f *fleet) keys() []string {
 	var all []string
 	for i, sim := range f.sims {
 		for _, key := range sim.Keys() {
-			if strings.HasPrefix(key, "redlock:") && !strings.HasSuffix(key, "\x00b") {
+			if strings.HasPrefix(key, "redlock:") && !strings.HasSuffix(key, "\x00b") && !strings.HasSuffix(key, "\x00a") {
 				all = append(all, string(rune('a'+i))+":"+key)
 			}
 		}

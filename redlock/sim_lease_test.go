@@ -378,3 +378,25 @@ func TestCloseKeepsLeases(t *testing.T) {
 		wantErr(t, "Err after the deadline", l.Err(), redlock.ErrLost)
 	})
 }
+
+// A lease that its holder's keeper loses is told of as any other, once, and others
+// have the lock at the stated deadline, not before. Guards Lease.Lose.
+func TestLose(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		f.at(l.Since(), 1500*ms)
+		l.Lose(redlock.LostBeat)
+		f.wantLost(l, seen, l.Since()+1500*ms, redlock.LostBeat)
+		l.Lose(redlock.LostBeat)
+		next := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Wait: redlock.Forever})
+		if early := l.Deadline() - next.Since(); early > 0 {
+			t.Errorf("granted to another %v before the deadline", early)
+		}
+		want(t, "how often the loss was told", seen.count.Load(), 1)
+		f.release(next)
+		released, unseen := f.watch(kept3s)
+		wantErr(t, "Release", released.Release(t.Context()), nil)
+		released.Lose(redlock.LostBeat)
+		want(t, "losses told of a released lease", unseen.count.Load(), 0)
+	})
+}

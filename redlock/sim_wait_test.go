@@ -1,7 +1,9 @@
 package redlock_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -15,9 +17,9 @@ func TestFailingNodesAreNotStormed(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })
 		f.release(l)
-		tries := w.tries
+		tries := w.tries()
 		time.Sleep(5 * time.Second)
-		if n := w.tries - tries; n > 100 {
+		if n := w.tries() - tries; n > 100 {
 			t.Errorf("%d tries in 5 s at nodes that fail", n)
 		}
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1) })
@@ -40,9 +42,9 @@ func TestWokenThoughLanesBreak(t *testing.T) {
 			want(t, "state", node.State, redlock.NodeReady)
 			want(t, "tracking", node.Tracking, true)
 		}
-		tries := w.tries
+		tries := w.tries()
 		time.Sleep(time.Second)
-		want(t, "it sleeps: tries", w.tries, tries)
+		want(t, "it sleeps: tries", w.tries(), tries)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, time.Second)
@@ -74,8 +76,8 @@ func TestSharedSeveralDoNotSpin(t *testing.T) {
 			r := redlock.Request{Names: names, TTL: time.Minute, Wait: redlock.Forever, Shared: true}
 			reader := f.wait(f.q, r)
 			time.Sleep(5 * time.Second)
-			if reader.tries > 5 {
-				t.Errorf("%v: %d tries in 5 s while nothing changes", names, reader.tries)
+			if reader.tries() > 5 {
+				t.Errorf("%v: %d tries in 5 s while nothing changes", names, reader.tries())
 			}
 			f.release(l)
 			<-w.done
@@ -131,8 +133,239 @@ func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 			}
 			l = next.lease
 		}
-		t.Errorf("not granted in a minute, for want of one instant without a holder: %d tries", w.tries)
+		t.Errorf("not granted in a minute, for want of one instant without a holder: %d tries", w.tries())
 		l.BeginRelease()
 		<-w.done
 	})
+}
+
+// Who once waited for a foreign client is not woken by each hand-over and each
+// extension of a host of ours that holds the lock since. Guards bells.alsoTo.
+func TestNotWokenByOthersAfterForeign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		other := f.another(longLeases)
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		synctest.Wait()
+		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+		foreign(f.sims, "x", time.Hour)
+		w := f.wait(other, patient)
+		time.Sleep(100 * ms)
+		held := redlock.Request{Name: "x", TTL: 6 * time.Second, Keep: true}
+		for _, sim := range f.sims {
+			sim.Do("DEL", "redlock:x")
+		}
+		l, err := f.q.Acquire(t.Context(), held) // before the other one has heard
+		want(t, "our host's", err, nil)
+		time.Sleep(100 * ms)
+		tries := w.tries()
+		for range 50 {
+			_, begun, err := l.HandOver(held)
+			want(t, "HandOver", err, nil)
+			r := held
+			r.Begun = begun
+			l, err = f.q.Acquire(t.Context(), r)
+			want(t, "the next one", err, nil)
+			time.Sleep(10 * ms)
+		}
+		if n := w.tries() - tries; n > 3 {
+			t.Errorf("%d tries during 50 hand-overs", n)
+		}
+		f.release(l)
+		<-w.done
+	})
+}
+
+// farConn is a connection over a long way.
+type farConn struct {
+	redlock.Conn
+	way time.Duration
+}
+
+func (c farConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	time.Sleep(c.way)
+	defer time.Sleep(c.way)
+	return c.Conn.Do(ctx, group, replies)
+}
+
+// far has a host be so far from all nodes.
+func far(way time.Duration) func(*redlock.Options) {
+	return func(o *redlock.Options) {
+		for i := range o.Nodes {
+			node := o.Nodes[i]
+			o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+				c, err := node.Dial(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return farConn{c, way}, nil
+			}
+			o.Nodes[i].Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
+				return node.Listen(ctx, func(keys []string) { time.AfterFunc(way, func() { heard(keys) }) })
+			}
+		}
+	}
+}
+
+// A host that is far from the nodes is not shut out by one that is near and always
+// has somebody who waits, though that one lets others go first each time. Guards
+// yielding.
+func TestFarHostIsNotShutOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		other := f.another(longLeases, far(5*ms))
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		synctest.Wait()
+		f.delay(each(50*time.Microsecond), each(50*time.Microsecond))
+		near := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Wait: redlock.Forever}
+		l := f.acquire(near)
+		near.Yield, near.Held = true, true
+		w := f.wait(other, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever})
+		turns := 0
+		for ; turns < 120; turns++ { // two minutes
+			time.Sleep(time.Second)
+			l.BeginRelease()
+			l = f.acquire(near)
+			if isDone(w.done) {
+				break
+			}
+		}
+		l.BeginRelease()
+		<-w.done
+		t.Logf("the far one had %d tries in %d turns of the near one", w.tries(), turns)
+		if turns > 20 {
+			t.Errorf("it was kept out for %d turns of the near one, each of which let others go first", turns)
+		}
+	})
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// A foreign client's value that begins as our kinds do is held all the same: it may
+// also be that of a kind that a later version knows.
+func TestForeignValueLikeAKind(t *testing.T) {
+	for _, value := range []string{"redlockd:backup-7", "redlockd:slots=x", "redlockd:sharedish"} {
+		for what, r := range map[string]redlock.Request{
+			"exclusive": {Name: "x", TTL: time.Second}, "shared": {Name: "x", TTL: time.Second, Shared: true},
+			"several": {Names: []string{"y", "x"}, TTL: time.Second},
+		} {
+			simTest(t, 3, func(t *testing.T, f *fleet) {
+				for _, sim := range f.sims {
+					sim.Do("SET", "redlock:x", value, "PX", "60000")
+				}
+				if _, err := f.q.Acquire(t.Context(), r); err == nil {
+					t.Errorf("%s: granted beside a foreign client whose value is %s; the key is now %q", what, value, f.sims[0].Get("redlock:x"))
+				}
+			})
+		}
+	}
+}
+
+// A writer with a short ttl is not starved by readers where nodes have no tracking:
+// what the nodes know of it must last until it asks again. Guards patience: lastRetry
+// against the ttl of op i.
+func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.closeSims()
+		f.open(deaf, longLeases)
+		defer f.q.Close()
+		other := f.another(deaf, longLeases)
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+		stop := make(chan struct{})
+		ended := make(chan struct{})
+		for i := range 12 {
+			go func() {
+				defer func() { ended <- struct{}{} }()
+				time.Sleep(time.Duration(i) * 83 * ms)
+				for !isDone(stop) {
+					l, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: keptLong, Shared: true, Wait: redlock.Forever})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Second)
+					l.BeginRelease()
+				}
+			}()
+		}
+		time.Sleep(2 * time.Second)
+		w := f.wait(f.q, redlock.Request{Name: "x", TTL: 100 * ms, Wait: redlock.Forever})
+		began := f.now()
+		select {
+		case <-w.done:
+			t.Logf("granted after %v", f.now()-began)
+		case <-time.After(time.Minute):
+			t.Errorf("kept out for a minute by readers of one second, in %d tries", w.tries())
+		}
+		close(stop)
+		for range 12 {
+			<-ended
+		}
+		<-w.done
+	})
+}
+
+// Who takes a place that this host has just given back is told that another host
+// waits, as with a hand-over: or rows of grants on one host do not end. (With 6
+// clients on one daemon and 1 on another, slots=2, held for 5 ms: 1,173 grants against
+// 9, and waits of a second, which is longestUnwanted.)
+func TestPlacesAreWanted(t *testing.T) {
+	for what, r := range map[string]redlock.Request{
+		"places": {Name: "s", TTL: keptLong, Slots: 2, Keep: true},
+	} {
+		wakeTest(t, r, func(t *testing.T, f *fleet, first *redlock.Lease, w *waiting) {
+			<-w.done // it is of x, which is free
+			f.acquire(r)
+			other := f.another(longLeases)
+			defer other.Close()
+			other.Settle(t.Context())
+			time.Sleep(10 * ms)
+			waits := r
+			waits.Wait = redlock.Forever
+			second := f.wait(other, waits)
+			wanted := 0
+			for range 100 {
+				time.Sleep(20 * ms) // it has been refused, and listens, for long
+				if isDone(second.done) {
+					break
+				}
+				if _, err := first.BeginRelease(); err != nil {
+					t.Fatal(err)
+				}
+				next, err := f.q.Acquire(t.Context(), r) // as the daemon does for the next in its line
+				if err != nil {
+					break // the other one was quicker
+				}
+				if first = next; first.Wanted() {
+					wanted++
+				}
+			}
+			if !isDone(second.done) && wanted < 16 {
+				t.Errorf("%s: another host waits for 2 s, and %d of 100 grants on this one say so", what, wanted)
+			}
+			first.BeginRelease()
+			<-second.done
+		})
+	}
 }

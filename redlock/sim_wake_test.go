@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,7 @@ func wakeTest(t *testing.T, held redlock.Request, body func(t *testing.T, f *fle
 // waiting is an Acquire under way.
 type waiting struct {
 	f       *fleet
-	tries   int
+	failed  atomic.Int32
 	done    chan struct{}
 	granted time.Duration // when
 	lease   *redlock.Lease
@@ -51,7 +52,7 @@ type waiting struct {
 
 func (f *fleet) wait(q *redlock.Quorum, r redlock.Request) *waiting {
 	w := &waiting{f: f, done: make(chan struct{})}
-	r.Failed = func(error) { w.tries++ }
+	r.Failed = func(error) { w.failed.Add(1) }
 	go func() {
 		defer close(w.done)
 		w.lease, w.err = q.Acquire(f.Context(), r)
@@ -59,6 +60,9 @@ func (f *fleet) wait(q *redlock.Quorum, r redlock.Request) *waiting {
 	}()
 	return w
 }
+
+// tries is how many attempts have failed.
+func (w *waiting) tries() int { return int(w.failed.Load()) }
 
 // wantAfter wants it granted so soon after an instant.
 func (w *waiting) wantAfter(what string, since, least, most time.Duration) {
@@ -82,11 +86,11 @@ var exclusive = redlock.Request{Name: "x", TTL: keptLong, Keep: true}
 func TestWokenByRelease(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(3 * time.Second)
-		want(t, "tries", w.tries, 2)
+		want(t, "tries", w.tries(), 2)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, soonAfter)
-		want(t, "tries in the end", w.tries, 2)
+		want(t, "tries in the end", w.tries(), 2)
 	})
 }
 
@@ -123,9 +127,9 @@ func TestWokenByForce(t *testing.T) {
 func TestNotWokenByOthers(t *testing.T) {
 	held := redlock.Request{Name: "x", TTL: 6 * time.Second, Keep: true}
 	wakeTest(t, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
-		tries := w.tries
+		tries := w.tries()
 		time.Sleep(5 * time.Second) // it is extended every two
-		want(t, "tries while it is extended", w.tries, tries)
+		want(t, "tries while it is extended", w.tries(), tries)
 		for range 5 {
 			_, begun, err := l.HandOver(held)
 			want(t, "HandOver", err, nil)
@@ -136,7 +140,7 @@ func TestNotWokenByOthers(t *testing.T) {
 			want(t, "somebody waits", l.Wanted(), true)
 			time.Sleep(20 * ms)
 		}
-		want(t, "tries while it is handed over", w.tries, tries)
+		want(t, "tries while it is handed over", w.tries(), tries)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, soonAfter)
@@ -179,7 +183,7 @@ func TestWokenByForeign(t *testing.T) {
 		foreign(f.sims, "x", time.Hour)
 		w := f.wait(f.q, patient)
 		time.Sleep(5 * time.Second)
-		want(t, "tries", w.tries, 2)
+		want(t, "tries", w.tries(), 2)
 		at := f.now()
 		for _, sim := range f.sims {
 			sim.Do("DEL", "redlock:x")
@@ -207,8 +211,8 @@ func TestPolling(t *testing.T) {
 		l := f.acquire(exclusive)
 		w := f.wait(f.q, patient)
 		time.Sleep(10 * time.Second)
-		if w.tries < 40 {
-			t.Errorf("%d tries in 10 s", w.tries)
+		if w.tries() < 40 {
+			t.Errorf("%d tries in 10 s", w.tries())
 		}
 		at := f.now()
 		f.release(l)
@@ -226,9 +230,9 @@ func TestListenersBreak(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		want(t, "tracking again", f.q.Status().Nodes[0].Tracking, true)
-		tries := w.tries
+		tries := w.tries()
 		time.Sleep(5 * time.Second)
-		want(t, "tries since", w.tries, tries)
+		want(t, "tries since", w.tries(), tries)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, soonAfter)

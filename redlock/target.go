@@ -46,7 +46,12 @@ func (q *Quorum) target(r *Request) target {
 	return t
 }
 
-// slots is how many places a semaphore of that kind has; 0: it is none.
+// isSharing: what else begins so is another client's value.
+func isSharing(value string) bool {
+	return value == kindShared || value == kindWriter || slotsOf(value) > 0
+}
+
+// slotsOf is how many places a semaphore of that kind has; 0: it is none.
 func slotsOf(kind string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(kind, kindSlots))
 	return n

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -116,7 +115,7 @@ func shown(reply *Reply) []showing {
 		return nil
 	}
 	items := reply.Array
-	if kind := items[0].Str; strings.HasPrefix(kind, kindPrefix) {
+	if kind := items[0].Str; isSharing(kind) {
 		all := []showing{}
 		for i := 2; i+1 < len(items); i += 2 {
 			all = append(all, showing{items[i].Str, kind, lasting(items[i+1].Int)})

@@ -13,7 +13,7 @@ import (
 // Exit codes, beside those of the command that runs under a lock. Most are those
 // of sysexits.h, the rest a shell's.
 const (
-	exitConflict    = 1   // not obtained; -E changes it
+	exitConflict    = 1   // not obtained (-E changes it), or not held
 	exitUsage       = 64  // the command line, a name or an option is wrong
 	exitUnavailable = 69  // no daemon, or no quorum of nodes
 	exitInternal    = 70  // a defect, here or in the daemon
@@ -82,6 +82,7 @@ var daemonCodes = []struct {
 }{
 	{client.ErrHeld, exitConflict},
 	{client.ErrDeadlock, exitConflict},
+	{client.ErrNotHeld, exitConflict},
 	{client.ErrLost, exitLost},
 	{client.ErrDenied, exitDenied},
 	{client.ErrLimit, exitDenied},

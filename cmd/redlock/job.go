@@ -34,16 +34,7 @@ type job struct {
 // newJob is what the command line asks for, or a failure. The command must be
 // there, as nobody is to wait for a lock in vain.
 func newJob(f *runFlags, args []string) (*job, error) {
-	j := &job{
-		nonblock: f.nonblock,
-		wait:     time.Duration(f.wait),
-		bounded:  f.given("timeout"),
-		conflict: int(f.conflict),
-		ttl:      time.Duration(f.ttl),
-		grace:    time.Duration(f.grace),
-		options:  f.lockOptions(),
-		verbose:  f.verbose,
-	}
+	j := f.job()
 	var err error
 	if j.name, j.argv, err = f.words(args); err != nil {
 		return nil, err
@@ -55,6 +46,20 @@ func newJob(f *runFlags, args []string) (*job, error) {
 	}
 	j.path, err = lookUp(j.argv[0])
 	return j, err
+}
+
+// job is how the flags want the lock to be taken.
+func (f *runFlags) job() *job {
+	return &job{
+		nonblock: f.nonblock,
+		wait:     time.Duration(f.wait),
+		bounded:  f.given("timeout"),
+		conflict: int(f.conflict),
+		ttl:      time.Duration(f.ttl),
+		grace:    time.Duration(f.grace),
+		options:  f.lockOptions(),
+		verbose:  f.verbose,
+	}
 }
 
 // words splits what follows the flags into the lock's name and the command.
@@ -108,6 +113,7 @@ func (f *runFlags) lockOptions() []client.Option {
 	add("slots", client.WithSlots(int(f.slots)))
 	add("ttl", client.WithTTL(time.Duration(f.ttl)))
 	add("max", client.WithMax(time.Duration(f.max)))
+	add("beat", client.WithBeat(time.Duration(f.beat)))
 	add("linger", client.WithLinger(time.Duration(f.linger)))
 	add("note", client.WithNote(f.note))
 	add("grace", client.WithGuard(time.Duration(f.grace)))

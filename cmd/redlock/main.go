@@ -45,5 +45,6 @@ masters. It is reached through the socket $REDLOCK_SOCKET, or else
 	root.AddCommand(newRunCommand(), newWhoCommand(), newListCommand(), newStatusCommand(),
 		newWatchCommand(), newTopCommand(), newForceCommand(), newAdmitCommand(),
 		newDoctorCommand(), newBenchCommand(), newCompletionCommand(), newManCommand(), newVersionCommand())
+	root.AddCommand(newLockCommand(), newUnlockCommand(), newCheckCommand(), newExtendCommand(), newBeatCommand())
 	return root
 }

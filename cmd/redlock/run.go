@@ -80,6 +80,7 @@ type runFlags struct {
 	shared, exclusive             bool
 	slots                         uint16
 	wait, ttl, max, linger, grace durationFlag
+	beat                          durationFlag
 	conflict                      uint8
 	shell, note                   string
 
@@ -110,8 +111,18 @@ func newRunCommand() *cobra.Command {
 }
 
 func (f *runFlags) define(cmd *cobra.Command) {
+	f.defineLock(cmd)
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows NAME is the command's
+	flags.StringVarP(&f.shell, "command", "c", "", "run `STRING` by /bin/sh -c")
+	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
+	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
+	withoutDefaults(cmd)
+}
+
+// defineLock makes the flags that every command has that takes a lock.
+func (f *runFlags) defineLock(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
 	flags.VarP(&f.wait, "timeout", "w", "wait at most so long (default: for ever)")
 	flags.Uint8VarP(&f.conflict, "conflict-exit-code", "E", exitConflict, "exit code `CODE` if somebody else held the lock")
@@ -119,11 +130,9 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
 	flags.Uint16Var(&f.slots, "slots", 0, "at most `K` at a time, on all hosts together; all must say the same K")
 	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies (default: redlockd's)")
-	flags.StringVarP(&f.shell, "command", "c", "", "run `STRING` by /bin/sh -c")
 	flags.StringVar(&f.note, "note", "", "`TEXT` for who looks with redlock list")
 	flags.Var(&f.max, "max", "hold it at most so long: it is lost then (default: redlockd's)")
-	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
-	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
+	flags.Var(&f.beat, "beat", "the lock is lost when redlock beat was not run for so long (default: never)")
 	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
 	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
 	flags.Var(&f.wait, "wait", "as --timeout")
@@ -132,8 +141,14 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	}
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
-	for _, name := range []string{"timeout", "ttl", "max", "linger", "grace"} {
-		flags.Lookup(name).DefValue = "" // the usage says what the default is
+}
+
+// withoutDefaults leaves it to the usage of times to say what the default is.
+func withoutDefaults(cmd *cobra.Command) {
+	for _, name := range []string{"timeout", "ttl", "max", "beat", "linger", "grace"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil {
+			flag.DefValue = ""
+		}
 	}
 }
 

@@ -66,6 +66,7 @@
 --   key\0b  the bell: somebody was refused and waits. It is deleted when the lock is
 --           given back or forced away, which is what CLIENT TRACKING tells him; not
 --           when it is extended or handed over
+--   key\0a  somebody waited when the lock was given back, a moment ago
 --   key\0w  the mark of one who waits for those who share
 --
 -- It runs for every group on every node: what is rare is made where it is met,
@@ -89,6 +90,10 @@ local KIND, SHARED, WRITER = 'redlockd:', 'redlockd:shared', 'redlockd:writer'
 local AHEAD = 1000000
 -- Beyond this, counters come too near to what a double can count (2^53).
 local LIMIT = 9006099743113216 -- 2^53 - 2^40
+
+-- For how many milliseconds a release is remembered that somebody waited for: until
+-- he has asked again, and was refused again.
+local ASKED = 250
 
 local EPOCH = 'EPOCH another incarnation than the one that was admitted'
 
@@ -134,6 +139,9 @@ if why then -- only releases
       local value = call('GET', key)
       if value == token then
         local done = call('DEL', key, key .. '\0b')
+        if done == 2 then
+          call('SET', key .. '\0a', '1', 'PX', ASKED)
+        end
         replies[i] = type(done) == 'table' and done or 1
       elseif value then
         rare = rare or make({})
@@ -170,6 +178,9 @@ for i = 1, ops do
     local value = call('GET', key)
     if value == token then
       local done = call('DEL', key, key .. '\0b')
+      if done == 2 then
+        call('SET', key .. '\0a', '1', 'PX', ASKED)
+      end
       replies[i] = type(done) == 'table' and done or 1
     elseif value then
       rare = rare or seldom()
@@ -255,7 +266,7 @@ for i = 1, ops do
       local set = call('SET', key, new, 'PX', ttl)
       refused = set.err and set
     end
-    replies[i] = refused or rare.fence(record) * (call('EXISTS', key .. '\0b') == 1 and -1 or 1)
+    replies[i] = refused or rare.fence(record) * (call('EXISTS', key .. '\0b') > 0 and -1 or 1)
     if not refused and not held then
       replies[i] = {replies[i]}
     end

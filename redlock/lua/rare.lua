@@ -6,13 +6,18 @@ local function make(state)
   local keys, records, fields, counters = KEYS, ARGV[4], state.fields, state.counters
   local late, clock, changed = state.late, state.clock, state.changed
 
-  -- What the value of a key is, or begins with, that several share.
-  local KIND, SHARED, WRITER = 'redlockd:', 'redlockd:shared', 'redlockd:writer'
+  -- What the value of a key is that readers share, and what is shown of who waits.
+  local SHARED, WRITER = 'redlockd:shared', 'redlockd:writer'
   -- As in ballot.lua.
-  local AHEAD, LIMIT = 1000000, 9006099743113216
+  local AHEAD, LIMIT, ASKED = 1000000, 9006099743113216, 250
 
   local t = call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
+  -- isKind: what else begins so is another client's.
+  local function isKind(value)
+    return value == SHARED or type(value) == 'string' and string.match(value, '^redlockd:slots=%d+$') ~= nil
+  end
+
   local function at(ttl) return string.format('%.0f', now + ttl) end
 
   -- settle forgets the members that have expired, and has the key last as long as
@@ -73,7 +78,7 @@ local function make(state)
     local value = call('GET', key)
     if type(value) == 'table' then
       return value
-    elseif value and sub(value, 1, 9) ~= KIND then
+    elseif value and not isKind(value) then
       return {value, call('PTTL', key)}
     elseif value and not settle(key) then
       value = false
@@ -99,8 +104,6 @@ local function make(state)
     end
     settle(key)
   end
-
-  local function isKind(value) return type(value) == 'string' and sub(value, 1, 9) == KIND end
 
   -- refusal is why nothing can be granted by a record, whoever holds the lock.
   local function refusal(r)
@@ -151,7 +154,7 @@ local function make(state)
     local most, wanted = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
-      wanted = call('EXISTS', keys[i + 1] .. '\0b') == 1 and -1 or wanted
+      wanted = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a') > 0 and -1 or wanted
     end
     for i = from, to do
       raise(record - to + i, most, string.format('%.0f', most))
@@ -225,7 +228,9 @@ local function make(state)
       local done = call('ZREM', key .. '\0m', token)
       if done == 1 then
         settle(key)
-        call('DEL', key .. '\0b')
+        if call('DEL', key .. '\0b') == 1 then
+          call('SET', key .. '\0a', '1', 'PX', ASKED)
+        end
       end
       return done
     end,

@@ -113,6 +113,7 @@ func checkBell(p *probe) {
 	p.wait(opAcquire("k", "theirs", minute), "mark")
 	ring("a force", opForce("k", "mine", minute))
 
+	p.do("DEL", "k\x00a") // a moment is over
 	p.expectVote(number(4), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(5), p.ballot(opRead("k", "two", minute)))
 	p.wait(opAcquire("k", "theirs", minute), "mark")
@@ -121,6 +122,19 @@ func checkBell(p *probe) {
 	ring("a reader's release", opRelease("k", "one"))
 	p.wait(opAcquire("k", "theirs", minute), "mark")
 	ring("the last reader's release", opRelease("k", "two"))
+
+	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
+	p.do("DEL", "k\x00a")
+	p.do("SET", "k\x00a", "1") // somebody waited when it was given back just now
+	p.expectVote(number(-6), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
+	p.expect(number(1), "EXISTS", "k\x00a") // nobody waited now
+	p.expectVote(number(7), p.ballot(opAcquire("k", "mine", minute)))
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	p.do("DEL", "k\x00a")
+	ring("a release", opRelease("k", "mine"))
+	p.expect(number(1), "EXISTS", "k\x00a")
+	p.expectTTL("k\x00a", 0, 250*time.Millisecond)
 }
 
 func checkWanted(p *probe) {

@@ -69,7 +69,7 @@ func (b *ballotCall) grantAll(last operand) redlock.Reply {
 	most, sign := int64(0), int64(1)
 	for _, o := range names {
 		most = max(most, b.count(o.record))
-		if b.isThere(o.key + bell) {
+		if b.isThere(o.key+bell) || b.isThere(o.key+asked) {
 			sign = -1
 		}
 	}

@@ -52,7 +52,8 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 	if err := b.mayWrite(); err != nil {
 		return refuse(err)
 	}
-	b.remove(key, key+bell)
+	b.remove(key)
+	b.ring(key)
 	return number(1)
 }
 

@@ -13,6 +13,7 @@ import (
 const (
 	membersOf = "\x00m"
 	bell      = "\x00b"
+	asked     = "\x00a"
 	writerOf  = "\x00w"
 )
 
@@ -22,7 +23,11 @@ const (
 	kindWriter = "redlockd:writer"
 )
 
-func isKind(value string) bool { return strings.HasPrefix(value, kindPrefix) }
+// isKind: what else begins so is another client's.
+func isKind(value string) bool {
+	slots, ok := strings.CutPrefix(value, kindPrefix+"slots=")
+	return value == kindShared || ok && slots != "" && strings.Trim(slots, "0123456789") == ""
+}
 
 // member is one of those who share a lock.
 type member struct {
@@ -234,7 +239,7 @@ func (b *ballotCall) leave(key, token string) redlock.Reply {
 	left := b.forgetMembers(key, func(other string, _ int64) bool { return other == token })
 	if left > 0 {
 		b.settle(key)
-		b.remove(key + bell)
+		b.ring(key)
 	}
 	return number(left)
 }

@@ -19,6 +19,15 @@ func (b *ballotCall) intend(key, mark, ttl string) redlock.Reply {
 	return number(1)
 }
 
+// ring: the lock is given back, and who waits is told. For a moment it is known that
+// somebody did.
+func (b *ballotCall) ring(key string) {
+	if b.isThere(key + bell) {
+		b.remove(key + bell)
+		b.store(key+asked, "1", false, "250")
+	}
+}
+
 func (b *ballotCall) mark(key, mark, ttl string) {
 	if set := b.store(key+writerOf, mark, true, ttl); set.Nil && b.holds(key+writerOf, mark) {
 		b.lengthen(key+writerOf, ttl, true)

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// LeaseOf is the lease with HoldPID that a process holds, 0 being this one, by
+// whichever connection this user took it; of several names, all of them in the order
+// in which they were locked. It is kept as it was, and its Unlock gives it back; its
+// loss is noticed when the daemon is asked, half way to the deadline. The error
+// matches ErrNotHeld if there is none, ErrLost if it was lost, and ErrDenied for
+// what cannot be one.
+func (c *Client) LeaseOf(ctx context.Context, pid int, names ...string) (*Lease, error) {
+	if pid == 0 {
+		pid = os.Getpid()
+	}
+	return c.find(ctx, names, func(cl *call) {
+		cl.req.PID = pid
+		cl.req.Set |= ipc.OptPID
+	})
+}
+
+// LeaseByID is the lease with that ID, which another connection took: whoever knows
+// the ID may unlock it. What else is said of LeaseOf goes for it as well.
+func (c *Client) LeaseByID(ctx context.Context, id string, names ...string) (*Lease, error) {
+	return c.find(ctx, names, func(cl *call) {
+		cl.req.Lease = id
+		cl.req.Set |= ipc.OptLease
+	})
+}
+
+// find asks for a lease that was granted to another connection. One of this
+// Client's own is as it was.
+func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*Lease, error) {
+	if err := checkNames(ipc.VerbCheck, names); err != nil {
+		return nil, err
+	}
+	cl, err := c.begin(ctx, ipc.VerbCheck, "")
+	if err != nil {
+		return nil, err
+	}
+	cl.name, cl.req.Names = strings.Join(names, ","), append(cl.req.Names, names...)
+	which(cl)
+	if err := c.roundTrip(ctx, cl); err != nil {
+		return nil, err
+	}
+	defer c.calls.put(cl)
+	if cl.reply.Kind == ipc.KindErr {
+		return nil, cl.refusal()
+	}
+	return c.found(ctx, cl)
+}
+
+// found makes a lease of the answer to CHECK.
+func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
+	c.mu.Lock()
+	own := c.leases[text(&cl.reply, "lease")]
+	c.mu.Unlock()
+	if own != nil {
+		return own, nil
+	}
+	l := &Lease{c: c, name: cl.name, base: ctx, hold: HoldPID, found: true}
+	cl.lease = l
+	if !c.register(cl) {
+		return nil, invalid(op(ipc.VerbCheck), l.name, ipc.CodeInternal, errFields.Error())
+	}
+	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
+		return nil, err
+	}
+	return l, nil
+}

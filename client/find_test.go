@@ -1,0 +1,122 @@
+package client
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// The process owns what it holds: no owner is said, and the end of the connection
+// is not the lease's.
+func TestHoldPID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) {
+			return c.Lock(t.Context(), "job", WithHold(HoldPID), WithPID(4121), WithBeat(time.Minute), WithTTL(ttl))
+		})
+		tag := d.expectTagged("LOCK job ttl=10000 hold=pid pid=4121 beat=60000")
+		d.say(grant(tag[1:], "job", "abc", 0, ttl))
+		l := locked.must(t)
+		beaten := async(func() (int, error) { return 0, l.Beat(t.Context()) })
+		d.say(d.expectTagged("BEAT lease=abc") + " OK lock=job")
+		beaten.must(t)
+		d.expectTagged("CHECK lease=abc")
+		d.at("CHECK", checkAfter)
+		d.conn.Close()
+		<-c.Done()
+		want(t, "cause after the end of the connection", over(l.Context()), nil)
+		<-l.Context().Done()
+		d.at("the end, as nobody confirms it", overAfter)
+	})
+}
+
+func TestPIDOptionsThatCannotBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := dialScripted(t)
+		for _, opts := range [][]Option{
+			{WithPID(7)}, {WithHold(HoldPID), WithPID(0)}, {WithHold(HoldPID + 1)}, {WithBeat(0)},
+		} {
+			want(t, fmt.Sprint(len(opts)), lockErr(c.Lock(t.Context(), "job", opts...)), ErrInvalid)
+		}
+		nothingLeft(t, c)
+	})
+}
+
+// A beat that comes too late is told of, and ends the lease.
+func TestBeatTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		beaten := async(func() (int, error) { return 0, l.Beat(t.Context()) })
+		d.say(d.expectTagged("BEAT lease=abc") + " ERR LOST lock=job : lost (beat)")
+		_, err := beaten.wait()
+		want(t, "beat", err, ErrLost)
+		want(t, "cause", over(l.Context()), ErrLost)
+		nothingLeft(t, c)
+	})
+}
+
+// What another connection took is found by its process or its ID, and is unlocked
+// by nobody but who says so.
+func TestLeaseOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 0, "a", "b") })
+		d.say(grant(d.expectTagged(fmt.Sprintf("CHECK a,b pid=%d", os.Getpid()))[1:], "a,b", "abc", 0, ttl))
+		l := found.must(t)
+		if l.Name() != "a,b" || l.ID() != "abc" || l.Fence() != 77 || l.Validity() != ttl {
+			t.Errorf("found %s, %s, %d, valid for %v", l.Name(), l.ID(), l.Fence(), l.Validity())
+		}
+		again := async(func() (*Lease, error) { return c.LeaseByID(t.Context(), "abc", "a", "b") })
+		d.say(grant(d.expectTagged("CHECK a,b lease=abc")[1:], "a,b", "abc", 0, ttl))
+		if again.must(t) != l {
+			t.Error("one lease is two")
+		}
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK lock=a,b")
+		unlocked.must(t)
+		nothingLeft(t, c)
+	})
+}
+
+// Of a lease that it did not take a Client gives nothing back, however long the
+// daemon says nothing.
+func TestFoundLeaseIsNotGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
+		d.say(grant(d.expectTagged("CHECK job pid=7")[1:], "job", "abc", 0, ttl))
+		l := found.must(t)
+		d.expectTagged("CHECK lease=abc")
+		<-l.Context().Done()
+		d.at("the end, as nobody confirms it", overAfter)
+		time.Sleep(time.Minute)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK") // no UNLOCK before
+		pinged.must(t)
+		if n := len(c.allLeases()); n > 0 {
+			t.Errorf("%d leases are left", n)
+		}
+	})
+}
+
+func TestLeaseOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		for code, sentinel := range map[ipc.Code]error{
+			ipc.CodeNotHeld: ErrNotHeld, ipc.CodeLost: ErrLost, ipc.CodeDenied: ErrDenied,
+		} {
+			found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
+			d.say(d.expectTagged("CHECK job pid=7") + " ERR " + string(code) + " lock=job : no")
+			_, err := found.wait()
+			want(t, string(code), err, sentinel)
+		}
+		_, err := c.LeaseOf(t.Context(), 7)
+		want(t, "no name", err, ErrInvalid)
+		nothingLeft(t, c)
+	})
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+func printFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "print", false, "print what there is to know of the lock as assignments for a shell")
+}
+
+// assignments are what a shell can evaluate to know a lease, which is held: of one
+// whose connection is closed nothing would be valid. Names are never changed.
+func assignments(l *client.Lease) string {
+	slot := ""
+	if l.Slot() > 0 {
+		slot = strconv.Itoa(l.Slot())
+	}
+	var b strings.Builder
+	for _, field := range [][2]string{
+		{"REDLOCK_NAME", l.Name()},
+		{"REDLOCK_FENCE", strconv.FormatUint(l.Fence(), 10)},
+		{"REDLOCK_LEASE", l.ID()},
+		{"REDLOCK_TTL", strconv.FormatInt(l.Validity().Milliseconds(), 10)},
+		{"REDLOCK_DEADLINE", strconv.FormatInt(l.DeadlineBoottime().Milliseconds(), 10)},
+		{"REDLOCK_SLOT", slot},
+	} {
+		fmt.Fprintf(&b, "%s=%s\n", field[0], quoted(field[1]))
+	}
+	return b.String()
+}
+
+// printText prints what is for programs.
+func printText(out io.Writer, text string) error {
+	_, err := io.WriteString(out, text)
+	return unwritten(err)
+}
+
+// quoted is a word that every shell takes as it is: in single quotes only a single
+// quote means anything.
+func quoted(word string) string {
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+func newBeatCommand() *cobra.Command {
+	cmd, which := newHeldCommand("beat")
+	cmd.Short = "Say that the work under a lock goes on"
+	cmd.Long = `Say that the work under a lock with --beat goes on. The lock is lost if that is not
+said for so long, whatever else is asked: for work that may hang rather than end.
+
+` + whichHelp + `
+
+` + heldExits
+	cmd.Example = `  redlock lock --beat 10m import && for step in 1 2 3; do redlock beat import || exit; done
+  redlock run --beat 1m import -- redlock beat`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return which.ask(cmd, args, func(ctx context.Context, l *client.Lease) error { return l.Beat(ctx) })
+	}
+	return cmd
+}

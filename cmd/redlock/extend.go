@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+func newExtendCommand() *cobra.Command {
+	cmd, which := newHeldCommand("extend")
+	var ttl durationFlag
+	var print bool
+	cmd.Short = "Extend a lock now, or change its lease time"
+	cmd.Long = `Extend a lock now, on the nodes, and with -t change its lease time from now on. redlockd
+extends it by itself for as long as it is held: what this is for is to be sure right
+before a step that matters, and to hold on for longer where the nodes may be
+unreachable. It is no sign of life for --beat: that is redlock beat.
+
+` + whichHelp + `
+
+With --print it prints what redlock lock --print does, as it is now.
+
+` + heldExits
+	cmd.Example = `  redlock lock deploy && redlock extend -t 30s deploy
+  redlock lock import && redlock extend --print import`
+	cmd.Flags().VarP(&ttl, "ttl", "t", "lease time from now on (default: as it is)")
+	printFlag(cmd, &print)
+	withoutDefaults(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var text string
+		err := which.ask(cmd, args, func(ctx context.Context, l *client.Lease) error {
+			err := l.Extend(ctx, time.Duration(ttl))
+			text = assignments(l)
+			return err
+		})
+		if err != nil || !print {
+			return err
+		}
+		return printText(cmd.OutOrStdout(), text)
+	}
+	return cmd
+}

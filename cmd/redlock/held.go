@@ -1,0 +1,62 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// held finds the lock that a command is about, and that somebody holds already.
+type held struct{ holder holderFlag }
+
+// whichHelp tells which lock is meant.
+const whichHelp = `It is the lock NAME of the process that calls redlock, such as a script that has run
+redlock lock (which says when that is another one), or of --pid. Under redlock run it
+is the lock of that, where NAME is the same, or left out.`
+
+// heldExits are the exit codes of commands about a lock that is held.
+const heldExits = `Exit codes: 0 done; 1 it is not held; 64 usage; 69 the daemon is not available, or
+too few nodes are; 70 internal; 75 it was lost; 77 denied, such as for another user's
+process.`
+
+func newHeldCommand(use string) (*cobra.Command, *held) {
+	cmd, h := &cobra.Command{Use: use + " [NAME]", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames}, &held{}
+	h.holder.define(cmd)
+	return cmd, h
+}
+
+// ask does something with the lease.
+func (h *held) ask(cmd *cobra.Command, args []string, do func(context.Context, *client.Lease) error) error {
+	find, err := h.which(args)
+	if err != nil {
+		return err
+	}
+	return ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		lease, err := find(ctx, c)
+		if err != nil {
+			return err
+		}
+		return do(ctx, lease)
+	})
+}
+
+// which is how the daemon is asked for the lease.
+func (h *held) which(args []string) (find func(context.Context, *client.Client) (*client.Lease, error), err error) {
+	above, id := os.Getenv("REDLOCK_NAME"), os.Getenv("REDLOCK_LEASE")
+	name := cmp.Or(append(args, above)...)
+	switch {
+	case name == "":
+		return nil, usage("the NAME of a lock is wanted")
+	case id != "" && name == above && !h.holder.given():
+		return func(ctx context.Context, c *client.Client) (*client.Lease, error) { return c.LeaseByID(ctx, id, name) }, nil
+	}
+	pid, err := h.holder.process()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, c *client.Client) (*client.Lease, error) { return c.LeaseOf(ctx, pid, name) }, nil
+}

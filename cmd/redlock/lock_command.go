@@ -1,0 +1,146 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+const lockHelp = `Take a lock for a shell: it is held by the process that calls redlock lock, such
+as a script, until that ends, however it ends, or runs redlock unlock. Nothing is
+printed, and nothing needs to be evaluated.
+
+  if redlock lock backup -w 10s; then
+      …
+      redlock unlock backup     # or leave it to the end of the script
+  fi
+
+HOLDER. It is the parent process, which is the shell, but for a few cases: what a
+shell runs in parentheses, in a pipeline, in $( ) or with &, it may run in another
+shell, which ends before it does; and sudo, env -S, xargs and the like are parents
+themselves. Write --pid $$ there: in all of them $$ is the script. The process must
+be one of the same user (root: of any), and is known by more than its number: the
+next one with that does not hold the lock.
+
+LOSS. Nobody can tell a shell that its lock was lost: redlock check does, before a
+step that matters. What is written to should refuse a smaller fencing token than it
+has seen (REDLOCK_FENCE of --print). With --beat the lock is also lost if redlock
+beat was not run for so long: for scripts that may hang.
+
+A second redlock lock of the same NAME by the same process is refused (exit code 1),
+unless the first one has ended.
+
+With --print: REDLOCK_NAME, REDLOCK_FENCE, REDLOCK_LEASE (a secret), REDLOCK_TTL (how
+long it is valid unless it is extended, in milliseconds), REDLOCK_DEADLINE (the same
+instant, in milliseconds of CLOCK_BOOTTIME) and REDLOCK_SLOT (with --slots; or empty)
+as assignments for a shell, quoted: eval "$(redlock lock --print --pid $$ NAME)".
+
+TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.
+
+EXIT CODES
+   0  the lock is held
+   1  somebody else held it, or this process does already (-E changes it)
+  64  the command line is wrong, or redlockd refused an option
+  69  redlockd is not available, or too few nodes are
+  70  internal error
+  77  not allowed, or over a limit
+ 128+N  signal N came while it waited for the lock`
+
+const lockExample = `  if redlock lock backup -w 10s; then echo backing up; redlock unlock backup; fi
+  redlock lock -n report || exit 0           # it runs already
+  (redlock lock --pid $$ deploy) && redlock check deploy
+  eval "$(redlock lock --print --pid $$ import)"; echo "$REDLOCK_FENCE"
+  redlock lock --slots 3 --max 1h transcode  # three at a time, on all hosts together`
+
+// lockFlags are those of redlock run that concern the lock, and the holder's.
+type lockFlags struct {
+	runFlags
+	holder holderFlag
+	print  bool
+}
+
+func newLockCommand() *cobra.Command {
+	f := &lockFlags{}
+	cmd := &cobra.Command{
+		Use:               "lock NAME",
+		Short:             "Take a lock that a shell holds until it ends",
+		Long:              lockHelp,
+		Example:           lockExample,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			j := f.job()
+			j.name, j.stderr = args[0], cmd.ErrOrStderr()
+			return f.run(j, cmd.OutOrStdout())
+		},
+	}
+	f.defineLock(cmd)
+	cmd.Flags().Var(&f.linger, "linger", "keep it so long after the process has ended (default: redlockd's)")
+	f.holder.define(cmd)
+	printFlag(cmd, &f.print)
+	withoutDefaults(cmd)
+	f.given = given(cmd)
+	return cmd
+}
+
+// run takes the lock and leaves it to the holder. If this process is not the
+// holder's child any more once the daemon knows the holder, that may be another
+// process with the number of the one that is meant.
+func (f *lockFlags) run(j *job, out io.Writer) error {
+	pid, err := f.holder.process()
+	if err != nil {
+		return err
+	}
+	j.options = append(f.lockOptions(), client.WithHold(client.HoldPID), client.WithPID(pid))
+	signals := catchSignals() // to the end: what comes too late changes no exit code
+	c, lease, err := j.obtain(signals)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = f.holder.check(pid)
+	if err == nil && f.print {
+		err = printText(out, assignments(lease))
+	}
+	if err != nil {
+		j.giveBack(lease)
+	}
+	return err
+}
+
+// holderFlag is --pid: the process that holds a lock, the parent unless given.
+type holderFlag struct {
+	pid   int
+	given func() bool
+}
+
+func (h *holderFlag) define(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&h.pid, "pid", 0, "the process `PID` holds it (default: the one that calls redlock, such as the shell)")
+	cmd.Flags().Lookup("pid").DefValue = ""
+	h.given = func() bool { return cmd.Flags().Changed("pid") }
+}
+
+func (h *holderFlag) process() (int, error) {
+	pid := h.pid
+	if !h.given() {
+		pid = os.Getppid()
+	}
+	switch {
+	case pid > 0:
+		return pid, nil
+	case h.given():
+		return 0, usage("--pid %d is no process", pid)
+	}
+	return 0, usage("the process that calls redlock is outside of this container: say with --pid which one holds the lock")
+}
+
+// check fails if the parent that was to hold a lock has ended.
+func (h *holderFlag) check(pid int) error {
+	if h.given() || os.Getppid() == pid {
+		return nil
+	}
+	return fail(exitConflict, "process %d, which was to hold the lock, has ended", pid)
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// leastBeat is the shortest beat= that there is: what a timer and a busy host are
+// good for.
+const leastBeat = redlock.MinTTL
+
+// pulse is what is known of the life of a client whose lock has beat=. A lease
+// without BEAT for so long is lost with the deadline that it was extended to last,
+// which is the guard away at least: time to stop in before others have the lock.
+// It is guarded by the holding's mu.
+type pulse struct {
+	timer  *time.Timer   // nil: there is no beat=, or nothing to watch any more
+	last   time.Duration // BootTime of the last sign of life
+	missed bool          // for good
+}
+
+// startBeat counts the grant as the first sign of life. It needs mu.
+func (h *holding) startBeat(d *daemon) {
+	if h.beat > 0 {
+		h.pulse.last = d.clock()
+		h.pulse.timer = time.AfterFunc(h.beat, func() { d.listen(h) })
+	}
+}
+
+// stopBeat: the lease is over.
+func (h *holding) stopBeat() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pulse.timer != nil {
+		h.pulse.timer.Stop()
+		h.pulse.timer = nil
+	}
+}
+
+// listen is what the timer does: the last BEAT may have come since it was set.
+func (d *daemon) listen(h *holding) {
+	if h.missedBeat(d.clock()) {
+		h.lease.Lose(redlock.LostBeat)
+	}
+}
+
+// missedBeat settles whether too long ago was the last BEAT. If not, the timer is
+// set for when it will be.
+func (h *holding) missedBeat(now time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left := h.pulse.last + h.beat - now
+	h.pulse.missed = h.pulse.missed || left <= 0
+	if !h.pulse.missed && h.pulse.timer != nil {
+		h.pulse.timer.Reset(left)
+	}
+	return h.pulse.missed
+}
+
+// beaten notes a BEAT, unless it comes too late: whether the timer has run already
+// (a busy host, one that was suspended) is no matter.
+func (h *holding) beaten(now time.Duration) (late bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pulse.missed = h.pulse.missed || now >= h.pulse.last+h.beat
+	h.pulse.last = now
+	return h.pulse.missed
+}
+
+// beat answers from memory.
+func (s *session) beat(call *ipc.Call) ipc.Work {
+	h, err := s.find(call)
+	if err == nil {
+		err = s.d.takeBeat(h)
+	}
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return reply(call, ok(call).Strs("lock", h.names()...))
+}
+
+func (d *daemon) takeBeat(h *holding) error {
+	if err := h.lease.Err(); err != nil {
+		return err
+	}
+	if h.beat == 0 {
+		return fmt.Errorf("%s: %w: BEAT for a lock that was taken without beat=", h.place.label(), errOption)
+	}
+	if h.beaten(d.clock()) {
+		h.lease.Lose(redlock.LostBeat)
+	}
+	return h.lease.Err()
+}

@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// TestBeat: a lock is lost when its client gives no sign of life, whatever else it
+// asks; and others have it at its deadline, not before.
+func TestBeat(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, other := d.dial(), d.dial()
+	asked := redlock.BootTime()
+	w.say("LOCK a beat=400ms ttl=3s", granted5)
+	w.say("EXTEND a ttl=2s", granted5)
+	other.send("LOCK a")
+	deadline := duration(t, w.say("CHECK a", granted5)[2])
+	w.want(`LOST lock=a lease=\S+ reason=beat : no BEAT came for as long as beat= says: .*`)
+	if lost := redlock.BootTime() - asked; lost < 400*time.Millisecond {
+		t.Errorf("LOST %v after the grant, before the beat of 400ms", lost)
+	}
+	w.say("BEAT a", `ERR LOST lock=a : .*\(beat\)`)
+	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
+	other.want(granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("others have the lock %v before the deadline of the lost lease", deadline-now)
+	}
+}
+
+// TestBeatKeeps: each BEAT counts from when it comes.
+func TestBeatKeeps(t *testing.T) {
+	const beat = 500 * time.Millisecond
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	id := w.say("LOCK a beat=500ms", granted5)[0]
+	begin := redlock.BootTime()
+	ticker := time.NewTicker(beat / 5)
+	defer ticker.Stop()
+	for redlock.BootTime() < begin+3*beat {
+		<-ticker.C
+		w.say("BEAT a", `OK lock=a`)
+	}
+	last := redlock.BootTime()
+	d.dial().say("BEAT lease="+id, `OK lock=a`)
+	w.want(`LOST lock=a .* reason=beat : .*`)
+	if lost := redlock.BootTime() - last; lost < beat {
+		t.Errorf("LOST %v after the last BEAT, want %v", lost, beat)
+	}
+}
+
+func TestBeatWithoutBeat(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	w := d.dial()
+	w.say("LOCK a,b", `OK lock=a,b .*`)
+	w.say("BEAT a,b", `ERR OPTION lock=a,b : a,b: bad option: BEAT for a lock that was taken without beat=`)
+	w.say("BEAT a", `ERR NOTHELD lock=a : .*`)
+	w.say("LOCK c beat=100ms", granted5)
+	w.say("UNLOCK c", `OK lock=c`)
+	w.say("BEAT c", `ERR NOTHELD lock=c : .*`)
+}
+
+// TestPulse: what comes after a beat's end is too late, whether the timer has run
+// or not; and a timer that runs although a BEAT has come waits on.
+func TestPulse(t *testing.T) {
+	h := &holding{beat: time.Second, pulse: pulse{last: 10 * time.Second}}
+	if h.beaten(10900 * time.Millisecond) {
+		t.Error("a BEAT in time is too late")
+	}
+	if h.missedBeat(11 * time.Second) {
+		t.Error("the timer of the beat before decides")
+	}
+	if !h.beaten(11900 * time.Millisecond) {
+		t.Error("a BEAT just as the time is over is in time")
+	}
+	if !h.beaten(11901 * time.Millisecond) {
+		t.Error("a BEAT after one that was too late is in time")
+	}
+	if !h.missedBeat(11902 * time.Millisecond) {
+		t.Error("the timer waits on although a BEAT was too late")
+	}
+}

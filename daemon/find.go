@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// find is the holding that a request speaks of: by lease id or process from
+// anywhere, or by the names it was locked by on this connection, all of them in
+// that order.
+func (s *session) find(call *ipc.Call) (*holding, error) {
+	h, err := s.lookUp(call)
+	switch {
+	case err != nil:
+		return nil, err
+	case h != nil && s.d.tooOld(h):
+		s.d.forget(h)
+	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
+		return h, nil
+	case h != nil && call.Has(ipc.OptLease):
+	case h != nil:
+		return nil, heldWithin(call.Names, h.names())
+	}
+	return nil, notFound(call)
+}
+
+// lookUp goes by what tells the lease best. Nil: there is none.
+func (s *session) lookUp(call *ipc.Call) (*holding, error) {
+	switch {
+	case call.Has(ipc.OptLease):
+		return s.d.leases.get(call.Lease), nil
+	case call.Has(ipc.OptPID):
+		return s.heldByPID(call)
+	}
+	at := ident{s.uid, call.Owner, call.Names[0]}
+	if h := s.desk.get(at); h != nil {
+		return h, nil
+	}
+	for _, h := range s.entrusted() {
+		if h.owner == call.Owner && slices.Contains(h.names(), call.Names[0]) {
+			return h, nil
+		}
+	}
+	return nil, nil
+}
+
+// heldByPID is a lease that this user took for a process, from whichever
+// connection: by its names, or the only one.
+func (s *session) heldByPID(call *ipc.Call) (h *holding, err error) {
+	if err := s.mayAskAbout(call.PID); err != nil {
+		return nil, err
+	}
+	p := s.d.processes.find(call.PID)
+	switch {
+	case p != nil && len(call.Names) == 0:
+		h, err = s.onlyOne(p, call)
+	case p != nil:
+		h = p.desk.get(ident{s.uid, call.Owner, call.Names[0]})
+	}
+	if h == nil && err == nil && s.isAnothers(call.PID) {
+		err = fmt.Errorf("pid=%d: %w", call.PID, errNotYours)
+	}
+	return h, err
+}
+
+// onlyOne is the one lease of this user and owner that a process holds; where it
+// holds none, the one that it lost.
+func (s *session) onlyOne(p *process, call *ipc.Call) (*holding, error) {
+	var held, lost []*holding
+	for _, h := range p.desk.all() {
+		switch {
+		case h.uid != s.uid || h.owner != call.Owner:
+		case h.lease.Err() == nil:
+			held = append(held, h)
+		default:
+			lost = append(lost, h)
+		}
+	}
+	if len(held) == 0 {
+		held = lost
+	}
+	switch len(held) {
+	case 0:
+		return nil, nil
+	case 1:
+		return held[0], nil
+	}
+	return nil, badOption("pid=%d: it holds %d locks, so a name is needed, or lease=", p.pid, len(held))
+}
+
+// notFound says what was looked for.
+func notFound(call *ipc.Call) error {
+	switch {
+	case call.Has(ipc.OptPID):
+		return notHeldByPID(call.PID, call.Names)
+	case len(call.Names) > 0:
+		return notHeld(call.Names)
+	}
+	return errNoLease
+}

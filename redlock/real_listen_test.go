@@ -1,0 +1,47 @@
+package redlock_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// A listener that the node ends is noticed when that happens, not at its next ping:
+// who waits tries again, and must not arm what nobody hears. Guards redisListener.watch.
+func TestRealListenersKilled(t *testing.T) {
+	s, hosts := threeHosts(t)
+	l, err := hosts[0].Acquire(t.Context(), redlock.Request{Name: "x", TTL: 29 * time.Second, Keep: true})
+	must(t, err)
+	var tries atomic.Int64
+	granted := make(chan time.Time, 1)
+	go func() {
+		r := redlock.Request{Name: "x", TTL: 29 * time.Second, Wait: redlock.Forever, Failed: func(error) { tries.Add(1) }}
+		if l, err := hosts[1].Acquire(t.Context(), r); err == nil {
+			granted <- time.Now()
+			l.BeginRelease()
+		}
+	}()
+	hosts[1].eventually("it waits", func() bool { return tries.Load() >= 2 })
+	killListeners(s)
+	before := tries.Load()
+	hosts[1].eventually("it has tried again", func() bool { return tries.Load() > before })
+	<-time.After(20 * ms) // and it has armed
+	at := time.Now()
+	must(t, l.Release(t.Context()))
+	if took := (<-granted).Sub(at); took > 250*ms {
+		t.Errorf("granted %v after the release, which came %d tries after the listeners had broken", took, tries.Load()-before)
+	}
+}
+
+func killListeners(s *site) {
+	for _, server := range s.all {
+		for line := range strings.SplitSeq(s.tell(server, "CLIENT", "LIST").Str, "\n") {
+			if strings.Contains(line, "name=redlockd-listener ") {
+				s.tell(server, "CLIENT", "KILL", "ID", strings.TrimPrefix(strings.Fields(line)[0], "id="))
+			}
+		}
+	}
+}
