@@ -88,6 +88,13 @@ func (s *session) permit(call *ipc.Call) error {
 	return nil
 }
 
+// deny answers what permit says. It is no news to be logged in the ordinary: the one
+// who asks could fill the log with it.
+func (s *session) deny(call *ipc.Call, err error) ipc.Work {
+	s.d.log.Debug("denied", "pid", s.pid, "uid", s.uid, "error", err)
+	return s.refuse(call, err)
+}
+
 // permitWithoutRules: everybody who can connect may do everything, but for what
 // ends others' locks.
 func (s *session) permitWithoutRules(verb ipc.Verb) error {

@@ -1,10 +1,10 @@
 // Package daemon is what a host needs around the locks: the configuration, a
-// session for each connection, the local wait list, limits and status. It joins
+// session for each connection, access rules, the local wait list, limits and status. It joins
 // the protocol (ipc) and the algorithm (redlock), which know nothing of each
 // other.
 //
 // A LOCK is read downward like this: ipc.Server reads a line and calls
-// session.Begin, one switch over verbs; session.lock checks options and limits
+// session.Begin: rights, then one switch over verbs; session.lock checks options and limits
 // and joins the queue; ask.Run waits for its turn and asks Quorum.Acquire; the
 // lease is kept by redlock from then on, and given back by session.Close when
 // the connection ends.

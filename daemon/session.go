@@ -36,7 +36,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
 	if err := s.permit(call); err != nil {
-		return s.refuse(call, err)
+		return s.deny(call, err)
 	}
 	switch call.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
