@@ -20,7 +20,7 @@ printed, and nothing needs to be evaluated.
 
 HOLDER. It is the parent process, which is the shell, but for a few cases: what a
 shell runs in parentheses, in a pipeline, in $( ) or with &, it may run in another
-shell, which ends before it does; and sudo, env -S, xargs and the like are parents
+shell, which ends before it does; and sudo, timeout, xargs and the like are parents
 themselves. Write --pid $$ there: in all of them $$ is the script. The process must
 be one of the same user (root: of any), and is known by more than its number: the
 next one with that does not hold the lock.
