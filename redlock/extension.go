@@ -27,6 +27,7 @@ type extension struct {
 	granted  []uint8    // by lease
 	refused  []uint8
 	missing  []uint64 // by lease: nodes where it was not held, as bits
+	told     uint64   // leases, as bits, that know that they are confirmed
 	forced   []bool   // by lease: a node said that it was forced away
 	answered uint64   // nodes, as bits
 	failures []*NodeError
@@ -91,7 +92,7 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.open == 0 {
-		return outcomes{repair: e.toRepair(replies)}
+		return outcomes{repair: e.toRepair(node, replies)}
 	}
 	e.answered |= 1 << node
 	if failure != nil {
@@ -140,7 +141,7 @@ func noVote(r Reply) int {
 func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	quorum := e.k.q.quorum
 	spare := len(e.k.q.lanes) - quorum
-	o.repair = e.toRepair(replies)
+	o.repair = e.toRepair(node, replies)
 	for i := range replies {
 		switch {
 		case e.isDecided(i):
@@ -173,14 +174,28 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 }
 
 // toRepair are the leases that a quorum confirmed already and that the node which
-// answers now does not hold. The caller holds mu.
-func (e *extension) toRepair(replies []Reply) (repair []int) {
+// answers now does not hold. One that does not know its new deadline yet is repaired
+// there when it does: it would last on that node until the old one. The caller holds
+// mu.
+func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	for i := range replies {
-		if replies[i].Err == nil && replies[i].Int == 0 && int(e.granted[i]) >= e.k.q.quorum {
+		switch {
+		case replies[i].Err != nil || replies[i].Int != 0 || int(e.granted[i]) < e.k.q.quorum:
+		case e.told&(1<<i) == 0:
+			e.missing[i] |= 1 << node
+		default:
 			repair = append(repair, i)
 		}
 	}
 	return repair
+}
+
+// missingOf is on which nodes a lease is missing that knows now that it is confirmed.
+func (e *extension) missingOf(i int) (nodes uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told |= 1 << i
+	return e.missing[i]
 }
 
 // isDecided needs mu.
@@ -245,7 +260,7 @@ func (e *extension) cause(i int) error {
 func (e *extension) tell(o outcomes) {
 	for _, i := range o.confirmed {
 		e.k.confirmed(e.leases[i], e.start-e.missedSince(), e.ttls[i], e.changes)
-		e.leases[i].repair(e.missing[i]) // nothing is added to it once decided
+		e.leases[i].repair(e.missingOf(i))
 	}
 	for _, i := range o.gone {
 		e.leases[i].lose(e.whyGone(i)) // no quorum can hold it
