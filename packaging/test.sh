@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
 
-verbose=0 fuzztime=5s testtimeout=8m
+verbose=0 fuzztime=2s testtimeout=8m
 for flag in "$@"; do
 	case $flag in
 	-v) verbose=1 ;;
