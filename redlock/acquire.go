@@ -20,10 +20,16 @@ import (
 // the holder could be over. Where no quorum of nodes has tracking, it tries again
 // at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquiring{q: q, r: &r, begun: r.Begun}
+	a := acquiring{q: q, r: &r}
 	defer a.end()
 	if r.Intent != nil {
-		a.waiter = r.Intent.waiter
+		a.waiter, a.target = r.Intent.waiter, r.Intent.target
+	}
+	if r.Begun != nil {
+		if !r.Begun.claim() {
+			return nil, fmt.Errorf("redlock: %w: what was begun for %s was used before", ErrRequest, r.lock())
+		}
+		a.begun = r.Begun.attempt
 	}
 	if err := q.check(&r); err != nil {
 		return nil, err
@@ -37,7 +43,7 @@ type acquiring struct {
 	q        *Quorum
 	r        *Request
 	target   target
-	begun    *Begun // an attempt that nobody has waited for yet
+	begun    *attempt // that nobody has waited for yet
 	patience *patience
 	waiter   *waiter // nil: it does not listen
 	places   int     // how many it asked for because they were said to be free
@@ -57,8 +63,8 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 		if err == nil {
 			return lease, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, ErrRequest) {
-			return nil, a.givenUp(ctx, err)
+		if ctx.Err() != nil {
+			break
 		}
 		if a.r.Failed != nil {
 			a.r.Failed(err)
@@ -70,25 +76,14 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 			return nil, err
 		}
 	}
-	return nil, a.givenUp(ctx, nil)
-}
-
-// givenUp says why no more attempts are made.
-func (a *acquiring) givenUp(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
-	}
-	return err
+	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
 }
 
 // attempt is the one that was begun already, or a new one.
 func (a *acquiring) attempt(ctx context.Context, start time.Duration) (*Lease, error) {
 	if begun := a.begun; begun != nil {
 		a.begun = nil
-		if begun.used.Swap(true) {
-			return nil, fmt.Errorf("redlock: %w: what was begun for %s was used before", ErrRequest, a.r.lock())
-		}
-		return begun.attempt.finish(ctx)
+		return begun.finish(ctx)
 	}
 	t := a.q.newAttempt(a.r, &a.target, start)
 	t.waiter = a.waiter
@@ -187,7 +182,7 @@ func isClosed(c <-chan struct{}) bool {
 // end leaves nothing behind.
 func (a *acquiring) end() {
 	if a.begun != nil {
-		a.begun.Abandon()
+		a.begun.abandon()
 	}
 	if a.waiter == nil {
 		return

@@ -71,9 +71,12 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 		q.counts.grants.Add(1)
 		return q.keeper.grant(a.r, &a.grant, now), nil
 	}
-	q.abandon(&a.target, a.token, a.placed)
+	a.abandon()
 	return nil, a.refusal(b)
 }
+
+// abandon gives back what it may have taken. It does not wait for the nodes.
+func (a *attempt) abandon() { a.q.abandon(&a.target, a.token, a.placed) }
 
 // wins tells whether a ballot was won in time, and somebody wants it still.
 func (a *attempt) wins(ctx context.Context, b *ballot, now time.Duration) bool {

@@ -17,12 +17,13 @@ type Begun struct {
 // Abandon gives back what the attempt may take, unless it was given to Acquire. It
 // does not wait for the nodes.
 func (b *Begun) Abandon() {
-	if b.used.Swap(true) {
-		return
+	if b.claim() {
+		b.attempt.abandon()
 	}
-	a := b.attempt
-	a.q.abandon(&a.target, a.token, a.placed)
 }
+
+// claim is true once.
+func (b *Begun) claim() bool { return !b.used.Swap(true) }
 
 // HandOver begins to give the lock back, as BeginRelease does, and to take it again
 // for somebody else on this host, at once: one ballot, in which each node exchanges

@@ -79,19 +79,8 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
 // heldBy names the holder that most nodes showed, and how long its lease lasts
 // where it lasts longest.
 func heldBy(name string, b *ballot) *HeldError {
-	e := &HeldError{Name: name}
-	shown, kinds := tally(b.answers), kindsShown(b.answers)
-	switch {
-	case 2*kinds[kindWriter] > b.refused:
-		e.Waiting, e.Shared = true, true
-	case 2*kinds[kindShared] > b.refused:
-		e.Shared = true
-	}
-	for kind, nodes := range kinds {
-		if slots := slotsOf(kind); slots > 0 && 2*nodes > b.refused {
-			e.Slots = slots
-		}
-	}
+	shown, kind := tally(b.answers), b.kindShown()
+	e := &HeldError{Name: name, Shared: kind == kindShared || kind == kindWriter, Waiting: kind == kindWriter, Slots: slotsOf(kind)}
 	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, !shown[0].Holder.Known()
 	}
@@ -107,11 +96,11 @@ func heldBy(name string, b *ballot) *HeldError {
 // have no free one.
 func soonest(answers []answer) (ttl time.Duration) {
 	for i := range answers {
-		if all := shown(answers[i].shown); len(all) > 0 && all[0].kind != "" {
-			first := lasting(answers[i].shown.Array[1].Int)
-			if ttl == 0 || first < ttl {
-				ttl = first
-			}
+		if answers[i].kind() == "" {
+			continue
+		}
+		if first := lasting(answers[i].shown.Array[1].Int); ttl == 0 || first < ttl {
+			ttl = first
 		}
 	}
 	return ttl

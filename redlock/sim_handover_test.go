@@ -13,11 +13,24 @@ import (
 // handOver hands l over to whoever asks as it did.
 func (f *fleet) handOver(l *redlock.Lease) (*redlock.Releasing, redlock.Request) {
 	f.Helper()
-	r := redlock.Request{Name: "x", TTL: 10 * time.Second}
+	return f.handOverTo(l, redlock.Request{Name: "x", TTL: 10 * time.Second})
+}
+
+func (f *fleet) handOverTo(l *redlock.Lease, r redlock.Request) (*redlock.Releasing, redlock.Request) {
+	f.Helper()
 	releasing, begun, err := l.HandOver(r)
 	want(f, "HandOver", err, nil)
 	r.Begun = begun
 	return releasing, r
+}
+
+// passOn hands l over, and returns the next one's lease.
+func (f *fleet) passOn(l *redlock.Lease, r redlock.Request) *redlock.Lease {
+	f.Helper()
+	_, r = f.handOverTo(l, r)
+	next, err := f.q.Acquire(f.Context(), r)
+	want(f, "the next one", err, nil)
+	return next
 }
 
 // A hand-over is a release and a grant in one command a node: with a larger

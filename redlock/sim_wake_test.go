@@ -139,12 +139,7 @@ func TestNotWokenByOthers(t *testing.T) {
 		time.Sleep(5 * time.Second) // it is extended every two
 		want(t, "tries while it is extended", w.tries(), tries)
 		for range 5 {
-			_, begun, err := l.HandOver(held)
-			want(t, "HandOver", err, nil)
-			r := held
-			r.Begun = begun
-			l, err = f.q.Acquire(t.Context(), r)
-			want(t, "the next one", err, nil)
+			l = f.passOn(l, held)
 			want(t, "somebody waits", l.Wanted(), true)
 			time.Sleep(20 * ms)
 		}
@@ -158,13 +153,7 @@ func TestNotWokenByOthers(t *testing.T) {
 // A release that comes between the refusal and the arming is no wake-up lost: the
 // bell is missing then.
 func TestReleaseBeforeArming(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		defer f.closeSims()
-		f.open(longLeases)
-		defer f.q.Close()
-		f.q.Settle(t.Context())
-		synctest.Wait()
+	simTest(t, 3, func(t *testing.T, f *fleet) {
 		for _, sim := range f.sims {
 			sim.Do("SET", "redlock:x", "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=1 uid=1 user=cron since=1")
 			sim.OnCommand(func(c redlock.Command) {
@@ -176,18 +165,12 @@ func TestReleaseBeforeArming(t *testing.T) {
 		at := f.now()
 		w := f.wait(f.q, patient)
 		w.wantAfter("release", at, 0, soonAfter)
-	})
+	}, longLeases)
 }
 
 // A foreign client rings no bell, but it is heard.
 func TestWokenByForeign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 5)
-		defer f.closeSims()
-		f.open(longLeases)
-		defer f.q.Close()
-		f.q.Settle(t.Context())
-		synctest.Wait()
+	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
 		w := f.wait(f.q, patient)
 		time.Sleep(5 * time.Second)
@@ -197,7 +180,7 @@ func TestWokenByForeign(t *testing.T) {
 			sim.Do("DEL", "redlock:x")
 		}
 		w.wantAfter("DEL", at, 0, soonAfter)
-	})
+	}, longLeases)
 }
 
 // deaf nodes tell nobody what changes.
@@ -209,12 +192,7 @@ func deaf(o *redlock.Options) {
 
 // Nodes without tracking are asked again and again, at random, as before.
 func TestPolling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		defer f.closeSims()
-		f.open(deaf, longLeases)
-		defer f.q.Close()
-		f.q.Settle(t.Context())
+	simTest(t, 3, func(t *testing.T, f *fleet) {
 		want(t, "tracking", f.q.Status().Nodes[0].Tracking, false)
 		l := f.acquire(exclusive)
 		w := f.wait(f.q, patient)
@@ -225,7 +203,7 @@ func TestPolling(t *testing.T) {
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, 300*ms)
-	})
+	}, deaf, longLeases)
 }
 
 // Where the listeners break, who waits tries again at once, and at random until

@@ -65,18 +65,29 @@ func tally(answers []answer) []Holding {
 	return sorted(byToken, voted)
 }
 
-// kindsShown is how many nodes show each kind of those that several share.
-func kindsShown(answers []answer) map[string]int {
-	var kinds map[string]int
-	for i := range answers {
-		if all := shown(answers[i].shown); len(all) > 0 && all[0].kind != "" {
-			if kinds == nil {
-				kinds = map[string]int{}
-			}
-			kinds[all[0].kind]++
+// kindShown is in which way the lock is shared, as more than half of those who
+// refused it show; "": there is no such way.
+func (b *ballot) kindShown() string {
+	nodes := map[string]int{}
+	for i := range b.answers {
+		kind := b.answers[i].kind()
+		if kind == "" {
+			continue
+		}
+		if nodes[kind]++; 2*nodes[kind] > b.refused {
+			return kind
 		}
 	}
-	return kinds
+	return ""
+}
+
+// kind is in which way several share the lock, as the node shows; "": one holds it,
+// or none.
+func (a *answer) kind() string {
+	if a.shown == nil || len(a.shown.Array) < 4 || !isSharing(a.shown.Array[0].Str) {
+		return ""
+	}
+	return a.shown.Array[0].Str
 }
 
 func sorted(byToken map[string]*Holding, voted int) []Holding {
