@@ -91,10 +91,6 @@ local AHEAD = 1000000
 -- Beyond this, counters come too near to what a double can count (2^53).
 local LIMIT = 9006099743113216 -- 2^53 - 2^40
 
--- For how many milliseconds a release is remembered that somebody waited for: until
--- he has asked again, and was refused again.
-local ASKED = 250
-
 local EPOCH = 'EPOCH another incarnation than the one that was admitted'
 
 local replies, arg, record, refused = {}, 5, 0, nil -- record: the last one that was read
@@ -103,6 +99,21 @@ local clock, late, ttl -- clock: microseconds, where there are counters
 local changed          -- fields and values to be written; nil: none
 
 local rare -- what make made, of rare.lua
+
+-- release gives a key back that the token holds alone. Where another value is there,
+-- it returns that too. (It captures nothing: see rare.lua.)
+local function release(key, token)
+  local call = redis.pcall
+  local value = call('GET', key)
+  if value ~= token then
+    return 0, value
+  end
+  local done = call('DEL', key, key .. '\0b')
+  if done == 2 then
+    call('SET', key .. '\0a', '1', 'PX', 250) -- ASKED of rare.lua
+  end
+  return type(done) == 'table' and done or 1
+end
 
 local why -- nothing that this node says is a vote
 if args[1] == '' then
@@ -136,19 +147,12 @@ if why then -- only releases
     local op = byte(letters, i)
     if op == R then
       local key, token = keys[i + 1], args[arg]
-      local value = call('GET', key)
-      if value == token then
-        local done = call('DEL', key, key .. '\0b')
-        if done == 2 then
-          call('SET', key .. '\0a', '1', 'PX', ASKED)
-        end
-        replies[i] = type(done) == 'table' and done or 1
-      elseif value then
+      local done, value = release(key, token)
+      if value then
         rare = rare or make({})
-        replies[i] = rare.leave(key, token, value)
-      else
-        replies[i] = 0
+        done = rare.leave(key, token, value)
       end
+      replies[i] = done
       arg = arg + 1
     else
       replies[i] = redis.error_reply(why)
@@ -175,19 +179,12 @@ end
 for i = 1, ops do
   local key, op, token = keys[i + 1], byte(letters, i), args[arg]
   if op == R then
-    local value = call('GET', key)
-    if value == token then
-      local done = call('DEL', key, key .. '\0b')
-      if done == 2 then
-        call('SET', key .. '\0a', '1', 'PX', ASKED)
-      end
-      replies[i] = type(done) == 'table' and done or 1
-    elseif value then
+    local done, value = release(key, token)
+    if value then
       rare = rare or seldom()
-      replies[i] = rare.leave(key, token, value)
-    else
-      replies[i] = 0
+      done = rare.leave(key, token, value)
     end
+    replies[i] = done
     arg = arg + 1
   elseif op == A or op == A - UPPER then
     if op ~= A then
@@ -339,16 +336,15 @@ for i = 1, ops do
     end
   elseif op == X then
     local set = call('SET', FORCED .. redis.sha1hex(token), '1', 'PX', args[arg + 1])
-    rare = rare or seldom()
-    local value = call('GET', key)
-    if set.err then
-      replies[i] = set
-    elseif value == token then
-      call('DEL', key, key .. '\0b')
-      replies[i] = 1
-    else
-      replies[i] = rare.leave(key, token, value)
+    local done, value = set.err and set, nil
+    if not done then
+      done, value = release(key, token)
     end
+    if value then
+      rare = rare or seldom()
+      done = rare.leave(key, token, value)
+    end
+    replies[i] = done
     arg = arg + 2
   elseif op == I then
     if type(refused) == 'table' then

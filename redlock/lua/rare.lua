@@ -9,7 +9,10 @@ local function make(state)
   -- What the value of a key is that readers share, and what is shown of who waits.
   local SHARED, WRITER = 'redlockd:shared', 'redlockd:writer'
   -- As in ballot.lua.
-  local AHEAD, LIMIT, ASKED = 1000000, 9006099743113216, 250
+  local AHEAD, LIMIT = 1000000, 9006099743113216
+  -- For how many milliseconds a release is remembered that somebody waited for: until
+  -- he has asked again, and was refused again.
+  local ASKED = 250
 
   local t = call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)

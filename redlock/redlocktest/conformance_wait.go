@@ -111,8 +111,10 @@ func checkBell(p *probe) {
 
 	p.expectVote(number(3), p.ballot(opAcquire("k", "mine", minute)))
 	p.wait(opAcquire("k", "theirs", minute), "mark")
+	p.do("DEL", "k\x00a")
 	ring("a force", opForce("k", "mine", minute))
 
+	p.expect(number(1), "EXISTS", "k\x00a")
 	p.do("DEL", "k\x00a") // a moment is over
 	p.expectVote(number(4), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(5), p.ballot(opRead("k", "two", minute)))
