@@ -92,22 +92,21 @@ func (b *bells) forget(w *waiter, keys []string) {
 
 // heard: a node says that keys have changed; nil: that any may have.
 func (b *bells) heard(node int, keys []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if keys == nil {
-		for _, key := range slices.Sorted(maps.Keys(b.waiting)) { // the same order in each simulation
-			ringAll(b.waiting[key], node)
-		}
-	}
-	for _, key := range keys {
-		ringAll(b.waiting[key], node)
+	for _, w := range b.listeningTo(keys) {
+		w.ring(node, true)
 	}
 }
 
-func ringAll(waiters []*waiter, node int) {
-	for _, w := range waiters {
-		w.ring(node, true)
+func (b *bells) listeningTo(keys []string) (waiters []*waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if keys == nil {
+		keys = slices.Sorted(maps.Keys(b.waiting)) // the same order in each simulation
 	}
+	for _, key := range keys {
+		waiters = append(waiters, b.waiting[key]...)
+	}
+	return waiters
 }
 
 // ring: the lock may be free on a node. That is news where the node says so by

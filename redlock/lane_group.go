@@ -26,7 +26,8 @@ func (l *lane) sendWaiting(conn Conn) error {
 
 // lookAfter does what the answers asked for: loads the scripts where the node
 // lost them, finds out whether it may still vote, and repeats the releases that
-// it owes an answer to.
+// it owes an answer to. And it says on which connection the node is to tell what
+// changes, where that is another one.
 func (l *lane) lookAfter(conn Conn) error {
 	tracks := l.hearer.Load() == l.session.hearer
 	if !l.session.scripts && !l.session.owed && !l.session.look && tracks {
