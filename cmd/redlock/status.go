@@ -116,17 +116,37 @@ func verdict(s *client.Status) string {
 // gauges are the counts that are shown even at 0.
 var gauges = []string{"connections", "leases", "waiters"}
 
-// counts are the daemon's: what is now, then what was, in a fixed order.
-func counts(s *client.Status) string {
-	var words []string
+// isGauge tells whether a count is of what is now.
+func isGauge(name string) bool { return slices.Contains(gauges, name) }
+
+// gaugeWords are the counts of what is now.
+func gaugeWords(s *client.Status) (words []string) {
 	for _, name := range gauges {
 		words = append(words, fmt.Sprintf("%s %d", name, s.Counts[name]))
 	}
+	return words
+}
+
+// totalWords are the counts of what was, in a fixed order, with their rates, a
+// second, where these are known; nil: they are not.
+func totalWords(s *client.Status, rates map[string]float64) (words []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
-		if n := s.Counts[name]; n != 0 && !slices.Contains(gauges, name) {
-			words = append(words, fmt.Sprintf("%s %d", name, n))
+		n := s.Counts[name]
+		if n == 0 || isGauge(name) {
+			continue
 		}
+		word := fmt.Sprintf("%s %d", name, n)
+		if rates != nil {
+			word += fmt.Sprintf(" (%.1f/s)", rates[name])
+		}
+		words = append(words, word)
 	}
+	return words
+}
+
+// counts are the daemon's: what is now, then what was.
+func counts(s *client.Status) string {
+	words := append(gaugeWords(s), totalWords(s, nil)...)
 	if polled := polling(s.Nodes); len(polled) > 0 {
 		words = append(words, fmt.Sprintf("waiters poll %d of the nodes", len(polled)))
 	}
