@@ -89,20 +89,37 @@ func printNodes(out io.Writer, nodes []client.Node) error {
 // printReasons says under the table what is the matter with nodes: several often
 // have the same, and it is too long for a column.
 func printReasons(out io.Writer, nodes []client.Node) error {
-	var reasons []string
-	names := map[string][]string{}
-	for _, n := range nodes {
-		if n.Reason != "" && names[n.Reason] == nil {
-			reasons = append(reasons, n.Reason)
+	for _, g := range grouped(nodes, func(n client.Node) string { return n.Reason }) {
+		if g.what == "" {
+			continue
 		}
-		names[n.Reason] = append(names[n.Reason], n.Name)
-	}
-	for _, reason := range reasons {
-		if _, err := fmt.Fprintf(out, "\n%s: %s\n", strings.Join(names[reason], ", "), cell(reason)); err != nil {
+		if _, err := fmt.Fprintf(out, "\n%s: %s\n", strings.Join(g.names, ", "), cell(g.what)); err != nil {
 			return unwritten(err)
 		}
 	}
 	return nil
+}
+
+// nodeGroup is nodes that have something in common.
+type nodeGroup struct {
+	what  string
+	first client.Node
+	names []string // of all
+}
+
+// grouped puts nodes together for which what is the same, in the order of the first
+// of each group.
+func grouped(nodes []client.Node, what func(client.Node) string) (groups []nodeGroup) {
+	for _, n := range nodes {
+		common := what(n)
+		i := slices.IndexFunc(groups, func(g nodeGroup) bool { return g.what == common })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, nodeGroup{what: common, first: n})
+		}
+		groups[i].names = append(groups[i].names, n.Name)
+	}
+	return groups
 }
 
 func verdict(s *client.Status) string {
