@@ -39,11 +39,11 @@ func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*
 	if err := checkNames(ipc.VerbCheck, names); err != nil {
 		return nil, err
 	}
-	cl, err := c.begin(ctx, ipc.VerbCheck, "")
+	cl, err := c.begin(ctx, ipc.VerbCheck, strings.Join(names, ","))
 	if err != nil {
 		return nil, err
 	}
-	cl.name, cl.req.Names = strings.Join(names, ","), append(cl.req.Names, names...)
+	cl.req.Names = append(cl.req.Names, names...)
 	which(cl)
 	if err := c.roundTrip(ctx, cl); err != nil {
 		return nil, err

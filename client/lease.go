@@ -186,9 +186,9 @@ func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error
 
 // begin is a call about the lease.
 func (l *Lease) begin(ctx context.Context, verb ipc.Verb) (*call, error) {
-	cl, err := l.c.begin(ctx, verb, "")
+	cl, err := l.c.begin(ctx, verb, l.name)
 	if err != nil {
-		return nil, ended(op(verb), l.name, ctx)
+		return nil, err
 	}
 	cl.about(l)
 	return cl, nil

@@ -102,11 +102,11 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	if ctx.Err() != nil {
 		return nil, ended(op(verb), l.name, ctx)
 	}
-	cl, err := c.begin(ctx, verb, "")
+	cl, err := c.begin(ctx, verb, l.name)
 	if err != nil {
-		return nil, ended(op(verb), l.name, ctx)
+		return nil, err
 	}
-	cl.lease, cl.name, cl.req.Names = l, l.name, append(cl.req.Names, names...)
+	cl.lease, cl.req.Names = l, append(cl.req.Names, names...)
 	if err := cl.wish(opts); err != nil {
 		c.calls.put(cl)
 		return nil, err

@@ -15,6 +15,9 @@ func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use 
 	if err != nil {
 		return err
 	}
+	if name != "" {
+		cl.req.Names = append(cl.req.Names, name)
+	}
 	if word != "" {
 		cl.req.Words = append(cl.req.Words, word)
 	}
@@ -29,16 +32,14 @@ func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use 
 	return nil
 }
 
-// begin is a call for a request with verb about a name ("": none). It waits for
-// a place if too many are in use, until ctx is done.
+// begin is a call for a request with verb, which errors say is about name ("":
+// none). It waits for a place if too many are in use, until ctx is done.
 func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, error) {
 	cl, err := c.calls.take(ctx, verb)
 	if err != nil {
 		return nil, ended(op(verb), name, ctx)
 	}
-	if name != "" {
-		cl.name, cl.req.Names = name, append(cl.req.Names, name)
-	}
+	cl.name = name
 	return cl, nil
 }
 

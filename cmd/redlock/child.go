@@ -221,15 +221,19 @@ func (c *child) stopped(by syscall.Signal) {
 	}
 }
 
-// forward passes a signal on, unless the command has it already. Once that has
-// ended, those it has left behind get it.
+// forward passes a signal on, unless the command has it already.
 func (c *child) forward(sig syscall.Signal) {
-	switch {
-	case c.signals.sentToAll(sig):
-	case !c.left.IsZero():
-		c.sendToKin(sig)
-	default:
+	if !c.signals.sentToAll(sig) {
+		c.sendToWhoRuns(sig)
+	}
+}
+
+// sendToWhoRuns is to the command, or once that has ended, to those it has left behind.
+func (c *child) sendToWhoRuns(sig syscall.Signal) {
+	if c.left.IsZero() {
 		c.send(sig)
+	} else {
+		c.sendToKin(sig)
 	}
 }
 
@@ -250,12 +254,8 @@ func (c *child) stop(cause error) {
 	if c.killWhenDue(); c.killed {
 		return
 	}
-	send := c.send
-	if !c.left.IsZero() {
-		send = c.sendToKin
-	}
-	send(syscall.SIGTERM)
-	send(syscall.SIGCONT) // a stopped one would not notice
+	c.sendToWhoRuns(syscall.SIGTERM)
+	c.sendToWhoRuns(syscall.SIGCONT) // a stopped one would not notice
 }
 
 // killAt is when the command gets SIGKILL, on CLOCK_BOOTTIME. It moves on while

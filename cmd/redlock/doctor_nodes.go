@@ -75,12 +75,12 @@ func (p *patient) checkNodeCount() []finding {
 // checkNodes: a node that has no vote is no danger, as long as a quorum has. Its
 // reason says what to do about it. Several nodes often have the same.
 func (p *patient) checkNodes() (findings []finding) {
-	seen := map[string]bool{}
-	for _, n := range p.status.Nodes {
-		if how := howItIs(n); !seen[how] {
-			seen[how] = true
-			findings = append(findings, p.nodesThatAre(how, n))
+	for _, g := range grouped(p.status.Nodes, howItIs) {
+		f := finding{"node", ok, strings.Join(g.names, ", ") + ": " + g.what, ""}
+		if g.first.State != "ready" || g.first.Reason != "" {
+			f.result, f.fix = warning, nodeFixes[g.first.State]
 		}
+		findings = append(findings, f)
 	}
 	return findings
 }
@@ -91,21 +91,6 @@ func howItIs(n client.Node) string {
 		return n.State
 	}
 	return n.State + ": " + n.Reason
-}
-
-// nodesThatAre is the finding of nodes that are as one of them is.
-func (p *patient) nodesThatAre(how string, one client.Node) finding {
-	var names []string
-	for _, n := range p.status.Nodes {
-		if howItIs(n) == how {
-			names = append(names, n.Name)
-		}
-	}
-	f := finding{"node", ok, strings.Join(names, ", ") + ": " + how, ""}
-	if one.State != "ready" || one.Reason != "" {
-		f.result, f.fix = warning, nodeFixes[one.State]
-	}
-	return f
 }
 
 // nodeFixes are for states whose reason does not say what to do.
@@ -123,16 +108,8 @@ const embedded = "embedded"
 
 // checkSameHost finds nodes that fail together.
 func (p *patient) checkSameHost() (findings []finding) {
-	machines, nodes := []string{}, map[string][]string{}
-	for _, n := range p.status.Nodes {
-		machine := machineOf(n.Address)
-		if nodes[machine] == nil {
-			machines = append(machines, machine)
-		}
-		nodes[machine] = append(nodes[machine], n.Name)
-	}
-	for _, machine := range machines {
-		if f, found := p.together(machine, nodes[machine]); found {
+	for _, g := range grouped(p.status.Nodes, func(n client.Node) string { return machineOf(n.Address) }) {
+		if f, found := p.together(g.what, g.names); found {
 			findings = append(findings, f)
 		}
 	}

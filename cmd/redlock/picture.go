@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +16,7 @@ import (
 // has room for so much.
 func (p *picture) print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "%s  redlockd %s answered in %s\n%s\n%s\n%s\n\n", p.at.Format(time.DateTime), cell(p.hello.Version),
-		fine(p.answered), verdict(p.status), p.gauges(), p.totals())
+		fine(p.answered), verdict(p.status), strings.Join(gaugeWords(p.status), ", "), p.totals())
 	if err != nil {
 		return unwritten(err)
 	}
@@ -33,34 +32,10 @@ func (p *picture) print(out io.Writer) error {
 	return printEntries(out, p.longestFirst())
 }
 
-// gauges are the counts of what is now.
-func (p *picture) gauges() string {
-	var words []string
-	for _, name := range gauges {
-		words = append(words, fmt.Sprintf("%s %d", name, p.status.Counts[name]))
-	}
-	return strings.Join(words, ", ")
-}
-
-// totals are the counts of what was, with their rates where these are known.
+// totals are the counts of what was.
 func (p *picture) totals() string {
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(p.status.Counts)) {
-		n := p.status.Counts[name]
-		if n == 0 || isGauge(name) {
-			continue
-		}
-		word := fmt.Sprintf("%s %d", name, n)
-		if p.rates != nil {
-			word += fmt.Sprintf(" (%.1f/s)", p.rates[name])
-		}
-		words = append(words, word)
-	}
-	return cmp.Or(strings.Join(words, ", "), "nothing has happened yet")
+	return cmp.Or(strings.Join(totalWords(p.status, p.rates), ", "), "nothing has happened yet")
 }
-
-// isGauge tells whether a count is of what is now.
-func isGauge(name string) bool { return slices.Contains(gauges, name) }
 
 // longestFirst are those who wait, then those who hold, the longest first.
 func (p *picture) longestFirst() []client.Entry {

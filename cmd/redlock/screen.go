@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,19 +29,20 @@ func screenOf(stream any) (s screen, ok bool) {
 	return s, true
 }
 
-// sizeOf errs where there is no terminal. (It goes without File.Fd, which makes
-// the stream a blocking one, for those as well that we share it with.)
-func sizeOf(stream any) (size *unix.Winsize, err error) {
-	file, has := stream.(syscall.Conn)
-	if !has {
-		return nil, unix.ENOTTY
-	}
-	raw, err := file.SyscallConn()
+// columns is the width of the terminal behind a stream; 0 where there is none.
+func columns(stream any) int {
+	size, err := sizeOf(stream)
 	if err != nil {
-		return nil, err
+		return 0
 	}
-	failed := raw.Control(func(fd uintptr) { size, err = unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ) })
-	return size, cmp.Or(failed, err)
+	return cmp.Or(int(size.Col), usualWidth)
+}
+
+// sizeOf errs where there is no terminal.
+func sizeOf(stream any) (size *unix.Winsize, err error) {
+	err = unix.ENOTTY
+	descriptor(stream, func(fd int) { size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ) })
+	return size, err
 }
 
 // cut is a line that does not wrap. A character is taken to be as wide as any other.

@@ -89,20 +89,37 @@ func printNodes(out io.Writer, nodes []client.Node) error {
 // printReasons says under the table what is the matter with nodes: several often
 // have the same, and it is too long for a column.
 func printReasons(out io.Writer, nodes []client.Node) error {
-	var reasons []string
-	names := map[string][]string{}
-	for _, n := range nodes {
-		if n.Reason != "" && names[n.Reason] == nil {
-			reasons = append(reasons, n.Reason)
+	for _, g := range grouped(nodes, func(n client.Node) string { return n.Reason }) {
+		if g.what == "" {
+			continue
 		}
-		names[n.Reason] = append(names[n.Reason], n.Name)
-	}
-	for _, reason := range reasons {
-		if _, err := fmt.Fprintf(out, "\n%s: %s\n", strings.Join(names[reason], ", "), cell(reason)); err != nil {
+		if _, err := fmt.Fprintf(out, "\n%s: %s\n", strings.Join(g.names, ", "), cell(g.what)); err != nil {
 			return unwritten(err)
 		}
 	}
 	return nil
+}
+
+// nodeGroup is nodes that have something in common.
+type nodeGroup struct {
+	what  string
+	first client.Node
+	names []string // of all
+}
+
+// grouped puts nodes together for which what is the same, in the order of the first
+// of each group.
+func grouped(nodes []client.Node, what func(client.Node) string) (groups []nodeGroup) {
+	for _, n := range nodes {
+		common := what(n)
+		i := slices.IndexFunc(groups, func(g nodeGroup) bool { return g.what == common })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, nodeGroup{what: common, first: n})
+		}
+		groups[i].names = append(groups[i].names, n.Name)
+	}
+	return groups
 }
 
 func verdict(s *client.Status) string {
@@ -116,17 +133,37 @@ func verdict(s *client.Status) string {
 // gauges are the counts that are shown even at 0.
 var gauges = []string{"connections", "leases", "waiters"}
 
-// counts are the daemon's: what is now, then what was, in a fixed order.
-func counts(s *client.Status) string {
-	var words []string
+// isGauge tells whether a count is of what is now.
+func isGauge(name string) bool { return slices.Contains(gauges, name) }
+
+// gaugeWords are the counts of what is now.
+func gaugeWords(s *client.Status) (words []string) {
 	for _, name := range gauges {
 		words = append(words, fmt.Sprintf("%s %d", name, s.Counts[name]))
 	}
+	return words
+}
+
+// totalWords are the counts of what was, in a fixed order, with their rates, a
+// second, where these are known; nil: they are not.
+func totalWords(s *client.Status, rates map[string]float64) (words []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
-		if n := s.Counts[name]; n != 0 && !slices.Contains(gauges, name) {
-			words = append(words, fmt.Sprintf("%s %d", name, n))
+		n := s.Counts[name]
+		if n == 0 || isGauge(name) {
+			continue
 		}
+		word := fmt.Sprintf("%s %d", name, n)
+		if rates != nil {
+			word += fmt.Sprintf(" (%.1f/s)", rates[name])
+		}
+		words = append(words, word)
 	}
+	return words
+}
+
+// counts are the daemon's: what is now, then what was.
+func counts(s *client.Status) string {
+	words := append(gaugeWords(s), totalWords(s, nil)...)
 	if polled := polling(s.Nodes); len(polled) > 0 {
 		words = append(words, fmt.Sprintf("waiters poll %d of the nodes", len(polled)))
 	}

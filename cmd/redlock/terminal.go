@@ -43,21 +43,6 @@ func foreground() (int, error) {
 	return unix.IoctlGetInt(tty, unix.TIOCGPGRP)
 }
 
-// columns is the width of the terminal that out is; 0 if it is none.
-func columns(out io.Writer) (n int) {
-	descriptor(out, func(fd int) {
-		size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
-		switch {
-		case err != nil:
-		case size.Col == 0:
-			n = 80 // nobody has said
-		default:
-			n = int(size.Col)
-		}
-	})
-	return n
-}
-
 // writable tells whether a line can be written to out without waiting for
 // whoever reads there.
 func writable(out io.Writer) (now bool) {
@@ -69,10 +54,10 @@ func writable(out io.Writer) (now bool) {
 	return now
 }
 
-// descriptor shows the file descriptor of out to use, if it has one. (File.Fd
+// descriptor shows the file descriptor of a stream to use, if it has one. (File.Fd
 // would make it a blocking one, for those as well that we share it with.)
-func descriptor(out io.Writer, use func(fd int)) {
-	file, ok := out.(syscall.Conn)
+func descriptor(stream any, use func(fd int)) {
+	file, ok := stream.(syscall.Conn)
 	if !ok {
 		return
 	}

@@ -79,12 +79,10 @@ func (w *watcher) run(ctx context.Context) error {
 	defer ticker.Stop()
 	for range ticker.C {
 		now := w.look(ctx)
-		if !now.differs(before) {
-			before = now
-			continue
-		}
-		if err := w.print(now); err != nil {
-			return err
+		if now.differs(before) {
+			if err := w.print(now); err != nil {
+				return err
+			}
 		}
 		before = now
 	}
