@@ -29,8 +29,8 @@ type process struct {
 
 	// Guarded by the processes' mu.
 	fd    int
-	users int // LOCKs under way, and leases; when there are none left the watch ends
-	over  bool
+	users int  // LOCKs under way, and leases; when there are none left the watch ends
+	over  bool // it is not watched any more
 }
 
 func newProcesses(ended func(*holding)) *processes {
@@ -81,7 +81,6 @@ func (t *processes) end(fd int) {
 		return
 	}
 	t.drop(p)
-	p.over = true
 	t.mu.Unlock()
 	close(p.gone)
 	for _, h := range p.desk.close() {
@@ -129,7 +128,6 @@ func (t *processes) release(p *process) {
 	defer t.mu.Unlock()
 	if p.users--; p.users == 0 && !p.over {
 		t.drop(p)
-		p.over = true
 	}
 }
 
@@ -150,6 +148,7 @@ func (t *processes) living(pid int) *process {
 
 // drop ends the watch. The number may be another's already. It needs mu.
 func (t *processes) drop(p *process) {
+	p.over = true
 	if t.byPID[p.pid] == p {
 		delete(t.byPID, p.pid)
 	}
@@ -164,7 +163,6 @@ func (t *processes) closeAll() {
 	defer t.mu.Unlock()
 	for _, p := range t.byFD {
 		t.drop(p)
-		p.over = true
 	}
 }
 
