@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -169,12 +168,9 @@ func (t *processes) closeAll() {
 // processEnded gives back what a process held that has ended. What was lost before
 // nobody can ask about any more.
 func (d *daemon) processEnded(h *holding) {
-	switch {
-	case h.lease.Err() != nil:
+	if h.lease.Err() != nil {
 		d.forget(h)
-	case h.linger > 0:
-		time.AfterFunc(h.linger, func() { d.giveBack(h) })
-	default:
-		d.giveBack(h)
+		return
 	}
+	d.giveBackAfterLinger(h)
 }
