@@ -58,12 +58,14 @@ func verdictWithoutRules(who caller, right string) Verdict {
 // callerNamed is the user as he would log in now. One that has but a number is in
 // no group.
 func callerNamed(account string) (caller, error) {
-	found, err := user.Lookup(account)
 	if id, isNumber := accountNumber(account); isNumber {
-		if found, err = user.LookupId(account); err != nil {
+		found, err := user.LookupId(account)
+		if err != nil {
 			return caller{uid: id}, nil
 		}
+		return callerFound(found)
 	}
+	found, err := user.Lookup(account)
 	if errors.As(err, new(user.UnknownUserError)) {
 		return caller{}, fmt.Errorf("this host has no user %q (one that only LDAP or the like knows: by number)", account)
 	}

@@ -43,9 +43,6 @@ func (view) only(names []string, keep func(string) bool) (kept []string) {
 
 // counts are how many leases and waiters of this daemon LIST would show.
 func (v view) counts(d *daemon) (leases, waiters int) {
-	if v.rules == nil {
-		return d.leases.held(), len(d.queue.waiting())
-	}
 	for _, h := range d.leases.all() {
 		if h.lease.Err() == nil && v.shows(&h.place) != nil {
 			leases++

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -64,17 +64,19 @@ func (s *embeddedSubject) Up() {
 func (s *embeddedSubject) Hang()   {}
 func (s *embeddedSubject) Resume() {}
 
+// startDev is a daemon with embedded nodes.
+func startDev(t *testing.T) *testDaemon {
+	t.Helper()
+	cfg := DevConfig()
+	cfg.Socket = SocketConfig{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
+	d := &testDaemon{t: t, cfg: cfg, reload: make(chan *Config), dev: true}
+	d.start()
+	return d
+}
+
 // TestDev: five nodes in the process, whose TTLs run.
 func TestDev(t *testing.T) {
-	cfg := DevConfig()
-	dir, err := os.MkdirTemp("", "rld")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg.Socket.Path = dir + "/s"
-	d := &testDaemon{t: t, cfg: cfg, dev: true}
-	d.start()
+	d := startDev(t)
 	a, b := d.dial(), d.dial()
 	a.until("STATUS", `spare=2\b`) // a busy machine: three nodes are enough to start with
 	a.say("LOCK a", granted5)

@@ -41,18 +41,24 @@ func startDaemon(t *testing.T, n int, change func(*Config)) *testDaemon {
 	for i, server := range cluster.Servers {
 		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: string(rune('a' + i)), Address: server.Addr()})
 	}
-	dir, err := os.MkdirTemp("", "rld")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg.Socket = SocketConfig{Path: filepath.Join(dir, "s"), Mode: 0o600}
+	cfg.Socket = SocketConfig{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
 	if change != nil {
 		change(cfg)
 	}
 	d := &testDaemon{t: t, cfg: cfg, nodes: cluster, reload: make(chan *Config)}
 	d.start()
 	return d
+}
+
+// shortDir is for sockets, whose paths may have about a hundred bytes at most.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rld")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // another is a daemon of another host, over the same nodes.

@@ -14,8 +14,7 @@ func (q *queue) noteNear(names []string) {
 			if p.called {
 				continue
 			}
-			if p.near != nil && !p.isNear && q.isNear(p) {
-				p.isNear = true
+			if p.near != nil && !isClosed(p.near) && q.isNear(p) {
 				close(p.near)
 			}
 			break

@@ -23,7 +23,7 @@ type ask struct {
 
 	intent *redlock.Intent // nil: the nodes need not know that it waits
 
-	done   chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under session.mu)
+	done   chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under the desk's mu)
 	failed error         // then: why there is no lease
 }
 

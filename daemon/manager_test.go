@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,12 +25,7 @@ type manager struct {
 // newManager has processes find it in the environment, with a watchdog of 4 s.
 func newManager(t *testing.T) (m *manager, seen *systemd.Manager) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rld")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "n")
+	path := filepath.Join(shortDir(t), "n")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

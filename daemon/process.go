@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -29,8 +28,8 @@ type process struct {
 
 	// Guarded by the processes' mu.
 	fd    int
-	users int // LOCKs under way, and leases; when there are none left the watch ends
-	over  bool
+	users int  // LOCKs under way, and leases; when there are none left the watch ends
+	over  bool // it is not watched any more
 }
 
 func newProcesses(ended func(*holding)) *processes {
@@ -81,7 +80,6 @@ func (t *processes) end(fd int) {
 		return
 	}
 	t.drop(p)
-	p.over = true
 	t.mu.Unlock()
 	close(p.gone)
 	for _, h := range p.desk.close() {
@@ -129,7 +127,6 @@ func (t *processes) release(p *process) {
 	defer t.mu.Unlock()
 	if p.users--; p.users == 0 && !p.over {
 		t.drop(p)
-		p.over = true
 	}
 }
 
@@ -150,6 +147,7 @@ func (t *processes) living(pid int) *process {
 
 // drop ends the watch. The number may be another's already. It needs mu.
 func (t *processes) drop(p *process) {
+	p.over = true
 	if t.byPID[p.pid] == p {
 		delete(t.byPID, p.pid)
 	}
@@ -164,19 +162,15 @@ func (t *processes) closeAll() {
 	defer t.mu.Unlock()
 	for _, p := range t.byFD {
 		t.drop(p)
-		p.over = true
 	}
 }
 
 // processEnded gives back what a process held that has ended. What was lost before
 // nobody can ask about any more.
 func (d *daemon) processEnded(h *holding) {
-	switch {
-	case h.lease.Err() != nil:
+	if h.lease.Err() != nil {
 		d.forget(h)
-	case h.linger > 0:
-		time.AfterFunc(h.linger, func() { d.giveBack(h) })
-	default:
-		d.giveBack(h)
+		return
 	}
+	d.giveBackAfterLinger(h)
 }

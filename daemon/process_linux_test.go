@@ -95,16 +95,6 @@ func testHoldPID(t *testing.T, d *testDaemon) {
 	b.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR NOTHELD .*`)
 }
 
-// startDev is a daemon with embedded nodes.
-func startDev(t *testing.T) *testDaemon {
-	t.Helper()
-	cfg := DevConfig()
-	cfg.Socket = SocketConfig{Path: t.TempDir() + "/s", Mode: 0o600}
-	d := &testDaemon{t: t, cfg: cfg, reload: make(chan *Config), dev: true}
-	d.start()
-	return d
-}
-
 // TestHoldPIDOfThePeer: the process that connected is the default, and its lease
 // is not the connection's.
 func TestHoldPIDOfThePeer(t *testing.T) {

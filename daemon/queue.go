@@ -38,7 +38,6 @@ type place struct {
 
 	// Guarded by the queue's mu.
 	called  bool
-	isNear  bool           // near is closed
 	left    bool           // it takes no turn any more
 	begun   *redlock.Begun // the grant that was begun for it, and that it has not taken yet
 	row     row            // that a lease of its would go on with

@@ -169,11 +169,18 @@ func (d *daemon) abandoned(h *holding, wasCut bool) {
 	case wasCut && h.hold == ipc.HoldConn:
 		d.giveUp(h)
 	case h.hold == ipc.HoldTTL: // held on, until its ttl is over
-	case h.linger > 0:
-		time.AfterFunc(h.linger, func() { d.giveBack(h) })
 	default:
-		d.giveBack(h)
+		d.giveBackAfterLinger(h)
 	}
+}
+
+// giveBackAfterLinger gives back at once where there is no linger=.
+func (d *daemon) giveBackAfterLinger(h *holding) {
+	if h.linger > 0 {
+		time.AfterFunc(h.linger, func() { d.giveBack(h) })
+		return
+	}
+	d.giveBack(h)
 }
 
 // giveUp lets a lease run out.
