@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 type Conn struct {
 	server *Server
 	nc     net.Conn
+	raw    syscall.RawConn // nil where nc is no socket
 	peer   Peer
 	out    output
 	calls  calls
@@ -38,6 +40,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 	c := &Conn{
 		server:  s,
 		nc:      nc,
+		raw:     raw,
 		peer:    peerOf(raw),
 		in:      newInput(nc, raw),
 		wakeup:  make(chan struct{}, 1),
@@ -72,6 +75,17 @@ func rawOf(nc net.Conn) syscall.RawConn {
 // Peer is the process at the other end when it connected.
 func (c *Conn) Peer() Peer { return c.peer }
 
+// SyscallConn gives access to the socket's descriptor, so that a duplicate can
+// be stored elsewhere: nothing is to be read, written or set with it. The
+// connection ends for duplicates too when the server ends it, but not when the
+// process does. It fails where the connection is no socket.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if c.raw == nil {
+		return nil, fmt.Errorf("the descriptor of a %T: %w", c.nc, errors.ErrUnsupported)
+	}
+	return c.raw, nil
+}
+
 // Send sends an event, between replies. It copies r and does not block.
 func (c *Conn) Send(r *Response) { c.out.append(nil, r) }
 
@@ -101,7 +115,7 @@ func (c *Conn) serve() {
 		c.sayBye()
 	}
 	c.drain()
-	c.nc.Close() // an error has nobody left to matter to
+	c.close()
 	c.wg.Wait()
 	if opened {
 		c.guard(c.session.Close)
@@ -152,10 +166,19 @@ func (c *Conn) cut(why error) {
 func (c *Conn) outputFailed(err error) {
 	c.calls.cancelAll(ErrGone)
 	if !isGone(err) {
-		c.nc.Close() // the reason is err
+		c.close() // the reason is err
 		c.server.dropped(c, err)
 	}
 	c.wake()
+}
+
+// close ends the connection, also where another process has a duplicate of the
+// descriptor. Errors have nobody left to matter to.
+func (c *Conn) close() {
+	if c.raw != nil {
+		c.raw.Control(hangUp)
+	}
+	c.nc.Close()
 }
 
 // isGone tells whether writing failed because the other side has closed.
