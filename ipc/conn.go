@@ -22,13 +22,17 @@ type Conn struct {
 	wg     sync.WaitGroup // Works, and writing
 
 	stopping atomic.Bool // the server is: refuse what is begun, end when idle
+	freezing atomic.Bool // the server is, unless this connection is not kept: then it is stopping, too
+	parking  atomic.Bool // nothing is begun any more, its last answers are on their way
 	quitting atomic.Bool // no more is read
 	watchful atomic.Bool // the reading goroutine waits for news of calls or of output
 	wakeup   chan struct{}
 
 	// The rest belongs to the goroutine that reads.
 	session Session
+	notes   notes
 	in      input
+	replays []replay // noted before a restart, before all that waits
 	waiting queue
 	reading bool
 	corked  bool
@@ -109,27 +113,40 @@ func (c *Conn) CloseAfterReplies() {
 
 // serve is the connection's life, on the goroutine that reads it.
 func (c *Conn) serve() {
-	opened := c.open()
-	if opened {
-		c.loop()
-		c.sayBye()
+	if c.open() != nil {
+		c.finish()
+		return
 	}
+	c.live()
+}
+
+// live is what follows open. A frozen connection is left as it is.
+func (c *Conn) live() {
+	if c.loop() {
+		return
+	}
+	c.sayBye()
+	c.finish()
+	c.guard(c.session.Close)
+}
+
+// finish waits for the last answers and Works, and closes the connection.
+func (c *Conn) finish() {
 	c.drain()
 	c.close()
 	c.wg.Wait()
-	if opened {
-		c.guard(c.session.Close)
-	}
 }
 
 // open makes the session, or tells the client why there is none.
-func (c *Conn) open() bool {
+func (c *Conn) open() error {
 	err := error(&Error{Code: CodeInternal, Text: defectText}) // unless Open says something else
 	c.guard(func() { c.session, err = c.server.Open(c) })
 	if err != nil {
 		c.refuse("", err)
+		return err
 	}
-	return err == nil
+	c.notes.journal, _ = c.session.(Journal)
+	return nil
 }
 
 // stop begins the end, as Server.Shutdown says.
