@@ -30,6 +30,7 @@ type Conn struct {
 
 	// The rest belongs to the goroutine that reads.
 	session Session
+	journal Journal // nil: the session is none; does not change
 	notes   notes
 	in      input
 	replays []replay // noted before a restart, before all that waits
@@ -145,7 +146,7 @@ func (c *Conn) open() error {
 		c.refuse("", err)
 		return err
 	}
-	c.notes.journal, _ = c.session.(Journal)
+	c.journal, _ = c.session.(Journal)
 	return nil
 }
 

@@ -1,13 +1,15 @@
 package ipc
 
+import "slices"
+
 // Journal is what a Session may be besides: it notes what must outlast the
 // process, so that after a restart the same connection goes on where it was. A
 // method of it may block for ever, as if the process had been killed in it.
 type Journal interface {
 	// Asked notes a request whose verb Waits, on the reading goroutine right
 	// before Begin. The line, without its LF, is valid during the call. If rest
-	// is not nil it takes the place of the last Rest, and belongs into the same
-	// record: the line may have been a part of that.
+	// is not nil it belongs into the same record: the line was a part of what was
+	// to be read again until now.
 	Asked(call *Call, line []byte, rest *Rest)
 
 	// Answered notes that such a request is answered, right before the answer is
@@ -21,93 +23,109 @@ type Journal interface {
 	Rest(rest Rest)
 }
 
-// Rest is what was read from a connection and is not begun: lines that wait for
-// their turn, and the beginning of one that is not complete. The requests that
-// were Asked are not in it. The zero Rest is nothing.
+// Rest changes what is to be read again after a restart, before what the client
+// sends then: lines that wait for their turn, and the beginning of one that is
+// not complete. The requests that were Asked are not in it. In the beginning it is
+// nothing. Of what it was, Keep bytes from byte Drop on stay, and Add follows.
 type Rest struct {
-	Lines    []byte // read again, before what comes next, they mean the same; valid during the call
-	Skipping bool   // what comes next is the rest of a line that was too long, and answered
+	Drop, Keep int
+	Add        []byte // valid during the call
+	Skipping   bool   // what comes next is the rest of a line that was too long, and is answered
 }
 
-// extent is how much there is of a Rest. While nothing is taken from it, a Rest
-// with the same extent is the same.
-type extent struct {
-	waiting, unread int // bytes of lines that wait for their turn, and behind them
-	skipping        bool
+// Apply makes the change to what was to be read before. It reuses before.
+func (r Rest) Apply(before []byte) []byte {
+	kept := slices.Delete(before, 0, r.Drop)[:r.Keep]
+	return append(kept, r.Add...)
 }
 
-// notes is what the journal of a connection was told. It belongs to the reading
-// goroutine, but for journal, which does not change.
+// notes is the rest that the journal of a connection was told of last.
 type notes struct {
-	journal Journal // nil: the session is none
-	said    extent
-	stale   bool // something was taken of what was said
+	waiting  int  // bytes of lines that wait for their turn, the first ones of all
+	taken    int  // of these, bytes that wait no more
+	unread   int  // bytes behind them
+	stale    bool // of these, something was taken
+	skipping bool
 }
 
 // tookUnread is called for each line that is taken from the input.
 func (n *notes) tookUnread() {
-	if n.said.unread > 0 || n.said.skipping {
+	if n.unread > 0 || n.skipping {
 		n.stale = true
 	}
 }
 
 // tookWaiting is called for each line whose turn has come.
-func (n *notes) tookWaiting() {
-	if n.said.waiting > 0 {
-		n.stale = true
+func (n *notes) tookWaiting(line []byte) {
+	if n.taken < n.waiting {
+		n.taken += len(line) + 1
 	}
 }
 
 // noteRest tells the journal what is not begun, if that is news.
 func (c *Conn) noteRest() {
-	if c.notes.journal == nil {
+	if c.journal == nil {
 		return
 	}
 	c.in.skip()
-	now := extent{c.waiting.size(), c.in.unread(), c.in.skipping}
-	if now == c.notes.said && !c.notes.stale {
+	n := &c.notes
+	kept, waiting, unread := n.waiting-n.taken, c.waiting.size(), c.in.unread()
+	if n.taken == 0 && !n.stale && waiting == kept && unread == n.unread && c.in.skipping == n.skipping {
 		return
 	}
-	c.notes.said, c.notes.stale = now, false
-	whole := newBuffer()
-	defer whole.free()
-	whole.b = append(whole.b, c.waiting.rest()...)
-	whole.b = c.in.appendUnread(whole.b)
-	c.guard(func() { c.notes.journal.Rest(Rest{whole.b, now.skipping}) })
+	rest := Rest{Drop: n.taken, Keep: kept, Skipping: c.in.skipping}
+	add := newBuffer()
+	defer add.free()
+	add.b = append(add.b, c.waiting.rest()[kept:]...)
+	add.b = c.in.appendUnread(add.b)
+	if rest.Add = add.b; waiting == kept && !n.stale { // it has only become longer
+		rest.Keep += n.unread
+		rest.Add = add.b[n.unread:]
+	}
+	*n = notes{waiting: waiting, unread: unread, skipping: c.in.skipping}
+	c.guard(func() { c.journal.Rest(rest) })
 }
 
-// restAfter is what is left of the Rest once the line that is about to begin is
-// taken; nil where that was no part of it. The lines behind it, which are about to
-// begin too, are not said again: it would be often, and long.
+// restAfter is the change that a line causes that is about to begin; nil where it
+// was not noted. The lines that were read behind it, and are about to begin too, are
+// not said: it would be often, and long.
 func (c *Conn) restAfter() *Rest {
-	if c.notes.journal == nil || !c.notes.stale {
+	n := &c.notes
+	if c.journal == nil || n.taken == 0 && !n.stale {
 		return nil
 	}
 	c.in.skip()
-	c.notes.said, c.notes.stale = extent{waiting: c.waiting.size(), skipping: c.in.skipping}, false
-	return &Rest{c.waiting.rest(), c.in.skipping}
+	kept := n.waiting - n.taken
+	rest := Rest{Drop: n.taken, Keep: kept, Skipping: c.in.skipping}
+	n.waiting, n.taken, n.skipping = kept, 0, c.in.skipping
+	if !n.stale {
+		rest.Keep += n.unread
+		return &rest
+	}
+	rest.Add = c.waiting.rest()[kept:]
+	n.waiting, n.unread, n.stale = c.waiting.size(), 0, false
+	return &rest
 }
 
 // noteAsked notes a request that is about to begin.
 func (c *Conn) noteAsked(call *Call, line []byte) {
-	journal := c.notes.journal
-	if journal == nil {
+	if c.journal == nil {
 		return
 	}
 	rest := c.restAfter()
 	switch {
 	case call.Verb.Waits() && !call.Replayed:
 		call.asked = true
-		journal.Asked(call, line, rest)
+		c.journal.Asked(call, line, rest)
 	case rest != nil:
-		journal.Rest(*rest) // an answer may be lost, but is not given twice
+		c.journal.Rest(*rest) // an answer may be lost, but is not given twice
 	}
 }
 
 // noteRefused is for a line that does not come to begin.
 func (c *Conn) noteRefused(call *Call) {
 	if rest := c.restAfter(); rest != nil {
-		c.guard(func() { c.notes.journal.Rest(*rest) })
+		c.guard(func() { c.journal.Rest(*rest) })
 	}
 	c.noteAnswered(call)
 }
@@ -122,5 +140,5 @@ func (c *Conn) noteAnswered(call *Call) {
 func (c *Conn) answered(call *Call) {
 	var panicked bool
 	defer c.recovered(&panicked) // the client is answered nevertheless
-	c.notes.journal.Answered(call)
+	c.journal.Answered(call)
 }

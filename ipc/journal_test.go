@@ -19,6 +19,7 @@ type table struct {
 	open   map[uint64]string // requests that are not answered
 	rest   string
 	skip   bool
+	added  int // bytes of all changes to rest
 	log    []string
 	sealed bool
 	noting bool // sessions note the answer to LOCK themselves
@@ -45,16 +46,13 @@ func (t *table) seal() {
 }
 
 func (t *table) Asked(call *Call, line []byte, rest *Rest) {
-	what := fmt.Sprintf("asked %s", line)
-	if rest != nil {
-		what += fmt.Sprintf(", rest %q", rest.Lines)
-	}
-	t.record(what, func() {
+	t.record(fmt.Sprintf("asked %s", line), func() {
 		t.last++
 		call.Number = t.last
 		t.open[call.Number] = string(line)
 		if rest != nil {
-			t.rest, t.skip = string(rest.Lines), rest.Skipping
+			t.apply(*rest)
+			t.log[len(t.log)-1] += ", " + t.restLine()
 		}
 	})
 }
@@ -72,11 +70,24 @@ func (t *table) close(call *Call) {
 }
 
 func (t *table) Rest(rest Rest) {
-	what := fmt.Sprintf("rest %q", rest.Lines)
-	if rest.Skipping {
-		what += " skipping"
+	t.record("", func() {
+		t.apply(rest)
+		t.log[len(t.log)-1] = t.restLine()
+	})
+}
+
+// apply needs mu.
+func (t *table) apply(rest Rest) {
+	t.rest, t.skip = string(rest.Apply([]byte(t.rest))), rest.Skipping
+	t.added += len(rest.Add)
+}
+
+// restLine needs mu.
+func (t *table) restLine() string {
+	if t.skip {
+		return fmt.Sprintf("rest %.100q skipping", t.rest)
 	}
-	t.record(what, func() { t.rest, t.skip = string(rest.Lines), rest.Skipping })
+	return fmt.Sprintf("rest %.100q", t.rest)
 }
 
 // restore does what a daemon does that begins with the table.
@@ -87,13 +98,13 @@ func (t *table) restore(tb testing.TB, s *Server, nc net.Conn) *Restored {
 		tb.Fatal(err)
 	}
 	t.mu.Lock()
-	open, rest := maps.Clone(t.open), Rest{[]byte(t.rest), t.skip}
+	open, rest, skip := maps.Clone(t.open), []byte(t.rest), t.skip
 	t.sealed = false
 	t.mu.Unlock()
 	for _, number := range slices.Sorted(maps.Keys(open)) {
 		r.Begin(number, []byte(open[number]))
 	}
-	r.Serve(rest)
+	r.Serve(rest, skip)
 	return r
 }
 
@@ -242,8 +253,8 @@ func TestJournalRest(t *testing.T) {
 			{long + "x", []string{`rest "" skipping`}}, {long, nil},
 			{"x\nPI", []string{`rest "PI"`}}, {"NG\n", []string{`rest ""`}}},
 		"a line that is too long, in its turn": {
-			{"LOCK x\n" + long, []string{"asked LOCK x", `rest "` + long + `\n" skipping`}},
-			{"x\n", []string{`rest "` + long + `\n"`}},
+			{"LOCK x\n" + long, []string{"asked LOCK x", `rest "` + long[:100] + `" skipping`}},
+			{"x\n", []string{`rest "` + long[:100] + `"`}},
 			{"@g UNLOCK x\n", []string{"asked @g UNLOCK x", "answered 2", "answered 1", `rest ""`}}},
 	}
 	for name, steps := range tests {

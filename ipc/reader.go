@@ -59,14 +59,15 @@ func (c *Conn) nextQueued() {
 		c.nextReplay()
 		return
 	}
-	c.notes.tookWaiting()
-	c.take(c.waiting.pop(), true)
+	line := c.waiting.pop()
+	c.notes.tookWaiting(line)
+	c.take(line, true)
 }
 
 func (c *Conn) nextLine() bool {
 	line, ok := c.in.line()
 	if !ok {
-		if c.stopping.Load() && c.settled() {
+		if c.stopping.Load() && c.settled() && len(c.in.ahead) == 0 {
 			c.endInput(false)
 			return true
 		}

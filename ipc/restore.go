@@ -79,15 +79,15 @@ func (c *Conn) nextReplay() {
 // replayed is the call of a request that was Asked by an earlier process.
 func (c *Conn) replayed(p replay) (*Call, error) {
 	call := newCall(c)
-	call.Number, call.Replayed, call.asked = p.number, true, c.notes.journal != nil
+	call.Number, call.Replayed, call.asked = p.number, true, c.journal != nil
 	return call, ParseRequest(p.line, &call.Request)
 }
 
-// Serve begins to read: first the rest, which is what the journal was told
-// last, and then what the client sends. It does not wait; Shutdown does.
-func (r *Restored) Serve(rest Rest) {
+// Serve begins to read: first the rest, which is what the journal was told to read
+// again, and then what the client sends. It does not wait; Shutdown does.
+func (r *Restored) Serve(rest []byte, skipping bool) {
 	c := r.c
-	c.takeBack(rest)
+	c.takeBack(bytes.Clone(rest), skipping)
 	go func() { // Shutdown waits for it
 		defer c.server.remove(c)
 		c.live()
@@ -96,13 +96,12 @@ func (r *Restored) Serve(rest Rest) {
 
 // takeBack puts the rest before what comes. In front of a line that is skipped
 // there are only lines that wait for their turn.
-func (c *Conn) takeBack(rest Rest) {
-	lines := bytes.Clone(rest.Lines)
-	if rest.Skipping {
-		c.waiting.lines = lines
-		c.in.skipping = true
+func (c *Conn) takeBack(rest []byte, skipping bool) {
+	if skipping {
+		c.waiting.lines = rest
 	} else {
-		c.in.ahead = lines
+		c.in.ahead = rest
 	}
-	c.notes.said = extent{c.waiting.size(), len(c.in.ahead), rest.Skipping}
+	c.in.skipping = skipping
+	c.notes.waiting, c.notes.unread, c.notes.skipping = c.waiting.size(), len(c.in.ahead), skipping
 }
