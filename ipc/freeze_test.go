@@ -75,11 +75,11 @@ func (t *table) restart(tb testing.TB, dup net.Conn) (*fakeDaemon, *Restored) {
 
 func keepAll(Session) bool { return true }
 
-func freeze(t *testing.T, d *fakeDaemon, how Freezing) {
+func freeze(t *testing.T, s *Server, how Freezing) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := d.Freeze(ctx, how); err != nil {
+	if err := s.Freeze(ctx, how); err != nil {
 		t.Fatalf("Freeze: %v", err)
 	}
 }
@@ -94,7 +94,7 @@ func TestFreezeAndRestore(t *testing.T) {
 	hear(t, s.nc, "@b OK\n")
 	d.waiting(t, "x")
 	d.waiting(t, "y")
-	freeze(t, d, Freezing{Keep: keepAll, Seal: tab.seal})
+	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
 	if tab.rest != "PING\nUNLOCK z\nPI" || len(tab.open) != 2 {
 		t.Errorf("noted are the rest %q and %v", tab.rest, tab.open)
 	}
@@ -134,7 +134,7 @@ func TestFreezeIsSilent(t *testing.T) {
 	hear(t, s.nc, "@b OK\n")
 	d.waiting(t, "x")
 	d.waiting(t, "y")
-	freeze(t, d, Freezing{Keep: keepAll})
+	freeze(t, &d.Server, Freezing{Keep: keepAll})
 	close(d.channel(d.gates, "x"))
 	close(d.channel(d.gates, "y"))
 	c := d.newest()
@@ -170,7 +170,7 @@ func TestFreezeEndsTheOthers(t *testing.T) {
 	hear(t, idle, "OK\n")
 	d.waiting(t, "x")
 	d.waiting(t, "y")
-	freeze(t, d, Freezing{
+	freeze(t, &d.Server, Freezing{
 		Keep: func(s Session) bool { return s.(journaled).conn == keep },
 		Bye: func(s Session) *Response {
 			if s.(journaled).conn == keep {
@@ -220,7 +220,7 @@ func TestFreezeLosesNoAnswer(t *testing.T) {
 		const n = 20
 		say(t, s.nc, strings.Repeat("WHO x\n", n))
 		hear(t, s.nc, "- i=0\n- i=1\n- i=2\nOK n=3\n")
-		freeze(t, d, Freezing{Keep: keepAll, Seal: tab.seal})
+		freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
 		tab.restart(t, s.dup)
 		hear(t, s.nc, strings.Repeat("- i=0\n- i=1\n- i=2\nOK n=3\n", n-1))
 		say(t, s.nc, "PING\n")
@@ -242,7 +242,7 @@ func TestFreezeWaitsForNoting(t *testing.T) {
 	c := d.newest()
 	go func() {
 		defer close(frozen)
-		freeze(t, d, Freezing{Keep: keepAll, Seal: tab.seal})
+		freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
 	}()
 	for !c.parking.Load() {
 		runtime.Gosched()
@@ -340,7 +340,7 @@ func (b blockedJournal) Rest(Rest)                  {}
 // A server that stops does not freeze, and a second Freeze does nothing.
 func TestFreezeOnce(t *testing.T) {
 	d := newFake()
-	freeze(t, d, Freezing{Keep: keepAll})
+	freeze(t, &d.Server, Freezing{Keep: keepAll})
 	if err := d.Freeze(t.Context(), Freezing{Seal: func() { t.Error("sealed twice") }}); !errors.Is(err, ErrShutdown) {
 		t.Errorf("the second Freeze: %v", err)
 	}

@@ -77,7 +77,7 @@ func TestRestoreSkips(t *testing.T) {
 // A rest that is longer than what is read at once.
 func TestRestoreLongRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 5000
+		const n = 4000
 		tab := newTable()
 		tab.open, tab.last = map[uint64]string{1: "LOCK x"}, 1
 		tab.rest = strings.Repeat("PING\n", n) + "@a PI"
