@@ -130,12 +130,12 @@ func (cs *calls) busy() bool {
 	return cs.untagged != nil
 }
 
-// leaving tells whether the call that is in the way is so for a moment only: its
-// client may have read the answer, and sent the next request.
-func (cs *calls) leaving() bool {
+// unanswered tells whether the call that is in the way of the next is not even
+// answered.
+func (cs *calls) unanswered() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return cs.untagged != nil && cs.untagged.answered
+	return cs.untagged != nil && !cs.untagged.answered
 }
 
 // began counts a Work.

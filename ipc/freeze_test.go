@@ -290,7 +290,7 @@ func TestFreezeCutsWhoDoesNotRead(t *testing.T) {
 		t.Errorf("cut because of %v", why)
 	}
 	d.hearEnds(t, "input gone=true", "close")
-	tab.restart(t, s.dup)
+	newTable().restart(t, s.dup) // the first is the slow client's
 	say(t, s.nc, "PING\n")
 	hear(t, s.nc, "OK\n")
 }

@@ -21,7 +21,7 @@ func (c *Conn) loop() (isFrozen bool) {
 				return true
 			}
 		case !c.advance():
-			if c.waiting.empty() || !c.calls.leaving() {
+			if c.waits() {
 				c.noteRest()
 			}
 			c.uncork()
@@ -30,6 +30,12 @@ func (c *Conn) loop() (isFrozen bool) {
 	}
 	c.in.discard()
 	return false
+}
+
+// waits tells that what is in the way of the next request stays for more than a
+// moment: a client may have read an answer, and sent more, before the call is over.
+func (c *Conn) waits() bool {
+	return c.waiting.empty() || c.calls.unanswered() || c.out.full()
 }
 
 // settled tells that everything read is begun, and no Work runs.
