@@ -274,7 +274,7 @@ func TestBarrier(t *testing.T) {
 	}
 	select {
 	case err := <-passed:
-		t.Errorf("it returned %v before the manager closed the descriptor", err)
+		t.Fatalf("it returned %v before the manager closed the descriptor", err)
 	default:
 	}
 	unix.Close(fds[0])
