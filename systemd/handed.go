@@ -42,16 +42,21 @@ func unixListener(name string, file *os.File) (*net.UnixListener, error) {
 	return socket, nil
 }
 
-// take removes the descriptors of that name from those that were handed over. They
-// come in any order.
-func (m *Manager) take(name string) (taken []*os.File) {
+// take removes the descriptors of that name from those that were handed over.
+func (m *Manager) take(name string) []*os.File {
+	return m.takeFunc(func(other string) bool { return other == name })
+}
+
+// takeFunc removes the descriptors whose names are wanted from those that were
+// handed over. They come in any order.
+func (m *Manager) takeFunc(wanted func(name string) bool) (taken []*os.File) {
 	if m == nil {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.handed = slices.DeleteFunc(m.handed, func(file *os.File) bool {
-		if file.Name() != name {
+		if !wanted(file.Name()) {
 			return false
 		}
 		taken = append(taken, file)

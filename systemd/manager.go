@@ -3,6 +3,7 @@ package systemd
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,8 +16,9 @@ import (
 // Manager is the service manager that started this process, if one did. Its
 // methods may be called from any goroutine. A nil Manager is no manager.
 type Manager struct {
-	listens  bool // there is a NOTIFY_SOCKET
+	notifier *notifier
 	watchdog time.Duration
+	storeMax int // descriptors that the manager keeps
 
 	mu     sync.Mutex // guards what follows; never held across I/O
 	handed []*os.File // descriptors that nobody took yet, by name
@@ -24,18 +26,36 @@ type Manager struct {
 }
 
 // FromEnvironment reads what the manager says in the environment, and takes the
-// descriptors that it handed over: once in a process. An error is a watchdog
-// interval that is no number, from whoever set WATCHDOG_USEC.
+// descriptors that it handed over: once in a process. An error is a WATCHDOG_USEC or
+// an FDSTORE that is no number, from whoever set it.
 func FromEnvironment() (*Manager, error) {
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return nil, fmt.Errorf("the service manager's WATCHDOG_USEC=%q: %w", os.Getenv("WATCHDOG_USEC"), err)
 	}
-	return &Manager{listens: os.Getenv("NOTIFY_SOCKET") != "", watchdog: watchdog, handed: activation.Files(true)}, nil
+	storeMax, err := storeMaxFromEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{notifier: notifierFromEnvironment(), watchdog: watchdog, storeMax: storeMax, handed: activation.Files(true)}, nil
+}
+
+// storeMaxFromEnvironment: systemd sets FDSTORE from 254 on, redlockd.service for
+// those before.
+func storeMaxFromEnvironment() (int, error) {
+	text := os.Getenv("FDSTORE")
+	if text == "" {
+		return 0, nil
+	}
+	most, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("the service manager's FDSTORE=%q, wanted the number of descriptors in FileDescriptorStoreMax=: %w", text, err)
+	}
+	return int(most), nil
 }
 
 // Listens tells whether there is a manager that wants to hear how the service is.
-func (m *Manager) Listens() bool { return m != nil && m.listens }
+func (m *Manager) Listens() bool { return m != nil && m.notifier != nil }
 
 // Watchdog is how long the manager waits for KeepAlive before it kills this
 // process; 0 where it does not.
@@ -82,11 +102,11 @@ func (m *Manager) Status(line string) error {
 	return m.notify("STATUS=" + line)
 }
 
-func (m *Manager) notify(state string) error {
+func (m *Manager) notify(state string, fds ...int) error {
 	if m == nil {
 		return nil
 	}
-	if _, err := daemon.SdNotify(false, state); err != nil {
+	if err := m.notifier.send(state, fds...); err != nil {
 		word, _, _ := strings.Cut(state, "=")
 		return fmt.Errorf("telling the service manager %s: %w", word, err)
 	}

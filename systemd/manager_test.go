@@ -103,7 +103,13 @@ func TestNoManager(t *testing.T) {
 		if listener != nil || err != nil || m.Listens() || m.Watchdog() != 0 || m.CloseRest() != nil {
 			t.Errorf("got listener %v, %v, listens %v, watchdog %v; want none", listener, err, m.Listens(), m.Watchdog())
 		}
-		for _, say := range []func() error{m.Ready, m.Reloading, m.Stopping, m.KeepAlive, func() error { return m.Status("x") }} {
+		if stored := m.Stored(""); m.StoreMax() != 0 || len(stored) != 0 {
+			t.Errorf("got a store of %d, and %v in it; want none", m.StoreMax(), stored)
+		}
+		for _, say := range []func() error{
+			m.Ready, m.Reloading, m.Stopping, m.KeepAlive, func() error { return m.Status("x") },
+			func() error { return m.Store("x", nil) }, func() error { return m.Unstore("x") }, func() error { return m.Barrier(t.Context()) },
+		} {
 			if err := say(); err != nil {
 				t.Error(err)
 			}

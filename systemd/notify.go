@@ -1,0 +1,114 @@
+package systemd
+
+import (
+	"cmp"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifier is the socket on which the manager hears of this process. It is
+// connected to with the first message, and again where that is gone. A nil notifier
+// is that of no manager: nothing is sent.
+type notifier struct {
+	address net.UnixAddr
+
+	mu   sync.Mutex // guards conn; not held across I/O
+	conn *net.UnixConn
+}
+
+func notifierFromEnvironment() *notifier {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	return &notifier{address: net.UnixAddr{Name: path, Net: "unixgram"}}
+}
+
+// send sends one message, with duplicates of descriptors. It blocks as long as the
+// manager's queue is full.
+func (n *notifier) send(message string, fds ...int) error {
+	if n == nil {
+		return nil
+	}
+	conn, err := n.connected()
+	if err != nil {
+		return err
+	}
+	if err = write(conn, message, fds); err == nil {
+		return nil
+	}
+	// Nothing was sent. The manager may listen on another socket of that name by now.
+	n.forget(conn)
+	if conn, err = n.connected(); err != nil {
+		return err
+	}
+	return write(conn, message, fds)
+}
+
+func (n *notifier) connected() (*net.UnixConn, error) {
+	n.mu.Lock()
+	conn := n.conn
+	n.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	made, err := n.dial()
+	if err != nil {
+		return nil, err
+	}
+	return n.keep(made), nil
+}
+
+// dial makes a connection of the caller's own.
+func (n *notifier) dial() (*net.UnixConn, error) {
+	return net.DialUnix(n.address.Net, nil, &n.address)
+}
+
+// keep is the connection to use: the one that was made, unless another goroutine
+// was faster.
+func (n *notifier) keep(made *net.UnixConn) *net.UnixConn {
+	n.mu.Lock()
+	if n.conn == nil {
+		n.conn = made
+	}
+	conn := n.conn
+	n.mu.Unlock()
+	if conn != made {
+		made.Close()
+	}
+	return conn
+}
+
+func (n *notifier) forget(conn *net.UnixConn) {
+	n.mu.Lock()
+	if n.conn == conn {
+		n.conn = nil
+	}
+	n.mu.Unlock()
+	conn.Close()
+}
+
+// write waits until the manager's queue takes the message, or the deadline of conn.
+func write(conn *net.UnixConn, message string, fds []int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	var refused error
+	err = raw.Write(func(fd uintptr) (done bool) { // not WriteMsgUnix, which takes no connected datagram socket
+		for {
+			refused = unix.Sendmsg(int(fd), []byte(message), rights, nil, 0)
+			if refused != unix.EINTR {
+				return refused != unix.EAGAIN
+			}
+		}
+	})
+	return cmp.Or(err, os.NewSyscallError("sendmsg", refused))
+}

@@ -1,0 +1,166 @@
+package systemd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StoreMax is how many descriptors the manager keeps for the next process of this
+// service; 0 where there is no manager, or it keeps none. The manager drops what is
+// beyond that, and does not say so.
+func (m *Manager) StoreMax() int {
+	if m == nil || m.notifier == nil {
+		return 0
+	}
+	return m.storeMax
+}
+
+// Store leaves a duplicate of a descriptor with the manager, which hands it over by
+// that name to the next process of this service, however this one ends; see Stored.
+// A connection whose other end is closed leaves the store by itself; until then the
+// store keeps it open, also where this process closes it: see Unstore.
+//
+// Store blocks as long as the manager's queue is full, for ever where the manager
+// hangs: call it from a goroutine that nobody waits for. The connection can be
+// closed meanwhile. Nil is no promise that it was kept: see StoreMax and Barrier.
+func (m *Manager) Store(name string, raw syscall.RawConn) error {
+	if m == nil || m.notifier == nil {
+		return nil
+	}
+	if !validName(name) {
+		return fmt.Errorf("%q is no name for a descriptor: 1 to 255 printable ASCII characters, and no colon", name)
+	}
+	fd, err := duplicateOf(raw)
+	if err != nil {
+		return fmt.Errorf("storing %s with the service manager: %w", name, err)
+	}
+	defer unix.Close(fd)
+	return m.notify("FDSTORE=1\nFDNAME="+name, fd)
+}
+
+// Unstore takes all descriptors of that name out of the manager's store. It blocks
+// as Store does.
+func (m *Manager) Unstore(name string) error {
+	return m.notify("FDSTOREREMOVE=1\nFDNAME=" + name)
+}
+
+// Barrier waits until the manager has done all that was sent before: the
+// descriptors of earlier Stores are in its store, as far as it keeps them. The error
+// is that of ctx where it ends before.
+func (m *Manager) Barrier(ctx context.Context) error {
+	if m == nil || m.notifier == nil {
+		return nil
+	}
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	conn, err := m.notifier.dial() // its own: its deadline is nobody else's
+	if err != nil {
+		return fmt.Errorf("telling the service manager BARRIER: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() {
+		conn.SetDeadline(time.Unix(1, 0))
+		ours.SetDeadline(time.Unix(1, 0))
+	})()
+	return passBarrier(ctx, conn, ours, theirs)
+}
+
+// passBarrier sends one end of a pipe and reads the other, which comes to its end
+// when the manager closes what it got.
+func passBarrier(ctx context.Context, conn *net.UnixConn, ours, theirs *os.File) error {
+	err := write(conn, "BARRIER=1", []int{int(theirs.Fd())})
+	theirs.Close()
+	if err != nil {
+		return fmt.Errorf("telling the service manager BARRIER: %w", cmp.Or(context.Cause(ctx), err))
+	}
+	if _, err = ours.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("waiting for the service manager: %w", cmp.Or(context.Cause(ctx), err))
+}
+
+// StoredConn is a connection that an earlier process of this service has stored.
+type StoredConn struct {
+	Name string
+	Conn *net.UnixConn // nil: Err says why
+	Err  error
+}
+
+// Stored takes what earlier processes have stored by names with that prefix, in no
+// order; a name may come several times. What is no Unix stream connection is
+// closed, and comes with an error: it stays in the store until Unstore.
+func (m *Manager) Stored(prefix string) []StoredConn {
+	files := m.takeFunc(func(name string) bool { return strings.HasPrefix(name, prefix) })
+	defer closeAll(files)
+	stored := make([]StoredConn, len(files))
+	for i, file := range files {
+		conn, err := unixConn(file)
+		stored[i] = StoredConn{Name: file.Name(), Conn: conn, Err: err}
+	}
+	return stored
+}
+
+// unixConn makes a connection of a duplicate of the file's descriptor.
+func unixConn(file *os.File) (*net.UnixConn, error) {
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("the descriptor %q of the service manager is no connection: %w", file.Name(), err)
+	}
+	socket, ok := conn.(*net.UnixConn)
+	if !ok || conn.LocalAddr().Network() != "unix" || listens(socket) {
+		defer conn.Close()
+		return nil, fmt.Errorf("the descriptor %q of the service manager is no connection on a Unix stream socket (found %s)",
+			file.Name(), conn.LocalAddr().Network())
+	}
+	return socket, nil
+}
+
+func listens(socket *net.UnixConn) (so bool) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		value, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		so = err == nil && value != 0
+	})
+	return so
+}
+
+// duplicateOf is a descriptor that does not keep raw from being closed.
+func duplicateOf(raw syscall.RawConn) (fd int, err error) {
+	closed := raw.Control(func(original uintptr) {
+		fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if closed != nil {
+		return 0, closed
+	}
+	return fd, err
+}
+
+// validName: sd_pid_notify_with_fds(3), FDNAME=.
+func validName(name string) bool {
+	if len(name) < 1 || len(name) > 255 {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if c < ' ' || c > '~' || c == ':' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,328 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// heardWith is the next message, and the descriptors that came with it.
+func heardWith(t *testing.T, conn *net.UnixConn) (message string, fds []int) {
+	t.Helper()
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buffer, rights := make([]byte, 4096), make([]byte, 4096)
+	n, m, _, _, err := conn.ReadMsgUnix(buffer, rights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	controls, err := unix.ParseSocketControlMessage(rights[:m])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, control := range controls {
+		sent, err := unix.ParseUnixRights(&control)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, sent...)
+	}
+	return string(buffer[:n]), fds
+}
+
+// managed is a process that the fake manager started.
+func managed(t *testing.T) *Manager {
+	t.Helper()
+	m, err := FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// pair is a connection, and what a client has of it.
+func pair(t *testing.T, kind int) (conn, client *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := make([]*net.UnixConn, 2)
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "pair")
+		defer file.Close()
+		end, err := net.FileConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { end.Close() })
+		ends[i] = end.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
+}
+
+func store(t *testing.T, m *Manager, name string, conn *net.UnixConn) error {
+	t.Helper()
+	c, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Store(name, c)
+}
+
+// passes wants what one end writes to come out of the other.
+func passes(t *testing.T, from, to *net.UnixConn) {
+	t.Helper()
+	if _, err := from.Write([]byte("hello")); err != nil {
+		t.Error(err)
+		return
+	}
+	to.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buffer := make([]byte, 100)
+	if n, err := to.Read(buffer); err != nil || string(buffer[:n]) != "hello" {
+		t.Errorf("got %q, %v; want hello", buffer[:n], err)
+	}
+}
+
+// What is stored is the connection itself: it goes on where this process closes it,
+// and the next one that is handed it speaks with the same client.
+func TestStore(t *testing.T) {
+	listener := fakeManager(t)
+	m := managed(t)
+	conn, client := pair(t, unix.SOCK_STREAM)
+	if err := store(t, m, "conn-7", conn); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	message, fds := heardWith(t, listener)
+	if message != "FDSTORE=1\nFDNAME=conn-7" || len(fds) != 1 {
+		t.Fatalf("got %q with the descriptors %v, want FDSTORE of conn-7 with one", message, fds)
+	}
+	next := &Manager{handed: []*os.File{os.NewFile(uintptr(fds[0]), "conn-7")}}
+	stored := next.Stored("conn-")
+	if len(stored) != 1 || stored[0].Name != "conn-7" || stored[0].Err != nil {
+		t.Fatalf("got %v, want conn-7", stored)
+	}
+	defer stored[0].Conn.Close()
+	passes(t, client, stored[0].Conn)
+	passes(t, stored[0].Conn, client)
+}
+
+func TestUnstore(t *testing.T) {
+	listener := fakeManager(t)
+	if err := managed(t).Unstore("conn-7"); err != nil {
+		t.Fatal(err)
+	}
+	if message, fds := heardWith(t, listener); message != "FDSTOREREMOVE=1\nFDNAME=conn-7" || len(fds) != 0 {
+		t.Errorf("got %q with the descriptors %v, want FDSTOREREMOVE of conn-7", message, fds)
+	}
+}
+
+// A manager that is slow to read delays Store and loses nothing, and the connection
+// can be closed meanwhile.
+func TestStoreWhileTheManagerIsBusy(t *testing.T) {
+	listener := fakeManager(t)
+	m := managed(t)
+	const many = 3000 // more than fit into the queue
+	last, _ := pair(t, unix.SOCK_STREAM)
+	stored := make(chan error, 1)
+	go func() { // ends with the last Store, which is waited for below
+		for i := range many {
+			if err := m.Unstore(fmt.Sprint("conn-", i)); err != nil {
+				stored <- err
+				return
+			}
+		}
+		stored <- store(t, m, "conn-last", last)
+	}()
+	for i := range many {
+		if got, want := heard(t, listener), fmt.Sprint("FDSTOREREMOVE=1\nFDNAME=conn-", i); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+	if err := <-stored; err != nil {
+		t.Error(err)
+	}
+	if message, fds := heardWith(t, listener); message != "FDSTORE=1\nFDNAME=conn-last" || len(fds) != 1 {
+		t.Errorf("got %q with %d descriptors, want FDSTORE of conn-last", message, len(fds))
+	}
+}
+
+func TestStoreRefuses(t *testing.T) {
+	fakeManager(t)
+	m := managed(t)
+	conn, _ := pair(t, unix.SOCK_STREAM)
+	for _, name := range []string{"", "a:b", "a\nFDSTORE=1", "ä", strings.Repeat("a", 256)} {
+		if err := store(t, m, name, conn); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", name)) {
+			t.Errorf("name %q: got %v, want an error that quotes it", name, err)
+		}
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if err := m.Store("conn-7", raw); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed connection: got %v, want an error that says so", err)
+	}
+}
+
+func TestStoreMax(t *testing.T) {
+	fakeManager(t)
+	for text, want := range map[string]int{"": 0, "0": 0, "16384": 16384} {
+		t.Setenv("FDSTORE", text)
+		if got := managed(t).StoreMax(); got != want {
+			t.Errorf("FDSTORE=%q: got %d, want %d", text, got, want)
+		}
+	}
+	for _, text := range []string{"many", "-1", "5000000000"} {
+		t.Setenv("FDSTORE", text)
+		if _, err := FromEnvironment(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("FDSTORE=%q", text)) {
+			t.Errorf("FDSTORE=%q: got %v, want an error that names it", text, err)
+		}
+	}
+	t.Setenv("FDSTORE", "16384")
+	t.Setenv("NOTIFY_SOCKET", "")
+	if got := managed(t).StoreMax(); got != 0 {
+		t.Errorf("without a manager: got %d, want 0", got)
+	}
+}
+
+// The unit tells a systemd that is too old to say so itself what it keeps.
+func TestStoreMaxOfTheUnit(t *testing.T) {
+	unit, err := os.ReadFile("redlockd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := regexp.MustCompile(`(?m)^FileDescriptorStoreMax=([1-9]\d*)$`).FindSubmatch(unit)
+	told := regexp.MustCompile(`(?m)^Environment=FDSTORE=(\d+)$`).FindSubmatch(unit)
+	if kept == nil || told == nil || string(kept[1]) != string(told[1]) {
+		t.Errorf("the unit has FileDescriptorStoreMax=%q and Environment=FDSTORE=%q, want one number", kept, told)
+	}
+}
+
+// Several connections may have one name. What cannot be spoken with is reported, and
+// what has another name stays for others.
+func TestStored(t *testing.T) {
+	stream, _ := pair(t, unix.SOCK_STREAM)
+	datagram, _ := pair(t, unix.SOCK_DGRAM)
+	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	defer writer.Close()
+	m := &Manager{handed: []*os.File{
+		handed(t, "conn-1", stream), handed(t, "other", stream), handed(t, "conn-1", stream), handed(t, "conn-datagram", datagram),
+		handed(t, "conn-listener", socket), os.NewFile(duplicate(t, reader), "conn-pipe"),
+	}}
+	var usable []string
+	unusable := map[string]error{}
+	for _, s := range m.Stored("conn-") {
+		if s.Err != nil {
+			unusable[s.Name] = s.Err
+			continue
+		}
+		defer s.Conn.Close()
+		usable = append(usable, s.Name)
+	}
+	if !slices.Equal(usable, []string{"conn-1", "conn-1"}) {
+		t.Errorf("got the connections %q, want conn-1 twice", usable)
+	}
+	for _, name := range []string{"conn-datagram", "conn-listener", "conn-pipe"} {
+		if err := unusable[name]; err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", name)) {
+			t.Errorf("%s: got %v, want an error that names it", name, err)
+		}
+	}
+	if again := m.Stored("conn-"); len(again) != 0 {
+		t.Errorf("asked again: got %v, want none", again)
+	}
+	if rest := m.CloseRest(); !slices.Equal(rest, []string{"other"}) {
+		t.Errorf("got the rest %q, want other", rest)
+	}
+}
+
+// Barrier returns when the manager has come to it, and not before.
+func TestBarrier(t *testing.T) {
+	listener := fakeManager(t)
+	m := managed(t)
+	if err := m.Unstore("before"); err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan error, 1)
+	go func() { passed <- m.Barrier(t.Context()) }() // waited for below
+	if got := heard(t, listener); !strings.HasPrefix(got, "FDSTOREREMOVE=1") {
+		t.Errorf("got %q, want what was sent before", got)
+	}
+	message, fds := heardWith(t, listener)
+	if message != "BARRIER=1" || len(fds) != 1 {
+		t.Fatalf("got %q with the descriptors %v, want BARRIER=1 with one", message, fds)
+	}
+	select {
+	case err := <-passed:
+		t.Fatalf("it returned %v before the manager closed the descriptor", err)
+	default:
+	}
+	unix.Close(fds[0])
+	if err := <-passed; err != nil {
+		t.Error(err)
+	}
+}
+
+// Who waits for a manager that hangs can give up.
+func TestBarrierGivesUp(t *testing.T) {
+	listener := fakeManager(t)
+	m := managed(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	passed := make(chan error, 1)
+	go func() { passed <- m.Barrier(ctx) }() // waited for below
+	_, fds := heardWith(t, listener)
+	cancel()
+	if err := <-passed; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that ctx was cancelled", err)
+	}
+	unix.Close(fds[0])
+	listener.Close()
+	if err := m.Barrier(t.Context()); err == nil || !strings.Contains(err.Error(), "BARRIER") {
+		t.Errorf("the manager is gone: got %v, want an error that says what it was not told", err)
+	}
+}
+
+// A manager that listens anew is told, too.
+func TestManagerListensAnew(t *testing.T) {
+	listener := fakeManager(t)
+	m := managed(t)
+	if err := m.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	path := listener.LocalAddr().String()
+	listener.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	anew, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer anew.Close()
+	if err := m.Stopping(); err != nil {
+		t.Fatal(err)
+	}
+	if got := heard(t, anew); got != "STOPPING=1" {
+		t.Errorf("got %q, want STOPPING=1", got)
+	}
+}
