@@ -22,6 +22,8 @@ type Adoption struct {
 // can be done with them. It does not wait for the nodes. A record that cannot be one
 // is refused, and the others are adopted.
 //
+// One that was lost before (Record.Lost) stays lost, and that is not told again.
+//
 // Leases that are kept are extended at once, many in one call a node; call Settle
 // before, or the first try may come to nothing for want of connections. Each is lost
 // as any other one, by its timer: at the recorded deadline less the guard unless a
@@ -49,7 +51,9 @@ func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
 			l.onLost = func(l *Lease) { lost(i, l) }
 		}
 		a.Leases[i] = l
-		if a.begin(l) {
+		if records[i].Lost != "" {
+			l.stayLost(records[i].Lost)
+		} else if a.begin(l) {
 			held = append(held, l)
 		}
 	}
@@ -100,6 +104,17 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 	}
 	l.arm(now)
 	return held
+}
+
+// stayLost makes it a lease that was lost before: that is not told again, and it is
+// given back at its deadline, as others are that were lost.
+func (l *Lease) stayLost(reason LostReason) {
+	now := l.keeper.clock()
+	l.state, l.reason, l.forgotten = lost, reason, true // nobody else knows it yet
+	l.backAt = l.keeper.rules.giveBack(now, l.deadline)
+	l.mu.Lock() // the timer may ring at once
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(l.backAt-now, l.ring)
 }
 
 // settle counts a lease that a quorum confirmed, or that is over.

@@ -295,6 +295,15 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 	return nil
 }
 
+// Keep has the lease extended from now on until it is released or lost, as
+// Request.Keep: somebody holds it again whom nobody was there for (Record.Keep).
+func (l *Lease) Keep() {
+	l.mu.Lock()
+	l.kept = true
+	l.mu.Unlock()
+	l.keeper.watch(l, l.keeper.clock())
+}
+
 // GiveUp stops extending and says LOST without telling anybody: the holder
 // cannot be reached, but may still be at work. The lock is given back at the
 // stated deadline, not before.

@@ -29,6 +29,14 @@ type Record struct {
 	Deadline time.Duration // of an attempt: 0, as End and Since are
 	End      time.Duration // that no deadline passes (Request.Max); 0: no bound
 	Since    time.Duration // the grant
+
+	Lost LostReason // it was lost, and why; "": it is held, as far as is known
+}
+
+// ID is Lease.ID of it; "" where there is no token.
+func (r *Record) ID() string {
+	_, token := splitMember(r.Token)
+	return token[:min(tokenID, len(token))]
 }
 
 // ErrRecord: a Record is not one that this package made, or not for a Quorum with
@@ -42,6 +50,9 @@ func (l *Lease) Record() Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.TTL, r.Deadline, r.Keep = l.ttl, l.deadline, l.kept
+	if l.state == lost {
+		r.Lost = l.reason
+	}
 	return r
 }
 
