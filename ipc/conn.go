@@ -77,6 +77,9 @@ func rawOf(nc net.Conn) syscall.RawConn {
 	return raw
 }
 
+// Session is what Server.Open made; nil before it has.
+func (c *Conn) Session() Session { return c.session }
+
 // Peer is the process at the other end when it connected.
 func (c *Conn) Peer() Peer { return c.peer }
 

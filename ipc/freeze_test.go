@@ -179,7 +179,7 @@ func TestFreezeEndsTheOthers(t *testing.T) {
 			return new(Response).Notice(EventBye).Ms("resume", time.Second)
 		},
 		Seal: func() {
-			d.hearEnds(t, "input gone=false", "close", "input gone=false", "close")
+			d.hearEndsOf(t, 2)
 			tab.seal()
 		},
 	})
