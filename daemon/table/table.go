@@ -109,16 +109,19 @@ func (t *Table) Freeze() {
 	}
 }
 
-// Close ends the table and removes its files: nobody is to know of it. Append does
-// nothing after it.
-func (t *Table) Close() {
+// Leave ends appending: the files stay for the next process. Append does nothing
+// after it.
+func (t *Table) Leave() {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
 	t.compacting.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drop()
+	if t.last != nil {
+		t.last.close()
+		t.last = nil
+	}
 }
 
 func (t *Table) file(number int) string { return fmt.Sprintf("%s.%d", t.o.Path, number) }
