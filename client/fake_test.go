@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -19,32 +20,76 @@ import (
 // scripted is a daemon that says what the test tells it to, and nothing else.
 type scripted struct {
 	t     testing.TB
-	conn  net.Conn
+	conn  net.Conn // the last that was taken
 	in    *bufio.Reader
 	start time.Time
-	slept atomic.Int64 // nanoseconds for which the host was suspended
+	slept atomic.Int64  // nanoseconds for which the host was suspended
+	dials chan net.Conn // connections that were not taken yet
+	down  atomic.Bool   // nobody listens
+	tries atomic.Int32  // to connect, when nobody listened
 }
 
 // dialScripted connects a Client to a scripted daemon over a net.Pipe, for synctest.
-func dialScripted(t testing.TB) (*Client, *scripted) {
+func dialScripted(t testing.TB, opts ...DialOption) (*Client, *scripted) {
 	t.Helper()
-	ours, theirs := net.Pipe()
-	d := &scripted{t: t, conn: theirs, in: bufio.NewReader(theirs), start: time.Now()}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		d.expect("@0 HELLO 1")
-		d.say("@0 OK version=1")
-	})
-	c, err := connect(t.Context(), ours, d.boottime)
-	if err != nil {
-		t.Fatalf("connect: %v", err)
+	c, d := newScripted(t)
+	for _, opt := range opts {
+		opt(c)
 	}
-	wg.Wait()
+	opened := async(func() (int, error) { return 0, c.open(t.Context()) })
+	d.greet()
+	opened.must(t)
 	t.Cleanup(func() {
 		d.conn.Close()
 		c.Close()
 	})
 	return c, d
+}
+
+func newScripted(t testing.TB) (*Client, *scripted) {
+	d := &scripted{t: t, start: time.Now(), dials: make(chan net.Conn, 100)}
+	c := newClient(d.dial, d.boottime)
+	c.word = "t."
+	return c, d
+}
+
+var errNobody = fmt.Errorf("%w: nobody listens", ErrUnavailable)
+
+func (d *scripted) dial(context.Context) (net.Conn, error) {
+	if d.down.Load() {
+		d.tries.Add(1)
+		return nil, errNobody
+	}
+	ours, theirs := net.Pipe()
+	d.dials <- theirs
+	return ours, nil
+}
+
+// accept takes the next connection.
+func (d *scripted) accept() {
+	d.conn = <-d.dials
+	d.in = bufio.NewReader(d.conn)
+}
+
+// greet takes the next connection, and answers HELLO.
+func (d *scripted) greet() {
+	d.t.Helper()
+	d.accept()
+	d.expect("@0 HELLO 1")
+	d.say("@0 OK version=1")
+}
+
+// hangUp ends the connection, as a daemon does that is killed. It returns when
+// the client has noticed.
+func (d *scripted) hangUp() {
+	d.conn.Close()
+	synctest.Wait()
+}
+
+// stop is hangUp, and nobody listens from then on.
+func (d *scripted) stop() {
+	d.down.Store(true)
+	d.hangUp()
 }
 
 // boottime is the clock of the client: it started with the test.
@@ -93,6 +138,17 @@ func (d *scripted) expectTagged(want string) string {
 		d.t.Errorf("the daemon read %q after the tag %s, want %q", got, tag, want)
 	}
 	return tag
+}
+
+// tagged reads the next line: its tag, without the @, and the rest.
+func (d *scripted) tagged() (tag, rest string) {
+	tag, rest, _ = strings.Cut(strings.TrimSuffix(d.line(), "\n"), " ")
+	return strings.TrimPrefix(tag, "@"), rest
+}
+
+// ms is a duration as requests have it.
+func ms(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
 // line is "" where the connection has ended.

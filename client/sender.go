@@ -21,6 +21,9 @@ const (
 	lastWords = time.Second
 )
 
+// errHangs: the daemon reads too little.
+var errHangs = errors.New("it hangs")
+
 // sender combines the requests of many goroutines into few writes: each appends
 // its line, and the first of them writes for all that join. Nobody blocks in a
 // write: what the socket does not take at once, because the daemon is slow or
@@ -71,13 +74,33 @@ func (s *sender) send(r *ipc.Request, urgent bool) error {
 	return nil
 }
 
+// sendLines is send for lines that were written already, and are urgent. Where
+// nothing is sent any more, they are dropped.
+func (s *sender) sendLines(lines []byte) {
+	if len(lines) == 0 {
+		return
+	}
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.pending = append(s.pending, lines...)
+	first := !s.writing
+	s.writing = true
+	s.mu.Unlock()
+	if first {
+		s.flush()
+	}
+}
+
 // refuses needs mu.
 func (s *sender) refuses(urgent bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
 	case len(s.pending) >= maxPending && !urgent:
-		return fmt.Errorf("%w: it hangs: %d bytes of requests are waiting for it to read", ErrUnavailable, len(s.pending))
+		return fmt.Errorf("%w: %w: %d bytes of requests are waiting for it to read", ErrUnavailable, errHangs, len(s.pending))
 	}
 	return nil
 }
