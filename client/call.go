@@ -61,11 +61,12 @@ type call struct {
 	reply ipc.Response   // its last
 
 	// What follows is guarded by table.mu while the call is in flight.
-	tag      string   // its own, which the answer has, unless that is one of:
-	also     []string // the tags of repeats on the same connection
-	repeated bool     // it was sent more than once: the first may have been done
-	limited  int      // how often a repeat was refused as one too many
-	paused   bool     // it was just now, and is to be sent again
+	tag       string   // its own, which the answer has, unless that is one of:
+	also      []string // the tags of repeats on the same connection
+	repeated  bool     // it was sent more than once: the first may have been done
+	postponed int      // how often it was refused as the daemon stops; the reader's
+	limited   int      // how often a repeat was refused as one too many
+	paused    bool     // it was just now, and is to be sent again
 }
 
 // locks tells whether a grant may come of it.
@@ -187,7 +188,7 @@ func (cl *call) reset() {
 	clear(cl.lines)
 	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
 	cl.name, cl.lease, cl.faults, cl.why, cl.lines = "", nil, nil, nil, cl.lines[:0]
-	cl.repeated, cl.paused, cl.limited = false, false, 0
+	cl.repeated, cl.paused, cl.limited, cl.postponed = false, false, 0, 0
 	cl.sent.Store(0)
 	cl.until.Store(untilPatience)
 	cl.state.Store(idle)

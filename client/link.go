@@ -168,7 +168,7 @@ func (l *link) ending(err error) error {
 func (l *link) leaves() {
 	if !l.bye {
 		l.bye = true
-		l.conn.SetReadDeadline(time.Now().Add(l.c.patience)) // fails only if the connection is closed: as well
+		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed: as well
 	}
 }
 

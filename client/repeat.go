@@ -21,6 +21,9 @@ const (
 	retryLimited = 250 * time.Millisecond
 	// mostLimited is how often.
 	mostLimited = 20
+	// mostPostponed is on how many connections a request may be refused with
+	// SHUTDOWN: a daemon that stops says it on one, and hangs up.
+	mostPostponed = 3
 )
 
 // newTag is a tag that leads to cl. It needs mu.

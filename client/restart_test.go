@@ -3,6 +3,11 @@ package client
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,7 +296,7 @@ func TestShutdownIsNoAnswer(t *testing.T) {
 		d.expect("@0 LOCK other owner=2 id=t.2")
 		d.say("@0 ERR SHUTDOWN")
 		d.accept() // the daemon did not hang up: that is not waited for for long
-		d.at("the end of the connection", again+defaultPatience)
+		d.at("the end of the connection", again+lastWords)
 		d.expect("@0 HELLO 1")
 		d.say("@0 OK")
 		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
@@ -301,6 +306,24 @@ func TestShutdownIsNoAnswer(t *testing.T) {
 		if over(l.Context()) != nil {
 			t.Errorf("the lease: %v", over(l.Context()))
 		}
+	})
+}
+
+// A daemon that says nothing else is no daemon.
+func TestShutdownOverAndOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
+		for range mostPostponed {
+			d.expect("@0 TRY job owner=1 id=t.1")
+			d.say("@0 ERR SHUTDOWN")
+			d.hangUp()
+			d.greet()
+		}
+		d.expect("@0 TRY job owner=1 id=t.1")
+		d.say("@0 ERR SHUTDOWN")
+		_, err := tried.wait()
+		want(t, "try", err, ErrShutdown)
 	})
 }
 
@@ -578,4 +601,89 @@ func TestConnectionThatEndsAtOnce(t *testing.T) {
 			t.Errorf("lock: %v", err)
 		}
 	})
+}
+
+// Restarts at any moment, under load: no lock is held twice, none is lost, and
+// nothing is left with the daemon.
+func TestRestartsUnderLoad(t *testing.T) {
+	m := startModel(t)
+	c := m.dial()
+	stop := make(chan struct{})
+	var restarts sync.WaitGroup
+	restarts.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				m.restart()
+			case <-stop:
+				return
+			}
+		}
+	})
+	underLoad(t, 20, 40, func(name string, inside func()) {
+		if err := c.Do(t.Context(), name, func(ctx context.Context, l *Lease) error {
+			inside()
+			return over(l.Context())
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	close(stop)
+	restarts.Wait()
+	m.mustBecomeEmpty(c)
+	nothingLeft(t, c)
+	t.Logf("%d reconnects, %d leases resumed", c.Reconnects(), c.Resumed())
+	if c.Reconnects() == 0 {
+		t.Error("there was no restart")
+	}
+}
+
+// Restarts that keep the connection and lose answers, while locks are given up.
+func TestBackUnderLoad(t *testing.T) {
+	m := startModel(t)
+	m.backs = 20
+	c := m.dial()
+	underLoad(t, 20, 40, func(name string, inside func()) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(20*time.Millisecond))))
+		defer cancel()
+		l, err := c.Lock(ctx, name)
+		if err != nil {
+			if !errors.Is(err, ErrHeld) {
+				want(t, "lock", err, context.DeadlineExceeded)
+			}
+			return
+		}
+		inside()
+		if err := l.Unlock(ctx); err != nil {
+			want(t, "unlock", err, context.DeadlineExceeded)
+		}
+	})
+	m.mustBecomeEmpty(c)
+	if n := c.Reconnects(); n > 0 {
+		t.Errorf("%d connections were made", n)
+	}
+}
+
+// underLoad runs work by so many workers, and sees that none are inside one name
+// at the same time.
+func underLoad(t *testing.T, workers, rounds int, work func(name string, inside func())) {
+	var holders [4]atomic.Int32
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range rounds {
+				n := (w + i) % len(holders)
+				work(strconv.Itoa(n), func() {
+					if in := holders[n].Add(1); in != 1 {
+						t.Errorf("%d hold lock %d", in, n)
+					}
+					runtime.Gosched()
+					holders[n].Add(-1)
+				})
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -17,7 +17,8 @@ const (
 	maxPending = 1 << 20
 	// maxSpare is the largest buffer that is kept for the next write.
 	maxSpare = 64 << 10
-	// lastWords is how long answers are read after a write failed.
+	// lastWords is how long answers are read after a write failed, or the daemon
+	// said that it stops.
 	lastWords = time.Second
 )
 

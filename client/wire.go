@@ -219,7 +219,8 @@ func (l *link) hear(r *ipc.Response) error {
 // postpones tells that a refusal is none: what was asked is asked again.
 func (l *link) postpones(cl *call, r *ipc.Response) bool {
 	switch {
-	case r.Code == ipc.CodeShutdown && cl.worthRepeating():
+	case r.Code == ipc.CodeShutdown && cl.worthRepeating() && cl.postponed < mostPostponed:
+		cl.postponed++
 		l.leaves() // and the next connection has it asked again
 		return true
 	case r.Code == ipc.CodeLimit:
