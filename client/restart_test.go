@@ -73,7 +73,7 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 			return d.elapsed(), err
 		})
 		d.line()
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		patient := async(func() (*Lease, error) { return c.Lock(ctx, "other") })
 		d.line()
@@ -603,40 +603,29 @@ func TestConnectionThatEndsAtOnce(t *testing.T) {
 	})
 }
 
-// Restarts at any moment, under load: no lock is held twice, none is lost, and
+// Restarts while locks are held and waited for: no lock is held twice, none is lost, and
 // nothing is left with the daemon.
 func TestRestartsUnderLoad(t *testing.T) {
 	m := startModel(t)
 	c := m.dial()
-	stop := make(chan struct{})
-	var restarts sync.WaitGroup
-	restarts.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				m.restart()
-			case <-stop:
-				return
-			}
-		}
-	})
+	var done atomic.Int32
 	underLoad(t, 20, 40, func(name string, inside func()) {
-		if err := c.Do(t.Context(), name, func(ctx context.Context, l *Lease) error {
+		err := c.Do(t.Context(), name, func(ctx context.Context, l *Lease) error {
 			inside()
-			return over(l.Context())
-		}); err != nil {
+			if done.Add(1)%100 == 0 {
+				m.restart()
+				return l.Check(ctx) // answered once it is resumed
+			}
+			return nil
+		})
+		if err != nil {
 			t.Error(err)
 		}
 	})
-	close(stop)
-	restarts.Wait()
 	m.mustBecomeEmpty(c)
 	nothingLeft(t, c)
-	t.Logf("%d reconnects, %d leases resumed", c.Reconnects(), c.Resumed())
-	if c.Reconnects() == 0 {
-		t.Error("there was no restart")
+	if c.Reconnects() == 0 || c.Resumed() == 0 {
+		t.Errorf("%d reconnects, %d leases resumed, want some", c.Reconnects(), c.Resumed())
 	}
 }
 
