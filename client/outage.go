@@ -136,15 +136,14 @@ func (c *Client) sweep(tried bool) {
 	}
 	next := end
 	c.fail(over, func(cl *call) bool {
-		at := end
-		switch until := cl.until.Load(); until {
+		until := cl.until.Load()
+		switch until {
 		case untilAnswered:
 			return false
 		case untilPatience:
 			return hopeless && (tried || !before)
-		default:
-			at = later(end, c.born.Add(time.Duration(until)))
 		}
+		at := later(end, c.born.Add(time.Duration(until)))
 		if now.Before(at) && (!next.After(now) || at.Before(next)) {
 			next = at
 		}

@@ -3,11 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"runtime"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +107,25 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 		if n := d.tries.Load(); n != tries {
 			t.Errorf("%d attempts with nothing to do", n-tries)
 		}
+	})
+}
+
+// A lease that was lost without a connection is not extended by anybody: there is
+// nothing to be given back.
+func TestNothingIsOwedWithoutAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		<-l.Context().Done()
+		d.at("the end of the lease", overAfter)
+		time.Sleep(mostPause)
+		tries := d.tries.Load()
+		time.Sleep(time.Minute)
+		if n := d.tries.Load(); n != tries {
+			t.Errorf("%d attempts to connect after the loss", n-tries)
+		}
+		nothingLeft(t, c)
 	})
 }
 
@@ -281,85 +295,6 @@ func TestUnlockForAProcessOutlastsTheOutage(t *testing.T) {
 	})
 }
 
-// A stopping daemon refuses all with SHUTDOWN: that is no answer, but for who has left.
-func TestShutdownIsNoAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		l := d.lock(c, "job", "abc")
-		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
-		d.expect("@0 LOCK other owner=2 id=t.2")
-		d.say("BYE resume=9000", "@0 ERR SHUTDOWN : redlockd is stopping")
-		d.hangUp()
-		d.greet()
-		again := d.elapsed()
-		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", 0, ttl))
-		d.expect("@0 LOCK other owner=2 id=t.2")
-		d.say("@0 ERR SHUTDOWN")
-		d.accept() // the daemon did not hang up: that is not waited for for long
-		d.at("the end of the connection", again+lastWords)
-		d.expect("@0 HELLO 1")
-		d.say("@0 OK")
-		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
-		d.expect("@0 LOCK other owner=2 id=t.2")
-		d.say(grant("0", "other", "def", d.elapsed(), ttl))
-		locked.must(t)
-		if over(l.Context()) != nil {
-			t.Errorf("the lease: %v", over(l.Context()))
-		}
-	})
-}
-
-// A daemon that says nothing else is no daemon.
-func TestShutdownOverAndOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
-		for range mostPostponed {
-			d.expect("@0 TRY job owner=1 id=t.1")
-			d.say("@0 ERR SHUTDOWN")
-			d.hangUp()
-			d.greet()
-		}
-		d.expect("@0 TRY job owner=1 id=t.1")
-		d.say("@0 ERR SHUTDOWN")
-		_, err := tried.wait()
-		want(t, "try", err, ErrShutdown)
-	})
-}
-
-// A daemon that refuses the connection ends the wait of all calls; leases go on.
-func TestConnectionIsRefused(t *testing.T) {
-	for answer, wanted := range map[string]error{
-		"ERR LIMIT : 1000 connections of this user":    ErrLimit,
-		"ERR DENIED : no rule allows it":               ErrDenied,
-		"@0 ERR SYNTAX : version 1 is none of mine":    ErrInvalid,
-		"@0 ERR SHUTDOWN : it would have been another": nil,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			c, d := dialScripted(t)
-			l := d.lock(c, "job", "abc")
-			locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
-			d.line()
-			d.hangUp()
-			d.accept()
-			d.expect("@0 HELLO 1")
-			d.say(answer)
-			d.conn.Close()
-			d.greet()
-			d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", 0, ttl))
-			if wanted == nil {
-				d.expect("@0 LOCK other owner=2 id=t.2")
-				d.say("@0 ERR HELD")
-				wanted = ErrHeld
-			}
-			_, err := locked.wait()
-			want(t, answer, err, wanted)
-			synctest.Wait()
-			want(t, "the lease", over(l.Context()), nil)
-		})
-	}
-}
-
 func TestLostWhileTheConnectionIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -424,156 +359,6 @@ func TestNextCallAfterGarbage(t *testing.T) {
 	})
 }
 
-// BACK: an answer may have been lost. What is in flight is asked again.
-func TestBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		held := d.lock(c, "held", "ghi")
-		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(time.Minute)) })
-		d.expect("@0 LOCK job wait=60000 owner=2 id=t.2")
-		asked := async(func() ([]Holder, error) { return c.Who(t.Context(), "job") })
-		d.expect("@1 WHO job")
-		time.Sleep(time.Second)
-		d.say("@1 - lock=job host=a", "BACK")
-		d.expect("@2 LOCK job wait=59000 owner=2 id=t.2")
-		d.expect("@3 WHO job")
-		d.say("@3 - lock=job host=b", "@3 OK n=1", grant("2", "job", "abc", 0, ttl))
-		l := locked.must(t)
-		if holders := asked.must(t); len(holders) != 1 || holders[0].Host != "b" {
-			t.Errorf("Who after BACK: %+v, want the lines of one answer", holders)
-		}
-		if over(held.Context()) != nil || c.Reconnects() != 0 {
-			t.Errorf("the lease ended (%v), or there was another connection", over(held.Context()))
-		}
-		d.say("@1 - lock=job host=c", "@1 OK n=1", grant("0", "job", "abc", 0, ttl)+" again=yes")
-		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
-		tag, _ := d.tagged() // nothing was given back before
-		d.say("@" + tag + " OK")
-		unlocked.must(t)
-	})
-}
-
-// The answer to the first is a stray, and nobody knows what it grants.
-func TestStrayGrantIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-		d.expect("@0 LOCK job owner=1 id=t.1")
-		d.say("BACK")
-		d.expect("@1 LOCK job owner=1 id=t.1")
-		d.say("@1 ERR HELD")
-		_, err := locked.wait()
-		want(t, "lock", err, ErrHeld)
-		d.expect("CANCEL 0")
-		d.say(grant("0", "job", "abc", 0, ttl), "OK")
-		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT")
-		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
-		d.at("the second UNLOCK", retryUnlock)
-		synctest.Wait()
-		nothingLeft(t, c)
-		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.say(d.expectTagged("PING") + " OK")
-		pinged.must(t)
-	})
-}
-
-// Given up before BACK, or at any time after: both are, and what is granted is
-// given back.
-func TestCancelAndBack(t *testing.T) {
-	for _, first := range []string{"BACK", "CANCEL"} {
-		synctest.Test(t, func(t *testing.T) {
-			c, d := dialScripted(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
-			d.expect("@0 LOCK job owner=1 id=t.1")
-			if first == "BACK" {
-				d.say("BACK")
-				d.expect("@1 LOCK job owner=1 id=t.1")
-				cancel()
-			} else {
-				cancel()
-				d.expect("CANCEL 0") // and is lost
-				d.say("BACK")
-				d.expect("@1 LOCK job wait=0 owner=1 id=t.1")
-			}
-			d.expect("CANCEL 0")
-			d.expect("CANCEL 1")
-			_, err := locked.wait()
-			want(t, "lock", err, context.Canceled)
-			d.say("OK", "OK", grant("1", "job", "abc", 0, ttl))
-			tag := d.expectTagged("UNLOCK lease=abc")
-			d.say(tag+" OK", "@0 ERR CANCELLED")
-			synctest.Wait()
-			nothingLeft(t, c)
-		})
-	}
-}
-
-// More restarts than one, and the connection lost in the end.
-func TestBackAgainAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-		d.expect("@0 LOCK job owner=1 id=t.1")
-		for _, tag := range []string{"1", "2", "3"} {
-			d.say("BACK")
-			d.expect("@" + tag + " LOCK job owner=1 id=t.1")
-		}
-		d.hangUp()
-		d.greet()
-		d.expect("@0 LOCK job owner=1 id=t.1")
-		d.say("BACK")
-		tag := d.expectTagged("LOCK job owner=1 id=t.1")
-		d.say(grant(tag[1:], "job", "abc", 0, ttl))
-		locked.must(t)
-		d.say("@0 ERR NOQUORUM")
-		for range 2 {
-			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-			d.say(d.expectTagged("PING") + " OK")
-			pinged.must(t)
-		}
-	})
-}
-
-// A daemon that bounds the rate of requests refuses what comes all at once.
-func TestRepeatIsRefusedWithLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-		d.expect("@0 LOCK job owner=1 id=t.1")
-		d.say("BACK")
-		d.expect("@1 LOCK job owner=1 id=t.1")
-		d.say("@1 ERR LIMIT : 10 requests a second")
-		d.expect("@1 LOCK job owner=1 id=t.1")
-		d.at("the second", retryLimited)
-		d.say("@1 ERR LIMIT", grant("0", "job", "abc", d.elapsed(), ttl)) // the first was under way
-		locked.must(t)
-		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		tag := d.expectTagged("PING")
-		d.say(tag + " ERR LIMIT") // nothing was repeated
-		_, err := asked.wait()
-		want(t, "ping", err, ErrLimit)
-	})
-}
-
-// But not for ever.
-func TestRepeatIsRefusedTooOften(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-		d.expect("@0 LOCK job owner=1 id=t.1")
-		d.hangUp()
-		d.greet()
-		for range mostLimited + 1 {
-			d.expect("@0 LOCK job owner=1 id=t.1")
-			d.say("@0 ERR LIMIT")
-		}
-		_, err := locked.wait()
-		want(t, "lock", err, ErrLimit)
-		d.at("the end", mostLimited*retryLimited)
-	})
-}
-
 // A connection that ends again and again is not made again without a pause.
 func TestConnectionThatEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -601,78 +386,4 @@ func TestConnectionThatEndsAtOnce(t *testing.T) {
 			t.Errorf("lock: %v", err)
 		}
 	})
-}
-
-// Restarts while locks are held and waited for: no lock is held twice, none is lost, and
-// nothing is left with the daemon.
-func TestRestartsUnderLoad(t *testing.T) {
-	m := startModel(t)
-	c := m.dial()
-	var done atomic.Int32
-	underLoad(t, 20, 40, func(name string, inside func()) {
-		err := c.Do(t.Context(), name, func(ctx context.Context, l *Lease) error {
-			inside()
-			if done.Add(1)%100 == 0 {
-				m.restart()
-				return l.Check(ctx) // answered once it is resumed
-			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	m.mustBecomeEmpty(c)
-	nothingLeft(t, c)
-	if c.Reconnects() == 0 || c.Resumed() == 0 {
-		t.Errorf("%d reconnects, %d leases resumed, want some", c.Reconnects(), c.Resumed())
-	}
-}
-
-// Restarts that keep the connection and lose answers, while locks are given up.
-func TestBackUnderLoad(t *testing.T) {
-	m := startModel(t)
-	m.backs = 20
-	c := m.dial()
-	underLoad(t, 20, 40, func(name string, inside func()) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(20*time.Millisecond))))
-		defer cancel()
-		l, err := c.Lock(ctx, name)
-		if err != nil {
-			if !errors.Is(err, ErrHeld) {
-				want(t, "lock", err, context.DeadlineExceeded)
-			}
-			return
-		}
-		inside()
-		if err := l.Unlock(ctx); err != nil {
-			want(t, "unlock", err, context.DeadlineExceeded)
-		}
-	})
-	m.mustBecomeEmpty(c)
-	if n := c.Reconnects(); n > 0 {
-		t.Errorf("%d connections were made", n)
-	}
-}
-
-// underLoad runs work by so many workers, and sees that none are inside one name
-// at the same time.
-func underLoad(t *testing.T, workers, rounds int, work func(name string, inside func())) {
-	var holders [4]atomic.Int32
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := range rounds {
-				n := (w + i) % len(holders)
-				work(strconv.Itoa(n), func() {
-					if in := holders[n].Add(1); in != 1 {
-						t.Errorf("%d hold lock %d", in, n)
-					}
-					runtime.Gosched()
-					holders[n].Add(-1)
-				})
-			}
-		})
-	}
-	wg.Wait()
 }
