@@ -27,7 +27,6 @@ type model struct {
 	mu     sync.Mutex // guards what follows
 	names  map[string]*modelLock
 	leases map[string]string // id to name
-	asked  map[string]string // id= of a LOCK to the lease that it was granted
 	count  int
 	conns  map[net.Conn]bool
 
@@ -36,6 +35,7 @@ type model struct {
 
 type modelLock struct {
 	lease   string // "": free
+	id      string // of the LOCK that it was granted to
 	waiters []waiter
 }
 
@@ -55,7 +55,7 @@ func startModel(t testing.TB) *model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &model{t: t, listener: l, path: path, names: make(map[string]*modelLock), leases: make(map[string]string), asked: make(map[string]string), conns: make(map[net.Conn]bool)}
+	m := &model{t: t, listener: l, path: path, names: make(map[string]*modelLock), leases: make(map[string]string), conns: make(map[net.Conn]bool)}
 	m.wg.Go(m.accept)
 	t.Cleanup(m.stop)
 	return m
@@ -166,7 +166,7 @@ func (m *model) lock(req *ipc.Request, out *modelOut) {
 		l = &modelLock{}
 		m.names[name] = l
 	}
-	again := l.lease != "" && m.asked[req.ID] == l.lease
+	again := l.lease != "" && l.id == req.ID
 	waits := slices.ContainsFunc(l.waiters, func(w waiter) bool { return w.id == req.ID })
 	switch {
 	case again:
@@ -184,7 +184,7 @@ func (m *model) grant(name string, l *modelLock, w waiter) {
 	m.count++
 	l.lease = "L" + strconv.Itoa(m.count)
 	m.leases[l.lease] = name
-	m.asked[w.id] = l.lease
+	l.id = w.id
 	w.out.grant(w.tag, name, l.lease, m.count)
 	for _, other := range l.waiters {
 		if other.id == w.id { // repeats of it
