@@ -164,6 +164,7 @@ check_gofmt() {
 check_modules() {
 	go mod verify
 	go mod tidy -diff
+	in_bench go mod verify
 	in_bench go mod tidy -diff
 }
 
