@@ -90,8 +90,8 @@ func TestOtherProgram(t *testing.T) {
 	info.Path, info.Deps = mainModule+"/cmd/redlock", nil
 	for want, dep := range map[string]*debug.Module{
 		"it lacks golang.org/x/sys v": {Path: "golang.org/x/sys", Version: "v0.0.1", Sum: "h1:"},
-		"has no checksum":            {Path: "golang.org/x/sys", Version: "v0.49.0"},
-		"is replaced by":             {Path: "golang.org/x/sys", Version: "v0.49.0", Sum: "h1:", Replace: &debug.Module{Path: "../sys"}},
+		"has no checksum":             {Path: "golang.org/x/sys", Version: "v0.49.0"},
+		"is replaced by":              {Path: "golang.org/x/sys", Version: "v0.49.0", Sum: "h1:", Replace: &debug.Module{Path: "../sys"}},
 	} {
 		info.Deps = []*debug.Module{dep}
 		if got, err := modulesOf(info); err == nil || !strings.Contains(err.Error(), want) {
