@@ -31,11 +31,19 @@ func packageTree(root, dir string) packaged {
 	return packaged{dir, output, err}
 }
 
+// noNFPM is why there is no nfpm; "" where there is one.
+var noNFPM = sync.OnceValue(func() string {
+	if output, err := exec.Command("go", "run", nfpm, "--version").CombinedOutput(); err != nil {
+		return string(output) + err.Error()
+	}
+	return ""
+})
+
 // needPackages skips where nfpm is not to be had.
 func needPackages(t *testing.T) packaged {
 	t.Helper()
-	if output, err := exec.Command("go", "run", nfpm, "--version").CombinedOutput(); err != nil {
-		t.Skipf("nfpm cannot be built, which takes the Go module proxy: %s", output)
+	if why := noNFPM(); why != "" {
+		t.Skipf("nfpm cannot be built, which takes the Go module proxy: %s", why)
 	}
 	p := packages()
 	if p.err != nil {
