@@ -149,8 +149,9 @@ func TestRPMScripts(t *testing.T) {
 		t.Fatalf("got %v, %v; want one .rpm", files, err)
 	}
 	for question, want := range map[string][]string{
-		"--scripts":     {"systemctl try-restart redlockd.service", "systemctl --no-reload enable redlockd.socket"},
-		"--list":        {"/usr/sbin/redlockd", "/usr/lib/systemd/system/redlockd.socket", "/usr/share/zsh/site-functions/_redlock"},
+		"--scripts": {"systemctl try-restart redlockd.service", "systemctl --no-reload enable redlockd.socket"},
+		"--list": {"/usr/sbin/redlockd", "/usr/lib/systemd/system/redlockd.socket", "/usr/share/zsh/site-functions/_redlock",
+			"/usr/share/licenses/redlockd/THIRD-PARTY", "/usr/share/doc/redlockd/redlockd.cdx.json"},
 		"--configfiles": {"/etc/redlockd/redlockd.hcl"},
 	} {
 		output, err := exec.Command(rpm, "--query", "--package", question, files[0]).Output()
