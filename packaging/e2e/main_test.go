@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -40,6 +41,9 @@ func run(m *testing.M) int {
 	}
 	return m.Run()
 }
+
+// crowd keeps what takes all of the machine away from what is measured meanwhile.
+var crowd sync.RWMutex
 
 // rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
 func rounds(short, long int) int {
