@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -26,22 +27,46 @@ const (
 	leaving         // its caller gives up, and is about to say CANCEL
 	left            // nobody waits: who answers it settles it
 	answered        // the reply is there
-	dead            // there will be none: it was not sent, or the connection is over
+	dead            // there will be none: there is no connection for too long
 )
 
+// Values of call.until beside a time.
+const (
+	untilPatience = 0  // for so long as the Client's patience
+	untilAnswered = -1 // there is no bound
+)
+
+// unsendable is a call.sent that is no link's number: nobody sends it any more.
+const unsendable = math.MaxUint64
+
 // call is a request and its answer. Calls are kept in a table and used again.
+//
+// A call outlasts the connection. Who sends it on one says so in sent before, so
+// that nobody else does; without a connection, it is taken back in the same way.
+// While it is in flight its request does not change, and table.mu keeps it from
+// being used again.
 type call struct {
-	tag   string
 	state atomic.Int32
 	ready chan struct{} // one place: filled when the flight ends while waiting
+	sent  atomic.Uint64 // the number of the link that it was sent on last; 0: none yet
+	until atomic.Int64  // how long it waits for a connection: since Client.born, or as above
 
 	req    ipc.Request
 	name   string   // of the lock; "": none
 	lease  *Lease   // what it is about; nil: none
 	faults []string // what was wished and cannot be
+	why    error    // with dead: why there is no answer; nil: Close
 
 	lines []ipc.Response // the answer's lines before the last
 	reply ipc.Response   // its last
+
+	// What follows is guarded by table.mu while the call is in flight.
+	tag       string   // its own, which the answer has, unless that is one of:
+	also      []string // the tags of repeats on the same connection
+	repeated  bool     // it was sent more than once: the first may have been done
+	postponed int      // how often it was refused as the daemon stops; the reader's
+	limited   int      // how often a repeat was refused as one too many
+	paused    bool     // it was just now, and is to be sent again
 }
 
 // locks tells whether a grant may come of it.
@@ -79,10 +104,16 @@ func (cl *call) refusal() *Error { return refusal(op(cl.req.Verb), cl.name, &cl.
 type table struct {
 	lockPlaces, otherPlaces chan struct{} // one element for each in use
 
-	mu    sync.Mutex // guards what follows
-	calls []*call    // by number
+	mu    sync.Mutex // guards what follows, and parts of each call
+	calls []*call    // by the number that a tag is; strayLock, strayOther or nil where it is no call's
+	tags  []string   // by number
+	free  []int      // numbers of nil
 	idle  []*call
 }
+
+// What stands for a call that was answered by another of its tags: the answer to
+// this one may come yet, or never.
+var strayLock, strayOther = new(call), new(call)
 
 func newTable() *table {
 	return &table{lockPlaces: make(chan struct{}, maxLocks), otherPlaces: make(chan struct{}, maxOthers)}
@@ -135,49 +166,61 @@ func (t *table) last() *call {
 		t.idle = t.idle[:n-1]
 		return cl
 	}
-	cl := &call{tag: strconv.FormatInt(int64(len(t.calls)), 36), ready: make(chan struct{}, 1)}
+	cl := &call{ready: make(chan struct{}, 1)}
+	cl.tag = t.newTag(cl)
 	cl.req.Tag = cl.tag
-	t.calls = append(t.calls, cl)
 	return cl
 }
 
 // put gives a call back that is its caller's.
 func (t *table) put(cl *call) {
 	places := t.places(cl.req.Verb)
-	cl.reset()
 	t.mu.Lock()
+	t.strays(cl)
+	cl.reset()
 	t.idle = append(t.idle, cl)
 	t.mu.Unlock()
 	<-places
 }
 
-// reset keeps the tag and the memory.
+// reset keeps the tag and the memory. It needs table.mu.
 func (cl *call) reset() {
 	clear(cl.lines)
 	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
-	cl.name, cl.lease, cl.faults, cl.lines = "", nil, nil, cl.lines[:0]
+	cl.name, cl.lease, cl.faults, cl.why, cl.lines = "", nil, nil, nil, cl.lines[:0]
+	cl.repeated, cl.paused, cl.limited, cl.postponed = false, false, 0, 0
+	cl.sent.Store(0)
+	cl.until.Store(untilPatience)
 	cl.state.Store(idle)
 }
 
 // several reports whether more than one call is in use.
 func (t *table) several() bool { return len(t.lockPlaces)+len(t.otherPlaces) > 1 }
 
-// find is the call with a tag, nil if there never was one.
-func (t *table) find(tag string) *call {
-	n, err := strconv.ParseUint(tag, 36, 16)
+// find is the call with a tag, nil if there is none: strayLock or strayOther for
+// one that was answered already. more: it is in flight by other tags, too.
+func (t *table) find(tag string) (cl *call, more bool) {
+	n, err := strconv.ParseUint(tag, 36, 31)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n >= uint64(len(t.calls)) || t.calls[n].tag != tag {
-		return nil
+	if n >= uint64(len(t.calls)) || t.tags[n] != tag || t.calls[n] == nil {
+		return nil, false
 	}
-	return t.calls[n]
+	cl = t.calls[n]
+	return cl, len(cl.also) > 0
 }
 
 func (t *table) all() []*call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return append([]*call(nil), t.calls...)
+	var all []*call
+	for n, cl := range t.calls {
+		if cl != nil && cl.tag == t.tags[n] { // neither a stray nor a repeat
+			all = append(all, cl)
+		}
+	}
+	return all
 }

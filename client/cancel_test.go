@@ -21,7 +21,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		c, d := dialScripted(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
-		d.expect("@0 LOCK job owner=1")
+		d.expect("@0 LOCK job owner=1 id=t.1")
 		why := errors.New("no more need")
 		cancel(why)
 		_, err := locked.wait() // though the daemon has not read the CANCEL
@@ -39,7 +39,7 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 		c, d := dialScripted(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
-		d.expect("@0 LOCK job owner=1")
+		d.expect("@0 LOCK job owner=1 id=t.1")
 		cancel()
 		_, err := locked.wait()
 		want(t, "lock", err, context.Canceled)
@@ -56,9 +56,9 @@ func TestGrantBeforeTheCancel(t *testing.T) {
 	c, d := dialScripted(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
-	d.expect("@0 LOCK job owner=1")
-	cl := c.calls.find("0")
-	c.out.mu.Lock() // holds up the CANCEL
+	d.expect("@0 LOCK job owner=1 id=t.1")
+	cl, _ := c.calls.find("0")
+	c.link.Load().out.mu.Lock() // holds up the CANCEL
 	cancel()
 	for cl.state.Load() != leaving {
 		runtime.Gosched()
@@ -67,7 +67,7 @@ func TestGrantBeforeTheCancel(t *testing.T) {
 	for cl.state.Load() != answered {
 		runtime.Gosched()
 	}
-	c.out.mu.Unlock()
+	c.link.Load().out.mu.Unlock()
 	_, err := locked.wait()
 	want(t, "lock", err, context.Canceled)
 	d.expect("CANCEL 0")
@@ -87,7 +87,7 @@ func TestCancelWhileTheDaemonHangs(t *testing.T) {
 		defer cancel()
 		want(t, "lock", lockErr(c.Lock(ctx, "job")), context.DeadlineExceeded)
 		d.at("the end of the call", time.Second)
-		d.expect("@0 LOCK job wait=980 owner=1")
+		d.expect("@0 LOCK job wait=980 owner=1 id=t.1")
 		d.expect("CANCEL 0")
 		d.say("@0 ERR CANCELLED", "OK")
 		synctest.Wait()
@@ -104,8 +104,7 @@ func TestCancelAndThenTheConnectionEnds(t *testing.T) {
 		cancel()
 		_, err := locked.wait()
 		want(t, "lock", err, context.Canceled)
-		d.conn.Close()
-		<-c.Done()
+		d.hangUp()
 		nothingLeft(t, c)
 	})
 }
@@ -168,7 +167,8 @@ func TestPlaces(t *testing.T) {
 		d.say(d.expectTagged("PING") + " OK")
 		pinged.must(t)
 		d.say("@0 ERR HELD")
-		d.expect("@0 TRY job owner=" + strconv.FormatInt(maxLocks+1, 36))
+		n := strconv.FormatInt(maxLocks+1, 36)
+		d.expect("@0 TRY job owner=" + n + " id=t." + n)
 		d.say(grant("0", "job", "abc", time.Second, ttl))
 		patient.must(t)
 		wg.Go(func() {
@@ -296,9 +296,9 @@ func TestFullSocket(t *testing.T) {
 		})
 	}
 	waitUntil(t, "the socket is full", func() bool {
-		c.out.mu.Lock()
-		defer c.out.mu.Unlock()
-		return c.out.writing && len(c.out.pending) > 0
+		c.link.Load().out.mu.Lock()
+		defer c.link.Load().out.mu.Unlock()
+		return c.link.Load().out.writing && len(c.link.Load().out.pending) > 0
 	})
 	cancel()
 	wg.Wait()

@@ -1,20 +1,16 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"github.com/redlockd/redlockd/ipc"
 )
 
 // DefaultSocket is where redlockd listens unless told otherwise.
@@ -23,29 +19,51 @@ const DefaultSocket = "/run/redlockd/redlockd.sock"
 // protocolVersion is what is spoken here.
 const protocolVersion = "1"
 
-// readBuffer holds many replies, and more than the longest line.
-const readBuffer = 4 * ipc.MaxLine
+// defaultPatience is WithPatience's default: a restart of the daemon takes less.
+const defaultPatience = 5 * time.Second
 
-// Client is one connection to redlockd. It is safe for concurrent use, and
-// meant to be shared: a process needs one.
+// Client is a connection to redlockd, which is made anew when it ends. It is safe
+// for concurrent use, and meant to be shared: a process needs one.
 type Client struct {
-	conn  net.Conn
-	clock func() time.Duration // boottime, but for tests
-	out   *sender
-	calls *table
-	done  chan struct{} // closed when the connection is over, and its leases ended
+	dial     func(context.Context) (net.Conn, error)
+	path     string               // for errors
+	clock    func() time.Duration // boottime, but for tests
+	patience time.Duration
+	born     time.Time // what call.until counts from
+	calls    *table
+	done     chan struct{} // closed when all is over, after Close
 
-	owners atomic.Uint64 // how many owners there have been
+	link  atomic.Pointer[link] // nil: none just now
+	cut   atomic.Uint64        // the number of the last link that has ended
+	wake  chan struct{}        // one place: something wants a connection
+	life  context.Context      // ended by Close
+	leave context.CancelFunc
+
+	madeAt time.Time // the connection; this and short are for run
+	short  int       // so many of them ended soon, one after the other
+
+	word                        string        // begins the id= of each LOCK: of this Client only
+	owners, reconnects, resumed atomic.Uint64 // how many there have been
 
 	background sync.WaitGroup // see spawn
 
-	mu      sync.Mutex        // guards what follows
-	leases  map[string]*Lease // by id: held, or to be released yet
-	over    error             // why the connection is over; nil while it lives
-	closed  bool              // Close was called
-	bye     bool              // the daemon said that it is stopping
-	notice  *Error            // why the daemon will hang up on a new connection
-	greeted bool              // it has answered HELLO
+	mu       sync.Mutex        // guards what follows
+	leases   map[string]*Lease // by id: held, or to be released yet
+	over     error             // why there is no connection; nil while there is one
+	ended    bool              // run has ended
+	inherit  bool              // see Inherit
+	lostAt   time.Time         // when the last connection ended
+	hopeless bool              // since then patience is over
+	sweeper  *time.Timer       // nil: there was no outage yet
+}
+
+// DialOption is a wish about a Client.
+type DialOption func(*Client)
+
+// WithPatience sets for how long after the end of a connection calls wait for the
+// next one; then they fail with ErrUnavailable. See Dial. Default: 5 s.
+func WithPatience(patience time.Duration) DialOption {
+	return func(c *Client) { c.patience = patience }
 }
 
 // Dial connects to the daemon's socket at path and makes sure that it speaks
@@ -55,30 +73,48 @@ type Client struct {
 // nobody listens and ErrDenied where the socket may not be opened.
 //
 // ctx bounds Dial only, not what is done with the Client.
-func Dial(ctx context.Context, path string) (*Client, error) {
+//
+// A connection that ends later is made again, at once while a lease needs one or
+// a call waits, and otherwise by the next call. What was asked is asked again
+// there: calls notice nothing but the pause. Without a connection Lock and LockAll
+// wait as for a holder, until their context is done or WithWait is over; all
+// other calls (and those for at least so long) until WithPatience is over since the
+// connection ended, and from then on for one attempt. The error matches
+// ErrUnavailable then, or what the daemon refuses the connection with.
+func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error) {
 	path = socketPath(path)
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, dialError(ctx, path, err)
+	c := newClient(func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, boottime)
+	c.path = path
+	for _, opt := range opts {
+		opt(c)
 	}
-	c, err := connect(ctx, conn, boottime)
-	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", path, err)
+	if err := c.open(ctx); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
-// connect makes a Client of a connection, which it closes if that fails.
-func connect(ctx context.Context, conn net.Conn, clock func() time.Duration) (*Client, error) {
-	c := &Client{conn: conn, clock: clock, calls: newTable(), done: make(chan struct{}), leases: make(map[string]*Lease)}
-	c.out = newSender(conn, c.spawn, c.calls.several)
-	c.background.Go(c.read)
-	if err := c.hello(ctx); err != nil {
-		c.Close()
-		return nil, err
+func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
+	c := &Client{
+		dial: dial, clock: clock, patience: defaultPatience, born: time.Now(),
+		calls: newTable(), done: make(chan struct{}), wake: make(chan struct{}, 1),
+		word: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
-	return c, nil
+	c.life, c.leave = context.WithCancel(context.Background())
+	return c
+}
+
+// open makes the first connection.
+func (c *Client) open(ctx context.Context) error {
+	l, err := c.newLink(ctx, 1)
+	if err != nil {
+		c.leave()
+		return err
+	}
+	c.madeAt = time.Now()
+	c.link.Store(l)
+	c.background.Go(func() { c.run(l) })
+	return nil
 }
 
 func socketPath(path string) string {
@@ -91,115 +127,107 @@ func socketPath(path string) string {
 	return path
 }
 
-// dialError says what can be done about a socket that cannot be opened.
-func dialError(ctx context.Context, path string, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return ended("dial", path, ctx)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("dial %s: %w: this user needs the group of the socket: %w", path, ErrDenied, err)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("dial %s: %w: nobody listens there, is redlockd running? %w", path, ErrUnavailable, err)
-	}
-	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, err)
-}
-
-// hello makes sure that the other side speaks version 1.
-func (c *Client) hello(ctx context.Context) error {
-	return c.ask(ctx, ipc.VerbHello, "", protocolVersion, func(*call) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.greeted = true
-	})
-}
-
-// Ping asks the daemon for a sign of life.
-func (c *Client) Ping(ctx context.Context) error {
-	return c.ask(ctx, ipc.VerbPing, "", "", func(*call) {})
-}
-
-// Done is closed when the connection is over: after Close, and when the daemon
-// stopped or hung up. The Client is of no more use then.
+// Done is closed by Close, and by nothing else: the end of a connection is not
+// that of the Client. See Err.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err is why the connection is over, nil as long as it is not. It matches
-// ErrClosed after Close, ErrShutdown if the daemon was stopped, ErrUnavailable
-// otherwise.
+// Err is why there is no connection just now, nil if there is one. It matches
+// ErrClosed after Close, ErrShutdown where the daemon said that it stops, or what
+// a new connection was refused with last, mostly ErrUnavailable.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.over
 }
 
+// Reconnects is how often a connection was made after the first one.
+func (c *Client) Reconnects() uint64 { return c.reconnects.Load() }
+
+// Resumed is how many leases were taken over by a new connection.
+func (c *Client) Resumed() uint64 { return c.resumed.Load() }
+
 // Close ends the connection and waits for all that the Client has started. Its
 // leases end, their contexts with a cause that matches ErrLost and ErrClosed;
 // the daemon gives their locks back, but for those with HoldTTL, which stay
-// until their ttl is over, and those with HoldPID, which stay with their process. Calls that wait return an error that matches
+// until their ttl is over, and those with HoldPID, which stay with their process.
+// Where there is no connection just then, those with HoldConn stay for their
+// validity. Calls that wait return an error that matches
 // ErrClosed. Only the first Close does anything; it returns nil.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.hangUp() // ends the reader, which ends the rest
-	c.background.Wait()
-	for _, l := range c.allLeases() {
-		l.drop(lost(l.name, "", ErrClosed))
+	c.leave()
+	if l := c.link.Load(); l != nil {
+		l.hangUp() // ends the reader, which ends the rest
 	}
+	c.background.Wait()
 	return nil
 }
 
+func (c *Client) closed() bool { return c.life.Err() != nil }
+
 // spawn runs f on a goroutine that Close waits for. f ends with the connection.
-// It is not run once that is over.
+// It is not run once all is over.
 func (c *Client) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over == nil {
-		c.background.Go(f) // the reader is still counted: never from zero while Close waits
+	if !c.ended {
+		c.background.Go(f) // run is still counted: never from zero while Close waits
 	}
 }
 
-// read takes what the daemon says until the connection ends, and then ends all
-// that depends on it.
-func (c *Client) read() {
-	err := c.readLines()
-	c.hangUp()
-	over := c.setOver(err)
-	c.out.stop(over)
+// run reads one connection after the other until Close, and then ends all that
+// depends on them.
+func (c *Client) run(l *link) {
+	for l != nil {
+		c.cutOff(l, l.readLines())
+		l = c.reconnect()
+	}
+	c.mu.Lock()
+	c.over, c.ended = ErrClosed, true
+	if c.sweeper != nil {
+		c.sweeper.Stop()
+	}
+	c.mu.Unlock()
 	for _, cl := range c.calls.all() {
 		c.deliver(cl, dead)
 	}
-	c.endLeases(over)
+	for _, l := range c.allLeases() {
+		l.drop(lost(l.name, "", ErrClosed))
+	}
 	close(c.done)
 }
 
-// setOver settles why the connection is over.
-func (c *Client) setOver(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		c.over = ErrClosed
-	case c.notice != nil:
-		c.over = fmt.Errorf("%w: it hung up: %w", ErrUnavailable, c.notice)
-	case c.bye:
-		c.over = fmt.Errorf("%w: it said BYE", ErrShutdown)
-	case errors.Is(err, io.EOF):
-		c.over = fmt.Errorf("%w: it hung up: stopped or killed?", ErrUnavailable)
-	default:
-		c.over = fmt.Errorf("%w: %w", ErrUnavailable, err)
+// cutOff settles the end of a connection. What the daemon keeps without one, or
+// until it is resumed, goes on.
+func (c *Client) cutOff(l *link, err error) {
+	over := l.ending(err)
+	if errors.Is(err, errProtocol) && !c.closed() {
+		c.endLeases(over) // before the daemon sees that end, and gives them back
 	}
-	return c.over
+	l.hangUp()
+	l.out.stop(over)
+	c.mu.Lock()
+	c.over, c.lostAt, c.hopeless = over, time.Now(), false
+	c.mu.Unlock()
+	c.setAdrift()
+	c.link.Store(nil)
+	c.cut.Store(l.number)
+	l.end()
+	c.calls.forgetRepeats()
+	c.dropLeft()
+	switch {
+	case c.closed():
+	case errors.Is(err, errProtocol):
+		c.failAll(over)
+	default:
+		c.sweep(false)
+	}
 }
 
-// endLeases ends the leases that the end of the connection ends: those that the
-// daemon gave back when it saw that end. After BYE it gives none back, and what
-// is held for its ttl or by a process it keeps: these end by their own timers.
+// endLeases ends the leases that the daemon gives back when it sees the end of
+// the connection.
 func (c *Client) endLeases(over error) {
-	c.mu.Lock()
-	kept := c.bye && !c.closed
-	c.mu.Unlock()
 	for _, l := range c.allLeases() {
-		if !kept && l.hold == HoldConn {
+		if l.hold == HoldConn {
 			l.drop(lost(l.name, "", over))
 		}
 	}
@@ -215,19 +243,12 @@ func (c *Client) allLeases() []*Lease {
 	return all
 }
 
-// readLines returns why there are no more lines.
-func (c *Client) readLines() error {
-	in := bufio.NewReaderSize(newInput(c.conn), readBuffer)
-	var r ipc.Response
-	for {
-		line, err := in.ReadSlice('\n')
-		if err == nil {
-			err = c.hear(line[:len(line)-1], &r)
-		} else if !errors.Is(err, bufio.ErrBufferFull) {
+// unavailable is err, made to match ErrUnavailable where it tells nothing else.
+func unavailable(err error) error {
+	for _, known := range []error{ErrUnavailable, ErrShutdown, ErrDenied, ErrLimit, ErrInvalid, ErrInternal, ErrClosed} {
+		if errors.Is(err, known) {
 			return err
 		}
-		if err != nil {
-			return fmt.Errorf("it does not speak the protocol: %w: %.80q", err, line)
-		}
 	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -118,22 +118,22 @@ func TestHelloIsRefused(t *testing.T) {
 		"@0 OK version=1\n@0 OK version=1 : said it twice": nil,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ours, theirs := net.Pipe()
-			d := &scripted{t: t, conn: theirs}
+			c, d := newScripted(t)
 			go func() {
-				theirs.Read(make([]byte, 100))
-				theirs.Write([]byte(answer + "\n"))
-				theirs.Close()
+				d.accept()
+				d.line()
+				d.conn.Write([]byte(answer + "\n"))
+				d.conn.Close()
 			}()
-			c, err := connect(t.Context(), ours, d.boottime)
+			err := c.open(t.Context())
 			if !errors.Is(err, wanted) {
 				t.Errorf("%q: error %v, want %v", answer, err, wanted)
 			}
+			synctest.Wait()
 			if err == nil {
-				<-c.Done()
 				want(t, answer, c.Err(), ErrUnavailable)
-				c.Close()
 			}
+			c.Close()
 		})
 	}
 }
@@ -164,15 +164,15 @@ func TestGarbage(t *testing.T) {
 				checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
 				d.expect("@0 CHECK lease=abc")
 				locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-				d.expect("@1 LOCK job owner=2")
+				d.expect("@1 LOCK job owner=2 id=t.2")
 				if line == "@0 OK" {
 					d.say(grant("0", "job", "abc", 0, ttl))
 					checked.must(t)
 				}
 				go d.conn.Write([]byte(line + "\n"))
-				<-c.Done()
+				synctest.Wait()
 				want(t, "Err", c.Err(), ErrUnavailable)
-				if !strings.Contains(c.Err().Error(), "protocol") {
+				if c.Err() == nil || !strings.Contains(c.Err().Error(), "protocol") {
 					t.Errorf("Err %q does not say what is wrong", c.Err())
 				}
 				_, err := locked.wait()
@@ -191,52 +191,6 @@ func TestNewerDaemonsAreUnderstood(t *testing.T) {
 		d.say("NEWS weather=fine : an event of version 1.9", "BACK", "LOST lock=job lease=unknown reason=max",
 			"@0 - line=1", "@0 OK mood=good : and fields")
 		pinged.must(t)
-	})
-}
-
-func TestConnectionCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldTTL))
-		waiting := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
-		d.line()
-		time.Sleep(time.Second)
-		d.conn.Close()
-		<-l.Context().Done()
-		d.at("the end of the lease", time.Second)
-		cause := over(l.Context())
-		want(t, "cause", cause, ErrLost)
-		want(t, "cause", cause, ErrUnavailable)
-		_, err := waiting.wait()
-		want(t, "a waiting lock", err, ErrUnavailable)
-		<-c.Done()
-		want(t, "Err", c.Err(), ErrUnavailable)
-		want(t, "another lock", lockErr(c.Lock(t.Context(), "job")), ErrUnavailable)
-		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
-		<-kept.Context().Done()
-		d.at("the end of the lease with hold=ttl", overAfter)
-		want(t, "its cause", over(kept.Context()), ErrLost)
-	})
-}
-
-// A daemon that says BYE gives nothing back: leases last until their deadlines.
-func TestBye(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		l, other := d.lock(c, "job", "abc"), d.lock(c, "other", "def")
-		d.say("BYE resume=9000")
-		d.conn.Close()
-		<-c.Done()
-		want(t, "Err", c.Err(), ErrShutdown)
-		if err := over(l.Context()); err != nil {
-			t.Errorf("the lease ended: %v", err)
-		}
-		want(t, "check", l.Check(t.Context()), ErrShutdown)
-		want(t, "unlock", other.Unlock(t.Context()), ErrShutdown)
-		want(t, "the unlocked one", over(other.Context()), ErrUnlocked)
-		<-l.Context().Done()
-		d.at("the end of the lease", overAfter)
-		want(t, "cause", over(l.Context()), ErrLost)
 	})
 }
 
@@ -275,12 +229,15 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 		c, d := dialScripted(t)
 		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.expect("@0 PING")
-		c.out.broke(errors.New("broken pipe"))
+		c.link.Load().out.broke(errors.New("broken pipe"))
 		d.say("@0 OK")
 		asked.must(t)
-		want(t, "a lock", lockErr(c.Lock(t.Context(), "job")), ErrUnavailable)
-		<-c.Done()
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.greet() // the lock is for another connection
 		d.at("the end of the connection", lastWords)
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		d.say(grant("0", "job", "abc", lastWords, ttl))
+		locked.must(t)
 	})
 }
 

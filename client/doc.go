@@ -10,7 +10,8 @@
 // # Leases
 //
 // A granted lock is a [Lease]: it is ours until its [Lease.Deadline], which the
-// daemon moves on again and again for as long as the connection lives. Work
+// daemon moves on again and again for as long as this process, or what it is held
+// by, lives. Work
 // under a lock belongs under [Lease.Context]: it ends, with a cause that
 // matches [ErrLost], before others can hold the lock. That is so even where the
 // daemon hangs, because each lease has a timer of its own here. The guard
@@ -32,10 +33,20 @@
 // exclude each other as two hosts do, and none counts up: what runs under a lock
 // and needs it is given the [Lease]. For the same reason [ErrDeadlock] is for who
 // speaks the protocol with an owner of its own: bound a Lock under another lock
-// with [WithWait] or its context. When the connection ends, for whatever
-// reason, its leases end too (but for those with [HoldTTL] or [HoldPID]), and the
-// Client is of no more use: see [Client.Done], and Dial again. A lease with HoldPID
-// is found again, from any connection of the same user, with [Client.LeaseOf].
+// with [WithWait] or its context. A lease with HoldPID is found again, from any
+// connection of the same user, with [Client.LeaseOf].
+//
+// A connection that ends (the daemon was restarted) is made again, by itself, and
+// nobody notices more than a pause: see [Dial] for how long calls wait. Leases stand
+// meanwhile, as they did where a daemon hangs: until their own end, a guard before the
+// last deadline that is known. The new connection takes them over, those with
+// HoldConn by asking for them, which the daemon grants once a quorum confirms them.
+// One that it does not know any more is lost at once. [Client.Reconnects] and
+// [Client.Resumed] count. A request may come to be made twice: that is harmless, but
+// for [Client.Force].
+//
+// What goes with a connection does not outlast the process's end: a lease is given
+// back when that connection ends that it was resumed on last (see [Client.Inherit]).
 //
 // # Errors
 //

@@ -31,12 +31,12 @@ var (
 	ErrLimit = errors.New("limit reached")
 	// ErrInvalid: a name or an option that cannot be, or is out of bounds.
 	ErrInvalid = errors.New("invalid request")
-	// ErrShutdown: the daemon is stopping.
+	// ErrShutdown: the daemon is stopping, and no other one came.
 	ErrShutdown = errors.New("redlockd is stopping")
 	// ErrInternal: a defect in the daemon; its log has more.
 	ErrInternal = errors.New("internal error of redlockd")
-	// ErrUnavailable: there is no daemon, or the connection to it ended, or it
-	// reads no more.
+	// ErrUnavailable: there is no daemon, and none came for as long as the call
+	// waits (see Dial), or it reads no more.
 	ErrUnavailable = errors.New("redlockd is not available")
 	// ErrClosed: Close was called on this Client.
 	ErrClosed = errors.New("client closed")
@@ -169,7 +169,7 @@ func ended(op, name string, ctx context.Context) error {
 	return fmt.Errorf("%s: gave up waiting: %w (%w)", subject(op, name), err, cause)
 }
 
-// failed is the error of a call that the connection did not survive.
+// failed is the error of a call that got no answer.
 func failed(op, name string, err error) error {
 	return fmt.Errorf("%s: %w", subject(op, name), err)
 }

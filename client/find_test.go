@@ -18,7 +18,7 @@ func TestHoldPID(t *testing.T) {
 		locked := async(func() (*Lease, error) {
 			return c.Lock(t.Context(), "job", WithHold(HoldPID), WithPID(4121), WithBeat(time.Minute), WithTTL(ttl))
 		})
-		tag := d.expectTagged("LOCK job ttl=10000 hold=pid pid=4121 beat=60000")
+		tag := d.expectTagged("LOCK job ttl=10000 hold=pid pid=4121 beat=60000 id=t.1")
 		d.say(grant(tag[1:], "job", "abc", 0, ttl))
 		l := locked.must(t)
 		beaten := async(func() (int, error) { return 0, l.Beat(t.Context()) })
@@ -26,8 +26,7 @@ func TestHoldPID(t *testing.T) {
 		beaten.must(t)
 		d.expectTagged("CHECK lease=abc")
 		d.at("CHECK", checkAfter)
-		d.conn.Close()
-		<-c.Done()
+		d.stop()
 		want(t, "cause after the end of the connection", over(l.Context()), nil)
 		<-l.Context().Done()
 		d.at("the end, as nobody confirms it", overAfter)

@@ -3,7 +3,6 @@ package client
 import (
 	"errors"
 	"fmt"
-	"net"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,30 +15,47 @@ var errNoSocket = errors.New("the connection is no socket")
 // end of the connection, and gives the leases back, only when the last of them
 // has ended or closed it. Nobody hears of a loss then, and the leases are
 // extended as before. Close ends the connection for all of them.
+//
+// A connection that is made later, after the daemon was restarted without keeping
+// this one, is inherited by what is started after that: processes that run
+// already hold it no more, and the leases end with this process.
 func (c *Client) Inherit() error {
-	socket, ok := c.conn.(syscall.Conn)
-	if !ok {
-		return fmt.Errorf("inherit: %w", errNoSocket)
+	c.mu.Lock()
+	c.inherit = true
+	c.mu.Unlock()
+	l := c.link.Load()
+	if l == nil {
+		return nil // the next one is
 	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("inherit: %w", err)
+	return c.passOn(l)
+}
+
+// passOn makes a connection one that is inherited, where that is wanted.
+func (c *Client) passOn(l *link) error {
+	c.mu.Lock()
+	wanted := c.inherit
+	c.mu.Unlock()
+	if !wanted {
+		return nil
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		_, failed = unix.FcntlInt(fd, unix.F_SETFD, 0) // no FD_CLOEXEC
-	})
-	if err = errors.Join(err, failed); err != nil {
+	if err := l.inherit(); err != nil {
 		return fmt.Errorf("inherit: %w", err)
 	}
 	return nil
 }
 
-// hangUp ends the connection, for processes that have inherited it as well: the
-// daemon reads its end, which it would not where only this process closed it.
-func (c *Client) hangUp() {
-	if socket, ok := c.conn.(*net.UnixConn); ok {
-		_ = socket.CloseWrite() // it fails where the connection has ended
+func (l *link) inherit() error {
+	socket, ok := l.conn.(syscall.Conn)
+	if !ok {
+		return errNoSocket
 	}
-	c.conn.Close()
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		_, failed = unix.FcntlInt(fd, unix.F_SETFD, 0) // no FD_CLOEXEC
+	})
+	return errors.Join(err, failed)
 }

@@ -36,7 +36,7 @@ func TestInheritNoSocket(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	if err := (&Client{conn: ours}).Inherit(); err == nil {
+	if err := (&link{conn: ours}).inherit(); err == nil {
 		t.Error("a pipe can be inherited")
 	}
 }

@@ -41,7 +41,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deadline = deadlineOf(r, now)
+	l.deadline = max(l.deadline, deadlineOf(r, now)) // it may have been resumed already
 	l.ownRule = o.Has(ipc.OptGuard)
 	l.guard = o.Guard
 	if !l.ownRule {
@@ -75,7 +75,8 @@ func (l *Lease) tick() {
 	case dueCheck:
 		l.postCheck()
 	case dueEnd:
-		if l.end(l.expired(), !l.found); l.found {
+		ours := !l.found && !l.adrift.Load() // to be unlocked: adrift nobody extends it
+		if l.end(l.expired(), ours); !ours {
 			l.c.forget(l)
 		}
 	case dueRelease:
@@ -123,6 +124,9 @@ func (l *Lease) expired() *Error {
 	if l.hold == HoldTTL {
 		return lost(l.name, fmt.Sprintf("its ttl is over but for the guard of %v, and Extend was not called", guard), nil)
 	}
+	if why := l.c.Err(); why != nil {
+		return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: there is no connection: %v", guard, why), why)
+	}
 	return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it", guard), nil)
 }
 
@@ -143,13 +147,13 @@ func (l *Lease) askAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.checking = false
-	if l.cause == nil {
+	if l.cause == nil && l.timer != nil {
 		l.timer.Reset(max(0, l.next(now)))
 	}
 }
 
-// told learns from the answer to CHECK, EXTEND or BEAT, nil where the connection
-// ended before it came, and is the caller's error.
+// told learns from the answer to CHECK, EXTEND or BEAT, nil where there is none,
+// and is the caller's error.
 func (l *Lease) told(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil:
@@ -188,7 +192,9 @@ func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
 	if ttl > 0 && !l.ownRule {
 		l.guard = ttl / 5
 	}
-	l.timer.Reset(max(0, l.next(now)))
+	if l.timer != nil { // nil: it was resumed before its grant was taken
+		l.timer.Reset(max(0, l.next(now)))
+	}
 }
 
 // end ends the lease with cause; the first end counts. With owed the daemon may
@@ -210,6 +216,7 @@ func (l *Lease) end(cause error, owed bool) {
 	if cancel != nil {
 		cancel(cause)
 	}
+	l.c.unpark(l)
 }
 
 // stopTimer needs mu.
@@ -249,11 +256,11 @@ func (l *Lease) beginUnlock() error {
 	return nil
 }
 
-// unlocked learns from the answer to UNLOCK, nil where the connection ended
-// before it came, and is the caller's error.
+// unlocked learns from the answer to UNLOCK, nil where there is none, and is the
+// caller's error. What was sent twice, and is not held, the first has released.
 func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	switch {
-	case r == nil || r.Kind == ipc.KindOK:
+	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && cl.repeated:
 		l.c.forget(l)
 		return nil
 	case r.Code == ipc.CodeLost || r.Code == ipc.CodeNotHeld:

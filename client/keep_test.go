@@ -182,7 +182,7 @@ func TestDeadlineOfAnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-		d.expect("@0 LOCK job owner=1")
+		d.expect("@0 LOCK job owner=1 id=t.1")
 		d.say("@0 OK lock=job lease=abc fence=1 ttl=10000 deadline=999999999")
 		if got := locked.must(t).Validity(); got != ttl+time.Millisecond {
 			t.Errorf("validity %v, want the ttl of 10s, which may be rounded down by 1ms", got)
@@ -317,7 +317,7 @@ func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		want(t, "lock", lockErr(c.Lock(ctx, "job")), context.DeadlineExceeded)
-		d.expect("@0 LOCK job wait=980 owner=1")
+		d.expect("@0 LOCK job wait=980 owner=1 id=t.1")
 		d.expect("CANCEL 0")
 		d.say(grant("0", "job", "abc", time.Second, ttl), "ERR LIMIT : of CANCEL, which ends no connection")
 		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT")
@@ -326,8 +326,7 @@ func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
 		d.say(tag + " OK")
 		synctest.Wait()
 		nothingLeft(t, c)
-		d.conn.Close()
-		<-c.Done()
+		d.hangUp()
 		if errors.Is(c.Err(), ErrLimit) {
 			t.Errorf("Err %v, which is about an answer to CANCEL", c.Err())
 		}

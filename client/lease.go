@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -13,12 +14,16 @@ import (
 type Lease struct {
 	c       *Client
 	name    string
+	names   []string // nil: just name
 	id      string
+	owner   string // who has it on a connection; "": the process
 	fence   uint64
 	slot    int
 	hold    Hold
 	ownRule bool // the guard was given: it does not go by the ttl
 	found   bool // another connection took it: it is given back by Unlock only
+
+	adrift atomic.Bool // it goes with a connection, and that it went with has ended
 
 	mu        sync.Mutex    // guards what follows
 	deadline  time.Duration // on the client's clock; only moves forward
@@ -125,10 +130,23 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		return err
 	}
 	if err := l.c.roundTrip(ctx, cl); err != nil {
+		if ctx.Err() == nil {
+			l.keepReleasing()
+		}
 		return err
 	}
 	defer l.c.calls.put(cl)
 	return l.unlocked(cl, &cl.reply)
+}
+
+// keepReleasing is for an Unlock that found no daemon. What the daemon extends
+// without us is released when there is one; the rest is over with its validity.
+func (l *Lease) keepReleasing() {
+	if l.hold == HoldPID {
+		l.c.spawn(l.postUnlock)
+		return
+	}
+	l.c.forget(l)
 }
 
 // detach is ctx without its end, but for its deadline, or else unlockTimeout.

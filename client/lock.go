@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +28,7 @@ const (
 // The error matches ErrHeld if somebody else held the lock for all that time,
 // with the Holder in *Error; ErrNoQuorum if too few nodes could vote; and also
 // context.DeadlineExceeded where it was the deadline of ctx that bounded the
-// wait. When ctx is done before there is an answer, the error is that of ctx.
+// wait; ErrUnavailable if there was no daemon in the end. When ctx is done before there is an answer, the error is that of ctx.
 // Nothing is left behind then: a grant that crosses with the end of ctx is
 // unlocked in the background.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
@@ -99,6 +102,9 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		return nil, err
 	}
 	l := &Lease{c: c, name: strings.Join(names, ","), base: ctx}
+	if len(names) > 1 {
+		l.names = slices.Clone(names)
+	}
 	if ctx.Err() != nil {
 		return nil, ended(op(verb), l.name, ctx)
 	}
@@ -112,10 +118,12 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		return nil, err
 	}
 	bounded := cl.boundBy(ctx)
-	if l.hold != HoldPID { // that one the process owns
-		cl.ownedBy(c.owners.Add(1))
-	}
+	c.identify(cl)
+	cl.until.Store(c.untilOf(cl))
 	if err := c.roundTrip(ctx, cl); err != nil {
+		if bounded && atEnd(ctx) && ctx.Err() == nil {
+			err = fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
+		}
 		return nil, err
 	}
 	defer c.calls.put(cl)
@@ -128,10 +136,29 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	return l, nil
 }
 
-// ownedBy makes the lock exclude all others of this connection.
-func (cl *call) ownedBy(n uint64) {
-	cl.req.Owner = strconv.FormatUint(n, 36)
-	cl.req.Set |= ipc.OptOwner
+// identify makes the lock exclude all others of this Client, and lets it be sent
+// more than once. With HoldPID it is the process that owns it.
+func (c *Client) identify(cl *call) {
+	var room [32]byte
+	cl.req.ID = string(strconv.AppendUint(append(room[:0], c.word...), c.owners.Add(1), 36))
+	cl.req.Set |= ipc.OptID
+	if cl.lease.hold != HoldPID {
+		cl.req.Owner = cl.req.ID[len(c.word):]
+		cl.req.Set |= ipc.OptOwner
+		cl.lease.owner = cl.req.Owner
+	}
+}
+
+// untilOf is how long a lock waits for a connection.
+func (c *Client) untilOf(cl *call) int64 {
+	switch passed := time.Since(c.born); {
+	case cl.req.Verb == ipc.VerbTry:
+		return untilPatience
+	case !cl.req.Has(ipc.OptWait), cl.req.Wait > math.MaxInt64-passed:
+		return untilAnswered
+	default:
+		return int64(passed + cl.req.Wait)
+	}
 }
 
 // boundBy shortens the wait to what is left of ctx, less the time for the
@@ -155,8 +182,14 @@ func (cl *call) boundBy(ctx context.Context) bool {
 // wait, and has as good as come, that is its cause.
 func (cl *call) noLock(ctx context.Context, bounded bool) error {
 	err := cl.refusal()
-	if deadline, ok := ctx.Deadline(); bounded && ok && time.Until(deadline) <= replyMargin {
+	if bounded && atEnd(ctx) {
 		err.Err = context.DeadlineExceeded
 	}
 	return err
+}
+
+// atEnd tells that the deadline of ctx has as good as come.
+func atEnd(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) <= replyMargin
 }

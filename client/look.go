@@ -110,6 +110,11 @@ func (c *Client) Status(ctx context.Context) (status *Status, err error) {
 	return status, err
 }
 
+// Ping asks the daemon for a sign of life.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.ask(ctx, ipc.VerbPing, "", "", func(*call) {})
+}
+
 // Hello asks this host's daemon for its version and its limits.
 func (c *Client) Hello(ctx context.Context) (hello Hello, err error) {
 	err = c.ask(ctx, ipc.VerbHello, "", protocolVersion, func(cl *call) {

@@ -21,7 +21,8 @@ type Hold int
 
 const (
 	// HoldConn keeps the lock, extended by the daemon, while the Client's
-	// connection is open. It is what is done unless told otherwise.
+	// connection is open, or is made again within the validity. It is what is done
+	// unless told otherwise.
 	HoldConn Hold = iota
 	// HoldTTL keeps it for its ttl, whatever becomes of this process; nothing but
 	// Lease.Extend extends it.

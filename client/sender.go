@@ -17,9 +17,13 @@ const (
 	maxPending = 1 << 20
 	// maxSpare is the largest buffer that is kept for the next write.
 	maxSpare = 64 << 10
-	// lastWords is how long answers are read after a write failed.
+	// lastWords is how long answers are read after a write failed, or the daemon
+	// said that it stops.
 	lastWords = time.Second
 )
+
+// errHangs: the daemon reads too little.
+var errHangs = errors.New("it hangs")
 
 // sender combines the requests of many goroutines into few writes: each appends
 // its line, and the first of them writes for all that join. Nobody blocks in a
@@ -71,13 +75,33 @@ func (s *sender) send(r *ipc.Request, urgent bool) error {
 	return nil
 }
 
+// sendLines is send for lines that were written already, and are urgent. Where
+// nothing is sent any more, they are dropped.
+func (s *sender) sendLines(lines []byte) {
+	if len(lines) == 0 {
+		return
+	}
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.pending = append(s.pending, lines...)
+	first := !s.writing
+	s.writing = true
+	s.mu.Unlock()
+	if first {
+		s.flush()
+	}
+}
+
 // refuses needs mu.
 func (s *sender) refuses(urgent bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
 	case len(s.pending) >= maxPending && !urgent:
-		return fmt.Errorf("%w: it hangs: %d bytes of requests are waiting for it to read", ErrUnavailable, len(s.pending))
+		return fmt.Errorf("%w: %w: %d bytes of requests are waiting for it to read", ErrUnavailable, errHangs, len(s.pending))
 	}
 	return nil
 }

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -43,27 +45,54 @@ func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, 
 	return cl, nil
 }
 
-// roundTrip sends a call's request and waits for the answer. On success that is
-// in the call, which is the caller's to put back. Otherwise the call is gone:
-// ctx was done first, and the answer is settled by the reader when it comes; or
-// the connection is over.
+// roundTrip sends a call's request and waits for the answer, over the end of
+// connections. On success that is in the call, which is the caller's to put back.
+// Otherwise the call is gone: ctx was done first, and the answer is settled by the
+// reader when it comes; or there was no connection for too long.
 func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 	verb, name := cl.req.Verb, cl.name
 	cl.state.Store(waiting)
-	err := c.out.send(&cl.req, verb == ipc.VerbUnlock)
+	err := c.transmit(cl)
 	switch {
 	case err != nil && !cl.state.CompareAndSwap(waiting, dead):
-		<-cl.ready // the connection ended at the same time
+		<-cl.ready // it was given up at the same time
 	case err == nil && !c.await(ctx, cl):
-		return ended(op(verb), name, ctx)
+		return c.gaveUp(op(verb), name, ctx)
 	case err == nil && cl.state.Load() == dead:
-		err = c.Err()
+		err = cmp.Or(cl.why, ErrClosed)
 	}
 	if err != nil {
 		c.calls.put(cl)
 		return failed(op(verb), name, err)
 	}
 	return nil
+}
+
+// gaveUp is the error of a call whose context was done before the answer came.
+func (c *Client) gaveUp(op, name string, ctx context.Context) error {
+	err := ended(op, name, ctx)
+	if why := c.Err(); why != nil {
+		return fmt.Errorf("%w; there is no connection: %w", err, why)
+	}
+	return err
+}
+
+// transmit sends a call, unless it is sent by others: by takeUp, when there is a
+// connection, or, about a lease that this one has not resumed yet, when it has. On
+// an error the call was not sent, and nobody will.
+func (c *Client) transmit(cl *call) error {
+	l := c.link.Load()
+	if l == nil {
+		return c.wantLink(cl)
+	}
+	if cl.parked() || !cl.sent.CompareAndSwap(0, l.number) {
+		return nil
+	}
+	err := l.out.send(&cl.req, cl.req.Verb == ipc.VerbUnlock || cl.req.Verb == ipc.VerbResume)
+	if errors.Is(err, errHangs) && cl.sent.CompareAndSwap(l.number, unsendable) {
+		return err
+	}
+	return nil // where the connection is over, the next one takes it up
 }
 
 // await reports whether the call was answered before ctx was done. If not, it
@@ -79,28 +108,61 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 		return true
 	}
 	if cl.locks() {
-		c.cancel(cl.tag) // before the tag can be another's
+		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before a tag can be another's
+	}
+	if cl.givesBackToProcess() {
+		cl.until.Store(untilAnswered)
 	}
 	if !cl.state.CompareAndSwap(leaving, left) {
 		c.settle(cl) // answered in between
+	} else if l := c.link.Load(); l == nil || cl.sent.Load() != l.number {
+		c.dropLeft()
 	}
 	return false
 }
 
-// cancel gives up a request. It has no tag: its answer tells nothing that the
-// request's own does not.
-func (c *Client) cancel(tag string) {
-	// An error means that the connection is over, which gives it up as well.
-	_ = c.out.send(&ipc.Request{Verb: ipc.VerbCancel, Words: []string{tag}}, true)
+// cancel gives up requests. It has no tag: its answer tells nothing that the
+// request's own does not. Where there is no connection, nothing is under way.
+func (c *Client) cancel(l *link, tags ...string) {
+	if l == nil || len(tags) == 0 {
+		return
+	}
+	var lines []byte
+	for _, tag := range tags {
+		lines = (&ipc.Request{Verb: ipc.VerbCancel, Words: []string{tag}}).AppendTo(lines)
+	}
+	l.out.sendLines(lines)
 }
 
 // post sends a request that nobody waits for: the reader settles its answer.
 func (c *Client) post(cl *call) {
-	cl.state.Store(left)
-	err := c.out.send(&cl.req, cl.req.Verb == ipc.VerbUnlock)
-	if err != nil && cl.state.CompareAndSwap(left, dead) {
-		c.settle(cl)
+	if cl.givesBackToProcess() {
+		cl.until.Store(untilAnswered)
 	}
+	cl.state.Store(waiting) // while it is ours yet
+	err := c.transmit(cl)
+	if err != nil && cl.state.CompareAndSwap(waiting, dead) {
+		c.settle(cl)
+		return
+	}
+	c.letGo(cl)
+}
+
+// letGo leaves a call that was sent to the reader, or settles it if that was faster.
+func (c *Client) letGo(cl *call) {
+	if !cl.state.CompareAndSwap(waiting, left) {
+		<-cl.ready
+		c.settle(cl)
+		return
+	}
+	if c.link.Load() == nil {
+		c.dropLeft()
+	}
+}
+
+// givesBackToProcess: what it gives back does not end by itself while the process lives.
+func (cl *call) givesBackToProcess() bool {
+	return cl.req.Verb == ipc.VerbUnlock && cl.lease.hold == HoldPID
 }
 
 // settle does what is left to do with the answer of a call that nobody waits for.
@@ -114,7 +176,11 @@ func (c *Client) settle(cl *call) {
 	case ipc.VerbUnlock:
 		cl.lease.settle(cl, answer)
 	case ipc.VerbCheck, ipc.VerbExtend, ipc.VerbBeat:
-		_ = cl.lease.told(cl, answer) // for nobody: the lease has learnt
+		if cl.lease != nil { // nil: it was to be found
+			_ = cl.lease.told(cl, answer) // for nobody: the lease has learnt
+		}
+	case ipc.VerbResume:
+		cl.lease.resumed(cl, answer)
 	}
 }
 
@@ -123,35 +189,83 @@ var (
 	errFields = errors.New("a grant without its fields")
 )
 
-// hear does what a line from the daemon asks for. r is scratch space. An error
-// means that the other side does not speak the protocol.
-func (c *Client) hear(line []byte, r *ipc.Response) error {
-	if err := ipc.ParseResponse(line, r); err != nil {
-		return err
-	}
+// hear does what a line from the daemon asks for. r is scratch space afterwards.
+// An error means that the other side does not speak the protocol.
+func (l *link) hear(r *ipc.Response) error {
 	switch {
 	case r.Kind == ipc.KindEvent:
-		c.event(r)
+		l.event(r)
 		return nil
 	case r.Tag == "":
-		c.untagged(r)
+		return nil // it answers CANCEL, and tells nothing
+	}
+	cl, more := l.c.calls.find(r.Tag)
+	switch {
+	case cl == strayLock || cl == strayOther:
+		l.c.stray(cl, r)
 		return nil
-	}
-	cl := c.calls.find(r.Tag)
-	if cl == nil || !cl.inFlight() {
+	case cl == nil || !cl.inFlight():
 		return errNoCall
-	}
-	if r.Kind == ipc.KindLine {
+	case r.Kind == ipc.KindLine:
 		cl.lines = append(cl.lines, *r)
 		*r = ipc.Response{}
 		return nil
+	case r.Kind == ipc.KindErr && l.postpones(cl, r):
+		return nil
 	}
+	return l.answer(cl, r, more)
+}
+
+// postpones tells that a refusal is none: what was asked is asked again.
+func (l *link) postpones(cl *call, r *ipc.Response) bool {
+	switch {
+	case r.Code == ipc.CodeShutdown && cl.worthRepeating() && cl.postponed < mostPostponed:
+		cl.postponed++
+		l.leaves() // and the next connection has it asked again
+		return true
+	case r.Code == ipc.CodeLimit:
+		return l.c.refusedRepeat(cl, r.Tag)
+	}
+	return false
+}
+
+// answer takes the last line of an answer. more: the call is in flight by other
+// tags, too.
+func (l *link) answer(cl *call, r *ipc.Response, more bool) error {
+	var others []string
+	if more {
+		others = l.c.calls.answeredBy(cl, r.Tag)
+	}
+	refused := cl.locks() && r.Kind == ipc.KindErr
 	cl.reply, *r = *r, cl.reply // the fields' memory goes round
-	if cl.grants() && !c.register(cl) {
+	if cl.grants() && !l.c.register(cl) {
 		return errFields
 	}
-	c.deliver(cl, answered)
+	l.c.deliver(cl, answered)
+	if refused {
+		l.c.cancel(l, others...) // none of them is to wait on
+	}
 	return nil
+}
+
+// stray takes the answer to a request that was answered already, by another tag.
+// What it grants that nobody knows is given back; it may have been already.
+func (c *Client) stray(which *call, r *ipc.Response) {
+	if r.Kind == ipc.KindLine {
+		return
+	}
+	c.calls.strayEnded(r.Tag)
+	id := text(r, "lease")
+	if which != strayLock || r.Kind != ipc.KindOK || id == "" {
+		return
+	}
+	c.mu.Lock()
+	known := c.leases[id]
+	c.mu.Unlock()
+	if known == nil {
+		l := &Lease{c: c, name: text(r, "lock"), id: id, cause: ErrUnlocked, unlocking: true}
+		c.spawn(l.postUnlock)
+	}
 }
 
 // deliver ends the flight of a call: its caller has it again, or, where nobody
@@ -187,25 +301,20 @@ func (c *Client) forget(l *Lease) {
 	delete(c.leases, l.id)
 }
 
-// event takes LOST and BYE. BACK changes nothing here, and others are of a later
-// version.
-func (c *Client) event(r *ipc.Response) {
-	c.mu.Lock()
-	l := c.leases[text(r, "lease")]
-	c.bye = c.bye || r.Event == "BYE"
-	c.mu.Unlock()
-	if r.Event == "LOST" && l != nil {
-		l.drop(lostBy(l.name, r))
-	}
-}
-
-// untagged takes the daemon's reason for refusing the connection. Later on, what
-// has no tag answers CANCEL, and tells nothing.
-func (c *Client) untagged(r *ipc.Response) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r.Kind == ipc.KindErr && !c.greeted {
-		c.notice = refusal("connection", "", r)
+// event takes LOST, BYE and BACK; others are of a later version.
+func (l *link) event(r *ipc.Response) {
+	switch r.Event {
+	case ipc.EventLost:
+		l.c.mu.Lock()
+		lease := l.c.leases[text(r, "lease")]
+		l.c.mu.Unlock()
+		if lease != nil {
+			lease.drop(lostBy(lease.name, r))
+		}
+	case ipc.EventBye:
+		l.leaves()
+	case ipc.EventBack:
+		l.c.back(l)
 	}
 }
 

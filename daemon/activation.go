@@ -27,7 +27,12 @@ func (d *daemon) openSocket(m *systemd.Manager) (*socket, error) {
 	for _, difference := range d.cfg.Socket.differences(path) {
 		d.log.Warn("the service manager made the socket, and made it differently: redlockd.socket is what counts", "config", difference)
 	}
-	return &socket{Listener: handed, path: path}, nil
+	lock, err := lockSocket(path)
+	if err != nil {
+		handed.Close()
+		return nil, err
+	}
+	return &socket{Listener: handed, path: path, lock: lock}, nil
 }
 
 // differences are what the config wants, and a socket that somebody else made has

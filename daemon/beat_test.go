@@ -10,6 +10,7 @@ import (
 // TestBeat: a lock is lost when its client gives no sign of life, whatever else it
 // asks; and others have it at its deadline, not before.
 func TestBeat(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
 	asked := redlock.BootTime()
@@ -31,6 +32,7 @@ func TestBeat(t *testing.T) {
 
 // TestBeatKeeps: each BEAT counts from when it comes.
 func TestBeatKeeps(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const beat = 500 * time.Millisecond
 	d := startDaemon(t, 3, nil)
 	w := d.dial()

@@ -8,6 +8,14 @@
 // and joins the queue; ask.Run waits for its turn and asks Quorum.Acquire; the
 // lease is kept by redlock from then on, and given back by session.Close when
 // the connection ends.
+//
+// What must outlast the process is noted before anybody outside can know of it (the
+// ledger, in a table beside the socket), and connections are left with the service
+// manager (store). The next daemon begins where the notes end (restoration): leases
+// go on, requests that were not answered are begun again in their order, and clients
+// notice a pause. So there is one way to end, whether it is SIGTERM or SIGKILL: it is
+// frozen, and the process ends. Without a service manager that keeps connections they
+// end with BYE, and clients RESUME their leases on new ones.
 package daemon
 
 import (
@@ -39,7 +47,14 @@ type daemon struct {
 
 	processes *processes // that hold leases (hold=pid)
 
+	orphans orphans
+	ledger  *ledger // what outlasts the process; nil: nothing does
+	store   *store  // connections that do; nil: none
+
+	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
+
 	stopping atomic.Bool // nothing is given back any more
+	frozen   atomic.Bool // nothing at all is done any more
 }
 
 func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*daemon, error) {
@@ -67,6 +82,8 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 		Notice:      d.notice,
 		RoundTrip:   d.meter.roundTrip,
 		Extended:    d.meter.extended,
+		Moved:       d.moved,
+		Aged:        d.aged,
 
 		NoQuarantine: dev, // embedded nodes live and die with this process
 	})
@@ -123,6 +140,33 @@ func (d *daemon) notice(n redlock.Notice) {
 	}
 }
 
+// moved notes the new deadline of a lease. Before it is registered, what is noted
+// of its grant says it.
+func (d *daemon) moved(l *redlock.Lease) {
+	if h := d.leases.get(l.ID()); h != nil {
+		d.ledger.deadline(h)
+	}
+}
+
+// aged notes the deadlines of all leases: they are nearer than they were.
+func (d *daemon) aged() {
+	for _, h := range d.leases.all() {
+		d.ledger.deadline(h)
+	}
+}
+
+// number gives a connection its number, under which it is noted and stored.
+func (d *daemon) number(s *session) {
+	if d.restoring != 0 {
+		s.number = d.restoring
+		d.store.has(s)
+		return
+	}
+	s.number = d.ledger.next()
+	d.ledger.conn(s.number, false)
+	d.store.add(s)
+}
+
 // maxOutput is what a client may leave unread: more than the longest LIST.
 const maxOutput = 16 << 20
 
@@ -135,6 +179,7 @@ func (d *daemon) newServer() *ipc.Server {
 		},
 		Refused: d.meter.refused,
 		Dropped: func(c *ipc.Conn, why error) {
+			d.unkept(c)
 			d.log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
 		},
 		AcceptFailed: func(err error, pause time.Duration) {
@@ -143,13 +188,22 @@ func (d *daemon) newServer() *ipc.Server {
 	}
 }
 
+// unkept notes that a connection is cut by us: its client may be at work, and does
+// not know yet. The next daemon must not take it for one that is gone.
+func (d *daemon) unkept(c *ipc.Conn) {
+	if s, ok := c.Session().(*session); ok && s.stored.Swap(false) {
+		d.ledger.conn(s.number, false)
+	}
+}
+
 // open makes the session of a new connection, or says why there is none.
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
-	if err := d.limits.connect(s.uid); err != nil {
+	if err := d.limits.connect(s.uid); err != nil && d.restoring == 0 { // it was allowed before
 		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}
 	s.user = d.users.name(s.uid)
+	d.number(s)
 	return s, nil
 }

@@ -98,6 +98,7 @@ func TestDeadlockGoesByOwner(t *testing.T) {
 
 // TestNoDeadlock where somebody does not wait, or is there no more.
 func TestNoDeadlock(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.say("LOCK a", granted5)
@@ -128,6 +129,7 @@ func TestNoDeadlock(t *testing.T) {
 // TestDeadlockWithALostLease: it counts as held until its deadline; but its
 // owner may wait for that itself, behind others who do.
 func TestDeadlockWithALostLease(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
 	y.say("LOCK b", granted5)
@@ -244,6 +246,7 @@ func TestDeadlockOfSeveralNames(t *testing.T) {
 // A lease that ends by itself (hold=ttl: nobody extends it) keeps nobody for ever:
 // who waits for it is in no deadlock, whatever its owner waits for meanwhile.
 func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.say("LOCK a hold=ttl ttl=1s", granted5)

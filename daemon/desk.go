@@ -86,6 +86,11 @@ func (k *desk) answered(a *ask) {
 func (k *desk) add(h *holding) (before []*holding, open bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.put(h)
+}
+
+// put needs mu.
+func (k *desk) put(h *holding) (before []*holding, open bool) {
 	if k.closed {
 		return nil, false
 	}

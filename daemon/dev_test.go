@@ -97,6 +97,7 @@ func TestDev(t *testing.T) {
 
 // TestDevKinds: embedded nodes know every kind; who waits asks them again.
 func TestDevKinds(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cfg := DevConfig()
 	cfg.Socket.Path = t.TempDir() + "/s"
 	d := &testDaemon{t: t, cfg: cfg, dev: true}

@@ -18,7 +18,7 @@ var (
 	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
 	errLimit   = errors.New("a limit of the config is reached")
 	errOption  = errors.New("bad option")
-	errVerb    = errors.New("not in this version")
+	errVerb    = errors.New("no such verb")
 	errDenied  = errors.New("not allowed")
 )
 
@@ -78,10 +78,6 @@ func heldWithin(names, list []string) error {
 
 func badOption(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errOption}, args...)...)
-}
-
-func notYet(verb ipc.Verb) error {
-	return fmt.Errorf("%v is %w of redlockd", verb, errVerb)
 }
 
 // refuse answers with an error; it is for both ends of a request.

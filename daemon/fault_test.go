@@ -18,6 +18,7 @@ import (
 // TestNoQuorum: three of five nodes gone. The answer names them, in bounded
 // time, and is never mixed up with HELD.
 func TestNoQuorum(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 5, nil)
 	w := d.dial()
 	for _, server := range d.nodes.Servers[2:] {
@@ -51,6 +52,7 @@ func TestNoQuorum(t *testing.T) {
 // TestWaitersMeetNoQuorumTogether: who stood behind one that met no quorum
 // does not wait another ttl for the same answer.
 func TestWaitersMeetNoQuorumTogether(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	for _, server := range d.nodes.Servers {
 		server.Kill()
@@ -74,6 +76,7 @@ func TestWaitersMeetNoQuorumTogether(t *testing.T) {
 // TestLostBeforeTheDeadline: the quorum hangs. LOST reaches the client before
 // the deadline that was stated last, and is final.
 func TestLostBeforeTheDeadline(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 5, nil)
 	w := d.dial()
 	w.say("LOCK a ttl=2s", granted5)
@@ -117,6 +120,7 @@ func TestFlushedQuorumIsLost(t *testing.T) {
 // TestNobodyOfThisHostBeforeTheDeadline: the nodes have forgotten the lease,
 // but its holder may work until the deadline that it was told.
 func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, func(cfg *Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 	holder, waiter := d.dial(), d.dial()
 	holder.say("LOCK a ttl=2s", granted5)
@@ -182,6 +186,7 @@ func TestStopReleasesNothing(t *testing.T) {
 // TestStartsWithoutNodes: it serves, says what is missing, and locks as soon
 // as the nodes are there.
 func TestStartsWithoutNodes(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
@@ -295,6 +300,7 @@ func TestNeighboursCancelIsTheirs(t *testing.T) {
 // TestWaitForeverOutlastsAnOutage: no quorum for a while makes nobody wait
 // less for a lock that is held.
 func TestWaitForeverOutlastsAnOutage(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	for _, server := range d.nodes.Servers {
 		server.Kill()

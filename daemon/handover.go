@@ -44,8 +44,9 @@ func (r row) after(granted time.Duration, wanted bool, now time.Duration) row {
 // the queue. Where the next in line wants just the same, that one's grant begins
 // in the same call of the nodes, here and now: the first bytes leave before
 // anybody is woken. The error is that of Lease.BeginRelease; nothing was done
-// then.
-func (d *daemon) release(h *holding) (*redlock.Releasing, error) {
+// then. by is the number of the UNLOCK; 0: its client is gone.
+func (d *daemon) release(h *holding, by uint64) (*redlock.Releasing, error) {
+	d.noteRelease(h, by)
 	goesOn := d.queue.rowOf(&h.place).after(h.lease.Since(), h.lease.Wanted(), d.clock())
 	if next := d.nextFor(h, goesOn); next != nil {
 		if release := d.handOver(h, next); release != nil {
@@ -55,10 +56,24 @@ func (d *daemon) release(h *holding) (*redlock.Releasing, error) {
 	}
 	release, err := h.lease.BeginRelease()
 	if err != nil {
+		h.setGiving(false)
 		return nil, err
 	}
 	d.endRow(h, goesOn)
 	return release, nil
+}
+
+// noteRelease notes that a lease is given back, by the request with that number,
+// before any node hears of it. Where it turns out to be lost, that is noted as well.
+func (d *daemon) noteRelease(h *holding, by uint64) {
+	h.setGiving(true)
+	d.ledger.lease(recReleased, &pastLease{number: h.number, by: by})
+}
+
+func (h *holding) setGiving(giving bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.giving = giving
 }
 
 // nextFor is who is to have the lock from h; nil: nobody in particular.

@@ -370,7 +370,7 @@ func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
 	if first.leave(err); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.release(first.holding); err != nil {
+	if _, err := d.release(first.holding, 0); err != nil {
 		t.Fatal(err)
 	}
 	if counts := d.nodes.Status().Counts; counts.HandOvers != 1 || second.place.begun == nil {

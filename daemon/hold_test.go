@@ -42,6 +42,7 @@ func TestHoldTTL(t *testing.T) {
 
 // TestHoldTTLIsToldOfItsEnd: LOST reason=expired, before the deadline.
 func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	got := w.say("LOCK a hold=ttl ttl=1s", granted5)
@@ -58,6 +59,7 @@ func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 
 // TestMax: a lease is not extended past max=, and its loss is told before.
 func TestMax(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	before := redlock.BootTime()

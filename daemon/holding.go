@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -22,10 +23,11 @@ type asker struct {
 // holding is a lease in the daemon: the lease itself, and whose it is.
 type holding struct {
 	asker
+	number  uint64 // in the ledger: that of its LOCK; 0 where there is none
 	hold    ipc.Hold
 	process *process  // whose life holds it, with hold=pid; or nil
 	freed   sync.Once // the process is not needed for it any more
-	desk    *desk     // where it goes by its names
+	first   *desk     // where it goes by its names, until it is resumed elsewhere: see desk
 	linger  time.Duration
 	beat    time.Duration // 0: it needs none
 	place   place         // its names and kind are those of the lock
@@ -34,12 +36,14 @@ type holding struct {
 
 	mu      sync.Mutex // guards what follows
 	session *session   // that hears of its loss; nil once its connection ended
+	moved   *desk      // where it goes by its names since it was resumed
 	told    bool       // the client knows that it has the lease
 	early   bool       // it was lost before
 	lostAt  time.Duration
 	further []string // ids of the LOCKs counted beside the first, as they came: see reentrant.go
 	stage   stage
 	pulse   pulse // see beat.go
+	giving  bool  // it is being given back, which has to be noted to its end
 }
 
 // names are those of the lock, in the order in which it was asked for.
@@ -71,15 +75,40 @@ func (h *holding) attached() *session {
 	return h.session
 }
 
-// detach takes the holding from its session, whose connection has ended, and
-// with it who counted, unless that was a process.
-func (h *holding) detach() {
+// detach takes the holding from a session, whose connection has ended, and with it
+// who counted, unless that was a process. It is false if the holding has been
+// resumed by another one.
+func (h *holding) detach(s *session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.session != s {
+		return false
+	}
 	h.session = nil
 	if h.process == nil {
 		h.further = nil
 	}
+	return true
+}
+
+// desk is where the holding goes by its names.
+func (h *holding) desk() *desk {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return cmp.Or(h.moved, h.first)
+}
+
+// claim says that the lease is about to be given back, because nobody is there who
+// holds it; it is false if somebody is, since it was resumed, or if it is being
+// given back already.
+func (h *holding) claim() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.giving || h.session != nil && h.process == nil {
+		return false
+	}
+	h.giving = true
+	return true
 }
 
 // registry finds leases by their ids, from any connection.

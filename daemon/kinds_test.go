@@ -261,8 +261,10 @@ func TestEveryKindEnds(t *testing.T) {
 // TestEveryKindIsLost before its deadline, finally, and nobody of this host has
 // the lock until then.
 func TestEveryKindIsLost(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
+			t.Parallel()
 			d := startDaemon(t, 3, func(cfg *Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 			w, next := d.dial(), d.dial()
 			w.say("LOCK "+kind.names+kind.options, kind.grant)

@@ -63,6 +63,11 @@ func (l *limits) connect(uid int) error {
 	return nil
 }
 
+// restored counts a lease of before a restart in.
+func (l *limits) restored(uid int) {
+	l.change(uid, func(u *usage) { u.leases++ })
+}
+
 func (l *limits) disconnect(uid int) {
 	l.change(uid, func(u *usage) {
 		l.connections--

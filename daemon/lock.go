@@ -34,6 +34,9 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
+	if h := s.d.orphans.take(a); h != nil {
+		return &resume{s: s, call: call, h: h, again: true}
+	}
 	after, err := s.enter(a)
 	if after != nil || err != nil {
 		s.d.processes.release(a.process)
@@ -66,11 +69,12 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 			asker: asker{
 				uid: s.uid, pid: s.pid, user: s.user,
 				owner: call.Owner, note: call.Note, id: call.ID,
-				since: s.d.clock(),
+				since: s.since(call),
 			},
+			number:  call.Number,
 			hold:    call.Hold,
 			beat:    call.Beat,
-			desk:    &s.desk,
+			first:   &s.desk,
 			linger:  given(call, ipc.OptLinger, call.Linger, lease.Linger),
 			session: s,
 		},
@@ -100,7 +104,7 @@ func (a *ask) entrust() error {
 	if err != nil {
 		return err
 	}
-	a.process, a.desk, a.pid = p, &p.desk, p.pid
+	a.process, a.first, a.pid = p, &p.desk, p.pid
 	a.place.owner = owner{p, a.owner}
 	return nil
 }
@@ -142,7 +146,7 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.place.label(), errAlready)
 	}
 	var over map[*holding]bool
-	for firsts := a.desk.enter(a, over); firsts != nil; firsts = a.desk.enter(a, over) {
+	for firsts := a.first.enter(a, over); firsts != nil; firsts = a.first.enter(a, over) {
 		for _, first := range firsts {
 			after, err = a.after(first)
 			if !errors.Is(err, redlock.ErrReleased) {
@@ -156,7 +160,7 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 	}
 	if err := s.d.limits.ask(a.uid); err != nil {
 		a.failed = err
-		a.desk.answered(a)
+		a.first.answered(a)
 		return nil, err
 	}
 	return nil, nil
@@ -235,6 +239,9 @@ func (a *ask) request() redlock.Request {
 		Max:    a.max,
 		Holder: redlock.Holder{Host: d.host, PID: a.pid, UID: a.uid, User: a.user},
 		OnLost: func(l *redlock.Lease) { d.lost(h, l) },
+	}
+	if h.number != 0 {
+		r.Noting = func(taken redlock.Record) { d.ledger.lease(recTaking, &pastLease{number: h.number, lease: taken}) }
 	}
 	if names := a.names(); len(names) > 1 {
 		r.Names = names
@@ -351,12 +358,22 @@ func (a *ask) leave(err error) {
 	if err == nil {
 		a.begin(d)
 		d.leases.add(a.holding)
+		a.noteHeld()
 		d.queue.hold(&a.place, a.holding)
 		d.keep(a.holding)
+		d.store.want(a.s)
 	} else {
 		d.queue.leave(&a.place, ofNodes(err))
 	}
 	a.end(err)
+}
+
+// noteHeld notes the lease, with the answer to its LOCK.
+func (a *ask) noteHeld() {
+	if a.number != 0 {
+		a.call.Noting()
+		a.s.d.ledger.held(a.holding)
+	}
 }
 
 // end says that the request has come to its end.
@@ -364,7 +381,7 @@ func (a *ask) end(err error) {
 	a.s.d.limits.answered(a.uid, err == nil)
 	a.s.d.meter.answered(a, err)
 	a.failed = err
-	a.desk.answered(a)
+	a.first.answered(a)
 	a.s.d.processes.release(a.process)
 }
 

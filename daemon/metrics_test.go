@@ -134,6 +134,7 @@ func TestMetricsOfRequests(t *testing.T) {
 // TestMetricsOfExtensions: those that are due are timed, from a third of the ttl
 // on; what a client asks for itself says nothing of the nodes.
 func TestMetricsOfExtensions(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
 	w := d.dial()
 	w.say("LOCK a ttl=900ms", granted5)
@@ -152,6 +153,7 @@ func TestMetricsOfExtensions(t *testing.T) {
 
 // TestMetricsOfLosses: each loss is counted by its reason, and a FORCE as such.
 func TestMetricsOfLosses(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
 	w, admin := d.dial(), d.dial()
 	w.say("LOCK a ttl=1s hold=ttl", granted5)
@@ -176,6 +178,7 @@ func TestMetricsOfLosses(t *testing.T) {
 // TestMetricsOfNodes: the nodes' states, what they answer in, and what the quorum
 // can bear.
 func TestMetricsOfNodes(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
 	d.untilScraped("redlockd_quorum_spare", 1)
 	d.scrape().want(t, scraped{

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -22,9 +23,10 @@ type processes struct {
 
 // process is one that is watched.
 type process struct {
-	pid  int
-	desk desk          // of what it holds
-	gone chan struct{} // closed when it has ended
+	pid     int
+	started time.Duration // BootTime, as facts say; 0: not known
+	desk    desk          // of what it holds
+	gone    chan struct{} // closed when it has ended
 
 	// Guarded by the processes' mu.
 	fd    int
@@ -107,6 +109,9 @@ func (t *processes) use(fd, pid int) (*process, error) {
 		return nil, err
 	}
 	p := &process{pid: pid, gone: make(chan struct{}), fd: fd, users: 1}
+	if f, err := factsOf(pid); err == nil && isAlive(fd) {
+		p.started = f.started
+	}
 	t.byPID[pid], t.byFD[fd] = p, p
 	return p, nil
 }

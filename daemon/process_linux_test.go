@@ -183,6 +183,7 @@ func TestHoldPIDWaits(t *testing.T) {
 // TestHoldPIDLoss: LOST comes over the connection while there is one, and CHECK
 // by the process tells of it from anywhere.
 func TestHoldPIDLoss(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
 	a, b := d.dial(), d.dial()

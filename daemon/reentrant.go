@@ -148,7 +148,18 @@ func (f *further) Run() {
 		f.s.refuse(f.call, err)
 		return
 	}
+	f.s.d.counted(f.call, f.first.holding, f.id)
 	f.call.Reply(grantFields(f.call, f.first.holding))
+}
+
+// counted notes that one more counts on a lease, by its id=, or (none) one less,
+// before the request is answered.
+func (d *daemon) counted(call *ipc.Call, h *holding, more ...string) {
+	if h.number == 0 {
+		return
+	}
+	call.Noting()
+	d.ledger.lease(recFurther, &pastLease{number: h.number, further: more, by: call.Number})
 }
 
 // waitForFirst waits no longer than its own wait=. Where it gives up, it is

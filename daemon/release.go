@@ -17,6 +17,10 @@ const rememberLost = time.Hour
 // that what comes next, on this connection and in the queue, comes behind it; its
 // answer waits for a quorum.
 func (s *session) unlock(call *ipc.Call) ipc.Work {
+	if names := s.gaveBack(call); names != nil {
+		return reply(call, ok(call).Strs("lock", names...).Int("pending", 1).
+			Say("the daemon was restarted: the release is repeated until the nodes answer or the lock has expired"))
+	}
 	h, err := s.find(call)
 	if err != nil {
 		return s.refuse(call, err)
@@ -24,7 +28,7 @@ func (s *session) unlock(call *ipc.Call) ipc.Work {
 	if left := h.countDown(); left > 0 {
 		return s.countedDown(call, h, left)
 	}
-	release, err := s.d.release(h)
+	release, err := s.d.release(h, call.Number)
 	if err != nil {
 		return s.refuse(call, err)
 	}
@@ -38,6 +42,7 @@ func (s *session) countedDown(call *ipc.Call, h *holding, left int) ipc.Work {
 	if err := h.lease.Err(); err != nil {
 		return s.refuse(call, err)
 	}
+	s.d.counted(call, h)
 	return reply(call, ok(call).Strs("lock", h.names()...).Int("count", int64(left)))
 }
 
@@ -60,6 +65,30 @@ func (u *unlock) Run() {
 	default:
 		u.s.refuse(u.call, err)
 	}
+	u.s.d.gaveBack(u.h, err)
+}
+
+// gaveBack ends what is noted of a lease that was given back. Where too few nodes
+// have answered, the next process is to repeat it as this one does: until the lock
+// has expired in any case.
+func (d *daemon) gaveBack(h *holding, err error) {
+	forget := func() { d.ledger.lease(recForgot, &pastLease{number: h.number}) }
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		time.AfterFunc(d.cfg.Quorum.MaxTTL, forget)
+		return
+	}
+	forget()
+}
+
+// unregister ends what anybody can ask of a lease by its id.
+func (d *daemon) unregister(h *holding) {
+	d.leases.remove(h)
+	h.mu.Lock()
+	giving := h.giving
+	h.mu.Unlock()
+	if !giving {
+		d.ledger.lease(recForgot, &pastLease{number: h.number})
+	}
 }
 
 // end takes a holding out of the queue: it is held no more, whoever said so.
@@ -79,7 +108,7 @@ func (d *daemon) keep(h *holding) {
 		d.processes.keep(h.process)
 		h.attached().note(h)
 	}
-	before, open := h.desk.add(h)
+	before, open := h.desk().add(h)
 	for _, old := range before {
 		d.forget(old)
 	}
@@ -91,13 +120,13 @@ func (d *daemon) keep(h *holding) {
 // forget ends the memory of a holding.
 func (d *daemon) forget(h *holding) {
 	if h.lease != nil {
-		d.leases.remove(h)
+		d.unregister(h)
 	}
 	if s := h.attached(); s != nil {
 		s.remove(h)
 	}
 	if h.process != nil {
-		h.desk.remove(h)
+		h.desk().remove(h)
 		h.freed.Do(func() { d.processes.release(h.process) })
 	}
 }
@@ -106,6 +135,7 @@ func (d *daemon) forget(h *holding) {
 // deadline, and before anything that could block. The place in the queue is
 // kept until then: the client may still be stopping.
 func (d *daemon) lost(h *holding, lease *redlock.Lease) {
+	d.ledger.lease(recLost, &pastLease{number: h.number, reason: lease.Reason()})
 	if h.lostNow(d.clock()) {
 		d.tellLost(h)
 	}
@@ -133,11 +163,12 @@ func (d *daemon) tellLost(h *holding) {
 			Strs("lock", h.names()...).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
 			Say(lostText[lease.Reason()]))
 	}
+	d.ledger.lease(recTold, &pastLease{number: h.number})
 	switch {
 	case s == nil && h.process == nil:
-		d.leases.remove(h)
+		d.unregister(h)
 	default:
-		if oldest := h.desk.remember(h); oldest != nil {
+		if oldest := h.desk().remember(h); oldest != nil {
 			d.forget(oldest)
 		}
 	}
@@ -165,7 +196,7 @@ var lostText = map[redlock.LostReason]string{
 func (d *daemon) abandoned(h *holding, wasCut bool) {
 	switch {
 	case h.lease.Err() != nil:
-		d.leases.remove(h)
+		d.unregister(h)
 	case wasCut && h.hold == ipc.HoldConn:
 		d.giveUp(h)
 	case h.hold == ipc.HoldTTL: // held on, until its ttl is over
@@ -186,22 +217,33 @@ func (d *daemon) giveBackAfterLinger(h *holding) {
 // giveUp lets a lease run out.
 func (d *daemon) giveUp(h *holding) {
 	h.lease.GiveUp()
-	d.leases.remove(h)
+	d.unregister(h)
 	time.AfterFunc(max(h.lease.Validity(), 0), func() { d.end(h) })
 }
 
 // giveBack releases for a client that is gone. The lanes see to it that every
 // node hears of it; nobody waits.
 func (d *daemon) giveBack(h *holding) {
-	if d.stopping.Load() {
-		return // it is we who go: the client may be in the middle of its work
+	if d.stopping.Load() || !h.claim() {
+		return // it is we who go, and the client may be in the middle of its work; or it came back
 	}
-	_, err := d.release(h)
+	release, err := d.release(h, 0)
 	d.end(h)
 	d.forget(h)
 	if err == nil {
+		d.awaitRelease(h, release)
 		d.log.Debug("lease given back: its client is gone", "lock", h.place.label(), "user", h.user, "pid", h.pid)
 	}
+}
+
+// awaitRelease waits for what nobody else waits for, to note that it is over.
+func (d *daemon) awaitRelease(h *holding, release *redlock.Releasing) {
+	if h.number == 0 {
+		return
+	}
+	go func() { // as long as the node timeout
+		d.gaveBack(h, release.Wait(context.Background()))
+	}()
 }
 
 // extend extends a lease now.

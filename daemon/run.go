@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,24 +46,45 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 	if err != nil {
 		return err
 	}
-	defer d.nodes.Close()
+	ends := endings{d: d}
+	defer ends.all()
+	ends.add(d.nodes.Close)
 	stopWatching, err := d.processes.watch()
 	if err != nil {
 		return err
 	}
-	defer stopWatching()
+	ends.add(stopWatching)
 	stopMetrics, err := d.serveMetrics()
 	if err != nil {
 		return err
 	}
-	defer stopMetrics()
+	ends.add(stopMetrics)
 	d.settle(ctx)
+	stored := o.Manager.Stored(storedPrefix)
 	listener, err := d.openSocket(o.Manager)
 	if err != nil {
 		return err
 	}
-	defer listener.remove()
-	return d.serve(ctx, listener, o)
+	ends.add(listener.remove)
+	return d.serve(ctx, listener, stored, o)
+}
+
+// endings are what is done at the end, the last one first. A daemon that is frozen
+// does nothing any more: the end of the process is its end.
+type endings struct {
+	d    *daemon
+	ends []func()
+}
+
+func (e *endings) add(end func()) { e.ends = append(e.ends, end) }
+
+func (e *endings) all() {
+	if e.d.frozen.Load() {
+		return
+	}
+	for _, end := range slices.Backward(e.ends) {
+		end()
+	}
 }
 
 // nodesOf makes the nodes of the config, or embedded ones.
@@ -121,8 +143,10 @@ func seconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-func (d *daemon) serve(ctx context.Context, listener *socket, o RunOptions) error {
+func (d *daemon) serve(ctx context.Context, listener *socket, stored []systemd.StoredConn, o RunOptions) error {
 	server := d.newServer()
+	stopStoring := d.goOn(server, listener.path, stored, o)
+	defer stopStoring()
 	accepting, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
@@ -138,8 +162,48 @@ func (d *daemon) serve(ctx context.Context, listener *socket, o RunOptions) erro
 	err := d.untilStopped(ctx, served, o)
 	stop()
 	d.tell(o.Manager.Stopping())
-	d.shutdown(server)
+	if d.store != nil {
+		d.freeze(server)
+	} else {
+		d.shutdown(server)
+	}
 	return err
+}
+
+// goOn restores what the daemon before this one has left. With embedded nodes there
+// is nothing that could outlast the process.
+func (d *daemon) goOn(server *ipc.Server, path string, stored []systemd.StoredConn, o RunOptions) (stop func()) {
+	if o.Dev {
+		return func() {}
+	}
+	p, whole := d.openLedger(path)
+	d.store = newStore(d, o.Manager)
+	r := restoration{d: d, manager: o.Manager, server: server, past: p, whole: whole, conns: map[uint64]*returned{}}
+	r.run(stored)
+	done := make(chan struct{})
+	go d.store.run(done) // nobody waits: it may be waiting for the manager
+	return func() { close(done) }
+}
+
+// freezeTimeout bounds how long clients that are not kept are answered.
+const freezeTimeout = 500 * time.Millisecond
+
+// freeze ends the daemon as it is: what it holds, and what waits, is the next one's.
+// The connections that the manager does not have are ended as by shutdown.
+func (d *daemon) freeze(server *ipc.Server) {
+	d.stopping.Store(true)
+	d.log.Info("stopping; the next daemon goes on with what is kept", "leases", d.leases.held())
+	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
+	defer cancel()
+	err := server.Freeze(ctx, ipc.Freezing{
+		Keep: func(s ipc.Session) bool { return s.(*session).stored.Load() },
+		Bye:  bye,
+		Seal: d.ledger.table.Freeze,
+	})
+	if err != nil {
+		d.log.Warn("some requests were not answered", "error", err)
+	}
+	d.frozen.Store(true)
 }
 
 // untilStopped takes new configs over until ctx ends or nothing can be
@@ -182,10 +246,15 @@ func (d *daemon) shutdown(server *ipc.Server) {
 	if err := server.Shutdown(ctx, bye); err != nil {
 		d.log.Warn("some requests were not answered", "error", err)
 	}
+	d.ledger.leave()
 }
 
 // bye is the last line on a connection: how long its leases stay on the nodes.
 func bye(s ipc.Session) *ipc.Response {
-	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", s.(*session).resume()).
-		Say("the daemon stops; leases stay on the nodes for so long")
+	return byeFor(s.(*session).left())
+}
+
+func byeFor(left time.Duration) *ipc.Response {
+	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", max(left, 0)).
+		Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -15,6 +16,7 @@ type session struct {
 	conn   *ipc.Conn
 	pid    int
 	user   string
+	number uint64        // in the ledger
 	opened time.Duration // BootTime
 	rate   rate
 	desk   desk // of what goes by this connection
@@ -25,6 +27,9 @@ type session struct {
 
 	inputEnded chan struct{} // closed when the client will send nothing more
 
+	stored  atomic.Bool       // the service manager has the connection: it outlasts the process
+	replays map[uint64]replay // requests of before a restart, by number; written before any is begun
+
 	mu      sync.Mutex            // guards entrust
 	entrust map[*holding]struct{} // leases that were taken here and go by a process (hold=pid)
 }
@@ -32,7 +37,7 @@ type session struct {
 // Begin is the one switch over verbs, in the order of the protocol's table.
 // What it can answer from memory it answers; the rest is work that waits.
 func (s *session) Begin(call *ipc.Call) ipc.Work {
-	if s.tooFast(call.Verb) {
+	if !call.Replayed && s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
 	if err := s.permit(call); err != nil {
@@ -70,7 +75,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	case ipc.VerbQuit:
 		return s.quit(call)
 	default: // RESUME
-		return s.refuse(call, notYet(call.Verb))
+		return s.resume(call)
 	}
 }
 
@@ -101,12 +106,20 @@ func (s *session) InputEnded(bool) { close(s.inputEnded) }
 // Close gives back what was held by this connection, unless it is the daemon
 // that stops: then its client may be in the middle of its work.
 func (s *session) Close() {
+	cut := s.conn.WasCut()
+	if !cut { // whoever starts next knows then that the client was gone
+		s.d.ended(s)
+	}
 	for _, h := range s.desk.close() {
-		h.detach()
-		s.d.abandoned(h, s.conn.WasCut())
+		if h.detach(s) {
+			s.d.abandoned(h, cut)
+		}
+	}
+	if cut {
+		s.d.ended(s)
 	}
 	for _, h := range s.entrusted() {
-		h.detach() // held on, by its process
+		h.detach(s) // held on, by its process
 	}
 	s.d.limits.disconnect(s.uid)
 }
@@ -161,9 +174,18 @@ func (r *rate) allow(perSecond int, now time.Duration) bool {
 	return true
 }
 
-// resume is how long the leases of this connection stay on the nodes when
-// nobody extends them: the shortest validity; 0 where there are none.
-func (s *session) resume() time.Duration {
+// ended notes the end of a connection, unless it is the daemon that stops.
+func (d *daemon) ended(s *session) {
+	if d.stopping.Load() {
+		return
+	}
+	d.store.remove(s)
+	d.ledger.connEnd(s.number)
+}
+
+// left is how long the leases of this connection stay on the nodes when nobody
+// extends them: the shortest validity; 0 where there are none.
+func (s *session) left() time.Duration {
 	var shortest time.Duration
 	for _, h := range append(s.desk.all(), s.entrusted()...) {
 		if left := h.lease.Validity(); h.lease.Err() == nil && (shortest == 0 || left < shortest) {

@@ -13,12 +13,12 @@ import (
 )
 
 // socket is the Unix socket that clients connect to, and the lock file beside
-// it that keeps a second daemon from taking it away; nil where the service manager
-// made the socket.
+// it that keeps a second daemon from taking it away.
 type socket struct {
 	net.Listener
 	path string
 	lock *os.File
+	ours bool // not the service manager's
 }
 
 // listen makes the socket. There is no moment in which others than the config
@@ -35,7 +35,7 @@ func listen(cfg *SocketConfig) (*socket, error) {
 		lock.Close()
 		return nil, fmt.Errorf("socket %s: %w", cfg.Path, err)
 	}
-	return &socket{Listener: listener, path: cfg.Path, lock: lock}, nil
+	return &socket{Listener: listener, path: cfg.Path, lock: lock, ours: true}, nil
 }
 
 // lockSocket holds a lock for as long as the daemon lives, however it ends.
@@ -118,9 +118,8 @@ func groupID(group string) (int, error) {
 // remove takes the socket away, before the lock on it ends; not one that the
 // service manager made, and goes on to listen at.
 func (s *socket) remove() {
-	if s.lock == nil {
-		return
+	if s.ours {
+		os.Remove(s.path)
 	}
-	os.Remove(s.path)
 	s.lock.Close()
 }

@@ -12,13 +12,20 @@ import (
 type Call struct {
 	Request
 
+	// Number is the session's: what it noted the request as, say. Of one that was
+	// noted before a restart it is what Restored.Begin was given.
+	Number   uint64
+	Replayed bool // it was noted before a restart
+
 	conn     *Conn
 	lines    *buffer  // of the reply, before its last; nil: none
 	response Response // what OK and Err make
 	detached bool     // a Work runs: not the reading goroutine
+	asked    bool     // the journal is to be told of the answer
 
 	// The rest is guarded by conn.calls.mu.
 	answered bool
+	noting   bool  // the session notes the answer; written by whoever answers
 	cause    error // it is cancelled, and why
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -70,14 +77,34 @@ func (call *Call) Line(r *Response) {
 	call.lines.b = r.AppendTo(call.lines.b)
 }
 
+// Noting tells that the session, which is a Journal, is about to note the answer
+// as part of another record: then Answered is not called. Freeze waits for the
+// Reply, which must follow soon; if Freeze has begun, Noting blocks for ever. So it
+// is called before that record is made, and without a lock.
+func (call *Call) Noting() {
+	if !call.conn.calls.noting(call) {
+		select {}
+	}
+}
+
 // Reply answers the call: r is an OK or ERR, whose tag it sets, and which it
-// copies. It does not block. The client may use the tag again at once.
+// copies. It does not block, unless the session's Journal does. The client may use
+// the tag again at once.
 func (call *Call) Reply(r *Response) {
 	c := call.conn
-	if !c.calls.answer(call) {
+	switch c.calls.answer(call) {
+	case answeredBefore:
 		c.server.defect(c, "a request is answered twice", debug.Stack())
-		return
+	case frozen:
+		call.freeLines()
+	case answers:
+		call.answer(r)
 	}
+}
+
+func (call *Call) answer(r *Response) {
+	c := call.conn
+	c.noteAnswered(call)
 	r.Tag = call.Tag
 	c.answer(call.takeLines(), r)
 	call.freeLines()

@@ -18,6 +18,9 @@ type calls struct {
 	most     int              // tags in flight at once since tagged was made
 	untagged *Call            // nil: none, or its answer is in the output
 	cause    error            // all calls are cancelled, new ones too
+
+	frozen    bool // see freeze
+	answering int  // calls whose answers are on their way into the output
 }
 
 // enter makes the call cancellable. It refuses tags that are in use, and too
@@ -44,22 +47,41 @@ func (cs *calls) enter(call *Call, limit int) error {
 	return nil
 }
 
-// answer makes the tag free for another call. It is false if that was done before.
-func (cs *calls) answer(call *Call) bool {
+// verdict is what becomes of an answer.
+type verdict uint8
+
+const (
+	answers        verdict = iota // it goes out; leave follows
+	answeredBefore                // it is a second one
+	frozen                        // it goes nowhere: as if the process had ended
+)
+
+// answer makes the tag free for another call.
+func (cs *calls) answer(call *Call) verdict {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if call.answered {
-		return false
+	switch {
+	case call.answered:
+		return answeredBefore
+	case call.noting: // counted already
+	case cs.frozen:
+		call.answered = true
+		if cs.untagged == call {
+			cs.untagged = nil
+		}
+		return frozen
+	default:
+		cs.answering++
 	}
 	call.answered = true
 	if call.Tag == "" {
-		return true // still in the way: see leave
+		return answers // still in the way: see leave
 	}
 	delete(cs.tagged, call.Tag)
 	if len(cs.tagged) == 0 && cs.most > maxKeptTags {
 		cs.tagged, cs.most = nil, 0
 	}
-	return true
+	return answers
 }
 
 // leave lets the next call without a tag begin: this one's answer is in the
@@ -67,9 +89,38 @@ func (cs *calls) answer(call *Call) bool {
 func (cs *calls) leave(call *Call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	cs.answering--
 	if cs.untagged == call {
 		cs.untagged = nil
 	}
+}
+
+// noting has the call's answer be waited for. It is false if none goes out any more.
+func (cs *calls) noting(call *Call) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.frozen {
+		return false
+	}
+	if !call.noting && !call.answered {
+		call.noting = true
+		cs.answering++
+	}
+	return true
+}
+
+// freeze has no answer go out from now on but those that are on their way.
+func (cs *calls) freeze() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.frozen = true
+}
+
+// still tells that no answer is on its way.
+func (cs *calls) still() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.answering == 0
 }
 
 // busy tells whether a call without a tag is in the way of the next.
@@ -77,6 +128,14 @@ func (cs *calls) busy() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.untagged != nil
+}
+
+// unanswered tells whether the call that is in the way of the next is not even
+// answered.
+func (cs *calls) unanswered() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.untagged != nil && !cs.untagged.answered
 }
 
 // began counts a Work.

@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"runtime/debug"
@@ -14,19 +15,25 @@ import (
 type Conn struct {
 	server *Server
 	nc     net.Conn
+	raw    syscall.RawConn // nil where nc is no socket
 	peer   Peer
 	out    output
 	calls  calls
 	wg     sync.WaitGroup // Works, and writing
 
 	stopping atomic.Bool // the server is: refuse what is begun, end when idle
+	freezing atomic.Bool // the server is, unless this connection is not kept: then it is stopping, too
+	parking  atomic.Bool // nothing is begun any more, its last answers are on their way
 	quitting atomic.Bool // no more is read
 	watchful atomic.Bool // the reading goroutine waits for news of calls or of output
 	wakeup   chan struct{}
 
 	// The rest belongs to the goroutine that reads.
 	session Session
+	journal Journal // nil: the session is none; does not change
+	notes   notes
 	in      input
+	replays []replay // noted before a restart, before all that waits
 	waiting queue
 	reading bool
 	corked  bool
@@ -38,6 +45,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 	c := &Conn{
 		server:  s,
 		nc:      nc,
+		raw:     raw,
 		peer:    peerOf(raw),
 		in:      newInput(nc, raw),
 		wakeup:  make(chan struct{}, 1),
@@ -69,8 +77,22 @@ func rawOf(nc net.Conn) syscall.RawConn {
 	return raw
 }
 
+// Session is what Server.Open made; nil before it has.
+func (c *Conn) Session() Session { return c.session }
+
 // Peer is the process at the other end when it connected.
 func (c *Conn) Peer() Peer { return c.peer }
+
+// SyscallConn gives access to the socket's descriptor, so that a duplicate can
+// be stored elsewhere: nothing is to be read, written or set with it. The
+// connection ends for duplicates too when the server ends it, but not when the
+// process does. It fails where the connection is no socket.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if c.raw == nil {
+		return nil, fmt.Errorf("the descriptor of a %T: %w", c.nc, errors.ErrUnsupported)
+	}
+	return c.raw, nil
+}
 
 // Send sends an event, between replies. It copies r and does not block.
 func (c *Conn) Send(r *Response) { c.out.append(nil, r) }
@@ -95,27 +117,40 @@ func (c *Conn) CloseAfterReplies() {
 
 // serve is the connection's life, on the goroutine that reads it.
 func (c *Conn) serve() {
-	opened := c.open()
-	if opened {
-		c.loop()
-		c.sayBye()
+	if c.open() != nil {
+		c.finish()
+		return
 	}
+	c.live()
+}
+
+// live is what follows open. A frozen connection is left as it is.
+func (c *Conn) live() {
+	if c.loop() {
+		return
+	}
+	c.sayBye()
+	c.finish()
+	c.guard(c.session.Close)
+}
+
+// finish waits for the last answers and Works, and closes the connection.
+func (c *Conn) finish() {
 	c.drain()
-	c.nc.Close() // an error has nobody left to matter to
+	c.close()
 	c.wg.Wait()
-	if opened {
-		c.guard(c.session.Close)
-	}
 }
 
 // open makes the session, or tells the client why there is none.
-func (c *Conn) open() bool {
+func (c *Conn) open() error {
 	err := error(&Error{Code: CodeInternal, Text: defectText}) // unless Open says something else
 	c.guard(func() { c.session, err = c.server.Open(c) })
 	if err != nil {
 		c.refuse("", err)
+		return err
 	}
-	return err == nil
+	c.journal, _ = c.session.(Journal)
+	return nil
 }
 
 // stop begins the end, as Server.Shutdown says.
@@ -152,10 +187,19 @@ func (c *Conn) cut(why error) {
 func (c *Conn) outputFailed(err error) {
 	c.calls.cancelAll(ErrGone)
 	if !isGone(err) {
-		c.nc.Close() // the reason is err
+		c.close() // the reason is err
 		c.server.dropped(c, err)
 	}
 	c.wake()
+}
+
+// close ends the connection, also where another process has a duplicate of the
+// descriptor. Errors have nobody left to matter to.
+func (c *Conn) close() {
+	if c.raw != nil {
+		c.raw.Control(hangUp)
+	}
+	c.nc.Close()
 }
 
 // isGone tells whether writing failed because the other side has closed.

@@ -272,6 +272,18 @@ func (d *fakeDaemon) hearEnds(t testing.TB, want ...string) {
 	}
 }
 
+// hearEndsOf is hearEnds for n sessions, which end at the same time.
+func (d *fakeDaemon) hearEndsOf(t testing.TB, n int) {
+	t.Helper()
+	heard := map[string]int{}
+	for range 2 * n {
+		heard[await(t, d.ends, "the end of a session")]++
+	}
+	if heard["input gone=false"] != n || heard["close"] != n {
+		t.Errorf("%d sessions were told %v", n, heard)
+	}
+}
+
 func (d *fakeDaemon) hearDefects(t testing.TB, want ...string) {
 	t.Helper()
 	for _, w := range want {

@@ -18,3 +18,9 @@ func hungUp(fd uintptr) bool {
 		}
 	}
 }
+
+// hangUp ends both directions of a socket, for duplicates of the descriptor in
+// other processes too. What was written can still be read at the other side.
+func hangUp(fd uintptr) {
+	unix.Shutdown(int(fd), unix.SHUT_RDWR) // fails where the other side was first
+}

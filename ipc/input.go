@@ -23,6 +23,7 @@ type input struct {
 	raw      syscall.RawConn // waits without a buffer; nil where conn is no socket
 	buf      *[readSize]byte // nil while it is empty
 	from, to int             // what of buf is not taken yet
+	ahead    []byte          // comes before what the connection receives
 	skipping bool            // what follows is the rest of a line that was too long
 
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
@@ -39,33 +40,62 @@ func newInput(conn net.Conn, raw syscall.RawConn) input {
 // that is too long is returned once, as its first MaxLine bytes, before it is
 // complete. The line is valid until the next receive.
 func (in *input) line() (line []byte, ok bool) {
-	for in.from < in.to {
-		rest := in.buf[in.from:in.to]
-		end := bytes.IndexByte(rest, '\n')
-		switch {
-		case end >= 0 && in.skipping:
-			in.from += end + 1
-			in.skipping = false
-		case end >= 0:
-			in.from += end + 1
-			return rest[:end], true
-		case in.skipping:
-			in.from = in.to
-		case len(rest) >= MaxLine:
-			in.from = in.to
-			in.skipping = true
-			return rest[:MaxLine], true
-		default:
-			return nil, false
-		}
+	if in.skip(); in.from == in.to {
+		return nil, false
+	}
+	rest := in.buf[in.from:in.to]
+	end := bytes.IndexByte(rest, '\n')
+	switch {
+	case end >= 0:
+		in.from += end + 1
+		return rest[:end], true
+	case len(rest) >= MaxLine:
+		in.from = in.to
+		in.skipping = true
+		return rest[:MaxLine], true
 	}
 	return nil, false
+}
+
+// skip drops what is there of a line that was too long.
+func (in *input) skip() {
+	if in.skipping && in.from < in.to {
+		in.from += in.skipIn(in.buf[in.from:in.to])
+	}
+	if in.skipping && len(in.ahead) > 0 {
+		in.ahead = in.ahead[in.skipIn(in.ahead):]
+	}
+}
+
+// skipIn is how many bytes to skip, and ends that where the line does.
+func (in *input) skipIn(b []byte) int {
+	end := bytes.IndexByte(b, '\n')
+	if end < 0 {
+		return len(b)
+	}
+	in.skipping = false
+	return end + 1
+}
+
+// unread is how many bytes are here and not taken.
+func (in *input) unread() int { return in.to - in.from + len(in.ahead) }
+
+// appendUnread appends them.
+func (in *input) appendUnread(b []byte) []byte {
+	if in.from < in.to {
+		b = append(b, in.buf[in.from:in.to]...)
+	}
+	return append(b, in.ahead...)
 }
 
 // receive waits for more. It returns io.EOF at the end, and a timeout when the
 // connection's read deadline wakes it.
 func (in *input) receive() error {
 	in.compact()
+	if len(in.ahead) > 0 {
+		in.receiveAhead()
+		return nil
+	}
 	if in.raw == nil {
 		return in.receivePlain()
 	}
@@ -76,6 +106,16 @@ func (in *input) receive() error {
 		return err
 	}
 	return in.received(in.n, in.err)
+}
+
+// receiveAhead takes what an earlier process received.
+func (in *input) receiveAhead() {
+	in.borrow()
+	n := copy(in.buf[in.to:], in.ahead)
+	in.to += n
+	if in.ahead = in.ahead[n:]; len(in.ahead) == 0 {
+		in.ahead = nil
+	}
 }
 
 // receivePlain is for connections that are no sockets, such as net.Pipe's.
@@ -141,7 +181,7 @@ func (in *input) giveBack() {
 
 // discard forgets what was not taken.
 func (in *input) discard() {
-	in.from = in.to
+	in.from, in.ahead = in.to, nil
 	in.giveBack()
 }
 

@@ -105,6 +105,13 @@ func (o *output) uncork() {
 // full tells that the client reads too slowly for more requests to be taken.
 func (o *output) full() bool { return o.size.Load() > int64(o.limit/2) }
 
+// written tells that nothing is left to be written, or can be.
+func (o *output) written() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.writing && o.pending == nil
+}
+
 // close ends the output if everything is written, or cannot be. It is false
 // while somebody writes.
 func (o *output) close() bool {

@@ -13,6 +13,9 @@ func (q *queue) empty() bool { return q.from == len(q.lines) }
 // size is the bytes that wait.
 func (q *queue) size() int { return len(q.lines) - q.from }
 
+// rest is the lines that wait, valid until the next push.
+func (q *queue) rest() []byte { return q.lines[q.from:] }
+
 func (q *queue) push(line []byte) {
 	if q.from > len(q.lines)/2 {
 		q.lines = q.lines[:copy(q.lines, q.lines[q.from:])]

@@ -11,25 +11,44 @@ import (
 // This file is what a connection's own goroutine does until input and requests
 // are over: it reads, begins requests in their order, and waits.
 
-// loop reads and begins requests until no more come and all are over.
-func (c *Conn) loop() {
+// loop reads and begins requests until no more come and all are over, or the
+// connection is frozen.
+func (c *Conn) loop() (isFrozen bool) {
 	for c.reading || !c.settled() {
-		if !c.advance() {
+		switch {
+		case c.freezing.Load() && !c.stopping.Load():
+			if c.freeze() {
+				return true
+			}
+		case !c.advance():
+			if c.waits() {
+				c.noteRest()
+			}
 			c.uncork()
 			c.await()
 		}
 	}
 	c.in.discard()
+	return false
+}
+
+// waits tells that what is in the way of the next request stays for more than a
+// moment: a client may have read an answer, and sent more, before the call is over.
+func (c *Conn) waits() bool {
+	return c.waiting.empty() || c.calls.unanswered() || c.out.full()
 }
 
 // settled tells that everything read is begun, and no Work runs.
-func (c *Conn) settled() bool { return c.waiting.empty() && c.calls.idle() }
+func (c *Conn) settled() bool { return !c.queued() && c.calls.idle() }
+
+// queued tells whether requests wait for their turn.
+func (c *Conn) queued() bool { return len(c.replays) > 0 || !c.waiting.empty() }
 
 // advance does one thing that needs no waiting. It is false if there is none.
 func (c *Conn) advance() bool {
 	switch {
-	case !c.waiting.empty() && !c.calls.busy() && !c.out.full():
-		c.take(c.waiting.pop(), true)
+	case c.queued() && !c.calls.busy() && !c.out.full():
+		c.nextQueued()
 	case c.reading && c.quitting.Load():
 		c.endInput(false)
 	case !c.reading || c.paused():
@@ -40,16 +59,29 @@ func (c *Conn) advance() bool {
 	return true
 }
 
+// nextQueued begins the request whose turn has come.
+func (c *Conn) nextQueued() {
+	if len(c.replays) > 0 {
+		c.nextReplay()
+		return
+	}
+	line := c.waiting.pop()
+	c.notes.tookWaiting(line)
+	c.take(line, true)
+}
+
 func (c *Conn) nextLine() bool {
 	line, ok := c.in.line()
-	switch {
-	case ok && isBlank(line):
-	case ok:
-		c.take(line, false)
-	case c.stopping.Load() && c.settled():
-		c.endInput(false)
-	default:
+	if !ok {
+		if c.stopping.Load() && c.settled() && len(c.in.ahead) == 0 {
+			c.endInput(false)
+			return true
+		}
 		return false
+	}
+	c.notes.tookUnread()
+	if !isBlank(line) {
+		c.take(line, false)
 	}
 	return true
 }
@@ -69,21 +101,27 @@ func (c *Conn) paused() bool {
 func (c *Conn) take(line []byte, waited bool) {
 	call := newCall(c)
 	err := ParseRequest(line, &call.Request)
-	if call.Tag == "" && !waited && (c.calls.busy() || !c.waiting.empty()) {
+	if call.Tag == "" && !waited && (c.queued() || c.calls.busy()) {
 		c.waiting.push(line)
 		call.free()
 		return
 	}
+	c.start(call, line, err)
+}
+
+// start begins a request, or refuses it: err is the parser's.
+func (c *Conn) start(call *Call, line []byte, err error) {
 	c.cork()
 	if err == nil {
 		err = c.enter(call)
 	}
 	if err != nil {
+		c.noteRefused(call)
 		c.refuse(call.Tag, err)
 		call.free()
 		return
 	}
-	c.begin(call)
+	c.begin(call, line)
 }
 
 func (c *Conn) enter(call *Call) error {
@@ -112,8 +150,8 @@ func (c *Conn) answer(lines []byte, r *Response) {
 }
 
 // begin hands a request to the session, and the rest of it to a worker.
-func (c *Conn) begin(call *Call) {
-	work, panicked := c.beginWork(call)
+func (c *Conn) begin(call *Call, line []byte) {
+	work, panicked := c.beginWork(call, line)
 	if work == nil {
 		call.end(panicked)
 		return
@@ -124,8 +162,9 @@ func (c *Conn) begin(call *Call) {
 	c.server.workers.run(job{call, work})
 }
 
-func (c *Conn) beginWork(call *Call) (work Work, panicked bool) {
+func (c *Conn) beginWork(call *Call, line []byte) (work Work, panicked bool) {
 	defer c.recovered(&panicked)
+	c.noteAsked(call, line)
 	return c.session.Begin(call), false
 }
 
@@ -163,7 +202,7 @@ func (c *Conn) uncork() {
 
 // await waits for whatever lets the reading goroutine go on.
 func (c *Conn) await() {
-	watchful := !c.reading || !c.waiting.empty() || c.stopping.Load() || c.out.full()
+	watchful := !c.reading || c.queued() || c.stopping.Load() || c.out.full()
 	switch {
 	case c.watchful.Swap(watchful) != watchful: // look once more: news from before is not heard of
 	case c.reading && !c.paused():

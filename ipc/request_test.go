@@ -160,7 +160,7 @@ func TestRequestAppendTo(t *testing.T) {
 }
 
 func TestUsageNamesEveryOption(t *testing.T) {
-	const want = "RESUME name [owner=] lease="
+	const want = "RESUME name[,name...] [owner=] lease="
 	if got := VerbResume.Usage(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -192,7 +192,7 @@ func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		"PING", "@a1 LOCK nightly-backup ttl=10s wait=5s\r", "lock a,b,%2C wait=forever note=a%20b=c,d",
 		"TRY x mode=shared slots=3 hold=pid pid=1 max=1h linger=0 beat=2m owner=o guard=1 reentrant=no id=1",
-		"UNLOCK lease=4fJk2", "@Z9 CANCEL a1", "ADMIT node%201", "EXTEND x ttl=30000", "RESUME x lease=l",
+		"UNLOCK lease=4fJk2", "@Z9 CANCEL a1", "ADMIT node%201", "EXTEND x ttl=30000", "RESUME x lease=l", "RESUME x,y lease=l",
 		"HELLO 1", "HELP lock", "LOCK a,,b", "LOCK %zz", "@", "LOCK \xff", "LOCK gr%C3%BCn,grün", "WHO a\tb", "\x00",
 	} {
 		f.Add([]byte(seed))

@@ -49,6 +49,7 @@ type Server struct {
 	bye       func(Session) *Response // says what is sent last on a connection; set when stopping begins
 	stopping  bool                    // no connection is added any more
 	empty     chan struct{}           // closed when the last connection is over; made when stopping begins
+	freezing  *freezing               // nil: the server stops by Shutdown, if at all
 }
 
 // Serve accepts connections from l and serves them, until ctx is done, l is
@@ -144,19 +145,24 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *Response) erro
 func (s *Server) stop(bye func(Session) *Response) <-chan struct{} {
 	s.mu.Lock()
 	if !s.stopping {
-		s.stopping, s.bye, s.empty = true, bye, make(chan struct{})
-		if len(s.conns) == 0 {
-			close(s.empty)
-		}
-	}
-	for l := range s.listeners {
-		interrupt(l)
+		s.setStopping(bye)
 	}
 	s.mu.Unlock()
 	for _, c := range s.all() {
 		c.stop()
 	}
 	return s.empty
+}
+
+// setStopping ends accepting. It needs mu.
+func (s *Server) setStopping(bye func(Session) *Response) {
+	s.stopping, s.bye, s.empty = true, bye, make(chan struct{})
+	if len(s.conns) == 0 {
+		close(s.empty)
+	}
+	for l := range s.listeners {
+		interrupt(l)
+	}
 }
 
 func (s *Server) all() []*Conn {
@@ -208,8 +214,8 @@ func (s *Server) add(nc net.Conn) *Conn {
 	return c
 }
 
-// remove forgets a connection, which is over, and with the last one the idle
-// workers.
+// remove forgets a connection, which is over or frozen, and with the last one the
+// idle workers.
 func (s *Server) remove(c *Conn) {
 	if s.wasLast(c) {
 		s.workers.release()
@@ -219,7 +225,13 @@ func (s *Server) remove(c *Conn) {
 func (s *Server) wasLast(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, there := s.conns[c]; !there {
+		return false // frozen, and forgotten then
+	}
 	delete(s.conns, c)
+	if s.freezing != nil {
+		s.freezing.ended()
+	}
 	if len(s.conns) > 0 {
 		return false
 	}

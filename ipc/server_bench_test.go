@@ -124,19 +124,25 @@ func raiseFileLimit(t *testing.T, n uint64) {
 }
 
 // socketPair is a client without Go's memory for a net.Conn, and a server's end.
-func socketPair(t *testing.T) (*os.File, net.Conn) {
+func socketPair(t testing.TB) (*os.File, net.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := os.NewFile(uintptr(fds[1]), "server")
-	defer end.Close()
-	server, err := net.FileConn(end)
+	return os.NewFile(uintptr(fds[0]), "client"), connOf(t, fds[1])
+}
+
+// connOf makes a connection of a socket's descriptor, which is its own then.
+func connOf(t testing.TB, fd int) net.Conn {
+	t.Helper()
+	file := os.NewFile(uintptr(fd), "socket")
+	defer file.Close()
+	nc, err := net.FileConn(file) // a duplicate
 	if err != nil {
 		t.Fatal(err)
 	}
-	return os.NewFile(uintptr(fds[0]), "client"), server
+	return nc
 }
 
 // exchange reads until all three answers are there, in whatever order.

@@ -52,7 +52,7 @@ var grammars = [...]grammar{
 	VerbAdmit:  {name: "ADMIT", form: " node|all", minWords: 1, maxWords: 1},
 	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptTTL},
 	VerbCheck:  {name: "CHECK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
-	VerbResume: {name: "RESUME", form: " name", maxNames: 1, options: OptLease | OptOwner, required: OptLease},
+	VerbResume: {name: "RESUME", form: " name[,name...]", maxNames: MaxNames, options: OptLease | OptOwner, required: OptLease},
 	VerbBeat:   {name: "BEAT", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
 	VerbWho:    {name: "WHO", form: " name", maxNames: 1},
 	VerbList:   {name: "LIST"},
@@ -98,6 +98,16 @@ func Verbs() []Verb {
 }
 
 func (v Verb) known() bool { return v >= VerbLock && v <= VerbQuit }
+
+// Waits tells whether a request with this verb may take time: it asks the nodes,
+// or waits for others. The rest are answered from memory as soon as they begin.
+func (v Verb) Waits() bool {
+	switch v {
+	case VerbLock, VerbTry, VerbUnlock, VerbAdmit, VerbExtend, VerbResume, VerbWho, VerbForce:
+		return true
+	}
+	return false
+}
 
 // String is the verb's name, as requests have it.
 func (v Verb) String() string {

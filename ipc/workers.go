@@ -10,8 +10,9 @@ const maxIdleWorkers = 128
 // are kept for the next while there are connections: starting a goroutine, and
 // growing its stack each time anew, costs more than much of what Works do.
 type workers struct {
-	mu   sync.Mutex // guards idle
-	idle []worker   // the last used last: its stack is in the cache
+	mu    sync.Mutex // guards what follows
+	idle  []worker   // the last used last: its stack is in the cache
+	ended bool       // none is kept any more
 }
 
 // worker is where an idle goroutine waits for the next Work. It has one place:
@@ -64,11 +65,19 @@ func (ws *workers) serve(w worker) {
 func (ws *workers) keep(w worker) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if len(ws.idle) == maxIdleWorkers {
+	if ws.ended || len(ws.idle) == maxIdleWorkers {
 		return false
 	}
 	ws.idle = append(ws.idle, w)
 	return true
+}
+
+// end ends all workers, as soon as their jobs do.
+func (ws *workers) end() {
+	ws.mu.Lock()
+	ws.ended = true
+	ws.mu.Unlock()
+	ws.release()
 }
 
 // release ends all idle workers. It is called when no connection is left; where

@@ -4,7 +4,9 @@
 #
 #   packaging/package.sh VERSION DIR [ARCH]    ARCH: amd64 or arm64; this machine's
 #
-# DIR then has redlock, redlockd and the packages. The same sources and VERSION give
+# DIR then has redlock, redlockd and the packages; redlockd.cdx.json, which lists what is
+# built in (CycloneDX), and THIRD-PARTY, with the licences of that, as the packages have
+# them, too; and SHA256SUMS, of all these. The same sources and VERSION give
 # the same bytes wherever it runs; SOURCE_DATE_EPOCH dates what is in the packages.
 set -euo pipefail
 
@@ -32,19 +34,27 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/n
 export LC_ALL=C.UTF-8 TZ=UTC
 
 main() {
+	go mod verify >/dev/null # what is built in is what go.sum says
 	build "$arch" "$stage"
+	list_contents
 	write_manuals
 	write_completions
 	write_debian_files
 	package deb
 	package rpm
-	cp "$stage/redlock" "$stage/redlockd" "$out"
+	cp "$stage/redlock" "$stage/redlockd" "$stage/redlockd.cdx.json" "$stage/THIRD-PARTY" "$out"
+	write_checksums
 }
 
 # build ARCH DIR makes the binaries. They say nothing of where or when that was.
 build() {
 	CGO_ENABLED=0 GOOS=linux GOARCH=$1 GOFLAGS='' go build -trimpath -buildvcs=false -o "$2/" \
 		-ldflags "-s -w -buildid= -X $module/daemon.version=$version -X main.version=$version" ./cmd/redlock ./cmd/redlockd
+}
+
+# list_contents fails where something is built in that has no licence that is known.
+list_contents() {
+	go run -buildvcs=false ./packaging/sbom "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" "$stage" "$stage/redlock" "$stage/redlockd"
 }
 
 # redlock runs the redlock of this version, on this machine.
@@ -74,6 +84,9 @@ write_debian_files() {
 		printf 'Source: https://%s\n\nFiles: *\nCopyright: %s %s\nLicense: Apache-2.0\n' \
 			"$module" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y)" "$author"
 		printf ' On Debian systems the license is in /usr/share/common-licenses/Apache-2.0.\n'
+		# Here, as it stays where a machine is to have no other documentation.
+		printf '\nFiles: usr/bin/redlock usr/sbin/redlockd\nCopyright: as below\nLicense: Apache-2.0 and others\n'
+		sed 's/^$/./; s/^/ /' "$stage/THIRD-PARTY.debian"
 	} >"$stage/copyright"
 	printf 'redlockd (%s-1) unstable; urgency=medium\n\n  * See https://%s\n\n -- %s  %s\n' \
 		"$version" "$module" "$author" "$(date -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$stage/changelog.Debian.gz"
@@ -83,6 +96,10 @@ write_debian_files() {
 package() {
 	STAGE=$stage VERSION=$version ARCH=$arch \
 		go run "$nfpm" package --config packaging/nfpm.yaml --packager "$1" --target "$out/"
+}
+
+write_checksums() {
+	(cd "$out" && sha256sum -- redlock redlockd redlockd.cdx.json THIRD-PARTY redlockd?"$version"[-~]*.deb redlockd?"$version"[-~]*.rpm >SHA256SUMS)
 }
 
 main

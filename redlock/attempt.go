@@ -46,6 +46,9 @@ func (a *attempt) begin() {
 }
 
 func (a *attempt) send(c call) {
+	if a.r.Noting != nil {
+		a.r.Noting(a.record())
+	}
 	c.op, c.placed = a.b.op, a.placed
 	c.notAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {

@@ -117,6 +117,16 @@
 // own. [Lease.Wanted] says whether others wait; who hands over should let them have
 // it now and then (Request.Yield).
 //
+// # Leases that outlast the process
+//
+// A lease is on the nodes, and another process on the same host can go on with it
+// that has its [Record]: [Quorum.Adopt]. Whoever wants that writes down what an
+// attempt is about to take before its first byte leaves (Request.Noting), a grant
+// before anybody is told, a release before it is begun, the loss before it is told,
+// and deadlines when they have moved (Options.Moved, Options.Aged): an older deadline is as safe, and shorter.
+// What was under way when the process ended is given back: [Quorum.Abandon].
+// Nothing of that outlasts the boot: deadlines are instants on CLOCK_BOOTTIME.
+//
 // # On the nodes
 //
 // A lock is a plain string key, Prefix+Name, that holds the token: 128 random

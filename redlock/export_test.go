@@ -55,9 +55,12 @@ var spoiled = map[string]func(*rules){
 	"release at LOST":              func(r *rules) { r.giveBack = func(now, _ time.Duration) time.Duration { return now } },
 	"lapsed lease extended":        func(r *rules) { r.alive = func(error) bool { return true } },
 	"extension that shortens":      func(r *rules) { r.later = func(_, extended time.Duration) time.Duration { return extended } },
-	"release overtakes acquire":    func(r *rules) { r.order = releasesFirst },
-	"old connection not killed":    func(r *rules) { r.predecessor = func(int64) int64 { return noConnection } },
-	"releases not repeated":        func(r *rules) { r.owes = func(bool) bool { return false } },
+	"lapsed lease adopted": func(r *rules) {
+		r.adopted = func(_, now, ttl time.Duration) time.Duration { return now + ttl - drift(ttl) }
+	},
+	"release overtakes acquire": func(r *rules) { r.order = releasesFirst },
+	"old connection not killed": func(r *rules) { r.predecessor = func(int64) int64 { return noConnection } },
+	"releases not repeated":     func(r *rules) { r.owes = func(bool) bool { return false } },
 	"reader admitted by a minority": func(r *rules) {
 		r.needed = func(quorum int, shared bool) int {
 			if shared {

@@ -266,7 +266,7 @@ func (e *extension) tell(o outcomes) {
 		e.leases[i].lose(e.whyGone(i)) // no quorum can hold it
 	}
 	for _, i := range o.undecided {
-		e.leases[i].age(e.missedSince()) // it was not among those that were aged
+		e.ageMissed(e.leases[i])
 		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
 	}
 	if o.last {
@@ -274,6 +274,14 @@ func (e *extension) tell(o outcomes) {
 		if e.decided != nil {
 			e.decided()
 		}
+	}
+}
+
+// ageMissed ages a lease that was not among those that were aged since it was asked.
+func (e *extension) ageMissed(l *Lease) {
+	if missed := e.missedSince(); missed > 0 {
+		l.age(missed)
+		e.k.moved(l)
 	}
 }
 

@@ -88,8 +88,14 @@ func (k *keeper) noticeSuspension() {
 // age takes time off all leases: this host's clock stood still, and they are so
 // much older than they seem. Those that are over say LOST at once.
 func (k *keeper) age(by time.Duration) {
-	for _, l := range k.all() {
+	all := k.all()
+	for _, l := range all {
 		l.age(by)
+	}
+	if k.q.options.Aged != nil {
+		k.q.options.Aged()
+	}
+	for _, l := range all {
 		l.ring()
 	}
 }
@@ -175,11 +181,29 @@ func (k *keeper) stir() {
 
 // watch has the lease extended at due, or lost when that is due if it is not
 // to be extended: every held lease is in the heap, or in a ballot.
-func (k *keeper) watch(l *Lease, due time.Duration) {
+func (k *keeper) watch(l *Lease, due time.Duration) { k.keep(l, k.dueOf(l, due)) }
+
+// dueOf is when the lease is to be looked after that is to be extended at due, if at
+// all.
+func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
 	if !l.extendable() {
-		due = l.lossDue() + together
+		return l.lossDue() + together
 	}
-	k.keep(l, due)
+	return due
+}
+
+// watchAll is watch for many leases: the keeper finds all of them when it wakes.
+func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
+	dues := make([]time.Duration, len(leases))
+	for i, l := range leases {
+		dues[i] = k.dueOf(l, due)
+	}
+	k.mu.Lock()
+	for i, l := range leases {
+		k.place(l, dues[i])
+	}
+	k.mu.Unlock()
+	k.stir()
 }
 
 // keep has the lease looked after at due.
@@ -207,8 +231,15 @@ func (k *keeper) place(l *Lease, due time.Duration) (first bool) {
 	return k.heap[0] == l
 }
 
-// forget has the lease extended no more.
+// forget has the lease extended no more: it is over.
 func (k *keeper) forget(l *Lease) {
+	k.remove(l)
+	if l.settled != nil {
+		l.settled()
+	}
+}
+
+func (k *keeper) remove(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.forgotten = true
@@ -226,10 +257,21 @@ func (k *keeper) confirmed(l *Lease, start, ttl time.Duration, changes bool) {
 		return
 	}
 	l.tries.Store(0)
+	k.moved(l)
 	if k.q.options.Extended != nil && !changes {
 		k.q.options.Extended(left, ttl)
 	}
+	if l.settled != nil {
+		l.settled()
+	}
 	k.watch(l, start+ttl/extendShare)
+}
+
+// moved tells that a lease has another deadline.
+func (k *keeper) moved(l *Lease) {
+	if k.q.options.Moved != nil {
+		k.q.options.Moved(l)
+	}
 }
 
 // retry: a quorum could not be had. The lease is as valid as before; it is

@@ -34,6 +34,8 @@ type Lease struct {
 	guard  time.Duration // 0: ttl/5
 	tries  atomic.Int32  // failed extensions in a row
 
+	settled func() // of one that was adopted: it is confirmed, or over; nil: nobody waits for that
+
 	mu       sync.Mutex // guards what follows; never held across I/O or a callback
 	state    leaseState
 	reason   LostReason
@@ -80,11 +82,16 @@ func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 		l.end = now + r.Max
 		l.deadline = l.capped(g.deadline)
 	}
-	l.mu.Lock() // the timer may ring at once
-	l.timer = time.AfterFunc(l.lostAt()-now, l.ring)
-	l.mu.Unlock()
+	l.arm(now)
 	k.watch(l, now+r.TTL/extendShare)
 	return l
+}
+
+// arm sets the timer that says LOST.
+func (l *Lease) arm(now time.Duration) {
+	l.mu.Lock() // it may ring at once
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(l.lostAt()-now, l.ring)
 }
 
 // Name is the name of the lock, or several with commas between them.
@@ -286,6 +293,15 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 		l.timer.Reset(l.backAt - now)
 	}
 	return nil
+}
+
+// Keep has the lease extended from now on until it is released or lost, as
+// Request.Keep: somebody holds it again whom nobody was there for (Record.Keep).
+func (l *Lease) Keep() {
+	l.mu.Lock()
+	l.kept = true
+	l.mu.Unlock()
+	l.keeper.watch(l, l.keeper.clock())
 }
 
 // GiveUp stops extending and says LOST without telling anybody: the holder

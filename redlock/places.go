@@ -18,19 +18,35 @@ func (p *places) reserve(t *target, slots int, jitter func(string, time.Duration
 	start := int(jitter(t.key, time.Duration(slots)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.taken == nil {
-		p.taken = map[string]map[int]bool{}
-	}
-	if p.taken[t.key] == nil {
-		p.taken[t.key] = map[int]bool{}
-	}
-	taken := p.taken[t.key]
+	taken := p.of(t.key)
 	slot = t.slot
 	for i := 0; (slot == 0 || taken[slot]) && i < slots; i++ {
 		slot = (start+i)%slots + 1
 	}
 	taken[slot] = true
 	return slot
+}
+
+// hold reserves the very place that the target has: of a lease that was granted
+// before.
+func (p *places) hold(t *target) {
+	if t.slot == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of(t.key)[t.slot] = true
+}
+
+// of are those of one key. The caller holds mu.
+func (p *places) of(key string) map[int]bool {
+	if p.taken == nil {
+		p.taken = map[string]map[int]bool{}
+	}
+	if p.taken[key] == nil {
+		p.taken[key] = map[int]bool{}
+	}
+	return p.taken[key]
 }
 
 // free gives a place back.

@@ -46,6 +46,18 @@ type Options struct {
 	// extended because it was due. It must not block.
 	Extended func(left, ttl time.Duration)
 
+	// Moved is told of a lease whose deadline has just become another one, or its ttl:
+	// after every extension that counts, whoever asked for it, before Lease.Extend
+	// returns; and where one alone is older than it seemed. It must not block, unless
+	// the process is to do nothing more. Extensions can overtake each other: what is
+	// written down must be what Lease.Record says when nobody else can write.
+	Moved func(l *Lease)
+
+	// Aged is told when the deadlines of all leases have been moved back at once,
+	// because this host's clock had stood still (HostClockJumped), and before those
+	// that are over by that say LOST. It must not block, unless as Moved.
+	Aged func()
+
 	// Clock replaces BootTime, and Wall time.Now, in tests.
 	Clock func() time.Duration
 	Wall  func() time.Time

@@ -49,6 +49,13 @@ type Request struct {
 	// one under way is finished. Nil: only Wait and ctx end an Acquire.
 	Enough <-chan struct{}
 
+	// Noting is told what an attempt is about to take, of every attempt, before its
+	// first byte leaves, also of the one that HandOver begins: a Record without
+	// fencing token and deadline, with which Abandon gives it back if this process
+	// ends. The attempt waits for it; where it never returns, nothing is sent. May be
+	// nil.
+	Noting func(Record)
+
 	// Failed is told of every attempt that failed. It must not block. May be nil.
 	Failed func(error)
 

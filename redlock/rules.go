@@ -76,6 +76,10 @@ type rules struct {
 	// is ever moved back.
 	later func(old, extended time.Duration) time.Duration
 
+	// adopted is the deadline of a lease that an earlier process had, of the one that was
+	// recorded: a lapsed one never comes back.
+	adopted func(recorded, now, ttl time.Duration) time.Duration
+
 	// order is how a lane puts into order what it was handed: a release must not
 	// overtake the acquire that it cleans up after.
 	order func(waiting []call) []call
@@ -116,6 +120,7 @@ var soundRules = rules{
 	confirms:      func(held bool) bool { return held },
 	alive:         func(err error) bool { return err == nil },
 	later:         func(old, extended time.Duration) time.Duration { return max(old, extended) },
+	adopted:       func(recorded, _, _ time.Duration) time.Duration { return recorded },
 	order:         func(waiting []call) []call { return waiting },
 	predecessor:   func(id int64) int64 { return id },
 	owes:          func(maybePlaced bool) bool { return maybePlaced },

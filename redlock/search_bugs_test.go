@@ -18,6 +18,9 @@ type plantedBug struct {
 	rule    string // spoiled; "": none
 	variant redlocktest.Variant
 	options func(*redlock.Options) // may be nil
+
+	restarts bool                 // every daemon is restarted
+	table    redlocktest.TableBug // and makes this mistake
 }
 
 var plantedBugs = []plantedBug{
@@ -52,6 +55,9 @@ var plantedBugs = []plantedBug{
 	{name: "reader admitted by a minority", rule: "reader admitted by a minority", checks: "exclusion"},
 	{name: "slots=3 beside slots=2", variant: redlocktest.MixKinds, checks: "exclusion"},
 	{name: "foreign client beside readers", variant: redlocktest.HideKind, checks: "exclusion"},
+	{name: "released lease adopted", table: redlocktest.AdoptReleased, checks: "debris exclusion liveness"},
+	{name: "lapsed lease adopted", rule: "lapsed lease adopted", restarts: true, checks: "exclusion finality"},
+	{name: "attempt noted too late", table: redlocktest.NoteLate, checks: "debris"},
 	{name: "vouchers that compare nothing", variant: redlocktest.CompareNothing, checks: "quarantine exclusion"},
 }
 
@@ -101,6 +107,9 @@ func (bug *plantedBug) plan(seed uint64) redlocktest.Plan {
 		if bug.options != nil {
 			bug.options(o)
 		}
+	}
+	if bug.restarts || bug.table != "" {
+		plan.Restarts, plan.Table = true, bug.table
 	}
 	if bug.variant != "" {
 		plan.Sim = func(s *redlocktest.Sim) { s.Plant(bug.variant) }

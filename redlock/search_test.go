@@ -29,6 +29,8 @@ func searchPlan(seed uint64) redlocktest.Plan {
 		Loss:    seed%3 != 0,
 		Fresh:   seed%16 == 15,
 		Options: redlock.Repeatable,
+
+		Restarts: seed%4 == 1,
 	}
 }
 

@@ -54,9 +54,14 @@ func ask(ctx context.Context, use func(context.Context, *client.Client) error) e
 	return nil
 }
 
-// silence says what the end of a context without an answer means.
+// silence says what the end of a context without an answer means, where the error
+// does not tell why there is none.
 func silence(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, client.ErrHeld) && !errors.Is(err, client.ErrNoQuorum) {
+	known := false
+	for _, why := range []error{client.ErrHeld, client.ErrNoQuorum, client.ErrUnavailable, client.ErrShutdown} {
+		known = known || errors.Is(err, why)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && !known {
 		return fmt.Errorf("redlockd at %s does not answer: it hangs, or this host is overloaded: %w", socketPath(), err)
 	}
 	return err

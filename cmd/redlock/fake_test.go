@@ -23,6 +23,8 @@ type fake struct {
 	over     chan struct{}    // closed at the end of the test, when nobody reads these any more
 	wg       sync.WaitGroup
 
+	listener net.Listener
+
 	mu    sync.Mutex // guards conns
 	conns []net.Conn
 }
@@ -55,6 +57,7 @@ func startFake(t *testing.T, a answers) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.listener = l
 	f.wg.Go(func() { f.accept(l) })
 	t.Cleanup(func() {
 		l.Close()
@@ -78,12 +81,20 @@ func (f *fake) accept(l net.Listener) {
 	}
 }
 
+// hangUp ends all connections; there can be others.
 func (f *fake) hangUp() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, conn := range f.conns {
 		conn.Close()
 	}
+	f.conns = nil
+}
+
+// stop is hangUp, and nobody listens from then on.
+func (f *fake) stop() {
+	f.listener.Close()
+	f.hangUp()
 }
 
 func (f *fake) serve(conn net.Conn) {

@@ -22,7 +22,9 @@ func (j *job) run() error {
 		j.giveBack(lease)
 		return &failure{exitInternal, err}
 	}
+	before := c.Reconnects()
 	ended, err := j.runUnder(lease, signals)
+	j.sayReconnects("while the command ran", c.Reconnects()-before)
 	if ended == nil || ended.lost == nil {
 		j.giveBack(lease)
 	}
@@ -72,6 +74,7 @@ func (j *job) lock(ctx context.Context, c *client.Client) (*client.Lease, error)
 	if err != nil {
 		return nil, j.notObtained(err)
 	}
+	j.sayReconnects("while it was waited for", c.Reconnects())
 	j.say("lock %q: obtained after %v, fence %d", j.name, time.Since(start).Round(time.Millisecond), lease.Fence())
 	return lease, nil
 }
@@ -115,6 +118,13 @@ func (j *job) giveBack(lease *client.Lease) {
 		return
 	}
 	j.say("lock %q: given back", j.name)
+}
+
+// sayReconnects is for a daemon that was restarted, or hung up, in between.
+func (j *job) sayReconnects(when string, times uint64) {
+	if times > 0 {
+		j.say("lock %q: the connection to redlockd was lost %s, and made again (times: %d)", j.name, when, times)
+	}
 }
 
 // left is until when a lease would hold others off.

@@ -34,15 +34,19 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A daemon that ends gives the lock to others at once.
+// A daemon that ends, and does not come back: the command goes on until the lock is
+// no longer sure.
 func TestDaemonEnds(t *testing.T) {
 	t.Parallel()
 	d, socket := startDaemon(t)
-	p := start(t, roleRedlock, socket, runOf(nil, puppet("terminated")...)...)
+	p := start(t, roleRedlock, socket, runOf([]string{"-t", "5s"}, puppet("terminated")...)...)
 	p.up()
 	d.signal(syscall.SIGKILL)
 	p.terminated()
 	p.ends(exitLost)
+	if stderr := p.said(); !strings.Contains(stderr, "there is no connection") {
+		t.Errorf("stderr is %q, want why the lock was lost", stderr)
+	}
 }
 
 // A command that does not stop is killed before others can hold the lock, also

@@ -166,7 +166,7 @@ func TestRequest(t *testing.T) {
 	want := got
 	want.Wait, want.TTL, want.Max = 90*time.Second, 30*time.Second, time.Hour
 	want.Linger, want.Guard, want.Note = 250*time.Millisecond, 8*time.Second, "why, because"
-	want.Set = ipc.OptWait | ipc.OptTTL | ipc.OptMax | ipc.OptLinger | ipc.OptGuard | ipc.OptNote | ipc.OptOwner
+	want.Set = ipc.OptWait | ipc.OptTTL | ipc.OptMax | ipc.OptLinger | ipc.OptGuard | ipc.OptNote | ipc.OptOwner | ipc.OptID
 	if got != want {
 		t.Errorf("LOCK had %+v, want %+v", got, want)
 	}
@@ -188,7 +188,7 @@ func TestRequestOfKind(t *testing.T) {
 		code, _, stderr := redlock(t, f.socket, runOf(test.flags, "true")...)
 		check(t, code, 0, stderr, "")
 		got := (<-f.requests).Options
-		got.Set, got.Owner = got.Set&^ipc.OptOwner, ""
+		got.Set, got.Owner, got.ID = got.Set&^(ipc.OptOwner|ipc.OptID), "", ""
 		if got != test.want {
 			t.Errorf("%v asked for %+v, want %+v", test.flags, got, test.want)
 		}

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"debug/elf"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +23,14 @@ const patience = 30 * time.Second
 // binaries is the directory with redlockd and redlock, as they are shipped.
 var binaries string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// What runs together here builds packages or boots a machine: no more than two of these.
+	if err := flag.Set("test.parallel", "2"); err != nil {
+		panic(err)
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "rl")

@@ -4,32 +4,55 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// manuals writes all manual pages, and returns their paths by name.
+// manuals are the paths of all manual pages, by name.
 func manuals(t *testing.T) map[string]string {
 	t.Helper()
-	dir := t.TempDir()
-	command := exec.Command("go", "run", "-buildvcs=false", "./packaging/man", "1.0.0", "2026-01-01", dir)
-	command.Dir = filepath.Join("..", "..")
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("packaging/man: %v\n%s", err, output)
-	}
-	page, err := exec.Command(filepath.Join(binaries, "redlock"), "man").Output()
-	if err != nil {
+	dir := filepath.Join(binaries, "manuals")
+	if err := writeManuals(dir); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(dir, "redlock.1"), string(page))
 	all := map[string]string{}
 	for _, name := range []string{"redlock.1", "redlockd.8", "redlockd.hcl.5", "redlockd-protocol.7"} {
 		all[name] = filepath.Join(dir, name)
 	}
 	return all
+}
+
+var manualsWritten struct {
+	once sync.Once
+	err  error
+}
+
+// writeManuals does so once.
+func writeManuals(dir string) error {
+	w := &manualsWritten
+	w.once.Do(func() {
+		if w.err = os.Mkdir(dir, 0o755); w.err != nil {
+			return
+		}
+		command := exec.Command("go", "run", "-buildvcs=false", "./packaging/man", "1.0.0", "2026-01-01", dir)
+		command.Dir = filepath.Join("..", "..")
+		if output, err := command.CombinedOutput(); err != nil {
+			w.err = fmt.Errorf("packaging/man: %w\n%s", err, output)
+			return
+		}
+		page, err := exec.Command(filepath.Join(binaries, "redlock"), "man").Output()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "redlock.1"), page, 0o644)
+		}
+		w.err = err
+	})
+	return w.err
 }
 
 // man has nothing to say against a page, but what is in it.

@@ -31,11 +31,19 @@ func packageTree(root, dir string) packaged {
 	return packaged{dir, output, err}
 }
 
+// noNFPM is why there is no nfpm; "" where there is one.
+var noNFPM = sync.OnceValue(func() string {
+	if output, err := exec.Command("go", "run", nfpm, "--version").CombinedOutput(); err != nil {
+		return string(output) + err.Error()
+	}
+	return ""
+})
+
 // needPackages skips where nfpm is not to be had.
 func needPackages(t *testing.T) packaged {
 	t.Helper()
-	if output, err := exec.Command("go", "run", nfpm, "--version").CombinedOutput(); err != nil {
-		t.Skipf("nfpm cannot be built, which takes the Go module proxy: %s", output)
+	if why := noNFPM(); why != "" {
+		t.Skipf("nfpm cannot be built, which takes the Go module proxy: %s", why)
 	}
 	p := packages()
 	if p.err != nil {
@@ -64,8 +72,8 @@ func TestReproducible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(entries) != 4 {
-		t.Errorf("got %v, want two programs and two packages", entries)
+	if len(entries) != 7 {
+		t.Errorf("got %v, want two programs, two packages, what is in them, the licences, and the checksums", entries)
 	}
 	for _, entry := range entries {
 		if !bytes.Equal(readBytes(t, filepath.Join(first.dir, entry.Name())), readBytes(t, filepath.Join(second.dir, entry.Name()))) {
@@ -145,8 +153,9 @@ func TestRPMScripts(t *testing.T) {
 		t.Fatalf("got %v, %v; want one .rpm", files, err)
 	}
 	for question, want := range map[string][]string{
-		"--scripts":     {"systemctl try-restart redlockd.service", "systemctl --no-reload enable redlockd.socket"},
-		"--list":        {"/usr/sbin/redlockd", "/usr/lib/systemd/system/redlockd.socket", "/usr/share/zsh/site-functions/_redlock"},
+		"--scripts": {"systemctl try-restart redlockd.service", "systemctl --no-reload enable redlockd.socket"},
+		"--list": {"/usr/sbin/redlockd", "/usr/lib/systemd/system/redlockd.socket", "/usr/share/zsh/site-functions/_redlock",
+			"/usr/share/licenses/redlockd/THIRD-PARTY", "/usr/share/doc/redlockd/redlockd.cdx.json"},
 		"--configfiles": {"/etc/redlockd/redlockd.hcl"},
 	} {
 		output, err := exec.Command(rpm, "--query", "--package", question, files[0]).Output()

@@ -33,6 +33,13 @@ type Plan struct {
 	// data.
 	Loss bool
 
+	// Restarts has daemons be killed, and others go on with their leases. (Otherwise,
+	// those that crash leave theirs behind.)
+	Restarts bool
+
+	// Table is a mistake that they make then; "": none.
+	Table TableBug
+
 	// Options has the last word on the options of a daemon. jitter is a random
 	// time in [0, n) that makes it repeatable. May be nil.
 	Options func(o *redlock.Options, jitter func(who string, n time.Duration) time.Duration)
@@ -103,12 +110,13 @@ const (
 	streamFaults
 	streamOperator
 	streamForeigner
-	streamNode   = 100
-	streamHost   = 200
-	streamClient = 300
-	streamLink   = 1 << 32
-	streamHearer = 1<<32 + 1<<31
-	streamJitter = 1 << 33
+	streamRestart = 50
+	streamNode    = 100
+	streamHost    = 200
+	streamClient  = 300
+	streamLink    = 1 << 32
+	streamHearer  = 1<<32 + 1<<31
+	streamJitter  = 1 << 33
 )
 
 func (p *Plan) stream(n int) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, uint64(n))) }
@@ -140,6 +148,7 @@ func (w *world) run(ctx context.Context) {
 	w.startClients(ctx)
 	w.startOperator(ctx)
 	w.startForeigner()
+	w.startRestarts()
 	watching := w.watch()
 	w.faults.run(w.plan.Span)
 	end()

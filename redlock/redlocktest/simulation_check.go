@@ -192,6 +192,7 @@ func (r *Report) checkLosses() {
 	}
 	for _, g := range r.Grants {
 		switch {
+		case g.Away: // nobody was there to say it
 		case g.Lost != never && g.Late:
 			r.violate("loss", g.Lost, "LOST of lease %d of %s was said after its deadline, %s", g.N, g.Lock, instant(g.Until()))
 		case g.Untold != never:

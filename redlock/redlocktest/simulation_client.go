@@ -51,6 +51,9 @@ func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 			return next != &r
 		}
 		c.use(lease, g, *next)
+		if lease, q, life = c.host.goesOn(lease, g, life); lease == nil {
+			return true
+		}
 		if next, record = c.handOver(lease, g, life); next == nil {
 			c.giveBack(lease, g, life)
 		}
@@ -62,6 +65,10 @@ func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 func (c *simClient) begin(r *redlock.Request, life int) *Request {
 	record := c.w.record.request(c.host, life, c.name, r)
 	r.Holder, r.Failed, r.OnLost = record.holder(), record.failed, record.lost
+	if t := c.host.table; t != nil {
+		r.Noting = t.note
+		r.OnLost = func(l *redlock.Lease) { t.lost(l.ID()); record.lost(l) }
+	}
 	return record
 }
 
@@ -69,11 +76,17 @@ func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Reques
 	ctx, cancel := c.patience()
 	defer cancel()
 	lease, err := q.Acquire(ctx, r)
+	if t := c.host.table; err == nil && t != nil && !t.granted(lease, record.life) {
+		err = errKilled
+	}
 	if err != nil {
 		record.ended(err)
 		return nil, nil
 	}
 	g := record.granted(lease)
+	if t := c.host.table; t != nil {
+		t.told(g)
+	}
 	c.w.lookAtGrant(g)
 	return lease, g
 }
@@ -87,7 +100,7 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 	r := c.wish()
 	r.Name, r.Names, r.Shared, r.Slots = "", g.Locks, false, 0
 	record = c.begin(&r, life)
-	g.releasing()
+	c.releasing(g)
 	_, begun, err := lease.HandOver(r)
 	g.event("hand over", fmt.Sprintf("to request %d: %v", record.N, err))
 	if err != nil {
@@ -104,7 +117,21 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 	return &r, record
 }
 
-var errAbandoned = errors.New("abandoned")
+var (
+	errAbandoned = errors.New("abandoned")
+	errKilled    = errors.New("its daemon was killed before it could say so")
+)
+
+// releasing: the client is about to give the lock back, in one way or another.
+func (c *simClient) releasing(g *Grant) {
+	g.releasing()
+	if t := c.host.table; t != nil {
+		t.released(g)
+		if oneIn(c.random, 4) { // the daemon is slow to begin, and may be killed before
+			time.Sleep(below(c.random, 200*time.Millisecond))
+		}
+	}
+}
 
 // wish is what the client would like to have.
 func (c *simClient) wish() redlock.Request {
@@ -202,10 +229,13 @@ func (c *simClient) giveBack(lease *redlock.Lease, g *Grant, life int) {
 	if oneIn(c.random, 12) {
 		g.event("give up", "")
 		g.gaveUp()
+		if t := c.host.table; t != nil {
+			t.lost(g.ID)
+		}
 		lease.GiveUp()
 		return
 	}
-	g.releasing()
+	c.releasing(g)
 	if oneIn(c.random, 5) {
 		_, _ = lease.BeginRelease() // what stays of it is seen
 		return

@@ -66,7 +66,7 @@ func faultKinds() []faultKind {
 		{"partition", 4, nil, partition},
 		{"majority partition", 2, nil, majorityPartition},
 		{"majority hang", 1, nil, majorityHang},
-		{"daemon crash", 2, nil, daemonCrash},
+		{"daemon crash", 2, forgetting, daemonCrash},
 		{"crash without data", 4, losing, atNode(500, crashWithoutData)},
 		{"flush", 2, losing, atNode(20, flushAllKeys)},
 		{"flush before vouching", 2, losing, atNode(2500, flushBeforeVouching)},
@@ -77,12 +77,13 @@ func faultKinds() []faultKind {
 	}
 }
 
-func losing(p Plan) bool   { return p.Loss }
-func stepping(p Plan) bool { return p.Steps }
+func forgetting(p Plan) bool { return !p.Restarts }
+func losing(p Plan) bool     { return p.Loss }
+func stepping(p Plan) bool   { return p.Steps }
 
 // FaultKinds are the names of all that Report.Faults can count.
 func FaultKinds() []string {
-	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "foreign lock"}
+	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "foreign lock", "daemon restart", "adoption"}
 	for _, kind := range faultKinds() {
 		names = append(names, kind.name)
 	}

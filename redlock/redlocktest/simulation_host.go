@@ -102,6 +102,8 @@ type host struct {
 	walls   []wallError     // one after the other
 	q       *redlock.Quorum // nil: the daemon is down
 	life    int             // how often it was started
+
+	table *table // nil: what it had is forgotten when it ends
 }
 
 func (w *world) newHost(i int) *host {
@@ -109,6 +111,9 @@ func (w *world) newHost(i int) *host {
 	h := &host{w: w, index: i, name: fmt.Sprintf("h%d", i+1), jitters: map[string]*rand.Rand{}}
 	h.rate, h.offset = wrongRate(random, 0.003), between(random, time.Minute, time.Hour)
 	h.setWall(wrongClock(random))
+	if w.plan.Restarts {
+		h.table = newTable(h)
+	}
 	for _, n := range w.nodes {
 		h.links = append(h.links, &link{
 			node: n, random: w.plan.stream(streamLink + i<<16 + n.index), hearer: w.plan.stream(streamHearer + i<<16 + n.index),
@@ -175,6 +180,9 @@ func (h *host) start() {
 	if err != nil {
 		panic(err) // the simulation's own fault
 	}
+	if h.table != nil {
+		h.table.goOn(q)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.q = q
@@ -191,6 +199,9 @@ func (h *host) options() redlock.Options {
 		Wall:         h.wallClock,
 		Notice:       func(n redlock.Notice) { h.w.record.notice(h, n) },
 	}
+	if h.table != nil {
+		o.Moved, o.Aged = h.table.moved, h.table.aged
+	}
 	for _, l := range h.links {
 		o.Nodes = append(o.Nodes, l.asNode())
 	}
@@ -203,16 +214,28 @@ func (h *host) options() redlock.Options {
 // crash ends the daemon: it releases nothing and tells nobody. It reports false
 // where it is down already.
 func (h *host) crash() bool {
+	if h.isDown() {
+		return false
+	}
+	h.w.record.crashed(h)
+	h.end()
+	return true
+}
+
+// end ends the daemon, unless it is down.
+func (h *host) end() {
 	h.mu.Lock()
 	q := h.q
 	h.q = nil
 	h.mu.Unlock()
-	if q == nil {
-		return false
+	if q != nil {
+		q.Close()
 	}
-	h.w.record.crashed(h)
-	q.Close()
-	return true
+}
+
+func (h *host) isDown() bool {
+	q, _ := h.daemon()
+	return q == nil
 }
 
 // settled starts the daemon and returns when it could vote.

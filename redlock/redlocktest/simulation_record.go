@@ -43,6 +43,7 @@ type Request struct {
 	record *chronicle
 	Lost   time.Duration // LOST was said; never: it was not
 	Late   bool          // LOST was not said before the deadline
+	Away   bool          // the instant of LOST was past when its daemon was started again
 }
 
 // Grant is a lease as its holder sees it.
@@ -311,7 +312,7 @@ func (g *Grant) sample(now, before time.Duration) {
 		g.Claims = append(g.Claims, Claim{before, now, until})
 		g.record.add(g.line("extended", ""))
 	}
-	told := g.Lost != never || g.Releasing != never || g.GaveUp != never || g.Gone != never
+	told := g.Away || g.host.isDown() || g.Lost != never || g.Releasing != never || g.GaveUp != never || g.Gone != never
 	if !told && g.Untold == never && g.host.clock() >= deadline {
 		g.Untold = now
 		g.record.add(g.line("not told", ""))

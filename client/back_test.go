@@ -1,0 +1,161 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// BACK: an answer may have been lost. What is in flight is asked again.
+func TestBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		held := d.lock(c, "held", "ghi")
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(time.Minute)) })
+		d.expect("@0 LOCK job wait=60000 owner=2 id=t.2")
+		asked := async(func() ([]Holder, error) { return c.Who(t.Context(), "job") })
+		d.expect("@1 WHO job")
+		time.Sleep(time.Second)
+		d.say("@1 - lock=job host=a", "BACK")
+		d.expect("@2 LOCK job wait=59000 owner=2 id=t.2")
+		d.expect("@3 WHO job")
+		d.say("@3 - lock=job host=b", "@3 OK n=1", grant("2", "job", "abc", 0, ttl))
+		l := locked.must(t)
+		if holders := asked.must(t); len(holders) != 1 || holders[0].Host != "b" {
+			t.Errorf("Who after BACK: %+v, want the lines of one answer", holders)
+		}
+		if over(held.Context()) != nil || c.Reconnects() != 0 {
+			t.Errorf("the lease ended (%v), or there was another connection", over(held.Context()))
+		}
+		d.say("@1 - lock=job host=c", "@1 OK n=1", grant("0", "job", "abc", 0, ttl)+" again=yes")
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		tag, _ := d.tagged() // nothing was given back before
+		d.say("@" + tag + " OK")
+		unlocked.must(t)
+	})
+}
+
+// The answer to the first is a stray, and nobody knows what it grants.
+func TestStrayGrantIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		d.say("BACK")
+		d.expect("@1 LOCK job owner=1 id=t.1")
+		d.say("@1 ERR HELD")
+		_, err := locked.wait()
+		want(t, "lock", err, ErrHeld)
+		d.expect("CANCEL 0")
+		d.say(grant("0", "job", "abc", 0, ttl), "OK")
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT")
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		d.at("the second UNLOCK", retryUnlock)
+		synctest.Wait()
+		nothingLeft(t, c)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+	})
+}
+
+// Given up before BACK, or at any time after: both are, and what is granted is
+// given back.
+func TestCancelAndBack(t *testing.T) {
+	for _, first := range []string{"BACK", "CANCEL"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+			d.expect("@0 LOCK job owner=1 id=t.1")
+			if first == "BACK" {
+				d.say("BACK")
+				d.expect("@1 LOCK job owner=1 id=t.1")
+				cancel()
+			} else {
+				cancel()
+				d.expect("CANCEL 0") // and is lost
+				d.say("BACK")
+				d.expect("@1 LOCK job wait=0 owner=1 id=t.1")
+			}
+			d.expect("CANCEL 0")
+			d.expect("CANCEL 1")
+			_, err := locked.wait()
+			want(t, "lock", err, context.Canceled)
+			d.say("OK", "OK", grant("1", "job", "abc", 0, ttl))
+			tag := d.expectTagged("UNLOCK lease=abc")
+			d.say(tag+" OK", "@0 ERR CANCELLED")
+			synctest.Wait()
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// More restarts than one, and the connection lost in the end.
+func TestBackAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		for _, tag := range []string{"1", "2", "3"} {
+			d.say("BACK")
+			d.expect("@" + tag + " LOCK job owner=1 id=t.1")
+		}
+		d.hangUp()
+		d.greet()
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		d.say("BACK")
+		tag := d.expectTagged("LOCK job owner=1 id=t.1")
+		if tag == "@4" {
+			t.Error("the tags of the connection before are not used again")
+		}
+		d.say(grant(tag[1:], "job", "abc", 0, ttl))
+		locked.must(t)
+		d.say("@0 ERR NOQUORUM")
+		for range 2 {
+			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+			d.say(d.expectTagged("PING") + " OK")
+			pinged.must(t)
+		}
+	})
+}
+
+// A daemon that bounds the rate of requests refuses what comes all at once.
+func TestRepeatIsRefusedWithLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		d.say("BACK")
+		d.expect("@1 LOCK job owner=1 id=t.1")
+		d.say("@1 ERR LIMIT : 10 requests a second")
+		d.expect("@1 LOCK job owner=1 id=t.1")
+		d.at("the second", retryLimited)
+		d.say("@1 ERR LIMIT", grant("0", "job", "abc", d.elapsed(), ttl)) // the first was under way
+		locked.must(t)
+		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		tag := d.expectTagged("PING")
+		d.say(tag + " ERR LIMIT") // nothing was repeated
+		_, err := asked.wait()
+		want(t, "ping", err, ErrLimit)
+	})
+}
+
+// But not for ever.
+func TestRepeatIsRefusedTooOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		d.hangUp()
+		d.greet()
+		for range mostLimited + 1 {
+			d.expect("@0 LOCK job owner=1 id=t.1")
+			d.say("@0 ERR LIMIT")
+		}
+		_, err := locked.wait()
+		want(t, "lock", err, ErrLimit)
+		d.at("the end", mostLimited*retryLimited)
+	})
+}

@@ -1,0 +1,182 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// readBuffer holds many replies, and more than the longest line.
+const readBuffer = 4 * ipc.MaxLine
+
+// errProtocol: what is read is none of this protocol.
+var errProtocol = errors.New("it does not speak the protocol")
+
+// link is one connection of a Client. One goroutine reads it, whose bye and notice are.
+type link struct {
+	c      *Client
+	number uint64 // from 1 on
+	conn   net.Conn
+	in     *bufio.Reader
+	out    *sender
+	ctx    context.Context // ends with the connection
+	end    context.CancelFunc
+
+	bye    bool   // the daemon said that it is stopping
+	notice *Error // why the daemon hangs up on a new connection
+}
+
+// newLink dials and makes sure that the other side speaks version 1, until ctx is
+// done. No link is left when it fails.
+func (c *Client) newLink(ctx context.Context, number uint64) (*link, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{c: c, number: number, conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer)}
+	l.out = newSender(conn, c.spawn, c.calls.several)
+	l.ctx, l.end = context.WithCancel(c.life)
+	if err := errors.Join(c.passOn(l), l.greet(ctx)); err != nil {
+		l.end()
+		l.hangUp()
+		return nil, fmt.Errorf("dial %s: %w", c.path, err)
+	}
+	return l, nil
+}
+
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, dialError(ctx, path, err)
+	}
+	return conn, nil
+}
+
+// dialError says what can be done about a socket that cannot be opened.
+func dialError(ctx context.Context, path string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ended("dial", path, ctx)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("dial %s: %w: this user needs the group of the socket: %w", path, ErrDenied, err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("dial %s: %w: nobody listens there, is redlockd running? %w", path, ErrUnavailable, err)
+	}
+	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, err)
+}
+
+// greet says HELLO, and waits for the answer until ctx is done.
+func (l *link) greet(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { l.conn.SetDeadline(time.Unix(1, 0)) })
+	err := l.hello()
+	if !stop() {
+		return ended(op(ipc.VerbHello), "", ctx) // the deadline of the connection is, or will be, spoilt
+	}
+	if refused, ok := errors.AsType[*Error](err); ok && refused != l.notice {
+		return err
+	} else if err != nil {
+		return l.ending(err)
+	}
+	return nil
+}
+
+// hello reads up to the answer. It is the first request: no other reply has a tag.
+func (l *link) hello() error {
+	req := ipc.Request{Tag: "0", Verb: ipc.VerbHello, Words: []string{protocolVersion}}
+	_, failed := l.conn.Write(req.AppendTo(nil))
+	for {
+		var r ipc.Response
+		if err := l.readLine(&r); err != nil {
+			return cmpOr(failed, err)
+		}
+		switch {
+		case r.Kind == ipc.KindEvent:
+			l.bye = l.bye || r.Event == ipc.EventBye
+		case r.Kind == ipc.KindErr && r.Tag == "":
+			l.notice = refusal("connection", "", &r)
+		case r.Tag != req.Tag:
+			return fmt.Errorf("%w: %w", errProtocol, errNoCall)
+		case r.Kind == ipc.KindErr:
+			return refusal(op(req.Verb), "", &r)
+		case r.Kind == ipc.KindOK:
+			return nil
+		}
+	}
+}
+
+// cmpOr prefers what was read last to a write that failed: the daemon may have
+// said why.
+func cmpOr(written, read error) error {
+	if errors.Is(read, io.EOF) && written != nil {
+		return written
+	}
+	return read
+}
+
+// readLine reads one line from the daemon into r.
+func (l *link) readLine(r *ipc.Response) error {
+	line, err := l.in.ReadSlice('\n')
+	if err == nil {
+		err = ipc.ParseResponse(line[:len(line)-1], r)
+	} else if !errors.Is(err, bufio.ErrBufferFull) {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w: %.80q", errProtocol, err, line)
+	}
+	return nil
+}
+
+// readLines returns why there are no more lines.
+func (l *link) readLines() error {
+	var r ipc.Response
+	for {
+		if err := l.readLine(&r); err != nil {
+			return err
+		}
+		if err := l.hear(&r); err != nil {
+			return fmt.Errorf("%w: %w: tag %.20q", errProtocol, err, r.Tag)
+		}
+	}
+}
+
+// ending says why the connection is over.
+func (l *link) ending(err error) error {
+	switch {
+	case l.c.closed():
+		return ErrClosed
+	case l.notice != nil:
+		return fmt.Errorf("%w: it hung up: %w", ErrUnavailable, l.notice)
+	case l.bye:
+		return fmt.Errorf("%w: it said BYE", ErrShutdown)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: it hung up: stopped or killed?", ErrUnavailable)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// leaves: the daemon stops, and will hang up. It is not waited for too long.
+func (l *link) leaves() {
+	if !l.bye {
+		l.bye = true
+		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed: as well
+	}
+}
+
+// hangUp ends the connection, for processes that have inherited it as well: the
+// daemon reads its end, which it would not where only this process closed it.
+func (l *link) hangUp() {
+	if socket, ok := l.conn.(*net.UnixConn); ok {
+		_ = socket.CloseWrite() // it fails where the connection has ended
+	}
+	l.conn.Close()
+}

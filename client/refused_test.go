@@ -1,0 +1,88 @@
+package client
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+// A stopping daemon refuses all with SHUTDOWN: that is no answer, but for who has left.
+func TestShutdownIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
+		d.expect("@0 LOCK other owner=2 id=t.2")
+		d.say("BYE resume=9000", "@0 ERR SHUTDOWN : redlockd is stopping")
+		d.hangUp()
+		d.greet()
+		again := d.elapsed()
+		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", 0, ttl))
+		d.expect("@0 LOCK other owner=2 id=t.2")
+		d.say("@0 ERR SHUTDOWN")
+		d.accept() // the daemon did not hang up: that is not waited for for long
+		d.at("the end of the connection", again+lastWords)
+		d.expect("@0 HELLO 1")
+		d.say("@0 OK")
+		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		d.expect("@0 LOCK other owner=2 id=t.2")
+		d.say(grant("0", "other", "def", d.elapsed(), ttl))
+		locked.must(t)
+		if over(l.Context()) != nil {
+			t.Errorf("the lease: %v", over(l.Context()))
+		}
+	})
+}
+
+// A daemon that says nothing else is no daemon.
+func TestShutdownOverAndOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
+		for range mostPostponed {
+			d.expect("@0 TRY job owner=1 id=t.1")
+			d.say("@0 ERR SHUTDOWN")
+			d.hangUp()
+			d.greet()
+		}
+		d.expect("@0 TRY job owner=1 id=t.1")
+		d.say("@0 ERR SHUTDOWN")
+		_, err := tried.wait()
+		want(t, "try", err, ErrShutdown)
+		if d.elapsed() >= lastWords {
+			t.Errorf("that took %v, want the fourth answer to be one", d.elapsed())
+		}
+	})
+}
+
+// A daemon that refuses the connection ends the wait of all calls; leases go on.
+func TestConnectionIsRefused(t *testing.T) {
+	for answer, wanted := range map[string]error{
+		"ERR LIMIT : 1000 connections of this user":    ErrLimit,
+		"ERR DENIED : no rule allows it":               ErrDenied,
+		"@0 ERR SYNTAX : version 1 is none of mine":    ErrInvalid,
+		"@0 ERR SHUTDOWN : it would have been another": nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
+			d.line()
+			d.hangUp()
+			d.accept()
+			d.expect("@0 HELLO 1")
+			d.say(answer)
+			d.conn.Close()
+			d.greet()
+			d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", 0, ttl))
+			if wanted == nil {
+				d.expect("@0 LOCK other owner=2 id=t.2")
+				d.say("@0 ERR HELD")
+				wanted = ErrHeld
+			}
+			_, err := locked.wait()
+			want(t, answer, err, wanted)
+			synctest.Wait()
+			want(t, "the lease", over(l.Context()), nil)
+		})
+	}
+}

@@ -1,0 +1,271 @@
+package client
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// How a request is sent more than once. On a new connection it keeps its tag. On
+// one that outlasted a restart of the daemon (BACK), where the answer to the first
+// may have been lost, or may come yet, it gets another tag, and the answer that
+// comes first counts. What answers the other tag later is a stray: ignored, but
+// for a grant of a lease that nobody knows, which is given back. A LOCK has an
+// id=, by which a repeat gets the grant of the first.
+
+const (
+	// retryLimited is how long after a repeat was refused with LIMIT it is sent
+	// again: a restart has many repeat at once.
+	retryLimited = 250 * time.Millisecond
+	// mostLimited is how often.
+	mostLimited = 20
+	// mostPostponed is on how many connections a request may be refused with
+	// SHUTDOWN: a daemon that stops says it on one, and hangs up.
+	mostPostponed = 3
+)
+
+// newTag is a tag that leads to cl. It needs mu.
+func (t *table) newTag(cl *call) string {
+	if last := len(t.free) - 1; last >= 0 {
+		n := t.free[last]
+		t.free = t.free[:last]
+		t.calls[n] = cl
+		return t.tags[n]
+	}
+	tag := strconv.FormatInt(int64(len(t.calls)), 36)
+	t.calls, t.tags = append(t.calls, cl), append(t.tags, tag)
+	return tag
+}
+
+// dropTag frees a tag. It needs mu.
+func (t *table) dropTag(tag string) {
+	n := number36(tag)
+	t.calls[n] = nil
+	t.free = append(t.free, n)
+}
+
+func number36(tag string) int {
+	n, _ := strconv.ParseUint(tag, 36, 31) // one of ours
+	return int(n)
+}
+
+// strays lets go of all tags of a call but its own. It needs mu.
+func (t *table) strays(cl *call) {
+	stray := strayOther
+	if cl.locks() {
+		stray = strayLock
+	}
+	for _, tag := range cl.also {
+		t.calls[number36(tag)] = stray
+	}
+	cl.also = nil
+}
+
+// answeredBy makes tag, which was answered, the call's own, and returns the
+// others, by which answers may come yet.
+func (t *table) answeredBy(cl *call, tag string) (others []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := cl.tag
+	t.own(cl, tag)
+	if cl.paused && before != tag { // that one is not under way
+		cl.also = slices.DeleteFunc(cl.also, func(other string) bool { return other == before })
+		t.dropTag(before)
+	}
+	others = cl.also
+	t.strays(cl)
+	return others
+}
+
+// own needs mu.
+func (t *table) own(cl *call, tag string) {
+	if i := slices.Index(cl.also, tag); i >= 0 {
+		cl.also[i], cl.tag = cl.tag, tag
+	}
+}
+
+// strayEnded takes the answer to a stray.
+func (t *table) strayEnded(tag string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dropTag(tag)
+}
+
+// forgetRepeats: the connection is over, and no answer comes any more.
+func (t *table) forgetRepeats() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n, cl := range t.calls {
+		if cl != nil && cl.tag != t.tags[n] { // a stray, or a repeat
+			t.dropTag(t.tags[n])
+		}
+	}
+	for _, cl := range t.calls {
+		if cl != nil {
+			cl.also, cl.paused = nil, false
+		}
+	}
+}
+
+// tagsOf are all tags by which a call is in flight.
+func (t *table) tagsOf(cl *call) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]string{cl.tag}, cl.also...)
+}
+
+// flying calls f with each call that is in flight. f must not block.
+func (t *table) flying(f func(cl *call)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n, cl := range t.calls {
+		if cl != nil && cl.tag == t.tags[n] && cl.inFlight() {
+			f(cl)
+		}
+	}
+}
+
+// worthRepeating: somebody waits for it, or it gives something back or tells the
+// deadline. It is for calls in flight, with mu.
+func (cl *call) worthRepeating() bool {
+	if cl.state.Load() == waiting {
+		return cl.req.Verb != ipc.VerbResume
+	}
+	switch cl.req.Verb {
+	case ipc.VerbUnlock, ipc.VerbCheck:
+		return true
+	case ipc.VerbLock, ipc.VerbTry:
+		return cl.req.Hold == ipc.HoldPID // else what it got ends with the connection, or by itself
+	}
+	return false
+}
+
+// appendAgain appends the request once more, with a tag. A LOCK waits for what
+// is left of its time; where nobody waits for it any more, it does not wait: it
+// only tells what there is to be given back. It needs mu.
+func (cl *call) appendAgain(b []byte, tag string, now time.Duration) []byte {
+	req := cl.req
+	req.Tag = tag
+	switch left := time.Duration(cl.until.Load()) - now; {
+	case req.Verb != ipc.VerbLock:
+	case cl.state.Load() != waiting:
+		req.Wait = 0
+		req.Set |= ipc.OptWait
+	case req.Has(ipc.OptWait) && cl.until.Load() > 0:
+		req.Wait = max(0, left)
+	}
+	return req.AppendTo(b)
+}
+
+// takeUp makes a new connection the one in use, and sends on it what is in flight.
+func (c *Client) takeUp(l *link) {
+	c.mu.Lock()
+	c.over = nil
+	c.mu.Unlock()
+	c.madeAt = time.Now()
+	c.reconnects.Add(1)
+	c.link.Store(l) // from here on others send on it, too: sent tells what
+	if c.closed() {
+		l.hangUp() // Close may not have seen it
+		return
+	}
+	c.resumeAll(l)
+	c.dropLeft()
+	c.repeat(l, func(cl *call) (tag string) {
+		before := cl.sent.Load()
+		if cl.worthRepeating() && before < l.number && !cl.parked() && cl.sent.CompareAndSwap(before, l.number) {
+			cl.repeated = cl.repeated || before != 0
+			return cl.tag
+		}
+		return ""
+	})
+}
+
+// back is BACK: an answer may have been lost. What was sent before it is sent
+// again by another tag.
+func (c *Client) back(l *link) {
+	c.repeat(l, func(cl *call) (tag string) {
+		if cl.sent.Load() != l.number {
+			return ""
+		}
+		cl.repeated = true
+		return c.calls.another(cl)
+	})
+}
+
+// another needs mu.
+func (t *table) another(cl *call) string {
+	tag := t.newTag(cl)
+	cl.also = append(cl.also, tag)
+	return tag
+}
+
+// repeat sends the calls in flight again for which which tells a tag.
+func (c *Client) repeat(l *link, which func(cl *call) (tag string)) {
+	var lines []byte
+	var again []*call
+	now := time.Since(c.born)
+	c.calls.flying(func(cl *call) {
+		if tag := which(cl); tag != "" {
+			cl.lines = cl.lines[:0] // what there is of an answer is answered again
+			lines = cl.appendAgain(lines, tag, now)
+			again = append(again, cl)
+		}
+	})
+	l.out.sendLines(lines)
+	c.cancelLeft(l, again)
+}
+
+// cancelLeft gives up those calls that nobody has waited for any more by the time
+// they were sent again: the CANCEL of who left may have come before that.
+func (c *Client) cancelLeft(l *link, sent []*call) {
+	var tags []string
+	c.calls.mu.Lock()
+	for _, cl := range sent {
+		if cl.inFlight() && cl.state.Load() != waiting && cl.locks() {
+			tags = append(append(tags, cl.tag), cl.also...)
+		}
+	}
+	c.calls.mu.Unlock()
+	c.cancel(l, tags...)
+}
+
+// refusedRepeat takes LIMIT as the answer to a repeat, unless it was that too often:
+// it is sent again, and is in flight yet.
+func (c *Client) refusedRepeat(cl *call, tag string) bool {
+	if !c.calls.pause(cl, tag) {
+		return false
+	}
+	time.AfterFunc(retryLimited, c.repeatLimited)
+	return true
+}
+
+func (t *table) pause(cl *call, tag string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !cl.repeated || cl.limited == mostLimited || cl.req.Verb == ipc.VerbResume {
+		return false
+	}
+	cl.limited++
+	cl.paused = true
+	t.own(cl, tag)
+	return true
+}
+
+// repeatLimited sends again what was refused as one too many. By its own tag,
+// which that answer has had.
+func (c *Client) repeatLimited() {
+	l := c.link.Load()
+	if l == nil {
+		return // the next connection has all sent again
+	}
+	c.repeat(l, func(cl *call) (tag string) {
+		if !cl.paused || cl.sent.Load() != l.number {
+			return ""
+		}
+		cl.paused = false
+		return cl.tag
+	})
+}

@@ -1,0 +1,389 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The daemon is killed, and is back after a second: leases are resumed, and what
+// waits goes on waiting.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		both := async(func() (*Lease, error) { return c.LockAll(t.Context(), []string{"a,b", "c"}, WithTTL(ttl)) })
+		d.say(grant(d.expectTagged("LOCK a%2Cb,c ttl=10000 owner=2 id=t.2")[1:], "a%2Cb,c", "def", 0, ttl))
+		other := both.must(t)
+		waits := async(func() (*Lease, error) { return c.Lock(t.Context(), "other", WithWait(time.Minute)) })
+		d.expect("@0 LOCK other wait=60000 owner=3 id=t.3")
+		time.Sleep(time.Second)
+		d.stop()
+		want(t, "Err", c.Err(), ErrUnavailable)
+		time.Sleep(2 * time.Second)
+		if d.tries.Load() < 3 || l.Validity() != 7*time.Second || over(l.Context()) != nil {
+			t.Errorf("after %d attempts the lease is valid for %v (%v), want 7s", d.tries.Load(), l.Validity(), over(l.Context()))
+		}
+		d.down.Store(false)
+		d.greet()
+		back := d.elapsed()
+		for range 2 {
+			switch tag, line := d.tagged(); line {
+			case "RESUME job owner=1 lease=abc":
+				d.say(grant(tag, "job", "abc", back, ttl))
+			case "RESUME a%2Cb,c owner=2 lease=def":
+				d.say(grant(tag, "a%2Cb,c", "def", back, ttl))
+			default:
+				t.Errorf("the daemon read %q, want RESUME", line)
+			}
+		}
+		d.say(d.expectTagged("LOCK other wait="+ms(time.Minute-back)+" owner=3 id=t.3") + " ERR HELD")
+		_, err := waits.wait()
+		want(t, "lock", err, ErrHeld)
+		synctest.Wait()
+		if l.Validity() < ttl-time.Millisecond || other.Validity() < ttl-time.Millisecond || c.Reconnects() != 1 || c.Resumed() != 2 || c.Err() != nil {
+			t.Errorf("validity %v and %v, %d reconnects, %d resumed, Err %v, want 10s, 10s, 1, 2, nil",
+				l.Validity(), other.Validity(), c.Reconnects(), c.Resumed(), c.Err())
+		}
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		unlocked.must(t)
+	})
+}
+
+// Nobody is there any more: leases end by their timers, calls after the Client's
+// patience, and those that come later after one attempt.
+func TestDaemonThatDoesNotComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldTTL))
+		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "other") })
+		d.line()
+		short := async(func() (*Lease, error) { return c.Lock(t.Context(), "other", WithWait(time.Second)) })
+		d.line()
+		long := async(func() (time.Duration, error) {
+			_, err := c.Lock(t.Context(), "other", WithWait(7*time.Second))
+			return d.elapsed(), err
+		})
+		d.line()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		patient := async(func() (*Lease, error) { return c.Lock(ctx, "other") })
+		d.line()
+		time.Sleep(time.Second)
+		d.stop()
+		_, err := tried.wait()
+		want(t, "try", err, ErrUnavailable)
+		d.at("the end of the try", time.Second+defaultPatience)
+		_, err = short.wait()
+		want(t, "a lock with wait=1s", err, ErrUnavailable)
+		d.at("its end", time.Second+defaultPatience)
+		at, err := long.wait()
+		want(t, "a lock with wait=7s", err, ErrUnavailable)
+		if at != 7*time.Second {
+			t.Errorf("its end at %v, want 7s", at)
+		}
+		for _, l := range []*Lease{l, kept} {
+			<-l.Context().Done()
+			d.at("the end of the lease", overAfter)
+			want(t, "cause", over(l.Context()), ErrLost)
+		}
+		want(t, "cause", over(l.Context()), ErrUnavailable)
+		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+		before := d.elapsed()
+		want(t, "ping", c.Ping(t.Context()), ErrUnavailable)
+		if took := d.elapsed() - before; took > mostPause {
+			t.Errorf("a ping after that took %v, want one attempt", took)
+		}
+		_, err = patient.wait()
+		want(t, "a lock without wait", err, context.DeadlineExceeded)
+		want(t, "a lock without wait", err, ErrUnavailable)
+		synctest.Wait()
+		nothingLeft(t, c)
+		tries := d.tries.Load()
+		time.Sleep(time.Hour)
+		if n := d.tries.Load(); n != tries {
+			t.Errorf("%d attempts with nothing to do", n-tries)
+		}
+	})
+}
+
+// A lease that was lost without a connection is not extended by anybody: there is
+// nothing to be given back.
+func TestNothingIsOwedWithoutAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		<-l.Context().Done()
+		d.at("the end of the lease", overAfter)
+		time.Sleep(mostPause)
+		tries := d.tries.Load()
+		time.Sleep(time.Minute)
+		if n := d.tries.Load(); n != tries {
+			t.Errorf("%d attempts to connect after the loss", n-tries)
+		}
+		nothingLeft(t, c)
+	})
+}
+
+// A Client that has nothing to do connects when it has.
+func TestIdleClientConnectsOnNextUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.say("BYE resume=0")
+		d.hangUp()
+		want(t, "Err", c.Err(), ErrShutdown)
+		time.Sleep(time.Hour)
+		if len(d.dials) > 0 {
+			t.Error("a Client with nothing to do has connected")
+		}
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.greet()
+		d.at("the connection", time.Hour)
+		d.expect("@0 PING")
+		d.say("@0 OK")
+		pinged.must(t)
+	})
+}
+
+// What the daemon says of a lease that is to be resumed.
+func TestResumeIsRefused(t *testing.T) {
+	for reply, wanted := range map[string][]error{
+		"ERR LOST lock=job lease=abc reason=quorum : no quorum": {ErrLost},
+		"ERR NOTHELD lock=job":                     {ErrLost, ErrNotHeld},
+		"ERR VERB : RESUME is not in this version": {ErrLost},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+			synctest.Wait()
+			d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " " + reply)
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // not before
+			_, err := checked.wait()
+			want(t, "check", err, ErrLost)
+			synctest.Wait()
+			for _, sentinel := range wanted {
+				want(t, reply, over(l.Context()), sentinel)
+			}
+			d.at("the end of the lease", 0)
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// What may pass is asked again, until the lease's own end.
+func TestResumeIsTriedAgain(t *testing.T) {
+	for _, succeeds := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			for d.elapsed() < overAfter-2*retryResume {
+				d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM granted=1 needed=3")
+			}
+			tag := d.expectTagged("RESUME job owner=1 lease=abc")
+			if succeeds {
+				d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+				d.expectTagged("CHECK lease=abc") // by the timer, which was waiting
+				synctest.Wait()
+				if l.Validity() != ttl {
+					t.Errorf("validity %v, want 10s", l.Validity())
+				}
+				return
+			}
+			<-l.Context().Done()
+			d.at("the end of the lease", overAfter)
+			d.expectTagged("CHECK lease=abc")                     // of the timer, now that it waits for nothing
+			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl)) // too late: it is given back
+			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		})
+	}
+}
+
+// An unlock that may have been done before the connection ended was.
+func TestUnlockAcrossRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l, idle := d.lock(c, "job", "abc"), d.lock(c, "idle", "def")
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.expectTagged("UNLOCK lease=abc")
+		d.stop()
+		during := async(func() (int, error) { return 0, idle.Unlock(t.Context()) })
+		synctest.Wait()
+		d.down.Store(false)
+		d.greet()
+		for range 2 { // and no RESUME
+			tag, line := d.tagged()
+			switch line {
+			case "UNLOCK lease=abc":
+				d.say("@" + tag + " ERR NOTHELD")
+			case "UNLOCK lease=def":
+				d.say("@" + tag + " OK lock=idle")
+			default:
+				t.Errorf("the daemon read %q, want UNLOCK", line)
+			}
+		}
+		unlocked.must(t)
+		during.must(t)
+		nothingLeft(t, c)
+	})
+}
+
+// The answer was lost with the connection: the lock is asked for again, as the
+// same one.
+func TestGrantLostWithTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithTTL(ttl)) })
+		d.expect("@0 LOCK job ttl=10000 owner=1 id=t.1")
+		d.hangUp()
+		d.greet()
+		d.expect("@0 LOCK job ttl=10000 owner=1 id=t.1")
+		d.say(grant("0", "job", "abc", 0, ttl) + " again=yes")
+		if l := locked.must(t); l.ID() != "abc" {
+			t.Errorf("lease %s, want abc", l.ID())
+		}
+	})
+}
+
+// A lock for a process that was given up as the connection ended may have been
+// granted, and would stay: it is asked for once more, to be given back.
+func TestGivenUpLockForAProcessAcrossRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job", WithHold(HoldPID)) })
+		d.expect("@0 LOCK job hold=pid id=t.1")
+		cancel()
+		_, err := locked.wait()
+		want(t, "lock", err, context.Canceled)
+		d.hangUp()
+		d.greet()
+		d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
+		d.expect("CANCEL 0")
+		d.say(grant("0", "job", "abc", 0, ttl))
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// What is held by a process is released whenever there is a daemon.
+func TestUnlockForAProcessOutlastsTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithHold(HoldPID)) })
+		d.expect("@0 LOCK job hold=pid id=t.1")
+		d.say(grant("0", "job", "abc", 0, ttl))
+		l := locked.must(t)
+		d.stop()
+		want(t, "unlock", l.Unlock(t.Context()), ErrUnavailable)
+		d.at("its end", defaultPatience)
+		time.Sleep(time.Hour)
+		d.down.Store(false)
+		d.greet()
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+func TestLostWhileTheConnectionIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.hangUp()
+		d.greet()
+		tag := d.expectTagged("RESUME job owner=1 lease=abc")
+		d.say("LOST lock=job lease=abc reason=forced")
+		<-l.Context().Done()
+		want(t, "cause", over(l.Context()), ErrLost)
+		d.say(tag + " ERR LOST")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+func TestCloseWhileThereIsNoConnection(t *testing.T) {
+	for _, moment := range []string{"the pause", "HELLO", "RESUME"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
+			d.line()
+			if moment == "the pause" {
+				d.stop()
+				time.Sleep(time.Second)
+			} else {
+				d.hangUp()
+				d.accept()
+				d.expect("@0 HELLO 1")
+			}
+			if moment == "RESUME" {
+				d.say("@0 OK")
+				d.line()
+			}
+			c.Close()
+			_, err := locked.wait()
+			want(t, moment+": lock", err, ErrClosed)
+			want(t, moment+": cause", over(l.Context()), ErrClosed)
+			want(t, moment+": Err", c.Err(), ErrClosed)
+			want(t, moment+": ping", c.Ping(t.Context()), ErrClosed)
+			<-c.Done()
+			time.Sleep(time.Hour)
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// An end that was brought about by what was read from a daemon that speaks
+// something else is not repeated: calls fail, and the next one tries.
+func TestNextCallAfterGarbage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.say("ssh")
+		synctest.Wait()
+		want(t, "Err", c.Err(), errProtocol)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.greet()
+		d.expect("@0 PING")
+		d.say("@0 OK")
+		pinged.must(t)
+	})
+}
+
+// A connection that ends again and again is not made again without a pause.
+func TestConnectionThatEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		d.line()
+		d.hangUp()
+		n := 0
+		for ; locked.pending(); n++ {
+			select {
+			case conn := <-d.dials:
+				d.dials <- conn
+				d.greet()
+				d.hangUp()
+			case <-ctx.Done():
+				synctest.Wait()
+			}
+		}
+		if n > 200 {
+			t.Errorf("%d connections in a minute", n)
+		}
+		if _, err := locked.wait(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("lock: %v", err)
+		}
+	})
+}

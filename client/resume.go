@@ -1,0 +1,148 @@
+package client
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// How a lease outlasts its connection. With the end of that it is adrift: it
+// stands until its timer ends it, and is not extended. Each new connection asks
+// for it with RESUME; what is asked about it meanwhile waits for the answer.
+
+// retryResume is how long after a refusal that may pass (no quorum, say) a lease
+// is asked for again.
+const retryResume = 250 * time.Millisecond
+
+// setAdrift is for the end of a connection.
+func (c *Client) setAdrift() {
+	for _, l := range c.allLeases() {
+		if l.hold == HoldConn && l.lives() {
+			l.adrift.Store(true)
+		}
+		if !l.lives() {
+			l.adrift.Store(false) // it ended at the same time
+		}
+	}
+}
+
+func (l *Lease) lives() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause == nil
+}
+
+// resumeAll asks for all leases that are adrift, before anything else, as far as
+// there are places for requests, and for the others as places become free.
+func (c *Client) resumeAll(on *link) {
+	var later []*Lease
+	for _, l := range c.allLeases() {
+		if !l.adrift.Load() {
+			continue
+		}
+		if cl := c.calls.tryTake(ipc.VerbResume); cl != nil {
+			l.sendResume(cl, on)
+		} else {
+			later = append(later, l)
+		}
+	}
+	if later == nil {
+		return
+	}
+	c.spawn(func() {
+		for _, l := range later {
+			l.askResume(on)
+		}
+	})
+}
+
+// askResume waits for a place at most until the connection ends.
+func (l *Lease) askResume(on *link) {
+	if cl, err := l.c.calls.take(on.ctx, ipc.VerbResume); err == nil {
+		l.sendResume(cl, on)
+	}
+}
+
+func (l *Lease) sendResume(cl *call, on *link) {
+	cl.about(l)
+	cl.req.Names = append(append(cl.req.Names, l.names...), l.name)[:max(1, len(l.names))]
+	cl.req.Owner = l.owner
+	cl.req.Set |= ipc.OptOwner
+	cl.sent.Store(on.number)
+	cl.state.Store(waiting)
+	_ = on.out.send(&cl.req, true) // it fails where the connection is over
+	l.c.letGo(cl)
+	if on.ctx.Err() != nil {
+		l.c.dropLeft()
+	}
+}
+
+// resumed learns from the answer to RESUME, nil where the connection ended before
+// it came: then the next one asks.
+func (l *Lease) resumed(cl *call, r *ipc.Response) {
+	switch {
+	case r == nil:
+		return
+	case r.Kind == ipc.KindOK:
+		l.takenOver(r)
+	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
+		err := cl.refusal()
+		l.drop(lost(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
+	case l.lives():
+		number := cl.sent.Load()
+		time.AfterFunc(retryResume, func() { l.resumeAgain(number) })
+	}
+}
+
+// takenOver: the lease goes with the connection now. One that has ended
+// meanwhile is given back.
+func (l *Lease) takenOver(r *ipc.Response) {
+	if duration(r, "deadline") > 0 {
+		l.moveOn(r, 0)
+	}
+	if !l.lives() {
+		l.c.spawn(l.postUnlock)
+		return
+	}
+	if l.adrift.Load() { // else it is the answer to a repeat
+		l.c.resumed.Add(1)
+	}
+	l.c.unpark(l)
+}
+
+// resumeAgain asks once more, on the connection with that number.
+func (l *Lease) resumeAgain(number uint64) {
+	on := l.c.link.Load()
+	if on != nil && on.number == number && l.adrift.Load() {
+		l.c.spawn(func() { l.askResume(on) })
+	}
+}
+
+// parked: the daemon may not know the lease that it is about before that is
+// resumed, and would say so.
+func (cl *call) parked() bool {
+	if cl.lease == nil || !cl.lease.adrift.Load() {
+		return false
+	}
+	return cl.req.Verb == ipc.VerbCheck || cl.req.Verb == ipc.VerbExtend || cl.req.Verb == ipc.VerbBeat
+}
+
+// unpark sends what was parked, once a lease is resumed or over.
+func (c *Client) unpark(l *Lease) {
+	if !l.adrift.CompareAndSwap(true, false) {
+		return
+	}
+	on := c.link.Load()
+	if on == nil {
+		return // takeUp sends it
+	}
+	c.repeat(on, func(cl *call) (tag string) {
+		before := cl.sent.Load()
+		if cl.lease == l && cl.worthRepeating() && before < on.number && cl.sent.CompareAndSwap(before, on.number) {
+			cl.repeated = cl.repeated || before != 0
+			return cl.tag
+		}
+		return ""
+	})
+}

@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/redlockd/redlockd/daemon/table"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// ledger notes what must outlast the process, before anybody outside can know of it:
+// see past for what the records come to, and table for when they are there. A nil
+// ledger notes nothing: the locks of -dev end with it.
+//
+// Its methods do not wait for a disk. Once the daemon freezes they never return.
+type ledger struct {
+	table *table.Table
+	last  atomic.Uint64 // number that was given
+}
+
+// next is a number that no connection, request or lease has had since the boot.
+func (l *ledger) next() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.last.Add(1)
+}
+
+// leave ends noting: what is noted stays for the next process.
+func (l *ledger) leave() {
+	if l != nil {
+		l.table.Leave()
+	}
+}
+
+var recordBuffers = sync.Pool{New: func() any { return &codec{b: make([]byte, 0, 512)} }}
+
+func (l *ledger) put(kind recordKind, code func(recordKind, *codec)) {
+	c := recordBuffers.Get().(*codec)
+	c.b = append(c.b[:0], byte(kind))
+	code(kind, c)
+	l.table.Append(c.b)
+	recordBuffers.Put(c)
+}
+
+// lease notes something of a lease that has a number: one without is of a daemon
+// without a table.
+func (l *ledger) lease(kind recordKind, r *pastLease) {
+	if l == nil || r.number == 0 {
+		return
+	}
+	l.put(kind, func(kind recordKind, c *codec) { r.code(kind, c) })
+}
+
+// conn notes that a connection is open, and whether it outlasts the process.
+func (l *ledger) conn(number uint64, stored bool) {
+	if l != nil {
+		l.put(recConn, (&pastConn{number: number, stored: stored}).code)
+	}
+}
+
+func (l *ledger) connEnd(number uint64) {
+	if l != nil {
+		l.put(recConnEnd, (&pastConn{number: number}).code)
+	}
+}
+
+// rest notes what was read of a connection and not begun.
+func (l *ledger) rest(number uint64, rest ipc.Rest) {
+	if l != nil {
+		l.put(recRest, (&pastConn{number: number, change: pastRestOf(rest)}).code)
+	}
+}
+
+func pastRestOf(rest ipc.Rest) pastRest {
+	return pastRest{drop: rest.Drop, keep: rest.Keep, add: rest.Add, skipping: rest.Skipping}
+}
+
+// ask notes a request, with its line, before it begins.
+func (l *ledger) ask(r *pastAsk) {
+	if l != nil {
+		l.put(recAsk, r.code)
+	}
+}
+
+func (l *ledger) answered(number uint64) {
+	if l != nil && number != 0 {
+		l.put(recAnswered, (&pastAsk{number: number}).code)
+	}
+}
+
+// held notes a lease that was granted, before its LOCK is answered, which the record
+// says as well.
+func (l *ledger) held(h *holding) {
+	if l == nil {
+		return
+	}
+	r := h.past()
+	l.lease(recHeld, r)
+	if h.lease.Deadline() < r.lease.Deadline {
+		l.deadline(h) // it was moved back meanwhile: what is noted must never be later
+	}
+}
+
+// deadline notes the deadline of now. What is noted may be earlier for a moment.
+func (l *ledger) deadline(h *holding) {
+	if l == nil || h.number == 0 {
+		return
+	}
+	for {
+		var r pastLease
+		r.number, r.lease.Deadline, r.lease.TTL = h.number, h.lease.Deadline(), h.lease.TTL()
+		l.lease(recDeadline, &r)
+		if h.lease.Deadline() >= r.lease.Deadline {
+			return
+		}
+	}
+}
+
+// past is what is noted of a holding at its grant.
+func (h *holding) past() *pastLease {
+	r := &pastLease{number: h.number, phase: phaseHeld, lease: h.lease.Record()}
+	r.holder = heldBy{
+		uid: h.uid, pid: h.pid, user: h.user, owner: h.owner, note: h.note, id: h.id, since: h.since,
+		hold: int(h.hold), linger: h.linger, beat: h.beat,
+	}
+	if h.process != nil {
+		r.holder.started = h.process.started
+	}
+	if s := h.attached(); s != nil {
+		r.conn = s.number
+	}
+	return r // who counts on it besides is noted when it is told so
+}

@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/redlockd/redlockd/daemon/table"
+)
+
+// tableSuffix is where the table is: beside the socket, in a directory that is empty
+// after a boot, and that others than the daemon's user cannot write to.
+const tableSuffix = ".table"
+
+// openLedger opens the table of a daemon that is called by path. past is what an
+// earlier one left there, and whole tells that nothing of it is missing. Without a
+// table the daemon serves as well: a restart loses more then.
+func (d *daemon) openLedger(path string) (p *past, whole bool) {
+	owner, err := d.tableOwner()
+	if err != nil {
+		d.log.Warn("a restart will lose what is held and waited for", "error", err)
+		return newPast(), false
+	}
+	t, state, damage, err := table.Open(table.Options{
+		Path:   path + tableSuffix,
+		Owner:  owner,
+		Check:  func(found []byte) error { return sameOwner(found, owner) },
+		New:    func() table.State { return newPast() },
+		Failed: d.tableFailed,
+	})
+	p = state.(*past)
+	if damage != nil {
+		d.log.Error("not all is known of the time before the restart: connections of then are cut, and leases that are known can be resumed", "error", damage)
+	}
+	if err != nil {
+		d.log.Error("a restart will lose what is held and waited for", "error", err)
+		return p, false
+	}
+	d.ledger = &ledger{table: t}
+	d.ledger.last.Store(p.last)
+	return p, damage == nil
+}
+
+// tableFailed is told by the table.
+func (d *daemon) tableFailed(err error) {
+	if err == nil {
+		d.log.Info("the table is written again: a restart loses nothing")
+		return
+	}
+	d.log.Error("the table cannot be written: as long as that is so, a restart loses what is held and waited for", "error", err)
+}
+
+const (
+	tableFormat = "redlockd table 1"
+	bootIDFile  = "/proc/sys/kernel/random/boot_id"
+)
+
+// tableOwner is what has to be the same for a table to be of use: the instants in it
+// are of this boot, and its tokens on these nodes.
+func (d *daemon) tableOwner() ([]byte, error) {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return nil, fmt.Errorf("which boot this is cannot be read: %w", err)
+	}
+	names := make([]string, len(d.cfg.Quorum.Nodes))
+	for i, node := range d.cfg.Quorum.Nodes {
+		names[i] = node.Name // where it is may change, and is seen to by the nodes' own names
+	}
+	lines := append([]string{tableFormat, strings.TrimSpace(string(boot)), d.cfg.Quorum.KeyPrefix}, names...)
+	return []byte(strings.Join(lines, "\n")), nil
+}
+
+// sameOwner says what is not the same.
+func sameOwner(found, wanted []byte) error {
+	then, now := bytes.SplitN(found, []byte("\n"), 3), bytes.SplitN(wanted, []byte("\n"), 3)
+	switch {
+	case bytes.Equal(found, wanted):
+		return nil
+	case len(then) < 3 || !bytes.Equal(then[0], now[0]):
+		return errors.New("it was written by another version of redlockd")
+	case !bytes.Equal(then[1], now[1]):
+		return errors.New("the machine was booted since it was written")
+	}
+	return errors.New("the nodes or the key_prefix of the config are others now")
+}

@@ -1,0 +1,407 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// past is what the records of a table come to: what a daemon of this boot held, and
+// had not answered, when it ended. Connections, requests and leases have numbers,
+// which are given once; a lease has that of its LOCK.
+type past struct {
+	conns  map[uint64]*pastConn
+	asks   map[uint64]*pastAsk
+	leases map[uint64]*pastLease
+	last   uint64 // number that was given
+}
+
+// pastConn is a connection that was open.
+type pastConn struct {
+	number   uint64
+	stored   bool   // the service manager has it: it is there still, unless the client ended it
+	rest     []byte // what was read of it, and not begun
+	skipping bool   // what comes next is the end of a line that was too long
+	change   pastRest
+}
+
+// pastRest is a change of a rest: see ipc.Rest.
+type pastRest struct {
+	drop, keep int
+	add        []byte
+	skipping   bool
+}
+
+// pastAsk is a request that was begun, and not answered.
+type pastAsk struct {
+	number, conn uint64
+	since        time.Duration // BootTime at which it came
+	line         []byte
+	changed      bool     // the connection's rest
+	change       pastRest // then
+}
+
+// phase is how far a lease had come.
+type phase int
+
+const (
+	phaseTaking   phase = iota // an attempt was under way, or had failed
+	phaseHeld                  // it was granted
+	phaseReleased              // it was being given back
+	phaseLost                  // it was lost
+	phases                     // how many there are
+)
+
+// pastLease is a lease, or what may become one.
+type pastLease struct {
+	number uint64
+	phase  phase
+	lease  redlock.Record // of an attempt: what it takes
+
+	conn    uint64 // where its loss is to be told; 0: nowhere
+	holder  heldBy
+	by      uint64             // the UNLOCK that gave it back; 0: none
+	reason  redlock.LostReason // why it was lost
+	told    bool               // LOST was said
+	further []string           // see holding
+}
+
+// heldBy is what the daemon knows of a lease besides: see holding.
+type heldBy struct {
+	uid, pid     int
+	user         string
+	owner, note  string
+	id           string
+	since        time.Duration
+	hold         int // ipc.Hold
+	linger, beat time.Duration
+	started      time.Duration // with hold=pid: when the process was
+}
+
+func newPast() *past {
+	return &past{conns: map[uint64]*pastConn{}, asks: map[uint64]*pastAsk{}, leases: map[uint64]*pastLease{}}
+}
+
+// recordKind is the first byte of a record.
+type recordKind byte
+
+const (
+	recConn     recordKind = 'C' // a connection is open; stored or not
+	recConnEnd  recordKind = 'c'
+	recRest     recordKind = 'R'
+	recAsk      recordKind = 'A'
+	recAnswered recordKind = 'a'
+	recTaking   recordKind = 'T'
+	recHeld     recordKind = 'H' // all of a lease; its LOCK is answered
+	recDeadline recordKind = 'D'
+	recFurther  recordKind = 'F' // one more counts on it, or one less; a request is answered
+	recResumed  recordKind = 'M' // it goes by another connection
+	recReleased recordKind = 'r'
+	recLost     recordKind = 'l'
+	recTold     recordKind = 't'
+	recForgot   recordKind = 'f'
+)
+
+// Apply takes a record in, as table.State says. Records of what is not known any
+// more change nothing: they may have crossed its end.
+func (p *past) Apply(record []byte) error {
+	if len(record) == 0 {
+		return errRecord
+	}
+	c := &codec{b: record[1:], reading: true}
+	kind := recordKind(record[0])
+	var err error
+	switch kind {
+	case recConn, recConnEnd, recRest:
+		err = p.applyConn(kind, c)
+	case recAsk, recAnswered:
+		err = p.applyAsk(kind, c)
+	default:
+		err = p.applyLease(kind, c)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (%q)", err, kind)
+	}
+	return nil
+}
+
+func (p *past) applyConn(kind recordKind, c *codec) error {
+	var conn pastConn
+	conn.code(kind, c)
+	if err := c.end(); err != nil {
+		return err
+	}
+	p.last = max(p.last, conn.number)
+	known := p.conns[conn.number]
+	switch {
+	case kind == recConnEnd:
+		p.forgetConn(conn.number)
+	case known == nil && kind == recConn:
+		p.conns[conn.number] = &conn
+	case known == nil:
+	case kind == recConn:
+		known.stored = conn.stored
+	default:
+		return known.apply(conn.change)
+	}
+	return nil
+}
+
+// apply changes the rest, as ipc.Rest does.
+func (conn *pastConn) apply(change pastRest) error {
+	if change.drop > len(conn.rest) || change.keep > len(conn.rest)-change.drop {
+		return errRecord
+	}
+	conn.rest = append(slices.Clone(conn.rest[change.drop:change.drop+change.keep]), change.add...)
+	if len(conn.rest) == 0 {
+		conn.rest = nil
+	}
+	conn.skipping = change.skipping
+	return nil
+}
+
+// forgetConn ends a connection, with what it had asked.
+func (p *past) forgetConn(number uint64) {
+	if p.conns[number] == nil {
+		return
+	}
+	delete(p.conns, number)
+	for _, ask := range p.asks {
+		if ask.conn == number {
+			p.answered(ask.number)
+		}
+	}
+}
+
+// code lists the fields of a record about a connection.
+func (conn *pastConn) code(kind recordKind, c *codec) {
+	c.uint(&conn.number)
+	switch kind {
+	case recConn:
+		c.flag(&conn.stored)
+	case recRest:
+		conn.change.code(c)
+	}
+}
+
+func (p *past) applyAsk(kind recordKind, c *codec) error {
+	var ask pastAsk
+	ask.code(kind, c)
+	if err := c.end(); err != nil {
+		return err
+	}
+	p.last = max(p.last, ask.number)
+	if kind == recAnswered {
+		p.answered(ask.number)
+		return nil
+	}
+	if conn := p.conns[ask.conn]; conn != nil && ask.changed {
+		if err := conn.apply(ask.change); err != nil {
+			return err
+		}
+	}
+	ask.changed, ask.change = false, pastRest{}
+	p.asks[ask.number] = &ask
+	return nil
+}
+
+func (ask *pastAsk) code(kind recordKind, c *codec) {
+	c.uint(&ask.number)
+	if kind == recAsk {
+		c.uint(&ask.conn)
+		c.duration(&ask.since)
+		c.bytes(&ask.line)
+		if c.flag(&ask.changed); ask.changed {
+			ask.change.code(c)
+		}
+	}
+}
+
+func (change *pastRest) code(c *codec) {
+	c.number(&change.drop)
+	c.number(&change.keep)
+	c.bytes(&change.add)
+	c.flag(&change.skipping)
+}
+
+// answered ends a request. What it was about to take it takes no more.
+func (p *past) answered(number uint64) {
+	delete(p.asks, number)
+	if l := p.leases[number]; l != nil && l.phase == phaseTaking {
+		delete(p.leases, number)
+	}
+}
+
+func (p *past) applyLease(kind recordKind, c *codec) error {
+	var l pastLease
+	answered := l.code(kind, c)
+	if err := c.end(); err != nil {
+		return err
+	}
+	p.last = max(p.last, l.number)
+	if answered != 0 {
+		p.answered(answered)
+	}
+	known := p.leases[l.number]
+	switch {
+	case kind == recHeld && known != nil && known.phase > phaseHeld: // it was lost before its LOCK was answered
+		l.phase, l.reason = known.phase, known.reason
+		p.leases[l.number] = &l
+	case kind == recTaking, kind == recHeld:
+		p.leases[l.number] = &l
+	case kind == recForgot:
+		delete(p.leases, l.number)
+	case known != nil:
+		known.update(kind, &l)
+	}
+	return nil
+}
+
+// update takes what a record changes. Of what was not granted nothing but its loss
+// can be told, which may be noted before the grant.
+func (l *pastLease) update(kind recordKind, by *pastLease) {
+	if l.phase == phaseTaking && kind != recLost {
+		return
+	}
+	switch kind {
+	case recDeadline:
+		l.lease.Deadline, l.lease.TTL = by.lease.Deadline, by.lease.TTL
+	case recFurther:
+		l.count(by.further)
+	case recResumed:
+		l.conn, l.holder.owner = by.conn, by.holder.owner
+		l.further = nil
+	case recReleased:
+		if l.phase < phaseLost { // then there was nothing to give back
+			l.phase, l.by = phaseReleased, by.by
+		}
+	case recLost:
+		l.phase, l.reason = phaseLost, by.reason
+	case recTold:
+		l.told = true
+	}
+}
+
+// count takes in one that counts on the lease besides its LOCK; none: the last one
+// counts no more.
+func (l *pastLease) count(more []string) {
+	if n := len(l.further); len(more) > 0 {
+		l.further = append(l.further, more...)
+	} else if n > 0 {
+		l.further = slices.Delete(l.further, n-1, n)
+	}
+	if len(l.further) == 0 {
+		l.further = nil
+	}
+}
+
+// code lists the fields of a record about a lease. It returns which request it
+// answers; 0: none.
+func (l *pastLease) code(kind recordKind, c *codec) (answered uint64) {
+	c.uint(&l.number)
+	switch kind {
+	case recTaking:
+		l.phase = phaseTaking
+		codeTarget(&l.lease, c)
+	case recHeld:
+		l.codeAll(c)
+		return l.number
+	case recDeadline:
+		c.duration(&l.lease.Deadline)
+		c.duration(&l.lease.TTL)
+	case recFurther:
+		c.texts(&l.further)
+		c.uint(&l.by)
+		answered, l.by = l.by, 0
+	case recResumed:
+		c.uint(&l.conn)
+		c.text(&l.holder.owner)
+		c.uint(&l.by)
+		answered, l.by = l.by, 0
+	case recReleased:
+		c.uint(&l.by)
+	case recLost:
+		c.text((*string)(&l.reason))
+	case recTold, recForgot:
+	default: // nothing that this daemon notes
+		c.fail()
+	}
+	return answered
+}
+
+// codeAll lists all fields of a lease that was granted.
+func (l *pastLease) codeAll(c *codec) {
+	if c.number((*int)(&l.phase)); l.phase >= phases {
+		c.fail()
+	}
+	codeTarget(&l.lease, c)
+	c.uint(&l.lease.Fence)
+	c.duration(&l.lease.Guard)
+	c.duration(&l.lease.Deadline)
+	c.duration(&l.lease.End)
+	c.duration(&l.lease.Since)
+	c.flag(&l.lease.Keep)
+	c.uint(&l.conn)
+	l.holder.code(c)
+	c.uint(&l.by)
+	c.text((*string)(&l.reason))
+	c.flag(&l.told)
+	c.texts(&l.further)
+}
+
+// codeTarget lists what an attempt takes.
+func codeTarget(r *redlock.Record, c *codec) {
+	c.texts(&r.Names)
+	c.flag(&r.Shared)
+	c.number(&r.Slots)
+	c.number(&r.Slot)
+	c.text(&r.Token)
+	c.duration(&r.TTL)
+}
+
+func (h *heldBy) code(c *codec) {
+	c.int(&h.uid)
+	c.int(&h.pid)
+	c.text(&h.user)
+	c.text(&h.owner)
+	c.text(&h.note)
+	c.text(&h.id)
+	c.duration(&h.since)
+	c.number(&h.hold)
+	c.duration(&h.linger)
+	c.duration(&h.beat)
+	c.duration(&h.started)
+}
+
+// Dump is table.State's: the records that make the same of nothing.
+func (p *past) Dump(yield func([]byte)) {
+	c := &codec{}
+	put := func(kind recordKind, code func(recordKind, *codec)) {
+		c.b = append(c.b[:0], byte(kind))
+		code(kind, c)
+		yield(c.b)
+	}
+	if p.last > 0 { // no number is given twice; nothing has it yet
+		put(recConnEnd, (&pastConn{number: p.last}).code)
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.conns)) {
+		put(recConn, p.conns[n].code)
+		if conn := p.conns[n]; len(conn.rest) > 0 || conn.skipping {
+			all := pastConn{number: n, change: pastRest{add: conn.rest, skipping: conn.skipping}}
+			put(recRest, all.code)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.leases)) {
+		l, kind := p.leases[n], recHeld
+		if l.phase == phaseTaking {
+			kind = recTaking
+		}
+		put(kind, func(kind recordKind, c *codec) { l.code(kind, c) })
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.asks)) { // behind the leases: a recHeld answers
+		put(recAsk, p.asks[n].code)
+	}
+}

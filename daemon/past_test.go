@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// records are some of each kind, in an order that could be.
+func records() (all [][]byte) {
+	put := func(kind recordKind, code func(recordKind, *codec)) {
+		c := &codec{b: []byte{byte(kind)}}
+		code(kind, c)
+		all = append(all, c.b)
+	}
+	lease := func(kind recordKind, l pastLease) {
+		put(kind, func(kind recordKind, c *codec) { l.code(kind, c) })
+	}
+	token := redlock.Record{Names: []string{"a", "b"}, Token: "token", TTL: time.Second, Slots: 3, Slot: 2}
+	put(recConn, (&pastConn{number: 1}).code)
+	put(recConn, (&pastConn{number: 1, stored: true}).code)
+	put(recRest, (&pastConn{number: 1, change: pastRest{add: []byte("LOCKS"), skipping: true}}).code)
+	put(recRest, (&pastConn{number: 1, change: pastRest{drop: 1, keep: 3, add: []byte("S")}}).code)
+	put(recAsk, (&pastAsk{number: 2, conn: 1, since: 7, line: []byte("LOCK a,b")}).code)
+	lease(recTaking, pastLease{number: 2, lease: token})
+	token.Fence, token.Deadline, token.Since, token.Keep = 5, 1000, 10, true
+	lease(recHeld, pastLease{number: 2, phase: phaseHeld, lease: token, conn: 1,
+		holder: heldBy{uid: -1, pid: 4, user: "u", owner: "o", note: "n", id: "i", since: 7, hold: 1, linger: 2, beat: 3, started: 4}})
+	lease(recDeadline, pastLease{number: 2, lease: redlock.Record{Deadline: 2000, TTL: 5}})
+	put(recAsk, (&pastAsk{number: 3, conn: 1, since: 8, line: []byte("LOCK a,b reentrant=yes")}).code)
+	lease(recFurther, pastLease{number: 2, further: []string{"x"}, by: 3})
+	lease(recFurther, pastLease{number: 2, further: []string{""}})
+	lease(recFurther, pastLease{number: 2})
+	put(recConn, (&pastConn{number: 4}).code)
+	put(recAsk, (&pastAsk{number: 5, conn: 4}).code)
+	lease(recResumed, pastLease{number: 2, conn: 4, holder: heldBy{owner: "p"}, by: 5})
+	put(recAsk, (&pastAsk{number: 6, conn: 4}).code)
+	lease(recReleased, pastLease{number: 2, by: 6})
+	put(recAnswered, (&pastAsk{number: 6}).code)
+	lease(recForgot, pastLease{number: 2})
+	lease(recTaking, pastLease{number: 7, lease: token})
+	lease(recLost, pastLease{number: 7, reason: redlock.LostMax})
+	lease(recHeld, pastLease{number: 7, phase: phaseHeld, lease: token, conn: 4})
+	lease(recTold, pastLease{number: 7})
+	put(recConnEnd, (&pastConn{number: 1}).code)
+	put(recAsk, (&pastAsk{number: 8, conn: 4}).code)
+	lease(recTaking, pastLease{number: 8, lease: token})
+	return all
+}
+
+func apply(t *testing.T, all [][]byte) *past {
+	t.Helper()
+	p := newPast()
+	for i, record := range all {
+		if err := p.Apply(record); err != nil {
+			t.Fatalf("record %d, %q: %v", i, record, err)
+		}
+	}
+	return p
+}
+
+func dumped(p *past) (all [][]byte) {
+	p.Dump(func(record []byte) { all = append(all, bytes.Clone(record)) })
+	return all
+}
+
+// What is written anew in short is the same, up to each of the records.
+func TestPastDumps(t *testing.T) {
+	all := records()
+	for n := range len(all) + 1 {
+		p := apply(t, all[:n])
+		if again := apply(t, dumped(p)); !reflect.DeepEqual(p, again) {
+			t.Errorf("after %d records: got %+v, want %+v", n, again, p)
+		}
+	}
+}
+
+func TestPast(t *testing.T) {
+	all := records()
+	held := apply(t, all[:7])
+	if l := held.leases[2]; l == nil || l.phase != phaseHeld || held.asks[2] != nil || l.lease.Fence != 5 || l.holder.uid != -1 {
+		t.Errorf("granted: got %+v, asks %v; want it held, and its LOCK answered", l, held.asks)
+	}
+	p := apply(t, all)
+	want := newPast()
+	want.last = 8
+	want.conns[4] = &pastConn{number: 4}
+	want.asks[8] = &pastAsk{number: 8, conn: 4}
+	if got := p.leases[7]; got == nil || got.phase != phaseLost || got.reason != redlock.LostMax || !got.told || got.conn != 4 {
+		t.Errorf("lost before its LOCK was answered: got %+v", got)
+	}
+	if got := p.leases[8]; got == nil || got.phase != phaseTaking {
+		t.Errorf("under way: got %+v", got)
+	}
+	p.leases = want.leases
+	for _, ask := range p.asks {
+		ask.line = nil
+	}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("got %+v, want %+v", p, want)
+	}
+	p = apply(t, append(all, (func() []byte {
+		c := &codec{b: []byte{byte(recAnswered)}}
+		(&pastAsk{number: 8}).code(recAnswered, c)
+		return c.b
+	})()))
+	if p.leases[8] != nil {
+		t.Error("a LOCK that was refused takes something still")
+	}
+}
+
+// A record that was cut, or that has more than it should, is none.
+func TestFaultyRecords(t *testing.T) {
+	for _, record := range append(records(), nil, []byte("?")) {
+		longer := append(bytes.Clone(record), 0)
+		if err := newPast().Apply(longer); err == nil {
+			t.Errorf("%q is taken", longer)
+		}
+		if len(record) > 0 && newPast().Apply(record[:len(record)-1]) == nil {
+			t.Errorf("%q is taken", record[:len(record)-1])
+		}
+	}
+}
+
+// Any order of records, and any bytes, come to something that can be written and
+// read again.
+func FuzzPast(f *testing.F) {
+	f.Add([]byte{1, 2, 3}, uint64(1))
+	for i, record := range records() {
+		f.Add(record, uint64(i))
+	}
+	f.Fuzz(func(t *testing.T, odd []byte, seed uint64) {
+		p := newPast()
+		random := rand.New(rand.NewPCG(seed, 0))
+		all := append(records(), odd)
+		for range 40 {
+			_ = p.Apply(all[random.IntN(len(all))]) // what is wrong is refused
+		}
+		again := apply(t, dumped(p))
+		if !reflect.DeepEqual(p, again) {
+			t.Errorf("got %+v, want %+v", again, p)
+		}
+	})
+}

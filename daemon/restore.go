@@ -1,0 +1,358 @@
+package daemon
+
+import (
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/systemd"
+)
+
+// restoration is how a daemon goes on where the one before it ended: see ledger for
+// what that noted. It is done before anything new is accepted.
+type restoration struct {
+	d       *daemon
+	manager *systemd.Manager
+	server  *ipc.Server
+	past    *past
+	whole   bool // nothing of the past is missing
+	conns   map[uint64]*returned
+
+	adopted   []*returning
+	waiting   int // requests that are begun again
+	cut       int // connections that could not be kept
+	abandoned int // attempts and releases that were under way
+}
+
+// returned is a connection that outlasted its daemon.
+type returned struct {
+	*ipc.Restored
+	s    *session
+	past *pastConn
+}
+
+// restoreTimeout is how long nobody is served because leases are not confirmed yet.
+const restoreTimeout = time.Second
+
+// run makes the past the present. Where some of it is missing, nobody can say
+// what connections had been told since: they are ended, and leases that are known
+// wait to be resumed.
+func (r *restoration) run(stored []systemd.StoredConn) {
+	d := r.d
+	r.takeConns(stored)
+	r.takeLeases()
+	r.forgetConns()
+	for _, conn := range r.conns {
+		conn.Conn().Send(new(ipc.Response).Notice(ipc.EventBack).Say("the daemon was restarted; this connection and its leases go on"))
+	}
+	for _, l := range r.adopted {
+		l.settle(d)
+	}
+	r.beginAgain()
+	for _, conn := range r.conns {
+		conn.Serve(conn.past.rest, conn.past.skipping)
+	}
+	r.log()
+}
+
+// log says what was found, if anything was.
+func (r *restoration) log() {
+	if len(r.conns)+len(r.adopted)+r.cut+r.abandoned > 0 {
+		r.d.log.Info("going on after a restart", "connections", len(r.conns), "leases", len(r.adopted),
+			"requests begun again", r.waiting, "connections cut", r.cut, "given back", r.abandoned)
+	}
+}
+
+// takeConns opens sessions for the connections that are there still.
+func (r *restoration) takeConns(stored []systemd.StoredConn) {
+	for _, c := range stored {
+		number := storedNumber(c.Name)
+		known := r.past.conns[number]
+		switch {
+		case c.Err != nil:
+			r.d.log.Warn("a descriptor of before the restart is of no use", "error", c.Err)
+		case !r.whole || known == nil || r.conns[number] != nil:
+			r.endConn(c.Conn, number)
+		default:
+			r.takeConn(c.Conn, known)
+		}
+	}
+}
+
+// takeConn opens the session of a connection, under its old number.
+func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
+	r.d.restoring = known.number
+	restored, err := r.server.Restore(nc)
+	r.d.restoring = 0
+	if err != nil {
+		r.d.log.Warn("a connection of before the restart is not kept", "error", err)
+		return
+	}
+	s := restored.Session().(*session)
+	s.replays = map[uint64]replay{}
+	r.conns[known.number] = &returned{Restored: restored, s: s, past: known}
+}
+
+// endConn tells a client that nothing is known of it any more, or not all.
+func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
+	r.cut++
+	bye := byeFor(r.d.longest(r.past, number)).AppendTo(nil)
+	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // what fails here has failed before
+	_, _ = nc.Write(bye)
+	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
+	nc.Close()
+	r.d.tell(r.manager.Unstore(storedName(number)))
+}
+
+// longest is how long the leases of a connection may be resumed.
+func (d *daemon) longest(p *past, conn uint64) (left time.Duration) {
+	for _, l := range p.leases {
+		if l.conn == conn && l.phase == phaseHeld {
+			left = max(left, l.lease.Deadline-d.clock())
+		}
+	}
+	return left
+}
+
+// returning is a lease that goes on.
+type returning struct {
+	*holding
+	past *pastLease
+	gone bool // nobody holds it any more
+}
+
+// takeLeases goes on with the leases that were held, and gives back what was about
+// to be taken or given back. It waits until the nodes have confirmed them.
+func (r *restoration) takeLeases() {
+	for _, number := range slices.Sorted(maps.Keys(r.past.leases)) {
+		switch l := r.past.leases[number]; l.phase {
+		case phaseHeld, phaseLost:
+			r.take(l)
+		default:
+			r.abandon(l)
+		}
+	}
+	registered := make(chan struct{})
+	adoption := r.d.nodes.Adopt(r.leaseRecords(), func(i int, l *redlock.Lease) {
+		<-registered
+		r.d.lost(r.adopted[i].holding, l)
+	})
+	r.register(adoption)
+	close(registered)
+	ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
+	defer cancel()
+	if err := adoption.Wait(ctx); err != nil {
+		r.d.log.Warn("not all leases of before the restart are confirmed yet", "error", err)
+	}
+}
+
+// abandon gives back what an attempt may have taken, or a release did not give back.
+// Where the ledger is not whole the attempt may have come to a grant.
+func (r *restoration) abandon(l *pastLease) {
+	if !r.whole {
+		return
+	}
+	r.abandoned++
+	if err := r.d.nodes.Abandon(l.lease); err != nil {
+		r.d.log.Error("what was under way before the restart is not given back", "error", err)
+	}
+	if by := r.past.asks[l.by]; l.phase == phaseReleased && by != nil && r.conns[by.conn] != nil {
+		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names}
+	}
+	if l.phase == phaseReleased {
+		r.d.ledger.lease(recForgot, &pastLease{number: l.number})
+	}
+}
+
+// take makes the holding of a lease, and settles whether anybody holds it.
+func (r *restoration) take(l *pastLease) {
+	h := newReturning(l)
+	conn := r.conns[l.conn]
+	if conn != nil {
+		h.session = conn.s
+	}
+	switch {
+	case h.hold == ipc.HoldPID:
+		h.gone = !r.takeProcess(h.holding, l)
+	case h.hold == ipc.HoldConn && conn == nil:
+		known := r.past.conns[l.conn]
+		h.gone = r.whole && (known == nil || known.stored)
+		l.lease.Keep = false // until it is resumed
+	}
+	switch {
+	case h.gone:
+		h.session = nil
+	case conn != nil && h.process == nil:
+		h.first = &conn.s.desk
+	}
+	if l.phase == phaseLost {
+		l.lease.Lost = l.reason
+	}
+	h.place.owner = h.ownerNow()
+	r.adopted = append(r.adopted, h)
+}
+
+// newReturning is a holding as it was, of nobody yet.
+func newReturning(l *pastLease) *returning {
+	of := &l.holder
+	h := &holding{
+		asker:   asker{uid: of.uid, pid: of.pid, user: of.user, owner: of.owner, note: of.note, id: of.id, since: of.since},
+		number:  l.number,
+		hold:    ipc.Hold(of.hold),
+		first:   &desk{},
+		linger:  of.linger,
+		beat:    of.beat,
+		told:    true,
+		stage:   begun,
+		further: slices.Clone(l.further),
+	}
+	h.place.set(l.lease.Names, kind{shared: l.lease.Shared, slots: l.lease.Slots}, &h.asker)
+	h.place.called = true
+	return &returning{holding: h, past: l}
+}
+
+// takeProcess has the lease go by its process; it is false if that has ended.
+func (r *restoration) takeProcess(h *holding, l *pastLease) bool {
+	fd, err := openAs(h.pid, func(f facts) error {
+		if then := l.holder.started; then != 0 && f.started != then || f.started > l.lease.Since {
+			return errNoProcess // another one, with the same number
+		}
+		return nil
+	})
+	if err == nil {
+		h.process, err = r.d.processes.use(fd, h.pid)
+	}
+	if err != nil {
+		return false
+	}
+	h.first = &h.process.desk
+	return true
+}
+
+// ownerNow is who DEADLOCK takes it for.
+func (h *holding) ownerNow() owner {
+	switch {
+	case h.process != nil:
+		return owner{h.process, h.owner}
+	case h.session != nil:
+		return owner{h.session, h.owner}
+	}
+	return owner{h, h.owner}
+}
+
+func (r *restoration) leaseRecords() []redlock.Record {
+	records := make([]redlock.Record, len(r.adopted))
+	for i, l := range r.adopted {
+		records[i] = l.past.lease
+	}
+	return records
+}
+
+// register makes the leases known that could be adopted.
+func (r *restoration) register(adoption *redlock.Adoption) {
+	var adopted []*returning
+	for i, l := range r.adopted {
+		if l.lease = adoption.Leases[i]; l.lease == nil {
+			r.refused(l, adoption.Errs[i])
+			continue
+		}
+		adopted = append(adopted, l)
+		l.register(r.d)
+		if l.session == nil && !l.gone {
+			r.d.orphans.add(l.holding)
+		}
+	}
+	r.adopted = adopted
+}
+
+// refused: such a lease ends with its ttl, and its client is told now.
+func (r *restoration) refused(l *returning, err error) {
+	r.d.log.Error("a lease of before the restart is not kept", "lock", l.place.label(), "error", err)
+	r.d.ledger.lease(recForgot, &pastLease{number: l.number})
+	if l.session != nil {
+		l.session.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
+			Strs("lock", l.names()...).Str("lease", l.past.lease.ID()).Str("reason", string(redlock.LostQuorum)).Say(err.Error()))
+	}
+}
+
+// register makes one known, as a LOCK that was granted does.
+func (l *returning) register(d *daemon) {
+	h := l.holding
+	d.leases.add(h)
+	h.first.add(h)
+	if h.process != nil && h.session != nil {
+		h.session.note(h)
+	}
+	if l.past.phase == phaseLost {
+		h.lostAt = d.clock()
+		h.ended.Do(func() {}) // long ago
+		return
+	}
+	d.limits.restored(h.uid)
+	d.queue.restore(&h.place, h)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.startBeat(d)
+}
+
+// restore puts a lease of before into its lines.
+func (q *queue) restore(p *place, h *holding) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.holding = h
+	for _, name := range p.names {
+		q.lines[name] = append(q.lines[name], p)
+	}
+}
+
+// settle does for a lease what was due while there was no daemon.
+func (l *returning) settle(d *daemon) {
+	switch {
+	case l.past.phase == phaseLost && !l.past.told:
+		d.tellLost(l.holding)
+	case l.past.phase == phaseLost && l.session == nil && l.process == nil:
+		d.unregister(l.holding)
+	case l.past.phase == phaseLost:
+		l.first.remember(l.holding)
+	case l.gone:
+		d.giveBackAfterLinger(l.holding)
+	}
+}
+
+// forgetConns notes the end of the connections that are not there any more, but for
+// those of leases that may be resumed: these would seem to have been ended by their
+// clients.
+func (r *restoration) forgetConns() {
+	resumable := map[uint64]bool{}
+	for _, l := range r.adopted {
+		if l.session == nil && !l.gone {
+			resumable[l.past.conn] = true
+		}
+	}
+	for number := range r.past.conns {
+		if r.conns[number] == nil && !resumable[number] {
+			r.d.ledger.connEnd(number)
+		}
+	}
+}
+
+// beginAgain begins the requests that were not answered, in their old order.
+func (r *restoration) beginAgain() {
+	for _, number := range slices.Sorted(maps.Keys(r.past.asks)) {
+		ask := r.past.asks[number]
+		conn := r.conns[ask.conn]
+		if conn == nil {
+			r.d.ledger.answered(number) // there is nobody to answer
+			continue
+		}
+		if _, known := conn.s.replays[number]; !known {
+			conn.s.replays[number] = replay{since: ask.since}
+		}
+		r.waiting++
+		conn.Begin(number, ask.line)
+	}
+}

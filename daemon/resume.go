@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// resume is a RESUME under way: a client is back, on another connection, and wants
+// to go on with its lease.
+type resume struct {
+	s     *session
+	call  *ipc.Call
+	h     *holding
+	again bool // it is a LOCK, repeated by its id=
+}
+
+// resume takes a lease over: from a connection of before a restart, which the daemon
+// could not keep, from one whose end has not been noticed yet, or within linger=.
+func (s *session) resume(call *ipc.Call) ipc.Work {
+	h, err := s.resumable(call)
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return &resume{s: s, call: call, h: h}
+}
+
+// resumable is a lease that this client may go on with: whoever knows its id, and is
+// the user that took it.
+func (s *session) resumable(call *ipc.Call) (*holding, error) {
+	h := s.d.leases.get(call.Lease)
+	switch {
+	case h == nil, s.uid != h.uid && s.uid != 0, !slices.Equal(call.Names, h.names()):
+		return nil, errNoLease
+	case call.Owner != h.owner:
+		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME has to say as well", call.Owner, h.place.label())
+	}
+	return h, h.lease.Err()
+}
+
+// Run answers once a quorum has confirmed the lease.
+func (r *resume) Run() {
+	err := r.take()
+	if err == nil {
+		err = r.h.lease.Extend(r.call.Context(), 0)
+	}
+	if err != nil {
+		r.s.refuse(r.call, err)
+		return
+	}
+	r.s.d.resumed(r.s, r.call, r.h)
+	answer := grantFields(r.call, r.h)
+	if r.again {
+		answer.Str("again", "yes")
+	}
+	r.call.Reply(answer)
+}
+
+// take makes the lease this connection's, from now on: were it to end while the
+// nodes are asked, the lease would be given back.
+func (r *resume) take() error {
+	h, s := r.h, r.s
+	if h.process != nil {
+		h.attach(s, nil)
+		s.note(h)
+		return nil
+	}
+	from := h.desk()
+	if from == &s.desk {
+		return nil // it is there already
+	}
+	before, err := s.desk.takeIn(h)
+	if err != nil {
+		return err
+	}
+	for _, lost := range before {
+		s.d.forget(lost)
+	}
+	if !h.attach(s, &s.desk) {
+		s.desk.remove(h)
+		return errNoLease
+	}
+	from.remove(h)
+	s.d.queue.reown(&h.place, owner{s, h.owner})
+	if h.hold == ipc.HoldConn {
+		h.lease.Keep()
+	}
+	return nil
+}
+
+// attach has a session hear of the holding's loss, and the holding go by its names
+// there. It is false if it is being given back.
+func (h *holding) attach(s *session, k *desk) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.giving {
+		return false
+	}
+	h.session = s
+	if k != nil {
+		h.moved, h.further = k, nil
+	}
+	return true
+}
+
+// takeIn has a holding that was another desk's go by its names here, as add does.
+func (k *desk) takeIn(h *holding) (before []*holding, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range h.names() {
+		at := h.ident(name)
+		if other := k.holdings[at]; k.asks[at] != nil || other != nil && other.lease.Err() == nil {
+			return nil, fmt.Errorf("%s: %w by this owner on this connection", h.place.label(), errAlready)
+		}
+	}
+	before, open := k.put(h)
+	if !open {
+		return nil, ipc.ErrGone
+	}
+	return before, nil
+}
+
+// reown has those who wait for p wait for another owner.
+func (q *queue) reown(p *place, o owner) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waitedFor := p.party != nil
+	q.leaveParty(p)
+	p.owner = o
+	if waitedFor {
+		q.joinParty(p)
+	}
+}
+
+// resumed notes whose the lease is now, with the answer.
+func (d *daemon) resumed(s *session, call *ipc.Call, h *holding) {
+	d.store.want(s)
+	if h.number == 0 {
+		return
+	}
+	call.Noting()
+	r := &pastLease{number: h.number, conn: s.number, by: call.Number}
+	r.holder.owner = h.owner
+	d.ledger.lease(recResumed, r)
+}

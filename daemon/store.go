@@ -1,0 +1,226 @@
+package daemon
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/systemd"
+)
+
+// store keeps duplicates of connections with the service manager, so that they
+// outlast the process. The manager has so many places. Where there are more
+// connections, those have them that hold leases, or wait for one, before idle ones.
+// A nil store keeps none.
+type store struct {
+	d       *daemon
+	manager *systemd.Manager
+	places  int
+
+	wake chan struct{} // of capacity 1
+
+	mu     sync.Mutex // guards what follows
+	queue  []*session // that are not stored, and want to be, in the order in which they came
+	stored map[*session]struct{}
+	full   bool // it was said that there are too many
+}
+
+// Connections are known to the manager by these names, and their numbers.
+const storedPrefix = "conn-"
+
+func storedName(number uint64) string { return storedPrefix + strconv.FormatUint(number, 10) }
+
+// storedNumber is the reverse of storedName; 0: it is no such name.
+func storedNumber(name string) uint64 {
+	digits, _ := strings.CutPrefix(name, storedPrefix)
+	number, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return number
+}
+
+// storeAge is how long a connection has lived before it is stored: those of a moment
+// are not worth the manager's time, of which every user could take as much as he
+// likes.
+const storeAge = 20 * time.Millisecond
+
+// newStore is nil where the manager keeps nothing, or there is nothing beside the
+// connections that outlasts the process.
+func newStore(d *daemon, manager *systemd.Manager) *store {
+	if d.ledger == nil || manager.StoreMax() == 0 {
+		return nil
+	}
+	return &store{d: d, manager: manager, places: manager.StoreMax(), wake: make(chan struct{}, 1), stored: map[*session]struct{}{}}
+}
+
+// add has a connection stored, when it has lived for a moment.
+func (st *store) add(s *session) {
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	st.queue = append(st.queue, s)
+	st.mu.Unlock()
+	st.ring()
+}
+
+// has notes a connection that an earlier process has stored.
+func (st *store) has(s *session) {
+	s.stored.Store(true)
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.stored[s] = struct{}{}
+}
+
+// want has a connection stored that holds something now.
+func (st *store) want(s *session) {
+	if st != nil && !s.stored.Load() {
+		st.ring()
+	}
+}
+
+func (st *store) ring() {
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// remove forgets a connection that is over: the manager sees that by itself.
+func (st *store) remove(s *session) {
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if i := slices.Index(st.queue, s); i >= 0 {
+		st.queue = slices.Delete(st.queue, i, i+1)
+	}
+	delete(st.stored, s)
+	if len(st.queue) > 0 {
+		st.ring()
+	}
+}
+
+// run stores connections until done is closed. It may block in the manager, whom
+// nobody waits for but it.
+func (st *store) run(done <-chan struct{}) {
+	if st == nil {
+		return
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-st.wake:
+		case <-timer.C:
+		case <-done:
+			return
+		}
+		timer.Reset(st.storeAll(st.d.clock()))
+	}
+}
+
+// storeAll stores what is due, and returns the time until something is.
+func (st *store) storeAll(now time.Duration) time.Duration {
+	for {
+		s, out, next := st.next(now)
+		if s == nil {
+			return next
+		}
+		if out != nil {
+			st.evict(out)
+		}
+		st.keep(s)
+	}
+}
+
+// next is a connection that is to be stored now, and the one whose place it gets;
+// nil: there is room. Or how long there is nothing to do.
+func (st *store) next(now time.Duration) (s, out *session, next time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	next = time.Hour // add, want and remove ring
+	room := len(st.stored) < st.places
+	for i, waits := range st.queue {
+		if left := waits.opened + storeAge - now; left > 0 {
+			next = left
+			break
+		}
+		if !room {
+			st.sayFull()
+			if !waits.holds() {
+				continue
+			}
+			if out = st.idle(); out == nil {
+				break
+			}
+		}
+		st.queue = slices.Delete(st.queue, i, i+1)
+		if delete(st.stored, out); out != nil {
+			st.queue = append(st.queue, out)
+		}
+		st.stored[waits] = struct{}{}
+		return waits, out, 0
+	}
+	if room {
+		st.full = false
+	}
+	return nil, nil, next
+}
+
+// sayFull needs mu.
+func (st *store) sayFull() {
+	if !st.full {
+		st.full = true
+		go st.d.log.Warn("the service manager keeps no more connections for a restart: idle ones are cut then, and told so",
+			"kept", st.places, "wanted", "a larger FileDescriptorStoreMax= in redlockd.service, and the same FDSTORE= in its Environment=")
+	}
+}
+
+// idle is a connection that is stored, and holds nothing. It needs mu.
+func (st *store) idle() *session {
+	for s := range st.stored {
+		if !s.holds() {
+			return s
+		}
+	}
+	return nil
+}
+
+// keep stores one. It is noted when the manager has it for sure.
+func (st *store) keep(s *session) {
+	raw, err := s.conn.SyscallConn()
+	if err == nil {
+		err = st.manager.Store(storedName(s.number), raw)
+	}
+	if err != nil {
+		st.d.log.Debug("connection not stored: it is over, or the service manager is", "error", err)
+		return
+	}
+	s.stored.Store(true)
+	st.d.ledger.conn(s.number, true)
+}
+
+// evict takes one out. It is noted before.
+func (st *store) evict(s *session) {
+	s.stored.Store(false)
+	st.d.ledger.conn(s.number, false)
+	st.d.tell(st.manager.Unstore(storedName(s.number)))
+}
+
+// holds tells whether the connection holds leases, or asks for some: it has more to
+// lose than others.
+func (s *session) holds() bool { return s.desk.inUse() || len(s.entrusted()) > 0 }
+
+func (k *desk) inUse() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.holdings) > 0 || len(k.asks) > 0
+}

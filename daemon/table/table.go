@@ -1,0 +1,218 @@
+package table
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// State is what records come to.
+type State interface {
+	// Apply takes a record in. An error says that it is none that makes sense.
+	Apply(record []byte) error
+	// Dump gives records that make the same state of a new one. They are used before
+	// yield returns.
+	Dump(yield func(record []byte))
+}
+
+// Options say what a table is about.
+type Options struct {
+	Path string
+	// Owner is kept in every file. Check says of the Owner of files that are found
+	// whether what they say may be used; if not, why.
+	Owner []byte
+	Check func(owner []byte) error
+	// New makes an empty state.
+	New func() State
+	// Failed is told why nothing can be written, once, and nil when that is over. It
+	// must not block.
+	Failed func(error)
+	// SegmentSize is how large the files are at least. 0: 4 MiB.
+	SegmentSize int
+}
+
+const segmentSize = 4 << 20
+
+// Table is open for appending. It is safe for concurrent use.
+type Table struct {
+	o Options
+
+	compacting sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	last   *segment   // nil: memory counts
+	number int        // of last, or of the last one that there was
+	frozen []int      // the files before it
+	size   int        // of the next file
+	busy   bool       // frozen files are being made one
+	closed bool
+	memory State     // while nothing can be written
+	tried  time.Time // when it was tried last
+}
+
+// Open reads what an earlier process left at the path, and begins to append. damage
+// says what of it was not usable: state is what could be made of the rest, and
+// nothing where it belongs to another owner. err: the table cannot be written, and
+// there is none; state and damage are told nevertheless.
+func Open(o Options) (t *Table, state State, damage, err error) {
+	if o.SegmentSize == 0 {
+		o.SegmentSize = segmentSize
+	}
+	t = &Table{o: o, size: o.SegmentSize}
+	t.removeHalfMade()
+	if t.frozen, err = numbered(o.Path); err != nil {
+		return nil, o.New(), nil, fmt.Errorf("table: %w", err)
+	}
+	if n := len(t.frozen); n > 0 {
+		t.number = t.frozen[n-1]
+	}
+	state, damage = t.replay(t.frozen)
+	if err := t.begin(state); err != nil {
+		return nil, state, damage, fmt.Errorf("table: %w", err)
+	}
+	return t, state, damage, nil
+}
+
+// removeHalfMade removes files that a kill has kept from being made.
+func (t *Table) removeHalfMade() {
+	half, _ := filepath.Glob(t.o.Path + ".*" + asideSuffix) // a path with odd characters keeps them
+	for _, path := range half {
+		os.Remove(path)
+	}
+}
+
+// Append adds a record, which it copies. Where nothing can be written it is kept in
+// memory. After Freeze it blocks for ever.
+func (t *Table) Append(record []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closed:
+	case t.last != nil && t.last.append(record):
+	case t.last == nil:
+		t.keep(record)
+	default:
+		t.appendToNext(record)
+	}
+}
+
+// Freeze has this process change nothing any more, as if it had been killed in this
+// moment: whoever calls Append waits for ever. The files stay.
+func (t *Table) Freeze() {
+	t.mu.Lock() // and never unlocked
+	for t.busy {
+		t.mu.Unlock()
+		t.compacting.Wait()
+		t.mu.Lock()
+	}
+}
+
+// Leave ends appending: the files stay for the next process. Append does nothing
+// after it.
+func (t *Table) Leave() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.compacting.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last != nil {
+		t.last.close()
+		t.last = nil
+	}
+}
+
+func (t *Table) file(number int) string { return fmt.Sprintf("%s.%d", t.o.Path, number) }
+
+// begin makes a file of a state, beside which no other counts. It needs mu, or to
+// be alone.
+func (t *Table) begin(state State) error {
+	content := t.content(state)
+	size := max(t.size, 2*len(content))
+	s, err := newSegment(t.file(t.number+1), size, append(t.head(true, size), content...))
+	if err != nil {
+		return err
+	}
+	t.removeFrozen()
+	t.number++
+	t.last, t.memory = s, nil
+	return nil
+}
+
+// head is the first record of a file.
+func (t *Table) head(begins bool, size int) []byte {
+	return appendFrame(nil, head{begins: begins, size: size, owner: t.o.Owner}.encode())
+}
+
+// content is a state as records in a row.
+func (t *Table) content(state State) (content []byte) {
+	state.Dump(func(record []byte) { content = appendFrame(content, record) })
+	return content
+}
+
+// appendToNext goes on in another file: this one is full. It needs mu.
+func (t *Table) appendToNext(record []byte) {
+	t.last.close()
+	t.last = nil
+	t.frozen = append(t.frozen, t.number)
+	size := max(t.size, 2*frameSize(len(record)))
+	s, err := newSegment(t.file(t.number+1), size, t.head(false, size))
+	if err != nil {
+		t.fail(err)
+		t.keep(record)
+		return
+	}
+	t.number++
+	t.last = s
+	t.last.append(record)
+	t.compact()
+}
+
+// fail goes on in memory: what the files say would not be true for long. It needs mu.
+func (t *Table) fail(err error) {
+	t.memory, _ = t.replay(t.frozen) // these are ours, and whole
+	t.tried = time.Now()
+	t.drop()
+	t.tell(err)
+}
+
+// retryAfter is how long nothing is written after a failure: a try costs a copy of
+// the state.
+const retryAfter = time.Second
+
+// keep takes a record in while nothing can be written. It needs mu.
+func (t *Table) keep(record []byte) {
+	_ = t.memory.Apply(record) // it is ours
+	if t.busy || time.Since(t.tried) < retryAfter {
+		return
+	}
+	t.tried = time.Now()
+	if t.begin(t.memory) == nil {
+		t.tell(nil)
+	}
+}
+
+// drop removes all files. It needs mu.
+func (t *Table) drop() {
+	if t.last != nil {
+		t.last.close()
+		t.last = nil
+		t.frozen = append(t.frozen, t.number)
+	}
+	t.removeFrozen()
+}
+
+func (t *Table) removeFrozen() {
+	for _, number := range t.frozen {
+		os.Remove(t.file(number)) // what cannot be removed does not count beside one that begins anew
+	}
+	t.frozen = nil
+}
+
+func (t *Table) tell(err error) {
+	if t.o.Failed != nil {
+		t.o.Failed(err)
+	}
+}

@@ -1,0 +1,387 @@
+package table
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// words is a state: "key=value" sets, "key" removes.
+type words map[string]string
+
+func (w words) Apply(record []byte) error {
+	key, value, set := strings.Cut(string(record), "=")
+	switch {
+	case key == "":
+		return errors.New("a record without a key")
+	case set:
+		w[key] = value
+	default:
+		delete(w, key)
+	}
+	return nil
+}
+
+func (w words) Dump(yield func([]byte)) {
+	for _, key := range slices.Sorted(maps.Keys(w)) {
+		yield([]byte(key + "=" + w[key]))
+	}
+}
+
+var errOther = errors.New("another boot")
+
+// options are those of small files, so that there are many.
+func options(t testing.TB, path string) Options {
+	if runtime.GOOS != "linux" {
+		t.Skip("the table needs Linux")
+	}
+	return Options{
+		Path:  path,
+		Owner: []byte("us"),
+		Check: func(owner []byte) error {
+			if string(owner) != "us" {
+				return errOther
+			}
+			return nil
+		},
+		New:         func() State { return words{} },
+		SegmentSize: 256,
+	}
+}
+
+func open(t testing.TB, o Options) (*Table, words) {
+	t.Helper()
+	table, state, damage, err := Open(o)
+	if damage != nil || err != nil {
+		t.Fatalf("Open: damage %v, error %v", damage, err)
+	}
+	return table, state.(words)
+}
+
+func wantState(t testing.TB, what string, got, want words) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Fatalf("%s: got %d words %v, want %d words %v", what, len(got), got, len(want), want)
+	}
+}
+
+// Whatever was appended is there after a kill in any moment, through many files and
+// their merging.
+func TestEverythingIsThere(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	want := words{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 30 {
+		table, got := open(t, o)
+		wantState(t, "after the restart", got, want)
+		for range random.IntN(300) {
+			record := fmt.Appendf(nil, "k%d", random.IntN(20))
+			if random.IntN(3) > 0 {
+				record = fmt.Appendf(record, "=%d%s", random.Int(), strings.Repeat("x", random.IntN(300)))
+			}
+			table.Append(record)
+			if err := want.Apply(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		table.Freeze()
+	}
+}
+
+// Files do not grow with what has been, nor in number.
+func TestFilesStaySmall(t *testing.T) {
+	dir := t.TempDir()
+	o := options(t, filepath.Join(dir, "t"))
+	table, _ := open(t, o)
+	for i := range 20_000 {
+		table.Append(fmt.Appendf(nil, "k%d=%d", i%5, i))
+	}
+	table.Freeze()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > 3 {
+		t.Errorf("%d files, %v; want 3 at most: %v", len(entries), err, entries)
+	}
+	for _, entry := range entries {
+		if info, err := entry.Info(); err != nil || info.Size() > 1024 || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v; want 1 KiB at most, 0600", entry.Name(), info, err)
+		}
+	}
+}
+
+func TestConcurrentAppends(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, _ := open(t, o)
+	want := words{}
+	var all sync.WaitGroup
+	for i := range 8 {
+		want[fmt.Sprint("k", i)] = "499"
+		all.Go(func() {
+			for n := range 500 {
+				table.Append(fmt.Appendf(nil, "k%d=%d", i, n))
+			}
+		})
+	}
+	all.Wait()
+	table.Freeze()
+	_, got := open(t, o)
+	wantState(t, "after the restart", got, want)
+}
+
+// Who appends after Freeze waits for ever: nothing is done that was not noted.
+func TestFreeze(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, _ := open(t, o)
+	table.Append([]byte("a=1"))
+	table.Freeze()
+	began, appended := make(chan struct{}), make(chan struct{})
+	go func() {
+		close(began)
+		table.Append([]byte("b=2"))
+		close(appended)
+	}()
+	<-began
+	_, got := open(t, o)
+	wantState(t, "after the restart", got, words{"a": "1"})
+	select {
+	case <-appended:
+		t.Error("Append returned")
+	default:
+	}
+}
+
+func TestLeave(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, _ := open(t, o)
+	for range 100 {
+		table.Append([]byte("a=1"))
+	}
+	table.Leave()
+	table.Append([]byte("b=1"))
+	_, got := open(t, o)
+	wantState(t, "after the restart", got, words{"a": "1"})
+}
+
+// A table of another boot, say, is not used, and is gone.
+func TestOtherOwner(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	theirs := o
+	theirs.Owner, theirs.Check = []byte("them"), func([]byte) error { return nil }
+	table, _ := open(t, theirs)
+	table.Append([]byte("a=1"))
+	table.Freeze()
+	table, state, damage, err := Open(o)
+	if !errors.Is(damage, errOther) || err != nil {
+		t.Fatalf("damage %v, error %v; want damage that matches %v", damage, err, errOther)
+	}
+	wantState(t, "of another owner", state.(words), words{})
+	table.Append([]byte("b=1"))
+	table.Freeze()
+	_, got := open(t, o)
+	wantState(t, "our own", got, words{"b": "1"})
+}
+
+// left makes files as a kill leaves them: their first record, and some more.
+func left(t *testing.T, o Options, number int, begins bool, records ...string) {
+	t.Helper()
+	content := appendFrame(nil, head{begins: begins, owner: o.Owner}.encode())
+	for _, record := range records {
+		content = appendFrame(content, []byte(record))
+	}
+	if err := os.WriteFile(fmt.Sprintf("%s.%d", o.Path, number), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a kill leaves in the middle of making one file of several.
+func TestKilledWhileMerging(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 2, true, "a=1", "b=1")
+	left(t, o, 3, false, "c=1")
+	left(t, o, 4, true, "a=2", "c=2") // merged, and what it takes the place of is still there
+	left(t, o, 5, false, "d=2", "a")
+	if err := os.WriteFile(o.Path+".6.new", []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	table, got := open(t, o)
+	wantState(t, "after the restart", got, words{"c": "2", "d": "2"})
+	table.Freeze()
+	if entries, _ := filepath.Glob(o.Path + "*"); len(entries) != 1 {
+		t.Errorf("files %v, want one", entries)
+	}
+}
+
+func TestMissingFiles(t *testing.T) {
+	for what, numbers := range map[string][]int{"the first": {2, 3}, "one in the middle": {1, 3}} {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		for _, number := range numbers {
+			left(t, o, number, number == 1, fmt.Sprintf("k%d=1", number))
+		}
+		_, state, damage, err := Open(o)
+		if !errors.Is(damage, errGap) || err != nil {
+			t.Errorf("%s: damage %v, error %v; want damage that says so", what, damage, err)
+		}
+		if got := state.(words); got["k3"] != "" {
+			t.Errorf("%s: what came after the gap was taken: %v", what, got)
+		}
+	}
+}
+
+// Of a file with a fault there is left what was before it. Nothing is invented, and
+// the next start finds a whole table.
+func TestFaults(t *testing.T) {
+	var states []words
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	o.SegmentSize = 4096
+	table, now := open(t, o)
+	states = append(states, maps.Clone(now))
+	for i := range 10 {
+		record := fmt.Appendf(nil, "k%d=%d", i%4, i)
+		table.Append(record)
+		_ = now.Apply(record)
+		states = append(states, maps.Clone(now))
+	}
+	table.Freeze()
+	whole, err := os.ReadFile(o.Path + ".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := len(bytes.TrimRight(whole, "\x00"))
+	for at := range used + 4 {
+		cut := slices.Clone(whole[:at])
+		flipped := slices.Clone(whole)
+		flipped[at] ^= 1 << (at % 8)
+		for what, content := range map[string][]byte{"cut": cut, "flipped": flipped} {
+			wantPrefix(t, fmt.Sprintf("%s at %d", what, at), content, states)
+		}
+	}
+}
+
+func wantPrefix(t *testing.T, what string, content []byte, states []words) {
+	t.Helper()
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	if err := os.WriteFile(o.Path+".1", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	table, state, damage, err := Open(o)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	got := state.(words)
+	whole := maps.Equal(got, states[len(states)-1])
+	if damage == nil && !whole {
+		t.Errorf("%s: got %v, and nothing is said of it", what, got)
+	}
+	if !slices.ContainsFunc(states, func(s words) bool { return maps.Equal(s, got) }) {
+		t.Errorf("%s: got %v, which never was", what, got)
+	}
+	table.Freeze()
+	_, again := open(t, o)
+	wantState(t, what+", and the start after that", again, got)
+}
+
+// Where no file can be written, the old ones are gone, as they would not be true for
+// long; once files can be written again, all is there.
+func TestNoFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	o := options(t, filepath.Join(dir, "t"))
+	var said []error
+	o.Failed = func(err error) { said = append(said, err) }
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		table, want := open(t, o)
+		fill := func(n int) {
+			for i := range n {
+				record := fmt.Appendf(nil, "k%d=%d", i%7, rand.Int())
+				table.Append(record)
+				_ = want.Apply(record)
+			}
+		}
+		fill(100)
+		synctest.Wait() // nothing is being merged
+		keep := t.TempDir()
+		if err := os.Rename(dir, filepath.Join(keep, "d")); err != nil {
+			t.Fatal(err)
+		}
+		fill(100)
+		if len(said) != 1 || said[0] == nil {
+			t.Fatalf("said %v, want one error", said)
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		fill(100)
+		if len(said) != 1 {
+			t.Fatalf("said %v: it was tried again at once", said)
+		}
+		time.Sleep(retryAfter)
+		fill(1)
+		if len(said) != 2 || said[1] != nil {
+			t.Fatalf("said %v, want that it is over", said)
+		}
+		fill(100)
+		synctest.Wait()
+		table.Freeze()
+		_, got := open(t, o)
+		wantState(t, "after the restart", got, want)
+	})
+}
+
+// A table cannot be made where its directory is not there.
+func TestNoDirectory(t *testing.T) {
+	_, state, _, err := Open(options(t, filepath.Join(t.TempDir(), "no", "t")))
+	if err == nil || state == nil {
+		t.Errorf("got state %v and error %v, want an empty one and an error", state, err)
+	}
+}
+
+// Whatever a file has in it: Open ends, invents nothing that is not in it, and the
+// next start finds a whole table with the same.
+func FuzzFile(f *testing.F) {
+	f.Add(appendFrame(appendFrame(nil, head{begins: true, owner: []byte("us")}.encode()), []byte("a=1")))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, content []byte) {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		if err := os.WriteFile(o.Path+".1", content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		table, state, _, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range state.(words) {
+			if !bytes.Contains(content, []byte(key+"="+value)) {
+				t.Errorf("%q=%q was invented", key, value)
+			}
+		}
+		table.Append([]byte("z=9"))
+		state.(words)["z"] = "9"
+		table.Freeze()
+		_, got := open(t, o)
+		wantState(t, "the next start", got, state.(words))
+	})
+}
+
+func BenchmarkAppend(b *testing.B) {
+	o := options(b, filepath.Join(b.TempDir(), "t"))
+	o.SegmentSize = 0
+	table, _ := open(b, o)
+	record := []byte("k=" + strings.Repeat("v", 100))
+	b.ReportAllocs()
+	for b.Loop() {
+		table.Append(record)
+	}
+	table.Leave()
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// manager is as much of a service manager as a restart needs: it listens for the
+// daemon, starts it, keeps descriptors for it, and hands them to the next one.
+type manager struct {
+	t        *testing.T
+	host     *host
+	listener *os.File
+	places   int
+
+	mu     sync.Mutex // guards what follows
+	notify *net.UnixConn
+	stored []storedFile
+}
+
+type storedFile struct {
+	name string
+	file *os.File
+}
+
+// newManager listens on the host's socket. The daemon may store so many descriptors.
+func newManager(t *testing.T, h *host, places int) *manager {
+	t.Helper()
+	made, err := net.ListenUnix("unix", &net.UnixAddr{Name: h.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	made.SetUnlinkOnClose(false)
+	m := &manager{t: t, host: h, places: places}
+	if m.listener, err = made.File(); err != nil {
+		t.Fatal(err)
+	}
+	m.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(h.dir, "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{})
+	go m.listen(heard)
+	t.Cleanup(func() {
+		m.notify.Close()
+		<-heard
+		m.listener.Close()
+		for _, s := range m.stored {
+			s.file.Close()
+		}
+	})
+	return m
+}
+
+// serve starts a daemon with all that is stored, and returns when it serves.
+func (m *manager) serve() *process {
+	m.t.Helper()
+	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, filepath.Join(binaries, "redlockd"), "-config", m.host.config)
+	cmd.Dir = m.host.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	m.mu.Lock()
+	m.dropOver()
+	cmd.ExtraFiles = []*os.File{m.listener}
+	names := []string{"redlockd"}
+	for _, s := range m.stored {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, s.file)
+		names = append(names, s.name)
+	}
+	m.mu.Unlock()
+	cmd.Env = append(os.Environ(),
+		"NOTIFY_SOCKET="+filepath.Join(m.host.dir, "n"),
+		fmt.Sprint("FDSTORE=", m.places),
+		fmt.Sprint("LISTEN_FDS=", len(names)),
+		"LISTEN_FDNAMES="+strings.Join(names, ":"))
+	d := startCommand(m.t, cmd)
+	awaitLog(d, "serving: ")
+	return d
+}
+
+// dropOver closes what has been closed at the other side, as systemd does.
+func (m *manager) dropOver() {
+	kept := m.stored[:0]
+	for _, s := range m.stored {
+		fds := []unix.PollFd{{Fd: int32(s.file.Fd())}}
+		if n, err := unix.Poll(fds, 0); err == nil && n > 0 && fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
+			s.file.Close()
+			continue
+		}
+		kept = append(kept, s)
+	}
+	m.stored = kept
+}
+
+// listen takes what the daemon says, until the socket is closed.
+func (m *manager) listen(over chan<- struct{}) {
+	defer close(over)
+	text, oob := make([]byte, 4096), make([]byte, 4096)
+	for {
+		n, oobn, _, _, err := m.notify.ReadMsgUnix(text, oob)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			m.t.Error(err)
+			return
+		}
+		m.take(text[:n], passed(m.t, oob[:oobn]))
+	}
+}
+
+func passed(t *testing.T, oob []byte) (files []*os.File) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		t.Error(err)
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			t.Error(err)
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "stored"))
+		}
+	}
+	return files
+}
+
+func (m *manager) take(text []byte, files []*os.File) {
+	var name string
+	for line := range bytes.Lines(text) {
+		if value, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("FDNAME=")); ok {
+			name = string(value)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case bytes.HasPrefix(text, []byte("FDSTORE=1")):
+		for _, file := range files {
+			m.stored = append(m.stored, storedFile{name, file})
+		}
+	case bytes.HasPrefix(text, []byte("FDSTOREREMOVE=1")):
+		kept := m.stored[:0]
+		for _, s := range m.stored {
+			if s.name == name {
+				s.file.Close()
+				continue
+			}
+			kept = append(kept, s)
+		}
+		m.stored = kept
+	default:
+		for _, file := range files { // of a barrier
+			file.Close()
+		}
+	}
+}
+
+// has tells how many connections are stored.
+func (m *manager) has() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropOver()
+	return len(m.stored)
+}
+
+// damage changes the last record of a table.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(bytes.TrimRight(content, "\x00")) - 1
+	content[last] ^= 0x55
+	writeFile(t, path, string(content))
+}

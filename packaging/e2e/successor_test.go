@@ -1,0 +1,269 @@
+//go:build linux
+
+package e2e
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// succession is a daemon whose connections a manager keeps.
+type succession struct {
+	*host
+	t       *testing.T
+	manager *manager
+	cluster *redlocktest.Cluster
+	daemon  *process
+}
+
+func startSuccession(t *testing.T, places int) *succession {
+	t.Helper()
+	needNC(t)
+	cluster := redlocktest.StartRedis(t, 5)
+	cluster.Admit(t)
+	h := newHost(t, cluster)
+	m := newManager(t, h, places)
+	return &succession{host: h, t: t, manager: m, cluster: cluster, daemon: m.serve()}
+}
+
+// endings are the ways in which a daemon ends.
+var endings = map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL}
+
+// succeed ends the daemon and starts the next one.
+func (s *succession) succeed(sig syscall.Signal) {
+	s.t.Helper()
+	s.daemon.signal(sig)
+	if code := s.daemon.wait(); sig == syscall.SIGTERM && code != 0 {
+		s.t.Errorf("exit code %d, want 0; its log:\n%s", code, s.daemon.stderr.text())
+	}
+	s.daemon = s.manager.serve()
+}
+
+// stored waits until the manager has so many connections.
+func (s *succession) stored(n int) {
+	s.t.Helper()
+	waitFor(s.t, "the connections are stored", func() bool { return s.manager.has() == n })
+}
+
+// same wants an answer about the lease of an earlier one.
+func same(t *testing.T, answer, granted string) {
+	t.Helper()
+	for _, key := range []string{"lock", "lease", "fence"} {
+		if field(answer, key) != field(granted, key) {
+			t.Errorf("got  %s\nwant %s= as in %s", answer, key, granted)
+		}
+	}
+}
+
+// Connections, leases, those who wait, in their order, and what is half typed
+// outlast the daemon, however it ends.
+func TestSuccessor(t *testing.T) {
+	for name, sig := range endings {
+		t.Run(name, func(t *testing.T) {
+			s := startSuccession(t, 100)
+			holder, idle, typist := s.nc(), s.nc(), s.nc()
+			granted := holder.expect("LOCK job ttl=5s note=mine", "OK lock=job")
+			idle.expect("PING", "OK")
+			var waiters []*terminal
+			for i, request := range []string{"LOCK job", "@a LOCK job", "LOCK job wait=1m"} {
+				w := s.nc()
+				w.send(request)
+				waitFor(t, "it waits", func() bool { return idle.waiters() == int64(i+1) })
+				waiters = append(waiters, w)
+			}
+			holder.expect("@tag LOCK second,third mode=shared", "@tag OK lock=second,third")
+			holder.begin("CHE")
+			typist.expect("PING", "OK")
+			typist.begin("LOCK typed wai")
+			s.stored(6)
+
+			s.succeed(sig)
+			all := append([]*terminal{holder, idle, typist}, waiters...)
+			for _, n := range all {
+				n.comes("BACK")
+			}
+			same(t, holder.expect("CK job", "OK lock=job"), granted)
+			typist.expect("t=0", "OK lock=typed")
+			typist.send("LIST")
+			typist.comes("- lock=job state=held")
+			for typist.line() != "OK n=6" {
+			}
+			fence := number(t, granted, "fence")
+			holder.expect("UNLOCK job", "OK lock=job")
+			for i, w := range waiters {
+				line := w.line()
+				if got := number(t, line, "fence"); field(line, "lock") != "job" || got <= fence {
+					t.Errorf("waiter %d: got %s, want a fencing token beyond %d", i, line, fence)
+				}
+				fence = number(t, line, "fence")
+				w.expect("UNLOCK job", "OK lock=job")
+			}
+		})
+	}
+}
+
+// begin types without a line's end.
+func (n *terminal) begin(words string) {
+	n.t.Helper()
+	if _, err := io.WriteString(n.stdin, words); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// What a client held that ended while there was no daemon is given back, and what it
+// waited for it does not get.
+func TestSuccessorOfAClientThatIsGone(t *testing.T) {
+	s := startSuccession(t, 100)
+	holder, waiter, idle := s.nc(), s.nc(), s.nc()
+	holder.expect("LOCK job ttl=30s", "OK lock=job")
+	idle.expect("LOCK other", "OK lock=other")
+	waiter.send("LOCK other")
+	waitFor(t, "it waits", func() bool { return idle.waiters() == 1 })
+	s.stored(3)
+	s.daemon.kill()
+	holder.kill()
+	waiter.kill()
+	s.daemon = s.manager.serve()
+	idle.comes("BACK")
+	idle.expect("LOCK job wait=5s", "OK lock=job")
+	if n := idle.waiters(); n != 0 {
+		t.Errorf("%d wait, want none", n)
+	}
+}
+
+// Leases that others keep alive go on: processes, and time.
+func TestSuccessorOfOtherHolds(t *testing.T) {
+	s := startSuccession(t, 100)
+	worker, gone, idle := start(t, "", "sleep", "1000"), start(t, "", "sleep", "1000"), s.nc()
+	idle.expect("LOCK kept hold=pid pid="+strconv.Itoa(worker.cmd.Process.Pid), "OK lock=kept")
+	idle.expect("LOCK gone hold=pid pid="+strconv.Itoa(gone.cmd.Process.Pid), "OK lock=gone")
+	brief := idle.expect("LOCK brief hold=ttl ttl=20s", "OK lock=brief")
+	s.stored(1)
+	s.daemon.kill()
+	gone.kill()
+	s.daemon = s.manager.serve()
+	idle.comes("BACK")
+	idle.expect("LOCK gone wait=5s", "OK lock=gone")
+	idle.expect("CHECK kept", "OK lock=kept")
+	if got := idle.expect("CHECK brief", "OK lock=brief"); field(got, "deadline") != field(brief, "deadline") {
+		t.Errorf("got %s, want the deadline of %s", got, brief)
+	}
+	worker.kill()
+	s.nc().expect("LOCK kept wait=5s", "OK lock=kept")
+}
+
+// A lease that is over by the time the next daemon starts is lost, and said to be.
+func TestSuccessorSaysLost(t *testing.T) {
+	s := startSuccession(t, 100)
+	n := s.nc()
+	granted := n.expect("LOCK job ttl=500ms guard=100ms", "OK lock=job")
+	s.stored(1)
+	s.daemon.kill()
+	awaitKeys(t, s.cluster.Servers)
+	s.daemon = s.manager.serve()
+	n.comes("BACK")
+	if lost := n.comes("LOST lock=job"); field(lost, "lease") != field(granted, "lease") {
+		t.Errorf("got %s, want the lease of %s", lost, granted)
+	}
+	n.expect("CHECK job", "ERR LOST lock=job")
+	s.succeed(syscall.SIGKILL) // and is remembered, and not said again
+	n.comes("BACK")
+	n.expect("CHECK job", "ERR LOST lock=job")
+	n.expect("LOCK job wait=0", "OK lock=job")
+}
+
+// More connections than the manager keeps: idle ones make way for those that hold
+// something, and hear BYE.
+func TestSuccessorWithoutRoom(t *testing.T) {
+	s := startSuccession(t, 2)
+	idle, first, second := s.nc(), s.nc(), s.nc()
+	idle.expect("PING", "OK")
+	s.stored(2)
+	first.expect("LOCK a ttl=20s", "OK lock=a")
+	second.expect("LOCK b ttl=20s", "OK lock=b")
+	waitFor(t, "those that hold are stored", func() bool {
+		return s.manager.has() == 2 && strings.Contains(s.daemon.stderr.text(), "keeps no more connections")
+	})
+	third := s.nc()
+	granted := third.expect("LOCK c ttl=20s", "OK lock=c")
+	s.succeed(syscall.SIGTERM)
+	first.comes("BACK")
+	second.comes("BACK")
+	idle.comes("BYE resume=0")
+	if left := number(t, third.comes("BYE resume="), "resume"); left <= 0 || left > 20_000 {
+		t.Errorf("BYE says resume=%d to who holds a lock, want 1 to 20000", left)
+	}
+	n := s.nc()
+	n.expect("CHECK c lease="+field(granted, "lease"), "OK lock=c")
+	n.expect("RESUME c lease=wrong", "ERR NOTHELD")
+	same(t, n.expect("RESUME c lease="+field(granted, "lease"), "OK lock=c"), granted)
+	n.expect("CHECK c", "OK lock=c")
+	n.kill() // it is the connection's now
+	first.expect("LOCK c wait=5s", "OK lock=c")
+}
+
+// Without a manager the connections end, and what they held can be resumed.
+func TestResumeAfterRestart(t *testing.T) {
+	for name, sig := range endings {
+		t.Run(name, func(t *testing.T) {
+			_, h, d := five(t)
+			n := h.nc()
+			granted := n.expect("LOCK a,b ttl=20s owner=me", "OK lock=a,b")
+			left := n.expect("LOCK left ttl=1s", "OK lock=left")
+			d.signal(sig)
+			d.wait()
+			h.serve()
+			n = h.nc()
+			n.expect("RESUME a,b lease="+field(granted, "lease"), "ERR OPTION lock=a,b")
+			same(t, n.expect("RESUME a,b owner=me lease="+field(granted, "lease"), "OK lock=a,b"), granted)
+			same(t, n.expect("CHECK a,b owner=me", "OK lock=a,b"), granted)
+			n.expect("LOCK left wait=10s", "OK lock=left") // nobody has resumed it
+			n.expect("RESUME left lease="+field(left, "lease"), "ERR NOTHELD")
+		})
+	}
+}
+
+// A client that lost its connection before it read the OK asks again, on another one:
+// by the id= of the LOCK, as the same user, it is the same lease.
+func TestLockRepeatedAfterRestart(t *testing.T) {
+	_, h, d := five(t)
+	granted := h.nc().expect("LOCK job ttl=20s id=x1 owner=me", "OK lock=job")
+	d.kill()
+	h.serve()
+	h.nc().expect("LOCK job wait=0 id=x2 owner=me", "ERR HELD lock=job")
+	n := h.nc()
+	again := n.expect("LOCK job ttl=20s id=x1 owner=me", "OK lock=job")
+	same(t, again, granted)
+	if field(again, "again") != "yes" {
+		t.Errorf("got %s, want again=yes", again)
+	}
+	h.nc().expect("LOCK job wait=0 id=x1 owner=me", "ERR HELD lock=job") // it is found
+	n.expect("UNLOCK job owner=me", "OK lock=job")
+	h.nc().expect("LOCK job wait=5s", "OK lock=job")
+}
+
+// A table that is not whole: nobody knows what the connections were told since, so
+// that they end, and what is known can be resumed.
+func TestSuccessorWithFaultyTable(t *testing.T) {
+	s := startSuccession(t, 100)
+	n := s.nc()
+	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(1)
+	s.daemon.kill()
+	damage(t, s.socket+".table.1")
+	s.daemon = s.manager.serve()
+	if log := s.daemon.stderr.text(); !strings.Contains(log, "not all is known of the time before") {
+		t.Errorf("the log does not say so:\n%s", log)
+	}
+	n.comes("BYE resume=")
+	if line, more := n.next(n.stdout); more {
+		t.Errorf("got %s, want the end", line)
+	}
+	again := s.nc()
+	same(t, again.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
+}

@@ -1,0 +1,55 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What THREATS.md claims is shown by tests that are there, and its links lead somewhere.
+func TestThreats(t *testing.T) {
+	page := readFile(t, filepath.Join("..", "THREATS.md"))
+	shown := regexp.MustCompile(`(?s)<!-- shown by\n(.*?)-->`).FindStringSubmatch(page)
+	if shown == nil {
+		t.Fatal("THREATS.md names no tests")
+	}
+	for line := range strings.Lines(shown[1]) {
+		folder, names, _ := strings.Cut(line, ": ")
+		tests := testsIn(t, filepath.Join("..", "..", folder))
+		for _, name := range strings.Fields(names) {
+			if !strings.Contains(tests, "\nfunc "+name+"(") {
+				t.Errorf("%s has no %s, by which THREATS.md shows what it claims", folder, name)
+			}
+		}
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)\)`).FindAllStringSubmatch(page, -1) {
+		if !hasHeading(readFile(t, filepath.Join("..", link[1])), link[2]) {
+			t.Errorf("the link %s leads to no heading", link[0])
+		}
+	}
+	if !strings.Contains(readFile(t, filepath.Join("..", "..", "README.md")), "](packaging/THREATS.md)") {
+		t.Error("the README does not lead to THREATS.md")
+	}
+}
+
+// testsIn is all text of a folder's tests.
+func testsIn(t *testing.T, folder string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no tests: %v", folder, err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}

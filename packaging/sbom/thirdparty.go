@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// thirdParty is for people: what is built in, under which licences, and their texts,
+// each once. On Debian that of the Apache License is only referred to: it is on every
+// such system, and packages must not have it.
+func thirdParty(version string, modules []*module, debian bool) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "The programs of redlockd %s have the following built in, which others have written.\n"+
+		"The sources of MODULE are at https://MODULE, and those of exactly this version at\n"+
+		"https://proxy.golang.org/MODULE/@v/VERSION.zip; those of std, which is Go's own\nlibrary, at https://go.dev/dl. The texts of the licences follow.\n\n", version)
+	for _, m := range modules {
+		fmt.Fprintf(&b, "%s %s: %s\n", m.path, m.version, m.expression())
+	}
+	for _, t := range texts(modules) {
+		if debian && strings.Contains(t.text, "TERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION") {
+			t.text = "/usr/share/common-licenses/Apache-2.0\n"
+		}
+		fmt.Fprintf(&b, "\n%s\n%s\n\n%s", strings.Repeat("-", 79), strings.Join(t.of, "\n"), t.text)
+	}
+	return b.Bytes()
+}
+
+// text is what one or more files say.
+type text struct {
+	of   []string // modules and files
+	text string
+}
+
+// texts puts those together that differ in blanks only.
+func texts(modules []*module) (all []*text) {
+	same := map[string]*text{}
+	for _, m := range modules {
+		for _, l := range m.licences {
+			words := blanks.ReplaceAllString(l.text, " ")
+			t := same[words]
+			if t == nil {
+				t = &text{text: l.text}
+				same[words] = t
+				all = append(all, t)
+			}
+			t.of = append(t.of, m.path+" "+m.version+": "+l.file)
+		}
+	}
+	return all
+}

@@ -1,0 +1,168 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Adoption is what Adopt made of records, in their order.
+type Adoption struct {
+	Leases []*Lease // nil: refused
+	Errs   []error  // why; nil: it was not. They match ErrRecord
+
+	open    atomic.Int64  // leases that Wait waits for
+	settled chan struct{} // closed when there are none
+}
+
+// Adopt goes on with leases of an earlier process on this host: with the same token,
+// fencing token and deadline, and whatever is done with a lease that was granted here
+// can be done with them. It does not wait for the nodes. A record that cannot be one
+// is refused, and the others are adopted.
+//
+// One that was lost before (Record.Lost) stays lost, and that is not told again.
+//
+// Leases that are kept are extended at once, many in one call a node; call Settle
+// before, or the first try may come to nothing for want of connections. Each is lost
+// as any other one, by its timer: at the recorded deadline less the guard unless a
+// quorum confirmed it before. One that this instant is past for already is lost at
+// once, extended never, and given back on the nodes at its deadline; so is what nodes
+// refuse to extend. lost (may be nil) is what Request.OnLost is, with the index of the
+// record: it is never called by Adopt itself, but maybe before Adopt returns.
+//
+// How long the process was away is counted on BootTime. What a clock did in that time
+// that stood still as a whole (a virtual machine that was suspended), nobody watched: the
+// nodes know it better, and say so to the extension that is asked of them at once.
+// Until Wait returns, such a lease is only as good as this host's clock.
+func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
+	a := &Adoption{Leases: make([]*Lease, len(records)), Errs: make([]error, len(records)), settled: make(chan struct{})}
+	a.open.Store(1) // until all are counted
+	var held []*Lease
+	known := map[string]bool{}
+	for i := range records {
+		l, err := q.adoptable(&records[i], known)
+		if err != nil {
+			a.Errs[i] = err
+			continue
+		}
+		if lost != nil {
+			l.onLost = func(l *Lease) { lost(i, l) }
+		}
+		a.Leases[i] = l
+		if records[i].Lost != "" {
+			l.stayLost(records[i].Lost)
+		} else if a.begin(l) {
+			held = append(held, l)
+		}
+	}
+	q.keeper.watchAll(held, q.clock())
+	a.settle()
+	return a
+}
+
+// adoptable makes the lease of a record. It is not watched yet.
+func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
+	now := q.clock()
+	t, err := q.targetOf(r)
+	if err == nil {
+		err = q.checkLease(r, now)
+	}
+	if err == nil && known[r.Token] {
+		err = r.bad("its token is that of another one")
+	}
+	if err != nil {
+		return nil, err
+	}
+	known[r.Token] = true
+	q.places.hold(&t)
+	return &Lease{
+		keeper:   q.keeper,
+		target:   t,
+		token:    r.Token,
+		fence:    r.Fence,
+		placed:   q.anywhere(),
+		kept:     r.Keep,
+		since:    r.Since,
+		end:      r.End,
+		guard:    r.Guard,
+		ttl:      r.TTL,
+		deadline: q.rules.adopted(r.Deadline, now, r.TTL),
+		index:    notInHeap,
+	}, nil
+}
+
+// begin arms the timer that says LOST. It is false where that is due already: such a
+// lease must not be extended.
+func (a *Adoption) begin(l *Lease) (held bool) {
+	now := l.keeper.clock()
+	held = now < l.lossDue()
+	if held && l.extendable() {
+		a.open.Add(1)
+		l.settled = sync.OnceFunc(a.settle)
+	}
+	l.arm(now)
+	return held
+}
+
+// stayLost makes it a lease that was lost before: that is not told again, and it is
+// given back at its deadline, as others are that were lost.
+func (l *Lease) stayLost(reason LostReason) {
+	now := l.keeper.clock()
+	l.state, l.reason, l.forgotten = lost, reason, true // nobody else knows it yet
+	l.backAt = l.keeper.rules.giveBack(now, l.deadline)
+	l.mu.Lock() // the timer may ring at once
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(l.backAt-now, l.ring)
+}
+
+// settle counts a lease that a quorum confirmed, or that is over.
+func (a *Adoption) settle() {
+	if a.open.Add(-1) == 0 {
+		close(a.settled)
+	}
+}
+
+// Wait waits until each of the leases that are kept was confirmed by a quorum once, or
+// is over: Lease.Err says which. Or until ctx is done: it returns the cause then.
+func (a *Adoption) Wait(ctx context.Context) error {
+	select {
+	case <-a.settled:
+		return nil
+	default:
+	}
+	select {
+	case <-a.settled:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("leases of before are not all confirmed: %w", context.Cause(ctx))
+	}
+}
+
+// Abandon releases what an earlier process on this host may have taken: the token of an
+// attempt or of a release that was under way when it ended. Of a lease that was lost, it
+// is for after the deadline: its holder may still be stopping. It does not wait for the
+// nodes; the lanes repeat what stays unanswered. And all is released again a little
+// later: what the earlier process had sent may be executed until then, for nobody
+// knows its connections. The error matches ErrRecord: nothing is released then.
+func (q *Quorum) Abandon(r Record) error {
+	t, err := q.targetOf(&r)
+	if err != nil {
+		return err
+	}
+	t.slot = 0 // of the place, nothing is reserved here
+	release := func() { q.abandon(&t, r.Token, q.anywhere()) }
+	release()
+	time.AfterFunc(newTiming(q.options.NodeTimeout).silence, release)
+	return nil
+}
+
+// anywhere is where a token may be that an earlier process had.
+func (q *Quorum) anywhere() *nodeSet {
+	placed := &nodeSet{}
+	for i := range q.lanes {
+		placed.add(i)
+	}
+	return placed
+}

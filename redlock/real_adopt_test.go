@@ -1,0 +1,121 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// restart ends the process that s.q is of, and starts another.
+func (s *servers) restart() {
+	s.Helper()
+	s.q.Close()
+	s.q = s.another()
+}
+
+// adopt adopts leases and waits until they are confirmed.
+func (s *servers) adopt(records ...redlock.Record) []*redlock.Lease {
+	s.Helper()
+	a := s.q.Adopt(records, nil)
+	for _, err := range a.Errs {
+		want(s, "error of a record", err, nil)
+	}
+	want(s, "Wait", a.Wait(s.Context()), nil)
+	for _, l := range a.Leases {
+		want(s, "the lease of "+l.Name(), l.Err(), nil)
+	}
+	return a.Leases
+}
+
+// Leases of every kind go on in another process, are extended there, handed over and
+// given back.
+func TestRealAdopt(t *testing.T) {
+	for what, r := range allKinds {
+		t.Run(what, func(t *testing.T) {
+			s := startServers(t, 5)
+			r.TTL = realTTL
+			l := s.acquire(r)
+			record := l.Record()
+			s.restart()
+			next := s.adopt(record)[0]
+			want(t, "token", next.Record().Token, record.Token)
+			want(t, "fencing token", next.Fence(), record.Fence)
+			want(t, "the deadline moved on", next.Deadline() > record.Deadline, true)
+			_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
+			wantErr(t, "another's attempt", err, redlock.ErrHeld)
+			if !next.Shared() && next.Slots() == 0 {
+				next = s.handOver(next, r)
+			}
+			want(t, "Extend", next.Extend(t.Context(), 0), nil)
+			s.release(next)
+			s.wantNoKeys()
+		})
+	}
+}
+
+// handOver gives l to the next one, whose fencing token is larger.
+func (s *servers) handOver(l *redlock.Lease, r redlock.Request) *redlock.Lease {
+	s.Helper()
+	_, begun, err := l.HandOver(r)
+	want(s, "HandOver", err, nil)
+	r.Begun = begun
+	next := s.acquire(r)
+	want(s, "a larger fencing token", next.Fence() > l.Fence(), true)
+	return next
+}
+
+// A lease whose quorum is away since the restart says LOST before its deadline, and
+// the nodes are free when they are back.
+func TestRealAdoptedIsLost(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := startServers(t, 5)
+			record := s.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Guard: 1500 * ms, Keep: true}).Record()
+			s.q.Close()
+			for _, server := range s.all[:3] {
+				way.begin(t, server)
+			}
+			s.q = s.connect()
+			l := s.q.Adopt([]redlock.Record{record}, nil).Leases[0]
+			<-l.Lost()
+			if l.Deadline() != record.Deadline || redlock.BootTime() >= record.Deadline {
+				t.Errorf("lost %v after its deadline, which moved by %v", redlock.BootTime()-record.Deadline, l.Deadline()-record.Deadline)
+			}
+			want(t, "why", l.Reason(), redlock.LostQuorum)
+			for _, server := range s.all[:3] {
+				way.end(t, server)
+			}
+			s.wantNoKeys()
+		})
+	}
+}
+
+// Of an attempt that was granted and of which nobody was told, its note frees the lock.
+func TestRealAbandon(t *testing.T) {
+	for what, r := range allKinds {
+		t.Run(what, func(t *testing.T) {
+			s, noted := startServers(t, 5), &notes{}
+			r.TTL, r.Noting = realTTL, noted.note
+			s.acquire(r)
+			s.restart()
+			want(t, "Abandon", s.q.Abandon(noted.last()), nil)
+			s.wantNoKeys()
+			s.pair("x")
+		})
+	}
+}
+
+// A thousand leases go on.
+func TestRealAdoptMany(t *testing.T) {
+	s := startServers(t, 5)
+	var records []redlock.Record
+	for i := range 1000 {
+		records = append(records, s.acquire(redlock.Request{Name: name("x%d", i), TTL: realTTL, Keep: true}).Record())
+	}
+	s.restart()
+	for i, l := range s.adopt(records...) {
+		want(t, "fencing token", l.Fence(), records[i].Fence)
+		want(t, "the deadline moved on", l.Deadline() > records[i].Deadline, true)
+	}
+}

@@ -1,0 +1,359 @@
+package redlock_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// restart ends the process, as kill -9 does, and starts another one over the same
+// nodes so much later.
+func (f *fleet) restart(after time.Duration, change ...func(*redlock.Options)) {
+	f.Helper()
+	f.q.Close()
+	time.Sleep(after)
+	f.open(change...)
+	f.Cleanup(f.q.Close)
+	f.q.Settle(f.Context())
+}
+
+// adopt adopts one lease.
+func (f *fleet) adopt(r redlock.Record) (*redlock.Lease, *losses) {
+	f.Helper()
+	a, seen := f.adoptAll(r)
+	if a.Errs[0] != nil {
+		f.Fatal(a.Errs[0])
+	}
+	return a.Leases[0], seen
+}
+
+func (f *fleet) adoptAll(records ...redlock.Record) (*redlock.Adoption, *losses) {
+	seen := &losses{}
+	return f.q.Adopt(records, func(i int, l *redlock.Lease) {
+		seen.count.Add(1)
+		seen.at.Store(int64(f.now()))
+		want(f, "token of the record of that index", l.Record().Token, records[i].Token)
+	}), seen
+}
+
+// allKinds are requests for x of every kind.
+var allKinds = map[string]redlock.Request{
+	"exclusive":     {Name: "x", TTL: 3 * time.Second, Keep: true},
+	"shared":        {Name: "x", TTL: 3 * time.Second, Keep: true, Shared: true},
+	"semaphore":     {Name: "x", TTL: 3 * time.Second, Keep: true, Slots: 3},
+	"several names": {Names: []string{"x", "y", "z"}, TTL: 3 * time.Second, Keep: true},
+	"guarded":       {Name: "x", TTL: 3 * time.Second, Keep: true, Guard: 700 * ms, Max: time.Hour},
+}
+
+// A lease goes on in another process: the same in all that it is, extended at once
+// and from then on, released as ever. Guards Adopt, Record.
+func TestAdopt(t *testing.T) {
+	for what, r := range allKinds {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l := f.acquire(r)
+			record, deadline, keys := l.Record(), l.Deadline(), len(f.keys())
+			f.restart(time.Second)
+			begin := f.now()
+			a, seen := f.adoptAll(record)
+			next := a.Leases[0]
+			want(t, what+": deadline before it is confirmed", next.Deadline(), deadline)
+			want(t, what+": Wait", a.Wait(t.Context()), nil)
+			want(t, what+": it took", f.now()-begin < 10*ms, true)
+			wantSame(t, what, next, l)
+			if next.Deadline() < begin+r.TTL-32*ms {
+				t.Errorf("%s: not extended at once: valid for another %v", what, next.Validity())
+			}
+			f.at(begin, time.Minute)
+			f.wantHeld(next, seen)
+			want(t, what+": keys", len(f.keys()), keys)
+			f.release(next)
+			synctest.Wait()
+			f.wantNoKeys(what)
+		})
+	}
+}
+
+// wantSame wants that a lease be what another one was, but for its deadline.
+func wantSame(t *testing.T, what string, got, was *redlock.Lease) {
+	t.Helper()
+	want(t, what+": ID", got.ID(), was.ID())
+	want(t, what+": fencing token", got.Fence(), was.Fence())
+	want(t, what+": Since", got.Since(), was.Since())
+	want(t, what+": TTL", got.TTL(), was.TTL())
+	want(t, what+": name", got.Name(), was.Name())
+	want(t, what+": names", slices.Equal(got.Names(), was.Names()), true)
+	want(t, what+": Shared", got.Shared(), was.Shared())
+	want(t, what+": Slots", got.Slots(), was.Slots())
+	want(t, what+": Slot", got.Slot(), was.Slot())
+	a, b := got.Record(), was.Record()
+	want(t, what+": token", a.Token, b.Token)
+	want(t, what+": guard", a.Guard, b.Guard)
+	want(t, what+": End", a.End, b.End)
+	want(t, what+": Keep", a.Keep, b.Keep)
+}
+
+// Where no quorum can be had since, LOST is told at the recorded deadline less the
+// guard, exactly. Guards Adoption.begin: arm.
+func TestAdoptedLostInstant(t *testing.T) {
+	for what, fault := range faults {
+		for guard, before := range map[time.Duration]time.Duration{0: 600 * ms, ms: ms, 1500 * ms: 1500 * ms} {
+			simTest(t, 5, func(t *testing.T, f *fleet) {
+				r := kept3s
+				r.Guard = guard
+				record := f.acquire(r).Record()
+				f.q.Close()
+				every(f.sims[:3], fault.begin)
+				f.restart(500 * ms)
+				l, seen := f.adopt(record)
+				<-l.Lost()
+				f.wantLost(l, seen, record.Deadline-before, redlock.LostQuorum)
+				time.Sleep(5 * time.Second)
+				want(t, what+": told", seen.count.Load(), int32(1))
+				every(f.sims[:3], fault.end)
+				time.Sleep(2 * time.Second)
+				f.wantNoKeys(what)
+			})
+		}
+	}
+}
+
+// What should have said LOST already says so at once, is never extended, and is given
+// back at its deadline and not before. Guards Adoption.begin: forgotten; rules.adopted.
+func TestAdoptLapsed(t *testing.T) {
+	for _, away := range []time.Duration{2368 * ms, 2500 * ms, 2967 * ms, 3000 * ms, 10 * time.Second} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l := f.acquire(kept3s)
+			record := l.Record()
+			f.q.Close()
+			f.at(l.Since(), away)
+			f.restart(0)
+			j, begin := f.record(), f.now()
+			next, seen := f.adopt(record)
+			wantErr(t, "the lease, at once", next.Err(), redlock.ErrLost)
+			<-next.Lost()
+			f.wantLost(next, seen, begin, redlock.LostQuorum)
+			time.Sleep(10 * time.Second)
+			want(t, name("extensions, %v after the grant", away), len(j.of("e"))+len(j.of("p")), 0)
+			for _, o := range j.of("r") {
+				if o.at < record.Deadline {
+					t.Errorf("released %v before the deadline", record.Deadline-o.at)
+				}
+			}
+			want(t, "releases", len(j.of("r")), 5)
+		})
+	}
+}
+
+// What the nodes do not hold any more is lost at once, and not invented.
+func TestAdoptWhatNodesLost(t *testing.T) {
+	for reason, trouble := range map[redlock.LostReason]func(*fleet){
+		redlock.LostQuorum: func(f *fleet) { every(f.sims[:3], forget) },
+		redlock.LostForced: func(f *fleet) { f.q.Force(f.Context(), "x") },
+	} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			record := f.acquire(kept3s).Record()
+			f.restart(100 * ms)
+			trouble(f)
+			a, seen := f.adoptAll(record)
+			want(t, "Wait", a.Wait(t.Context()), nil)
+			synctest.Wait()
+			want(t, "why", a.Leases[0].Reason(), reason)
+			want(t, "told", seen.count.Load(), int32(1))
+		})
+	}
+}
+
+// All that can be done with a lease can be done with one that was adopted.
+func TestAdoptedIsALease(t *testing.T) {
+	for what, use := range map[string]func(t *testing.T, f *fleet, l *redlock.Lease){
+		"Extend": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			want(t, "Extend", l.Extend(t.Context(), 10*time.Second), nil)
+			want(t, "TTL", l.TTL(), 10*time.Second)
+			f.release(l)
+		},
+		"HandOver": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			next := f.passOn(l, redlock.Request{Name: "x", TTL: time.Second})
+			want(t, "a larger fencing token", next.Fence() > l.Fence(), true)
+			wantErr(t, "the one before", l.Err(), redlock.ErrReleased)
+			f.release(next)
+		},
+		"Force": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			_, err := f.q.Force(t.Context(), "x")
+			want(t, "Force", err, nil)
+			want(t, "why", l.Reason(), redlock.LostForced)
+		},
+		"Lose": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			l.Lose(redlock.LostBeat)
+			want(t, "why", l.Reason(), redlock.LostBeat)
+			f.at(l.Deadline(), ms)
+		},
+		"GiveUp": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			l.GiveUp()
+			f.at(l.Deadline(), ms)
+		},
+		"repair": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			every(f.sims[:2], forget)
+			time.Sleep(2100 * ms)
+			want(t, "keys", len(f.keys()), 5)
+			f.release(l)
+		},
+		"release where a node is down": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			every(f.sims[:2], down)
+			f.release(l)
+			every(f.sims[:2], up)
+			time.Sleep(900 * ms) // less than its ttl
+		},
+	} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			record := f.acquire(kept3s).Record()
+			f.restart(time.Second)
+			l, _ := f.adopt(record)
+			synctest.Wait()
+			use(t, f, l)
+			synctest.Wait()
+			f.wantNoKeys(what)
+		})
+	}
+}
+
+// One that is not to be kept is not extended; one of bounded holding time not beyond.
+func TestAdoptedEnds(t *testing.T) {
+	for reason, r := range map[redlock.LostReason]redlock.Request{
+		redlock.LostExpired: {Name: "x", TTL: 3 * time.Second},
+		redlock.LostMax:     {Name: "x", TTL: 3 * time.Second, Keep: true, Max: 5 * time.Second},
+	} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l := f.acquire(r)
+			f.restart(time.Second)
+			next, _ := f.adopt(l.Record())
+			<-next.Lost()
+			want(t, "why", next.Reason(), reason)
+			want(t, "lost, after the grant", f.now()-l.Since(), max(r.TTL-32*ms, r.Max)-600*ms)
+		})
+	}
+}
+
+// The place of a semaphore is asked for by nobody else. Guards places.hold.
+func TestAdoptedPlaceIsTaken(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true, Slots: 2}
+		l := f.acquire(r)
+		f.restart(time.Second)
+		f.adopt(l.Record())
+		synctest.Wait()
+		j := f.record()
+		for range 20 {
+			next := f.acquire(r)
+			want(t, "place", next.Slot(), 3-l.Slot())
+			f.release(next)
+		}
+		for _, o := range j.of("s") {
+			want(t, "place that was asked for", o.token[0], byte('0'+3-l.Slot()))
+		}
+	})
+}
+
+// Thousands are adopted in few calls, and Wait waits for all of them. Guards
+// watchAll, batchSize.
+func TestAdoptMany(t *testing.T) {
+	const leases = 1000
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		var records []redlock.Record
+		for i := range leases {
+			records = append(records, f.acquire(redlock.Request{Name: name("x%d", i), TTL: 10 * time.Second, Keep: true}).Record())
+		}
+		f.restart(time.Second)
+		f.delay(each(ms), each(ms))
+		j, begin := f.record(), f.now()
+		a, seen := f.adoptAll(records...)
+		want(t, "Wait", a.Wait(t.Context()), nil)
+		for i, l := range a.Leases {
+			if l.Deadline() < begin+10*time.Second-102*ms {
+				t.Fatalf("lease %d of %d is not confirmed when Wait returns", i, leases)
+			}
+		}
+		time.Sleep(100 * ms)
+		for node, commands := range j.perNode() {
+			want(t, name("extensions on node %d", node), len(j.on(node, "e")), leases)
+			if most := leases/64 + 2; commands > most {
+				t.Errorf("node %d: %d commands, want at most %d", node, commands, most)
+			}
+		}
+		want(t, "lost", seen.count.Load(), int32(0))
+	})
+}
+
+// Wait ends with its context where nothing is confirmed, and with the leases that are
+// over.
+func TestAdoptionWait(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		record := f.acquire(kept3s).Record()
+		f.q.Close()
+		every(f.sims[:2], down)
+		f.restart(0)
+		a, _ := f.adoptAll(record)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		wantErr(t, "Wait, with nodes down", a.Wait(ctx), context.DeadlineExceeded)
+		want(t, "Wait, until it is lost", a.Wait(t.Context()), nil)
+		wantErr(t, "the lease", a.Leases[0].Err(), redlock.ErrLost)
+		none, _ := f.adoptAll()
+		want(t, "Wait for none", none.Wait(t.Context()), nil)
+	})
+}
+
+// Deadlines that move are told, each time and to who asks for the lease.
+func TestMovedIsTold(t *testing.T) {
+	var told atomic.Int32
+	var last atomic.Int64
+	hook := func(o *redlock.Options) {
+		o.Moved = func(l *redlock.Lease) { told.Add(1); last.Store(int64(l.Record().Deadline)) }
+	}
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(kept3s)
+		want(t, "told of a grant", told.Load(), int32(0))
+		f.at(l.Since(), 1200*ms)
+		want(t, "told of the extension that was due", told.Load(), int32(1))
+		want(t, "the deadline then", time.Duration(last.Load()), l.Deadline())
+		want(t, "Extend", l.Extend(t.Context(), 5*time.Second), nil)
+		want(t, "told when Extend has returned", told.Load(), int32(2))
+		want(t, "the deadline by then", time.Duration(last.Load()), l.Deadline())
+		every(f.sims[:2], hang)
+		wantErr(t, "Extend", l.Extend(t.Context(), 5*time.Second), redlock.ErrNoQuorum)
+		want(t, "told of one that failed", told.Load(), int32(2))
+	}, hook)
+}
+
+// That all are older than they seemed is told when all are. Guards keeper.age.
+func TestAgedIsTold(t *testing.T) {
+	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		var leases [2]*redlock.Lease
+		var seen [2]atomic.Int64
+		paused, pause := f.pausedHost(long, func(o *redlock.Options) {
+			o.Aged = func() {
+				for i, l := range leases {
+					seen[i].Store(int64(l.Deadline()))
+				}
+			}
+		})
+		time.Sleep(25 * time.Second)
+		for i := range leases {
+			l, err := paused.Acquire(t.Context(), redlock.Request{Name: name("x%d", i), TTL: 20 * time.Second})
+			want(t, "error", err, nil)
+			leases[i] = l
+		}
+		before := leases[0].Deadline()
+		pause(5 * time.Second)
+		time.Sleep(3 * time.Second)
+		want(t, "the deadline has moved back", leases[0].Deadline() < before-4*time.Second, true)
+		for i, l := range leases {
+			want(t, name("deadline of lease %d when it was told", i), time.Duration(seen[i].Load()), l.Deadline())
+		}
+	}, withQuarantine, long)
+}
