@@ -95,9 +95,17 @@ func (l *lane) appendArming(group []call) {
 }
 
 // readArming hands out what was read; replies are all that come behind the calls.
-func (l *lane) readArming(replies []Reply) (rest []Reply) {
+// An error: that was no answer.
+func (l *lane) readArming(replies []Reply) (rest []Reply, err error) {
 	if len(l.armed) == 0 {
-		return replies
+		return replies, nil
+	}
+	keys := 0
+	for _, a := range l.armed {
+		keys += len(a.keys)
+	}
+	if err := checkValues(&replies[1], keys); err != nil {
+		return nil, err
 	}
 	values := replies[1].Array
 	if replies[0].Err != nil || replies[1].Err != nil {
@@ -110,5 +118,5 @@ func (l *lane) readArming(replies []Reply) (rest []Reply) {
 	}
 	clear(l.armed)
 	clear(replies[1].Array)
-	return replies[2:]
+	return replies[2:], nil
 }

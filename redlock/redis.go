@@ -242,6 +242,7 @@ func (d *onceDialer) claim() bool {
 
 // keep remembers the connection for close, and closes it where close came first.
 func (d *onceDialer) keep(conn net.Conn) (net.Conn, error) {
+	conn = &guardedConn{Conn: conn}
 	d.mu.Lock()
 	d.conn = conn
 	closed := d.closed
