@@ -66,7 +66,7 @@ func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
 		if ctx.Err() != nil { // the rest only says that we hung up
 			return nil, context.Cause(ctx)
 		}
-		return nil, serverError(err)
+		return nil, loginError(err, option.Password)
 	}
 	if !stop() { // ctx ended at the same moment, and the connection with it
 		client.Close()
@@ -191,6 +191,24 @@ func serverError(err error) error {
 	text := answer.Error()
 	if kind, _, _ := strings.Cut(text, " "); !slices.Contains(errorKinds, kind) {
 		text = "ERR " + text
+	}
+	return ServerError(text)
+}
+
+// loginError is an error of the log-in without the password: a server that does not
+// know the command (an old Redis, a proxy, one with renamed commands) repeats its
+// arguments, the last of them cut off where that is long.
+func loginError(err error, password string) error {
+	err = serverError(err)
+	if !isServerError(err) {
+		return err
+	}
+	text, _, repeats := strings.Cut(err.Error(), "with args beginning with")
+	if password != "" {
+		text = strings.ReplaceAll(text, password, "[redacted]")
+	}
+	if repeats {
+		text += "with arguments that are not shown here"
 	}
 	return ServerError(text)
 }
