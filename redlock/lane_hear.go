@@ -11,8 +11,11 @@ func (l *lane) hear(ctx context.Context) {
 	backoff := firstBackoff
 	for ctx.Err() == nil {
 		if listener, err := l.listen(ctx); err == nil {
-			backoff = firstBackoff
+			since := l.clock()
 			l.attend(ctx, listener)
+			if l.clock()-since >= heartbeat { // else it would only break again
+				backoff = firstBackoff
+			}
 		}
 		pause(ctx, backoff/2+l.rules.jitter(l.node.Name+" hearer", backoff/2+1))
 		backoff = min(2*backoff, longestHearerBackoff)
