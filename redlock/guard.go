@@ -14,6 +14,7 @@ type guardedConn struct {
 	net.Conn
 	questions respScanner // of who writes
 	asked     atomic.Int64
+	heard     atomic.Bool // the node has said something
 
 	answers respScanner // of who reads, as are those below
 	trip    int64       // how many questions there were when the last one was seen
@@ -54,6 +55,9 @@ func (c *guardedConn) Read(b []byte) (int, error) {
 		return 0, c.failed
 	}
 	n, err := c.Conn.Read(b)
+	if n > 0 && !c.heard.Load() {
+		c.heard.Store(true)
+	}
 	if fault := c.check(b[:n]); fault != nil {
 		c.failed = &AnswerError{fault}
 		return 0, c.failed

@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -66,7 +69,7 @@ func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
 		if ctx.Err() != nil { // the rest only says that we hung up
 			return nil, context.Cause(ctx)
 		}
-		return nil, loginError(err, option.Password)
+		return nil, dialer.explain(loginError(err, option.Password))
 	}
 	if !stop() { // ctx ended at the same moment, and the connection with it
 		client.Close()
@@ -234,7 +237,7 @@ type onceDialer struct {
 	mu     sync.Mutex // guards what follows; not held while dialling
 	used   bool
 	closed bool
-	conn   net.Conn
+	conn   *guardedConn
 }
 
 var errConnectionOver = errors.New("the connection is over")
@@ -259,8 +262,8 @@ func (d *onceDialer) claim() bool {
 }
 
 // keep remembers the connection for close, and closes it where close came first.
-func (d *onceDialer) keep(conn net.Conn) (net.Conn, error) {
-	conn = &guardedConn{Conn: conn}
+func (d *onceDialer) keep(plain net.Conn) (net.Conn, error) {
+	conn := &guardedConn{Conn: plain}
 	d.mu.Lock()
 	d.conn = conn
 	closed := d.closed
@@ -280,6 +283,21 @@ func (d *onceDialer) close() {
 	if conn != nil {
 		conn.Close()
 	}
+}
+
+// explain says of a log-in that was not answered with a single byte what that may mean.
+func (d *onceDialer) explain(err error) error {
+	d.mu.Lock()
+	conn := d.conn
+	d.mu.Unlock()
+	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	switch {
+	case !ended || conn == nil || conn.heard.Load():
+		return err
+	case d.options.TLS == nil && !strings.HasPrefix(d.options.Address, "unix:"):
+		return fmt.Errorf("it ended the connection before it answered the log-in: does it speak TLS there, which needs a tls block in the config? (%w)", err)
+	}
+	return fmt.Errorf("it ended the connection before it answered the log-in (%w)", err)
 }
 
 func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {
