@@ -66,7 +66,7 @@ func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
 		if client != nil {
 			client.Close()
 		}
-		if ctx.Err() != nil { // the rest only says that we hung up
+		if ctx.Err() != nil && !errors.Is(err, errNoHandshake) { // the rest only says that we hung up
 			return nil, context.Cause(ctx)
 		}
 		return nil, dialer.explain(loginError(err, option.Password))
@@ -285,6 +285,8 @@ func (d *onceDialer) close() {
 	}
 }
 
+var errNoHandshake = errors.New("no answer to the TLS handshake in time: does it speak TLS there? (tls-port in its redis.conf)")
+
 // explain says of a log-in that was not answered with a single byte what that may mean.
 func (d *onceDialer) explain(err error) error {
 	d.mu.Lock()
@@ -320,6 +322,25 @@ func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn,
 	if err != nil {
 		return nil, err
 	}
-	secure := tls.Dialer{NetDialer: &plain, Config: config}
-	return secure.DialContext(ctx, network, address)
+	conn, err := plain.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return shakeHands(ctx, conn, config, dialer.Timeout)
+}
+
+// shakeHands begins to speak TLS, and closes the connection where that fails.
+func shakeHands(ctx context.Context, conn net.Conn, config *tls.Config, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	err := secure.HandshakeContext(ctx)
+	if err == nil {
+		return secure, nil
+	}
+	conn.Close()
+	if ctx.Err() != nil {
+		err = errNoHandshake
+	}
+	return nil, err
 }

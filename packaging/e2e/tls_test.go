@@ -95,7 +95,7 @@ func TestTLSFaults(t *testing.T) {
 	foreign := others.issue(s.dir, "foreign", "redlockd", inAnHour())
 	f.cert, f.key = foreign.cert, foreign.key
 	g.plain = true
-	s.configure("", a, b, c, d, e, f, g, h)
+	s.configure("log { level = \"debug\" }\n", a, b, c, d, e, f, g, h) // a second reason in the same state is for debug
 	daemon := s.serve()
 	n := s.nc()
 	for node, why := range map[string]string{
@@ -105,7 +105,7 @@ func TestTLSFaults(t *testing.T) {
 		"e": "certificate required",
 		"f": "unknown certificate authority",
 		"g": "needs a tls block",
-		"h": "first record does not look like a TLS handshake",
+		"h": "no answer to the TLS handshake in time",
 	} {
 		s.saysOf(n, node, why)
 		waitFor(t, "the log has why node "+node+" is down: "+why, func() bool { return hasLine(daemon.stderr.text(), "node="+node, why) })
