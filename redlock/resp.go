@@ -222,16 +222,18 @@ func (s *respScanner) beginList() error {
 		return s.end()
 	case s.minus:
 		return errNegative
-	case s.number > int64(respMaxItems-s.items):
+	case s.number > respMaxItems:
 		return errTooMany
 	case s.depth == respMaxDepth:
 		return errTooDeep
 	}
 	n := int(s.number)
-	if s.kind == '%' {
+	if s.kind == '%' { // keys and values
 		n *= 2
 	}
-	s.items += n
+	if s.items += n; s.items > respMaxItems {
+		return errTooMany
+	}
 	s.all += int64(n)
 	s.open[s.depth] = n
 	s.depth++
