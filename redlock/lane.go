@@ -44,6 +44,7 @@ type lane struct {
 	owed    map[string]owedRelease // by token: what this node must still hear
 	rtt     time.Duration
 	trouble error // what it answered with an error lately, though it is ready
+	mute    error // why it does not tell when locks are given back
 
 	// What follows belongs to the lane's goroutine.
 	spare    []call // swapped with queue

@@ -157,7 +157,11 @@ local function make(state)
     local most, wanted = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
-      wanted = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a') > 0 and -1 or wanted
+      local bell = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a')
+      if type(bell) == 'table' then
+        return bell
+      end
+      wanted = bell > 0 and -1 or wanted
     end
     for i = from, to do
       raise(record - to + i, most, string.format('%.0f', most))
