@@ -43,6 +43,9 @@ func listenRedis(ctx context.Context, o NodeOptions, heard func(keys []string)) 
 	if err == nil {
 		l.id, err = l.client.Do(ctx, l.client.B().ClientId().Build()).AsInt64()
 	}
+	if err == nil { // what watch needs shows now
+		err = l.client.Do(ctx, l.client.B().Ping().Build()).Error()
+	}
 	if !stop() {
 		err = errors.Join(context.Cause(ctx), err)
 	}

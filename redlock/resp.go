@@ -127,21 +127,26 @@ func (s *respScanner) beginMessage(kind byte) {
 }
 
 func (s *respScanner) readNumber(b []byte) (n int, err error) {
+	number := s.number
 	for n, c := range b {
-		digit := int64(c) - '0'
+		digit := c - '0'
 		switch {
-		case c == '\r' && s.line > 0 && (s.line > 1 || !s.minus):
-			s.phase = respLine
-			return n + 1, nil
-		case c == '-' && s.line == 0:
+		case digit <= 9:
+			if number > (math.MaxInt64-int64(digit))/10 {
+				return n, errNoNumber
+			}
+			number = 10*number + int64(digit)
+		case c == '-' && s.line+n == 0:
 			s.minus = true
-		case digit < 0 || digit > 9 || s.number > (math.MaxInt64-digit)/10:
-			return n, errNoNumber
+		case c == '\r' && s.line+n > 0 && (s.line+n > 1 || !s.minus):
+			s.number, s.phase = number, respLine
+			return n + 1, nil
 		default:
-			s.number = 10*s.number + digit
+			return n, errNoNumber
 		}
-		s.line++
 	}
+	s.number = number
+	s.line += len(b)
 	return len(b), nil
 }
 
