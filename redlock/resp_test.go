@@ -79,11 +79,15 @@ func scanPieces(text []byte, piece int) (whole int64, err error) {
 // A node that says more than is good between two questions, in answers of which each is
 // small enough, is stopped.
 func TestGuardedConnBoundsTrips(t *testing.T) {
-	for _, c := range []struct{ answer, fault string }{
-		{"$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n", "more than 16777216 bytes at once"},
-		{"*1000\r\n" + strings.Repeat(":1\r\n", 1000), "more than 262144 parts at once"},
+	for _, c := range []struct {
+		answer string
+		times  int
+		fault  string
+	}{
+		{"$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n", 20, "more than 16777216 bytes at once"},
+		{"*1000\r\n" + strings.Repeat(":1\r\n", 1000), 300, "more than 262144 parts at once"},
 	} {
-		conn := &guardedConn{Conn: scripted{strings.NewReader(strings.Repeat(c.answer, 300))}}
+		conn := &guardedConn{Conn: scripted{strings.NewReader(strings.Repeat(c.answer, c.times))}}
 		if _, err := conn.Write([]byte(strings.Repeat("*1\r\n$4\r\nPING\r\n", 300))); err != nil {
 			t.Fatal(err)
 		}
