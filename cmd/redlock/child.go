@@ -39,6 +39,7 @@ type child struct {
 	alarm   *alarm        // for SIGKILL
 	stderr  io.Writer
 
+	paused bool // it is stopped, as far as is known
 	ended  bool
 	status syscall.WaitStatus // then: how
 	left   time.Time          // then: when others that were left behind were told to end; zero: none were
@@ -195,7 +196,10 @@ func (c *child) reap() error {
 			return fail(exitInternal, "pid %d cannot be waited for: %w", c.pid, err)
 		case pid != c.pid:
 		case status.Stopped():
+			c.paused = true
 			c.stopped(status.StopSignal())
+		case status.Continued():
+			c.paused = false
 		default:
 			c.ended, c.status = true, status
 		}
@@ -205,7 +209,7 @@ func (c *child) reap() error {
 // wait asks without blocking: pid 0 means that there is nothing new.
 func wait(status *syscall.WaitStatus) (pid int, err error) {
 	for {
-		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED|syscall.WCONTINUED, nil)
 		if err != syscall.EINTR {
 			return pid, err
 		}
@@ -221,9 +225,10 @@ func (c *child) stopped(by syscall.Signal) {
 	}
 }
 
-// forward passes a signal on, unless the command has it already.
+// forward passes a signal on, unless the command has it already: one that is still
+// stopped did not get our SIGCONT, wherever that came from.
 func (c *child) forward(sig syscall.Signal) {
-	if !c.signals.sentToAll(sig) {
+	if !c.signals.sentToAll(sig) || sig == syscall.SIGCONT && c.paused {
 		c.sendToWhoRuns(sig)
 	}
 }
