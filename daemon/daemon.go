@@ -47,8 +47,9 @@ type daemon struct {
 
 	processes *processes // that hold leases (hold=pid)
 
-	ledger *ledger // what outlasts the process; nil: nothing does
-	store  *store  // connections that do; nil: none
+	orphans orphans
+	ledger  *ledger // what outlasts the process; nil: nothing does
+	store   *store  // connections that do; nil: none
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 

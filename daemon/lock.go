@@ -34,6 +34,9 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
+	if h := s.d.orphans.take(a); h != nil {
+		return &resume{s: s, call: call, h: h, again: true}
+	}
 	after, err := s.enter(a)
 	if after != nil || err != nil {
 		s.d.processes.release(a.process)

@@ -263,6 +263,9 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 		}
 		adopted = append(adopted, l)
 		l.register(r.d)
+		if l.session == nil && !l.gone {
+			r.d.orphans.add(l.holding)
+		}
 	}
 	r.adopted = adopted
 }

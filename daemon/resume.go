@@ -10,9 +10,10 @@ import (
 // resume is a RESUME under way: a client is back, on another connection, and wants
 // to go on with its lease.
 type resume struct {
-	s    *session
-	call *ipc.Call
-	h    *holding
+	s     *session
+	call  *ipc.Call
+	h     *holding
+	again bool // it is a LOCK, repeated by its id=
 }
 
 // resume takes a lease over: from a connection of before a restart, which the daemon
@@ -22,7 +23,7 @@ func (s *session) resume(call *ipc.Call) ipc.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	return &resume{s, call, h}
+	return &resume{s: s, call: call, h: h}
 }
 
 // resumable is a lease that this client may go on with: whoever knows its id, and is
@@ -49,7 +50,11 @@ func (r *resume) Run() {
 		return
 	}
 	r.s.d.resumed(r.s, r.call, r.h)
-	r.call.Reply(grantFields(r.call, r.h))
+	answer := grantFields(r.call, r.h)
+	if r.again {
+		answer.Str("again", "yes")
+	}
+	r.call.Reply(answer)
 }
 
 // take makes the lease this connection's, from now on: were it to end while the

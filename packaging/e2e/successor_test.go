@@ -252,6 +252,25 @@ func TestResumeAfterRestart(t *testing.T) {
 	}
 }
 
+// A client that lost its connection before it read the OK asks again, on another one:
+// by the id= of the LOCK, as the same user, it is the same lease.
+func TestLockRepeatedAfterRestart(t *testing.T) {
+	_, h, d := five(t)
+	granted := h.nc().expect("LOCK job ttl=20s id=x1 owner=me", "OK lock=job")
+	d.kill()
+	h.serve()
+	h.nc().expect("LOCK job wait=0 id=x2 owner=me", "ERR HELD lock=job")
+	n := h.nc()
+	again := n.expect("LOCK job ttl=20s id=x1 owner=me", "OK lock=job")
+	same(t, again, granted)
+	if field(again, "again") != "yes" {
+		t.Errorf("got %s, want again=yes", again)
+	}
+	h.nc().expect("LOCK job wait=0 id=x1 owner=me", "ERR HELD lock=job") // it is found
+	n.expect("UNLOCK job owner=me", "OK lock=job")
+	h.nc().expect("LOCK job wait=5s", "OK lock=job")
+}
+
 // A table that is not whole: nobody knows what the connections were told since, so
 // that they end, and what is known can be resumed.
 func TestSuccessorWithFaultyTable(t *testing.T) {

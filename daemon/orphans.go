@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// orphans are the leases that a restart left without their connections. Who has them
+// may not know it, where the connection broke before the OK was read: he repeats the
+// LOCK, by its id=, on another connection.
+type orphans struct {
+	mu   sync.Mutex // guards byID
+	byID map[ident]*holding
+}
+
+// orphanID is what a LOCK is known by that is repeated: the same user says the same.
+func orphanID(h *holding) ident { return ident{h.uid, h.owner, h.id} }
+
+// add is for a restart.
+func (o *orphans) add(h *holding) {
+	if h.id == "" || h.hold != ipc.HoldConn {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byID == nil {
+		o.byID = map[ident]*holding{}
+	}
+	o.byID[orphanID(h)] = h
+}
+
+// take is the lease that a LOCK has got before the restart; nil: none, or it is over.
+func (o *orphans) take(a *ask) *holding {
+	if a.id == "" || a.hold != ipc.HoldConn {
+		return nil
+	}
+	h := o.remove(orphanID(a.holding))
+	if h == nil || h.attached() != nil || h.lease.Err() != nil ||
+		!slices.Equal(h.names(), a.names()) || h.place.kind != a.place.kind {
+		return nil
+	}
+	return h
+}
+
+func (o *orphans) remove(id ident) *holding {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.byID[id]
+	delete(o.byID, id)
+	return h
+}
