@@ -61,7 +61,7 @@ func hearAnything(t *testing.T, first, then []byte) {
 	synctest.Wait()
 	leases = append(leases, granted(locked, tried)...)
 	d.conn.Close()
-	<-c.Done()
+	synctest.Wait()
 	c.Close()
 	synctest.Wait()
 

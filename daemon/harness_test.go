@@ -37,7 +37,7 @@ func startDaemon(t *testing.T, n int, change func(*Config)) *testDaemon {
 	cluster := redlocktest.StartRedis(t, n)
 	cluster.Admit(t)
 	cfg := DevConfig()
-	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 50*time.Millisecond
+	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 250*time.Millisecond
 	for i, server := range cluster.Servers {
 		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: string(rune('a' + i)), Address: server.Addr()})
 	}

@@ -21,6 +21,7 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 	owner, err := d.tableOwner()
 	if err != nil {
 		d.log.Warn("a restart will lose what is held and waited for", "error", err)
+		table.Remove(path + tableSuffix)
 		return newPast(), false
 	}
 	t, state, damage, err := table.Open(table.Options{

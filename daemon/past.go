@@ -323,9 +323,12 @@ func (l *pastLease) code(kind recordKind, c *codec) (answered uint64) {
 		answered, l.by = l.by, 0
 	case recReleased:
 		c.uint(&l.by)
+	case recForgot:
+		c.uint(&l.by)
+		answered, l.by = l.by, 0
 	case recLost:
 		c.text((*string)(&l.reason))
-	case recTold, recForgot:
+	case recTold:
 	default: // nothing that this daemon notes
 		c.fail()
 	}

@@ -52,6 +52,20 @@ func records() (all [][]byte) {
 	return all
 }
 
+// An UNLOCK ends in the record that ends its lease: one without the other would be
+// begun again, and find nothing.
+func TestPastGaveBack(t *testing.T) {
+	p := newPast()
+	p.conns[1] = &pastConn{number: 1}
+	p.asks[3] = &pastAsk{number: 3, conn: 1}
+	p.leases[2] = &pastLease{number: 2, phase: phaseReleased, by: 3}
+	c := &codec{b: []byte{byte(recForgot)}}
+	(&pastLease{number: 2, by: 3}).code(recForgot, c)
+	if err := p.Apply(c.b); err != nil || len(p.asks) != 0 || len(p.leases) != 0 {
+		t.Errorf("got %v with the requests %v and the leases %v, want none", err, p.asks, p.leases)
+	}
+}
+
 func apply(t *testing.T, all [][]byte) *past {
 	t.Helper()
 	p := newPast()

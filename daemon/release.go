@@ -18,6 +18,7 @@ const rememberLost = time.Hour
 // answer waits for a quorum.
 func (s *session) unlock(call *ipc.Call) ipc.Work {
 	if names := s.gaveBack(call); names != nil {
+		s.d.gaveBackFor(call, s.replays[call.Number].lease)
 		return reply(call, ok(call).Strs("lock", names...).Int("pending", 1).
 			Say("the daemon was restarted: the release is repeated until the nodes answer or the lock has expired"))
 	}
@@ -56,6 +57,11 @@ type unlock struct {
 
 func (u *unlock) Run() {
 	err := u.release.Wait(context.Background()) // bounded by the node timeout
+	if !errors.Is(err, redlock.ErrNoQuorum) {
+		u.s.d.gaveBackFor(u.call, u.h.number)
+	} else {
+		defer u.s.d.gaveBack(u.h, err)
+	}
 	switch {
 	case err == nil:
 		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...))
@@ -65,7 +71,17 @@ func (u *unlock) Run() {
 	default:
 		u.s.refuse(u.call, err)
 	}
-	u.s.d.gaveBack(u.h, err)
+}
+
+// gaveBackFor ends what is noted of a lease together with the UNLOCK that gave it
+// back, whose answer is to follow at once: without the lease the next process would
+// answer NOTHELD to an UNLOCK that is not noted as answered.
+func (d *daemon) gaveBackFor(call *ipc.Call, number uint64) {
+	if d.ledger == nil || number == 0 {
+		return
+	}
+	call.Noting()
+	d.ledger.lease(recForgot, &pastLease{number: number, by: call.Number})
 }
 
 // gaveBack ends what is noted of a lease that was given back. Where too few nodes

@@ -162,9 +162,8 @@ func (r *restoration) abandon(l *pastLease) {
 		r.d.log.Error("what was under way before the restart is not given back", "error", err)
 	}
 	if by := r.past.asks[l.by]; l.phase == phaseReleased && by != nil && r.conns[by.conn] != nil {
-		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names}
-	}
-	if l.phase == phaseReleased {
+		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names, lease: l.number}
+	} else if l.phase == phaseReleased {
 		r.d.ledger.lease(recForgot, &pastLease{number: l.number})
 	}
 }

@@ -61,7 +61,9 @@ func TestAdopt(t *testing.T) {
 			begin := f.now()
 			a, seen := f.adoptAll(record)
 			next := a.Leases[0]
-			want(t, what+": deadline before it is confirmed", next.Deadline(), deadline)
+			if next.Deadline() < deadline { // it may be confirmed by now
+				t.Errorf("%s: adopted with the deadline %v, recorded was %v", what, next.Deadline(), deadline)
+			}
 			want(t, what+": Wait", a.Wait(t.Context()), nil)
 			want(t, what+": it took", f.now()-begin < 10*ms, true)
 			wantSame(t, what, next, l)

@@ -55,7 +55,7 @@ type Table struct {
 // Open reads what an earlier process left at the path, and begins to append. damage
 // says what of it was not usable: state is what could be made of the rest, and
 // nothing where it belongs to another owner. err: the table cannot be written, and
-// there is none; state and damage are told nevertheless.
+// there is none, nor the old one; state and damage are told nevertheless.
 func Open(o Options) (t *Table, state State, damage, err error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = segmentSize
@@ -70,9 +70,18 @@ func Open(o Options) (t *Table, state State, damage, err error) {
 	}
 	state, damage = t.replay(t.frozen)
 	if err := t.begin(state); err != nil {
+		t.removeFrozen() // what they say would be wrong soon
 		return nil, state, damage, fmt.Errorf("table: %w", err)
 	}
 	return t, state, damage, nil
+}
+
+// Remove removes the files of a table that nobody is to go on with.
+func Remove(path string) {
+	t := &Table{o: Options{Path: path}}
+	t.removeHalfMade()
+	t.frozen, _ = numbered(path) // none where there is no such directory
+	t.removeFrozen()
 }
 
 // removeHalfMade removes files that a kill has kept from being made.

@@ -339,6 +339,32 @@ func TestNoFiles(t *testing.T) {
 	})
 }
 
+// Where a table cannot be written, the old one is gone: the next process would go on
+// with what has not been true for long.
+func TestOldTableIsRemoved(t *testing.T) {
+	for what, how := range map[string]func(o Options){
+		"by Open": func(o Options) {
+			if err := os.Mkdir(o.Path+".2"+asideSuffix, 0o700); err != nil { // in the way of a file
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(o.Path+".2"+asideSuffix+"/in", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, state, _, err := Open(o); err == nil || state.(words)["a"] != "1" {
+				t.Errorf("got error %v and %v, want an error, and what there was", err, state)
+			}
+		},
+		"by Remove": func(o Options) { Remove(o.Path) },
+	} {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		left(t, o, 1, true, "a=1")
+		how(o)
+		if _, err := os.Stat(o.Path + ".1"); err == nil {
+			t.Errorf("%s: the old file is there", what)
+		}
+	}
+}
+
 // A table cannot be made where its directory is not there.
 func TestNoDirectory(t *testing.T) {
 	_, state, _, err := Open(options(t, filepath.Join(t.TempDir(), "no", "t")))

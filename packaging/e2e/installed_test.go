@@ -20,7 +20,8 @@ import (
 const installedSocket = "/run/redlockd/redlockd.sock"
 
 // The package on a Debian with a systemd of its own: what is installed, started by
-// the first client, reloaded, restarted, watched, upgraded and purged.
+// the first client, reloaded, restarted, killed, watched, upgraded and purged. 200
+// clients notice nothing of all that but pauses.
 func TestInstalled(t *testing.T) {
 	t.Parallel() // with other tests of packages: it mostly waits
 	needNC(t)
@@ -31,14 +32,31 @@ func TestInstalled(t *testing.T) {
 	before := m.files()
 	i := &installation{machine: m, host: &host{t: t, dir: t.TempDir(), socket: m.path(installedSocket)}}
 
-	i.install(p.deb())
+	t.Cleanup(func() {
+		if t.Failed() && m.leader != 0 {
+			t.Logf("the journal:\n%s", i.run("sh", "-c", `journalctl -b --no-pager -o cat -u redlockd | grep '\[INFO\]\|\[WARN\]\|\[ERROR\]\|redlockd.service' | tail -n 200`))
+		}
+	})
+
+	i.step("install", func() { i.install(p.deb()) })
 	i.configure(cluster)
-	i.firstClient()
-	i.reload()
-	i.restart("systemctl", "restart", "redlockd")
-	i.hang()
-	i.upgrade(newerPackage(t, p.deb()))
-	i.purge(before)
+	i.step("first client", i.firstClient)
+	i.step("reload", i.reload)
+	newer := newerPackage(t, p.deb())
+	i.step("under load", func() { i.underLoad(newer) })
+	i.step("nodes down", func() { i.startWithNodesDown(cluster) })
+	i.step("full store", i.fullStore)
+	i.step("damaged tables", i.damagedTables)
+	i.step("other boot", i.otherBoot)
+	i.step("purge", func() { i.purge(before) })
+}
+
+// step logs how long one took.
+func (i *installation) step(what string, do func()) {
+	i.t.Helper()
+	began := time.Now()
+	do()
+	i.t.Logf("measured: %s took %v", what, time.Since(began).Round(10*time.Millisecond))
 }
 
 // openToAll lets other users connect to the nodes, and returns where the machine is
@@ -58,13 +76,17 @@ func openToAll(t *testing.T, cluster *redlocktest.Cluster) (binds []string) {
 	return binds
 }
 
-// newerPackage is the same with a later version.
+// newerPackage is the same with a later version of the daemon.
 func newerPackage(t *testing.T, deb string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "deb")
 	newer := dir + ".deb"
-	script := `dpkg-deb -R "$0" "$1" && sed -i 's/^Version: .*/Version: 1.1.0-1/' "$1/DEBIAN/control" && dpkg-deb -Znone -b "$1" "$2"`
-	if output, err := exec.Command("sh", "-c", script, deb, dir, newer).CombinedOutput(); err != nil {
+	script := `dpkg-deb -R "$0" "$1" && sed -i 's/^Version: .*/Version: 1.1.0-1/' "$1/DEBIAN/control" &&
+		go build -trimpath -buildvcs=false -ldflags '-X github.com/redlockd/redlockd/daemon.version=1.1.0' -o "$1/usr/sbin/redlockd" ../../cmd/redlockd &&
+		dpkg-deb -Znone -b "$1" "$2"`
+	build := exec.Command("sh", "-c", script, deb, dir, newer)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("a newer package: %v\n%s", err, output)
 	}
 	return newer
@@ -188,7 +210,7 @@ func knock(socket string, over <-chan struct{}) error {
 func (i *installation) hang() {
 	i.t.Helper()
 	before := i.property("redlockd", "MainPID")
-	i.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "redlockd")
+	i.signal("STOP")
 	i.host.nc().expect("PING", "OK")
 	if after := i.property("redlockd", "MainPID"); after == before || after == "0" {
 		i.t.Errorf("the process is %s, before it was %s", after, before)
@@ -199,7 +221,7 @@ func (i *installation) hang() {
 }
 
 // upgrade: nothing stops before the new version is there in full.
-func (i *installation) upgrade(deb string) {
+func (i *installation) upgrade(l *load, deb string) {
 	i.t.Helper()
 	inside := i.copy(deb)
 	before := i.property("redlockd", "MainPID")
@@ -207,7 +229,8 @@ func (i *installation) upgrade(deb string) {
 	if after := i.property("redlockd", "MainPID"); after != before {
 		i.t.Errorf("unpacked: the process is %s, before it was %s", after, before)
 	}
-	i.restart("dpkg", "--configure", "redlockd")
+	l.through("upgrade", 1, func() { i.restart("dpkg", "--configure", "redlockd") })
+	i.host.nc().expect("HELLO", "OK protocol=1 version=1.1.0 ")
 	if got := i.run("dpkg-query", "-W", "-f", "${Version} ${Status}", "redlockd"); got != "1.1.0-1 install ok installed" {
 		i.t.Errorf("after the upgrade: %s", got)
 	}

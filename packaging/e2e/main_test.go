@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -48,6 +49,9 @@ func run(m *testing.M) int {
 	}
 	return m.Run()
 }
+
+// crowd keeps what takes all of the machine away from what is measured meanwhile.
+var crowd sync.RWMutex
 
 // rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
 func rounds(short, long int) int {

@@ -72,15 +72,10 @@ func (m *manager) serve() *process {
 	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, filepath.Join(binaries, "redlockd"), "-config", m.host.config)
 	cmd.Dir = m.host.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	m.mu.Lock()
-	m.dropOver()
-	cmd.ExtraFiles = []*os.File{m.listener}
-	names := []string{"redlockd"}
-	for _, s := range m.stored {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, s.file)
-		names = append(names, s.name)
-	}
-	m.mu.Unlock()
+	names, files := m.handOver()
+	defer closeFiles(files)
+	cmd.ExtraFiles = append([]*os.File{m.listener}, files...)
+	names = append([]string{"redlockd"}, names...)
 	cmd.Env = append(os.Environ(),
 		"NOTIFY_SOCKET="+filepath.Join(m.host.dir, "n"),
 		fmt.Sprint("FDSTORE=", m.places),
@@ -89,6 +84,29 @@ func (m *manager) serve() *process {
 	d := startCommand(m.t, cmd)
 	awaitLog(d, "serving: ")
 	return d
+}
+
+// handOver is what is stored, as duplicates: the old daemon's last words may have
+// descriptors removed meanwhile.
+func (m *manager) handOver() (names []string, files []*os.File) {
+	m.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropOver()
+	for _, s := range m.stored {
+		fd, err := unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		names, files = append(names, s.name), append(files, os.NewFile(uintptr(fd), s.name))
+	}
+	return names, files
+}
+
+func closeFiles(files []*os.File) {
+	for _, file := range files {
+		file.Close()
+	}
 }
 
 // dropOver closes what has been closed at the other side, as systemd does.

@@ -59,6 +59,8 @@ func (p packaged) deb() string {
 // The same sources give the same binaries and packages, wherever they are.
 func TestReproducible(t *testing.T) {
 	t.Parallel() // with what mostly waits
+	crowd.RLock()
+	defer crowd.RUnlock()
 	first := needPackages(t)
 	elsewhere := filepath.Join(t.TempDir(), "another place")
 	copyTree(t, filepath.Join("..", ".."), elsewhere)
@@ -121,6 +123,8 @@ func TestPackagedVersion(t *testing.T) {
 // lintian finds no errors; what is a Go program's nature is overridden.
 func TestLintian(t *testing.T) {
 	t.Parallel() // with what mostly waits
+	crowd.RLock()
+	defer crowd.RUnlock()
 	lintian, err := exec.LookPath("lintian")
 	if err != nil {
 		t.Skip("lintian is not installed (Debian: apt-get install lintian)")

@@ -1,0 +1,262 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// underLoad ends the daemon in every way, again and again, while 200 clients hold
+// locks and wait for them: not one connection breaks, no lease is lost, nobody holds
+// what another holds, and a request takes a moment longer.
+func (i *installation) underLoad(newer string) {
+	i.t.Helper()
+	crowd.Lock()
+	l := startLoad(i.t, i.host.socket)
+	l.through("restart with others coming", 1, func() { i.restart("systemctl", "restart", "redlockd") })
+	for range rounds(5, 100) {
+		l.through("restart", 1, func() { i.run("systemctl", "restart", "redlockd") })
+	}
+	for range rounds(5, 50) {
+		l.through("kill -9", 1, func() { i.signal("KILL") })
+	}
+	crowd.Unlock()
+	i.upgrade(l, newer)
+	l.through("hang", 1, i.hang)
+	l.end()
+	i.judge(l)
+}
+
+// judge: a second is promised, to a machine with nothing else to do.
+func (i *installation) judge(l *load) {
+	i.t.Helper()
+	const promised, busy = time.Second, 50 * time.Millisecond
+	bound := promised
+	if l.quiet() > busy {
+		bound *= 10
+		i.t.Logf("this machine is busy: pauses are held to %v", bound)
+	}
+	for _, what := range []string{"restart", "kill -9"} {
+		if p99 := l.pause(what); p99 >= bound {
+			i.t.Errorf("%s: p99 of the pauses is %v, want less than %v", what, p99, bound)
+		}
+	}
+	l.pause("upgrade")
+	l.pause("hang")
+}
+
+// signal sends one to the daemon.
+func (i *installation) signal(name string) {
+	i.t.Helper()
+	i.run("systemctl", "kill", "--signal="+name, "--kill-whom=main", "redlockd")
+}
+
+// startWithNodesDown: a daemon that is started again while most nodes hang keeps the
+// connections, and the leases as soon as the nodes are back.
+func (i *installation) startWithNodesDown(cluster *redlocktest.Cluster) {
+	i.t.Helper()
+	holder := i.host.nc()
+	granted := holder.expect("LOCK down ttl=30s guard=1s", "OK lock=down")
+	stop(i.t, cluster.Servers[2:])
+	defer cont(i.t, cluster.Servers[2:])
+	i.signal("KILL")
+	holder.comes("BACK")
+	holder.expect("PING", "OK")
+	holder.expect("LOCK other wait=0", "ERR NOQUORUM lock=other")
+	i.journalHas("no quorum yet")
+	cont(i.t, cluster.Servers[2:])
+	waitFor(i.t, "the lease is extended", func() bool {
+		return number(i.t, sameLease(holder, "CHECK down", granted), "ttl") > 28_000
+	})
+	holder.expect("UNLOCK down", "OK lock=down")
+}
+
+// sameLease wants an answer about a lease that was granted before.
+func sameLease(n *terminal, request, granted string) string {
+	n.t.Helper()
+	answer := n.expect(request, "OK lock=")
+	same(n.t, answer, granted)
+	return answer
+}
+
+func (i *installation) journalHas(want string) {
+	i.t.Helper()
+	waitFor(i.t, "the journal says "+want, func() bool { return strings.Contains(i.journal("redlockd"), want) })
+}
+
+// fullStore: of more connections than the service manager keeps those with leases
+// are kept. The others hear for how long they can be resumed.
+func (i *installation) fullStore() {
+	i.t.Helper()
+	const most, idle, holding = 20, 30, 24
+	i.dropIn("[Service]", "FileDescriptorStoreMax=20", "Environment=FDSTORE=20")
+	defer i.dropIn()
+	var idlers, holders []*terminal
+	granted := map[*terminal]string{}
+	for range idle {
+		idlers = append(idlers, i.host.nc())
+	}
+	for _, n := range idlers {
+		n.expect("PING", "OK")
+	}
+	for k := range holding {
+		n := i.host.nc()
+		lock := "full-" + string(rune('a'+k))
+		granted[n] = n.expect("LOCK "+lock+" ttl=30s", "OK lock="+lock)
+		holders = append(holders, n)
+	}
+	i.run("systemctl", "restart", "redlockd")
+
+	kept, left := split(holders)
+	if len(kept) < most-2 || len(kept) > most { // one or two of the places may be taken by who just left
+		i.t.Errorf("%d connections with leases were kept, want %d, which the service manager has places for", len(kept), most)
+	}
+	for n := range kept {
+		sameLease(n, "CHECK "+field(granted[n], "lock"), granted[n])
+	}
+	for n, bye := range left {
+		if resume := number(i.t, bye, "resume"); resume <= 0 || resume > 30_000 {
+			i.t.Errorf("%s: want up to 30000 for a lease that goes on", bye)
+		}
+		sameLease(i.host.nc(), "RESUME "+field(granted[n], "lock")+" lease="+field(granted[n], "lease"), granted[n])
+	}
+	keptIdle, leftIdle := split(idlers)
+	if len(kept)+len(keptIdle) > most {
+		i.t.Errorf("%d connections were kept, want %d at most", len(kept)+len(keptIdle), most)
+	}
+	for _, bye := range leftIdle {
+		if field(bye, "resume") != "0" {
+			i.t.Errorf("%s: want resume=0 where nothing is held", bye)
+		}
+	}
+}
+
+// dropIn changes the service with lines of a unit file, or takes that back, and
+// restarts it.
+func (i *installation) dropIn(lines ...string) {
+	i.t.Helper()
+	const dir = "/etc/systemd/system/redlockd.service.d"
+	i.run("rm", "-rf", dir)
+	if len(lines) > 0 {
+		i.run("mkdir", dir)
+		writeFile(i.t, i.path(dir+"/test.conf"), strings.Join(append(lines, ""), "\n"))
+	}
+	i.run("systemctl", "daemon-reload")
+	i.run("systemctl", "restart", "redlockd")
+}
+
+// split waits for what a restart says on each connection: BACK, or BYE and its end.
+func split(all []*terminal) (kept, left map[*terminal]string) {
+	kept, left = map[*terminal]string{}, map[*terminal]string{}
+	for _, n := range all {
+		n.t.Helper()
+		switch line := n.line(); {
+		case strings.HasPrefix(line, "BACK"):
+			kept[n] = line
+		case strings.HasPrefix(line, "BYE resume="):
+			left[n] = line
+			if more, open := n.next(n.stdout); open {
+				n.t.Errorf("after %s: got %s, want the end", line, more)
+			}
+		default:
+			n.t.Errorf("got %s, want BACK or BYE", line)
+		}
+	}
+	return kept, left
+}
+
+// damagedTables: what the daemon noted is damaged in the moment it is killed. What
+// can be read is used; of what cannot nothing is invented: the nodes keep the lock
+// for the validity.
+func (i *installation) damagedTables() {
+	i.t.Helper()
+	i.damagedTable("flipped", true, func(content []byte) []byte {
+		end := len(strings.TrimRight(string(content), "\x00"))
+		content[end-10] ^= 0xff
+		return content
+	})
+	i.damagedTable("cut", false, func(content []byte) []byte { return content[:len("redlock")] })
+	i.damagedTable("emptied", false, func([]byte) []byte { return nil })
+}
+
+// damagedTable damages the last file of the table, in which the record of a lease is
+// readable after that, or not.
+func (i *installation) damagedTable(how string, readable bool, damage func([]byte) []byte) {
+	i.t.Helper()
+	lock := "table-" + how
+	holder, other := i.host.nc(), i.host.nc()
+	granted := holder.expect("LOCK "+lock+" ttl=5s", "OK lock="+lock)
+	for _, n := range []*terminal{other, holder} { // records behind that of the lease
+		n.expect("LOCK behind", "OK lock=behind")
+		n.expect("UNLOCK behind", "OK lock=behind")
+	}
+	before := strings.Count(i.journal("redlockd"), "before the restart")
+	i.signal("STOP")
+	i.rewriteTable(damage)
+	i.signal("KILL")
+	left := holder.comes("BYE resume=")
+	if _, open := holder.next(holder.stdout); open {
+		i.t.Errorf("%s: the connection goes on, though nobody knows what it was told last", how)
+	}
+	waitFor(i.t, how+": the journal says so", func() bool {
+		return strings.Count(i.journal("redlockd"), "before the restart") > before
+	})
+	n := i.host.nc()
+	n.expect("LOCK "+lock+" wait=0", "ERR HELD lock="+lock)
+	if readable {
+		if number(i.t, left, "resume") <= 0 {
+			i.t.Errorf("%s: %s: want how long the lease can be resumed", how, left)
+		}
+		sameLease(n, "RESUME "+lock+" lease="+field(granted, "lease"), granted)
+		n.expect("UNLOCK "+lock, "OK lock="+lock)
+		return
+	}
+	n.expect("RESUME "+lock+" lease="+field(granted, "lease"), "ERR NOTHELD")
+	again := n.expect("LOCK "+lock+" wait=20s", "OK lock="+lock)
+	if now, then := number(i.t, again, "fence"), number(i.t, granted, "fence"); now <= then {
+		i.t.Errorf("%s: the fencing token is %d, it was %d", how, now, then)
+	}
+}
+
+// rewriteTable changes the last file of the table in place: the daemon that has it
+// mapped does not run.
+func (i *installation) rewriteTable(change func([]byte) []byte) {
+	i.t.Helper()
+	files, err := filepath.Glob(i.path(installedSocket + ".table.*"))
+	if err != nil || len(files) == 0 {
+		i.t.Fatalf("no table: %v, %v", files, err)
+	}
+	file := slices.MaxFunc(files, func(a, b string) int { return len(a) - len(b) + strings.Compare(a, b) })
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		i.t.Errorf("%s: mode %v (%v), want 0600: leases are as good as passwords", file, info.Mode(), err)
+	}
+	if err := os.WriteFile(file, change(readBytes(i.t, file)), 0o600); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// otherBoot: a table that somebody has kept over a boot says nothing of now.
+func (i *installation) otherBoot() {
+	i.t.Helper()
+	const file = "/proc/sys/kernel/random/boot_id"
+	holder := i.host.nc()
+	granted := holder.expect("LOCK boot ttl=3s", "OK lock=boot")
+	i.run("sh", "-c", "umask 022 && echo 01234567-89ab-4cde-8f01-23456789abcd >/run/other-boot")
+	i.dropIn("[Service]", "BindReadOnlyPaths=/run/other-boot:"+file)
+	defer func() {
+		i.dropIn()
+		i.run("rm", "/run/other-boot")
+	}()
+	holder.comes("BYE resume=0")
+	i.journalHas("the machine was booted since")
+	n := i.host.nc()
+	n.expect("RESUME boot lease="+field(granted, "lease"), "ERR NOTHELD")
+	n.expect("LOCK boot wait=20s", "OK lock=boot")
+}

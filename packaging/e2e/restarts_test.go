@@ -1,0 +1,24 @@
+//go:build linux
+
+package e2e
+
+import (
+	"testing"
+)
+
+// What TestInstalled shows of restarts under load, for machines that cannot boot a
+// systemd: the test keeps the connections.
+func TestRestarts(t *testing.T) {
+	s := startSuccession(t, 16384)
+	l := startLoad(t, s.socket)
+	for range rounds(3, 30) {
+		for name, sig := range endings {
+			l.through(name, 1, func() { s.succeed(sig) })
+		}
+	}
+	l.end()
+	l.quiet()
+	for name := range endings {
+		l.pause(name)
+	}
+}
