@@ -268,7 +268,7 @@ search() {
 
 fuzz() {
 	local package target targets
-	for package in client daemon ipc redlock; do
+	for package in client daemon daemon/table ipc redlock; do
 		go test -c -fuzz . -o "$tmp/fuzz.test" "./$package"
 		targets=$("$tmp/fuzz.test" -test.list '^Fuzz') # at least one
 		for target in ${targets:?none in $package}; do

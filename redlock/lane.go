@@ -44,6 +44,7 @@ type lane struct {
 	owed    map[string]owedRelease // by token: what this node must still hear
 	rtt     time.Duration
 	trouble error // what it answered with an error lately, though it is ready
+	mute    error // why it does not tell when locks are given back
 
 	// What follows belongs to the lane's goroutine.
 	spare    []call // swapped with queue
@@ -253,7 +254,7 @@ func (l *lane) run(ctx context.Context) {
 		defer hearing.Wait()
 		hearing.Go(func() { l.hear(ctx) })
 	}
-	backoff := firstBackoff
+	backoff, flaky := firstBackoff, firstBackoff
 	settle := sync.OnceFunc(func() { close(l.settled) })
 	defer settle()
 	for ctx.Err() == nil {
@@ -268,10 +269,25 @@ func (l *lane) run(ctx context.Context) {
 		}
 		backoff = firstBackoff
 		settle()
+		since := l.clock()
 		err = l.serve(ctx, conn)
 		conn.Close()
 		l.down(err)
+		flaky = l.rest(ctx, flaky, l.clock()-since)
 	}
+}
+
+// rest waits before a node is connected to again that breaks its connections soon,
+// again and again: a log-in costs more than a ballot. The first one that broke is
+// replaced at once. It returns what to wait next.
+func (l *lane) rest(ctx context.Context, flaky, lasted time.Duration) time.Duration {
+	if lasted >= heartbeat {
+		return firstBackoff
+	}
+	if flaky > firstBackoff {
+		pause(ctx, flaky/2+l.rules.jitter(l.node.Name, flaky/2+1))
+	}
+	return min(2*flaky, l.timing.backoff)
 }
 
 // pause waits for d or until ctx ends.

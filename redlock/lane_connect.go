@@ -69,7 +69,11 @@ func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
 	if err != nil || l.node.Embedded {
 		return s, err
 	}
-	return s, l.succeed(ctx, conn, l.replies[looks].Int, s.info.runID)
+	id := &l.replies[looks]
+	if !id.isNumber() || id.Int <= 0 {
+		return nil, l.noteOdd(oddAnswer("CLIENT ID", "a number", id))
+	}
+	return s, l.succeed(ctx, conn, id.Int, s.info.runID)
 }
 
 // noConnection is an id that no connection has: to kill it shows, before it is
@@ -132,9 +136,12 @@ func (l *lane) load(ctx context.Context, conn Conn) error {
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	for i := range l.replies {
+	for i, script := range Scripts() {
 		if err := l.replies[i].Err; err != nil {
 			return fmt.Errorf("SCRIPT LOAD: %w", err)
+		}
+		if l.replies[i].Str != script.SHA {
+			return l.noteOdd(oddAnswer("SCRIPT LOAD", "the script's SHA1", &l.replies[i]))
 		}
 	}
 	l.session.scripts = false
@@ -153,6 +160,11 @@ func (l *lane) repeatOwed(ctx context.Context, conn Conn) error {
 		}
 		if err := l.roundTrip(ctx, conn); err != nil {
 			return err
+		}
+		for i := range l.replies {
+			if reply := &l.replies[i]; reply.Err == nil && (!reply.isList() || len(reply.Array) == 0) {
+				return l.noteOdd(oddAnswer("release", "a list", reply))
+			}
 		}
 		refused = l.settleOwed(tokens)
 	}

@@ -122,12 +122,13 @@ func (l *lane) send(conn Conn, group []call) error {
 		l.failGroup(group, err)
 		return err
 	}
-	for i, span := range l.spans {
-		l.answerSpan(group[span.first:span.end], &l.replies[i])
-		clear(l.replies[i].Array)
+	if err := l.answerGroup(group); err != nil {
+		return err
 	}
-	clear(group) // nothing is kept alive by an idle lane
-	rest := l.readArming(l.replies[len(l.spans):])
+	rest, err := l.readArming(l.replies[len(l.spans):])
+	if err != nil {
+		return l.noteOdd(err)
+	}
 	if !looks {
 		return nil
 	}
@@ -137,6 +138,30 @@ func (l *lane) send(conn Conn, group []call) error {
 		return l.refuse(err)
 	}
 	return l.verify(ctx, conn, s)
+}
+
+// answerGroup hands the answers to the calls, until one is none.
+func (l *lane) answerGroup(group []call) error {
+	for i, span := range l.spans {
+		calls := group[span.first:span.end]
+		if err := checkSpan(calls, &l.replies[i]); err != nil {
+			l.failGroup(group[span.first:], err)
+			return l.noteOdd(err)
+		}
+		l.answerSpan(calls, &l.replies[i])
+		clear(l.replies[i].Array)
+	}
+	clear(group) // nothing is kept alive by an idle lane
+	return nil
+}
+
+// noteOdd remembers an answer that is none, also once there is another connection.
+func (l *lane) noteOdd(err error) error {
+	l.mu.Lock()
+	l.trouble = err
+	l.mu.Unlock()
+	l.session.refused = true
+	return err
 }
 
 // appendGroup makes commands of the calls, in their order, many in one.
@@ -201,6 +226,9 @@ func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return silence(l.heard - l.sent)
 	}
+	if err != nil && errors.As(err, new(*AnswerError)) {
+		return l.noteOdd(err)
+	}
 	if l.timed != nil && err == nil {
 		l.timed(l.node.Name, l.heard-l.sent)
 	}
@@ -247,25 +275,19 @@ func (l *lane) failGroup(group []call, err error) {
 	clear(group)
 }
 
-// answerSpan hands the answers to one command to its calls.
+// answerSpan hands the answers to one command, which were checked, to its calls.
 func (l *lane) answerSpan(calls []call, reply *Reply) {
 	replies := reply.Array
 	for i := range calls {
 		c := &calls[i]
-		err := reply.Err
-		if err == nil && len(replies) < len(c.ops) {
-			err = errShort
-		}
-		if err != nil {
-			l.fail(c, err)
+		if reply.Err != nil {
+			l.fail(c, reply.Err)
 			continue
 		}
 		l.answerCall(c, replies[:len(c.ops)])
 		replies = replies[len(c.ops):]
 	}
 }
-
-var errShort = ServerError("ERR the node answered fewer operations than it was asked")
 
 // answerCall: an error that concerns one operation alone is the failure of its
 // call, but where that is for several leases; that the node has no vote concerns

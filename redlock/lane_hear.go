@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 )
 
@@ -10,9 +12,16 @@ import (
 func (l *lane) hear(ctx context.Context) {
 	backoff := firstBackoff
 	for ctx.Err() == nil {
-		if listener, err := l.listen(ctx); err == nil {
-			backoff = firstBackoff
+		listener, err := l.listen(ctx)
+		if isServerError(err) { // others concern the connection, and the lane has one, too
+			l.noteMute("to listen", err)
+		}
+		if err == nil {
+			since := l.clock()
 			l.attend(ctx, listener)
+			if l.clock()-since >= heartbeat { // else it would only break again
+				backoff = firstBackoff
+			}
 		}
 		pause(ctx, backoff/2+l.rules.jitter(l.node.Name+" hearer", backoff/2+1))
 		backoff = min(2*backoff, longestHearerBackoff)
@@ -21,6 +30,16 @@ func (l *lane) hear(ctx context.Context) {
 
 // longestHearerBackoff: without it locks work, but who waits is slower.
 const longestHearerBackoff = heartbeat
+
+// noteMute remembers why the node does not tell what has changed; nil: it does.
+func (l *lane) noteMute(what string, err error) {
+	if err != nil {
+		err = fmt.Errorf("it does not tell when a lock is given back, so who waits for one asks again and again: %s: %w", what, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mute = err
+}
 
 func (l *lane) listen(ctx context.Context) (Listener, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
@@ -66,6 +85,9 @@ func (l *lane) track(ctx context.Context, conn Conn) error {
 		return err
 	}
 	l.session.hearer = hearer
+	if hearer != 0 {
+		l.noteMute("CLIENT TRACKING", l.replies[1].Err)
+	}
 	l.tracks.Store(hearer != 0 && l.replies[1].Err == nil && l.hearer.Load() == hearer)
 	return nil
 }
@@ -95,13 +117,22 @@ func (l *lane) appendArming(group []call) {
 }
 
 // readArming hands out what was read; replies are all that come behind the calls.
-func (l *lane) readArming(replies []Reply) (rest []Reply) {
+// An error: that was no answer.
+func (l *lane) readArming(replies []Reply) (rest []Reply, err error) {
 	if len(l.armed) == 0 {
-		return replies
+		return replies, nil
+	}
+	keys := 0
+	for _, a := range l.armed {
+		keys += len(a.keys)
+	}
+	if err := checkValues(&replies[1], keys); err != nil {
+		return nil, err
 	}
 	values := replies[1].Array
 	if replies[0].Err != nil || replies[1].Err != nil {
 		l.tracks.Store(false) // until there is another listener
+		l.noteMute("CLIENT CACHING and MGET", errors.Join(replies[0].Err, replies[1].Err))
 	}
 	for _, a := range l.armed {
 		n := min(len(a.keys), len(values))
@@ -110,5 +141,5 @@ func (l *lane) readArming(replies []Reply) (rest []Reply) {
 	}
 	clear(l.armed)
 	clear(replies[1].Array)
-	return replies[2:]
+	return replies[2:], nil
 }

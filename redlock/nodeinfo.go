@@ -146,12 +146,16 @@ func (l *lane) appendLook() {
 	}
 }
 
-// readLook reads the answers to appendLook. An error: the node refused one.
+// readLook reads the answers to appendLook. An error: the node refused one, or it was
+// no answer.
 func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	for i := range replies {
 		if err := replies[i].Err; err != nil {
 			return nil, fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err)
 		}
+	}
+	if err := checkLook(replies); err != nil {
+		return nil, l.noteOdd(err)
 	}
 	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, at: l.heard, asked: l.asked, heard: l.fleet.jumps.next()}
 	s.clock = l.readTime(&replies[0])

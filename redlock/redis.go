@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -63,10 +66,10 @@ func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
 		if client != nil {
 			client.Close()
 		}
-		if ctx.Err() != nil { // the rest only says that we hung up
+		if ctx.Err() != nil && !errors.Is(err, errNoHandshake) { // the rest only says that we hung up
 			return nil, context.Cause(ctx)
 		}
-		return nil, serverError(err)
+		return nil, dialer.explain(loginError(err, option.Password))
 	}
 	if !stop() { // ctx ended at the same moment, and the connection with it
 		client.Close()
@@ -195,6 +198,24 @@ func serverError(err error) error {
 	return ServerError(text)
 }
 
+// loginError is an error of the log-in without the password: a server that does not
+// know the command (an old Redis, a proxy, one with renamed commands) repeats its
+// arguments, the last of them cut off where that is long.
+func loginError(err error, password string) error {
+	err = serverError(err)
+	if !isServerError(err) {
+		return err
+	}
+	text, _, repeats := strings.Cut(err.Error(), "with args beginning with")
+	if password != "" {
+		text = strings.ReplaceAll(text, password, "[redacted]")
+	}
+	if repeats {
+		text += "with arguments that are not shown here"
+	}
+	return ServerError(text)
+}
+
 // errorKinds are the words other than ERR that errors of Redis 7 begin with.
 var errorKinds = []string{
 	"EPOCH", "LATE", "COUNTERS", "FULL", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
@@ -216,7 +237,7 @@ type onceDialer struct {
 	mu     sync.Mutex // guards what follows; not held while dialling
 	used   bool
 	closed bool
-	conn   net.Conn
+	conn   *guardedConn
 }
 
 var errConnectionOver = errors.New("the connection is over")
@@ -241,7 +262,8 @@ func (d *onceDialer) claim() bool {
 }
 
 // keep remembers the connection for close, and closes it where close came first.
-func (d *onceDialer) keep(conn net.Conn) (net.Conn, error) {
+func (d *onceDialer) keep(plain net.Conn) (net.Conn, error) {
+	conn := &guardedConn{Conn: plain}
 	d.mu.Lock()
 	d.conn = conn
 	closed := d.closed
@@ -261,6 +283,23 @@ func (d *onceDialer) close() {
 	if conn != nil {
 		conn.Close()
 	}
+}
+
+var errNoHandshake = errors.New("no answer to the TLS handshake in time: does it speak TLS there? (tls-port in its redis.conf)")
+
+// explain says of a log-in that was not answered with a single byte what that may mean.
+func (d *onceDialer) explain(err error) error {
+	d.mu.Lock()
+	conn := d.conn
+	d.mu.Unlock()
+	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	switch {
+	case !ended || conn == nil || conn.heard.Load():
+		return err
+	case d.options.TLS == nil && !strings.HasPrefix(d.options.Address, "unix:"):
+		return fmt.Errorf("it ended the connection before it answered the log-in: does it speak TLS there, which needs a tls block in the config? (%w)", err)
+	}
+	return fmt.Errorf("it ended the connection before it answered the log-in (%w)", err)
 }
 
 func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {
@@ -283,6 +322,25 @@ func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn,
 	if err != nil {
 		return nil, err
 	}
-	secure := tls.Dialer{NetDialer: &plain, Config: config}
-	return secure.DialContext(ctx, network, address)
+	conn, err := plain.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return shakeHands(ctx, conn, config, dialer.Timeout)
+}
+
+// shakeHands begins to speak TLS, and closes the connection where that fails.
+func shakeHands(ctx context.Context, conn net.Conn, config *tls.Config, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	err := secure.HandshakeContext(ctx)
+	if err == nil {
+		return secure, nil
+	}
+	conn.Close()
+	if ctx.Err() != nil {
+		err = errNoHandshake
+	}
+	return nil, err
 }

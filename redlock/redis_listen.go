@@ -17,7 +17,14 @@ type redisListener struct {
 	check  chan struct{} // of capacity 1: it may have broken
 	broken chan struct{} // closed when watch has ended
 	stop   context.CancelFunc
+
+	flushes int       // that were heard since then; both belong to the driver's reader
+	since   time.Time // listenerPing at most
 }
+
+// maxFlushes is how often within a listenerPing all keys may be said to have changed:
+// each time all who wait ask all nodes.
+const maxFlushes = 20
 
 // listenRedis makes a connection that invalidations can be redirected to. A server
 // that has no RESP3 or no CLIENT ID cannot do that.
@@ -36,13 +43,16 @@ func listenRedis(ctx context.Context, o NodeOptions, heard func(keys []string)) 
 	if err == nil {
 		l.id, err = l.client.Do(ctx, l.client.B().ClientId().Build()).AsInt64()
 	}
+	if err == nil { // what watch needs shows now
+		err = l.client.Do(ctx, l.client.B().Ping().Build()).Error()
+	}
 	if !stop() {
 		err = errors.Join(context.Cause(ctx), err)
 	}
 	if err != nil {
 		close(l.broken)
 		l.Close()
-		return nil, serverError(err)
+		return nil, loginError(err, option.Password)
 	}
 	go l.watch(watching)
 	return l, nil
@@ -52,6 +62,10 @@ func listenRedis(ctx context.Context, o NodeOptions, heard func(keys []string)) 
 // the connection breaks.
 func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(keys []string)) {
 	if messages == nil {
+		if l.floods() {
+			l.dialer.close()
+			return
+		}
 		heard(nil)
 		select {
 		case l.check <- struct{}{}:
@@ -66,6 +80,15 @@ func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(
 		}
 	}
 	heard(keys)
+}
+
+// floods tells whether it is said all the time that everything may have changed.
+func (l *redisListener) floods() bool {
+	if now := time.Now(); now.Sub(l.since) > listenerPing {
+		l.since, l.flushes = now, 0
+	}
+	l.flushes++
+	return l.flushes > maxFlushes
 }
 
 // listenerPing is how often a listener, which is never asked anything else, is

@@ -98,6 +98,9 @@ func (l *lane) status() NodeStatus {
 // statusLocked needs mu.
 func (l *lane) statusLocked() NodeStatus {
 	status := NodeStatus{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warning, Tracking: l.tracks.Load()}
+	if l.mute != nil && l.isConnected() {
+		status.Warning = append(slices.Clone(l.warning), l.mute.Error())
+	}
 	switch l.state {
 	case NodeReady:
 		status.Reason = l.trouble

@@ -136,11 +136,11 @@ func shown(reply *Reply) []showing {
 	return []showing{{token: items[0].Str, ttl: lasting(items[1].Int)}}
 }
 
-// lasting is how long a key lasts. One without expiry (a foreign SET) is shown
-// with the longest time there is, and one in its last millisecond with a whole
+// lasting is how long a key lasts. One without expiry (a foreign SET), or with one
+// in centuries, is shown with the longest time there is, and one in its last millisecond with a whole
 // one: 0 would mean nobody.
 func lasting(ms int64) time.Duration {
-	if ms < 0 {
+	if ms < 0 || ms > int64(Endless/time.Millisecond) {
 		return Endless
 	}
 	return time.Duration(max(ms, 1)) * time.Millisecond

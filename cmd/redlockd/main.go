@@ -30,12 +30,17 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is the whole program; it returns the exit code.
 func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+	forbidCores()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	c := &command{stdout: stdout, stderr: stderr, signals: signals, serve: daemon.Run, die: dieOf}
 	return c.run(args)
 }
+
+// forbidCores: the memory of the daemon has the passwords of the nodes. Where even that
+// fails, the limit of whoever started it holds.
+func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) }
 
 // command is one run of redlockd, with what a test replaces.
 type command struct {

@@ -4,8 +4,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,11 +27,7 @@ func TestReadmeRedisUserForAllKinds(t *testing.T) {
 	}
 	one, other := hostWithUser(t, cluster), hostWithUser(t, cluster)
 	awaitReady(t, one, other)
-	for name, kind := range map[string]redlock.Request{
-		"exclusive": {Name: "job"}, "shared": {Name: "shared", Shared: true}, "slots": {Name: "slots", Slots: 2}, "names": {Names: []string{"a", "b"}},
-	} {
-		useKind(t, name, kind, one, other)
-	}
+	useKinds(t, one, other)
 	held := acquire(t, one, redlock.Request{Name: "forced", TTL: time.Second})
 	if _, err := other.Force(t.Context(), "forced"); err != nil {
 		t.Errorf("FORCE: %v", err)
@@ -51,6 +49,72 @@ func TestReadmeRedisUserForAllKinds(t *testing.T) {
 	delete(unused, "auth") // HELLO does it
 	for right := range maps.Keys(unused) {
 		t.Errorf("README line %d: nothing uses +%s", acl.first, right)
+	}
+}
+
+// Each right that is taken away on one node is missed there and nowhere else: locks go
+// on, and STATUS says what that node refuses.
+func TestEachRedisRightIsMissed(t *testing.T) {
+	acl := only(t, "acl")
+	cluster := redlocktest.StartRedis(t, 3)
+	for _, server := range cluster.Servers {
+		setUser(t, server, acl)
+	}
+	awaitReady(t, hostWithUser(t, cluster)) // out of quarantine
+	for _, right := range slices.Sorted(maps.Keys(rightsOf(acl))) {
+		if right == "hmget" {
+			awaitReady(t, hostWithUser(t, cluster)) // after what hgetall needed
+		}
+		if right != "auth" && right != "hello" { // everybody has these
+			missRight(t, cluster, right)
+		}
+	}
+}
+
+// missRight has two hosts connect to nodes of which the last denies something.
+func missRight(t *testing.T, cluster *redlocktest.Cluster, right string) {
+	t.Helper()
+	without := cluster.Servers[2]
+	tell(t, without, "ACL", "SETUSER", "redlockd", "-"+right)
+	defer tell(t, without, "ACL", "SETUSER", "redlockd", "+"+right)
+	one, other := hostWithUser(t, cluster), hostWithUser(t, cluster)
+	defer one.Close()
+	defer other.Close()
+	waitFor(t, "the other nodes are ready", func() bool {
+		return !slices.ContainsFunc(slices.Concat(one.Status().Nodes[:2], other.Status().Nodes[:2]), func(node redlock.NodeStatus) bool {
+			return node.State != redlock.NodeReady || !node.Tracking
+		})
+	})
+	if right == "hgetall" { // a node that lost its memory has the counters of others copied
+		tell(t, cluster.Servers[0], "FLUSHALL")
+	}
+	said := ""
+	for giveUp := time.Now().Add(patience); !namesRight(said, right); {
+		useKinds(t, one, other)
+		said = ""
+		for _, q := range []*redlock.Quorum{one, other} {
+			node := q.Status().Nodes[2]
+			said += fmt.Sprint(node.Reason, node.Warning)
+		}
+		if time.Now().After(giveUp) {
+			t.Fatalf("without +%s: STATUS says %q", right, said)
+		}
+	}
+}
+
+// namesRight tells whether Redis's denial is shown: it names the command, but for one
+// within a script.
+func namesRight(said, right string) bool {
+	return strings.Contains(said, "NOPERM") && strings.Contains(said, "'"+right+"'") || strings.Contains(said, "can't run this command")
+}
+
+// useKinds needs all rights, in the end.
+func useKinds(t *testing.T, one, other *redlock.Quorum) {
+	t.Helper()
+	for name, kind := range map[string]redlock.Request{
+		"exclusive": {Name: "job"}, "shared": {Name: "shared", Shared: true}, "slots": {Name: "slots", Slots: 2}, "names": {Names: []string{"a", "b"}},
+	} {
+		useKind(t, name, kind, one, other)
 	}
 }
 

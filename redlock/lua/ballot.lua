@@ -263,7 +263,12 @@ for i = 1, ops do
       local set = call('SET', key, new, 'PX', ttl)
       refused = set.err and set
     end
-    replies[i] = refused or rare.fence(record) * (call('EXISTS', key .. '\0b') > 0 and -1 or 1)
+    if refused then
+      replies[i] = refused
+    else
+      local bell = call('EXISTS', key .. '\0b')
+      replies[i] = type(bell) == 'table' and bell or rare.fence(record) * (bell > 0 and -1 or 1)
+    end
     if not refused and not held then
       replies[i] = {replies[i]}
     end

@@ -24,19 +24,20 @@ local function make(state)
   local function at(ttl) return string.format('%.0f', now + ttl) end
 
   -- settle forgets the members that have expired, and has the key last as long as
-  -- the longest of the others: false where there are none, and none is the key.
+  -- the longest of the others: false where there are none, and none is the key. And
+  -- the error of that: who takes or extends must not count on the key then.
   local function settle(key)
     local set = key .. '\0m'
-    call('ZREMRANGEBYSCORE', set, '-inf', at(0)) -- also of this millisecond: PEXPIREAT would delete
+    local gone = call('ZREMRANGEBYSCORE', set, '-inf', at(0)) -- also of this millisecond: PEXPIREAT would delete
     local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
     if last[2] then
-      call('PEXPIREAT', key, last[2])
-      call('PEXPIREAT', set, last[2])
-    elseif not last.err then -- else somebody wrote to it
-      call('DEL', key)
-      return false
+      local done, also = call('PEXPIREAT', key, last[2]), call('PEXPIREAT', set, last[2])
+      return true, type(gone) == 'table' and gone or type(done) == 'table' and done or type(also) == 'table' and also or nil
+    elseif last.err then -- somebody wrote to it
+      return true, last
     end
-    return true
+    call('DEL', key)
+    return false
   end
 
   local function isMember(key, token)
@@ -58,6 +59,9 @@ local function make(state)
   -- else, who has it, when the first of all is over, and a place that is free.
   local function place(key, token, kind)
     local members = call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
+    if members.err then
+      return members
+    end
     local wanted, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
     local taken, refusal = {}, nil
     for i = 1, #members, 2 do
@@ -105,7 +109,8 @@ local function make(state)
     if type(done) == 'table' then
       return done
     end
-    settle(key)
+    local _, err = settle(key)
+    return err
   end
 
   -- refusal is why nothing can be granted by a record, whoever holds the lock.
@@ -157,7 +162,11 @@ local function make(state)
     local most, wanted = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
-      wanted = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a') > 0 and -1 or wanted
+      local bell = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a')
+      if type(bell) == 'table' then
+        return bell
+      end
+      wanted = bell > 0 and -1 or wanted
     end
     for i = from, to do
       raise(record - to + i, most, string.format('%.0f', most))
@@ -239,12 +248,15 @@ local function make(state)
     end,
 
     extend = function(key, token, ttl, value)
-      if not (isKind(value) and isMember(key, token)) then
+      local score = isKind(value) and call('ZSCORE', key .. '\0m', token)
+      if type(score) == 'table' and sub(score.err, 1, 9) ~= 'WRONGTYPE' then
+        return score
+      elseif type(score) ~= 'string' or tonumber(score) <= now then
         return 0
       end
       local done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
-      settle(key)
-      return type(done) == 'table' and done or 1
+      local _, err = settle(key)
+      return type(done) == 'table' and done or err or 1
     end,
 
     -- who shows all.

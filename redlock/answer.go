@@ -1,0 +1,201 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// What a node answers is checked for its type and range before it is used: a node
+// that answers something else than it was asked (a server that is no Redis, a proxy
+// that lost its place) has failed, and so has the connection.
+
+// oddAnswer says what was answered instead of what was wanted.
+func oddAnswer(op, wanted string, reply *Reply) error {
+	return &AnswerError{fmt.Errorf("%s in answer to %s, where %s was expected", reply.kind(), op, wanted)}
+}
+
+// kind is what the reply is, for people, without its content: it may be of any size.
+func (r *Reply) kind() string {
+	switch {
+	case r.Err != nil:
+		return "an error"
+	case r.Nil:
+		return "null"
+	case len(r.Array) > 0:
+		return fmt.Sprintf("a list of %d", len(r.Array))
+	case r.Str != "":
+		return fmt.Sprintf("a string of %d bytes", len(r.Str))
+	}
+	return fmt.Sprintf("%d (or nothing)", r.Int)
+}
+
+// isNumber: the empty string and the empty list count as 0.
+func (r *Reply) isNumber() bool { return r.Err == nil && !r.Nil && r.Str == "" && len(r.Array) == 0 }
+
+func (r *Reply) isText() bool { return r.Err == nil && !r.Nil && r.Int == 0 && len(r.Array) == 0 }
+
+// isList: 0 and the empty string count as the empty list.
+func (r *Reply) isList() bool { return r.Err == nil && !r.Nil && r.Int == 0 && r.Str == "" }
+
+// nestedError is an error that stands where a value should, in a list: of a command
+// within a script.
+func (r *Reply) nestedError() error {
+	for i := range r.Array {
+		if err := r.Array[i].Err; err != nil {
+			return err
+		}
+		if err := r.Array[i].nestedError(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSpan checks the answer to a command of many operations: a list with one
+// element for each of them, or an error. Errors within one become the element's.
+func checkSpan(calls []call, reply *Reply) error {
+	if reply.Err != nil {
+		return nil
+	}
+	ops := 0
+	for i := range calls {
+		ops += len(calls[i].ops)
+	}
+	if !reply.isList() || len(reply.Array) != ops {
+		return oddAnswer(calls[0].op, fmt.Sprintf("a list of %d", ops), reply)
+	}
+	at := 0
+	for i := range calls {
+		for j := range calls[i].ops {
+			if err := checkOperation(&calls[i].ops[j], calls[i].op, &reply.Array[at]); err != nil {
+				return err
+			}
+			at++
+		}
+	}
+	return nil
+}
+
+// checkOperation checks the answer to one operation (ballot.lua has what each can be).
+func checkOperation(o *operation, op string, reply *Reply) error {
+	if len(reply.Array) > 0 && reply.Err == nil {
+		reply.Err = reply.nestedError()
+	}
+	if reply.Err != nil {
+		return nil
+	}
+	switch o.letter {
+	case opHandOver:
+		if len(reply.Array) == 1 {
+			return checkTaken(op, &reply.Array[0])
+		}
+		return checkTaken(op, reply)
+	case opAcquire, opAlso, opJoin:
+		return checkTaken(op, reply)
+	case opWho:
+		if len(reply.Array) == 0 && reply.isList() || isShown(reply) {
+			return nil
+		}
+		return oddAnswer(op, "a holder, or none", reply)
+	case opCounters:
+		if isFields(reply) {
+			return nil
+		}
+		return oddAnswer(op, "fields and values", reply)
+	}
+	return checkDone(o, op, reply)
+}
+
+// checkTaken: the fencing token of a grant, or who holds the lock.
+func checkTaken(op string, reply *Reply) error {
+	if isShown(reply) || reply.isNumber() && isFencedGrant(reply) {
+		return nil
+	}
+	return oddAnswer(op, "a fencing token or a holder", reply)
+}
+
+// checkDone: whether it was done, or why not.
+func checkDone(o *operation, op string, reply *Reply) error {
+	least := int64(0)
+	if o.letter == opExtend {
+		least = -1
+	}
+	if reply.isNumber() && reply.Int >= least && reply.Int <= 1 {
+		return nil
+	}
+	return oddAnswer(op, "0 or 1", reply)
+}
+
+// isShown: value and pttl, tokens and theirs, and perhaps a place.
+func isShown(reply *Reply) bool {
+	n := len(reply.Array)
+	if !reply.isList() || n < 2 || n%2 == 1 && n != 5 {
+		return false
+	}
+	for i := range reply.Array {
+		isText := i%2 == 0 && (n != 5 || i != 4)
+		if item := &reply.Array[i]; isText && !item.isText() || !isText && !item.isNumber() {
+			return false
+		}
+	}
+	return true
+}
+
+// isFields: names and values, of a hash.
+func isFields(reply *Reply) bool {
+	if !reply.isList() || len(reply.Array)%2 == 1 {
+		return false
+	}
+	for i := range reply.Array {
+		if !reply.Array[i].isText() {
+			return false
+		}
+	}
+	return true
+}
+
+// checkLook checks the answers to appendLook.
+func checkLook(replies []Reply) error {
+	if !isTime(&replies[0]) {
+		return oddAnswer("TIME", "seconds and microseconds", &replies[0])
+	}
+	if epoch := &replies[1]; !epoch.Nil && !epoch.isText() {
+		return oddAnswer(lookWords[1], "a string", epoch)
+	}
+	if len(replies) > 2 && !replies[2].isText() {
+		return oddAnswer("INFO", "a string", &replies[2])
+	}
+	if len(replies) > 3 && !isFields(&replies[3]) {
+		return oddAnswer(lookWords[3], "fields and values", &replies[3])
+	}
+	return nil
+}
+
+// maxNodeSeconds bounds a node's clock: the year 2200.
+const maxNodeSeconds = 230 * 365 * 24 * 60 * 60
+
+func isTime(reply *Reply) bool {
+	if !reply.isList() || len(reply.Array) != 2 || !isFields(reply) {
+		return false
+	}
+	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
+	micros, err2 := strconv.ParseInt(reply.Array[1].Str, 10, 64)
+	return errors.Join(err1, err2) == nil && seconds >= 0 && seconds < maxNodeSeconds && micros >= 0 && micros < 1e6
+}
+
+// checkValues checks the answer to an MGET of so many keys.
+func checkValues(reply *Reply, keys int) error {
+	if reply.Err != nil {
+		return nil
+	}
+	if !reply.isList() || len(reply.Array) != keys {
+		return oddAnswer("MGET", fmt.Sprintf("a list of %d", keys), reply)
+	}
+	for i := range reply.Array {
+		if value := &reply.Array[i]; value.Err != nil || !value.Nil && !value.isText() {
+			return oddAnswer("MGET", "strings", value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package redlock
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// fuzzedCalls are one of each kind that a group may have.
+func fuzzedCalls(quorum int) (calls []call, ballots []*ballot) {
+	add := func(op string, width int, yes func(*Reply) bool, ops ...operation) {
+		b := newBallot(op, 5, quorum, yes)
+		b.width = width
+		calls, ballots = append(calls, call{op: op, ops: ops, voter: b, placed: &nodeSet{}}), append(ballots, b)
+	}
+	add("acquire", 1, isFencedGrant, operation{letter: opAcquire, key: "x", token: "t"}, operation{letter: opIntend, key: "x", token: "m"})
+	add("acquire", 2, isFencedGrant, operation{letter: opAlso, key: "x", token: "t"}, operation{letter: opJoin, key: "y", token: "t"})
+	add("release", 1, isGrant, operation{letter: opRelease, key: "x", token: "t"})
+	add("who", 1, func(reply *Reply) bool { return len(reply.Array) == 0 }, operation{letter: opWho, key: "x"})
+	add("fence", 1, isGrant, operation{letter: opFence, key: "x", token: "t"})
+	add("counters", 1, func(reply *Reply) bool { return len(reply.Array) > 0 }, operation{letter: opCounters, key: nodeKey})
+	given := newBallot("release", 5, quorum, isGrant)
+	taken := newBallot("acquire", 5, quorum, isFencedGrant)
+	calls = append(calls, call{op: "acquire", ops: []operation{{letter: opHandOver, key: "x", old: "o", token: "t"}},
+		voter: &exchange{taken: taken, given: given}, placed: &nodeSet{}})
+	return calls, append(ballots, given, taken)
+}
+
+// FuzzAnswers has a node answer a group of calls, the question whether it may vote and
+// the one what has become of keys with any bytes: through the driver, the checks, the
+// ballots, up to what is said of who holds the lock. What passes the checks is in range.
+func FuzzAnswers(f *testing.F) {
+	for _, sample := range respSamples {
+		if len(sample.text) < 1000 {
+			f.Add([]byte(sample.text))
+		}
+	}
+	looks := "*2\r\n" + bulk("1795247588") + bulk("5") + bulk("admitted:1234:word:30000:5-abcdef:a") + bulk("redis_version:7.0.15\r\nrole:master\r\nrun_id:123") +
+		"%1\r\n+appendfsync\r\n+always\r\n"
+	held, fields := "*4\r\n"+bulk(kindShared)+":900\r\n+t\r\n:900\r\n", "*4\r\n+aa\r\n+1795247588000000\r\n+epoch\r\n+x\r\n"
+	place := "*5\r\n" + bulk(kindSlots+"3") + ":900\r\n" + bulk("1 t") + ":900\r\n:2\r\n"
+	for _, ballots := range []string{
+		":1795247588000000\r\n:1\r\n:-7\r\n:-7\r\n:1\r\n" + held + ":1\r\n" + fields + "*1\r\n:5\r\n",
+		held + ":1\r\n" + place + place + ":0\r\n*0\r\n:0\r\n" + fields + place,
+		"*2\r\n+t\r\n:-1\r\n:1\r\n-LATE x\r\n-LATE x\r\n-EPOCH x\r\n*2\r\n+t\r\n:9223372036854775807\r\n:0\r\n*0\r\n-OOM x\r\n",
+	} {
+		f.Add([]byte("*9\r\n" + ballots + looks + "*2\r\n$-1\r\n+1\r\n"))
+	}
+	f.Fuzz(func(t *testing.T, answers []byte) {
+		f := newFleet(&Options{Nodes: make([]Node, 5), rules: &soundRules, Clock: func() time.Duration { return time.Hour }})
+		l := f.lanes[0]
+		calls, ballots := fuzzedCalls(f.quorum)
+		const looks = 4
+		replies, err := answered(t, answers, 1+looks+1)
+		if err != nil {
+			return // the connection is over, and nothing was used
+		}
+		l.noteAnswered(time.Millisecond)
+		if checkSpan(calls, &replies[0]) == nil {
+			l.answerSpan(calls, &replies[0])
+			checkBallots(t, ballots)
+		}
+		if s, err := l.readLook(replies[1 : 1+looks]); err == nil {
+			_ = s.info.refusal()
+			_, _ = parseEpoch(s.epoch)
+			if s.clock.known && (s.clock.low > s.clock.high || s.clock.low < -time.Hour) {
+				t.Errorf("the node's clock is between %v and %v", s.clock.low, s.clock.high)
+			}
+		}
+		w := &waiter{quorum: f.quorum, bell: make(chan struct{}, 1)}
+		l.armed = []*arming{{waiter: w, keys: []string{"x", "y"}}}
+		_, _ = l.readArming(slices.Insert(replies[1+looks:], 0, Reply{Str: "OK"}))
+	})
+}
+
+func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+func checkBallots(t *testing.T, ballots []*ballot) {
+	for _, b := range ballots {
+		e := heldBy("x", b)
+		_ = e.Error()
+		if e.TTL < 0 {
+			t.Errorf("held for %v", e.TTL)
+		}
+		for _, h := range tally(b.answers) {
+			if h.TTL <= 0 {
+				t.Errorf("%s lasts %v", h.token, h.TTL)
+			}
+		}
+		for i := range b.answers {
+			if a := &b.answers[i]; a.verdict == granted && b.op == "acquire" && !isFence(a.fence) {
+				t.Errorf("granted with the fencing token %d", a.fence)
+			}
+			if a := &b.answers[i]; a.verdict == granted && b.op == "counters" {
+				raiseCounters(new([maxCounters]uint64), a.shown.Array)
+			}
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// One node of five is hostile or broken, each in another way (hostile_rows_test.go).
+// Locks are taken and given back as before, the node counts as failed and says why,
+// and neither memory nor goroutines grow without bound.
+func TestRealHostileNode(t *testing.T) {
+	s := startServers(t, 5)
+	m := measure()
+	var all sync.WaitGroup
+	atOnce := make(chan struct{}, 16) // some spend most of their time on waiting
+	for i, row := range hostileRows {
+		atOnce <- struct{}{}
+		all.Go(func() {
+			defer func() { <-atOnce }()
+			newHostile(t, s, row.answer).endure(name("%s (%d)", row.name, i), row.reason)
+		})
+	}
+	all.Wait()
+	m.wantBounded(t, name("%d hostile nodes, 16 at once", len(hostileRows)))
+}
+
+// hostile is a Quorum over four good nodes and one that is not.
+type hostile struct {
+	t        *testing.T
+	impostor *redlocktest.Impostor
+	q        *redlock.Quorum
+}
+
+func newHostile(t *testing.T, s *servers, answer redlocktest.Answer) *hostile {
+	h := &hostile{t: t, impostor: redlocktest.StartImpostor(t, s.all[4], answer)}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout, NoQuarantine: true}
+	for _, server := range s.all[:4] {
+		o.Nodes = append(o.Nodes, server.Node())
+	}
+	o.Nodes = append(o.Nodes, redlock.RedisNode(redlock.NodeOptions{Name: "e", Address: h.impostor.Addr()}))
+	var err error
+	if h.q, err = redlock.New(o); err != nil {
+		t.Error(err)
+	}
+	return h
+}
+
+func (h *hostile) close() {
+	h.q.Close()
+	h.impostor.Close()
+}
+
+// endure takes and gives back locks until the node has said why it does not count,
+// and then some more.
+func (h *hostile) endure(row, reason string) {
+	defer h.close()
+	wanted := regexp.MustCompile(reason)
+	said := map[string]bool{}
+	for n, after, end := 0, 0, time.Now().Add(patience); after < 5; n++ {
+		if took, err := h.pair(name("%s %d", row, n)); err != nil {
+			h.t.Errorf("%s: %v", row, err)
+			return
+		} else if took > patience/2 {
+			h.t.Errorf("%s: a lock and an unlock took %v", row, took)
+		}
+		why := fmt.Sprint(h.q.Status().Nodes[4].Reason)
+		said[why] = true
+		if ready := h.q.Status().Ready >= 4; after > 0 || ready && (reason != "" && wanted.MatchString(why) || reason == "" && h.impostor.Dials() > 3) {
+			after++
+		}
+		if time.Now().After(end) {
+			h.t.Errorf("%s: the node says why it failed: %q, want %q", row, slices.Sorted(maps.Keys(said)), reason)
+			return
+		}
+	}
+}
+
+func (h *hostile) pair(lock string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	defer cancel()
+	start := time.Now()
+	l, err := h.q.Acquire(ctx, redlock.Request{Name: lock, TTL: realTTL, Wait: patience})
+	if err != nil {
+		return 0, err
+	}
+	return time.Since(start), l.Release(ctx)
+}
+
+// measurement watches what this process uses.
+type measurement struct {
+	heap, most uint64
+	routines   int
+	stop       chan struct{}
+	stopped    chan struct{}
+}
+
+func measure() *measurement {
+	runtime.GC()
+	m := &measurement{heap: heapBytes(), routines: runtime.NumGoroutine(), stop: make(chan struct{}), stopped: make(chan struct{})}
+	go m.watch()
+	return m
+}
+
+// watch ends with stop.
+func (m *measurement) watch() {
+	defer close(m.stopped)
+	tick := time.NewTicker(ms)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			m.most = max(m.most, heapBytes())
+		case <-m.stop:
+			return
+		}
+	}
+}
+
+func heapBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+const (
+	mostHeap  = 640 << 20 // 16 hostile nodes at once, at 40 MB each at the very most
+	heapAfter = 32 << 20
+)
+
+// wantBounded: what was used at most, and what is left.
+func (m *measurement) wantBounded(t *testing.T, what string) {
+	t.Helper()
+	close(m.stop)
+	<-m.stopped
+	runtime.GC()
+	after := heapBytes()
+	t.Logf("measured: %s: heap %d MB before, %d MB at most, %d MB after", what, m.heap>>20, m.most>>20, after>>20)
+	if m.most > m.heap+mostHeap || after > m.heap+heapAfter {
+		t.Errorf("heap %d MB before, %d MB at most, %d MB after: want at most %d MB and then %d MB more", m.heap>>20, m.most>>20, after>>20, mostHeap>>20, heapAfter>>20)
+	}
+	tick := time.NewTicker(ms)
+	defer tick.Stop()
+	for giveUp := time.Now().Add(patience); runtime.NumGoroutine() > m.routines+2; <-tick.C {
+		if time.Now().After(giveUp) {
+			t.Fatalf("%d goroutines before, %d after", m.routines, runtime.NumGoroutine())
+		}
+	}
+}
+
+// A hostile node costs the others next to nothing: the deciding answer is a good
+// node's. And it is not dialled without end.
+func TestRealHostileNodeBesideOthers(t *testing.T) {
+	s := startServers(t, 5)
+	var closing sync.WaitGroup // beside the next one: a node that does not answer is waited for
+	defer closing.Wait()
+	good := newHostile(t, s, redlocktest.PassOn)
+	healthy := latencies(t, good)
+	closing.Go(good.close)
+	t.Logf("measured: lock+unlock with five good nodes: p50 %v, p99 %v", healthy.p50, healthy.p99)
+	for _, way := range []string{"never answers", "drip", "endless string", "OOM", "hangs up on each ballot", "hangs up after the log-in", "flushes without end", "pushes without end"} {
+		at := slices.IndexFunc(hostileRows, func(r hostileRow) bool { return r.name == way })
+		start := time.Now()
+		h := newHostile(t, s, hostileRows[at].answer)
+		took := latencies(t, h)
+		dials, most := h.impostor.Dials(), 20+int(12*time.Since(start).Seconds())
+		t.Logf("measured: the same with one of five that is hostile (%s): p50 %v, p99 %v", way, took.p50, took.p99)
+		closing.Go(h.close)
+		if dials > most {
+			t.Errorf("%s: dialled %d times within %v, want at most %d: that costs both", way, dials, time.Since(start), most)
+		}
+		if limit := 4*healthy.p50 + 20*ms; took.p50 > limit {
+			t.Errorf("%s: a lock and an unlock took %v (median), want at most %v", way, took.p50, limit)
+		}
+	}
+}
+
+type latency struct{ p50, p99 time.Duration }
+
+func latencies(t *testing.T, h *hostile) latency {
+	t.Helper()
+	h.q.Settle(t.Context())
+	var all []time.Duration
+	for i := range 200 {
+		took, err := h.pair(name("y%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, took)
+	}
+	slices.Sort(all)
+	return latency{all[len(all)/2], all[len(all)*99/100]}
+}
