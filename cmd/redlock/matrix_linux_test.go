@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -208,6 +209,9 @@ func (c *trial) act() {
 		c.order() // crosses with the signal
 	}
 	c.send()
+	if c.sig == syscall.SIGTSTP {
+		c.goOn()
+	}
 	if !c.deadly() {
 		c.signal(syscall.SIGCONT)
 		if c.phase == whileWaiting || c.phase == whileRunning && c.kind != exitsNow {
@@ -217,6 +221,29 @@ func (c *trial) act() {
 	if c.kind == exitsNow && c.tty != nil || c.shellWaits() {
 		c.order() // not before: some keys drop what was typed
 	}
+}
+
+// goOn has what stops go on, whenever it does: a SIGCONT before that would be lost,
+// and who types fg sees first that it has stopped.
+func (c *trial) goOn() {
+	var continuing sync.WaitGroup
+	over := make(chan struct{})
+	c.t.Cleanup(func() {
+		close(over)
+		continuing.Wait()
+	})
+	continuing.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				c.signal(syscall.SIGCONT)
+			case <-over:
+				return
+			}
+		}
+	})
 }
 
 // shellWaits: a shell takes a SIGINT that is sent to it alone to heart only once
