@@ -42,7 +42,7 @@ var helpLines = []helpLine{
 		"max=: longest total holding time; guard=: how long before the deadline LOST is said (ttl/5)",
 		"linger=: how long the lock stays taken after its client dies (UNLOCK is immediate)",
 		"fence= of the answer grows with every grant: have what you write to refuse a smaller one than it has seen",
-		"owner=: who on this connection asks; id=: a repeat with the same word gets the same grant",
+		"owner=: who on this connection asks; id=: a repeat with the same word gets the same grant, after a restart also on another connection",
 		"reentrant=yes: a further LOCK of the same owner counts up (count=), and as many UNLOCKs release",
 	}},
 	{ipc.VerbTry, "TRY name [options of LOCK but wait=]", []string{"LOCK with wait=0"}},
@@ -56,6 +56,10 @@ var helpLines = []helpLine{
 	{ipc.VerbCheck, "CHECK name[,name...] [owner=] | CHECK lease=ID | CHECK [name] pid=N", []string{
 		"is it still mine, and for how long: from memory",
 		"pid=: of the process that holds it (hold=pid), from any connection of the same user",
+	}},
+	{ipc.VerbResume, "RESUME name[,name...] lease=ID [owner=]", []string{
+		"goes on with a lease on this connection: after BYE, or where another one ended and the lease has not; OK once a quorum has confirmed it",
+		"for the user that took it; owner= as its LOCK said it",
 	}},
 	{ipc.VerbBeat, "BEAT name[,name...] [owner=] | BEAT lease=ID | BEAT [name] pid=N", []string{"a sign of life, for locks with beat="}},
 	{ipc.VerbWho, "WHO name", []string{"who holds it, asked of the nodes, a line each (mode=shared; slots= and slot=); n=0: nobody"}},

@@ -20,6 +20,7 @@ type restoration struct {
 	server  *ipc.Server
 	past    *past
 	whole   bool // nothing of the past is missing
+	marked  bool // stored connections that are not handed over were ended by their clients
 	conns   map[uint64]*returned
 
 	adopted   []*returning
@@ -179,7 +180,7 @@ func (r *restoration) take(l *pastLease) {
 		h.gone = !r.takeProcess(h.holding, l)
 	case h.hold == ipc.HoldConn && conn == nil:
 		known := r.past.conns[l.conn]
-		h.gone = r.whole && (known == nil || known.stored)
+		h.gone = r.whole && (known == nil || known.stored && r.marked)
 		l.lease.Keep = false // until it is resumed
 	}
 	switch {
@@ -332,9 +333,13 @@ func (r *restoration) forgetConns() {
 			resumable[l.past.conn] = true
 		}
 	}
-	for number := range r.past.conns {
-		if r.conns[number] == nil && !resumable[number] {
+	for number, known := range r.past.conns {
+		switch {
+		case r.conns[number] != nil:
+		case !resumable[number]:
 			r.d.ledger.connEnd(number)
+		case known.stored: // it was, and is not: the daemon after this one must not miss it
+			r.d.ledger.conn(number, false)
 		}
 	}
 }

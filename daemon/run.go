@@ -60,7 +60,7 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 	}
 	ends.add(stopMetrics)
 	d.settle(ctx)
-	stored := o.Manager.Stored(storedPrefix)
+	stored := takeStored(o.Manager)
 	listener, err := d.openSocket(o.Manager)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func seconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-func (d *daemon) serve(ctx context.Context, listener *socket, stored []systemd.StoredConn, o RunOptions) error {
+func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance, o RunOptions) error {
 	server := d.newServer()
 	stopStoring := d.goOn(server, listener.path, stored, o)
 	defer stopStoring()
@@ -172,14 +172,14 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored []systemd.S
 
 // goOn restores what the daemon before this one has left. With embedded nodes there
 // is nothing that could outlast the process.
-func (d *daemon) goOn(server *ipc.Server, path string, stored []systemd.StoredConn, o RunOptions) (stop func()) {
+func (d *daemon) goOn(server *ipc.Server, path string, stored inheritance, o RunOptions) (stop func()) {
 	if o.Dev {
 		return func() {}
 	}
 	p, whole := d.openLedger(path)
-	d.store = newStore(d, o.Manager)
-	r := restoration{d: d, manager: o.Manager, server: server, past: p, whole: whole, conns: map[uint64]*returned{}}
-	r.run(stored)
+	d.store = newStore(d, o.Manager, stored.marked)
+	r := restoration{d: d, manager: o.Manager, server: server, past: p, whole: whole, marked: stored.marked, conns: map[uint64]*returned{}}
+	r.run(stored.conns)
 	done := make(chan struct{})
 	go d.store.run(done) // nobody waits: it may be waiting for the manager
 	return func() { close(done) }

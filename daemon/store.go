@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ type store struct {
 	d       *daemon
 	manager *systemd.Manager
 	places  int
+	marked  bool // the mark is stored; only run goes by it
 
 	wake chan struct{} // of capacity 1
 
@@ -42,6 +44,21 @@ func storedNumber(name string) uint64 {
 	return number
 }
 
+// storeMark is a descriptor of nothing, which is stored before any connection. Where
+// it is not handed over, the manager has emptied its store, as it does where the
+// service is stopped: that a connection is missing says nothing about its client then.
+const storeMark = "mark"
+
+// inheritance is what the manager hands over of earlier processes.
+type inheritance struct {
+	conns  []systemd.StoredConn
+	marked bool // with the mark: connections that are missing were ended by their clients
+}
+
+func takeStored(m *systemd.Manager) inheritance {
+	return inheritance{conns: m.Stored(storedPrefix), marked: m.Take(storeMark)}
+}
+
 // storeAge is how long a connection has lived before it is stored: those of a moment
 // are not worth the manager's time, of which every user could take as much as he
 // likes.
@@ -49,11 +66,12 @@ const storeAge = 20 * time.Millisecond
 
 // newStore is nil where the manager keeps nothing, or there is nothing beside the
 // connections that outlasts the process.
-func newStore(d *daemon, manager *systemd.Manager) *store {
-	if d.ledger == nil || manager.StoreMax() == 0 {
+func newStore(d *daemon, manager *systemd.Manager, marked bool) *store {
+	places := manager.StoreMax() - 1 // and the mark's
+	if d.ledger == nil || places < 1 {
 		return nil
 	}
-	return &store{d: d, manager: manager, places: manager.StoreMax(), wake: make(chan struct{}, 1), stored: map[*session]struct{}{}}
+	return &store{d: d, manager: manager, places: places, marked: marked, wake: make(chan struct{}, 1), stored: map[*session]struct{}{}}
 }
 
 // add has a connection stored, when it has lived for a moment.
@@ -114,6 +132,9 @@ func (st *store) run(done <-chan struct{}) {
 	if st == nil {
 		return
 	}
+	if !st.marked {
+		st.d.tell(st.mark())
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -125,6 +146,21 @@ func (st *store) run(done <-chan struct{}) {
 		}
 		timer.Reset(st.storeAll(st.d.clock()))
 	}
+}
+
+// mark stores the mark. Without it leases stay for their validity whose clients end
+// while there is no daemon.
+func (st *store) mark() error {
+	nothing, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer nothing.Close()
+	raw, err := nothing.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return st.manager.Store(storeMark, raw)
 }
 
 // storeAll stores what is due, and returns the time until something is.

@@ -93,6 +93,14 @@ func passBarrier(ctx context.Context, conn *net.UnixConn, ours, theirs *os.File)
 	return fmt.Errorf("waiting for the service manager: %w", cmp.Or(context.Cause(ctx), err))
 }
 
+// Take closes what earlier processes have stored by that name, which stays in the
+// store, and tells whether there was something.
+func (m *Manager) Take(name string) bool {
+	files := m.take(name)
+	closeAll(files)
+	return len(files) > 0
+}
+
 // StoredConn is a connection that an earlier process of this service has stored.
 type StoredConn struct {
 	Name string

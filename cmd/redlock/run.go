@@ -41,11 +41,12 @@ Its environment has REDLOCK_NAME, REDLOCK_FENCE (the fencing token, which grows
 with every grant: what is written to should refuse a smaller one than it has
 seen), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
 
-RESTARTS of redlockd are waited for: the place among those who wait may be another
-one then. While the command runs, the lock is kept if redlockd is back, and has
-taken it over, before LOSS is due; otherwise it is lost. --verbose says so. Only
-where redlockd is not there at the beginning, or with -n or -w stays away for 5 s
-(or for -w, if that is longer), the exit code is 69.
+RESTARTS of redlockd are waited for. Where systemd runs it, the connection and the
+place among those who wait stay the same; elsewhere the place may be another one.
+While the command runs, the lock is kept if redlockd is back, and has taken it
+over, before LOSS is due; otherwise it is lost. --verbose says so. Only where redlockd
+is not there at the beginning, or with -n or -w stays away for 5 s (or for -w, if
+that is longer), the exit code is 69.
 
 LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs),
 the command gets SIGTERM --grace before the lease's deadline, the moment from
@@ -57,8 +58,8 @@ If redlock run itself is killed (kill -9), the kernel kills the command (on Linu
 unless that is set-user-ID, such as sudo: write sudo redlock run. What the command
 has started is not killed, but holds the connection to redlockd open, which keeps
 the lock until the last of them has ended, or has closed what it has inherited
-(but not once redlockd was restarted without keeping its connections, as it does
-where systemd runs it: they hold the one before, and the lock goes at once).
+(but not once the connection had to be made again, where redlockd was restarted and
+systemd did not keep it: they hold the one before, and the lock goes at once).
 Nobody stops those if the lock is lost: their REDLOCK_FENCE is too old then.
 
 TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.

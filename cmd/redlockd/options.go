@@ -22,7 +22,8 @@ const usage = `Usage:
   redlockd validate [-config FILE] -as USER -lock NAME        say what USER may do with that lock, and by which access rule
   redlockd -version
 
-Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released.
+Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released: the next one
+goes on with them.
 SIGHUP reads the config again: log.level, access and limits change, all else needs a restart.
 Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage;
 77 USER may not lock NAME.

@@ -69,8 +69,12 @@ func Open(o Options) (t *Table, state State, damage, err error) {
 		t.number = t.frozen[n-1]
 	}
 	state, damage = t.replay(t.frozen)
-	if err := t.begin(state); err != nil {
-		t.removeFrozen() // what they say would be wrong soon
+	err = t.begin(state)
+	if err != nil {
+		t.removeFrozen()     // what they say would be wrong soon
+		err = t.begin(state) // where there was no space, there is theirs
+	}
+	if err != nil {
 		return nil, state, damage, fmt.Errorf("table: %w", err)
 	}
 	return t, state, damage, nil

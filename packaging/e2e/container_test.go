@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,7 +62,12 @@ func understood(t *testing.T, program string, args ...string) {
 // pod is what the test looks at of kubernetes.yaml.
 type pod struct {
 	InitContainers, Containers []podContainer
-	Volumes                    []struct{ Name string }
+	Volumes                    []podVolume
+}
+
+type podVolume struct {
+	Name     string
+	EmptyDir struct{ SizeLimit string }
 }
 
 type podContainer struct {
@@ -103,9 +109,19 @@ func TestKubernetes(t *testing.T) {
 		t.Errorf("the worker looks for the socket at %+v", worker.Env)
 	}
 	for _, name := range []string{"socket", "config"} {
-		if !slices.ContainsFunc(p.Volumes, func(v struct{ Name string }) bool { return v.Name == name }) {
+		if !slices.ContainsFunc(p.Volumes, func(v podVolume) bool { return v.Name == name }) {
 			t.Errorf("the pod has no volume %s: %+v", name, p.Volumes)
 		}
+	}
+	p.hasRoom(t)
+}
+
+// hasRoom: the table is beside the socket, files of 4 MiB, three of them for moments.
+func (p pod) hasRoom(t *testing.T) {
+	t.Helper()
+	limit, _ := strings.CutSuffix(p.Volumes[0].EmptyDir.SizeLimit, "Mi")
+	if mib, err := strconv.Atoi(limit); err != nil || mib < 16 {
+		t.Errorf("the socket's volume has room for %q, want 16Mi at least", p.Volumes[0].EmptyDir.SizeLimit)
 	}
 }
 

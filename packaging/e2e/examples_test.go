@@ -44,6 +44,37 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// Where a service manager keeps connections, an example that waits and one that works
+// notice no restart: BACK is no answer.
+func TestExamplesOutlastRestart(t *testing.T) {
+	s := startSuccession(t, 100)
+	look := s.nc()
+	for _, e := range examples {
+		t.Run(e.file, func(t *testing.T) {
+			if _, err := exec.LookPath(e.interpreter); err != nil {
+				t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
+			}
+			here := *s.host
+			here.t = t
+			x := &example{&here, exampleCommand(t, e.file, e.interpreter)}
+			look.expect("LOCK job", "OK lock=job")
+			p := x.run("job", "5")
+			waitFor(t, "it waits", func() bool { return look.waiters() == 1 })
+			s.stored(2)
+			s.succeed(syscall.SIGKILL)
+			look.comes("BACK")
+			look.expect("UNLOCK job", "OK lock=job")
+			x.holds(p)
+			s.succeed(syscall.SIGTERM)
+			look.comes("BACK")
+			if printed := x.ends(p, 0, ""); !strings.Contains(printed, "\ndone") {
+				t.Errorf("%s prints %q, want that it is done", x.program, printed)
+			}
+			s.stored(1)
+		})
+	}
+}
+
 // TestExamplesAreAllRun: no file is there that nobody tries.
 func TestExamplesAreAllRun(t *testing.T) {
 	files, err := os.ReadDir(exampleDir)

@@ -42,6 +42,7 @@ func TestInstalled(t *testing.T) {
 	i.configure(cluster)
 	i.step("first client", i.firstClient)
 	i.step("reload", i.reload)
+	i.step("stop", i.stopped)
 	newer := newerPackage(t, p.deb())
 	i.step("under load", func() { i.underLoad(newer) })
 	i.step("nodes down", func() { i.startWithNodesDown(cluster) })

@@ -189,12 +189,27 @@ func (m *manager) take(text []byte, files []*os.File) {
 	}
 }
 
+// empty closes all that is stored, as systemd does where the service is stopped.
+func (m *manager) empty() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.stored {
+		s.file.Close()
+	}
+	m.stored = nil
+}
+
 // has tells how many connections are stored.
-func (m *manager) has() int {
+func (m *manager) has() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dropOver()
-	return len(m.stored)
+	for _, s := range m.stored {
+		if s.name != "mark" {
+			n++
+		}
+	}
+	return n
 }
 
 // damage changes the last record of a table.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,7 +96,7 @@ func (i *installation) journalHas(want string) {
 func (i *installation) fullStore() {
 	i.t.Helper()
 	const most, idle, holding = 20, 30, 24
-	i.dropIn("[Service]", "FileDescriptorStoreMax=20", "Environment=FDSTORE=20")
+	i.dropIn("[Service]", "FileDescriptorStoreMax=21", "Environment=FDSTORE=21") // one for the daemon's mark
 	defer i.dropIn()
 	var idlers, holders []*terminal
 	granted := map[*terminal]string{}
@@ -169,6 +170,28 @@ func split(all []*terminal) (kept, left map[*terminal]string) {
 		}
 	}
 	return kept, left
+}
+
+// stopped: systemd closes the connections that it keeps. What they hold is not given
+// back by the next daemon, as their clients live, and can be resumed.
+func (i *installation) stopped() {
+	i.t.Helper()
+	holder := i.host.nc()
+	granted := holder.expect("LOCK stopped ttl=30s", "OK lock=stopped")
+	waitFor(i.t, "connections are stored, and the mark", func() bool {
+		status := holder.lines("STATUS")
+		want := number(i.t, status[len(status)-1], "connections") + 1
+		return i.property("redlockd", "NFileDescriptorStore") == strconv.FormatInt(want, 10)
+	})
+	i.run("systemctl", "stop", "redlockd")
+	if line, open := holder.next(holder.stdout); open {
+		i.t.Errorf("got %s, want the end of the connection", line)
+	}
+	n := i.host.nc()
+	n.expect("LOCK stopped wait=0", "ERR HELD lock=stopped")
+	sameLease(n, "RESUME stopped lease="+field(granted, "lease"), granted)
+	n.expect("UNLOCK stopped", "OK lock=stopped")
+	n.kill()
 }
 
 // damagedTables: what the daemon noted is damaged in the moment it is killed. What

@@ -136,6 +136,30 @@ func TestSuccessorOfAClientThatIsGone(t *testing.T) {
 	}
 }
 
+// The manager closes what it has stored where the service is stopped, not restarted.
+// Clients may be at work until the deadline that they were told: what they hold is
+// not given back before, and can be resumed.
+func TestSuccessorOfAnEmptiedStore(t *testing.T) {
+	s := startSuccession(t, 100)
+	holder := s.nc()
+	granted := holder.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(1)
+	s.daemon.signal(syscall.SIGTERM)
+	s.daemon.wait()
+	s.manager.empty()
+	if line, more := holder.next(holder.stdout); more {
+		t.Errorf("got %s, want the end", line)
+	}
+	s.daemon = s.manager.serve()
+	again := s.nc()
+	again.expect("LOCK job wait=0", "ERR HELD lock=job")
+	s.stored(1)
+	s.succeed(syscall.SIGKILL) // which does not miss that connection, either
+	again.comes("BACK")
+	again.expect("LOCK job wait=0", "ERR HELD lock=job")
+	same(t, again.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
+}
+
 // Leases that others keep alive go on: processes, and time.
 func TestSuccessorOfOtherHolds(t *testing.T) {
 	s := startSuccession(t, 100)
@@ -180,7 +204,7 @@ func TestSuccessorSaysLost(t *testing.T) {
 // More connections than the manager keeps: idle ones make way for those that hold
 // something, and hear BYE.
 func TestSuccessorWithoutRoom(t *testing.T) {
-	s := startSuccession(t, 2)
+	s := startSuccession(t, 3) // two, and the daemon's own mark
 	idle, first, second := s.nc(), s.nc(), s.nc()
 	idle.expect("PING", "OK")
 	s.stored(2)

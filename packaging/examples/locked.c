@@ -70,7 +70,8 @@ static int next_line(char *line, int ms)
 	}
 }
 
-/* event is what comes between answers: LOST, or BYE, after which redlockd ends. */
+/* event is what comes between answers: LOST; BACK, when redlockd was restarted and all
+ * goes on; or BYE, after which it ends. */
 static void event(const char *line)
 {
 	if (strncmp(line, "LOST ", 5) == 0)

@@ -31,7 +31,7 @@ async function withLock(name, options, body) {
   });
   readline.createInterface({ input: conn }).on("line", (line) => {
     if (line.startsWith("LOST")) lost.abort(new Failure(75, `stopped: ${line}`));
-    else if (/^(OK|ERR)/.test(line)) answered(line); // BYE: redlockd is about to end
+    else if (/^(OK|ERR)/.test(line)) answered(line); // BACK: it was restarted. BYE: it is about to end
   });
   conn.on("close", () => {
     answered("ERR SHUTDOWN : redlockd is gone");

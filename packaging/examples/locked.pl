@@ -60,7 +60,8 @@ sub ask {
     fail(69, 'redlockd does not answer');
 }
 
-# event is what comes between answers: LOST, or BYE, after which redlockd ends.
+# event is what comes between answers: LOST; BACK, when redlockd was restarted and all
+# goes on; or BYE, after which it ends.
 sub event {
     my ($line) = @_;
     fail(75, 'stopped: ' . ($line // $gone)) if !defined $line || $line =~ /^LOST\b/;

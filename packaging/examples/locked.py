@@ -43,7 +43,7 @@ class Lock:
         self.conn.connect(SOCKET)
         self.lines = self.conn.makefile(encoding="utf-8", newline="\n")
         self.send("LOCK", self.name, *self.options)
-        answer = self.lines.readline()
+        answer = next((line for line in self.lines if line.startswith(("OK", "ERR"))), "")  # BACK is none
         if not answer.startswith("OK "):
             raise Refused(answer.strip() or "ERR SHUTDOWN : redlockd is gone")
         fields = answer.partition(" : ")[0].split()[1:]
@@ -74,7 +74,7 @@ class Lock:
                 if line.startswith("LOST"):
                     self.why = line.strip()
                     break
-                # else BYE: redlockd is about to end
+                # else BACK: redlockd was restarted, and all goes on. BYE: it is about to end
         self.lost.set()
 
 

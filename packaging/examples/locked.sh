@@ -23,7 +23,7 @@ if (($# < 2)); then
 	echo "usage: $0 NAME STEPS [OPTION=VALUE ...]" >&2
 	exit 64
 fi
-name=$1 steps=$2
+name=$1 steps=$2 answer=
 shift 2
 
 quoted=$name # as the protocol has names
@@ -38,7 +38,10 @@ exec {from}<&"${REDLOCKD[0]}" {to}>&"${REDLOCKD[1]}"
 trap '' PIPE # the end of nc is noticed by reading
 
 echo "LOCK $quoted $*" >&"$to"
-IFS= read -r answer <&"$from" || fail 69 "redlockd does not answer"
+# What comes before an answer is no answer: BACK, after a restart of redlockd.
+until [[ $answer == OK* || $answer == ERR* ]]; do
+	IFS= read -r answer <&"$from" || fail 69 "redlockd does not answer"
+done
 case $answer in
 'OK '*) ;;
 'ERR HELD '*) fail 1 "$answer" ;;
@@ -74,6 +77,6 @@ while IFS= read -r line <&"$from"; do
 		exit $status
 		;;
 	ERR*) fail 75 "$line" ;; # lost just before
-	esac # BYE: redlockd is about to end
+	esac # BACK: redlockd was restarted, and all goes on. BYE: it is about to end
 done
 fail 75 "stopped: ${line:-redlockd is gone, and nobody keeps the lock}"
