@@ -199,7 +199,7 @@ func (d *daemon) unkept(c *ipc.Conn) {
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
-	if err := d.limits.connect(s.uid); err != nil && d.restoring == 0 { // it was allowed before
+	if err := d.limits.connect(s.uid, d.restoring != 0); err != nil {
 		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}
 	s.user = d.users.name(s.uid)
