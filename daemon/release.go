@@ -54,8 +54,12 @@ type unlock struct {
 	release *redlock.Releasing
 }
 
+// Run notes the answer by itself: where that is not to be given any more, because the
+// daemon is being frozen, what the next one needs for it must not be forgotten.
 func (u *unlock) Run() {
 	err := u.release.Wait(context.Background()) // bounded by the node timeout
+	u.call.Noting()
+	u.s.d.ledger.answered(u.call.Number)
 	switch {
 	case err == nil:
 		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...))
