@@ -31,6 +31,17 @@ func (t *Table) replay(numbers []int) (State, error) {
 	return state, nil
 }
 
+// replayOurs is replay of our own files, which are whole: what can be wrong is that they
+// are made one in this moment, which the second try finds done. It needs mu, so that
+// this comes once.
+func (t *Table) replayOurs() State {
+	state, err := t.replay(t.frozen)
+	if err != nil {
+		state, _ = t.replay(t.frozen)
+	}
+	return state
+}
+
 // firstThatCounts is the last one that begins anew.
 func (t *Table) firstThatCounts(numbers []int) int {
 	for i, number := range slices.Backward(numbers) {
@@ -49,7 +60,7 @@ func (t *Table) replayFile(state State, number int, first bool) error {
 	if cause := t.o.Check(h.owner); cause != nil {
 		return fmt.Errorf("%w: %w", errOwner, cause)
 	}
-	if first && !h.begins {
+	if first != h.begins { // or it has just taken the place of those before it: see replayOurs
 		return errGap
 	}
 	return errors.Join(applyAll(state, records), err)

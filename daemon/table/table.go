@@ -172,7 +172,7 @@ func (t *Table) appendToNext(record []byte) {
 
 // fail goes on in memory: what the files say would not be true for long. It needs mu.
 func (t *Table) fail(err error) {
-	t.memory, _ = t.replay(t.frozen) // these are ours, and whole
+	t.memory = t.replayOurs()
 	t.tried = time.Now()
 	t.drop()
 	t.tell(err)

@@ -385,3 +385,42 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	table.Leave()
 }
+
+// Files that are made one while they are read come to the same state.
+func TestReplayWhileMerging(t *testing.T) {
+	for range 100 {
+		table, _, _, err := Open(options(t, filepath.Join(t.TempDir(), "t")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.mu.Lock()
+		table.busy = true // nothing is made one yet
+		table.mu.Unlock()
+		want := words{}
+		for i := range 60 {
+			record := fmt.Appendf(nil, "key%d", i/2)
+			if i%4 < 3 {
+				record = append(record, "=value"...)
+			}
+			table.Append(record)
+			if err := want.Apply(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		table.mu.Lock()
+		table.appendToNext([]byte("last=1"))
+		want["last"] = "1"
+		table.last.close()
+		table.last, table.frozen = nil, append(table.frozen, table.number)
+		numbers := slices.Clone(table.frozen[:len(table.frozen)-1])
+		var merging sync.WaitGroup
+		merging.Go(func() { table.merge(numbers) })
+		for range 5 {
+			if got := table.replayOurs(); !maps.Equal(got.(words), want) {
+				t.Fatalf("got %v, want %v", got, want)
+			}
+		}
+		table.mu.Unlock()
+		merging.Wait()
+	}
+}
