@@ -190,7 +190,7 @@ func (d *daemon) newServer() *ipc.Server {
 // unkept notes that a connection is cut by us: its client may be at work, and does
 // not know yet. The next daemon must not take it for one that is gone.
 func (d *daemon) unkept(c *ipc.Conn) {
-	if s, ok := c.Session().(*session); ok && s.stored.Swap(false) {
+	if s, ok := c.Session().(*session); ok && s.stored.end() {
 		d.ledger.conn(s.number, false)
 	}
 }
