@@ -95,6 +95,24 @@ func TestSuccessorAnswersUnlock(t *testing.T) {
 	n.comes("OK lock=job")
 }
 
+// A FORCE that was under way is not repeated: the lock may be another one's by now.
+func TestSuccessorForcesNothingTwice(t *testing.T) {
+	s := startSuccession(t, 100)
+	holder, admin := s.nc(), s.nc()
+	holder.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(2)
+	stop(t, s.cluster.Servers[2:])
+	admin.send("FORCE job")
+	admin.expect("@a PING", "@a OK") // it is under way
+	s.daemon.kill()
+	cont(t, s.cluster.Servers[2:])
+	s.daemon = s.manager.serve()
+	admin.comes("BACK")
+	admin.comes("ERR SHUTDOWN")
+	holder.comes("BACK")
+	holder.expect("CHECK job", "OK lock=job")
+}
+
 // deaf connects a client that asks much, and reads nothing: what it is told takes the
 // daemon all the time that it has for its end.
 func (s *succession) deaf() {
