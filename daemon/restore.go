@@ -21,6 +21,7 @@ type restoration struct {
 	server  *ipc.Server
 	past    *past
 	whole   bool // nothing of the past is missing
+	emptied bool // what was stored is not there any more, whether its clients are or not
 	conns   map[uint64]*returned
 
 	adopted   []*returning
@@ -68,8 +69,11 @@ func (r *restoration) log() {
 	}
 }
 
-// takeConns opens sessions for the connections that are there still.
+// takeConns opens sessions for the connections that are there still. Where none is, it
+// is not their clients who have ended them, as far as can be known: the manager empties
+// its store when the service is stopped, and the next client has it started again.
 func (r *restoration) takeConns(stored []systemd.StoredConn) {
+	r.emptied = len(stored) == 0
 	for _, c := range stored {
 		number := storedNumber(c.Name)
 		known := r.past.conns[number]
@@ -183,7 +187,7 @@ func (r *restoration) take(l *pastLease) {
 		h.gone = r.takeProcess(h, l)
 	case h.hold == ipc.HoldConn && conn == nil:
 		known := r.past.conns[l.conn]
-		h.gone = r.whole && (known == nil || known.stored)
+		h.gone = r.whole && (known == nil || known.stored && !r.emptied)
 		l.lease.Keep = h.gone && h.linger > 0 // otherwise until it is resumed
 	}
 	switch {
@@ -341,7 +345,7 @@ func (l *returning) settle(d *daemon) {
 
 // forgetConns notes the end of the connections that are not there any more, but for
 // those of leases that may be resumed: these would seem to have been ended by their
-// clients.
+// clients, also if they were said to be stored.
 func (r *restoration) forgetConns() {
 	resumable := map[uint64]bool{}
 	for _, l := range r.adopted {
@@ -350,7 +354,11 @@ func (r *restoration) forgetConns() {
 		}
 	}
 	for number := range r.past.conns {
-		if r.conns[number] == nil && !resumable[number] {
+		switch {
+		case r.conns[number] != nil:
+		case resumable[number]:
+			r.d.ledger.conn(number, false)
+		default:
 			r.d.ledger.connEnd(number)
 		}
 	}

@@ -95,6 +95,28 @@ func TestSuccessorAnswersUnlock(t *testing.T) {
 	n.comes("OK lock=job")
 }
 
+// systemctl stop empties the store, and the next client has the daemon started again, by
+// the socket: whoever held a lock has the time to resume it, over more restarts, too.
+func TestSuccessorOfAStop(t *testing.T) {
+	s := startSuccession(t, 100)
+	n := s.nc()
+	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(1)
+	s.daemon.signal(syscall.SIGTERM)
+	s.daemon.wait()
+	s.manager.empty()
+	if line, more := n.next(n.stdout); more {
+		t.Errorf("got %s, want the end", line)
+	}
+	s.daemon = s.manager.serve()
+	idle := s.nc()
+	idle.expect("TRY job", "ERR HELD")
+	s.stored(1)
+	s.succeed(syscall.SIGKILL)
+	idle.comes("BACK")
+	same(t, idle.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
+}
+
 // A FORCE that was under way is not repeated: the lock may be another one's by now.
 func TestSuccessorForcesNothingTwice(t *testing.T) {
 	s := startSuccession(t, 100)
