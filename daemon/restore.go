@@ -79,12 +79,22 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 		known := r.past.conns[number]
 		switch {
 		case c.Err != nil:
-			r.d.log.Warn("a descriptor of before the restart is of no use", "error", c.Err)
+			r.useless(c, known)
 		case !r.whole || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
 		default:
 			r.takeConn(c.Conn, known)
 		}
+	}
+}
+
+// useless: a descriptor that cannot be used (there may be no room for it) says nothing
+// about its client, whose leases stay for their validity.
+func (r *restoration) useless(c systemd.StoredConn, known *pastConn) {
+	r.d.log.Error("a connection of before the restart cannot be gone on with", "error", c.Err)
+	r.d.tell(r.manager.Unstore(c.Name))
+	if known != nil {
+		known.stored = false
 	}
 }
 

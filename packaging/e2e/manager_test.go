@@ -206,6 +206,22 @@ func (m *manager) empty() {
 	m.stored = nil
 }
 
+// spoil puts something else in the place of what is stored.
+func (m *manager) spoil(t *testing.T) {
+	t.Helper()
+	m.flush()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.stored {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.stored[i].file.Close()
+		m.stored[i].file = file
+	}
+}
+
 // has tells how many connections are stored.
 func (m *manager) has() int {
 	m.mu.Lock()

@@ -117,6 +117,20 @@ func TestSuccessorOfAStop(t *testing.T) {
 	same(t, idle.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
 }
 
+// A descriptor that is of no use does not say that its client has gone.
+func TestSuccessorWithUselessDescriptor(t *testing.T) {
+	s := startSuccession(t, 100)
+	n := s.nc()
+	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(1)
+	s.daemon.kill()
+	s.manager.spoil(t)
+	s.daemon = s.manager.serve()
+	again := s.nc()
+	again.expect("TRY job", "ERR HELD")
+	same(t, again.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
+}
+
 // A FORCE that was under way is not repeated: the lock may be another one's by now.
 func TestSuccessorForcesNothingTwice(t *testing.T) {
 	s := startSuccession(t, 100)
