@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -14,7 +15,12 @@ type admit struct {
 	call *ipc.Call
 }
 
+// admit is not begun again after a restart: the node may be in another quarantine by now,
+// of which the caller knows nothing.
 func (s *session) admit(call *ipc.Call) ipc.Work {
+	if call.Replayed {
+		return s.refuse(call, fmt.Errorf("%s: %w: STATUS tells which nodes are in quarantine", call.Words[0], errRestarted))
+	}
 	return &admit{s, call}
 }
 

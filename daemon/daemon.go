@@ -191,7 +191,7 @@ func (d *daemon) newServer() *ipc.Server {
 // unkept notes that a connection is cut by us: its client may be at work, and does
 // not know yet. The next daemon must not take it for one that is gone.
 func (d *daemon) unkept(c *ipc.Conn) {
-	if s, ok := c.Session().(*session); ok && s.stored.Swap(false) {
+	if s, ok := c.Session().(*session); ok && s.stored.end() {
 		d.ledger.conn(s.number, false)
 	}
 }
@@ -200,7 +200,7 @@ func (d *daemon) unkept(c *ipc.Conn) {
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
-	if err := d.limits.connect(s.uid); err != nil && d.restoring == 0 { // it was allowed before
+	if err := d.limits.connect(s.uid, d.restoring != 0); err != nil {
 		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}
 	s.user = d.users.name(s.uid)

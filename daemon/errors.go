@@ -20,6 +20,8 @@ var (
 	errOption  = errors.New("bad option")
 	errVerb    = errors.New("no such verb")
 	errDenied  = errors.New("not allowed")
+
+	errRestarted = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
 )
 
 // codes says what errors are called in the protocol. The first that matches
@@ -34,6 +36,7 @@ var codes = []struct {
 	{ipc.ErrGone, ipc.CodeCancelled},
 	{ipc.ErrShutdown, ipc.CodeShutdown},
 	{redlock.ErrClosed, ipc.CodeShutdown},
+	{errRestarted, ipc.CodeShutdown},
 	{redlock.ErrLost, ipc.CodeLost},
 	{redlock.ErrReleased, ipc.CodeNotHeld},
 	{errNotHeld, ipc.CodeNotHeld},

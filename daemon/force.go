@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
@@ -13,7 +14,12 @@ type force struct {
 	call *ipc.Call
 }
 
+// force is not begun again after a restart: who holds the lock now may have got it after
+// it was taken away.
 func (s *session) force(call *ipc.Call) ipc.Work {
+	if call.Replayed {
+		return s.refuse(call, fmt.Errorf("%s: %w: WHO tells who holds it now", call.Names[0], errRestarted))
+	}
 	return &force{s, call}
 }
 

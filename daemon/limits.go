@@ -46,13 +46,14 @@ func overLimit(name string, bound int) error {
 // reached: 0 is no bound.
 func reached(n, bound int) bool { return bound != 0 && n >= bound }
 
-// connect counts a connection in.
-func (l *limits) connect(uid int) error {
+// connect counts a connection in; one of before a restart whatever the bounds are now.
+func (l *limits) connect(uid int, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tidy(uid)
 	u := l.user(uid)
 	switch {
+	case before: // it was allowed then
 	case reached(l.connections, l.bounds.Connections):
 		return overLimit("connections", l.bounds.Connections)
 	case reached(u.connections, l.bounds.ConnectionsPerUser):

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -272,8 +273,10 @@ func (l *pastLease) update(kind recordKind, by *pastLease) {
 	case recFurther:
 		l.count(by.further)
 	case recResumed:
+		if by.conn != l.conn && ipc.Hold(l.holder.hold) != ipc.HoldPID { // see resume.take
+			l.further = nil
+		}
 		l.conn, l.holder.owner = by.conn, by.holder.owner
-		l.further = nil
 	case recReleased:
 		if l.phase < phaseLost { // then there was nothing to give back
 			l.phase, l.by = phaseReleased, by.by

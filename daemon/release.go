@@ -55,6 +55,8 @@ type unlock struct {
 	release *redlock.Releasing
 }
 
+// Run notes the answer by itself: where that is not to be given any more, because the
+// daemon is being frozen, what the next one needs for it must not be forgotten.
 func (u *unlock) Run() {
 	err := u.release.Wait(context.Background()) // bounded by the node timeout
 	if !errors.Is(err, redlock.ErrNoQuorum) {

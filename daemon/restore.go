@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -75,12 +76,22 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 		known := r.past.conns[number]
 		switch {
 		case c.Err != nil:
-			r.d.log.Warn("a descriptor of before the restart is of no use", "error", c.Err)
+			r.useless(c, known)
 		case !r.whole || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
 		default:
 			r.takeConn(c.Conn, known)
 		}
+	}
+}
+
+// useless: a descriptor that cannot be used (there may be no room for it) says nothing
+// about its client, whose leases stay for their validity.
+func (r *restoration) useless(c systemd.StoredConn, known *pastConn) {
+	r.d.log.Error("a connection of before the restart cannot be gone on with", "error", c.Err)
+	r.d.tell(r.manager.Unstore(c.Name))
+	if known != nil {
+		known.stored = false
 	}
 }
 
@@ -130,17 +141,18 @@ type returning struct {
 // to be taken or given back. It waits until the nodes have confirmed them.
 func (r *restoration) takeLeases() {
 	for _, number := range slices.Sorted(maps.Keys(r.past.leases)) {
-		switch l := r.past.leases[number]; l.phase {
-		case phaseHeld, phaseLost:
+		switch l := r.past.leases[number]; {
+		case l.phase == phaseHeld, l.phase == phaseLost && l.lease.Fence != 0:
 			r.take(l)
 		default:
 			r.abandon(l)
 		}
 	}
 	registered := make(chan struct{})
+	all := r.adopted // register leaves out those that are refused
 	adoption := r.d.nodes.Adopt(r.leaseRecords(), func(i int, l *redlock.Lease) {
 		<-registered
-		r.d.lost(r.adopted[i].holding, l)
+		r.d.lost(all[i].holding, l)
 	})
 	r.register(adoption)
 	close(registered)
@@ -151,7 +163,8 @@ func (r *restoration) takeLeases() {
 	}
 }
 
-// abandon gives back what an attempt may have taken, or a release did not give back.
+// abandon gives back what an attempt may have taken (be it that it was lost before its
+// grant was noted: nobody was told of that), or a release did not give back.
 // Where the ledger is not whole the attempt may have come to a grant.
 func (r *restoration) abandon(l *pastLease) {
 	if !r.whole {
@@ -163,7 +176,7 @@ func (r *restoration) abandon(l *pastLease) {
 	}
 	if by := r.past.asks[l.by]; l.phase == phaseReleased && by != nil && r.conns[by.conn] != nil {
 		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names, lease: l.number}
-	} else if l.phase == phaseReleased {
+	} else if l.phase != phaseTaking { // of that one it is the answer to its LOCK that tells
 		r.d.ledger.lease(recForgot, &pastLease{number: l.number})
 	}
 }
@@ -177,17 +190,20 @@ func (r *restoration) take(l *pastLease) {
 	}
 	switch {
 	case h.hold == ipc.HoldPID:
-		h.gone = !r.takeProcess(h.holding, l)
+		h.gone = r.takeProcess(h, l)
 	case h.hold == ipc.HoldConn && conn == nil:
 		known := r.past.conns[l.conn]
 		h.gone = r.whole && (known == nil || known.stored && r.marked)
-		l.lease.Keep = false // until it is resumed
+		l.lease.Keep = h.gone && h.linger > 0 // otherwise until it is resumed
 	}
 	switch {
 	case h.gone:
 		h.session = nil
 	case conn != nil && h.process == nil:
 		h.first = &conn.s.desk
+	}
+	if h.session == nil && h.process == nil {
+		h.further = nil // as when a connection ends
 	}
 	if l.phase == phaseLost {
 		l.lease.Lost = l.reason
@@ -215,8 +231,9 @@ func newReturning(l *pastLease) *returning {
 	return &returning{holding: h, past: l}
 }
 
-// takeProcess has the lease go by its process; it is false if that has ended.
-func (r *restoration) takeProcess(h *holding, l *pastLease) bool {
+// takeProcess has the lease go by its process, unless that has ended. Where nobody can
+// tell it is not kept, but stays for its validity.
+func (r *restoration) takeProcess(h *returning, l *pastLease) (gone bool) {
 	fd, err := openAs(h.pid, func(f facts) error {
 		if then := l.holder.started; then != 0 && f.started != then || f.started > l.lease.Since {
 			return errNoProcess // another one, with the same number
@@ -226,11 +243,17 @@ func (r *restoration) takeProcess(h *holding, l *pastLease) bool {
 	if err == nil {
 		h.process, err = r.d.processes.use(fd, h.pid)
 	}
-	if err != nil {
-		return false
+	switch {
+	case err == nil:
+		h.first = &h.process.desk
+	case !errors.Is(err, errNoProcess) && !errors.Is(err, errThread):
+		l.lease.Keep = false
+		r.d.log.Error("a lease of before the restart is not extended: nobody knows whether the process lives that it goes by",
+			"lock", h.place.label(), "pid", h.pid, "error", err)
+	default:
+		return true
 	}
-	h.first = &h.process.desk
-	return true
+	return false
 }
 
 // ownerNow is who DEADLOCK takes it for.
@@ -273,17 +296,23 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 func (r *restoration) refused(l *returning, err error) {
 	r.d.log.Error("a lease of before the restart is not kept", "lock", l.place.label(), "error", err)
 	r.d.ledger.lease(recForgot, &pastLease{number: l.number})
+	r.d.processes.release(l.process)
 	if l.session != nil {
 		l.session.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
 			Strs("lock", l.names()...).Str("lease", l.past.lease.ID()).Str("reason", string(redlock.LostQuorum)).Say(err.Error()))
 	}
 }
 
-// register makes one known, as a LOCK that was granted does.
+// register makes one known, as a LOCK that was granted does. The desk of a process
+// that has ended meanwhile is closed: nobody holds it any more.
 func (l *returning) register(d *daemon) {
 	h := l.holding
 	d.leases.add(h)
-	h.first.add(h)
+	before, open := h.first.add(h)
+	for _, old := range before { // it was to be forgotten when this one was granted
+		d.forget(old)
+	}
+	l.gone = l.gone || !open
 	if h.process != nil && h.session != nil {
 		h.session.note(h)
 	}
@@ -314,8 +343,8 @@ func (l *returning) settle(d *daemon) {
 	switch {
 	case l.past.phase == phaseLost && !l.past.told:
 		d.tellLost(l.holding)
-	case l.past.phase == phaseLost && l.session == nil && l.process == nil:
-		d.unregister(l.holding)
+	case l.past.phase == phaseLost && (l.gone || l.session == nil && l.process == nil):
+		d.forget(l.holding)
 	case l.past.phase == phaseLost:
 		l.first.remember(l.holding)
 	case l.gone:
@@ -325,7 +354,7 @@ func (l *returning) settle(d *daemon) {
 
 // forgetConns notes the end of the connections that are not there any more, but for
 // those of leases that may be resumed: these would seem to have been ended by their
-// clients.
+// clients, also if they were said to be stored.
 func (r *restoration) forgetConns() {
 	resumable := map[uint64]bool{}
 	for _, l := range r.adopted {

@@ -196,7 +196,7 @@ func (d *daemon) freeze(server *ipc.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	err := server.Freeze(ctx, ipc.Freezing{
-		Keep: func(s ipc.Session) bool { return s.(*session).stored.Load() },
+		Keep: func(s ipc.Session) bool { return s.(*session).stored.settle() },
 		Bye:  bye,
 		Seal: d.ledger.table.Freeze,
 	})

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -27,7 +26,7 @@ type session struct {
 
 	inputEnded chan struct{} // closed when the client will send nothing more
 
-	stored  atomic.Bool       // the service manager has the connection: it outlasts the process
+	stored  storing           // whether the service manager has the connection: it outlasts the process then
 	replays map[uint64]replay // requests of before a restart, by number; written before any is begun
 
 	mu      sync.Mutex            // guards entrust

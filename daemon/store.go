@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/systemd"
@@ -87,7 +88,7 @@ func (st *store) add(s *session) {
 
 // has notes a connection that an earlier process has stored.
 func (st *store) has(s *session) {
-	s.stored.Store(true)
+	s.stored.begin()
 	if st == nil {
 		return
 	}
@@ -98,7 +99,7 @@ func (st *store) has(s *session) {
 
 // want has a connection stored that holds something now.
 func (st *store) want(s *session) {
-	if st != nil && !s.stored.Load() {
+	if st != nil && !s.stored.now() {
 		st.ring()
 	}
 }
@@ -170,8 +171,8 @@ func (st *store) storeAll(now time.Duration) time.Duration {
 		if s == nil {
 			return next
 		}
-		if out != nil {
-			st.evict(out)
+		if out != nil && !st.evict(out) {
+			return next // there is no room any more, nor time
 		}
 		st.keep(s)
 	}
@@ -230,7 +231,8 @@ func (st *store) idle() *session {
 	return nil
 }
 
-// keep stores one. It is noted when the manager has it for sure.
+// keep stores one. It is noted when the manager has it for sure; and not where it has
+// come to its end meanwhile: it would seem to have been ended by its client.
 func (st *store) keep(s *session) {
 	raw, err := s.conn.SyscallConn()
 	if err == nil {
@@ -240,15 +242,69 @@ func (st *store) keep(s *session) {
 		st.d.log.Debug("connection not stored: it is over, or the service manager is", "error", err)
 		return
 	}
-	s.stored.Store(true)
+	if !s.stored.begin() {
+		st.d.tell(st.manager.Unstore(storedName(s.number)))
+		return
+	}
 	st.d.ledger.conn(s.number, true)
+	if !s.stored.now() {
+		st.d.ledger.conn(s.number, false)
+	}
+	if st.isOver(s) {
+		st.d.ledger.connEnd(s.number)
+	}
 }
 
-// evict takes one out. It is noted before.
-func (st *store) evict(s *session) {
-	s.stored.Store(false)
+// isOver tells whether the end of a connection that is being stored was noted.
+func (st *store) isOver(s *session) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	_, there := st.stored[s]
+	return !there
+}
+
+// evict takes one out, unless it is settled that it is kept. It is noted before.
+func (st *store) evict(s *session) bool {
+	if !s.stored.pause() {
+		return false
+	}
 	st.d.ledger.conn(s.number, false)
 	st.d.tell(st.manager.Unstore(storedName(s.number)))
+	return true
+}
+
+// storing is whether a connection is stored. That ends changing when the connection is
+// ended by us, or left as it is for the next process.
+type storing struct{ state atomic.Int32 }
+
+const (
+	notStored int32 = iota
+	isStored
+	neverStored // from now on
+	staysStored
+)
+
+func (s *storing) now() bool {
+	state := s.state.Load()
+	return state == isStored || state == staysStored
+}
+
+// begin is false if it is never to be stored again.
+func (s *storing) begin() bool { return s.state.CompareAndSwap(notStored, isStored) }
+
+// pause is false if it is not stored, or stays so.
+func (s *storing) pause() bool { return s.state.CompareAndSwap(isStored, notStored) }
+
+// end has it never be stored again, and tells whether it was.
+func (s *storing) end() (was bool) {
+	state := s.state.Swap(neverStored)
+	return state == isStored || state == staysStored
+}
+
+// settle tells whether it is stored, and has that be so for good.
+func (s *storing) settle() bool {
+	_ = s.state.CompareAndSwap(notStored, neverStored) || s.state.CompareAndSwap(isStored, staysStored)
+	return s.now()
 }
 
 // holds tells whether the connection holds leases, or asks for some: it has more to

@@ -12,5 +12,5 @@
 // and its length is written last: what was begun in the moment of a kill is not
 // there. Where no file can be written (a full disk) the old ones are removed, as
 // what they say would be wrong soon, and the state is kept in memory until files
-// can be written again.
+// can be written again. Where somebody removes files, nothing is noted any more.
 package table

@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 )
@@ -31,6 +32,17 @@ func (t *Table) replay(numbers []int) (State, error) {
 	return state, nil
 }
 
+// replayOurs is replay of our own files, which are whole: what can be wrong is that they
+// are made one in this moment, which the second try finds done. It needs mu, so that
+// this comes once.
+func (t *Table) replayOurs() (State, error) {
+	state, err := t.replay(t.frozen)
+	if err != nil {
+		state, err = t.replay(t.frozen)
+	}
+	return state, err
+}
+
 // firstThatCounts is the last one that begins anew.
 func (t *Table) firstThatCounts(numbers []int) int {
 	for i, number := range slices.Backward(numbers) {
@@ -49,7 +61,7 @@ func (t *Table) replayFile(state State, number int, first bool) error {
 	if cause := t.o.Check(h.owner); cause != nil {
 		return fmt.Errorf("%w: %w", errOwner, cause)
 	}
-	if first && !h.begins {
+	if first != h.begins { // or it has just taken the place of those before it: see replayOurs
 		return errGap
 	}
 	return errors.Join(applyAll(state, records), err)
@@ -80,15 +92,21 @@ func (t *Table) compact() {
 	}
 	t.busy = true
 	numbers := slices.Clone(t.frozen)
-	t.compacting.Go(func() { t.merged(numbers, t.merge(numbers)) })
+	t.compacting.Go(func() {
+		size, err := t.merge(numbers)
+		t.merged(numbers, size, err)
+	})
 }
 
 // merge writes one file in the place of others, under the number of the last. 0: it
-// could not, and they are as they were.
-func (t *Table) merge(numbers []int) (size int) {
+// could not, and they are as they were. The error says that some are not there.
+func (t *Table) merge(numbers []int) (size int, missing error) {
 	state, err := t.replay(numbers)
-	if err != nil {
-		return 0 // these are ours: they cannot be read now, which may pass
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, err
+	case err != nil:
+		return 0, nil // these are ours: they cannot be read now, which may pass
 	}
 	content := append(t.head(true, 0), t.content(state)...)
 	last := t.file(numbers[len(numbers)-1])
@@ -97,22 +115,24 @@ func (t *Table) merge(numbers []int) (size int) {
 	}
 	if err != nil {
 		os.Remove(last + asideSuffix)
-		return 0
+		return 0, nil
 	}
 	for _, number := range numbers[:len(numbers)-1] {
 		os.Remove(t.file(number)) // what stays does not count: the merged one begins anew
 	}
-	return len(content)
+	return len(content), nil
 }
 
 // merged notes which files there are.
-func (t *Table) merged(numbers []int, size int) {
+func (t *Table) merged(numbers []int, size int, missing error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy = false
 	switch {
 	case t.last == nil: // all were dropped meanwhile
 		os.Remove(t.file(numbers[len(numbers)-1]))
+	case missing != nil:
+		t.lose(missing)
 	case size > 0:
 		t.frozen = t.frozen[len(numbers)-1:]
 		t.size = max(t.o.SegmentSize, 2*size)

@@ -173,8 +173,9 @@ func (t *Table) appendToNext(record []byte) {
 	size := max(t.size, 2*frameSize(len(record)))
 	s, err := newSegment(t.file(t.number+1), size, t.head(false, size))
 	if err != nil {
-		t.fail(err)
-		t.keep(record)
+		if t.fail(err); !t.closed {
+			t.keep(record)
+		}
 		return
 	}
 	t.number++
@@ -185,10 +186,24 @@ func (t *Table) appendToNext(record []byte) {
 
 // fail goes on in memory: what the files say would not be true for long. It needs mu.
 func (t *Table) fail(err error) {
-	t.memory, _ = t.replay(t.frozen) // these are ours, and whole
+	state, missing := t.replayOurs()
+	if missing != nil {
+		t.lose(missing)
+		return
+	}
+	t.memory = state
 	t.tried = time.Now()
 	t.drop()
 	t.tell(err)
+}
+
+// lose ends appending for good: somebody has removed files, and nobody knows all that
+// they said. Rather nothing is left for the next process than what seems to be all, and
+// is not. It needs mu.
+func (t *Table) lose(err error) {
+	t.drop()
+	t.closed = true
+	t.tell(fmt.Errorf("files of the table were removed: start the daemon again to begin a new one: %w", err))
 }
 
 // retryAfter is how long nothing is written after a failure: a try costs a copy of

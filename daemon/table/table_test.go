@@ -293,13 +293,9 @@ func wantPrefix(t *testing.T, what string, content []byte, states []words) {
 // Where no file can be written, the old ones are gone, as they would not be true for
 // long; once files can be written again, all is there.
 func TestNoFiles(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "gone")
-	o := options(t, filepath.Join(dir, "t"))
+	o := options(t, filepath.Join(t.TempDir(), "t"))
 	var said []error
 	o.Failed = func(err error) { said = append(said, err) }
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		table, want := open(t, o)
 		fill := func(n int) {
@@ -311,17 +307,15 @@ func TestNoFiles(t *testing.T) {
 		}
 		fill(100)
 		synctest.Wait() // nothing is being merged
-		keep := t.TempDir()
-		if err := os.Rename(dir, filepath.Join(keep, "d")); err != nil {
-			t.Fatal(err)
-		}
+		free := occupy(t, o.Path)
 		fill(100)
 		if len(said) != 1 || said[0] == nil {
 			t.Fatalf("said %v, want one error", said)
 		}
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
+		if files, _ := numbered(o.Path); len(files) > 0 {
+			t.Fatalf("left the files %v, want none", files)
 		}
+		free()
 		fill(100)
 		if len(said) != 1 {
 			t.Fatalf("said %v: it was tried again at once", said)
@@ -361,6 +355,23 @@ func TestOldTableIsRemoved(t *testing.T) {
 		how(o)
 		if _, err := os.Stat(o.Path + ".1"); err == nil {
 			t.Errorf("%s: the old file is there", what)
+		}
+	}
+}
+
+// occupy keeps files of a table from being made.
+func occupy(t *testing.T, path string) (free func()) {
+	t.Helper()
+	var all []string
+	for n := range 200 {
+		all = append(all, fmt.Sprint(path, ".", n, asideSuffix))
+		if err := os.MkdirAll(filepath.Join(all[n], "full"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		for _, dir := range all {
+			os.RemoveAll(dir)
 		}
 	}
 }
@@ -410,4 +421,71 @@ func BenchmarkAppend(b *testing.B) {
 		table.Append(record)
 	}
 	table.Leave()
+}
+
+// Files that are made one while they are read come to the same state.
+func TestReplayWhileMerging(t *testing.T) {
+	for range 100 {
+		table, _, _, err := Open(options(t, filepath.Join(t.TempDir(), "t")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.mu.Lock()
+		table.busy = true // nothing is made one yet
+		table.mu.Unlock()
+		want := words{}
+		for i := range 60 {
+			record := fmt.Appendf(nil, "key%d", i/2)
+			if i%4 < 3 {
+				record = append(record, "=value"...)
+			}
+			table.Append(record)
+			if err := want.Apply(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		table.mu.Lock()
+		table.appendToNext([]byte("last=1"))
+		want["last"] = "1"
+		table.last.close()
+		table.last, table.frozen = nil, append(table.frozen, table.number)
+		numbers := slices.Clone(table.frozen[:len(table.frozen)-1])
+		var merging sync.WaitGroup
+		merging.Go(func() { table.merge(numbers) })
+		for range 5 {
+			if got, err := table.replayOurs(); err != nil || !maps.Equal(got.(words), want) {
+				t.Fatalf("got %v, %v; want %v", got, err, want)
+			}
+		}
+		table.mu.Unlock()
+		merging.Wait()
+	}
+}
+
+// Where somebody removes files that count, those that follow do not pile up, and what is
+// not all does not seem to be.
+func TestFilesThatAreRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t")
+	o := options(t, path)
+	var failed []error
+	o.Failed = func(err error) { failed = append(failed, err) }
+	table, _, _, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.Append([]byte("first=1"))
+	if err := os.Remove(path + ".1"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		table.Append(fmt.Appendf(nil, "key%d=value", i))
+		table.compacting.Wait()
+	}
+	table.Leave()
+	if len(failed) != 1 || !strings.Contains(failed[0].Error(), "removed") {
+		t.Errorf("told %v, want once that files were removed", failed)
+	}
+	if files, _ := numbered(path); len(files) > 0 {
+		t.Errorf("left the files %v, want none", files)
+	}
 }

@@ -113,7 +113,7 @@ func TestWrongWords(t *testing.T) {
 		{"LOCK a mode=shared slots=2", "ERR OPTION lock=a : "},
 		{"LOCK a,b slots=2", "ERR OPTION "},
 		{"LOCK a,a", "ERR "},
-		{"RESUME a lease=x", "ERR VERB lock=a : "},
+		{"RESUME a lease=x", "ERR NOTHELD lock=a : "},
 		{"UNLOCK a", "ERR NOTHELD lock=a : "},
 		{"EXTEND a", "ERR NOTHELD lock=a : "},
 		{"@t1 PING", "@t1 OK"},

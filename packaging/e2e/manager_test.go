@@ -25,6 +25,7 @@ type manager struct {
 	host     *host
 	listener *os.File
 	places   int
+	flushed  chan struct{} // tells that flush was heard
 
 	mu     sync.Mutex // guards what follows
 	notify *net.UnixConn
@@ -45,7 +46,7 @@ func newManager(t *testing.T, h *host, places int) *manager {
 	}
 	defer made.Close()
 	made.SetUnlinkOnClose(false)
-	m := &manager{t: t, host: h, places: places}
+	m := &manager{t: t, host: h, places: places, flushed: make(chan struct{}, 1)}
 	if m.listener, err = made.File(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +70,14 @@ func newManager(t *testing.T, h *host, places int) *manager {
 // serve starts a daemon with all that is stored, and returns when it serves.
 func (m *manager) serve() *process {
 	m.t.Helper()
+	d := m.start()
+	awaitLog(d, "serving: ")
+	return d
+}
+
+// start starts a daemon with all that is stored.
+func (m *manager) start() *process {
+	m.t.Helper()
 	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, filepath.Join(binaries, "redlockd"), "-config", m.host.config)
 	cmd.Dir = m.host.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -81,9 +90,21 @@ func (m *manager) serve() *process {
 		fmt.Sprint("FDSTORE=", m.places),
 		fmt.Sprint("LISTEN_FDS=", len(names)),
 		"LISTEN_FDNAMES="+strings.Join(names, ":"))
-	d := startCommand(m.t, cmd)
-	awaitLog(d, "serving: ")
-	return d
+	return startCommand(m.t, cmd)
+}
+
+// flush returns when all is taken that was said before.
+func (m *manager) flush() {
+	m.t.Helper()
+	conn, err := net.Dial("unixgram", filepath.Join(m.host.dir, "n"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("FLUSH")); err != nil {
+		m.t.Fatal(err)
+	}
+	<-m.flushed
 }
 
 // handOver is what is stored, as duplicates: the old daemon's last words may have
@@ -182,6 +203,8 @@ func (m *manager) take(text []byte, files []*os.File) {
 			kept = append(kept, s)
 		}
 		m.stored = kept
+	case bytes.Equal(text, []byte("FLUSH")): // our own
+		m.flushed <- struct{}{}
 	default:
 		for _, file := range files { // of a barrier
 			file.Close()
@@ -189,14 +212,32 @@ func (m *manager) take(text []byte, files []*os.File) {
 	}
 }
 
-// empty closes all that is stored, as systemd does where the service is stopped.
+// empty is what systemd does when the service is stopped.
 func (m *manager) empty() {
+	m.t.Helper()
+	m.flush()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.stored {
 		s.file.Close()
 	}
 	m.stored = nil
+}
+
+// spoil puts something else in the place of what is stored.
+func (m *manager) spoil(t *testing.T) {
+	t.Helper()
+	m.flush()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.stored {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.stored[i].file.Close()
+		m.stored[i].file = file
+	}
 }
 
 // has tells how many connections are stored.

@@ -278,6 +278,7 @@ func TestSuccessorWithFaultyTable(t *testing.T) {
 	n := s.nc()
 	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
 	s.stored(1)
+	n.expect("LOCK last ttl=20s", "OK lock=last") // what is noted last is not about job
 	s.daemon.kill()
 	damage(t, s.socket+".table.1")
 	s.daemon = s.manager.serve()

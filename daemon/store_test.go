@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// noting is a daemon that does nothing but note.
+func noting(t *testing.T) (d *daemon, path string) {
+	t.Helper()
+	path = filepath.Join(shortDir(t), "s")
+	d = &daemon{cfg: DevConfig(), log: hclog.NewNullLogger(), clock: redlock.BootTime, limits: newLimits(LimitsConfig{})}
+	if d.openLedger(path); d.ledger == nil {
+		t.Skip("the table needs Linux")
+	}
+	d.store = &store{d: d, wake: make(chan struct{}, 1), stored: map[*session]struct{}{}, places: 10}
+	return d, path
+}
+
+// connection is one with a session, from which nothing is read.
+func (d *daemon) connection(t *testing.T) *session {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(shortDir(t), "l"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	nc, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := (&ipc.Server{Open: d.open}).Restore(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	return restored.Session().(*session)
+}
+
+// noted is what the next daemon finds.
+func (d *daemon) noted(path string) *past {
+	d.ledger.leave()
+	next := &daemon{cfg: d.cfg, log: d.log}
+	p, _ := next.openLedger(path)
+	next.ledger.leave()
+	return p
+}
+
+// A connection may come to its end while it is being stored: what is noted of it then
+// must not seem to be a connection that was stored, and that its client has ended.
+func TestStoringWhatEnds(t *testing.T) {
+	d, path := noting(t)
+	over, ending, cut, kept := d.connection(t), d.connection(t), d.connection(t), d.connection(t)
+	for _, s := range []*session{over, ending, cut, kept} {
+		d.store.stored[s] = struct{}{}
+	}
+	d.ended(over)
+	if ending.stored.settle() {
+		t.Error("a connection that is not stored is kept")
+	}
+	cut.stored.end()
+	for _, s := range []*session{over, ending, cut, kept} {
+		d.store.keep(s)
+	}
+	if !kept.stored.settle() {
+		t.Error("a connection that is stored is not kept")
+	}
+	if d.store.evict(kept) {
+		t.Error("a connection makes way that is kept for the next daemon")
+	}
+	p := d.noted(path)
+	if p.conns[over.number] != nil {
+		t.Error("a connection that is over is noted again")
+	}
+	for s, want := range map[*session]bool{ending: false, cut: false, kept: true} {
+		if got := p.conns[s.number]; got == nil || got.stored != want {
+			t.Errorf("connection %d: got %+v, want it stored: %v", s.number, got, want)
+		}
+	}
+}
+
+// Connections of before a restart count, also where they are more than are allowed now.
+func TestLimitsCountWhatIsRestored(t *testing.T) {
+	l := newLimits(LimitsConfig{Connections: 1, ConnectionsPerUser: 1})
+	for range 3 {
+		if err := l.connect(1, true); err != nil {
+			t.Error(err)
+		}
+	}
+	for n := 3; n > 0; n-- {
+		if l.connect(1, false) == nil {
+			t.Errorf("one more beside %d, want it refused", n)
+		}
+		l.disconnect(1)
+	}
+	if err := l.connect(1, false); err != nil {
+		t.Error(err)
+	}
+}

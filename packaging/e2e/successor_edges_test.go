@@ -1,0 +1,165 @@
+//go:build linux
+
+package e2e
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// replace has the next daemon run with another quorum block.
+func (s *succession) replace(quorum ...string) {
+	s.t.Helper()
+	s.daemon.kill()
+	s.configure(s.cluster, quorum)
+	s.daemon = s.manager.serve()
+}
+
+// A lease that the next daemon does not take, because max_ttl is smaller now, is lost,
+// and the loss of each of the others is told to whom it concerns.
+func TestSuccessorThatRefusesALease(t *testing.T) {
+	s := startSuccession(t, 100)
+	long, brief := s.nc(), s.nc()
+	long.expect("LOCK long ttl=20s", "OK lock=long")
+	brief.expect("LOCK brief ttl=4s hold=ttl", "OK lock=brief")
+	s.stored(2)
+	s.replace(`max_ttl = "5s"`)
+	long.comes("LOST lock=long")
+	long.comes("BACK")
+	brief.comes("BACK")
+	brief.comes("LOST lock=brief")
+	long.expect("CHECK long", "ERR NOTHELD")
+	brief.expect("CHECK brief", "ERR LOST lock=brief")
+}
+
+// linger= is a promise about others, whom a restart must not let in earlier: the lock
+// stays taken for longer than its ttl then, too.
+func TestSuccessorLingers(t *testing.T) {
+	s := startSuccession(t, 100)
+	holder, idle := s.nc(), s.nc()
+	holder.expect("LOCK job ttl=1s linger=3s", "OK lock=job")
+	s.stored(2)
+	s.daemon.kill()
+	holder.kill()
+	gone := time.Now()
+	s.daemon = s.manager.serve()
+	idle.comes("BACK")
+	idle.expect("LOCK job wait=20s", "OK lock=job")
+	if took := time.Since(gone); took < 3*time.Second {
+		t.Errorf("another one had the lock after %v, want not before linger= is over: 3s", took)
+	}
+}
+
+// What counts on a lease does so after RESUME, where it is not another connection that
+// it goes by now.
+func TestSuccessorCountsAfterResume(t *testing.T) {
+	s := startSuccession(t, 100)
+	worker, n, other := start(t, "", "sleep", "1000"), s.nc(), s.nc()
+	for name, hold := range map[string]string{"mine": "", "its": " hold=pid pid=" + strconv.Itoa(worker.cmd.Process.Pid)} {
+		granted := n.expect("LOCK "+name+" reentrant=yes"+hold, "OK lock="+name)
+		n.expect("LOCK "+name+" reentrant=yes"+hold, "OK lock="+name)
+		n.expect("RESUME "+name+" lease="+field(granted, "lease"), "OK lock="+name)
+	}
+	s.stored(2)
+	s.succeed(syscall.SIGKILL)
+	n.comes("BACK")
+	other.comes("BACK")
+	for _, name := range []string{"mine", "its"} {
+		n.expect("UNLOCK "+name, "OK lock="+name+" count=1")
+		other.expect("TRY "+name, "ERR HELD")
+		n.expect("UNLOCK "+name, "OK lock="+name)
+	}
+}
+
+// An UNLOCK that the nodes answer while the daemon stops is answered by the next one.
+func TestSuccessorAnswersUnlock(t *testing.T) {
+	s := startSuccession(t, 2)
+	n := s.nc()
+	n.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(1)
+	s.deaf()
+	stop(t, s.cluster.Servers[2:])
+	n.send("UNLOCK job")
+	n.expect("@a PING", "@a OK") // it is under way
+	s.daemon.signal(syscall.SIGTERM)
+	awaitLog(s.daemon, "stopping; ")
+	cont(t, s.cluster.Servers[2:])
+	s.daemon.wait()
+	s.daemon = s.manager.serve()
+	n.comes("BACK")
+	n.comes("OK lock=job")
+}
+
+// systemctl stop empties the store, and the next client has the daemon started again, by
+// the socket: whoever held a lock has the time to resume it, over more restarts, too.
+func TestSuccessorOfAStop(t *testing.T) {
+	s := startSuccession(t, 100)
+	n := s.nc()
+	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(1)
+	s.daemon.signal(syscall.SIGTERM)
+	s.daemon.wait()
+	s.manager.empty()
+	if line, more := n.next(n.stdout); more {
+		t.Errorf("got %s, want the end", line)
+	}
+	s.daemon = s.manager.serve()
+	idle := s.nc()
+	idle.expect("TRY job", "ERR HELD")
+	s.stored(1)
+	s.succeed(syscall.SIGKILL)
+	idle.comes("BACK")
+	same(t, idle.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
+}
+
+// A descriptor that is of no use does not say that its client has gone.
+func TestSuccessorWithUselessDescriptor(t *testing.T) {
+	s := startSuccession(t, 100)
+	n := s.nc()
+	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(1)
+	s.daemon.kill()
+	s.manager.spoil(t)
+	s.daemon = s.manager.serve()
+	again := s.nc()
+	again.expect("TRY job", "ERR HELD")
+	same(t, again.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
+}
+
+// A FORCE that was under way is not repeated: the lock may be another one's by now.
+func TestSuccessorForcesNothingTwice(t *testing.T) {
+	s := startSuccession(t, 100)
+	holder, admin := s.nc(), s.nc()
+	holder.expect("LOCK job ttl=20s", "OK lock=job")
+	s.stored(2)
+	stop(t, s.cluster.Servers[2:])
+	admin.send("FORCE job")
+	admin.expect("@a PING", "@a OK") // it is under way
+	s.daemon.kill()
+	cont(t, s.cluster.Servers[2:])
+	s.daemon = s.manager.serve()
+	admin.comes("BACK")
+	admin.comes("ERR SHUTDOWN")
+	holder.comes("BACK")
+	holder.expect("CHECK job", "OK lock=job")
+}
+
+// deaf connects a client that asks much, and reads nothing: what it is told takes the
+// daemon all the time that it has for its end.
+func (s *succession) deaf() {
+	s.t.Helper()
+	conn, err := net.Dial("unix", s.socket)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	conn.SetWriteDeadline(time.Now().Add(time.Second)) // it reads no more by then
+	for err == nil {
+		_, err = io.WriteString(conn, strings.Repeat("HELP\n", 100))
+	}
+}
