@@ -102,6 +102,7 @@ func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
 	r.d.restoring = 0
 	if err != nil {
 		r.d.log.Warn("a connection of before the restart is not kept", "error", err)
+		known.stored = false // its client is there: it may resume its leases
 		return
 	}
 	s := restored.Session().(*session)
