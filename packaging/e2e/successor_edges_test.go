@@ -95,28 +95,6 @@ func TestSuccessorAnswersUnlock(t *testing.T) {
 	n.comes("OK lock=job")
 }
 
-// systemctl stop empties the store, and the next client has the daemon started again, by
-// the socket: whoever held a lock has the time to resume it, over more restarts, too.
-func TestSuccessorOfAStop(t *testing.T) {
-	s := startSuccession(t, 100)
-	n := s.nc()
-	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
-	s.stored(1)
-	s.daemon.signal(syscall.SIGTERM)
-	s.daemon.wait()
-	s.manager.empty()
-	if line, more := n.next(n.stdout); more {
-		t.Errorf("got %s, want the end", line)
-	}
-	s.daemon = s.manager.serve()
-	idle := s.nc()
-	idle.expect("TRY job", "ERR HELD")
-	s.stored(1)
-	s.succeed(syscall.SIGKILL)
-	idle.comes("BACK")
-	same(t, idle.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
-}
-
 // A descriptor that is of no use does not say that its client has gone.
 func TestSuccessorWithUselessDescriptor(t *testing.T) {
 	s := startSuccession(t, 100)
