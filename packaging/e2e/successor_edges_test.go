@@ -180,6 +180,28 @@ func (n *terminal) answered(want string) string {
 	}
 }
 
+// Who waits has a place to lose: an idle connection makes way for it.
+func TestSuccessorStoresWhoWaits(t *testing.T) {
+	s := startSuccession(t, 2)
+	holder, idle := s.nc(), s.nc()
+	holder.expect("LOCK job ttl=20s", "OK lock=job")
+	idle.expect("PING", "OK")
+	s.stored(2)
+	waiter := s.nc()
+	waiter.expect("PING", "OK")
+	waitFor(t, "there is no room", func() bool {
+		return strings.Contains(s.daemon.stderr.text(), "keeps no more connections")
+	})
+	waiter.send("LOCK job")
+	waitFor(t, "the idle one made way", func() bool { return s.manager.has() == 2 && s.manager.unstored() == 1 })
+	s.succeed(syscall.SIGTERM)
+	idle.comes("BYE resume=0")
+	waiter.comes("BACK")
+	holder.comes("BACK")
+	holder.expect("UNLOCK job", "OK lock=job")
+	waiter.comes("OK lock=job")
+}
+
 // A FORCE that was under way is not repeated: the lock may be another one's by now.
 func TestSuccessorForcesNothingTwice(t *testing.T) {
 	s := startSuccession(t, 100)
