@@ -51,6 +51,9 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 		a.end(err)
 		return s.refuse(call, err)
 	}
+	if a.place.patient && a.place.turn != nil {
+		s.d.store.want(s) // it has a place to lose now
+	}
 	return a
 }
 

@@ -30,6 +30,7 @@ type manager struct {
 	mu     sync.Mutex // guards what follows
 	notify *net.UnixConn
 	stored []storedFile
+	let    int // how many were taken out again
 }
 
 type storedFile struct {
@@ -202,6 +203,7 @@ func (m *manager) take(text []byte, files []*os.File) {
 			}
 			kept = append(kept, s)
 		}
+		m.let += len(m.stored) - len(kept)
 		m.stored = kept
 	case bytes.Equal(text, []byte("FLUSH")): // our own
 		m.flushed <- struct{}{}
@@ -251,6 +253,13 @@ func (m *manager) has() (n int) {
 		}
 	}
 	return n
+}
+
+// unstored tells how many the daemon had it let go.
+func (m *manager) unstored() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.let
 }
 
 // damage changes the last record of a table.

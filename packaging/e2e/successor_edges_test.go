@@ -109,6 +109,77 @@ func TestSuccessorWithUselessDescriptor(t *testing.T) {
 	same(t, again.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
 }
 
+// Those who wait keep their places, also where daemons end while they go on with what the
+// one before them has left.
+func TestSuccessorKeepsPlaces(t *testing.T) {
+	s := startSuccession(t, 100)
+	holder, idle := s.nc(), s.nc()
+	fence := number(t, holder.expect("LOCK job ttl=20s", "OK lock=job"), "fence")
+	waiters := make([]*terminal, 8)
+	for i := range waiters {
+		waiters[i] = s.nc()
+		waiters[i].send("LOCK job")
+		waitFor(t, "it waits", func() bool { return idle.waiters() == int64(i+1) })
+	}
+	s.stored(2 + len(waiters))
+	s.daemon.kill()
+	for i := range rounds(5, 50) {
+		s.manager.flush()
+		early := s.manager.start()
+		time.Sleep(time.Duration(i%10) * 7 * time.Millisecond) // up to the middle of whatever it does then
+		early.kill()
+	}
+	s.manager.flush()
+	s.daemon = s.manager.serve()
+	holder.send("UNLOCK job")
+	holder.answered("OK lock=job")
+	for i, w := range waiters {
+		got := w.answered("OK lock=job")
+		if next := number(t, got, "fence"); next <= fence {
+			t.Errorf("waiter %d: got %s, want a fencing token beyond %d", i, got, fence)
+		} else {
+			fence = next
+		}
+		w.expect("UNLOCK job", "OK lock=job")
+	}
+}
+
+// answered wants the next line that is not BACK to begin like this.
+func (n *terminal) answered(want string) string {
+	n.t.Helper()
+	for {
+		got := n.line()
+		if strings.HasPrefix(got, want) {
+			return got
+		}
+		if !strings.HasPrefix(got, "BACK") {
+			n.t.Fatalf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// Who waits has a place to lose: an idle connection makes way for it.
+func TestSuccessorStoresWhoWaits(t *testing.T) {
+	s := startSuccession(t, 2)
+	holder, idle := s.nc(), s.nc()
+	holder.expect("LOCK job ttl=20s", "OK lock=job")
+	idle.expect("PING", "OK")
+	s.stored(2)
+	waiter := s.nc()
+	waiter.expect("PING", "OK")
+	waitFor(t, "there is no room", func() bool {
+		return strings.Contains(s.daemon.stderr.text(), "keeps no more connections")
+	})
+	waiter.send("LOCK job")
+	waitFor(t, "the idle one made way", func() bool { return s.manager.has() == 2 && s.manager.unstored() == 1 })
+	s.succeed(syscall.SIGTERM)
+	idle.comes("BYE resume=0")
+	waiter.comes("BACK")
+	holder.comes("BACK")
+	holder.expect("UNLOCK job", "OK lock=job")
+	waiter.comes("OK lock=job")
+}
+
 // A FORCE that was under way is not repeated: the lock may be another one's by now.
 func TestSuccessorForcesNothingTwice(t *testing.T) {
 	s := startSuccession(t, 100)
