@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -56,7 +57,7 @@ func (d *daemon) release(h *holding, by uint64) (*redlock.Releasing, error) {
 	}
 	release, err := h.lease.BeginRelease()
 	if err != nil {
-		h.setGiving(false)
+		h.setGiving(errors.Is(err, redlock.ErrReleased)) // by another UNLOCK, whose record it is
 		return nil, err
 	}
 	d.endRow(h, goesOn)
