@@ -46,11 +46,11 @@ const restoreTimeout = time.Second
 func (r *restoration) run(stored []systemd.StoredConn) {
 	d := r.d
 	r.takeConns(stored)
-	r.takeLeases()
-	r.forgetConns()
 	for _, conn := range r.conns {
 		conn.Conn().Send(new(ipc.Response).Notice(ipc.EventBack).Say("the daemon was restarted; this connection and its leases go on"))
 	}
+	r.takeLeases()
+	r.forgetConns()
 	for _, l := range r.adopted {
 		l.settle(d)
 	}
