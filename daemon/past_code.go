@@ -73,7 +73,7 @@ func (l *pastLease) code(kind recordKind, c *codec) (answered uint64) {
 
 // codeAll lists all fields of a lease that was granted.
 func (l *pastLease) codeAll(c *codec) {
-	if c.number((*int)(&l.phase)); l.phase >= phases {
+	if c.number((*int)(&l.phase)); l.phase == phaseTaking || l.phase >= phases {
 		c.fail()
 	}
 	codeTarget(&l.lease, c)
