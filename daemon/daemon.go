@@ -166,12 +166,16 @@ func (d *daemon) number(s *session) {
 	d.store.add(s)
 }
 
-// maxOutput is what a client may leave unread: more than the longest LIST.
-const maxOutput = 16 << 20
+// Bounds of a connection, in bytes. One user may have a thousand of them.
+const (
+	maxQueued = 16 << 10 // that were read and wait for their turn, which are in the table as well
+	maxOutput = 16 << 20 // that a client leaves unread: more than the longest LIST
+)
 
 func (d *daemon) newServer() *ipc.Server {
 	return &ipc.Server{
 		Open:      d.open,
+		MaxQueued: maxQueued,
 		MaxOutput: maxOutput,
 		Defect: func(c *ipc.Conn, what any, stack []byte) {
 			d.log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
@@ -199,7 +203,7 @@ func (d *daemon) unkept(c *ipc.Conn) {
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
-	if err := d.limits.connect(s.uid); err != nil && d.restoring == 0 { // it was allowed before
+	if err := d.limits.connect(s, d.restoring != 0); err != nil {
 		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}
 	s.user = d.users.name(s.uid)

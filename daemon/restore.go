@@ -314,7 +314,7 @@ func (l *returning) settle(d *daemon) {
 	case l.past.phase == phaseLost && l.session == nil && l.process == nil:
 		d.unregister(l.holding)
 	case l.past.phase == phaseLost:
-		l.first.remember(l.holding)
+		d.remember(l.holding)
 	case l.gone:
 		d.giveBackAfterLinger(l.holding)
 	}

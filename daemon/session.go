@@ -25,6 +25,7 @@ type session struct {
 
 	caller // the process at the other end
 
+	listing    chan struct{} // see usage
 	inputEnded chan struct{} // closed when the client will send nothing more
 
 	stored  atomic.Bool       // the service manager has the connection: it outlasts the process
@@ -53,13 +54,13 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	case ipc.VerbAdmit:
 		return s.admit(call)
 	case ipc.VerbExtend:
-		return s.extend(call)
+		return s.question(call, s.extend)
 	case ipc.VerbCheck:
 		return s.check(call)
 	case ipc.VerbBeat:
 		return s.beat(call)
 	case ipc.VerbWho:
-		return &who{s, call}
+		return s.question(call, s.who)
 	case ipc.VerbList:
 		return s.list(call)
 	case ipc.VerbStatus:
@@ -75,7 +76,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	case ipc.VerbQuit:
 		return s.quit(call)
 	default: // RESUME
-		return s.resume(call)
+		return s.question(call, s.resume)
 	}
 }
 
@@ -121,7 +122,7 @@ func (s *session) Close() {
 	for _, h := range s.entrusted() {
 		h.detach(s) // held on, by its process
 	}
-	s.d.limits.disconnect(s.uid)
+	s.d.limits.disconnect(s)
 }
 
 // entrusted are the leases that were taken here and go by a process.
