@@ -41,6 +41,9 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	if !call.Replayed && s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
+	if onlyAsks(call.Verb) && s.conn.IsDeaf() {
+		return s.refuse(call, ipc.ErrGone) // however much of it was sent before
+	}
 	if err := s.permit(call); err != nil {
 		return s.deny(call, err)
 	}
@@ -88,6 +91,16 @@ func (s *session) tooFast(verb ipc.Verb) bool {
 		return false
 	}
 	return !s.rate.allow(perSecond, s.d.clock())
+}
+
+// onlyAsks is so of what changes nothing: where nobody hears the answer, there is
+// none.
+func onlyAsks(verb ipc.Verb) bool {
+	switch verb {
+	case ipc.VerbCheck, ipc.VerbWho, ipc.VerbList, ipc.VerbStatus, ipc.VerbPing, ipc.VerbHello, ipc.VerbHelp:
+		return true
+	}
+	return false
 }
 
 func (s *session) cancel(call *ipc.Call) ipc.Work {

@@ -37,6 +37,7 @@ type Conn struct {
 	waiting queue
 	reading bool
 	corked  bool
+	stalled bool // reading was paused when there was last something to be done
 	gone    bool // the client reads no more
 }
 
@@ -98,6 +99,9 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 // Unread is how many bytes of answers and events the client has not taken yet, but for
 // what the socket holds.
 func (c *Conn) Unread() int { return int(c.out.size.Load()) }
+
+// IsDeaf tells whether what is sent goes nowhere any more.
+func (c *Conn) IsDeaf() bool { return c.out.failure() != nil }
 
 // Send sends an event, between replies. It copies r and does not block.
 func (c *Conn) Send(r *Response) { c.out.append(nil, r) }

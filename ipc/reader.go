@@ -52,8 +52,10 @@ func (c *Conn) advance() bool {
 	case c.reading && c.quitting.Load():
 		c.endInput(false)
 	case !c.reading || c.paused():
+		c.stalled = true
 		return false
 	default:
+		c.stalled = false
 		return c.nextLine()
 	}
 	return true
@@ -206,7 +208,9 @@ func (c *Conn) await() {
 	switch {
 	case c.watchful.Swap(watchful) != watchful: // look once more: news from before is not heard of
 	case c.reading && !c.paused():
-		c.receive()
+		if !c.stalled { // else what was in the way has just gone: there may be lines
+			c.receive()
+		}
 	default:
 		c.sleep()
 	}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -198,12 +197,14 @@ func drip(a *arena, t *testing.T, during func()) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for i := 0; ; i++ {
-			for _, conn := range conns {
-				select {
-				case <-stop:
-					return
-				default:
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				for _, conn := range conns {
 					conn.Write([]byte{'x'})
 				}
 			}
@@ -219,9 +220,8 @@ func drip(a *arena, t *testing.T, during func()) {
 // with a request that waits.
 func idle(a *arena, t *testing.T, during func()) {
 	const users, each = 9, 990
-	t.Logf("measured: %d connections", users*each)
 	holder := a.as(t, badUser)
-	holder.ask("LOCK bad/held", "OK")
+	holder.ask("LOCK bad/held hold=ttl ttl=20s", "OK")
 	var all []net.Conn
 	for user := range users {
 		conns, err := a.dialAs(badUser+1+user, each)
@@ -238,12 +238,9 @@ func idle(a *arena, t *testing.T, during func()) {
 		all = append(all, conns...)
 	}
 	during()
-	for _, conn := range all {
-		if _, err := conn.Write(nil); err != nil {
-			t.Error(err)
-		}
-	}
+	waitFor(t, "they are all there", func() bool { return a.connections() == users*each+2 })
 	closeAll(all)
+	waitFor(t, "they are gone", func() bool { return a.connections() == 2 })
 }
 
 // storm: one user connects and disconnects as fast as he can, at his limit.
@@ -371,5 +368,3 @@ func questions(a *arena, t *testing.T, during func()) {
 	during()
 	closeAll(conns)
 }
-
-var _ = syscall.SIGHUP
