@@ -41,7 +41,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	if !call.Replayed && s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
-	if onlyAsks(call.Verb) && s.conn.IsDeaf() {
+	if endsWithClient(call) && call.IsGone() {
 		return s.refuse(call, ipc.ErrGone) // however much of it was sent before
 	}
 	if err := s.permit(call); err != nil {
@@ -93,10 +93,11 @@ func (s *session) tooFast(verb ipc.Verb) bool {
 	return !s.rate.allow(perSecond, s.d.clock())
 }
 
-// onlyAsks is so of what changes nothing: where nobody hears the answer, there is
-// none.
-func onlyAsks(verb ipc.Verb) bool {
-	switch verb {
+// endsWithClient is so of what changes nothing for longer than the client is there.
+func endsWithClient(call *ipc.Call) bool {
+	switch call.Verb {
+	case ipc.VerbLock, ipc.VerbTry:
+		return call.Hold == ipc.HoldConn
 	case ipc.VerbCheck, ipc.VerbWho, ipc.VerbList, ipc.VerbStatus, ipc.VerbPing, ipc.VerbHello, ipc.VerbHelp:
 		return true
 	}

@@ -55,7 +55,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 	c.out = output{
 		conn:    nc,
 		raw:     raw,
-		pause:   orDefault(s.PauseOutput, DefaultPauseOutput),
+		pause:   orDefault(s.PauseOutput, min(DefaultPauseOutput, orDefault(s.MaxOutput, DefaultMaxOutput)/2)),
 		limit:   orDefault(s.MaxOutput, DefaultMaxOutput),
 		timeout: orDefault(s.WriteTimeout, DefaultWriteTimeout),
 		spawn:   c.wg.Go,
@@ -99,9 +99,6 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 // Unread is how many bytes of answers and events the client has not taken yet, but for
 // what the socket holds.
 func (c *Conn) Unread() int { return int(c.out.size.Load()) }
-
-// IsDeaf tells whether what is sent goes nowhere any more.
-func (c *Conn) IsDeaf() bool { return c.out.failure() != nil }
 
 // Send sends an event, between replies. It copies r and does not block.
 func (c *Conn) Send(r *Response) { c.out.append(nil, r) }

@@ -13,7 +13,7 @@ import (
 const (
 	DefaultMaxInFlight  = 4096
 	DefaultMaxQueued    = 64 << 10
-	DefaultPauseOutput  = 64 << 10
+	DefaultPauseOutput  = 2 * flushSize
 	DefaultMaxOutput    = 1 << 20
 	DefaultWriteTimeout = 30 * time.Second
 )
@@ -28,7 +28,7 @@ type Server struct {
 
 	MaxInFlight  int           // requests with a tag unanswered at once on a connection; more are refused with LIMIT
 	MaxQueued    int           // bytes of requests without a tag that wait for their turn; then reading pauses
-	PauseOutput  int           // bytes of unread answers; then reading pauses: what is under way may cause more
+	PauseOutput  int           // bytes of unread answers; then reading pauses: what is under way may cause more. Default: at most half of MaxOutput
 	MaxOutput    int           // bytes of unread answers; a client that still causes more is cut off
 	WriteTimeout time.Duration // in which a client has to read what does not fit into the socket's buffer
 
