@@ -127,7 +127,7 @@ func backlog(a *arena, t *testing.T, during func()) {
 	holder.ask("LOCK bad/held", "OK")
 	conns := a.flood(t, 900, func(conn net.Conn) {
 		conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) // by then it is read no further
-		io.WriteString(conn, "LOCK bad/held\n"+strings.Repeat("LOCK "+strings.Repeat("n", 200)+"\n", 2000))
+		io.WriteString(conn, "LOCK bad/held\n"+strings.Repeat("LOCK "+strings.Repeat("n", 200)+"\n", 300))
 	})
 	during()
 	size := a.tableSize()
@@ -182,7 +182,7 @@ func neverReads(a *arena, t *testing.T, during func()) {
 	}
 	conns := a.flood(t, 500, func(conn net.Conn) {
 		conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		io.WriteString(conn, strings.Repeat("LIST\n@1 LIST\n", 50)+strings.Repeat("HELP\n@a HELP\n", 50_000))
+		io.WriteString(conn, strings.Repeat("LIST\n@1 LIST\n", 50)+strings.Repeat("HELP\n@a HELP\n", 1000))
 	})
 	during()
 	closeAll(conns)
