@@ -52,6 +52,8 @@ type daemon struct {
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 
+	acceptLogged atomic.Int64 // BootTime of when it was logged last that no connection could be accepted
+
 	stopping atomic.Bool // nothing is given back any more
 	frozen   atomic.Bool // nothing at all is done any more
 }
@@ -185,10 +187,20 @@ func (d *daemon) newServer() *ipc.Server {
 			d.unkept(c)
 			d.log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
 		},
-		AcceptFailed: func(err error, pause time.Duration) {
-			d.log.Error("no connection can be accepted", "error", err, "next try in", pause)
-		},
+		AcceptFailed: d.acceptFailed,
 	}
+}
+
+// acceptFailed is logged once a second at most: who opens connections could fill the
+// log with it.
+func (d *daemon) acceptFailed(err error, pause time.Duration) {
+	now, last := d.clock(), time.Duration(d.acceptLogged.Load())
+	if last != 0 && now-last < time.Second {
+		return
+	}
+	d.acceptLogged.Store(int64(now))
+	d.log.Error("no connection can be accepted, until others end", "error", err, "next try in", pause,
+		"connections", d.limits.connected(), "to do", "LimitNOFILE of the service must be more than limits.connections")
 }
 
 // unkept notes that a connection is cut by us: its client may be at work, and does

@@ -26,7 +26,7 @@ func TestHostileClients(t *testing.T) {
 		{"a line of 64 MiB", 8 * mib, longLine},
 		{"garbage", 8 * mib, garbage},
 		{"100,000 pipelined requests", 16 * mib, pipelined},
-		{"lines behind one that waits", 150 * mib, backlog},
+		{"lines behind one that waits", 300 * mib, backlog},
 		{"who never reads", 200 * mib, neverReads},
 		{"a byte now and then", 40 * mib, drip},
 		{"idle and half-open connections", 200 * mib, idle},

@@ -79,6 +79,16 @@ func (h *host) as(t *testing.T, uid int) *guest {
 	return newGuest(t, conns[0])
 }
 
+// guest connects as this process's user.
+func (h *host) guest(t *testing.T) *guest {
+	t.Helper()
+	conn, err := dialPatiently(h.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newGuest(t, conn)
+}
+
 func newGuest(t *testing.T, conn net.Conn) *guest {
 	t.Cleanup(func() { conn.Close() })
 	return &guest{t: t, conn: conn, in: bufio.NewReader(conn)}
