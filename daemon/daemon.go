@@ -176,6 +176,7 @@ const (
 
 func (d *daemon) newServer() *ipc.Server {
 	return &ipc.Server{
+		Admit:     d.admits,
 		Open:      d.open,
 		MaxQueued: maxQueued,
 		MaxOutput: maxOutput,
@@ -209,6 +210,15 @@ func (d *daemon) unkept(c *ipc.Conn) {
 	if s, ok := c.Session().(*session); ok && s.stored.Swap(false) {
 		d.ledger.conn(s.number, false)
 	}
+}
+
+// admits says whether a connection is one too many. Some that come at once may seem not
+// to be: open counts.
+func (d *daemon) admits(peer ipc.Peer) error {
+	if err := d.limits.mayConnect(callerOf(peer).uid); err != nil {
+		return &ipc.Error{Code: codeOf(err), Text: err.Error()}
+	}
+	return nil
 }
 
 // open makes the session of a new connection, or says why there is none.

@@ -58,12 +58,8 @@ func (l *limits) connect(s *session, restored bool) error {
 	defer l.mu.Unlock()
 	defer l.tidy(s.uid)
 	u := l.user(s.uid)
-	switch {
-	case restored:
-	case reached(l.connections, l.bounds.Connections):
-		return overLimit("connections", l.bounds.Connections)
-	case reached(len(u.sessions), l.bounds.ConnectionsPerUser):
-		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
+	if err := l.fits(u); err != nil && !restored {
+		return err
 	}
 	l.connections++
 	u.sessions[s] = struct{}{}
@@ -74,6 +70,25 @@ func (l *limits) connect(s *session, restored bool) error {
 // restored counts a lease of before a restart in.
 func (l *limits) restored(uid int) {
 	l.change(uid, func(u *usage) { u.leases++ })
+}
+
+// mayConnect says whether another connection would be too many.
+func (l *limits) mayConnect(uid int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.tidy(uid)
+	return l.fits(l.user(uid))
+}
+
+// fits needs mu.
+func (l *limits) fits(u *usage) error {
+	switch {
+	case reached(l.connections, l.bounds.Connections):
+		return overLimit("connections", l.bounds.Connections)
+	case reached(len(u.sessions), l.bounds.ConnectionsPerUser):
+		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
+	}
+	return nil
 }
 
 func (l *limits) disconnect(s *session) {
