@@ -251,6 +251,7 @@ func storm(a *arena, t *testing.T, during func()) {
 		t.Fatal(err)
 	}
 	defer closeAll(conns)
+	waitFor(t, "they are all there", func() bool { return a.connections() == limit+1 })
 	a.as(t, badUser).comes("ERR LIMIT : a limit of the config is reached: connections_per_user = 1000")
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
