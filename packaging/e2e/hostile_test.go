@@ -52,6 +52,12 @@ func newArena(t *testing.T, config ...string) *arena {
 	}
 	a.amend(config...)
 	a.daemon = a.serve()
+	t.Cleanup(func() {
+		if t.Failed() {
+			log := strings.Split(a.daemon.stderr.text(), "\n")
+			t.Logf("the end of the daemon's log, of %d lines:\n%s", len(log), strings.Join(log[max(0, len(log)-30):], "\n"))
+		}
+	})
 	a.good = a.as(t, goodUser)
 	return a
 }
@@ -272,7 +278,7 @@ type row struct {
 
 // slack is how much later an answer may come on a machine that does other things
 // as well, such as being the bad user.
-const slack = 250 * time.Millisecond
+const slack = time.Second
 
 // run measures before, during and after a row.
 func (a *arena) run(t *testing.T, r row) {
