@@ -35,7 +35,6 @@ type arena struct {
 	daemon *process
 	good   *guest
 	turn   int
-	calm   figures // without anybody else
 }
 
 // newArena starts the daemon with more lines for its config.
