@@ -37,7 +37,7 @@ type Conn struct {
 	waiting queue
 	reading bool
 	corked  bool
-	stalled bool // reading was paused when there was last something to be done
+	stalled bool // reading was paused when advance last looked
 	gone    bool // the client reads no more
 }
 
