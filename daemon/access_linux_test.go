@@ -245,6 +245,38 @@ func TestAccessLeaseIDs(t *testing.T) {
 	thief.say("UNLOCK lease="+lease, `OK lock=web/a`)
 }
 
+// TestAccessOthersLeases: what another user has is not to be had by its name, its
+// process, its id= or an owner= like its own; and RESUME, which takes the lease over, not
+// with its true id either.
+func TestAccessOthersLeases(t *testing.T) {
+	d := startWithRules(t, testRules+"\nrule \"alike\" {\nusers=[\"4006\"]\nlocks=[\"web/*\"]\nallow=[\"lock\", \"inspect\"]\n}")
+	owner, thief, alike := d.dialAs(web), d.dialAs(batch), d.dialAs(userOf(4006))
+	lease := owner.say("LOCK web/a ttl=20s id=i owner=o beat=20s", granted5)[0]
+	own := fmt.Sprint("pid=", os.Getpid())
+	owner.say("LOCK web/p ttl=20s hold=pid", granted5)
+	for _, w := range []*wire{thief, alike, d.dialAs(nobody)} {
+		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND", "BEAT"} {
+			w.say(verb+" web/a", `ERR NOTHELD lock=web/a : .*`)
+			w.say(verb+" web/a owner=o", `ERR NOTHELD lock=web/a : .*`)
+			w.say(verb+" web/p "+own, `ERR (DENIED|NOTHELD) .*`)
+			w.say(verb+" "+own, `ERR (DENIED|NOTHELD) .*`)
+		}
+		w.say("RESUME web/a owner=o lease="+lease, `ERR NOTHELD lock=web/a : .*`)
+		w.say("RESUME web/a lease="+lease, `ERR NOTHELD lock=web/a : .*`)
+		w.say("TRY web/a id=i owner=o", `ERR (DENIED|HELD) lock=web/a .*`)
+		w.say("TRY web/a id=i owner=o reentrant=yes", `ERR (DENIED|HELD) lock=web/a .*`)
+		w.say("TRY web/b hold=pid pid=1", `ERR (DENIED|OPTION) .*`)
+		w.say("FORCE web/a", `ERR DENIED lock=web/a .*`)
+		w.say("ADMIT all", `ERR DENIED .*`)
+		w.say("QUIT", `OK`)
+		w.ends()
+	}
+	owner.say("BEAT web/a owner=o", `OK lock=web/a`)
+	owner.say("CHECK web/a owner=o", granted5)
+	owner.say("CHECK web/p", granted5)
+	d.dialAs(web).say("RESUME web/a owner=o lease="+lease, granted5)
+}
+
 // TestAccessReload: new rules count from then on, and take no lease away.
 func TestAccessReload(t *testing.T) {
 	d := startWithRules(t, testRules)

@@ -53,6 +53,8 @@ type daemon struct {
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 
+	acceptLogged atomic.Int64 // BootTime of when it was logged last that no connection could be accepted
+
 	stopping atomic.Bool // nothing is given back any more
 	frozen   atomic.Bool // nothing at all is done any more
 }
@@ -167,12 +169,17 @@ func (d *daemon) number(s *session) {
 	d.store.add(s)
 }
 
-// maxOutput is what a client may leave unread: more than the longest LIST.
-const maxOutput = 16 << 20
+// Bounds of a connection, in bytes. One user may have a thousand of them.
+const (
+	maxQueued = 16 << 10 // that were read and wait for their turn, which are in the table as well
+	maxOutput = 16 << 20 // that a client leaves unread: more than the longest LIST
+)
 
 func (d *daemon) newServer() *ipc.Server {
 	return &ipc.Server{
+		Admit:     d.admits,
 		Open:      d.open,
+		MaxQueued: maxQueued,
 		MaxOutput: maxOutput,
 		Defect: func(c *ipc.Conn, what any, stack []byte) {
 			d.log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
@@ -182,10 +189,20 @@ func (d *daemon) newServer() *ipc.Server {
 			d.unkept(c)
 			d.log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
 		},
-		AcceptFailed: func(err error, pause time.Duration) {
-			d.log.Error("no connection can be accepted", "error", err, "next try in", pause)
-		},
+		AcceptFailed: d.acceptFailed,
 	}
+}
+
+// acceptFailed is logged once a second at most: who opens connections could fill the
+// log with it.
+func (d *daemon) acceptFailed(err error, pause time.Duration) {
+	now, last := d.clock(), time.Duration(d.acceptLogged.Load())
+	if last != 0 && now-last < time.Second {
+		return
+	}
+	d.acceptLogged.Store(int64(now))
+	d.log.Error("no connection can be accepted, until others end", "error", err, "next try in", pause,
+		"connections", d.limits.connected(), "to do", "LimitNOFILE of the service must be more than limits.connections")
 }
 
 // unkept notes that a connection is cut by us: its client may be at work, and does
@@ -196,11 +213,20 @@ func (d *daemon) unkept(c *ipc.Conn) {
 	}
 }
 
+// admits says whether a connection is one too many. Some that come at once may seem not
+// to be: open counts.
+func (d *daemon) admits(peer ipc.Peer) error {
+	if err := d.limits.mayConnect(callerOf(peer).uid); err != nil {
+		return &ipc.Error{Code: codeOf(err), Text: err.Error()}
+	}
+	return nil
+}
+
 // open makes the session of a new connection, or says why there is none.
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
-	if err := d.limits.connect(s.uid, d.restoring != 0); err != nil {
+	if err := d.limits.connect(s, d.restoring != 0); err != nil {
 		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}
 	s.user = d.users.name(s.uid)

@@ -122,15 +122,18 @@ func (k *desk) remove(h *holding) {
 			delete(k.holdings, at)
 		}
 	}
+	if i := slices.Index(k.lost, h); i >= 0 {
+		k.lost = slices.Delete(k.lost, i, i+1)
+	}
 }
 
-// remember keeps a lost holding for whoever asks. Where there are too many, the
-// oldest is to be forgotten.
-func (k *desk) remember(h *holding) (oldest *holding) {
+// remember keeps a lost holding for whoever asks. Where there are too many, here or
+// of its user, the oldest is to be forgotten.
+func (k *desk) remember(h *holding, tooMany bool) (oldest *holding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.lost = append(k.lost, h)
-	if len(k.lost) > maxRemembered {
+	if tooMany || len(k.lost) > maxRemembered {
 		oldest = k.lost[0]
 		k.lost = slices.Delete(k.lost, 0, 1)
 	}

@@ -14,6 +14,7 @@ import (
 var (
 	errAlready = errors.New("held or asked for already")
 	errCounts  = fmt.Errorf("taken %d times over by this owner, which is the most: is an UNLOCK missing?", maxCount)
+	errUnread  = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, which is the most: read them, or close the connections", maxUnread>>20)
 	errNotHeld = errors.New("not held")
 	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
 	errLimit   = errors.New("a limit of the config is reached")
@@ -44,6 +45,7 @@ var codes = []struct {
 	{errDeadlock, ipc.CodeDeadlock},
 	{errLimit, ipc.CodeLimit},
 	{errCounts, ipc.CodeLimit},
+	{errUnread, ipc.CodeLimit},
 	{errDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
 	{redlock.ErrNotAdmitted, ipc.CodeNoQuorum},

@@ -237,6 +237,22 @@ func TestSocketIsNotStolen(t *testing.T) {
 	}
 }
 
+// TestPlantedLockFile: a link at the lock file's path leads nowhere.
+func TestPlantedLockFile(t *testing.T) {
+	cfg := SocketConfig{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.Symlink(target, cfg.Path+".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := listen(&cfg); err == nil {
+		s.remove()
+		t.Error("it serves with another's lock file")
+	}
+	if _, err := os.Lstat(target); err == nil {
+		t.Error("a file was made where the link leads")
+	}
+}
+
 func TestLimits(t *testing.T) {
 	d := startDaemon(t, 1, func(c *Config) {
 		c.Limits = LimitsConfig{Connections: 4, ConnectionsPerUser: 3, LeasesPerUser: 2, WaitersPerUser: 1}

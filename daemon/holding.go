@@ -40,10 +40,40 @@ type holding struct {
 	told    bool       // the client knows that it has the lease
 	early   bool       // it was lost before
 	lostAt  time.Duration
+	memory  memory
 	further []string // ids of the LOCKs counted beside the first, as they came: see reentrant.go
 	stage   stage
 	pulse   pulse // see beat.go
 	giving  bool  // it is being given back, which has to be noted to its end
+}
+
+// memory is whether a lost lease can be asked of.
+type memory uint8
+
+const (
+	notLost    memory = iota // or nobody was told yet
+	remembered               // counted as such: see limits
+	forgotten                // for good
+)
+
+// remember is false if the lease is forgotten already.
+func (h *holding) remember() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.memory != notLost {
+		return false
+	}
+	h.memory = remembered
+	return true
+}
+
+// forget tells whether it was remembered.
+func (h *holding) forget() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.memory
+	h.memory = forgotten
+	return before == remembered
 }
 
 // names are those of the lock, in the order in which it was asked for.

@@ -16,7 +16,13 @@ type limits struct {
 }
 
 // usage is what one user has.
-type usage struct{ connections, leases, waiters int }
+type usage struct {
+	leases, waiters int
+	questions       int                   // WHO, EXTEND and RESUME under way
+	remembered      int                   // leases that were lost, of which can be asked
+	sessions        map[*session]struct{} // of his connections
+	listing         chan struct{}         // of capacity 1: has a place taken while a LIST is put together
+}
 
 func newLimits(bounds LimitsConfig) *limits {
 	return &limits{bounds: bounds, users: map[int]*usage{}}
@@ -46,21 +52,18 @@ func overLimit(name string, bound int) error {
 // reached: 0 is no bound.
 func reached(n, bound int) bool { return bound != 0 && n >= bound }
 
-// connect counts a connection in; one of before a restart whatever the bounds are now.
-func (l *limits) connect(uid int, before bool) error {
+// connect counts a connection in. One of before a restart was allowed then.
+func (l *limits) connect(s *session, restored bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.tidy(uid)
-	u := l.user(uid)
-	switch {
-	case before: // it was allowed then
-	case reached(l.connections, l.bounds.Connections):
-		return overLimit("connections", l.bounds.Connections)
-	case reached(u.connections, l.bounds.ConnectionsPerUser):
-		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
+	defer l.tidy(s.uid)
+	u := l.user(s.uid)
+	if err := l.fits(u); err != nil && !restored {
+		return err
 	}
 	l.connections++
-	u.connections++
+	u.sessions[s] = struct{}{}
+	s.listing = u.listing
 	return nil
 }
 
@@ -69,10 +72,29 @@ func (l *limits) restored(uid int) {
 	l.change(uid, func(u *usage) { u.leases++ })
 }
 
-func (l *limits) disconnect(uid int) {
-	l.change(uid, func(u *usage) {
+// mayConnect says whether another connection would be too many.
+func (l *limits) mayConnect(uid int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.tidy(uid)
+	return l.fits(l.user(uid))
+}
+
+// fits needs mu.
+func (l *limits) fits(u *usage) error {
+	switch {
+	case reached(l.connections, l.bounds.Connections):
+		return overLimit("connections", l.bounds.Connections)
+	case reached(len(u.sessions), l.bounds.ConnectionsPerUser):
+		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
+	}
+	return nil
+}
+
+func (l *limits) disconnect(s *session) {
+	l.change(s.uid, func(u *usage) {
 		l.connections--
-		u.connections--
+		delete(u.sessions, s)
 	})
 }
 
@@ -82,13 +104,26 @@ func (l *limits) connected() int {
 	return l.connections
 }
 
-// ask counts a LOCK in, as one that waits and as a lease to be.
-func (l *limits) ask(uid int) error {
+// unread is how many bytes of answers a user's clients have not read.
+func (l *limits) unread(uid int) (bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.tidy(uid)
+	for s := range l.user(uid).sessions {
+		bytes += s.conn.Unread()
+	}
+	return bytes
+}
+
+// ask counts a LOCK in, as one that waits and as a lease to be. One that has waited
+// since before a restart was allowed then.
+func (l *limits) ask(uid int, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tidy(uid)
 	u := l.user(uid)
 	switch {
+	case before:
 	case reached(u.leases, l.bounds.LeasesPerUser):
 		return overLimit("leases_per_user", l.bounds.LeasesPerUser)
 	case reached(u.waiters, l.bounds.WaitersPerUser):
@@ -109,6 +144,37 @@ func (l *limits) answered(uid int, granted bool) {
 	})
 }
 
+// question counts in what asks the nodes and takes nothing: as many as may wait.
+func (l *limits) question(uid int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.tidy(uid)
+	u := l.user(uid)
+	if reached(u.questions, l.bounds.WaitersPerUser) {
+		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
+	}
+	u.questions++
+	return nil
+}
+
+func (l *limits) questionAnswered(uid int) {
+	l.change(uid, func(u *usage) { u.questions-- })
+}
+
+// remember counts in a lost lease of which can be asked. It tells whether there are
+// as many now as the user may hold: then one is to be forgotten.
+func (l *limits) remember(uid int) (tooMany bool) {
+	l.change(uid, func(u *usage) {
+		u.remembered++
+		tooMany = l.bounds.LeasesPerUser != 0 && u.remembered > l.bounds.LeasesPerUser
+	})
+	return tooMany
+}
+
+func (l *limits) forgot(uid int) {
+	l.change(uid, func(u *usage) { u.remembered-- })
+}
+
 // ended: a lease is held no more.
 func (l *limits) ended(uid int) {
 	l.change(uid, func(u *usage) { u.leases-- })
@@ -125,7 +191,7 @@ func (l *limits) change(uid int, by func(*usage)) {
 func (l *limits) user(uid int) *usage {
 	u := l.users[uid]
 	if u == nil {
-		u = &usage{}
+		u = &usage{sessions: map[*session]struct{}{}, listing: make(chan struct{}, 1)}
 		l.users[uid] = u
 	}
 	return u
@@ -133,7 +199,11 @@ func (l *limits) user(uid int) *usage {
 
 // tidy forgets a user who has nothing. The caller holds mu.
 func (l *limits) tidy(uid int) {
-	if u := l.users[uid]; u != nil && *u == (usage{}) {
+	if u := l.users[uid]; u != nil && u.isNothing() {
 		delete(l.users, uid)
 	}
+}
+
+func (u *usage) isNothing() bool {
+	return u.leases == 0 && u.waiters == 0 && u.questions == 0 && u.remembered == 0 && len(u.sessions) == 0
 }

@@ -161,7 +161,7 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 			over[first.holding] = true
 		}
 	}
-	if err := s.d.limits.ask(a.uid); err != nil {
+	if err := s.d.limits.ask(a.uid, a.call.Replayed); err != nil {
 		a.failed = err
 		a.first.answered(a)
 		return nil, err

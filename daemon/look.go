@@ -19,6 +19,8 @@ type who struct {
 	call *ipc.Call
 }
 
+func (s *session) who(call *ipc.Call) ipc.Work { return &who{s, call} }
+
 func (w *who) Run() {
 	name := w.call.Names[0]
 	holdings, err := w.s.d.nodes.Who(w.call.Context(), name)
@@ -42,9 +44,24 @@ func whoText(h redlock.Holding) string {
 	return ""
 }
 
-// list shows the leases and waiters of this daemon that the caller may see, without
-// their secrets.
+// maxUnread is how many bytes of answers one user may leave unread when he asks for
+// another list.
+const maxUnread = 32 << 20
+
+// list answers one LIST of a user at a time: it can be long, and he can have many
+// connections. Others of his, and nobody else's, wait meanwhile.
 func (s *session) list(call *ipc.Call) ipc.Work {
+	s.listing <- struct{}{}
+	defer func() { <-s.listing }()
+	if unread := s.d.limits.unread(s.uid); unread > maxUnread {
+		return s.refuse(call, errUnread)
+	}
+	return s.listAll(call)
+}
+
+// listAll shows the leases and waiters of this daemon that the caller may see, without
+// their secrets.
+func (s *session) listAll(call *ipc.Call) ipc.Work {
 	holdings := s.d.leases.all()
 	slices.SortFunc(holdings, func(a, b *holding) int {
 		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.since, b.since))

@@ -101,6 +101,9 @@ func (d *daemon) gaveBack(h *holding, err error) {
 // unregister ends what anybody can ask of a lease by its id.
 func (d *daemon) unregister(h *holding) {
 	d.leases.remove(h)
+	if h.forget() {
+		d.limits.forgot(h.uid)
+	}
 	h.mu.Lock()
 	giving := h.giving
 	h.mu.Unlock()
@@ -186,9 +189,18 @@ func (d *daemon) tellLost(h *holding) {
 	case s == nil && h.process == nil:
 		d.unregister(h)
 	default:
-		if oldest := h.desk().remember(h); oldest != nil {
-			d.forget(oldest)
-		}
+		d.remember(h)
+	}
+}
+
+// remember keeps a lost lease for whoever asks, and forgets another where that is
+// one too many.
+func (d *daemon) remember(h *holding) {
+	if !h.remember() {
+		return // its connection has ended meanwhile
+	}
+	if oldest := h.desk().remember(h, d.limits.remember(h.uid)); oldest != nil {
+		d.forget(oldest)
 	}
 }
 

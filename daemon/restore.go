@@ -347,7 +347,7 @@ func (l *returning) settle(d *daemon) {
 	case l.past.phase == phaseLost && (l.gone || l.session == nil && l.process == nil):
 		d.forget(l.holding)
 	case l.past.phase == phaseLost:
-		l.first.remember(l.holding)
+		d.remember(l.holding)
 	case l.gone:
 		d.giveBackAfterLinger(l.holding)
 	}

@@ -24,6 +24,7 @@ type session struct {
 
 	caller // the process at the other end
 
+	listing    chan struct{} // see usage
 	inputEnded chan struct{} // closed when the client will send nothing more
 
 	stored  storing           // whether the service manager has the connection: it outlasts the process then
@@ -39,6 +40,9 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	if !call.Replayed && s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
+	if endsWithClient(call) && call.IsGone() {
+		return s.refuse(call, ipc.ErrGone) // however much of it was sent before
+	}
 	if err := s.permit(call); err != nil {
 		return s.deny(call, err)
 	}
@@ -52,13 +56,13 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	case ipc.VerbAdmit:
 		return s.admit(call)
 	case ipc.VerbExtend:
-		return s.extend(call)
+		return s.question(call, s.extend)
 	case ipc.VerbCheck:
 		return s.check(call)
 	case ipc.VerbBeat:
 		return s.beat(call)
 	case ipc.VerbWho:
-		return &who{s, call}
+		return s.question(call, s.who)
 	case ipc.VerbList:
 		return s.list(call)
 	case ipc.VerbStatus:
@@ -74,7 +78,7 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 	case ipc.VerbQuit:
 		return s.quit(call)
 	default: // RESUME
-		return s.resume(call)
+		return s.question(call, s.resume)
 	}
 }
 
@@ -86,6 +90,17 @@ func (s *session) tooFast(verb ipc.Verb) bool {
 		return false
 	}
 	return !s.rate.allow(perSecond, s.d.clock())
+}
+
+// endsWithClient is so of what changes nothing for longer than the client is there.
+func endsWithClient(call *ipc.Call) bool {
+	switch call.Verb {
+	case ipc.VerbLock, ipc.VerbTry:
+		return call.Hold == ipc.HoldConn
+	case ipc.VerbCheck, ipc.VerbWho, ipc.VerbList, ipc.VerbStatus, ipc.VerbPing, ipc.VerbHello, ipc.VerbHelp:
+		return true
+	}
+	return false
 }
 
 func (s *session) cancel(call *ipc.Call) ipc.Work {
@@ -120,7 +135,7 @@ func (s *session) Close() {
 	for _, h := range s.entrusted() {
 		h.detach(s) // held on, by its process
 	}
-	s.d.limits.disconnect(s.uid)
+	s.d.limits.disconnect(s)
 }
 
 // entrusted are the leases that were taken here and go by a process.

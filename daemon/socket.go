@@ -43,7 +43,7 @@ func lockSocket(path string) (*os.File, error) {
 	if err := mayReplace(path); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w (does its directory exist, and may this user write there?)", err)
 	}

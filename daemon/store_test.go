@@ -89,22 +89,3 @@ func TestStoringWhatEnds(t *testing.T) {
 		}
 	}
 }
-
-// Connections of before a restart count, also where they are more than are allowed now.
-func TestLimitsCountWhatIsRestored(t *testing.T) {
-	l := newLimits(LimitsConfig{Connections: 1, ConnectionsPerUser: 1})
-	for range 3 {
-		if err := l.connect(1, true); err != nil {
-			t.Error(err)
-		}
-	}
-	for n := 3; n > 0; n-- {
-		if l.connect(1, false) == nil {
-			t.Errorf("one more beside %d, want it refused", n)
-		}
-		l.disconnect(1)
-	}
-	if err := l.connect(1, false); err != nil {
-		t.Error(err)
-	}
-}

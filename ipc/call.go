@@ -58,6 +58,9 @@ func (call *Call) Conn() *Conn { return call.conn }
 // ErrGone or ErrShutdown, and at the latest when the call is over.
 func (call *Call) Context() context.Context { return call.conn.calls.context(call) }
 
+// IsGone tells whether it is known that the client hears no answer any more.
+func (call *Call) IsGone() bool { return call.conn.calls.gone(call) }
+
 // OK begins a positive answer, to be given to Reply. It is the call's own: there
 // is one answer at a time.
 func (call *Call) OK() *Response { return call.response.OK(call.Tag) }

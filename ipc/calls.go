@@ -200,6 +200,13 @@ func (cs *calls) context(call *Call) context.Context {
 	return call.ctx
 }
 
+// gone tells whether the call was cancelled with ErrGone.
+func (cs *calls) gone(call *Call) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return call.cause == ErrGone
+}
+
 // end frees what the context holds. It tells whether the call was answered.
 func (cs *calls) end(call *Call) (answered bool) {
 	cs.mu.Lock()

@@ -37,6 +37,7 @@ type Conn struct {
 	waiting queue
 	reading bool
 	corked  bool
+	stalled bool // reading was paused when advance last looked
 	gone    bool // the client reads no more
 }
 
@@ -54,6 +55,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 	c.out = output{
 		conn:    nc,
 		raw:     raw,
+		pause:   orDefault(s.PauseOutput, min(DefaultPauseOutput, orDefault(s.MaxOutput, DefaultMaxOutput)/2)),
 		limit:   orDefault(s.MaxOutput, DefaultMaxOutput),
 		timeout: orDefault(s.WriteTimeout, DefaultWriteTimeout),
 		spawn:   c.wg.Go,
@@ -93,6 +95,10 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	}
 	return c.raw, nil
 }
+
+// Unread is how many bytes of answers and events the client has not taken yet, but for
+// what the socket holds.
+func (c *Conn) Unread() int { return int(c.out.size.Load()) }
 
 // Send sends an event, between replies. It copies r and does not block.
 func (c *Conn) Send(r *Response) { c.out.append(nil, r) }

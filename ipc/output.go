@@ -20,6 +20,7 @@ const flushSize = 64 << 10
 type output struct {
 	conn    net.Conn
 	raw     syscall.RawConn // writes without blocking; nil where conn is no socket
+	pause   int             // of unwritten bytes: with more, no request is to be begun
 	limit   int             // of unwritten bytes before an append
 	timeout time.Duration   // of a write that blocks
 	spawn   func(func())    // starts a goroutine that the connection waits for
@@ -103,7 +104,7 @@ func (o *output) uncork() {
 }
 
 // full tells that the client reads too slowly for more requests to be taken.
-func (o *output) full() bool { return o.size.Load() > int64(o.limit/2) }
+func (o *output) full() bool { return o.size.Load() > int64(o.pause) }
 
 // written tells that nothing is left to be written, or can be.
 func (o *output) written() bool {

@@ -52,8 +52,10 @@ func (c *Conn) advance() bool {
 	case c.reading && c.quitting.Load():
 		c.endInput(false)
 	case !c.reading || c.paused():
+		c.stalled = true
 		return false
 	default:
+		c.stalled = false
 		return c.nextLine()
 	}
 	return true
@@ -133,12 +135,17 @@ func (c *Conn) enter(call *Call) error {
 
 // refuse answers what no session has seen.
 func (c *Conn) refuse(tag string, err error) {
-	refused, ok := errors.AsType[*Error](err)
-	if !ok {
-		refused = &Error{Code: CodeInternal, Text: err.Error()}
-	}
 	var r Response
-	c.answer(nil, r.Err(tag, refused.Code, refused.Text))
+	code, text := refusalOf(err)
+	c.answer(nil, r.Err(tag, code, text))
+}
+
+// refusalOf is what a client is told: of an *Error, what it says.
+func refusalOf(err error) (Code, string) {
+	if refused, ok := errors.AsType[*Error](err); ok {
+		return refused.Code, refused.Text
+	}
+	return CodeInternal, err.Error()
 }
 
 // answer sends the lines of a reply, and its last.
@@ -206,7 +213,9 @@ func (c *Conn) await() {
 	switch {
 	case c.watchful.Swap(watchful) != watchful: // look once more: news from before is not heard of
 	case c.reading && !c.paused():
-		c.receive()
+		if !c.stalled { // else what was in the way has just gone: there may be lines
+			c.receive()
+		}
 	default:
 		c.sleep()
 	}

@@ -13,6 +13,7 @@ import (
 const (
 	DefaultMaxInFlight  = 4096
 	DefaultMaxQueued    = 64 << 10
+	DefaultPauseOutput  = 2 * flushSize
 	DefaultMaxOutput    = 1 << 20
 	DefaultWriteTimeout = 30 * time.Second
 )
@@ -25,9 +26,15 @@ type Server struct {
 	// INTERNAL, and the connection is closed.
 	Open func(*Conn) (Session, error)
 
+	// Admit is asked on the accepting goroutine, before Open, so that whoever opens
+	// connections by the thousand costs no more than that one's time: those refused are
+	// told why, as by Open, and closed. It must not block, and may be nil.
+	Admit func(Peer) error
+
 	MaxInFlight  int           // requests with a tag unanswered at once on a connection; more are refused with LIMIT
 	MaxQueued    int           // bytes of requests without a tag that wait for their turn; then reading pauses
-	MaxOutput    int           // bytes of unread answers; at half of it reading pauses, a client that still causes more is cut off
+	PauseOutput  int           // bytes of unread answers; then reading pauses: what is under way may cause more. Default: at most half of MaxOutput
+	MaxOutput    int           // bytes of unread answers; a client that still causes more is cut off
 	WriteTimeout time.Duration // in which a client has to read what does not fit into the socket's buffer
 
 	// Defect is told of panics in a session and of requests that it did not
@@ -68,15 +75,38 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			retry = backoff{}
-			if c := s.add(nc); c != nil {
-				go s.serve(c) // Shutdown waits for it
-			}
+			s.accepted(nc)
 		case ctx.Err() != nil || s.isStopping() || errors.Is(err, net.ErrClosed):
 			return nil
 		default:
 			s.acceptFailed(ctx, err, retry.next())
 		}
 	}
+}
+
+// accepted serves a connection, or turns it away.
+func (s *Server) accepted(nc net.Conn) {
+	if s.Admit != nil {
+		if err := s.Admit(peerOf(rawOf(nc))); err != nil {
+			s.turnAway(nc, err)
+			return
+		}
+	}
+	if c := s.add(nc); c != nil {
+		go s.serve(c) // Shutdown waits for it
+	}
+}
+
+// turnAway says why: what is as short fits into a socket's buffer at once.
+func (s *Server) turnAway(nc net.Conn, err error) {
+	defer nc.Close()
+	var r Response
+	code, text := refusalOf(err)
+	if s.Refused != nil {
+		s.Refused(code)
+	}
+	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // fails only where the write will
+	_, _ = nc.Write(r.Err("", code, text).AppendTo(nil))       // he is gone: then he need not know
 }
 
 // backoff is the pause after a failed accept, such as one for want of file

@@ -110,7 +110,7 @@ func (t *Table) merge(numbers []int) (size int, missing error) {
 	}
 	content := append(t.head(true, 0), t.content(state)...)
 	last := t.file(numbers[len(numbers)-1])
-	if err = os.WriteFile(last+asideSuffix, content, 0o600); err == nil {
+	if err = writeNew(last+asideSuffix, content); err == nil {
 		err = os.Rename(last+asideSuffix, last)
 	}
 	if err != nil {

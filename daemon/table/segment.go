@@ -81,7 +81,7 @@ func decodeHead(b []byte) (head, error) {
 
 // openFile reads a file up to its head.
 func openFile(path string) (h head, rest []byte, err error) {
-	content, err := os.ReadFile(path)
+	content, err := readOwn(path)
 	if err != nil {
 		return h, nil, err
 	}

@@ -11,8 +11,7 @@ import (
 // The space is taken now: a write to the mapping never fails. One that is there
 // already, from an earlier time, is replaced.
 func mapFile(path string, size int) ([]byte, error) {
-	os.Remove(path) // what is wrong with it, the next line says
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := createNew(path)
 	if err != nil {
 		return nil, err
 	}

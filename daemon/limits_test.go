@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"errors"
+	"testing"
+)
+
+// Connections and LOCKs of before a restart are counted, and not refused where the
+// limits are lower now.
+func TestLimitsAfterARestart(t *testing.T) {
+	l := newLimits(LimitsConfig{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
+	sessions := []*session{{}, {}, {}}
+	for _, s := range sessions[:2] {
+		if err := l.connect(s, true); err != nil {
+			t.Errorf("a connection of before: %v", err)
+		}
+		if err := l.ask(0, true); err != nil {
+			t.Errorf("a LOCK of before: %v", err)
+		}
+	}
+	l.disconnect(sessions[0])
+	l.answered(0, false)
+	if err := l.connect(sessions[2], false); !errors.Is(err, errLimit) {
+		t.Errorf("a new connection beside one of before: %v, want a limit", err)
+	}
+	if err := l.ask(0, false); !errors.Is(err, errLimit) {
+		t.Errorf("a new LOCK beside one of before: %v, want a limit", err)
+	}
+	l.disconnect(sessions[1])
+	l.answered(0, false)
+	if err := l.connect(sessions[2], false); err != nil {
+		t.Errorf("a connection when all of before are over: %v", err)
+	}
+	if err := l.ask(0, false); err != nil {
+		t.Errorf("a LOCK when all of before are answered: %v", err)
+	}
+	l.disconnect(sessions[2])
+	l.answered(0, false)
+	if len(l.users) != 0 {
+		t.Errorf("%d users are remembered who have nothing", len(l.users))
+	}
+}
+
+// A user's lost leases are remembered up to as many as he may hold, on all of his
+// connections together.
+func TestLostLeasesAreBounded(t *testing.T) {
+	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser = 3 })
+	a, b := d.dial(), d.dial()
+	lose := func(w *wire, name string) {
+		t.Helper()
+		w.say("LOCK "+name+" hold=ttl ttl=100ms", granted5)
+		w.want(`LOST lock=` + name + ` .*`)
+	}
+	for _, name := range []string{"a1", "a2", "a3"} {
+		lose(a, name)
+	}
+	lose(b, "b")
+	b.until("CHECK b", `ERR NOTHELD`)
+	a.say("CHECK a1", `ERR LOST .*`)
+	lose(a, "a4") // for which another one goes
+	a.until("CHECK a1", `ERR NOTHELD`)
+	a.say("CHECK a4", `ERR LOST .*`)
+	a.say("QUIT", `OK`)
+	a.ends()
+	eventually(t, "there is room again", func() bool {
+		lose(b, "b")
+		b.send("CHECK b")
+		return b.line()[:8] == "ERR LOST"
+	})
+}
+
+// WHO, EXTEND and RESUME under way are as many for each user as may wait.
+func TestQuestionsAreBounded(t *testing.T) {
+	l := newLimits(LimitsConfig{WaitersPerUser: 2})
+	for range 2 {
+		if err := l.question(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.question(1); !errors.Is(err, errLimit) {
+		t.Errorf("a third one: %v, want a limit", err)
+	}
+	if err := l.question(2); err != nil {
+		t.Errorf("another user's: %v", err)
+	}
+	l.questionAnswered(1)
+	if err := l.question(1); err != nil {
+		t.Errorf("after an answer: %v", err)
+	}
+}

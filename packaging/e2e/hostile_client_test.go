@@ -1,0 +1,372 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const mib = 1 << 20
+
+// Whatever one user sends, another one's requests are answered as fast as before, and
+// the daemon's memory is bounded. What is limited is answered with LIMIT and the name of
+// the limit.
+func TestHostileClients(t *testing.T) {
+	a := newArena(t)
+	for _, r := range []row{
+		{"a line of 64 MiB", 8 * mib, longLine},
+		{"garbage", 8 * mib, garbage},
+		{"100,000 pipelined requests", 16 * mib, pipelined},
+		{"lines behind one that waits", 300 * mib, backlog},
+		{"who never reads", 200 * mib, neverReads},
+		{"a byte now and then", 40 * mib, drip},
+		{"idle and half-open connections", 200 * mib, idle},
+		{"connection storms", 100 * mib, storm},
+		{"leases and waiters", 150 * mib, names},
+		{"questions in flight", 150 * mib, questions},
+	} {
+		t.Run(r.name, func(t *testing.T) { a.run(t, r) })
+	}
+}
+
+// longLine is refused once, and the connection is usable afterwards.
+func longLine(a *arena, t *testing.T, during func()) {
+	bad := a.as(t, badUser)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for range 64 {
+			bad.write(strings.Repeat("x", mib))
+		}
+	}()
+	during()
+	<-over
+	bad.comes("ERR TOOLONG")
+	bad.ask("\nPING", "OK")
+}
+
+// garbage: each line is refused, and the connection is usable afterwards.
+func garbage(a *arena, t *testing.T, during func()) {
+	bad := a.as(t, badUser)
+	const lines = 20_000
+	random := rand.NewChaCha8([32]byte{7})
+	go func() {
+		line := make([]byte, 64)
+		for i := range lines {
+			random.Read(line)
+			for j := range line {
+				if line[j] == '\n' || line[j] == '@' {
+					line[j] = 0
+				}
+			}
+			if i%4 == 0 {
+				copy(line, "LOCK \x00\x01\xff\xfe")
+			}
+			if line[0] = max(line[0], 'A'); !bad.write(string(line) + "\n") { // none is empty
+				return
+			}
+		}
+		bad.write("PING\n")
+	}()
+	during()
+	for range lines {
+		bad.comes("ERR ")
+	}
+	bad.comes("OK")
+}
+
+// pipelined: all are answered, in order.
+func pipelined(a *arena, t *testing.T, during func()) {
+	bad := a.as(t, badUser)
+	const n = 100_000
+	var requests bytes.Buffer
+	for i := range n {
+		switch i % 4 {
+		case 0:
+			fmt.Fprintf(&requests, "CHECK bad/%d\n", i)
+		case 1:
+			fmt.Fprintf(&requests, "@a%d PING\n", i)
+		default:
+			requests.WriteString("PING\n")
+		}
+	}
+	go bad.conn.Write(requests.Bytes())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range n {
+			want := "OK"
+			switch i % 4 {
+			case 0:
+				want = "ERR NOTHELD lock=bad/" + strconv.Itoa(i)
+			case 1:
+				want = "@a" + strconv.Itoa(i) + " OK"
+			}
+			if line, _ := bad.line(); !strings.HasPrefix(line, want) {
+				t.Errorf("answer %d: got %q, want %q", i, line, want)
+				return
+			}
+		}
+	})
+	during()
+	wg.Wait()
+}
+
+// backlog fills what is read of a connection and waits for its turn, on many
+// connections, and with it the table.
+func backlog(a *arena, t *testing.T, during func()) {
+	holder := a.as(t, badUser)
+	holder.ask("LOCK bad/held", "OK")
+	conns := a.flood(t, 300, func(conn net.Conn) {
+		conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) // by then it is read no further
+		io.WriteString(conn, "LOCK bad/held\n"+strings.Repeat("LOCK "+strings.Repeat("n", 200)+"\n", 300))
+	})
+	during()
+	size := a.tableSize()
+	t.Logf("measured: the table takes %d MiB", size/mib)
+	if size > 150*mib {
+		t.Errorf("the table takes %d MiB", size/mib)
+	}
+	closeAll(conns)
+	holder.ask("UNLOCK bad/held", "OK")
+}
+
+// flood makes connections and does something on each, many at a time.
+func (a *arena) flood(t *testing.T, n int, do func(net.Conn)) []net.Conn {
+	t.Helper()
+	conns, err := a.dialAs(badUser, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(conns) })
+	var wg sync.WaitGroup
+	next := make(chan net.Conn)
+	for range 100 {
+		wg.Go(func() {
+			for conn := range next {
+				do(conn)
+			}
+		})
+	}
+	for _, conn := range conns {
+		next <- conn
+	}
+	close(next)
+	wg.Wait()
+	return conns
+}
+
+func closeAll(conns []net.Conn) {
+	for _, conn := range conns {
+		conn.Close()
+	}
+}
+
+// neverReads: answers that nobody reads, long ones and short ones, on many connections.
+func neverReads(a *arena, t *testing.T, during func()) {
+	holder := a.as(t, badUser)
+	note := strings.Repeat("n", 200)
+	for i := range 1000 {
+		holder.write(fmt.Sprintf("@%d LOCK bad/%d note=%s\n", i, i, note))
+	}
+	for range 1000 {
+		holder.comes("@")
+	}
+	conns := a.flood(t, 200, func(conn net.Conn) {
+		conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		io.WriteString(conn, strings.Repeat("LIST\n@1 LIST\n", 50)+strings.Repeat("HELP\n@a HELP\n", 1000))
+	})
+	during()
+	closeAll(conns)
+}
+
+// drip: connections on which there is always half a line.
+func drip(a *arena, t *testing.T, during func()) {
+	conns, err := a.dialAs(badUser, 900)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				for _, conn := range conns {
+					conn.Write([]byte{'x'})
+				}
+			}
+		}
+	})
+	during()
+	close(stop)
+	wg.Wait()
+	closeAll(conns)
+}
+
+// idle: as many connections as there may be, of many users, half of them half closed
+// with a request that waits.
+func idle(a *arena, t *testing.T, during func()) {
+	const users, each = 9, 990
+	holder := a.as(t, badUser)
+	holder.ask("LOCK bad/held", "OK")
+	var all []net.Conn
+	for user := range users {
+		conns, err := a.dialAs(badUser+1+user, each)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeAll(conns) })
+		for i, conn := range conns {
+			if i%2 == 0 {
+				io.WriteString(conn, "LOCK bad/held hold=ttl\n")
+				conn.(*net.UnixConn).CloseWrite()
+			}
+		}
+		all = append(all, conns...)
+	}
+	during()
+	waitFor(t, "they are all there", func() bool { return a.connections() == users*each+2 })
+	closeAll(all)
+	waitFor(t, "they are gone", func() bool { return a.connections() == 2 })
+	holder.ask("UNLOCK bad/held", "OK")
+}
+
+// storm: one user connects and disconnects as fast as he can, at his limit.
+func storm(a *arena, t *testing.T, during func()) {
+	const limit = 1000
+	conns, err := a.dialAs(badUser, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(conns)
+	waitFor(t, "they are all there", func() bool { return a.connections() == limit+1 })
+	a.as(t, badUser).comes("ERR LIMIT : a limit of the config is reached: connections_per_user = 1000")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var stormed [3]int
+	for i := range stormed {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				conns, _ := a.dialAs(badUser, 500) // EAGAIN is what there is for him
+				closeAll(conns)
+				stormed[i] += len(conns)
+			}
+		})
+	}
+	start := time.Now()
+	during()
+	connects := a.connects(t)
+	close(stop)
+	wg.Wait()
+	rate := float64(stormed[0]+stormed[1]+stormed[2]) / time.Since(start).Seconds()
+	t.Logf("measured: beside %.0f connections a second: connect and PING of another user: median %v, the longest %v", rate, median(connects), maxOf(connects))
+	if got := median(connects); got > 2*time.Second {
+		t.Errorf("to connect and to PING takes the good user %v, want at most 2 s", got)
+	}
+}
+
+// connects is how long it takes the good user to connect and to be answered.
+func (a *arena) connects(t *testing.T) (took []time.Duration) {
+	t.Helper()
+	for range 15 {
+		start := time.Now()
+		conns, err := a.dialAs(goodUser, 1)
+		if err != nil {
+			t.Fatalf("the good user cannot connect: %v", err)
+		}
+		good := newGuest(t, conns[0])
+		good.ask("PING", "OK")
+		took = append(took, time.Since(start))
+		good.conn.Close()
+	}
+	return took
+}
+
+func maxOf(all []time.Duration) (most time.Duration) {
+	for _, d := range all {
+		most = max(most, d)
+	}
+	return most
+}
+
+// names: one user takes as many locks as he can, and waits as often as he can.
+func names(a *arena, t *testing.T, during func()) {
+	note := " note=" + strings.Repeat("n", 200)
+	granted, refused := a.lockMany(t, 12, 1000, func(i int) string { return "LOCK bad/" + strconv.Itoa(i) + note })
+	if granted != 10_000 || refused["leases_per_user = 10000"] != 2000 {
+		t.Errorf("%d locks are granted, and refused: %v; want 10000 and leases_per_user", granted, refused)
+	}
+	during()
+	size := a.tableSize()
+	t.Logf("measured: the table takes %d MiB", size/mib)
+	if size > 60*mib {
+		t.Errorf("the table takes %d MiB", size/mib)
+	}
+}
+
+// lockMany sends so many requests with a tag on each of some connections, and counts
+// what comes: the locks that are granted, and which limits are named.
+func (a *arena) lockMany(t *testing.T, conns, each int, request func(i int) string) (granted int, refused map[string]int) {
+	t.Helper()
+	refused = map[string]int{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for c := range conns {
+		bad := a.as(t, badUser)
+		go func() {
+			for i := range each {
+				bad.write(fmt.Sprintf("@%d %s\n", i, request(c*each+i)))
+			}
+		}()
+		wg.Go(func() {
+			for range each {
+				line, more := bad.line()
+				_, limit, is := strings.Cut(line, "a limit of the config is reached: ")
+				mu.Lock()
+				switch {
+				case is && more:
+					refused[limit]++
+				case strings.Contains(line, " OK lock="):
+					granted++
+				default:
+					t.Errorf("got %.200q", line)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return granted, refused
+}
+
+// questions: requests under way, on many connections, while no node answers.
+func questions(a *arena, t *testing.T, during func()) {
+	conns := a.flood(t, 20, func(conn net.Conn) {
+		var b bytes.Buffer
+		for i := range 4000 {
+			fmt.Fprintf(&b, "@%d WHO bad/%d\n", i, i)
+		}
+		conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		conn.Write(b.Bytes())
+	})
+	during()
+	closeAll(conns)
+}
