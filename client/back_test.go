@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,27 @@ func TestStrayGrantIsGivenBack(t *testing.T) {
 	})
 }
 
+// A daemon that is restarted before it has answered HELLO, on a connection that is
+// kept, may never answer it: it is asked on another one.
+func TestBackBeforeHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := newScripted(t)
+		opened := async(func() (int, error) { return 0, c.open(t.Context()) })
+		for range 3 {
+			d.accept()
+			d.expect("@0 HELLO 1")
+			d.say("BACK")
+			if _, err := d.in.ReadByte(); err != io.EOF {
+				t.Errorf("the client says more (%v), want the end", err)
+			}
+		}
+		d.greet()
+		opened.must(t)
+		d.conn.Close()
+		c.Close()
+	})
+}
+
 // Given up before BACK, or at any time after: both are, and what is granted is
 // given back.
 func TestCancelAndBack(t *testing.T) {
@@ -72,6 +94,7 @@ func TestCancelAndBack(t *testing.T) {
 			if first == "BACK" {
 				d.say("BACK")
 				d.expect("@1 LOCK job owner=1 id=t.1")
+				synctest.Wait() // else who repeats it may give it up as well
 				cancel()
 			} else {
 				cancel()

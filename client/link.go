@@ -34,9 +34,22 @@ type link struct {
 	notice *Error // why the daemon hangs up on a new connection
 }
 
+// errRestarted: the answer to HELLO may have been lost, in a restart that kept the
+// connection. Said twice, it could be answered twice: another connection is simpler.
+var errRestarted = errors.New("it was restarted meanwhile")
+
 // newLink dials and makes sure that the other side speaks version 1, until ctx is
 // done. No link is left when it fails.
 func (c *Client) newLink(ctx context.Context, number uint64) (*link, error) {
+	for {
+		l, err := c.tryLink(ctx, number)
+		if !errors.Is(err, errRestarted) || ctx.Err() != nil {
+			return l, err
+		}
+	}
+}
+
+func (c *Client) tryLink(ctx context.Context, number uint64) (*link, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -99,6 +112,8 @@ func (l *link) hello() error {
 			return cmpOr(failed, err)
 		}
 		switch {
+		case r.Kind == ipc.KindEvent && r.Event == ipc.EventBack:
+			return errRestarted
 		case r.Kind == ipc.KindEvent:
 			l.bye = l.bye || r.Event == ipc.EventBye
 		case r.Kind == ipc.KindErr && r.Tag == "":
