@@ -60,9 +60,9 @@ func takeStored(m *systemd.Manager) inheritance {
 	return inheritance{conns: m.Stored(storedPrefix), marked: m.Take(storeMark)}
 }
 
-// storeAge is how long a connection has lived before it is stored: those of a moment
-// are not worth the manager's time, of which every user could take as much as he
-// likes.
+// storeAge is how long a connection has lived that holds nothing before it is stored:
+// those of a moment are not worth the manager's time, of which every user could take
+// as much as he likes.
 const storeAge = 20 * time.Millisecond
 
 // newStore is nil where the manager keeps nothing, or there is nothing beside the
@@ -186,9 +186,9 @@ func (st *store) next(now time.Duration) (s, out *session, next time.Duration) {
 	next = time.Hour // add, want and remove ring
 	room := len(st.stored) < st.places
 	for i, waits := range st.queue {
-		if left := waits.opened + storeAge - now; left > 0 {
-			next = left
-			break
+		if left := waits.opened + storeAge - now; left > 0 && !waits.holds() {
+			next = min(next, left)
+			continue
 		}
 		if !room {
 			st.sayFull()

@@ -29,8 +29,8 @@ func TestSuccessorThatRefusesALease(t *testing.T) {
 	brief.expect("LOCK brief ttl=4s hold=ttl", "OK lock=brief")
 	s.stored(2)
 	s.replace(`max_ttl = "5s"`)
-	long.comes("LOST lock=long")
 	long.comes("BACK")
+	long.comes("LOST lock=long")
 	brief.comes("BACK")
 	brief.comes("LOST lock=brief")
 	long.expect("CHECK long", "ERR NOTHELD")
@@ -160,7 +160,7 @@ func (n *terminal) answered(want string) string {
 
 // Who waits has a place to lose: an idle connection makes way for it.
 func TestSuccessorStoresWhoWaits(t *testing.T) {
-	s := startSuccession(t, 2)
+	s := startSuccession(t, 3) // two, and the daemon's own mark
 	holder, idle := s.nc(), s.nc()
 	holder.expect("LOCK job ttl=20s", "OK lock=job")
 	idle.expect("PING", "OK")
