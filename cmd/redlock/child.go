@@ -133,7 +133,9 @@ func (c *child) watch() error {
 				return err
 			}
 		case sig := <-c.signals.others:
-			c.forward(sig.(syscall.Signal))
+			if err := c.forward(sig.(syscall.Signal)); err != nil {
+				return err
+			}
 		case <-lost:
 			lost = nil
 			c.stop(context.Cause(c.lease.Context()))
@@ -225,12 +227,29 @@ func (c *child) stopped(by syscall.Signal) {
 	}
 }
 
-// forward passes a signal on, unless the command has it already: one that is still
-// stopped did not get our SIGCONT, wherever that came from.
-func (c *child) forward(sig syscall.Signal) {
-	if !c.signals.sentToAll(sig) || sig == syscall.SIGCONT && c.paused {
+// forward passes a signal on, unless the command has it already.
+func (c *child) forward(sig syscall.Signal) error {
+	if !c.signals.sentToAll(sig) {
 		c.sendToWhoRuns(sig)
+		return nil
 	}
+	if sig == syscall.SIGCONT {
+		return c.goOn()
+	}
+	return nil
+}
+
+// goOn has the command go on where a SIGCONT came to us alone: one that the shell
+// sends goes to it as well, and then it is not stopped any more, or stopped again
+// since, as a look at it shows.
+func (c *child) goOn() error {
+	if err := c.reap(); err != nil {
+		return err
+	}
+	if c.paused {
+		c.sendToWhoRuns(syscall.SIGCONT)
+	}
+	return nil
 }
 
 // sendToWhoRuns is to the command, or once that has ended, to those it has left behind.
