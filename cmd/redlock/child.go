@@ -39,7 +39,6 @@ type child struct {
 	alarm   *alarm        // for SIGKILL
 	stderr  io.Writer
 
-	paused bool // it is stopped, as far as is known
 	ended  bool
 	status syscall.WaitStatus // then: how
 	left   time.Time          // then: when others that were left behind were told to end; zero: none were
@@ -133,9 +132,7 @@ func (c *child) watch() error {
 				return err
 			}
 		case sig := <-c.signals.others:
-			if err := c.forward(sig.(syscall.Signal)); err != nil {
-				return err
-			}
+			c.forward(sig.(syscall.Signal))
 		case <-lost:
 			lost = nil
 			c.stop(context.Cause(c.lease.Context()))
@@ -198,10 +195,7 @@ func (c *child) reap() error {
 			return fail(exitInternal, "pid %d cannot be waited for: %w", c.pid, err)
 		case pid != c.pid:
 		case status.Stopped():
-			c.paused = true
 			c.stopped(status.StopSignal())
-		case status.Continued():
-			c.paused = false
 		default:
 			c.ended, c.status = true, status
 		}
@@ -211,7 +205,7 @@ func (c *child) reap() error {
 // wait asks without blocking: pid 0 means that there is nothing new.
 func wait(status *syscall.WaitStatus) (pid int, err error) {
 	for {
-		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED|syscall.WCONTINUED, nil)
+		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		if err != syscall.EINTR {
 			return pid, err
 		}
@@ -228,28 +222,10 @@ func (c *child) stopped(by syscall.Signal) {
 }
 
 // forward passes a signal on, unless the command has it already.
-func (c *child) forward(sig syscall.Signal) error {
+func (c *child) forward(sig syscall.Signal) {
 	if !c.signals.sentToAll(sig) {
 		c.sendToWhoRuns(sig)
-		return nil
 	}
-	if sig == syscall.SIGCONT {
-		return c.goOn()
-	}
-	return nil
-}
-
-// goOn has the command go on where a SIGCONT came to us alone: one that the shell
-// sends goes to it as well, and then it is not stopped any more, or stopped again
-// since, as a look at it shows.
-func (c *child) goOn() error {
-	if err := c.reap(); err != nil {
-		return err
-	}
-	if c.paused {
-		c.sendToWhoRuns(syscall.SIGCONT)
-	}
-	return nil
 }
 
 // sendToWhoRuns is to the command, or once that has ended, to those it has left behind.

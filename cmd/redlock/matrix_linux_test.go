@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -209,11 +208,10 @@ func (c *trial) act() {
 		c.order() // crosses with the signal
 	}
 	c.send()
-	if c.sig == syscall.SIGTSTP {
-		c.goOn()
-	}
 	if !c.deadly() {
-		c.signal(syscall.SIGCONT)
+		if !c.continuedByShell() {
+			c.signal(syscall.SIGCONT)
+		}
 		if c.phase == whileWaiting || c.phase == whileRunning && c.kind != exitsNow {
 			c.signal(syscall.SIGTERM)
 		}
@@ -223,27 +221,11 @@ func (c *trial) act() {
 	}
 }
 
-// goOn has what stops go on, whenever it does: a SIGCONT before that would be lost,
-// and who types fg sees first that it has stopped.
-func (c *trial) goOn() {
-	var continuing sync.WaitGroup
-	over := make(chan struct{})
-	c.t.Cleanup(func() {
-		close(over)
-		continuing.Wait()
-	})
-	continuing.Go(func() {
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				c.signal(syscall.SIGCONT)
-			case <-over:
-				return
-			}
-		}
-	})
+// continuedByShell: who types Ctrl-Z has a shell that sees the job stopped, and has
+// all of it go on. A SIGCONT to redlock run alone, before the shell has looked, would
+// leave it nothing to see.
+func (c *trial) continuedByShell() bool {
+	return c.sig == syscall.SIGTSTP && c.tty != nil && c.phase == whileRunning
 }
 
 // shellWaits: a shell takes a SIGINT that is sent to it alone to heart only once
