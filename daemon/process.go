@@ -93,6 +93,10 @@ func (t *processes) end(fd int) {
 // pidfd is of the process that has or had the number pid; use closes it if the
 // process is watched already.
 func (t *processes) use(fd, pid int) (*process, error) {
+	var started time.Duration
+	if t.find(pid) == nil {
+		started = startOf(pid) // not with mu: it reads files. That it is this process's is seen below
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !isAlive(fd) {
@@ -108,12 +112,19 @@ func (t *processes) use(fd, pid int) (*process, error) {
 		closeFD(fd)
 		return nil, err
 	}
-	p := &process{pid: pid, gone: make(chan struct{}), fd: fd, users: 1}
-	if f, err := factsOf(pid); err == nil && isAlive(fd) {
-		p.started = f.started
-	}
+	p := &process{pid: pid, started: started, gone: make(chan struct{}), fd: fd, users: 1}
 	t.byPID[pid], t.byFD[fd] = p, p
 	return p, nil
+}
+
+// startOf is when the process that has the number was started; 0 where that is not
+// to be seen.
+func startOf(pid int) time.Duration {
+	f, err := factsOf(pid)
+	if err != nil {
+		return 0
+	}
+	return f.started
 }
 
 // keep is one user more, beside one that there is.

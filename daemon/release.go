@@ -180,9 +180,7 @@ func orNone(err error) any {
 func (d *daemon) tellLost(h *holding) {
 	s, lease := h.attached(), h.lease
 	if s != nil {
-		s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
-			Strs("lock", h.names()...).Str("lease", lease.ID()).Str("reason", string(lease.Reason())).
-			Say(lostText[lease.Reason()]))
+		s.sayLost(h.names(), lease.ID(), lease.Reason(), lostText[lease.Reason()])
 	}
 	d.ledger.lease(recTold, &pastLease{number: h.number})
 	switch {
@@ -191,6 +189,11 @@ func (d *daemon) tellLost(h *holding) {
 	default:
 		d.remember(h)
 	}
+}
+
+func (s *session) sayLost(names []string, lease string, reason redlock.LostReason, text string) {
+	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
+		Strs("lock", names...).Str("lease", lease).Str("reason", string(reason)).Say(text))
 }
 
 // remember keeps a lost lease for whoever asks, and forgets another where that is

@@ -299,8 +299,7 @@ func (r *restoration) refused(l *returning, err error) {
 	r.d.ledger.lease(recForgot, &pastLease{number: l.number})
 	r.d.processes.release(l.process)
 	if l.session != nil {
-		l.session.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
-			Strs("lock", l.names()...).Str("lease", l.past.lease.ID()).Str("reason", string(redlock.LostQuorum)).Say(err.Error()))
+		l.session.sayLost(l.names(), l.past.lease.ID(), redlock.LostQuorum, err.Error())
 	}
 }
 
