@@ -113,7 +113,7 @@ func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
 // endConn tells a client that nothing is known of it any more, or not all.
 func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.cut++
-	bye := byeFor(r.d.longest(r.past, number)).AppendTo(nil)
+	bye := byeFor(r.left(number)).AppendTo(nil)
 	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // what fails here has failed before
 	_, _ = nc.Write(bye)
 	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
@@ -121,14 +121,18 @@ func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.d.tell(r.manager.Unstore(storedName(number)))
 }
 
-// longest is how long the leases of a connection may be resumed.
-func (d *daemon) longest(p *past, conn uint64) (left time.Duration) {
-	for _, l := range p.leases {
-		if l.conn == conn && l.phase == phaseHeld {
-			left = max(left, l.lease.Deadline-d.clock())
+// left is how long the leases of a connection may be resumed, as session.left is: the
+// shortest validity.
+func (r *restoration) left(conn uint64) (shortest time.Duration) {
+	for _, l := range r.past.leases {
+		if l.conn != conn || l.phase != phaseHeld {
+			continue
+		}
+		if left := l.lease.Deadline - r.d.clock(); left > 0 && (shortest == 0 || left < shortest) {
+			shortest = left
 		}
 	}
-	return left
+	return shortest
 }
 
 // returning is a lease that goes on.
