@@ -20,7 +20,7 @@ import (
 // the holder could be over. Where no quorum of nodes has tracking, it tries again
 // at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquiring{q: q, r: &r}
+	a := acquiring{q: q, r: &r, since: q.clock()}
 	defer a.end()
 	if r.Intent != nil {
 		a.waiter, a.target = r.Intent.waiter, r.Intent.target
@@ -45,9 +45,11 @@ type acquiring struct {
 	target   target
 	begun    *attempt // that nobody has waited for yet
 	patience *patience
-	waiter   *waiter // nil: it does not listen
-	places   int     // how many it asked for because they were said to be free
-	splits   int     // attempts in a row that nobody won
+	waiter   *waiter       // nil: it does not listen
+	places   int           // how many it asked for because they were said to be free
+	splits   int           // attempts in a row that nobody won
+	since    time.Duration // when it began
+	inside   bool          // it has passed the gate
 }
 
 func (a *acquiring) run(ctx context.Context) (*Lease, error) {
@@ -56,6 +58,9 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 	}
 	if a.r.Yield {
 		a.pause(ctx, a.q.yielding(a.r.lock()))
+	}
+	if a.begun == nil {
+		a.enter(ctx) // be it that Wait is over: one attempt is made
 	}
 	for ctx.Err() == nil {
 		start := a.q.clock() // before the first byte
@@ -70,7 +75,7 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 			a.r.Failed(err)
 		}
 		if a.patience == nil {
-			a.patience = a.q.newPatience(a.r, start)
+			a.patience = a.q.newPatience(a.r, a.since, start)
 		}
 		if !a.rest(ctx, err) {
 			return nil, err
@@ -79,8 +84,30 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
 }
 
+// enter waits at the gate, and tells whether another attempt is to be made: not where
+// its time is over by then.
+func (a *acquiring) enter(ctx context.Context) (again bool) {
+	arrived := a.q.clock()
+	var enough <-chan struct{}
+	if a.patience != nil {
+		enough = a.r.Enough
+	}
+	a.inside = a.q.gate.enter(ctx, a.r.Holder.UID, enough, a.patience.over(arrived))
+	a.patience.stoodStill(a.q.clock() - arrived)
+	return a.inside || ctx.Err() != nil
+}
+
+// leave makes room for the next one, of who came in at start.
+func (a *acquiring) leave(start time.Duration, err error) {
+	if a.inside {
+		a.inside = false
+		a.q.gate.leave(!errors.Is(err, ErrNoQuorum), start, a.q.clock())
+	}
+}
+
 // attempt is the one that was begun already, or a new one.
-func (a *acquiring) attempt(ctx context.Context, start time.Duration) (*Lease, error) {
+func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease, err error) {
+	defer func() { a.leave(start, err) }()
 	if begun := a.begun; begun != nil {
 		a.begun = nil
 		return begun.finish(ctx)
@@ -96,13 +123,13 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (*Lease, e
 func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	held, isHeld := errors.AsType[*HeldError](err)
 	if isHeld && a.nextPlace(held.free) {
-		return true
+		return a.enter(ctx)
 	}
 	delay, again := a.patience.next(err, a.q.clock(), a.waiter.isTold())
 	if again && isHeld && a.learn(held) {
 		delay = 0
 	}
-	return again && a.pause(ctx, delay)
+	return again && a.pause(ctx, delay) && a.enter(ctx)
 }
 
 // nextPlace has the next attempt ask for a place that is said to be free. Others
@@ -181,6 +208,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // end leaves nothing behind.
 func (a *acquiring) end() {
+	a.leave(a.q.clock(), nil)
 	if a.begun != nil {
 		a.begun.abandon()
 	}

@@ -88,8 +88,8 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		end:      r.End,
 		guard:    r.Guard,
 		ttl:      r.TTL,
+		next:     now,
 		deadline: q.rules.adopted(r.Deadline, now, r.TTL),
-		index:    notInHeap,
 	}, nil
 }
 

@@ -61,7 +61,7 @@ func (a *attempt) send(c call) {
 // finish waits for the outcome.
 func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
-	b.wait(ctx, q.options.NodeTimeout, q.lanes)
+	q.await(ctx, b)
 	now := q.clock()
 	a.deadline = q.rules.start(a.start, now) + a.r.TTL - q.rules.drift(a.r.TTL)
 	if a.wins(ctx, b, now) {
@@ -102,7 +102,7 @@ func (a *attempt) agree(ctx context.Context) *ballot {
 	back := q.newBallot("fence", isGrant)
 	ops := back.askEach(&a.target, operation{letter: opFence, token: a.token, fence: fence})
 	q.call(call{op: back.op, ops: ops, voter: back}, q.clock())
-	back.wait(ctx, q.options.NodeTimeout, q.lanes)
+	q.await(ctx, back)
 	return back
 }
 
@@ -132,7 +132,9 @@ func isGrant(reply *Reply) bool { return reply.Int == 1 }
 
 // isFencedGrant: the answer to an acquire that was granted is the fencing token
 // that the node gives; negative where somebody waits for the lock.
-func isFencedGrant(reply *Reply) bool { return isFence(uint64(max(reply.Int, -reply.Int))) }
+func isFencedGrant(reply *Reply) bool { return isFence(fenceOf(reply)) }
+
+func fenceOf(reply *Reply) uint64 { return uint64(max(reply.Int, -reply.Int)) }
 
 // abandon releases a token on all nodes and does not wait for them: the lanes
 // repeat what stays unanswered. It needs no context that could end.

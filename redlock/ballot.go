@@ -103,8 +103,8 @@ func (b *ballot) count(node int, replies []Reply, failure *NodeError) {
 	}
 	replies = replies[:min(b.width, len(replies))]
 	decisive := &replies[0]
-	if no := slices.IndexFunc(replies, func(reply Reply) bool { return !b.yes(&reply) }); no >= 0 {
-		a.verdict, decisive = refused, &replies[no]
+	if no := b.firstNo(replies); no != nil {
+		a.verdict, decisive = refused, no
 		b.refused++
 	} else {
 		a.verdict = granted
@@ -115,6 +115,17 @@ func (b *ballot) count(node int, replies []Reply, failure *NodeError) {
 		shown := *decisive
 		a.shown = &shown
 	}
+}
+
+// firstNo is nil where every reply is as wished. (What is called by its address must
+// not be a copy: that would be an allocation for each.)
+func (b *ballot) firstNo(replies []Reply) *Reply {
+	for i := range replies {
+		if !b.yes(&replies[i]) {
+			return &replies[i]
+		}
+	}
+	return nil
 }
 
 // noteFences reads the fencing tokens: negative where somebody waits.
@@ -148,15 +159,14 @@ func (b *ballot) isDecided() bool {
 	return false
 }
 
-// wait waits until the ballot is decided, timeout is over or ctx is done. The
-// nodes that have not answered by then have failed, and the ballot is over.
-func (b *ballot) wait(ctx context.Context, timeout time.Duration, l []*lane) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+// wait waits until the ballot is decided, late comes, timeout after its begin, or
+// ctx is done. The nodes that have not answered by then have failed, and the ballot
+// is over.
+func (b *ballot) wait(ctx context.Context, late <-chan time.Time, timeout time.Duration, l []*lane) {
 	select {
 	case <-b.decided:
 		return
-	case <-timer.C:
+	case <-late:
 	case <-ctx.Done():
 	}
 	b.giveUp(timeout, l)

@@ -183,7 +183,7 @@ func TestBallotGivesUp(t *testing.T) {
 		castVote(b, 1, granted)
 		castVote(b, 3, granted)
 		start := time.Now()
-		b.wait(t.Context(), 50*time.Millisecond, namedLanes("a", "b", "c", "d", "e"))
+		b.wait(t.Context(), time.After(50*time.Millisecond), 50*time.Millisecond, namedLanes("a", "b", "c", "d", "e"))
 		if took := time.Since(start); took != 50*time.Millisecond {
 			t.Errorf("waited %v, want the timeout of 50ms", took)
 		}
@@ -217,13 +217,13 @@ func TestBallotWaitEnds(t *testing.T) {
 		cancel(errors.New("caller is gone"))
 		start := time.Now()
 		b := newBallot("acquire", 3, 2, isGrant)
-		b.wait(ctx, time.Hour, namedLanes("a", "b", "c"))
+		b.wait(ctx, nil, time.Hour, namedLanes("a", "b", "c"))
 		if !b.lacksQuorum() {
 			t.Error("given up without an answer: want the lack of a quorum")
 		}
 		b = newBallot("acquire", 1, 1, isGrant)
 		castVote(b, 0, granted)
-		b.wait(t.Context(), time.Hour, namedLanes("a"))
+		b.wait(t.Context(), nil, time.Hour, namedLanes("a"))
 		if took := time.Since(start); took != 0 {
 			t.Errorf("took %v, want no wait", took)
 		}

@@ -179,12 +179,17 @@ type arming struct {
 	failed nodeSet // of those, which gave no vote, and made no bell
 }
 
-// read takes in what the node answered to reading the keys. A bell may also be
-// missing because nobody was refused there.
-func (a *arming) read(node int, replies []Reply) {
-	if !a.failed.has(node) && slices.ContainsFunc(replies, func(reply Reply) bool { return reply.Nil }) {
+// read takes in whether a bell has rung before the node was asked to tell. It may also
+// be missing because nobody was refused there.
+func (a *arming) read(node int, rung bool) {
+	if rung && !a.failed.has(node) {
 		a.waiter.ring(node, false)
 	}
+}
+
+// hasRung tells whether one of the bells is missing.
+func hasRung(bells []Reply) bool {
+	return slices.ContainsFunc(bells, func(bell Reply) bool { return bell.Nil })
 }
 
 // Those who were woken together try again at a random time within a window of so

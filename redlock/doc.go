@@ -47,7 +47,9 @@
 // more than a second ahead of its own), and returns it. The token is the largest
 // that a granting node returned. If a quorum returned that very one, it was one
 // round trip; otherwise it is written back, and a node counts only if the lock
-// is still ours there. Tokens stay below 2^53.
+// is still ours there. Tokens stay below 2^53: one that is far ahead of what a
+// quorum of the nodes' clocks say (26 weeks) is not believed, and the node that gave
+// it has no vote; nor does a node take over what is 52 weeks ahead of its own clock.
 //
 // # Incarnations and quarantine
 //

@@ -70,7 +70,9 @@ var spoiled = map[string]func(*rules){
 		}
 		r.agreed = func(_, _ int) bool { return true }
 	},
-	"token from a minority": func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
+	"token from a minority":        func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
+	"bell missing is no news":      func(r *rules) { r.hasRung = func([]Reply) bool { return false } },
+	"every fencing token believed": func(r *rules) { r.believes = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},

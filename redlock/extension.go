@@ -21,7 +21,7 @@ type extension struct {
 	done   chan struct{} // closed when nothing is open any more
 
 	changes bool   // ttls become the leases' own
-	decided func() // called when nothing is open any more; may be nil
+	decided func() // called when nothing is open any more, and the nodes are done with it; may be nil
 
 	mu       sync.Mutex // guards what follows; not held while a lease is told
 	granted  []uint8    // by lease
@@ -33,6 +33,8 @@ type extension struct {
 	failures []*NodeError
 	refusal  *NodeError // one of those that concern one lease alone
 	open     int        // leases that are not decided
+	gaveUp   bool       // on nodes that did not answer in time
+	over     bool       // decided was called, or is about to be
 	timer    *time.Timer
 }
 
@@ -66,7 +68,9 @@ func (e *extension) ask() {
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)
 	e.mu.Unlock()
-	e.k.q.call(call{op: "extend", ops: ops, several: len(e.leases) > 1, voter: e}, e.start)
+	// The keeper bounds what it asks for at once. (What clients ask for is not, and is
+	// not needed: what is to be kept is kept without.)
+	e.k.q.call(call{op: "extend", ops: ops, several: len(e.leases) > 1, urgent: e.decided != nil, voter: e}, e.start)
 }
 
 // vote counts one node's answers, and tells the leases that they decide.
@@ -83,6 +87,7 @@ type outcomes struct {
 	confirmed, gone, undecided []int
 	repair                     []int // confirmed before, and not held by the node that answered
 	last                       bool  // nothing is open after these
+	over                       bool  // and the nodes are done
 }
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
@@ -91,10 +96,10 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.open == 0 {
-		return outcomes{repair: e.toRepair(node, replies)}
-	}
 	e.answered |= 1 << node
+	if e.open == 0 {
+		return e.countLate(node, replies)
+	}
 	if failure != nil {
 		e.failures = append(e.failures, failure)
 	} else {
@@ -106,7 +111,20 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	if o.last = e.open == 0; o.last {
 		e.timer.Stop()
 	}
+	o.over = e.isOver()
 	return o
+}
+
+// isOver is true once: when nothing is open and so many nodes are done with it that it
+// keeps them from nothing else. (A node that is given up on answers later, or its
+// connection breaks: asked for more meanwhile, it would be slower still.) The caller
+// holds mu.
+func (e *extension) isOver() bool {
+	if e.over || e.open > 0 || e.gaveUp && bits.OnesCount64(e.answered) < e.k.q.quorum {
+		return false
+	}
+	e.over = true
+	return true
 }
 
 // byLease is one reply for each lease: of those of several keys, the worst.
@@ -157,6 +175,24 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 				o.gone = append(o.gone, i)
 				e.open--
 			}
+		}
+	}
+	return o
+}
+
+// countLate counts an answer that comes when the ballot is over. What the keeper had
+// given up may be confirmed by it nevertheless, while it is tried again: a node that is
+// slower than the node timeout would have all that it is asked tried again and again,
+// and lost. It is as good as one in time, as long as the old deadline is not past. The
+// caller holds mu.
+func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
+	o.repair, o.over = e.toRepair(node, replies), e.isOver()
+	for i := range replies {
+		if e.changes || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.confirms(e.noteHeld(i, node, &replies[i])) {
+			continue
+		}
+		if e.granted[i]++; int(e.granted[i]) == e.k.q.quorum {
+			o.confirmed = append(o.confirmed, i)
 		}
 	}
 	return o
@@ -220,8 +256,9 @@ func (e *extension) giveUp() {
 	e.mu.Lock()
 	o := outcomes{last: e.open > 0}
 	if o.last {
+		e.gaveUp = true
+		o.undecided, o.over = e.close(), e.isOver()
 		e.noteSilent()
-		o.undecided = e.close()
 	}
 	e.mu.Unlock()
 	e.tell(o)
@@ -241,9 +278,10 @@ func (e *extension) failure(node int, kind Failure, err error) *NodeError {
 	return &NodeError{Node: e.k.q.lanes[node].node.Name, Op: "extend", Failure: kind, Err: err}
 }
 
-// cause is why leases stayed undecided. The caller holds no lock: nothing
-// changes once the ballot is over.
+// cause is why leases stayed undecided. The caller holds no lock.
 func (e *extension) cause(i int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	failures := e.failures
 	if len(failures) == 0 && e.refusal != nil {
 		failures = []*NodeError{e.refusal}
@@ -271,15 +309,16 @@ func (e *extension) tell(o outcomes) {
 	}
 	if o.last {
 		close(e.done)
-		if e.decided != nil {
-			e.decided()
-		}
+	}
+	if o.over && e.decided != nil {
+		e.decided()
 	}
 }
 
-// ageMissed ages a lease that was not among those that were aged since it was asked.
+// ageMissed ages a lease that was not among those that were aged since it was asked:
+// it was in this ballot, of the keeper. (What a client asks for leaves it among them.)
 func (e *extension) ageMissed(l *Lease) {
-	if missed := e.missedSince(); missed > 0 {
+	if missed := e.missedSince(); missed > 0 && !e.changes && l.Err() == nil {
 		l.age(missed)
 		e.k.moved(l)
 	}
@@ -330,14 +369,18 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 }
 
+func (e *extension) isGranted(i int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return int(e.granted[i]) >= e.k.q.quorum
+}
+
 // result is what an extension of one lease came to.
 func (e *extension) result(l *Lease) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if int(e.granted[0]) >= e.k.q.quorum {
+	if e.isGranted(0) {
 		return nil
 	}
 	return e.cause(0)

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,7 +17,9 @@ type fleet struct {
 	lanes   []*lane
 	counts  counts
 	jumps   jumps
+	horizon horizon
 	bells   bells
+	timers  sync.Pool              // of *time.Timer, stopped: each ballot needs one, for a moment
 	aged    func(by time.Duration) // all leases of this host are so much older than it knew
 
 	// maxTTL is the longest lease that anyone may have on these nodes: ours, or
@@ -30,6 +33,7 @@ func newFleet(o *Options) *fleet {
 	f := &fleet{options: o, digest: listDigest(o.Nodes), quorum: o.rules.quorum(len(o.Nodes))}
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, len(o.Nodes))
+	f.horizon = newHorizon(len(o.Nodes))
 	for i, node := range o.Nodes {
 		f.lanes = append(f.lanes, newLane(node, i, f))
 	}
@@ -46,6 +50,21 @@ func (f *fleet) call(c call, now time.Duration) {
 	for _, l := range f.lanes {
 		l.do(c, now)
 	}
+}
+
+// await waits until the ballot is decided, for the node timeout at most, or until ctx
+// is done.
+func (f *fleet) await(ctx context.Context, b *ballot) {
+	timeout := f.options.NodeTimeout
+	timer, _ := f.timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(timeout)
+	} else {
+		timer.Reset(timeout)
+	}
+	b.wait(ctx, timer.C, timeout, f.lanes)
+	timer.Stop() // nothing is in its channel after that
+	f.timers.Put(timer)
 }
 
 // noteMaxTTL takes a larger max_ttl over.
@@ -66,13 +85,14 @@ func (f *fleet) copySources() int { return len(f.lanes) - f.quorum + 1 }
 
 // copyCounters asks the other nodes for their fencing counters and returns the
 // largest of each. Nodes that have no vote themselves are not counted: their
-// counters may be as lost. It waits for them at most for the node timeout.
+// counters may be as lost. Nor is one with a counter that is not to be believed
+// (horizon). It waits for them at most for the node timeout.
 func (f *fleet) copyCounters(ctx context.Context, clock func() time.Duration) (counters *[maxCounters]uint64, sources int) {
 	counters = new([maxCounters]uint64)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
 	b.all = true
 	f.call(call{op: b.op, ops: b.ask(operation{letter: opCounters, key: nodeKey}), voter: b}, clock())
-	b.wait(ctx, f.options.NodeTimeout, f.lanes)
+	f.await(ctx, b)
 	for i := range b.answers {
 		if b.answers[i].verdict == granted {
 			sources++

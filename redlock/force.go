@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // ErrNotHeld: nobody holds the lock.
@@ -71,7 +72,7 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 		ballots[i] = b
 	}
 	for i, b := range ballots {
-		b.wait(ctx, q.options.NodeTimeout, q.lanes)
+		q.await(ctx, b)
 		switch {
 		case b.won():
 			forced = append(forced, holders[i])
@@ -86,16 +87,35 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 	return forced, nil
 }
 
+// Stopped gives back at once what the nodes still hold of a lease that was lost: its
+// holder has said that he has stopped, or is gone. Otherwise that is done at the stated
+// deadline. It does nothing to any other lease, and does not wait for the nodes.
+func (l *Lease) Stopped() {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == lost && now < l.backAt {
+		l.backAt = now
+		l.timer.Reset(0) // see ring
+	}
+}
+
+// Left is how long the nodes may still hold something of a lease that was lost: until
+// it is given back. 0 where it is not lost, or nothing is left of it.
+func (l *Lease) Left() time.Duration {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != lost || l.reason == LostForced && l.width() == 1 {
+		return 0
+	}
+	return max(l.backAt-now, 0)
+}
+
 // forced says LOST for a lease of ours that was forced away.
 func (k *keeper) forced(token string) {
-	k.mu.Lock()
-	at := slices.IndexFunc(k.heap, func(l *Lease) bool { return l.token == token })
-	var l *Lease
-	if at >= 0 {
-		l = k.heap[at]
-	}
-	k.mu.Unlock()
-	if l != nil {
-		l.lose(LostForced)
+	all := k.all()
+	if at := slices.IndexFunc(all, func(l *Lease) bool { return l.token == token }); at >= 0 {
+		all[at].lose(LostForced)
 	}
 }

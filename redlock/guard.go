@@ -12,7 +12,8 @@ import (
 // more than is good for the memory of this process before the next question.
 type guardedConn struct {
 	net.Conn
-	questions respScanner // of who writes
+	questions respScanner // of who writes, where nobody announces
+	announced atomic.Bool // who writes says what he is about to ask: see announce
 	asked     atomic.Int64
 	heard     atomic.Bool // the node has said something
 
@@ -39,8 +40,19 @@ func (e *AnswerError) Error() string {
 
 func (e *AnswerError) Unwrap() error { return e.Err }
 
+// announce counts questions that are about to be written. From the first call on,
+// which comes between two questions, all are announced: counting them saves reading
+// what may be thousands of bytes.
+func (c *guardedConn) announce(questions int) {
+	c.announced.Store(true)
+	c.asked.Add(int64(questions))
+}
+
 // Write counts the questions before the node has them.
 func (c *guardedConn) Write(b []byte) (int, error) {
+	if c.announced.Load() {
+		return c.Conn.Write(b)
+	}
 	c.questions.size = 0 // scripts are as long as they are
 	if err := c.questions.scan(b); err != nil {
 		return 0, fmt.Errorf("a defect in redlockd: it would have asked %w", err)

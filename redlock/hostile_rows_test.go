@@ -218,6 +218,8 @@ var wrongBallots = []hostileRow{
 	{"list of nulls", ballots(perOp("_\r\n")), `null in answer to`},
 	{"fencing token 0", ballots(acquires(perOp(":0\r\n"))), `0 .* in answer to acquire`},
 	{"fencing token 2^53", ballots(acquires(perOp(":9007199254740992\r\n"))), `9007199254740992 .* in answer to acquire`},
+	{"fencing token centuries ahead", ballots(acquires(perOp(":9006099743113215\r\n"))), `days ahead of most nodes' clocks`},
+	{"fencing token centuries ahead, and somebody waits", ballots(acquires(perOp(":-9006099743113216\r\n"))), `days ahead of most nodes' clocks`},
 	{"fencing token -2^63", ballots(acquires(perOp(":-9223372036854775808\r\n"))), `no number`},
 	{"released 7", ballots(perOp(":7\r\n")), `7 .* in answer to release`},
 	{"token that is a number", ballots(acquires(perOp("*2\r\n:5\r\n:1000\r\n"))), `a list of 2 in answer to acquire`},

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"container/heap"
 	"context"
 	"slices"
 	"sync"
@@ -9,7 +8,7 @@ import (
 	"time"
 )
 
-// keeper extends all leases of a Quorum: one heap of due times, one goroutine,
+// keeper extends all leases of a Quorum: one agenda, one goroutine,
 // and what is due together goes out in groups of one call a node.
 type keeper struct {
 	q      *Quorum
@@ -23,8 +22,8 @@ type keeper struct {
 	underWay atomic.Int32 // batches that are not decided
 	rounds   rounds
 
-	mu   sync.Mutex // guards the heap and what of a lease belongs to it
-	heap leaseHeap
+	mu     sync.Mutex // guards agenda and what of a lease belongs to it
+	agenda agenda
 }
 
 const (
@@ -34,9 +33,10 @@ const (
 	batchSize   = maxOps // keys
 	// maxUnderWay bounds the batches that are put to the nodes at once. Where
 	// thousands of leases are due together, they go out as fast as the nodes
-	// answer, and no faster: all at once they would take the nodes longer than
-	// the node timeout, fail, be tried again, and keep everybody else waiting.
-	maxUnderWay = 4
+	// answer, and no faster: what is due sooner can come before them then. So many
+	// are two milliseconds of a node's time; fewer would not be extended as fast as
+	// is needed by nodes that take long for each answer, however little it is.
+	maxUnderWay = 16
 	// together is how much earlier than due a lease is extended for company.
 	together = 5 * time.Millisecond
 	// Tries to extend begin again after about retryExtend, and the pause
@@ -47,7 +47,7 @@ const (
 
 func newKeeper(q *Quorum) *keeper {
 	start := time.Now()
-	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, ahead: q.clock(), wake: make(chan struct{}, 1)}
+	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, ahead: q.clock(), wake: make(chan struct{}, 1), agenda: newAgenda()}
 }
 
 // run extends until ctx ends.
@@ -104,7 +104,7 @@ func (k *keeper) age(by time.Duration) {
 func (k *keeper) all() []*Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Clone(k.heap)
+	return k.agenda.all()
 }
 
 // extendDue does all that is due, and returns the time until something is.
@@ -143,24 +143,29 @@ const (
 	suspensionCheck = 100 * time.Millisecond
 )
 
-// popDue takes up to batchSize leases that are due, or says when one will be.
+// popDue takes up to batchSize keys of leases that are due, those that are lost first
+// before others, or says when one will be.
 func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for keys := 0; len(k.heap) > 0 && k.heap[0].due <= now+together && keys < batchSize; {
-		l := heap.Pop(&k.heap).(*Lease)
+	k.agenda.come(now + together)
+	for keys := 0; keys < batchSize; {
+		l := k.agenda.pop()
+		if l == nil {
+			break
+		}
 		due, keys = append(due, l), keys+l.width()
 	}
-	if len(k.heap) == 0 {
-		return due, idle
-	}
-	return due, max(k.heap[0].due-now-together, 0) + time.Millisecond
+	return due, min(k.agenda.next(now+together)+time.Millisecond, idle)
 }
 
 // send puts one extension of many leases to the nodes.
 func (k *keeper) send(batch []*Lease, now time.Duration) {
 	e := newExtension(k, batch, now)
 	e.decided = k.decided
+	for _, l := range batch {
+		l.noteAsked(now)
+	}
 	k.underWay.Add(1)
 	e.ask()
 }
@@ -180,7 +185,7 @@ func (k *keeper) stir() {
 }
 
 // watch has the lease extended at due, or lost when that is due if it is not
-// to be extended: every held lease is in the heap, or in a ballot.
+// to be extended: every held lease is on the agenda, or in a ballot.
 func (k *keeper) watch(l *Lease, due time.Duration) { k.keep(l, k.dueOf(l, due)) }
 
 // dueOf is when the lease is to be looked after that is to be extended at due, if at
@@ -194,13 +199,13 @@ func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
 
 // watchAll is watch for many leases: the keeper finds all of them when it wakes.
 func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
-	dues := make([]time.Duration, len(leases))
+	dues, losses := make([]time.Duration, len(leases)), make([]time.Duration, len(leases))
 	for i, l := range leases {
-		dues[i] = k.dueOf(l, due)
+		dues[i], losses[i] = k.dueOf(l, due), l.lossDue()
 	}
 	k.mu.Lock()
 	for i, l := range leases {
-		k.place(l, dues[i])
+		k.place(l, dues[i], losses[i])
 	}
 	k.mu.Unlock()
 	k.stir()
@@ -208,27 +213,19 @@ func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
 
 // keep has the lease looked after at due.
 func (k *keeper) keep(l *Lease, due time.Duration) {
+	lossAt := l.lossDue()
 	k.mu.Lock()
-	first := k.place(l, due)
+	first := k.place(l, due, lossAt)
 	k.mu.Unlock()
 	if first {
 		k.stir()
 	}
 }
 
-// place puts the lease into the heap, or moves it there, and tells whether it
-// is the first now. The caller holds mu.
-func (k *keeper) place(l *Lease, due time.Duration) (first bool) {
-	if l.forgotten {
-		return false
-	}
-	l.due = due
-	if l.index >= 0 {
-		heap.Fix(&k.heap, l.index)
-	} else {
-		heap.Push(&k.heap, l)
-	}
-	return k.heap[0] == l
+// place puts the lease on the agenda, or moves it there, and tells whether it is the
+// first now. The caller holds mu.
+func (k *keeper) place(l *Lease, due, lossAt time.Duration) (first bool) {
+	return !l.forgotten && k.agenda.put(l, due, lossAt)
 }
 
 // forget has the lease extended no more: it is over.
@@ -243,16 +240,15 @@ func (k *keeper) remove(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.forgotten = true
-	if l.index >= 0 {
-		heap.Remove(&k.heap, l.index)
-	}
+	k.agenda.remove(l)
 }
 
 // confirmed: a quorum extended the lease, asked at start.
 func (k *keeper) confirmed(l *Lease, start, ttl time.Duration, changes bool) {
 	now := k.clock()
 	left := l.Deadline() - now
-	if !l.extended(k.rules.start(start, now)+ttl-k.rules.drift(ttl), ttl, now, changes) {
+	next := start + ttl/extendShare
+	if !l.extended(k.rules.start(start, now)+ttl-k.rules.drift(ttl), ttl, next, now, changes) {
 		l.ring() // too late: LOST is due, if it was not said
 		return
 	}
@@ -264,7 +260,7 @@ func (k *keeper) confirmed(l *Lease, start, ttl time.Duration, changes bool) {
 	if l.settled != nil {
 		l.settled()
 	}
-	k.watch(l, start+ttl/extendShare)
+	k.watch(l, next)
 }
 
 // moved tells that a lease has another deadline.
@@ -282,32 +278,4 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
 	k.watch(l, k.clock()+limit/2+k.rules.jitter(l.name(), limit/2))
-}
-
-// leaseHeap orders leases by due time (container/heap).
-type leaseHeap []*Lease
-
-const notInHeap = -1
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
-
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *leaseHeap) Push(x any) {
-	l := x.(*Lease)
-	l.index = len(*h)
-	*h = append(*h, l)
-}
-
-func (h *leaseHeap) Pop() any {
-	last := len(*h) - 1
-	l := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	l.index = notInHeap
-	return l
 }

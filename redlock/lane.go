@@ -40,6 +40,7 @@ type lane struct {
 	loss    lossSpan               // when it was seen without fencing counters
 	warning []string               // what its INFO says that could be better
 	queue   []call                 // handed over, not sent
+	urgent  []call                 // the same, and to be sent before those
 	sentAt  time.Duration          // when the group under way was sent; 0: none is
 	owed    map[string]owedRelease // by token: what this node must still hear
 	rtt     time.Duration
@@ -93,7 +94,8 @@ func newTiming(nodeTimeout time.Duration) timing {
 }
 
 const (
-	maxQueue     = 4096        // calls that wait for one node; releases come on top
+	maxQueue     = 4096        // calls that wait for one node; releases and what is urgent come on top
+	maxUrgent    = 64          // urgent calls that do
 	heartbeat    = time.Second // TIME, INFO and epoch are read so often: whether it may vote, its clock, a sign of life
 	firstBackoff = 10 * time.Millisecond
 	owedGroup    = 512         // owed releases sent at once
@@ -106,6 +108,9 @@ type call struct {
 	op      string // for errors: "acquire"
 	ops     []operation
 	several bool // for several leases
+	// urgent: what is held already goes before what is wanted. It is not refused for
+	// what others have the node do, and waits for one group of theirs at most.
+	urgent bool
 
 	// notAfter, of an acquire and a repair: the BootTime after which it must not
 	// be sent and the node must not act on it. 0: no such bound.
@@ -175,6 +180,9 @@ var (
 // do hands a call over to the node. It never blocks: where the call cannot be
 // sent, its voter hears so at once. A release is kept all the same.
 func (l *lane) do(c call, now time.Duration) {
+	if c.isRelease() && c.voter == nil && !l.rules.owes(c.placed.has(l.index)) {
+		return // there is nothing to give back, and nobody who asks
+	}
 	l.mu.Lock()
 	failure := l.admit(&c, now)
 	l.mu.Unlock()
@@ -208,6 +216,9 @@ func (l *lane) admit(c *call, now time.Duration) *NodeError {
 	case c.isRelease(): // never dropped: bounded by the acquires that were let in
 	case !l.rules.votes(l.state):
 		return l.failure(c, failureOf(l.state), l.why(max(l.until-now, 0)))
+	case c.urgent && len(l.urgent) < maxUrgent:
+		l.urgent = append(l.urgent, *c)
+		return nil
 	case l.sentAt != 0 && now-l.sentAt > l.timing.answer:
 		return l.failure(c, FailedTimeout, silence(now-l.sentAt))
 	case len(l.queue) >= maxQueue:
@@ -376,8 +387,10 @@ func (l *lane) nextLook() time.Duration {
 // drain sends what was handed over before the lane was told to stop: a release
 // that its caller believes to be on its way goes out.
 func (l *lane) drain(conn Conn) error {
-	if err := l.sendWaiting(conn); err != nil {
-		return err
+	for l.hasWaiting() {
+		if err := l.sendWaiting(conn); err != nil {
+			return err
+		}
 	}
 	return ErrClosed
 }
@@ -388,8 +401,8 @@ func (l *lane) down(reason error) {
 	l.setState(NodeDown, reason)
 	l.hearNoMore()
 	l.mu.Lock()
-	waiting := l.queue
-	l.queue = nil
+	waiting := append(l.urgent, l.queue...)
+	l.urgent, l.queue = nil, nil
 	for i := range waiting {
 		if c := &waiting[i]; c.placed != nil && !c.isRelease() {
 			c.placed.remove(l.index)

@@ -64,17 +64,67 @@ func (l *lane) lookAgain(ctx context.Context, conn Conn) error {
 	return l.verify(ctx, conn, s)
 }
 
-// take takes what waits and leaves out what would come too late.
+// take takes what waits, as much as is one group, and leaves out what would come
+// too late. Where there is more, the lane stays awake.
 func (l *lane) take() []call {
 	now := l.clock()
 	l.mu.Lock()
-	group := l.queue
-	l.queue, l.spare = l.spare[:0], group
-	if len(group) > 0 || l.session.look {
-		l.sentAt = now
-	}
+	group := l.nextGroup()
+	more := len(l.urgent) > 0 || len(l.queue) > 0
 	l.mu.Unlock()
-	return l.rules.order(l.withoutStale(group, now))
+	if more {
+		l.stir()
+	}
+	group = l.withoutStale(group, now)
+	if len(group) > 0 || l.session.look {
+		l.noteAsked(now)
+	}
+	return l.rules.order(group)
+}
+
+// noteAsked: until it has answered, or its connection is over, there is a group under
+// way. (Not before it is known that there is one: a lane that had nothing to send would
+// seem to wait for its node.)
+func (l *lane) noteAsked(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sentAt = now
+}
+
+// maxGroup bounds the operations in one group, which is what something urgent waits
+// for: about a millisecond of a node's time. Larger ones are no faster.
+const maxGroup = 8 * maxOps
+
+// nextGroup is a group of what is urgent, and one of the rest, in order. The caller holds mu.
+func (l *lane) nextGroup() []call {
+	n := groupLength(l.queue)
+	if n == len(l.queue) && len(l.urgent) == 0 {
+		group := l.queue
+		l.queue, l.spare = l.spare[:0], group
+		return group
+	}
+	first := groupLength(l.urgent)
+	l.spare = append(append(l.spare[:0], l.urgent[:first]...), l.queue[:n]...)
+	l.urgent, l.queue = slices.Delete(l.urgent, 0, first), slices.Delete(l.queue, 0, n)
+	return l.spare
+}
+
+// groupLength is how many calls are one group: one at least, where there is any.
+func groupLength(queue []call) int {
+	ops := 0
+	for i := range queue {
+		if ops += len(queue[i].ops); i > 0 && ops > maxGroup {
+			return i
+		}
+	}
+	return len(queue)
+}
+
+// hasWaiting tells whether anything was handed over that is not sent.
+func (l *lane) hasWaiting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.urgent) > 0 || len(l.queue) > 0
 }
 
 func (l *lane) withoutStale(group []call, now time.Duration) []call {
@@ -293,6 +343,7 @@ func (l *lane) answerSpan(calls []call, reply *Reply) {
 // call, but where that is for several leases; that the node has no vote concerns
 // all of them.
 func (l *lane) answerCall(c *call, replies []Reply) {
+	l.doubt(c.ops, replies)
 	for i := range replies {
 		if err := replies[i].Err; err != nil && (!c.several || deniesVote(err)) {
 			l.fail(c, err)

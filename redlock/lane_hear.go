@@ -136,7 +136,7 @@ func (l *lane) readArming(replies []Reply) (rest []Reply, err error) {
 	}
 	for _, a := range l.armed {
 		n := min(len(a.keys), len(values))
-		a.read(l.index, values[:n])
+		a.read(l.index, l.rules.hasRung(values[:n]))
 		values = values[n:]
 	}
 	clear(l.armed)

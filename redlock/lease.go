@@ -43,12 +43,16 @@ type Lease struct {
 	deadline time.Duration // BootTime
 	backAt   time.Duration // BootTime at which a lost one is released
 	cause    error         // why the last extension failed; nil: it did not
+	next     time.Duration // BootTime at which it is to be extended; 0: never
+	asked    time.Duration // and at which the nodes were first asked to; 0: they were not
 	told     chan struct{} // what Lost returns; nil before the first call
 	timer    *time.Timer   // says LOST, whatever the nodes and the keeper do
 
 	// What follows belongs to the keeper, under its mu.
 	due       time.Duration // when the next extension is to be sent
-	index     int           // in the keeper's heap, or notInHeap
+	lossAt    time.Duration // when LOST is said if none comes to anything
+	in        *leaseHeap    // of the agenda; nil: in none
+	index     int           // in that
 	forgotten bool          // never to be extended again
 }
 
@@ -76,14 +80,14 @@ func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 		ttl:      r.TTL,
 		guard:    r.Guard,
 		deadline: g.deadline,
-		index:    notInHeap,
+		next:     now + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
 		l.end = now + r.Max
 		l.deadline = l.capped(g.deadline)
 	}
 	l.arm(now)
-	k.watch(l, now+r.TTL/extendShare)
+	k.watch(l, l.next)
 	return l
 }
 
@@ -170,7 +174,8 @@ func (l *Lease) Reason() LostReason {
 }
 
 // Cause is why the last try to extend the lease failed: what made it lost, if
-// it is lost for want of a quorum. Nil: it did not fail.
+// it is lost for want of a quorum; an [OverdueError] where it came too late. Nil: it
+// did not fail.
 func (l *Lease) Cause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,7 +264,7 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 
 // Wait waits for the nodes as Release does.
 func (r *Releasing) Wait(ctx context.Context) error {
-	r.b.wait(ctx, r.q.options.NodeTimeout, r.q.lanes)
+	r.q.await(ctx, r.b)
 	return r.q.released(r.name, r.b)
 }
 
@@ -285,6 +290,9 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 		return l.errAt(now)
 	}
 	l.state, l.reason = state, reason
+	if reason == LostQuorum && l.kept {
+		l.cause = l.why(now)
+	}
 	l.backAt = l.keeper.rules.giveBack(now, l.deadline)
 	if l.timer.Stop(); state == lost {
 		if l.told != nil {
@@ -298,10 +306,11 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 // Keep has the lease extended from now on until it is released or lost, as
 // Request.Keep: somebody holds it again whom nobody was there for (Record.Keep).
 func (l *Lease) Keep() {
+	now := l.keeper.clock()
 	l.mu.Lock()
-	l.kept = true
+	l.kept, l.next = true, now
 	l.mu.Unlock()
-	l.keeper.watch(l, l.keeper.clock())
+	l.keeper.watch(l, now)
 }
 
 // GiveUp stops extending and says LOST without telling anybody: the holder
@@ -356,7 +365,7 @@ func (l *Lease) ring() {
 
 // extended moves the deadline on. It counts only while the lease is held and
 // before the old deadline and LOST: a lapsed lease never comes back.
-func (l *Lease) extended(deadline, ttl, now time.Duration, changes bool) bool {
+func (l *Lease) extended(deadline, ttl, next, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.keeper.rules.alive(l.errAt(now)) {
@@ -365,7 +374,7 @@ func (l *Lease) extended(deadline, ttl, now time.Duration, changes bool) bool {
 	if changes {
 		l.ttl = ttl
 	}
-	l.cause = nil
+	l.cause, l.next, l.asked = nil, next, 0
 	l.deadline = l.keeper.rules.later(l.deadline, l.capped(deadline))
 	l.timer.Reset(l.lostAt() - now)
 	return true

@@ -160,6 +160,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, at: l.heard, asked: l.asked, heard: l.fleet.jumps.next()}
 	s.clock = l.readTime(&replies[0])
 	s.clock.turn = s.heard
+	l.fleet.horizon.note(l.index, s.clock)
 	if len(replies) > 2 {
 		s.info = readInfo(replies[2].Str)
 	}

@@ -28,8 +28,10 @@ const (
 	toldShare = 6
 )
 
-func (q *Quorum) newPatience(r *Request, now time.Duration) *patience {
-	p := &patience{until: now + r.Wait, ttl: r.TTL, voted: now - r.Dry, limit: firstRetry}
+// newPatience is that of an Acquire that was called at since, and began its first
+// attempt at start.
+func (q *Quorum) newPatience(r *Request, since, start time.Duration) *patience {
+	p := &patience{until: since + r.Wait, ttl: r.TTL, voted: start - r.Dry, limit: firstRetry}
 	p.jitter = func(n time.Duration) time.Duration { return q.rules.jitter(r.lock(), n) }
 	if r.Wait < 0 {
 		p.until = -1
@@ -63,6 +65,21 @@ func (p *patience) next(err error, now time.Duration, told bool) (delay time.Dur
 		}
 	}
 	return p.within(delay, now), true
+}
+
+// over is signalled when no attempt is to be begun any more. Nil: there is no end.
+func (p *patience) over(now time.Duration) <-chan time.Time {
+	if p == nil || p.until < 0 {
+		return nil
+	}
+	return time.After(p.until - now)
+}
+
+// stoodStill: for so long no node was asked, which says nothing of them.
+func (p *patience) stoodStill(d time.Duration) {
+	if p != nil {
+		p.voted += d
+	}
 }
 
 // within bounds a delay by the time that is left.

@@ -20,7 +20,8 @@ type Options struct {
 	Prefix string
 
 	// NodeTimeout is how long a node may take to answer before its vote counts
-	// as failed. 0: 50 ms.
+	// as failed (but for extensions by the keeper: what is answered later, and before
+	// the deadline, counts while it is tried again). 0: 50 ms.
 	NodeTimeout time.Duration
 
 	// MaxTTL is the longest ttl that may be asked for. 0: 30 s. The largest that
@@ -81,6 +82,7 @@ type Quorum struct {
 
 	proposed atomic.Uint64 // the last fencing token that was proposed
 	places   places
+	gate     gate
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -93,7 +95,7 @@ func New(o Options) (*Quorum, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, stop: stop}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}, stop: stop}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
 	for _, l := range q.lanes {

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -158,6 +159,13 @@ func (m *measurement) wantBounded(t *testing.T, what string) {
 	}
 }
 
+// beside are the ways in which a node is hostile that are measured: those that take its
+// time, those that are errors of Redis, and those that are no answers.
+var beside = []string{
+	"never answers", "drip", "endless string", "OOM", "hangs up on each ballot", "hangs up after the log-in", "flushes without end", "pushes without end",
+	"LOADING", "READONLY", "MOVED", "NOAUTH", "noise", "string", "map", "token that is a list", "TIME is a string", "fencing token centuries ahead",
+}
+
 // A hostile node costs the others next to nothing: the deciding answer is a good
 // node's. And it is not dialled without end.
 func TestRealHostileNodeBesideOthers(t *testing.T) {
@@ -165,36 +173,64 @@ func TestRealHostileNodeBesideOthers(t *testing.T) {
 	var closing sync.WaitGroup // beside the next one: a node that does not answer is waited for
 	defer closing.Wait()
 	good := newHostile(t, s, redlocktest.PassOn)
-	healthy := latencies(t, good)
-	closing.Go(good.close)
-	t.Logf("measured: lock+unlock with five good nodes: p50 %v, p99 %v", healthy.p50, healthy.p99)
-	for _, way := range []string{"never answers", "drip", "endless string", "OOM", "hangs up on each ballot", "hangs up after the log-in", "flushes without end", "pushes without end"} {
+	defer good.close()
+	good.q.Settle(t.Context())
+	for _, way := range beside {
 		at := slices.IndexFunc(hostileRows, func(r hostileRow) bool { return r.name == way })
 		start := time.Now()
 		h := newHostile(t, s, hostileRows[at].answer)
-		took := latencies(t, h)
+		h.q.Settle(t.Context())
+		healthy, took := compare(good, h)
 		dials, most := h.impostor.Dials(), 20+int(12*time.Since(start).Seconds())
-		t.Logf("measured: the same with one of five that is hostile (%s): p50 %v, p99 %v", way, took.p50, took.p99)
+		t.Logf("measured: lock+unlock: p50 %v, p99 %v; with one of five that is hostile (%s): p50 %v, p99 %v", healthy.p50, healthy.p99, way, took.p50, took.p99)
 		closing.Go(h.close)
 		if dials > most {
 			t.Errorf("%s: dialled %d times within %v, want at most %d: that costs both", way, dials, time.Since(start), most)
 		}
-		if limit := 4*healthy.p50 + 20*ms; took.p50 > limit {
-			t.Errorf("%s: a lock and an unlock took %v (median), want at most %v", way, took.p50, limit)
+		if limit := healthy.doubled(); took.p50 > limit.p50 || took.p99 > limit.p99 {
+			t.Errorf("%s: a lock and an unlock took %v (median) and %v (p99), want at most %v and %v", way, took.p50, took.p99, limit.p50, limit.p99)
 		}
 	}
 }
 
 type latency struct{ p50, p99 time.Duration }
 
-func latencies(t *testing.T, h *hostile) latency {
-	t.Helper()
-	h.q.Settle(t.Context())
+// doubled is what is borne, and something for a machine that does other things, too: the
+// impostor is on it, and some of its ways cost more there than they do the library.
+func (l latency) doubled() latency {
+	slack := 20 * ms
+	if raceEnabled {
+		slack *= 5
+	}
+	return latency{2*l.p50 + slack/4, 2*l.p99 + slack}
+}
+
+// compare measures two in turn, so that both meet what else the machine does: medians
+// over the rounds, for one round may meet all of it.
+func compare(good, other *hostile) (healthy, took latency) {
+	const rounds = 5
+	var one, two [rounds]latency
+	for i := range rounds {
+		one[i], two[i] = good.latencies(), other.latencies()
+	}
+	return medianOf(one[:]), medianOf(two[:])
+}
+
+func medianOf(rounds []latency) latency {
+	byMedian := func(a, b latency) int { return cmp.Compare(a.p50, b.p50) }
+	byTail := func(a, b latency) int { return cmp.Compare(a.p99, b.p99) }
+	p50 := slices.SortedFunc(slices.Values(rounds), byMedian)[len(rounds)/2].p50
+	return latency{p50, slices.SortedFunc(slices.Values(rounds), byTail)[len(rounds)/2].p99}
+}
+
+// latencies are of one round.
+func (h *hostile) latencies() latency {
+	h.t.Helper()
 	var all []time.Duration
-	for i := range 200 {
+	for i := range 30 {
 		took, err := h.pair(name("y%d", i))
 		if err != nil {
-			t.Fatal(err)
+			h.t.Fatal(err)
 		}
 		all = append(all, took)
 	}

@@ -50,6 +50,7 @@ func RedisNode(o NodeOptions) Node {
 type redisConn struct {
 	client rueidis.Client
 	dialer *onceDialer
+	guard  *guardedConn
 	group  []rueidis.Completed // reused from group to group
 }
 
@@ -75,7 +76,7 @@ func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
 		client.Close()
 		return nil, context.Cause(ctx)
 	}
-	return &redisConn{client: client, dialer: dialer}, nil
+	return &redisConn{client: client, dialer: dialer, guard: dialer.guard()}, nil
 }
 
 // clientOption sets the driver up for one plain connection: commands written
@@ -120,6 +121,7 @@ func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) er
 	for _, command := range group {
 		c.group = append(c.group, c.client.B().Arbitrary(command...).Build())
 	}
+	c.guard.announce(len(c.group)) // the driver writes nothing else once it is logged in
 	results := c.client.DoMulti(ctx, c.group...)
 	for i := range results {
 		if err := readResult(&results[i], &replies[i]); err != nil {
@@ -218,7 +220,7 @@ func loginError(err error, password string) error {
 
 // errorKinds are the words other than ERR that errors of Redis 7 begin with.
 var errorKinds = []string{
-	"EPOCH", "LATE", "COUNTERS", "FULL", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
+	"EPOCH", "LATE", "COUNTERS", "FULL", "FAR", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
 	"OOM", "MASTERDOWN", "NOREPLICAS", "EXECABORT", "NOPROTO", "UNKILLABLE", "NOTBUSY", "CLUSTERDOWN", "CROSSSLOT",
 	"MOVED", "ASK", "TRYAGAIN", "DENIED", "NOMASTERLINK", "INPROG", "NOGOODSLAVE", "BUSYGROUP", "BUSYKEY",
 }
@@ -273,6 +275,13 @@ func (d *onceDialer) keep(plain net.Conn) (net.Conn, error) {
 		return nil, errConnectionOver
 	}
 	return conn, nil
+}
+
+// guard is the connection, once there is one.
+func (d *onceDialer) guard() *guardedConn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conn
 }
 
 func (d *onceDialer) close() {

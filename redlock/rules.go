@@ -33,6 +33,10 @@ type rules struct {
 	// write-back needless.
 	agreed func(nodes, quorum int) bool
 
+	// believes tells whether a node may have come to a fencing token by granting,
+	// where the nodes' clocks say that it is not beyond bound.
+	believes func(fence, bound uint64) bool
+
 	// quarantineEnd is when a node may vote again: every lease is over then that
 	// it may have voted for before its quarantine was first seen. started is what
 	// its uptime says, which is nothing of when it was flushed.
@@ -92,8 +96,12 @@ type rules struct {
 	// token may be on the node.
 	owes func(maybePlaced bool) bool
 
-	// Safety does not rest on what follows, but the repetition of a simulation
-	// does.
+	// Safety does not rest on what follows: that who waits is woken does on the first,
+	// and the repetition of a simulation on the others.
+
+	// hasRung tells whether a lock was given back before the node could be asked to tell
+	// of that, of what is at its bells then.
+	hasRung func(bells []Reply) bool
 
 	// jitter is a random time in [0, n), n > 0, for a node or a lock.
 	jitter func(who string, n time.Duration) time.Duration
@@ -109,6 +117,7 @@ var soundRules = rules{
 	start:         func(asked, _ time.Duration) time.Duration { return asked },
 	drift:         drift,
 	agreed:        func(nodes, quorum int) bool { return nodes >= quorum },
+	believes:      func(fence, bound uint64) bool { return fence <= bound },
 	quarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
 	votes:         func(state NodeState) bool { return state == NodeReady },
 	copyCounters:  (*lane).copyCounters,
@@ -124,6 +133,7 @@ var soundRules = rules{
 	order:         func(waiting []call) []call { return waiting },
 	predecessor:   func(id int64) int64 { return id },
 	owes:          func(maybePlaced bool) bool { return maybePlaced },
+	hasRung:       hasRung,
 	jitter:        func(_ string, n time.Duration) time.Duration { return rand.N(n) },
 	gather:        runtime.Gosched,
 }

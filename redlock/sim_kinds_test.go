@@ -129,7 +129,7 @@ func TestSeveralFence(t *testing.T) {
 		"shared":    {Names: []string{"x", "y"}, TTL: time.Second, Shared: true},
 	} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
-			const ahead = 1 << 52
+			ahead := uint64(time.Now().Add(100 * 24 * time.Hour).UnixMicro())
 			every(f.sims, func(s *redlocktest.Sim) { setCounter(s, ahead) }) // of x alone
 			l := f.acquire(r)
 			want(t, what+": fencing token", l.Fence(), ahead+1)

@@ -171,7 +171,7 @@ func TestFullLane(t *testing.T) {
 		synctest.Wait() // it is under way
 		var all sync.WaitGroup
 		for range queue {
-			all.Go(func() { f.q.Acquire(t.Context(), redlock.Request{Name: "queued", TTL: time.Second}) })
+			all.Go(func() { f.q.Who(t.Context(), "queued") })
 		}
 		synctest.Wait()
 		start := f.now()
@@ -250,6 +250,29 @@ func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
 		f.sims[0].Up()
 		time.Sleep(time.Second)
 		want(t, "operations at the node that was down", len(j.on(0, "r"))+len(j.on(0, "a")), 0)
+	})
+}
+
+// A node whose lane finds nothing left to send, because all that waited for its answer
+// is too late by then, is asked again at once. Guards lane.take: the order of it.
+func TestNothingIsUnderWayAfterStaleCalls(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		slow := 120 * ms
+		f.delay(func(int) time.Duration { return 0 }, func(node int) time.Duration {
+			if node == 0 {
+				return slow
+			}
+			return 0
+		})
+		f.acquire(redlock.Request{Name: "x", TTL: 20 * time.Second})
+		time.Sleep(40 * ms)
+		f.acquire(redlock.Request{Name: "y", TTL: 20 * time.Second}) // waits for the answer about x until it is too late
+		time.Sleep(81 * ms)
+		slow = 0
+		time.Sleep(60 * ms) // longer than a node may take
+		j := f.record()
+		f.acquire(redlock.Request{Name: "z", TTL: 20 * time.Second})
+		want(t, "acquires at the node that was slow", len(j.on(0, "a")), 1)
 	})
 }
 
@@ -348,6 +371,7 @@ func TestGoroutines(t *testing.T) {
 // Close sends what was handed over, also with nodes that are down and hang, and
 // ends in bounded time.
 func TestClose(t *testing.T) {
+	oneThread(t)
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
 		f.sims[3].Hang()

@@ -49,6 +49,15 @@ func TestWho(t *testing.T) {
 	})
 }
 
+// A client of another kind whose value is a number is a holder as any other: no
+// semaphore of so many places.
+func TestWhoWithANumber(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		every(f.sims, func(s *redlocktest.Sim) { s.Do("SET", "redlock:x", "1795247588", "PX", "10000") })
+		f.wantHolders("a number", "unknown 3/3")
+	})
+}
+
 func (f *fleet) wantHolders(what string, holders ...string) {
 	f.Helper()
 	all, err := f.q.Who(f.Context(), "x")

@@ -53,7 +53,11 @@ func isSharing(value string) bool {
 
 // slotsOf is how many places a semaphore of that kind has; 0: it is none.
 func slotsOf(kind string) int {
-	n, _ := strconv.Atoi(strings.TrimPrefix(kind, kindSlots))
+	slots, is := strings.CutPrefix(kind, kindSlots)
+	if !is {
+		return 0 // what is asked of each lock needs no error to be made
+	}
+	n, _ := strconv.Atoi(slots)
 	return n
 }
 
@@ -103,7 +107,7 @@ func (t *target) member(token string) string {
 // splitMember is the reverse of member. A token of an ordinary lock has no place.
 func splitMember(member string) (slot int, token string) {
 	if len(member) > 0 && member[0] >= '1' && member[0] <= '9' {
-		if place, rest, ok := strings.Cut(member, " "); ok {
+		if place, rest, ok := strings.Cut(member, " "); ok && strings.Trim(place, "0123456789") == "" { // Atoi's error is an allocation
 			if slot, err := strconv.Atoi(place); err == nil {
 				return slot, rest
 			}

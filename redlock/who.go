@@ -23,6 +23,14 @@ type Holding struct {
 	token string
 }
 
+// ID is Lease.ID of whoever it is, a secret; "" where the token is not one of ours.
+func (h *Holding) ID() string {
+	if _, token := splitMember(h.token); h.Holder.Known() {
+		return token[:tokenID]
+	}
+	return ""
+}
+
 // Who asks the nodes who holds a lock, and waits for all of them, at most for
 // the node timeout. It returns what may be a holder: a token that a quorum of
 // nodes shows or could show if those that did not answer did. Several mean
@@ -34,7 +42,7 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	now := q.clock()
 	ops := b.ask(operation{letter: opWho, key: q.options.Prefix + name})
 	q.call(call{op: b.op, ops: ops, voter: b}, now)
-	b.wait(ctx, q.options.NodeTimeout, q.lanes)
+	q.await(ctx, b)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

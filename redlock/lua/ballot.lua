@@ -48,9 +48,10 @@
 --   r  1 deleted, 0 where the token does not hold the key
 --   w  {value, pttl}, {kind, pttl, token, pttl, token, pttl…}, or {} where the key
 --      is free
---   f  1 raised, 0 where the token does not hold the key
+--   f  1 raised, 0 where the token does not hold the key; the error FAR: the
+--      counter would be FARTHEST ahead of this node's TIME, nothing is done
 --   p, q  1 where the token holds the key now, 0 where another does, or it was
---      forced away; LATE as a
+--      forced away; LATE as a, FAR as f
 --   x  1 deleted, 0 where the token does not hold the key: noted all the same
 --   i, m, d  1
 --   c  {field, value, …}
@@ -170,6 +171,7 @@ end
 
 local others = 0 -- names of the acquire that comes next
 local wanted     -- the kind that the last acquire wanted to share; nil: alone
+local granted    -- what to multiply the fencing token with: -1 where somebody waits
 
 local function seldom()
   changed = changed or {}
@@ -208,7 +210,8 @@ for i = 1, ops do
       if late then
         refused = late
       elseif count > LIMIT then
-        refused = redis.error_reply('FULL its fencing counter ' .. field .. ' is at its end')
+        rare = rare or seldom()
+        refused = rare.refusal(record)
       else
         local set = call('SET', key, token, 'NX', 'PX', ttl)
         if set then
@@ -228,21 +231,9 @@ for i = 1, ops do
             end
           end
         end
-        if not refused then
-          local text = sub(records, 18 * record - 15, 18 * record)
-          local proposal = tonumber(text)
-          if proposal > count and proposal <= clock + AHEAD then
-            count = proposal
-          else
-            text = string.format('%.0f', count)
-          end
-          counters[field] = count
-          changed = changed or {}
-          changed[#changed + 1] = field
-          changed[#changed + 1] = text
-        end
+        granted = not refused and 1
       end
-      replies[i] = refused or count
+      replies[i] = refused
     end
   elseif op == H or op == H - UPPER then
     local new = args[arg + 1]
@@ -252,25 +243,32 @@ for i = 1, ops do
     end
     arg = arg + 2
     record = record + 1
+    refused = nil
     wanted = nil
-    rare = rare or seldom()
-    refused = rare.refusal(record)
     local held = call('GET', key) == token
-    if not refused and not held then
-      refused = rare.blocker(key, new)
-    end
-    if not refused then
+    if held and not late and counters[fields[record + 1]] < LIMIT then
       local set = call('SET', key, new, 'PX', ttl)
-      refused = set.err and set
-    end
-    if refused then
+      local bell = not set.err and call('EXISTS', key .. '\0b')
+      refused = set.err and set or type(bell) == 'table' and bell
+      granted = not refused and (bell > 0 and -1 or 1)
       replies[i] = refused
     else
-      local bell = call('EXISTS', key .. '\0b')
-      replies[i] = type(bell) == 'table' and bell or rare.fence(record) * (bell > 0 and -1 or 1)
-    end
-    if not refused and not held then
-      replies[i] = {replies[i]}
+      rare = rare or seldom()
+      refused = rare.refusal(record)
+      if not refused and not held then
+        refused = rare.blocker(key, new)
+      end
+      if not refused then
+        local set = call('SET', key, new, 'PX', ttl)
+        refused = set.err and set
+      end
+      if refused then
+        replies[i] = refused
+      else
+        local bell = call('EXISTS', key .. '\0b')
+        local reply = type(bell) == 'table' and bell or rare.fence(record) * (bell > 0 and -1 or 1)
+        replies[i] = held and reply or {reply}
+      end
     end
   elseif op == E or op == E - UPPER then
     if op ~= E then
@@ -315,29 +313,25 @@ for i = 1, ops do
     others = 0
   elseif op == F or op == P or op == Q then
     record = record + 1
-    replies[i] = 0
+    rare = rare or seldom()
+    local text = sub(records, 18 * record - 15, 18 * record)
+    replies[i] = op ~= F and late or rare.far(record, tonumber(text))
     if op ~= F then
-      replies[i] = late
-      if not late and call('EXISTS', FORCED .. redis.sha1hex(token)) == 0 then
+      if not replies[i] and call('EXISTS', FORCED .. redis.sha1hex(token)) == 0 then
         local set
         if op == P then
           set = call('SET', key, token, 'NX', 'PX', args[arg + 1])
         else
-          rare = rare or seldom()
           set = rare.join(key, token, args[arg + 2], args[arg + 1])
         end
         replies[i] = set and set.err and set
       end
-      replies[i] = replies[i] or 0
     end
+    replies[i] = replies[i] or 0
     arg = arg + (op == F and 1 or op == P and 2 or 3)
-    if replies[i] == 0 then
-      rare = rare or seldom()
-      if rare.holds(key, token) then
-        local text = sub(records, 18 * record - 15, 18 * record)
-        rare.raise(record, tonumber(text), text)
-        replies[i] = 1
-      end
+    if replies[i] == 0 and rare.holds(key, token) then
+      rare.raise(record, tonumber(text), text)
+      replies[i] = 1
     end
   elseif op == X then
     local set = call('SET', FORCED .. redis.sha1hex(token), '1', 'PX', args[arg + 1])
@@ -394,6 +388,21 @@ for i = 1, ops do
       rare = rare or seldom()
       replies[i] = rare.who(key, value)
     end
+  end
+  if granted then -- for its fencing token
+    local field, text = fields[record + 1], sub(records, 18 * record - 15, 18 * record)
+    local count, proposal = counters[field] + 1, tonumber(text)
+    if proposal > count and proposal <= clock + AHEAD then
+      count = proposal
+    else
+      text = string.format('%.0f', count)
+    end
+    counters[field] = count
+    changed = changed or {}
+    changed[#changed + 1] = field
+    changed[#changed + 1] = text
+    replies[i] = granted * count
+    granted = nil
   end
 end
 

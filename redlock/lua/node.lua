@@ -8,13 +8,15 @@
 -- ARGV[3]  '' : the counters stay as they are. Otherwise 18 characters for each
 --          counter: its field (2) and the least that it is to be (16 digits).
 --          Each becomes the largest of that, of what it is, and of this node's
---          TIME plus ARGV[4]: what a proposal could have made of it.
+--          TIME plus ARGV[4]: what a proposal could have made of it. Where it is
+--          FARTHEST ahead of TIME, it is not what grants made of it: so it counts
+--          for nothing.
 -- ARGV[4]  in microseconds
 --
--- Reply: 1 written, 0 where another epoch (or none) is there; or the error that
--- Redis gave.
+-- Reply: 1 written, 0 where another epoch (or none) is there; the error FAR where
+-- a counter in ARGV[3] is FARTHEST ahead of TIME; or the error that Redis gave.
 local call, sub = redis.pcall, string.sub
-local LIMIT = 9006099743113216 -- as in ballot.lua
+local FARTHEST = 31449600000000 -- as in rare.lua
 local node, records = KEYS[1], ARGV[3]
 
 local seen = call('HGET', node, 'epoch')
@@ -31,15 +33,20 @@ for at = 1, #records, 18 do
 end
 if #fields > 0 then
   local t = call('TIME')
-  local least = t[1] * 1000000 + t[2] + tonumber(ARGV[4])
+  local clock = t[1] * 1000000 + t[2]
+  local least = clock + tonumber(ARGV[4])
   local counters = call('HMGET', node, unpack(fields))
   for i = 1, #fields do
     local at = (i - 1) * 18
     local count = tonumber(counters[i])
-    if not (count and count >= 0 and count <= LIMIT) then
+    if not (count and count >= 0 and count <= clock + FARTHEST) then
       count = 0 -- somebody wrote to it
     end
-    local value = math.max(least, tonumber(sub(records, at + 3, at + 18)), count)
+    local others = tonumber(sub(records, at + 3, at + 18))
+    if others > clock + FARTHEST then
+      return redis.error_reply('FAR the fencing counters of other nodes are more than a year ahead of this node\'s clock: set that clock')
+    end
+    local value = math.max(least, others, count)
     changed[#changed + 1] = fields[i]
     changed[#changed + 1] = string.format('%.0f', value)
   end

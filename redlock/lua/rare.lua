@@ -10,6 +10,9 @@ local function make(state)
   local SHARED, WRITER = 'redlockd:shared', 'redlockd:writer'
   -- As in ballot.lua.
   local AHEAD, LIMIT = 1000000, 9006099743113216
+  -- How far a counter may be raised ahead of this node's TIME, in microseconds (52
+  -- weeks): another node's word alone must not bring it near to LIMIT.
+  local FARTHEST = 31449600000000
   -- For how many milliseconds a release is remembered that somebody waited for: until
   -- he has asked again, and was refused again.
   local ASKED = 250
@@ -116,7 +119,14 @@ local function make(state)
   -- refusal is why nothing can be granted by a record, whoever holds the lock.
   local function refusal(r)
     return late or counters[fields[r + 1]] >= LIMIT
-      and redis.error_reply('FULL its fencing counter ' .. fields[r + 1] .. ' is at its end')
+      and redis.error_reply('FULL its fencing counter ' .. fields[r + 1] .. ' is at its end: somebody else wrote to it; HDEL redlockd:node epoch on this node, and after max_ttl it has the counters of the others')
+  end
+
+  -- far is why the counter of a record cannot be raised to so much; nil: it can.
+  local function far(r, count)
+    if count > counters[fields[r + 1]] and count > clock + FARTHEST then
+      return redis.error_reply('FAR a fencing token is more than a year ahead of this node\'s clock: set that clock, or find the node that gives such tokens')
+    end
   end
 
   -- fence is the fencing token of what is granted by a record; the counter has it
@@ -140,7 +150,7 @@ local function make(state)
     local field = fields[r + 1]
     if count > counters[field] then
       counters[field] = count
-        changed[#changed + 1] = field
+      changed[#changed + 1] = field
       changed[#changed + 1] = text
     end
   end
@@ -168,6 +178,12 @@ local function make(state)
       end
       wanted = bell > 0 and -1 or wanted
     end
+    for i = from, to do -- before any: a counter that is far ahead must not take the others along
+      local refused = far(record - to + i, most)
+      if refused then
+        return refused
+      end
+    end
     for i = from, to do
       raise(record - to + i, most, string.format('%.0f', most))
     end
@@ -184,7 +200,7 @@ local function make(state)
     end
   end
 
-  return {refusal = refusal, fence = fence, raise = raise, blocker = blocker,
+  return {refusal = refusal, fence = fence, far = far, raise = raise, blocker = blocker,
 
     -- all takes several names, or none: the reply to each of them. record is the last
     -- one's.

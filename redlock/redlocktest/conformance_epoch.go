@@ -54,6 +54,47 @@ func checkFencingTokensEnd(p *probe) {
 	p.expectCounter("aa", last)
 }
 
+// week is one in microseconds: 52 are how far ahead of its clock a node's counters go.
+const week = 7 * 24 * 3600 * 1_000_000
+
+// checkFencingTokensFar: no counter is raised to what is far ahead of the node's TIME,
+// whoever says so, and nothing else is done. One that is there already is left alone.
+func checkFencingTokensFar(p *probe) {
+	p.admit()
+	near, far := p.micros()+51*week, p.micros()+53*week
+	p.expect(text("OK"), "SET", "k", "mine")
+	p.expectVote(failed("FAR"), p.ballot(opFence("k", "mine", far)))
+	p.expectVote(failed("FAR"), p.ballot(opRepair("k", "mine", minute, far)))
+	p.expectVote(failed("FAR"), p.ballot(opRepair("free", "mine", minute, far)))
+	p.expectVote(failed("FAR"), p.ballot(opMend("free", "mine", minute, "redlockd:shared", far)))
+	p.expect(number(0), "EXISTS", "free")
+	p.expectCounter("aa", 0)
+	p.expectVote(number(1), p.ballot(opFence("k", "mine", near)))
+	p.expectCounter("aa", near)
+
+	// Several names: one does not take the counters of the others along.
+	p.expect(number(1), "HSET", nodeKey, "aa", "0", "ab", strconv.FormatInt(far, 10))
+	other, last := scriptOp{"n", "x", []string{"two"}, recordText("ab", 1)}, opAcquire("y", "two", minute)
+	p.expect(list(failed("FAR"), failed("FAR")), p.ballot(other, last)...)
+	p.expectCounter("aa", 1)
+	p.expectVote(number(1), p.ballot(scriptOp{"f", "k", []string{"mine"}, recordText("ab", far)}))
+	p.expectCounter("ab", far+1)
+}
+
+// checkRewriteFar: counters that are far ahead of TIME are not taken over from other
+// nodes; and begin anew where they are the node's own.
+func checkRewriteFar(p *probe) {
+	p.loadScripts()
+	far := p.micros() + 53*week
+	p.expect(number(2), "HSET", nodeKey, "epoch", "seen", "aa", strconv.FormatInt(far, 10))
+	p.expect(failed("FAR"), p.rewrite("seen", "new", recordText("ab", far), "0")...)
+	p.expect(text("seen"), "HGET", nodeKey, "epoch")
+	p.expectCounter("aa", far)
+	near := p.micros() + 51*week
+	p.expect(number(1), p.rewrite("seen", "new", recordText("aa", near), "0")...)
+	p.expectCounter("aa", near)
+}
+
 // checkFence: the counter is raised where the lock is still ours, and nowhere
 // else; never lowered.
 func checkFence(p *probe) {

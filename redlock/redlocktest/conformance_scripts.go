@@ -19,6 +19,8 @@ var scriptCases = []conformanceCase{
 	{"who", nil, checkWho},
 	{"fencing tokens", nil, checkFencingTokens},
 	{"fencing tokens come to an end", nil, checkFencingTokensEnd},
+	{"fencing tokens far ahead", nil, checkFencingTokensFar},
+	{"counters far ahead are not kept", nil, checkRewriteFar},
 	{"fence", nil, checkFence},
 	{"repair", nil, checkRepair},
 	{"force", nil, checkForce},

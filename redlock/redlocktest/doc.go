@@ -47,7 +47,9 @@
 //	hand-over without a new token       fence         2   0.2
 //	semaphore as a counter              exclusion     2   0.2
 //	reader admitted by a minority       exclusion     1   0.1
-//	slots=3 beside slots=2              exclusion     1   0.1
+//	slots=3 beside slots=5              exclusion     2   0.1
+//	wake-up lost between refusal
+//	and arming                          wake          1   0.1
 //	foreign client beside readers       exclusion     1   0.1
 //	vouchers that compare nothing       quarantine   33   1.0
 package redlocktest

@@ -54,6 +54,7 @@ type Sim struct {
 	refusal      error // what every command is answered; nil: it is executed
 	delay        func() (request, reply time.Duration)
 	hook         func(redlock.Command)
+	between      func(next redlock.Command) time.Duration // of a group, how long others are served first; may be nil
 	trace        func(redlock.Command, redlock.Reply)
 	dropRequests int
 	dropReplies  int
@@ -192,6 +193,14 @@ func (s *Sim) OnCommand(fn func(redlock.Command)) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.hook = fn
+}
+
+// Between has the node serve others for so long before the next command of a group, as
+// Redis does with a group that comes in pieces. Nil ends it.
+func (s *Sim) Between(pause func(next redlock.Command) time.Duration) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.between = pause
 }
 
 // OnReply has fn called with each command that was executed and its reply, in

@@ -34,8 +34,9 @@ type operand struct {
 }
 
 const (
-	proposalAhead = 1_000_000     // microseconds
-	maxCounter    = 1<<53 - 1<<40 // beyond, a node fails
+	proposalAhead = 1_000_000          // microseconds
+	farthest      = 31_449_600_000_000 // microseconds: 52 weeks
+	maxCounter    = 1<<53 - 1<<40      // beyond, a node fails
 )
 
 const (
@@ -203,7 +204,7 @@ func (b *ballotCall) refusal(r record) *redlock.Reply {
 	case b.late:
 		reply = refuse(errLate)
 	case b.counters[r.field] >= maxCounter:
-		reply = failed("FULL its fencing counter %s is at its end", r.field)
+		reply = failed("FULL its fencing counter %s is at its end: somebody else wrote to it; HDEL redlockd:node epoch on this node, and after max_ttl it has the counters of the others", r.field)
 	default:
 		return nil
 	}
@@ -215,6 +216,9 @@ const errLate = redlock.ServerError("LATE the attempt was over when it reached t
 // count is the fencing token of what is granted by a record.
 func (b *ballotCall) count(r record) int64 {
 	count := b.counters[r.field] + 1
+	if b.variant(LieAhead) {
+		return maxCounter - 8
+	}
 	if r.value > count && r.value <= b.now+proposalAhead {
 		count = r.value
 	}
@@ -227,6 +231,15 @@ func (b *ballotCall) raise(field string, count int64) {
 	if count > b.counters[field] {
 		b.note(field, count)
 	}
+}
+
+// far is why a counter cannot be raised to so much; nil: it can.
+func (b *ballotCall) far(field string, count int64) *redlock.Reply {
+	if count <= b.counters[field] || count <= b.now+farthest || b.variant(LieAhead) {
+		return nil
+	}
+	refused := failed("FAR a fencing token is more than a year ahead of this node's clock: set that clock, or find the node that gives such tokens")
+	return &refused
 }
 
 func (b *ballotCall) note(field string, count int64) {

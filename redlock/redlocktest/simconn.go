@@ -248,6 +248,9 @@ func (s *Sim) execute(f *flight) {
 		}
 		f.next++
 		f.announced = false
+		if s.between != nil && f.next < len(f.group) {
+			f.late = s.between(f.group[f.next])
+		}
 	}
 }
 

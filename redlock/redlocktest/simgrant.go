@@ -74,6 +74,11 @@ func (b *ballotCall) grantAll(last operand) redlock.Reply {
 		}
 	}
 	for _, o := range names {
+		if refused := b.far(o.record.field, most); refused != nil {
+			return *refused
+		}
+	}
+	for _, o := range names {
 		b.raise(o.record.field, most)
 	}
 	return number(sign * most)
@@ -150,6 +155,9 @@ func (b *ballotCall) blocker(key, token string) *redlock.Reply {
 
 // fence raises the counter, if the lock is still the attempt's.
 func (b *ballotCall) fence(o operand) redlock.Reply {
+	if refused := b.far(o.record.field, o.record.value); refused != nil {
+		return *refused
+	}
 	if !b.has(o.key, o.token) && !b.variant(FenceBlindly) {
 		return number(0)
 	}
@@ -160,6 +168,9 @@ func (b *ballotCall) fence(o operand) redlock.Reply {
 func (b *ballotCall) repair(o operand) redlock.Reply {
 	if b.late {
 		return refuse(errLate)
+	}
+	if refused := b.far(o.record.field, o.record.value); refused != nil {
+		return *refused
 	}
 	if !b.isForced(o.token) {
 		if err := b.mend(o); err != nil && err.Err != nil {

@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,25 +103,29 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if err != nil && len(records) > 0 {
 		return refuse(errNotNumber)
 	}
+	if slices.ContainsFunc(records, func(r record) bool { return r.value > c.now+farthest }) {
+		return failed("FAR the fencing counters of other nodes are more than a year ahead of this node's clock: set that clock")
+	}
 	h, err := c.hashToWrite(keys[0])
 	if err != nil {
 		return refuse(err)
 	}
 	h.set("epoch", argv[1])
-	h.raise(records, c.now+ahead)
+	h.raise(records, c.now+ahead, c.now+farthest)
 	c.changed(keys[0])
 	return number(1)
 }
 
-// raise makes counters as large as the records say, and as least.
-func (h *hash) raise(records []record, least int64) {
+// raise makes counters as large as the records say, and as least. What they are counts
+// for nothing beyond most.
+func (h *hash) raise(records []record, least, most int64) {
 	h.grow(len(records))
 	leastText := strconv.FormatInt(least, 10) // what most of them become
 	for _, r := range records {
 		count := r.value
 		if known := h.values[r.field]; known != "" {
 			before, err := strconv.ParseInt(known, 10, 64)
-			if err == nil && before <= maxCounter { // else somebody wrote to it
+			if err == nil && before <= most { // else somebody wrote to it
 				count = max(count, before)
 			}
 		}

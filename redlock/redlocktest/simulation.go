@@ -110,6 +110,7 @@ const (
 	streamFaults
 	streamOperator
 	streamForeigner
+	streamWake
 	streamRestart = 50
 	streamNode    = 100
 	streamHost    = 200
@@ -176,7 +177,7 @@ func (w *world) open() {
 }
 
 // calm checks that once all is well, and what was left has had time to expire,
-// every daemon gets every lock.
+// every daemon gets every lock, and is told when one is given back.
 func (w *world) calm(ctx context.Context) {
 	time.Sleep(w.calmBefore())
 	for _, h := range w.hosts {
@@ -184,6 +185,7 @@ func (w *world) calm(ctx context.Context) {
 			h.mustGet(ctx, lock)
 		}
 	}
+	w.wakeUps(ctx)
 	time.Sleep(stayAllowance + 100*time.Millisecond) // what is left now was forgotten
 }
 

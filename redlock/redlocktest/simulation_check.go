@@ -34,6 +34,7 @@ func (r *Report) check() {
 	r.checkLosses()
 	r.checkStays()
 	r.checkBlackouts()
+	r.checkWakes()
 	for _, stuck := range r.Stuck {
 		r.violate("liveness", r.last(), "%s", stuck)
 	}

@@ -90,6 +90,10 @@ func TestSimulationChecks(t *testing.T) {
 		}, "shortening"},
 		{"LOST too late", func(_ *Report, first, _ *Grant) { first.Lost, first.Late = 200*ms, true }, "loss"},
 		{"no LOST", func(_ *Report, first, _ *Grant) { first.Untold = 201 * ms }, "loss"},
+		{"one who waits and is not told", func(r *Report, first, second *Grant) {
+			first.Releasing, second.At = second.At, second.At+wokenWithin+1
+			r.Wakes = []Wake{{first, second}}
+		}, "wake"},
 		{"a lock that nobody gets", func(r *Report, _, _ *Grant) { r.Stuck = []string{"x"} }, "liveness"},
 		{"counters begun anew for nothing", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{time.Minute} }, "blackout"},
 		{"a token of a failed attempt", func(r *Report, _, _ *Grant) {

@@ -140,9 +140,9 @@ func (c *simClient) wish() redlock.Request {
 	case 0, 1, 2, 3:
 		r.Shared = true
 	case 4, 5, 6:
-		r.Slots = 2
-	case 7:
 		r.Slots = 3
+	case 7:
+		r.Slots = 5
 	case 8:
 		if len(c.w.locks) > 1 {
 			r.Name, r.Names = "", slices.Clone(c.w.locks)

@@ -256,17 +256,10 @@ func (h *host) daemon() (q *redlock.Quorum, life int) {
 // mustGet takes a lock that nothing keeps from being taken, and gives it back.
 func (h *host) mustGet(ctx context.Context, lock string) {
 	q, life := h.daemon()
-	wish := redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait}
-	r := h.w.record.request(h, life, "calm", &wish)
-	wish.Holder, wish.Failed = r.holder(), r.failed
-	l, err := q.Acquire(ctx, wish)
-	if err != nil {
-		r.ended(err)
-		h.w.record.stuck(r, err)
+	l, g := h.w.take(ctx, q, h, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait})
+	if l == nil {
 		return
 	}
-	g := r.granted(l)
-	h.w.lookAtGrant(g)
 	g.releasing()
 	_ = l.Release(ctx) // what stays of it is seen
 }

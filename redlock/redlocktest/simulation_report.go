@@ -20,6 +20,7 @@ type Report struct {
 	Grants    []*Grant // in the order in which they were returned
 	Stays     []*Stay
 	Stuck     []string                 // locks that could not be had when all was well again
+	Wakes     []Wake                   // while all is well
 	Forced    map[string]time.Duration // by token: when it was forced away, at the first node
 	Blackouts []time.Duration          // when a quorum of nodes was without counters
 }

@@ -16,6 +16,7 @@ const (
 	HandOverFence  Variant = "a hand-over keeps the fencing token"
 	CountPlaces    Variant = "a semaphore admits as many as it has places, whichever they ask for"
 	MixKinds       Variant = "one kind of those that several share is as good as another"
+	LieAhead       Variant = "grants have a fencing token that is centuries ahead"
 	HideKind       Variant = "readers leave the lock's key free for other clients"
 )
 

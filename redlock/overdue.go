@@ -1,0 +1,58 @@
+package redlock
+
+import (
+	"fmt"
+	"time"
+)
+
+// OverdueError is why a lease was lost whose extension came too late: not for want of
+// nodes alone, but because this host had not come to it, or had to wait for them for
+// long. It matches what Err matches.
+type OverdueError struct {
+	Name  string
+	Due   time.Duration // before the loss: when its extension was due
+	Asked time.Duration // before the loss: when the nodes were first asked; 0: they were not
+	Tries int           // that failed
+	Err   error         // of the last of them; nil: none did
+}
+
+func (e *OverdueError) Error() string {
+	due, asked := e.Due.Round(time.Millisecond), e.Asked.Round(time.Millisecond)
+	if e.Asked == 0 {
+		return fmt.Sprintf("%s: its extension was due %v before, and this host has not come to it: it is overloaded, or was stopped", e.Name, due)
+	}
+	text := fmt.Sprintf("%s: its extension was due %v before, and this host came to it %v late: it is overloaded, or was stopped, or its nodes are too slow for what they are asked",
+		e.Name, due, due-asked)
+	if e.Err == nil {
+		return text
+	}
+	return fmt.Sprintf("%s; the last of %d tries: %v", text, e.Tries, e.Err)
+}
+
+func (e *OverdueError) Unwrap() error { return e.Err }
+
+// lateShare of the ttl is how late an extension may be asked for before that is part of
+// why the lease was lost.
+const lateShare = 10
+
+// noteAsked notes when the nodes were asked to extend the lease, the first time since
+// it was extended.
+func (l *Lease) noteAsked(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked == 0 {
+		l.asked = now
+	}
+}
+
+// why is the cause of a loss at now. The caller holds mu.
+func (l *Lease) why(now time.Duration) error {
+	asked := l.asked
+	if asked == 0 {
+		asked = now
+	}
+	if l.next == 0 || asked-l.next < l.ttl/lateShare {
+		return l.cause
+	}
+	return &OverdueError{Name: l.name(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
+}

@@ -1,0 +1,240 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// busy has every operation take a node so long, as a processor does that has others
+// to serve: what is in one group is answered together.
+func (f *fleet) busy(each time.Duration) *journal {
+	j := &journal{commands: make([]int, len(f.sims))}
+	for i, sim := range f.sims {
+		sim.OnCommand(func(c redlock.Command) {
+			all := operations(c)
+			time.Sleep(time.Duration(len(all)) * each)
+			j.write(i, f.now(), all)
+		})
+	}
+	return j
+}
+
+// oneThread keeps the race detector from crashing (Go 1.26): where the timers of many
+// goroutines of a bubble are due at one instant, those who look at them do so on several
+// threads, as one and the same thread of the detector's.
+func oneThread(t *testing.T) {
+	procs := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
+}
+
+// crowd asks for n locks at once, and waits until all of them are granted.
+func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
+	f.Helper()
+	leases = make([]*redlock.Lease, n)
+	var all sync.WaitGroup
+	for i := range n {
+		r := r
+		r.Name = name(r.Name+"%d", i)
+		all.Go(func() {
+			var err error
+			if leases[i], err = f.q.Acquire(f.Context(), r); err != nil {
+				f.Errorf("%s: %v", r.Name, err)
+			}
+		})
+	}
+	all.Wait()
+	return leases
+}
+
+// Thousands of locks that are wanted at once are granted as fast as the nodes can, and
+// hardly any attempt is in vain; what is held already is extended meanwhile. Guards
+// gate; lane.nextGroup.
+func TestCrowd(t *testing.T) {
+	oneThread(t)
+	const kept, wanted = 200, 4000
+	for what, each := range map[string]time.Duration{"quick": ms / 20, "slow": ms / 2} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			var lost atomic.Int32
+			onLost := func(*redlock.Lease) { lost.Add(1) }
+			f.crowd(kept, redlock.Request{Name: "kept", TTL: 1500 * ms, Keep: true, OnLost: onLost})
+			j := f.busy(each)
+			start := f.now()
+			f.crowd(wanted, redlock.Request{Name: "x", TTL: 30 * time.Second, Wait: redlock.Forever, Keep: true, OnLost: onLost})
+			took, least := f.now()-start, wanted*each // and about as much for the extensions, and to find out how many to let in
+			if took > 5*least {
+				t.Errorf("%s: %d locks took %v, of which the nodes needed %v", what, wanted, took, least)
+			}
+			if attempts := len(j.on(0, "a")); attempts > 2*wanted {
+				t.Errorf("%s: %d attempts for %d locks", what, attempts, wanted)
+			}
+			if lost.Load() > 0 {
+				t.Errorf("%s: %d leases are lost, though all nodes are well", what, lost.Load())
+			}
+		})
+	}
+}
+
+// A lane that is full of questions extends what is held nevertheless: before those that
+// wait, and behind no more than one group of them. Guards admit, nextGroup.
+func TestExtensionsComeFirst(t *testing.T) {
+	oneThread(t)
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		var lost atomic.Int32
+		f.crowd(50, redlock.Request{Name: "kept", TTL: 500 * ms, Keep: true, OnLost: func(*redlock.Lease) { lost.Add(1) }})
+		f.busy(ms / 10)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 2000 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					f.q.Who(ctx, "x")
+					time.Sleep(10 * ms)
+				}
+			})
+		}
+		all.Wait()
+		want(t, "leases lost", lost.Load(), 0)
+	})
+}
+
+// Where more leases are due together than the nodes can extend soon, those come first
+// that are lost first. Guards agenda.
+func TestShortLeasesComeFirst(t *testing.T) {
+	oneThread(t)
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		var lost atomic.Int32
+		onLost := func(*redlock.Lease) { lost.Add(1) }
+		f.crowd(10_000, redlock.Request{Name: "long", TTL: 30 * time.Second, Keep: true, OnLost: onLost})
+		f.crowd(50, redlock.Request{Name: "short", TTL: time.Second, Keep: true, OnLost: onLost})
+		time.Sleep(9900 * ms)
+		f.busy(ms / 5)
+		time.Sleep(4 * time.Second) // of which the long ones take half
+		want(t, "leases lost", lost.Load(), 0)
+	})
+}
+
+// Who asks for one lock does not wait for another user's thousands. Guards gate.pop.
+func TestCrowdOfAnother(t *testing.T) {
+	oneThread(t)
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.busy(ms / 10)
+		var all sync.WaitGroup
+		all.Go(func() {
+			f.crowd(5000, redlock.Request{Name: "x", TTL: 30 * time.Second, Wait: redlock.Forever, Holder: redlock.Holder{UID: 1}})
+		})
+		time.Sleep(20 * ms)
+		start := f.now()
+		f.acquire(redlock.Request{Name: "other", TTL: time.Second, Holder: redlock.Holder{UID: 2}})
+		if took := f.now() - start; took > 100*ms {
+			t.Errorf("beside 5000 attempts of another user it took %v", took)
+		}
+		all.Wait()
+	})
+}
+
+// Who waits for a place and is cancelled is gone at once, and takes no place. Guards
+// gate.withdraw, letIn.
+func TestCrowdIsCancelled(t *testing.T) {
+	oneThread(t)
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.busy(ms)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 3000 {
+			all.Go(func() {
+				f.q.Acquire(ctx, redlock.Request{Name: name("x%d", i), TTL: time.Second, Wait: redlock.Forever})
+			})
+		}
+		time.Sleep(10 * ms)
+		start := f.now()
+		cancel()
+		all.Wait()
+		want(t, "took them to end", f.now()-start, 0)
+		time.Sleep(time.Second)
+		f.wantNoKeys("all cancelled")
+		every(f.sims, func(s *redlocktest.Sim) { s.OnCommand(nil) })
+		start = f.now()
+		f.crowd(200, redlock.Request{Name: "y", TTL: time.Second})
+		want(t, "200 more took", f.now()-start, 0)
+	})
+}
+
+// Without a quorum thousands are told so soon, and those who wait do not wait for
+// longer than they wanted to. Guards gate.left, acquiring.enter.
+func TestCrowdWithoutQuorum(t *testing.T) {
+	oneThread(t)
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		every(f.sims[:2], down)
+		synctest.Wait()
+		start := f.now()
+		var all sync.WaitGroup
+		for i := range 1000 {
+			all.Go(func() {
+				r := redlock.Request{Name: name("x%d", i), TTL: 10 * time.Second, Wait: time.Duration(i%2) * time.Second}
+				_, err := f.q.Acquire(t.Context(), r)
+				wantErr(t, r.Name, err, redlock.ErrNoQuorum)
+				if took := f.now() - start; took > r.Wait+600*ms {
+					t.Errorf("%s: told after %v, want %v and a little", r.Name, took, r.Wait)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// A lease that is lost because nobody could extend it soon enough says so, and how late
+// that was. Guards Lease.why, noteAsked.
+func TestOverdue(t *testing.T) {
+	oneThread(t)
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		leases := f.crowd(5000, redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+		f.busy(ms / 2)
+		time.Sleep(time.Second) // 2.5 s would be needed
+		var never, late int
+		for _, l := range leases {
+			if l.Reason() == "" {
+				continue
+			}
+			overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
+			switch {
+			case !is: // asked for in time
+				wantErr(t, l.Name(), l.Cause(), redlock.ErrNoQuorum)
+			case overdue.Asked == 0:
+				never++
+				wantWithin(t, "due before", overdue.Due, 400*ms, 500*ms)
+				want(t, "says so", strings.Contains(overdue.Error(), "this host has not come to it"), true)
+			default:
+				late++
+				wantWithin(t, "late", overdue.Due-overdue.Asked, 100*ms, 500*ms)
+				want(t, "says so", strings.Contains(overdue.Error(), "this host came to it"), true)
+			}
+		}
+		if never == 0 || late == 0 {
+			t.Errorf("%d leases were never asked for, %d late, want some of both", never, late)
+		}
+	})
+}
+
+// One that was asked for in time does not. Guards Lease.why.
+func TestNotOverdue(t *testing.T) {
+	oneThread(t)
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, _ := f.watch(kept3s)
+		every(f.sims, hang)
+		<-l.Lost()
+		wantErr(t, "cause", l.Cause(), redlock.ErrNoQuorum)
+		_, is := errors.AsType[*redlock.OverdueError](l.Cause())
+		want(t, "overdue", is, false)
+	})
+}

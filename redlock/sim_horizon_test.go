@@ -1,0 +1,141 @@
+package redlock_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// unsetClock is a host's that never asked for the time.
+func unsetClock(o *redlock.Options) {
+	o.Wall = func() time.Time { return time.Unix(0, 0) }
+}
+
+// believing hosts believe every fencing token.
+func believing(o *redlock.Options) { redlock.Without(o, "every fencing token believed") }
+
+// aYear is a fencing token that is more than a year ahead.
+func aYear() uint64 { return uint64(time.Now().Add(366 * 24 * time.Hour).UnixMicro()) }
+
+// wantHonest checks that no counter of a node that tells the truth was brought far ahead.
+func (f *fleet) wantHonest(sims ...*redlocktest.Sim) {
+	f.Helper()
+	for _, s := range sims {
+		for i, item := range s.Do("HGETALL", nodeKey).Array {
+			if n, err := strconv.ParseUint(item.Str, 10, 64); i%2 == 1 && err == nil && n > aYear() {
+				f.Errorf("a counter of %s is at %d", s.Node().Name, n)
+			}
+		}
+	}
+}
+
+// One node of five that says of each grant that its counter is centuries ahead has no
+// vote and says why, and the others are as before: in every kind, on a host whose clock
+// is not set. Guards lane.doubt; rules.believes.
+func TestLyingTokenIsNoVote(t *testing.T) {
+	for kind, r := range allKinds {
+		t.Run(kind, func(t *testing.T) {
+			simTest(t, 5, func(t *testing.T, f *fleet) {
+				f.sims[0].Plant(redlocktest.LieAhead)
+				f.delay(each(ms), each(0)) // it is heard first
+				for range 12 {
+					l := f.acquire(r)
+					if l.Fence() > aYear() {
+						t.Fatalf("granted with the fencing token %d", l.Fence())
+					}
+					if l.Name() == "x" && r.Slots == 0 && !r.Shared {
+						l = f.passOn(l, r)
+					}
+					f.release(l)
+				}
+				f.wantHonest(f.sims[1:]...)
+				f.wantState(f.q, 0, redlock.NodeReady, "days ahead of most nodes' clocks", "HDEL redlockd:node epoch")
+			}, unsetClock)
+		})
+	}
+}
+
+// A host that believes such a node cannot bring the counters of the others there; it
+// is not granted what it asks for, and other hosts are. Guards rare.lua: far.
+func TestBelieverSpoilsNothing(t *testing.T) {
+	for kind, r := range allKinds {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			f.sims[0].Plant(redlocktest.LieAhead)
+			f.delay(each(ms), each(0)) // it is heard first
+			believer := f.another(believing)
+			defer believer.Close()
+			believer.Settle(t.Context())
+			for range 3 {
+				if _, err := believer.Acquire(t.Context(), r); err == nil || !strings.Contains(err.Error(), "FAR a fencing token") {
+					t.Errorf("the believer, %s: got %v, want FAR", kind, err)
+				}
+				time.Sleep(20 * ms)
+			}
+			f.release(f.acquire(r))
+			f.wantHonest(f.sims[1:]...)
+		})
+	}
+}
+
+// What a record has of an older version that believed everything is not written to
+// the nodes. Guards ballot.lua: repair.
+func TestFarRecordSpoilsNothing(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		r := f.acquire(kept3s).Record()
+		r.Fence = 1<<53 - 1<<41
+		f.restart(100 * ms)
+		l, _ := f.adopt(r)
+		forget(f.sims[1])
+		time.Sleep(2 * time.Second)
+		want(t, "the lease", l.Err(), nil)
+		f.wantHonest(f.sims...)
+		f.release(l)
+	})
+}
+
+// A node with a counter that is far ahead is no source of counters, and others take its
+// place; where there are too few, who asks has no vote until somebody decides. Its own
+// begins anew. Guards lane.doubtCounters; node.lua.
+func TestFarCounterIsNotCopied(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		far, near := strconv.FormatUint(aYear(), 10), strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)
+		f.sims[4].Do("HSET", nodeKey, "zz", far)
+		every(f.sims[1:4], func(s *redlocktest.Sim) { s.Do("HSET", nodeKey, "zz", near) })
+		f.sims[0].Do("HSET", nodeKey, "zz", far)
+		f.sims[3].Down()
+		f.sims[0].Do("HDEL", nodeKey, "epoch")
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "copied from 3", "there are 2")
+		f.wantState(f.q, 4, redlock.NodeReady, "days ahead of most nodes' clocks")
+		f.sims[3].Up()
+		time.Sleep(2 * beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		want(t, "the counter", f.sims[0].Do("HGET", nodeKey, "zz").Str, near)
+	})
+}
+
+// Where all nodes have such a counter, there is none to copy: it begins anew where
+// somebody says so. Guards node.lua: FARTHEST.
+func TestFarCountersBeginAnew(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		every(f.sims, func(s *redlocktest.Sim) {
+			setCounter(s, aYear())
+			s.Do("HDEL", nodeKey, "epoch")
+		})
+		time.Sleep(2 * beat)
+		for _, s := range f.sims {
+			if err := f.q.Admit(t.Context(), s.Node().Name); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(2 * beat)
+		if l := f.acquire(oneTryFor(time.Second)); l.Fence() > aYear() {
+			t.Errorf("fencing token %d", l.Fence())
+		}
+		f.wantHonest(f.sims...)
+	})
+}
