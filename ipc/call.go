@@ -55,7 +55,7 @@ func (call *Call) free() {
 func (call *Call) Conn() *Conn { return call.conn }
 
 // Context ends when the call is cancelled, with the cause ErrCancelled,
-// ErrGone or ErrShutdown, and at the latest when the call is over.
+// ErrGone, ErrLate or ErrShutdown, and at the latest when the call is over.
 func (call *Call) Context() context.Context { return call.conn.calls.context(call) }
 
 // IsGone tells whether it is known that the client hears no answer any more.
@@ -109,6 +109,9 @@ func (call *Call) answer(r *Response) {
 	c := call.conn
 	c.noteAnswered(call)
 	r.Tag = call.Tag
+	if c.server.Answered != nil {
+		c.server.Answered(c, call, r)
+	}
 	c.answer(call.takeLines(), r)
 	call.freeLines()
 	c.calls.leave(call)

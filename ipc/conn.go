@@ -25,6 +25,7 @@ type Conn struct {
 	freezing atomic.Bool // the server is, unless this connection is not kept: then it is stopping, too
 	parking  atomic.Bool // nothing is begun any more, its last answers are on their way
 	quitting atomic.Bool // no more is read
+	late     atomic.Bool // a line was not ended in time: the connection ends
 	watchful atomic.Bool // the reading goroutine waits for news of calls or of output
 	wakeup   chan struct{}
 
@@ -33,6 +34,7 @@ type Conn struct {
 	journal Journal // nil: the session is none; does not change
 	notes   notes
 	in      input
+	pace    pace
 	replays []replay // noted before a restart, before all that waits
 	waiting queue
 	reading bool
@@ -41,6 +43,7 @@ type Conn struct {
 	gone    bool // the client reads no more
 }
 
+// newConn makes a connection, for which pace.end has to be called.
 func newConn(s *Server, nc net.Conn) *Conn {
 	raw := rawOf(nc)
 	c := &Conn{
@@ -52,6 +55,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 		wakeup:  make(chan struct{}, 1),
 		reading: true,
 	}
+	c.pace = s.divided().pace(c.peer)
 	c.out = output{
 		conn:    nc,
 		raw:     raw,
@@ -111,7 +115,7 @@ func (c *Conn) Cancel(tag string) bool { return c.calls.cancel(tag, ErrCancelled
 // or did not do: the client may be alive, and not know yet.
 func (c *Conn) WasCut() bool {
 	err := c.out.failure()
-	return err != nil && !isGone(err)
+	return c.late.Load() || err != nil && !isGone(err)
 }
 
 // CloseAfterReplies has the connection end as if the client's input had: what
@@ -123,6 +127,7 @@ func (c *Conn) CloseAfterReplies() {
 
 // serve is the connection's life, on the goroutine that reads it.
 func (c *Conn) serve() {
+	c.waitToOpen()
 	if c.open() != nil {
 		c.finish()
 		return
@@ -132,6 +137,7 @@ func (c *Conn) serve() {
 
 // live is what follows open. A frozen connection is left as it is.
 func (c *Conn) live() {
+	c.pace.goOn()
 	if c.loop() {
 		return
 	}
@@ -142,9 +148,11 @@ func (c *Conn) live() {
 
 // finish waits for the last answers and Works, and closes the connection.
 func (c *Conn) finish() {
+	c.pace.pause()
 	c.drain()
 	c.close()
 	c.wg.Wait()
+	c.pace.goOn()
 }
 
 // open makes the session, or tells the client why there is none.
@@ -167,7 +175,14 @@ func (c *Conn) stop() {
 }
 
 func (c *Conn) sayBye() {
-	if bye := c.server.lastWords(); bye != nil {
+	bye := c.server.lastWords()
+	if c.late.Load() {
+		c.refuse("", c.server.lateness())
+		if bye == nil {
+			bye = c.server.Bye
+		}
+	}
+	if bye != nil {
 		c.Send(bye(c.session))
 	}
 }

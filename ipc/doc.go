@@ -16,4 +16,10 @@
 //
 // [Server] serves connections: it reads lines, hands them in order to a
 // [Session], and writes the answers of many requests at once.
+//
+// It shares its processors between users. Nobody is slowed who is alone. While
+// several are active, the processing of each user's requests is measured, on all of
+// his connections: a part of the processors is his; what he wants beyond that he
+// takes from what is common, in turns with others who do, and his connections are
+// not read from until then. Nothing is refused for it.
 package ipc

@@ -133,6 +133,7 @@ func (c *Conn) freeze() bool {
 		c.stop()
 		return false
 	}
+	c.pace.pause()
 	c.watchful.Store(true)
 	c.calls.freeze()
 	c.noteRest()

@@ -25,9 +25,11 @@ type input struct {
 	from, to int             // what of buf is not taken yet
 	ahead    []byte          // comes before what the connection receives
 	skipping bool            // what follows is the rest of a line that was too long
+	wait     lineWait        // for the end of the line that is begun
 
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
 	tryWatch func(fd uintptr) bool // hungUp, likewise
+	most     int                   // tryRead reads no more at once
 	n        int                   // results of tryRead
 	err      error
 }
@@ -48,6 +50,7 @@ func (in *input) line() (line []byte, ok bool) {
 	switch {
 	case end >= 0:
 		in.from += end + 1
+		in.wait = lineWait{}
 		return rest[:end], true
 	case len(rest) >= MaxLine:
 		in.from = in.to
@@ -73,9 +76,12 @@ func (in *input) skipIn(b []byte) int {
 	if end < 0 {
 		return len(b)
 	}
-	in.skipping = false
+	in.skipping, in.wait = false, lineWait{}
 	return end + 1
 }
+
+// begun tells that of a line a part has been received, or skipped, and no more is here.
+func (in *input) begun() bool { return len(in.ahead) == 0 && (in.skipping || in.from < in.to) }
 
 // unread is how many bytes are here and not taken.
 func (in *input) unread() int { return in.to - in.from + len(in.ahead) }
@@ -88,15 +94,15 @@ func (in *input) appendUnread(b []byte) []byte {
 	return append(b, in.ahead...)
 }
 
-// receive waits for more. It returns io.EOF at the end, and a timeout when the
+// receive waits for more, and takes at most so many bytes. It returns io.EOF at the end, and a timeout when the
 // connection's read deadline wakes it.
-func (in *input) receive() error {
+func (in *input) receive(most int) error {
 	in.compact()
 	if len(in.ahead) > 0 {
 		in.receiveAhead()
 		return nil
 	}
-	if in.raw == nil {
+	if in.most = most; in.raw == nil {
 		return in.receivePlain()
 	}
 	if in.tryRead == nil {
@@ -106,6 +112,21 @@ func (in *input) receive() error {
 		return err
 	}
 	return in.received(in.n, in.err)
+}
+
+// receiveNow is receive without waiting. It is false if nothing is there.
+func (in *input) receiveNow() (err error, some bool) {
+	if in.raw == nil {
+		return nil, false
+	}
+	in.compact()
+	if err := in.raw.Control(func(fd uintptr) { some = in.read(fd) }); err != nil {
+		return err, true
+	}
+	if !some {
+		return nil, false
+	}
+	return in.received(in.n, in.err), true
 }
 
 // receiveAhead takes what an earlier process received.
@@ -121,7 +142,7 @@ func (in *input) receiveAhead() {
 // receivePlain is for connections that are no sockets, such as net.Pipe's.
 func (in *input) receivePlain() error {
 	in.borrow()
-	n, err := in.conn.Read(in.buf[in.to:])
+	n, err := in.conn.Read(in.room())
 	if n == 0 && err == nil {
 		return nil
 	}
@@ -132,7 +153,7 @@ func (in *input) receivePlain() error {
 func (in *input) read(fd uintptr) bool {
 	in.borrow()
 	for {
-		in.n, in.err = RawRead(fd, in.buf[in.to:])
+		in.n, in.err = RawRead(fd, in.room())
 		switch {
 		case in.err == nil:
 			return true
@@ -143,6 +164,11 @@ func (in *input) read(fd uintptr) bool {
 			return true
 		}
 	}
+}
+
+// room is for what is read next.
+func (in *input) room() []byte {
+	return in.buf[in.to:min(in.to+in.most, readSize)]
 }
 
 func (in *input) received(n int, err error) error {

@@ -19,6 +19,8 @@ const (
 	MaxOwner = 64
 	MaxID    = 64
 	MaxLease = 128
+
+	MaxSlots = 1000 // places of a semaphore
 )
 
 // Options are the key=value words of a request. Set tells which were given: the
@@ -171,12 +173,12 @@ func (o *Options) assign(which OptionSet, word string) error {
 		n, err = modes.parse(value)
 		o.Mode = Mode(n)
 	case OptSlots:
-		o.Slots, err = parseCount(value)
+		o.Slots, err = parseCount(value, MaxSlots)
 	case OptHold:
 		n, err = holds.parse(value)
 		o.Hold = Hold(n)
 	case OptPID:
-		o.PID, err = parseCount(value)
+		o.PID, err = parseCount(value, math.MaxInt32)
 	case OptMax:
 		o.Max, err = parseDuration(value)
 	case OptLinger:
@@ -262,10 +264,10 @@ func parseText(value string, least, most int) (string, error) {
 	return value, nil
 }
 
-func parseCount(value string) (int, error) {
+func parseCount(value string, most uint64) (int, error) {
 	n, err := strconv.ParseUint(value, 10, 31)
-	if err != nil || n == 0 {
-		return 0, fmt.Errorf("it is a number from 1 to %d", math.MaxInt32)
+	if err != nil || n == 0 || n > most {
+		return 0, fmt.Errorf("it is a number from 1 to %d", most)
 	}
 	return int(n), nil
 }

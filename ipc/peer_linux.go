@@ -12,16 +12,18 @@ import (
 const nobody = ^uint32(0)
 
 func peerOf(raw syscall.RawConn) (p Peer) {
-	if raw == nil {
-		return p
+	if raw != nil {
+		_ = raw.Control(func(fd uintptr) { p = peerOfSocket(int(fd)) }) // fails where it is closed
 	}
-	// On an error p stays unknown: the socket is none of a local process.
-	_ = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil && cred.Uid != nobody {
-			p = Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid, Groups: peerGroups(fd), Known: true}
-		}
-	})
+	return p
+}
+
+// peerOfSocket is unknown where the socket is none of a local process.
+func peerOfSocket(fd int) (p Peer) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err == nil && cred.Uid != nobody {
+		p = Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid, Groups: peerGroups(uintptr(fd)), Known: true}
+	}
 	return p
 }
 

@@ -10,7 +10,8 @@ import (
 // PeerPIDFD is a pidfd of the process that connected, the caller's to close. It
 // is of that very process: its number may have become another's since. The error
 // matches errors.ErrUnsupported where the kernel (before 6.5) or the connection
-// has none to give; any other means that the process is gone.
+// has none to give, and unix.ESRCH (before 6.16 also unix.EINVAL) where the process is
+// gone; any other means that the system is short of something.
 func (c *Conn) PeerPIDFD() (int, error) {
 	raw := c.out.raw
 	if raw == nil {

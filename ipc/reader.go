@@ -20,12 +20,16 @@ func (c *Conn) loop() (isFrozen bool) {
 			if c.freeze() {
 				return true
 			}
+		case c.pace.due() && c.isPaced() && c.ready():
+			c.keepPace()
 		case !c.advance():
 			if c.waits() {
 				c.noteRest()
 			}
 			c.uncork()
+			c.pace.pause()
 			c.await()
+			c.pace.goOn()
 		}
 	}
 	c.in.discard()
@@ -59,6 +63,14 @@ func (c *Conn) advance() bool {
 		return c.nextLine()
 	}
 	return true
+}
+
+// ready tells whether something may be there for advance to begin.
+func (c *Conn) ready() bool {
+	if c.out.full() {
+		return false
+	}
+	return c.reading && c.in.unread() > 0 && !c.paused() || c.queued() && !c.calls.busy()
 }
 
 // nextQueued begins the request whose turn has come.
@@ -113,6 +125,7 @@ func (c *Conn) take(line []byte, waited bool) {
 
 // start begins a request, or refuses it: err is the parser's.
 func (c *Conn) start(call *Call, line []byte, err error) {
+	c.pace.steps++
 	c.cork()
 	if err == nil {
 		err = c.enter(call)
@@ -158,12 +171,16 @@ func (c *Conn) answer(lines []byte, r *Response) {
 
 // begin hands a request to the session, and the rest of it to a worker.
 func (c *Conn) begin(call *Call, line []byte) {
+	if call.Verb.isLong() {
+		c.pace.look()
+	}
 	work, panicked := c.beginWork(call, line)
 	if work == nil {
 		call.end(panicked)
 		return
 	}
 	call.detached = true
+	c.pace.extra += workCost
 	c.calls.began()
 	c.wg.Add(1)
 	c.server.workers.run(job{call, work})
@@ -217,6 +234,7 @@ func (c *Conn) await() {
 			c.receive()
 		}
 	default:
+		c.in.wait = lineWait{}
 		c.sleep()
 	}
 }
@@ -237,9 +255,17 @@ func (c *Conn) wake() {
 	c.nc.SetReadDeadline(past) // fails only when closed, which wakes as well
 }
 
-// receive waits for more to read.
+// receive waits for more to read, for the rest of a line no longer than it may take.
 func (c *Conn) receive() {
-	switch err := c.in.receive(); {
+	if c.in.begun() && !c.waitForEnd() {
+		return
+	}
+	c.received(c.in.receive(c.pace.readSize()))
+}
+
+// received goes by how receiving ended.
+func (c *Conn) received(err error) {
+	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.awake()

@@ -98,7 +98,7 @@ func (r *Request) option(key, value string) error {
 		return refuse(CodeOption, "%s has no word before its = (in a name, = is written %%3D)", quote("="+value))
 	case !known:
 		return refuse(CodeOption, "%s is no option: %s takes %s (in a name, = is written %%3D)", quote(key), r.Verb, allowed)
-	case !allowed.Has(which):
+	case !allowed.Has(which) && !r.isTry(which, value):
 		return refuse(CodeOption, "%s= is no option of %s, which takes %s", key, r.Verb, allowed)
 	case r.Has(which):
 		return refuse(CodeOption, "%s= is there twice", key)
@@ -108,6 +108,15 @@ func (r *Request) option(key, value string) error {
 		return refuse(CodeOption, "%s=%s: %v", key, quote(value), err)
 	}
 	return nil
+}
+
+// isTry: a TRY may say that it does not wait.
+func (r *Request) isTry(which OptionSet, value string) bool {
+	if r.Verb != VerbTry || which != OptWait {
+		return false
+	}
+	wait, err := parseWait(value)
+	return err == nil && wait == 0
 }
 
 // names reads the names of locks, between commas.

@@ -22,7 +22,7 @@ const (
 // Names of events.
 const (
 	EventLost = "LOST" // a lease is over
-	EventBye  = "BYE"  // the daemon stops
+	EventBye  = "BYE"  // the connection ends, and not because its client has ended it
 	EventBack = "BACK" // the daemon was restarted, and kept this connection
 )
 

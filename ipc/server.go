@@ -2,7 +2,6 @@ package ipc
 
 import (
 	"context"
-	"errors"
 	"log"
 	"net"
 	"sync"
@@ -28,13 +27,15 @@ type Server struct {
 
 	// Admit is asked on the accepting goroutine, before Open, so that whoever opens
 	// connections by the thousand costs no more than that one's time: those refused are
-	// told why, as by Open, and closed. It must not block, and may be nil.
+	// told why, as by Open, and closed. It must not block, nor need the peer's groups.
+	// Open follows, but for a connection that Shutdown comes before. It may be nil.
 	Admit func(Peer) error
 
 	MaxInFlight  int           // requests with a tag unanswered at once on a connection; more are refused with LIMIT
 	MaxQueued    int           // bytes of requests without a tag that wait for their turn; then reading pauses
 	PauseOutput  int           // bytes of unread answers; then reading pauses: what is under way may cause more. Default: at most half of MaxOutput
 	MaxOutput    int           // bytes of unread answers; a client that still causes more is cut off
+	LineTimeout  time.Duration // in which a line that was begun has to end; who is later is told, and cut off
 	WriteTimeout time.Duration // in which a client has to read what does not fit into the socket's buffer
 
 	// Defect is told of panics in a session and of requests that it did not
@@ -43,12 +44,23 @@ type Server struct {
 	// Refused is told of every ERR, by whomever it is answered. It must not block,
 	// and may be nil.
 	Refused func(Code)
+	// Bye says what is sent last on a connection that is ended for a line that was not
+	// ended. Nil: nothing.
+	Bye func(Session) *Response
+	// Answered is told of the answers to requests that a session has begun, before they
+	// are sent. It must not block nor keep what it is given, and may be nil.
+	Answered func(*Conn, *Call, *Response)
 	// Dropped is told which connections the server had to cut, and why. It may be nil.
 	Dropped func(c *Conn, why error)
+	// HeldBack is told whenever a connection has to wait because its user takes more
+	// than his share beside others. It must not block, and may be nil.
+	HeldBack func()
 	// AcceptFailed is told of errors that Serve goes on after. It may be nil.
 	AcceptFailed func(err error, pause time.Duration)
 
 	workers workers
+	shares  *shares // made with the first connection
+	share   sync.Once
 
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
@@ -58,86 +70,6 @@ type Server struct {
 	empty     chan struct{}           // closed when the last connection is over; made when stopping begins
 	freezing  *freezing               // nil: the server stops by Shutdown, if at all
 }
-
-// Serve accepts connections from l and serves them, until ctx is done, l is
-// closed or Shutdown is called, which is no error. It does not wait for the
-// connections: Shutdown does. l is not closed, unless it has no SetDeadline:
-// then that is the only way to stop it.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	if !s.listen(l) {
-		return nil
-	}
-	defer s.unlisten(l)
-	defer context.AfterFunc(ctx, func() { interrupt(l) })()
-	retry := backoff{}
-	for {
-		nc, err := l.Accept()
-		switch {
-		case err == nil:
-			retry = backoff{}
-			s.accepted(nc)
-		case ctx.Err() != nil || s.isStopping() || errors.Is(err, net.ErrClosed):
-			return nil
-		default:
-			s.acceptFailed(ctx, err, retry.next())
-		}
-	}
-}
-
-// accepted serves a connection, or turns it away.
-func (s *Server) accepted(nc net.Conn) {
-	if s.Admit != nil {
-		if err := s.Admit(peerOf(rawOf(nc))); err != nil {
-			s.turnAway(nc, err)
-			return
-		}
-	}
-	if c := s.add(nc); c != nil {
-		go s.serve(c) // Shutdown waits for it
-	}
-}
-
-// turnAway says why: what is as short fits into a socket's buffer at once.
-func (s *Server) turnAway(nc net.Conn, err error) {
-	defer nc.Close()
-	var r Response
-	code, text := refusalOf(err)
-	if s.Refused != nil {
-		s.Refused(code)
-	}
-	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // fails only where the write will
-	_, _ = nc.Write(r.Err("", code, text).AppendTo(nil))       // he is gone: then he need not know
-}
-
-// backoff is the pause after a failed accept, such as one for want of file
-// descriptors: other connections have to end first.
-type backoff struct{ pause time.Duration }
-
-func (b *backoff) next() time.Duration {
-	b.pause = min(max(2*b.pause, 5*time.Millisecond), time.Second)
-	return b.pause
-}
-
-func (s *Server) acceptFailed(ctx context.Context, err error, pause time.Duration) {
-	if s.AcceptFailed != nil {
-		s.AcceptFailed(err, pause)
-	}
-	select {
-	case <-time.After(pause):
-	case <-ctx.Done():
-	}
-}
-
-// interrupt ends an Accept that waits, and all further ones.
-func interrupt(l net.Listener) {
-	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(past) == nil {
-		return
-	}
-	l.Close() // its error would change nothing: the listener is given up
-}
-
-// past is a deadline that is over.
-var past = time.Unix(1, 0)
 
 // ServeConn serves one connection until it is over, and closes it. During and
 // after Shutdown it closes it at once.
@@ -231,22 +163,32 @@ func (s *Server) unlisten(l net.Listener) {
 // closes nc instead, and returns nil.
 func (s *Server) add(nc net.Conn) *Conn {
 	c := newConn(s, nc)
+	if s.enter(c) {
+		return c
+	}
+	nc.Close() // nothing was said on it
+	c.pace.end()
+	return nil
+}
+
+// enter is false if stopping has begun.
+func (s *Server) enter(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
-		nc.Close() // nothing was said on it
-		return nil
+		return false
 	}
 	if s.conns == nil {
 		s.conns = make(map[*Conn]struct{})
 	}
 	s.conns[c] = struct{}{}
-	return c
+	return true
 }
 
 // remove forgets a connection, which is over or frozen, and with the last one the
 // idle workers.
 func (s *Server) remove(c *Conn) {
+	c.pace.end()
 	if s.wasLast(c) {
 		s.workers.release()
 	}

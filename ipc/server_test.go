@@ -389,21 +389,28 @@ func TestServerPeer(t *testing.T) {
 type brokenListener struct {
 	net.Listener
 	failures int
+	why      syscall.Errno
 }
 
 func (l *brokenListener) Accept() (net.Conn, error) {
 	if l.failures > 0 {
 		l.failures--
-		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", l.why)}
 	}
 	return l.Listener.Accept()
 }
 
 func TestServeGoesOnAfterFailures(t *testing.T) {
+	for _, shortage := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ECONNABORTED} {
+		t.Run(shortage.Error(), func(t *testing.T) { testServeGoesOn(t, shortage) })
+	}
+}
+
+func testServeGoesOn(t *testing.T, shortage syscall.Errno) {
 	d := newFake()
 	var pauses []time.Duration
 	d.AcceptFailed = func(err error, pause time.Duration) {
-		if !errors.Is(err, syscall.EMFILE) {
+		if !errors.Is(err, shortage) {
 			t.Errorf("told of %v", err)
 		}
 		pauses = append(pauses, pause)
@@ -415,7 +422,7 @@ func TestServeGoesOnAfterFailures(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- d.Serve(ctx, &brokenListener{l, 3}) }()
+	go func() { served <- d.Serve(ctx, &brokenListener{l, 3, shortage}) }()
 	nc := d.dial(t)
 	say(t, nc, "QUIT\n")
 	hearEnd(t, nc, "OK\n")

@@ -1,0 +1,137 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Serve accepts connections from l and serves them, until ctx is done, l is
+// closed or Shutdown is called, which is no error. It does not wait for the
+// connections: Shutdown does. l is not closed, unless it has no SetDeadline:
+// then that is the only way to stop it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if !s.listen(l) {
+		return nil
+	}
+	defer s.unlisten(l)
+	defer context.AfterFunc(ctx, func() { interrupt(l) })()
+	retry := backoff{}
+	a := newAcceptor(s, l)
+	for {
+		nc, err := a.accept()
+		switch {
+		case err == nil:
+			retry = backoff{}
+			a.accepted(nc)
+		case ctx.Err() != nil || s.isStopping() || errors.Is(err, net.ErrClosed):
+			return nil
+		default:
+			s.acceptFailed(ctx, err, retry.next())
+		}
+	}
+}
+
+// acceptor takes what comes at a listener. It belongs to Serve.
+type acceptor struct {
+	s   *Server
+	l   net.Listener
+	raw syscall.RawConn // nil: only l.Accept can be used
+
+	turnedAway time.Time // when somebody was last
+}
+
+// newAcceptor is for a listener.
+func newAcceptor(s *Server, l net.Listener) *acceptor {
+	a := &acceptor{s: s, l: l}
+	if socket, ok := l.(syscall.Conn); ok {
+		a.raw, _ = socket.SyscallConn() // it fails if l is closed, which Accept tells
+	}
+	return a
+}
+
+// accept waits for a connection. While some are turned away, all are looked at before
+// much is done for them: nil is none to be served.
+func (a *acceptor) accept() (net.Conn, error) {
+	if a.raw == nil || time.Since(a.turnedAway) > lately {
+		return a.l.Accept()
+	}
+	return a.acceptRaw()
+}
+
+// accepted serves a connection, or turns it away.
+func (a *acceptor) accepted(nc net.Conn) {
+	if nc == nil {
+		runtime.Gosched() // there may be no end of them
+		return
+	}
+	if refusal := a.refusal(peerOf(rawOf(nc))); refusal != nil {
+		turnAway(nc, refusal)
+		return
+	}
+	a.serve(nc)
+}
+
+func (a *acceptor) serve(nc net.Conn) {
+	if c := a.s.add(nc); c != nil {
+		go a.s.serve(c) // Shutdown waits for it
+	}
+}
+
+// refusal is what somebody is told who is not to be served; nil: he is.
+func (a *acceptor) refusal(peer Peer) []byte {
+	if a.s.Admit == nil {
+		return nil
+	}
+	err := a.s.Admit(peer)
+	if err == nil {
+		return nil
+	}
+	a.turnedAway = time.Now()
+	var r Response
+	code, text := refusalOf(err)
+	if a.s.Refused != nil {
+		a.s.Refused(code)
+	}
+	return r.Err("", code, text).AppendTo(nil)
+}
+
+// turnAway says why: what is as short fits into a socket's buffer at once.
+func turnAway(nc net.Conn, refusal []byte) {
+	defer nc.Close()
+	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // fails only where the write will
+	_, _ = nc.Write(refusal)                                   // he is gone: then he need not know
+}
+
+// backoff is the pause after a failed accept, such as one for want of file
+// descriptors: other connections have to end first.
+type backoff struct{ pause time.Duration }
+
+func (b *backoff) next() time.Duration {
+	b.pause = min(max(2*b.pause, 5*time.Millisecond), time.Second)
+	return b.pause
+}
+
+func (s *Server) acceptFailed(ctx context.Context, err error, pause time.Duration) {
+	if s.AcceptFailed != nil {
+		s.AcceptFailed(err, pause)
+	}
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+}
+
+// interrupt ends an Accept that waits, and all further ones.
+func interrupt(l net.Listener) {
+	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(past) == nil {
+		return
+	}
+	l.Close() // its error would change nothing: the listener is given up
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)

@@ -1,0 +1,55 @@
+package ipc
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
+
+// Who is turned away is told why, however many come. Who is admitted between them is
+// served, as the user that he is.
+func TestServeTurnsAway(t *testing.T) {
+	var full atomic.Bool
+	d := startFake(t, func(d *fakeDaemon) {
+		d.Admit = func(p Peer) error {
+			if p.Known && p.UID != uint32(os.Getuid()) {
+				t.Errorf("user %d is asked for, want %d", p.UID, os.Getuid())
+			}
+			if full.Load() {
+				return &Error{Code: CodeLimit, Text: "full"}
+			}
+			return nil
+		}
+	})
+	for range 3 {
+		full.Store(true)
+		for range 2 * 32 {
+			hearEnd(t, d.dial(t), "ERR LIMIT : full\n")
+		}
+		full.Store(false)
+		nc := d.dial(t)
+		say(t, nc, "PING\n")
+		hear(t, nc, "OK\n")
+	}
+	for _, c := range d.conns {
+		if p := c.Peer(); runtime.GOOS == "linux" && (!p.Known || p.UID != uint32(os.Getuid()) || p.PID != os.Getpid()) {
+			t.Errorf("the peer is %+v", p)
+		}
+	}
+	if len(d.conns) != 3 {
+		t.Errorf("%d connections are served, want 3", len(d.conns))
+	}
+}
+
+// A listener that is closed while many are turned away ends Serve.
+func TestServeEndsWhileTurningAway(t *testing.T) {
+	d := startFake(t, func(d *fakeDaemon) {
+		d.Admit = func(Peer) error { return errors.New("full") }
+	})
+	hearEnd(t, d.dial(t), "ERR INTERNAL : full\n")
+	if err := d.Shutdown(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
