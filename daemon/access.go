@@ -88,10 +88,9 @@ func (s *session) permit(call *ipc.Call) error {
 	return nil
 }
 
-// deny answers what permit says. It is no news to be logged in the ordinary: the one
-// who asks could fill the log with it.
+// deny answers what permit says.
 func (s *session) deny(call *ipc.Call, err error) ipc.Work {
-	s.d.log.Debug("denied", "pid", s.pid, "uid", s.uid, "error", err)
+	s.d.logDenied(s, call.Verb, err)
 	return s.refuse(call, err)
 }
 

@@ -199,6 +199,15 @@ func TestAccessHeldHidesNames(t *testing.T) {
 	a.say("TRY web/shared", `ERR HELD lock=web/shared .* : web/shared: held by 4002 on \S+ \(pid \d+\)`)
 }
 
+// TestAccessForceHidesNames: of the names that are lost with the one that is forced, it
+// tells those that the caller may know.
+func TestAccessForceHidesNames(t *testing.T) {
+	d := startWithRules(t, testRules)
+	holder, admin := d.dialAs(batch), d.dialAs(userOf(4005, 4005))
+	holder.say("LOCK batch/secret,web/shared", granted5)
+	admin.say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is told, but may be at work until it notices`)
+}
+
 // TestAccessMetHidesNames: as does HELD, and NOQUORUM, where somebody with a list of
 // names has asked the nodes already.
 func TestAccessMetHidesNames(t *testing.T) {
@@ -207,7 +216,7 @@ func TestAccessMetHidesNames(t *testing.T) {
 	d.another().dialAs(web).say("LOCK web/shared", granted5)
 	b.send("@1 LOCK batch/secret,web/shared ttl=30s") // it gives up for want of a quorum after its ttl
 	b.say("@2 PING", `@2 OK`)                         // it stands in the line now
-	a.until("TRY web/shared", `ERR HELD lock=web/shared .*host=.* : web/shared: held by 4001 .*`)
+	a.until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked before, and waits for web/shared, held by others at least in part\n`)
 	d.nodes.Servers[0].Kill()
 	d.nodes.Servers[1].Kill()
 	a.until("TRY web/shared", `ERR NOQUORUM lock=web/shared .* : web/shared: no quorum: .*`)
@@ -293,7 +302,8 @@ func TestAccessReload(t *testing.T) {
 		d.reload <- &next
 	}
 	reload(rulesOf(t, "rule \"ops\" {\nusers=[\"4004\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}"))
-	w.until("TRY web/c", `ERR DENIED .*`)
+	w.until("STATUS", `ERR DENIED .*`)
+	w.say("TRY web/c", `ERR DENIED .*`)
 	d.dialAs(ops).say("TRY web/c", granted5)
 	w.say("CHECK web/a", granted5)
 	w.say("EXTEND web/a ttl=20s", granted5)

@@ -68,6 +68,14 @@ func (v view) label(p *place) string {
 	return strings.Join(known, ",")
 }
 
+// name names one of somebody else's locks for an error.
+func (v view) name(of string) string {
+	if v.knows(of) {
+		return of
+	}
+	return hiddenLock
+}
+
 // met is what another place has met on the nodes, as if p had: that one's list of
 // names is not told.
 func (v view) met(err error, p *place) error {
@@ -92,9 +100,7 @@ func (v view) veil(err error) error {
 	}
 	cycle := slices.Clone(deadlock.cycle)
 	for i := range cycle {
-		if !v.knows(cycle[i].name) {
-			cycle[i].name = hiddenLock
-		}
+		cycle[i].name = v.name(cycle[i].name)
 	}
 	return &deadlockError{cycle}
 }

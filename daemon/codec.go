@@ -10,9 +10,10 @@ import (
 // codec writes the fields of a record, or reads them: what lists the fields once
 // does both. After an error nothing more is read.
 type codec struct {
-	b       []byte // written so far, or what is left to read
-	reading bool
-	err     error
+	b        []byte // written so far, or what is left to read
+	reading  bool
+	skimming bool // texts are passed over
+	err      error
 }
 
 var errRecord = errors.New("a record that makes no sense")
@@ -88,6 +89,8 @@ func (c *codec) bytes(v *[]byte) {
 		c.b = append(c.b, *v...)
 	case n > len(c.b):
 		c.fail()
+	case c.skimming:
+		c.b = c.b[n:]
 	default:
 		*v = append([]byte(nil), c.b[:n]...)
 		c.b = c.b[n:]
@@ -111,9 +114,13 @@ func (c *codec) texts(v *[]string) {
 			c.fail()
 			return
 		}
-		if *v = nil; n > 0 {
+		if *v = nil; n > 0 && !c.skimming {
 			*v = make([]string, n)
 		}
+	}
+	for ; c.skimming && n > 0; n-- {
+		var passed string
+		c.text(&passed)
 	}
 	for i := range *v {
 		c.text(&(*v)[i])

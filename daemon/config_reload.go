@@ -7,7 +7,7 @@ import (
 )
 
 // CheckReload reports what next changes that cannot change while the daemon
-// runs, or nil if next can be used from now on. Only log.level, access and
+// runs, or nil if next can be used from now on. Only log, access and
 // limits can change; files of passwords and certificates are read at every connection
 // anyway, so that their content needs no reload.
 func (c *Config) CheckReload(next *Config) error {
@@ -21,7 +21,6 @@ func (c *Config) CheckReload(next *Config) error {
 		{"quorum.node_timeout", c.Quorum.NodeTimeout, next.Quorum.NodeTimeout},
 		{"lease", c.Lease, next.Lease},
 		{"socket", c.Socket, next.Socket},
-		{"log.format", c.Log.Format, next.Log.Format},
 		{"metrics", c.Metrics, next.Metrics},
 	} {
 		if !reflect.DeepEqual(fixed.now, fixed.new) {

@@ -16,7 +16,7 @@ func TestCheckReload(t *testing.T) {
 		"nothing":     {func(*Config) {}, ""},
 		"log.level":   {func(c *Config) { c.Log.Level = hclog.Trace }, ""},
 		"limits":      {func(c *Config) { c.Limits.Connections = 1 }, ""},
-		"log.format":  {func(c *Config) { c.Log.Format = LogJSON }, "log.format"},
+		"log.format":  {func(c *Config) { c.Log.Format = LogJSON }, ""},
 		"key_prefix":  {func(c *Config) { c.Quorum.KeyPrefix = "x:" }, "quorum.key_prefix"},
 		"max_ttl":     {func(c *Config) { c.Quorum.MaxTTL++ }, "quorum.max_ttl"},
 		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},

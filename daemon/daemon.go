@@ -54,6 +54,8 @@ type daemon struct {
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 
 	acceptLogged atomic.Int64 // BootTime of when it was logged last that no connection could be accepted
+	acceptFails  atomic.Bool  // it was logged, and not yet that it is over
+	deniedLogged onceASecond  // that FORCE or ADMIT was denied
 
 	stopping atomic.Bool // nothing is given back any more
 	frozen   atomic.Bool // nothing at all is done any more
@@ -184,25 +186,16 @@ func (d *daemon) newServer() *ipc.Server {
 		Defect: func(c *ipc.Conn, what any, stack []byte) {
 			d.log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
 		},
-		Refused: d.meter.refused,
+		Refused:  d.meter.refused,
+		HeldBack: d.meter.holdsBack,
+		Bye:      byeLate,
+		Answered: d.answered,
 		Dropped: func(c *ipc.Conn, why error) {
 			d.unkept(c)
 			d.log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
 		},
 		AcceptFailed: d.acceptFailed,
 	}
-}
-
-// acceptFailed is logged once a second at most: who opens connections could fill the
-// log with it.
-func (d *daemon) acceptFailed(err error, pause time.Duration) {
-	now, last := d.clock(), time.Duration(d.acceptLogged.Load())
-	if last != 0 && now-last < time.Second {
-		return
-	}
-	d.acceptLogged.Store(int64(now))
-	d.log.Error("no connection can be accepted, until others end", "error", err, "next try in", pause,
-		"connections", d.limits.connected(), "to do", "LimitNOFILE of the service must be more than limits.connections")
 }
 
 // unkept notes that a connection is cut by us: its client may be at work, and does
@@ -213,22 +206,20 @@ func (d *daemon) unkept(c *ipc.Conn) {
 	}
 }
 
-// admits says whether a connection is one too many. Some that come at once may seem not
-// to be: open counts.
+// admits says whether a connection is one too many.
 func (d *daemon) admits(peer ipc.Peer) error {
-	if err := d.limits.mayConnect(callerOf(peer).uid); err != nil {
+	d.accepts()
+	if err := d.limits.admit(callerOf(peer).uid); err != nil {
 		return &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}
 	return nil
 }
 
-// open makes the session of a new connection, or says why there is none.
+// open makes the session of a new connection, which was admitted.
 func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
-	if err := d.limits.connect(s, d.restoring != 0); err != nil {
-		return nil, &ipc.Error{Code: codeOf(err), Text: err.Error()}
-	}
+	d.limits.connect(s, d.restoring != 0)
 	s.user = d.users.name(s.uid)
 	d.number(s)
 	return s, nil

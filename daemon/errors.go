@@ -18,6 +18,7 @@ var (
 	errNotHeld = errors.New("not held")
 	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
 	errLimit   = errors.New("a limit of the config is reached")
+	errShort   = errors.New("a limit of the system is reached")
 	errOption  = errors.New("bad option")
 	errVerb    = errors.New("no such verb")
 	errDenied  = errors.New("not allowed")
@@ -35,6 +36,7 @@ var codes = []struct {
 	{redlock.ErrNoQuorum, ipc.CodeNoQuorum},
 	{ipc.ErrCancelled, ipc.CodeCancelled},
 	{ipc.ErrGone, ipc.CodeCancelled},
+	{ipc.ErrLate, ipc.CodeCancelled},
 	{ipc.ErrShutdown, ipc.CodeShutdown},
 	{redlock.ErrClosed, ipc.CodeShutdown},
 	{errRestarted, ipc.CodeShutdown},
@@ -44,6 +46,7 @@ var codes = []struct {
 	{errAlready, ipc.CodeAlready},
 	{errDeadlock, ipc.CodeDeadlock},
 	{errLimit, ipc.CodeLimit},
+	{errShort, ipc.CodeLimit},
 	{errCounts, ipc.CodeLimit},
 	{errUnread, ipc.CodeLimit},
 	{errDenied, ipc.CodeDenied},
@@ -73,6 +76,15 @@ func notHeldByPID(pid int, names []string) error {
 		return fmt.Errorf("%w: process %d holds no lock that this user took with hold=pid, and lost none", errNotHeld, pid)
 	}
 	return fmt.Errorf("%s: %w by process %d, by this user and owner with hold=pid, and not lost by it", strings.Join(names, ","), errNotHeld, pid)
+}
+
+// notWithID: whatever is held here, it has another id, which is a secret.
+func notWithID(names []string) error {
+	if len(names) == 0 {
+		return errNoLease
+	}
+	return fmt.Errorf("%s: %w: no lease of it with this id is here (any more), whoever holds it: lease= is wrong, or of a lease that is over",
+		strings.Join(names, ","), errNotHeld)
 }
 
 // heldWithin: it is held, but goes by the list that it was locked as.

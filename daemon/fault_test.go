@@ -255,7 +255,7 @@ func TestPlantedLockFile(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	d := startDaemon(t, 1, func(c *Config) {
-		c.Limits = LimitsConfig{Connections: 4, ConnectionsPerUser: 3, LeasesPerUser: 2, WaitersPerUser: 1}
+		c.Limits = LimitsConfig{Connections: 4, ConnectionsPerUser: 3, LeasesPerUser: 2, WaitersPerUser: 2}
 	})
 	a, b, c := d.dial(), d.dial(), d.dial()
 	a.say("PING", `OK`)
@@ -265,9 +265,9 @@ func TestLimits(t *testing.T) {
 	a.say("LOCK a", granted5)
 	b.send("@1 LOCK a")
 	a.until("LIST", `state=waiting`)
-	b.say("@2 LOCK b", `@2 ERR LIMIT lock=b : .*leases_per_user = 2`)
+	b.say("@2 LOCK b", `@2 ERR LIMIT lock=b : .*leases_per_user = 2, of which 1 only wait for a lock`)
 	cfg := *d.cfg
-	cfg.Limits.LeasesPerUser = 3
+	cfg.Limits.LeasesPerUser, cfg.Limits.WaitersPerUser = 3, 1
 	d.reload <- &cfg
 	b.until("TRY b", `waiters_per_user = 1`)
 	a.say("UNLOCK a", `OK lock=a`)

@@ -95,8 +95,8 @@ func notFound(call *ipc.Call) error {
 	switch {
 	case call.Has(ipc.OptPID):
 		return notHeldByPID(call.PID, call.Names)
-	case len(call.Names) > 0:
-		return notHeld(call.Names)
+	case call.Has(ipc.OptLease):
+		return notWithID(call.Names)
 	}
-	return errNoLease
+	return notHeld(call.Names)
 }

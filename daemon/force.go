@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
@@ -27,6 +28,7 @@ func (s *session) force(call *ipc.Call) ipc.Work {
 // names is taken from is lost in all of them.
 func (f *force) Run() {
 	name := f.call.Names[0]
+	lists := f.s.d.leases.lists(name) // of now: whom it is taken from may be forgotten at once
 	forced, err := f.s.d.nodes.Force(f.call.Context(), name)
 	free := errors.Is(err, redlock.ErrNotHeld)
 	f.log(forced, err)
@@ -35,17 +37,61 @@ func (f *force) Run() {
 		return
 	}
 	f.s.d.meter.forced(len(forced))
+	also := f.also(forced, lists)
 	r := ok(f.call).Str("lock", name).Int("n", int64(len(forced)))
+	if also != nil {
+		r.Strs("also", also...)
+	}
 	switch len(forced) {
 	case 0:
 		r.Say("nobody held it")
 	case 1:
 		holderFields(r.Int("held", int64(forced[0].Held)), forced[0].Holder)
-		r.Say("the holder is told, but may be at work until it notices")
+		r.Say("the holder is told, but may be at work until it notices" + alsoText(also))
 	default:
-		r.Say("the holders are told, but may be at work until they notice")
+		r.Say("the holders are told, but may be at work until they notice" + alsoText(also))
 	}
 	f.call.Reply(r)
+}
+
+// also are the other names of those from whom one of several was taken, in so far as
+// they are of this daemon, and the caller may know them.
+func (f *force) also(forced []redlock.Holding, lists map[string][]string) (also []string) {
+	view := f.s.view()
+	for i := range forced {
+		for _, name := range lists[forced[i].ID()] {
+			if name == f.call.Names[0] || slices.Contains(also, name) || !view.knows(name) {
+				continue
+			}
+			if also = append(also, name); len(alsoField(also).AppendTo(nil)) > maxAlso {
+				return also[:len(also)-1]
+			}
+		}
+	}
+	return also
+}
+
+// maxAlso is how many bytes of also= there are at most: as many as a LOCK can name.
+const maxAlso = ipc.MaxLine * 3 / 4
+
+func alsoField(names []string) *ipc.Response { return new(ipc.Response).Strs("also", names...) }
+
+func alsoText(also []string) string {
+	if also == nil {
+		return ""
+	}
+	return "; what else it held by the same LOCK (also=) is lost as well, and stays taken until it has given that back, at most until its deadline"
+}
+
+// lists are the names of the leases of several that one name is among, by lease id.
+func (r *registry) lists(name string) map[string][]string {
+	lists := map[string][]string{}
+	for _, h := range r.all() {
+		if names := h.names(); len(names) > 1 && slices.Contains(names, name) {
+			lists[h.lease.ID()] = names
+		}
+	}
+	return lists
 }
 
 // log names everybody whom the lock was taken from.

@@ -28,7 +28,8 @@ type testDaemon struct {
 	nodes  *redlocktest.Cluster
 	stop   func() error // ends it as SIGTERM does, and returns what Run returned
 	reload chan *Config
-	dev    bool // nodes are embedded
+	dev    bool         // nodes are embedded
+	log    hclog.Logger // nil: to nowhere
 }
 
 // startDaemon serves over n redis-servers; change may alter the config first.
@@ -64,9 +65,14 @@ func shortDir(t *testing.T) string {
 // another is a daemon of another host, over the same nodes.
 func (d *testDaemon) another() *testDaemon {
 	d.t.Helper()
+	return d.anotherThatLogs(nil)
+}
+
+func (d *testDaemon) anotherThatLogs(log hclog.Logger) *testDaemon {
+	d.t.Helper()
 	cfg := *d.cfg
 	cfg.Socket.Path += "2"
-	other := &testDaemon{t: d.t, cfg: &cfg, nodes: d.nodes, reload: make(chan *Config)}
+	other := &testDaemon{t: d.t, cfg: &cfg, nodes: d.nodes, reload: make(chan *Config), log: log}
 	other.start()
 	return other
 }
@@ -74,9 +80,12 @@ func (d *testDaemon) another() *testDaemon {
 func (d *testDaemon) start() {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
+	if d.log == nil {
+		d.log = hclog.NewNullLogger()
+	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, d.cfg, hclog.NewNullLogger(), RunOptions{Dev: d.dev, Reload: d.reload, Ready: func() { close(ready) }})
+		ended <- Run(ctx, d.cfg, d.log, RunOptions{Dev: d.dev, Reload: d.reload, Ready: func() { close(ready) }})
 	}()
 	d.stop = func() error {
 		cancel()

@@ -34,7 +34,7 @@ var helpLines = []helpLine{
 		"takes the lock, or waits for it; keeps it extended while this connection is open",
 		"ttl=: lease time, and how soon others get the lock if this host dies",
 		"wait=: 0, a duration (250ms, 10s, 2m; a bare number is ms), or forever",
-		"several names: all of them or none; the list, as it is written here, is what UNLOCK and CHECK want",
+		"several names, at most 100 (3,000 bytes): all of them or none; the list, as it is written here, is what UNLOCK and CHECK want",
 		"mode=shared: together with others who say so (readers), and not with those who do not (a writer); who waits is not overtaken",
 		"slots=K: for so many at a time; slot= of the answer is which of 1 to K it is; all must say the same K",
 		"hold=: conn, until the connection closes; pid, until a process ends (pid=, or the one that asks); or ttl, for just that long",
@@ -45,12 +45,12 @@ var helpLines = []helpLine{
 		"owner=: who on this connection asks; id=: a repeat with the same word gets the same grant, after a restart also on another connection",
 		"reentrant=yes: a further LOCK of the same owner counts up (count=), and as many UNLOCKs release",
 	}},
-	{ipc.VerbTry, "TRY name [options of LOCK but wait=]", []string{"LOCK with wait=0"}},
+	{ipc.VerbTry, "TRY name[,name...] [options of LOCK but wait=]", []string{"LOCK with wait=0"}},
 	{ipc.VerbUnlock, "UNLOCK name[,name...] [owner=] | UNLOCK lease=ID | UNLOCK [name] pid=N", []string{
 		"releases; pending=1: too few nodes answered yet, it is repeated",
 		"count=: not yet, as so many LOCKs with reentrant=yes are left",
 	}},
-	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK"}},
+	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK; OK also where there is none (any more)"}},
 	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user, or who has admin for every lock)"}},
 	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [owner=] | EXTEND lease=ID [ttl=] | EXTEND [name] pid=N [ttl=]", []string{"extends now: for hold=ttl leases, or to change the ttl"}},
 	{ipc.VerbCheck, "CHECK name[,name...] [owner=] | CHECK lease=ID | CHECK [name] pid=N", []string{
@@ -60,17 +60,30 @@ var helpLines = []helpLine{
 	{ipc.VerbResume, "RESUME name[,name...] lease=ID [owner=]", []string{
 		"goes on with a lease on this connection: after BYE, or where another one ended and the lease has not; OK once a quorum has confirmed it",
 		"for the user that took it; owner= as its LOCK said it",
+		"count=: of reentrant=yes, taken over with it: as many UNLOCKs release",
 	}},
 	{ipc.VerbBeat, "BEAT name[,name...] [owner=] | BEAT lease=ID | BEAT [name] pid=N", []string{"a sign of life, for locks with beat="}},
-	{ipc.VerbWho, "WHO name", []string{"who holds it, asked of the nodes, a line each (mode=shared; slots= and slot=); n=0: nobody"}},
-	{ipc.VerbList, "LIST", []string{"leases and waiters of this daemon"}},
+	{ipc.VerbWho, "WHO name", []string{
+		"who holds it, asked of the nodes, a line each (mode=shared; slots= and slot=); n=0: nobody",
+		"note=: of who holds it through this daemon, and you may see it",
+	}},
+	{ipc.VerbList, "LIST", []string{
+		"leases and waiters of this daemon, as far as you may see them",
+		"state=lost: it is over, but others cannot have it, or not all of its names, for ttl= at most",
+	}},
 	{ipc.VerbStatus, "STATUS", []string{
 		"the nodes; spare: how many more may fail",
 		"left: no lock for so long yet, as nodes are in quarantine: new or restarted, they may have forgotten locks",
 	}},
-	{ipc.VerbForce, "FORCE name", []string{"takes the lock from all who hold it (n=), who may still be at work (for root and the daemon's user, or who has admin for it)"}},
+	{ipc.VerbForce, "FORCE name", []string{
+		"takes the lock from all who hold it (n=), who may still be at work (for root and the daemon's user, or who has admin for it)",
+		"also=: other names of the same LOCK, lost as well: nobody can have them before their client says UNLOCK or is gone, or until its deadline",
+	}},
 	{ipc.VerbPing, "PING", []string{"OK"}},
-	{ipc.VerbHello, "HELLO [1]", []string{"versions and limits"}},
+	{ipc.VerbHello, "HELLO [1]", []string{
+		"versions and limits",
+		"a line is at most 4096 bytes (max_line=), and ends within 30 s of its beginning: otherwise the connection does, with ERR SYNTAX and BYE",
+	}},
 	{ipc.VerbHelp, "HELP [verb]", []string{"this"}},
 	{ipc.VerbQuit, "QUIT", []string{"answers what is running, then closes; locks with hold=conn are given back"}},
 }

@@ -115,6 +115,7 @@ func TestHundredClientsOneName(t *testing.T) {
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
+			w.say("CHECK a", `OK lock=a lease=.*`) // a round trip, in which another may come
 			inside.Add(-1)
 			w.say("UNLOCK a", `OK lock=a`)
 		})

@@ -42,6 +42,7 @@ type holding struct {
 	lostAt  time.Duration
 	memory  memory
 	further []string // ids of the LOCKs counted beside the first, as they came: see reentrant.go
+	charged int      // how many of these its user's limit counts
 	stage   stage
 	pulse   pulse // see beat.go
 	giving  bool  // it is being given back, which has to be noted to its end
@@ -105,9 +106,8 @@ func (h *holding) attached() *session {
 	return h.session
 }
 
-// detach takes the holding from a session, whose connection has ended, and with it
-// who counted, unless that was a process. It is false if the holding has been
-// resumed by another one.
+// detach takes the holding from a session, whose connection has ended. It is false if
+// the holding has been resumed by another one.
 func (h *holding) detach(s *session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,9 +115,6 @@ func (h *holding) detach(s *session) bool {
 		return false
 	}
 	h.session = nil
-	if h.process == nil {
-		h.further = nil
-	}
 	return true
 }
 

@@ -34,7 +34,6 @@ func (s *session) Rest(rest ipc.Rest) { s.d.ledger.rest(s.number, rest) }
 type replay struct {
 	since    time.Duration // BootTime at which it came
 	gaveBack []string      // of an UNLOCK: what it had given back by then
-	lease    uint64        // then: the number of that
 }
 
 // since is when a request came: one of before came to an earlier process.

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
-	"github.com/redlockd/redlockd/redlock"
 )
 
 // kind is how a lock is wanted. The zero kind is by one alone.
@@ -21,8 +20,6 @@ func kindOf(call *ipc.Call) (kind, error) {
 		k.slots = call.Slots
 	}
 	switch {
-	case k.slots > redlock.MaxSlots:
-		return k, badOption("slots=%d: at most %d", k.slots, redlock.MaxSlots)
 	case k.slots > 0 && k.shared:
 		return k, badOption("slots=%d with mode=shared: readers are as many as there are; leave one of the two out", k.slots)
 	case k.slots > 0 && len(call.Names) > 1:

@@ -300,15 +300,47 @@ func TestEveryKindIsForced(t *testing.T) {
 			}
 			next, admin := d.dial(), d.dial()
 			next.waits(admin, "LOCK a", 1)
-			admin.say("FORCE a", fmt.Sprintf(`OK lock=a n=%d .*: .*`, len(holders)))
-			for _, w := range holders {
+			also, rest := "", strings.TrimPrefix(kind.names, "a,")
+			if rest != kind.names {
+				also = ` also=` + rest + `\b`
+			}
+			admin.say("FORCE a", fmt.Sprintf(`OK lock=a n=%d%s.*: .*`, len(holders), also))
+			next.want(granted5)
+			for i, w := range holders {
 				w.want(`LOST lock=` + kind.names + ` lease=\S+ reason=forced : .*`)
+				if also != "" {
+					admin.stillTaken(rest, kind.names, len(holders)-i)
+				}
 				w.say("UNLOCK "+kind.names, `ERR LOST .*`)
 			}
-			next.want(granted5)
+			if also != "" { // what was left of it is free, long before the ttl is over
+				admin.until("TRY "+rest, `^OK`)
+			}
 			admin.say("FORCE c", `OK lock=c n=0 : .*`)
 		})
 	}
+}
+
+// stillTaken: what was forced away by another of its names, from so many, is shown, and
+// nobody has it.
+func (w *wire) stillTaken(name, list string, n int) {
+	w.t.Helper()
+	w.until("LIST", fmt.Sprintf(`^- lock=a state=held .*\n(- lock=%s state=lost .* ttl=\d+\n){%d}OK`, list, n))
+	w.until("WHO "+name, fmt.Sprintf(`^(- lock=%s .* : it was lost \(forced\).*\n){%d}OK n=%d\n`, name, n, n))
+	w.say("TRY "+name, `ERR HELD lock=`+name+` .*`)
+}
+
+// What is left of several names is given back, too, when whoever held them is gone.
+func TestForcedAwayAndGone(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, admin := d.dial(), d.dial()
+	w.say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
+	admin.say("FORCE b", `OK lock=b n=1 also=a,c held=.*`)
+	admin.say("TRY a", `ERR HELD .*`)
+	w.conn.Close()
+	admin.until("TRY a,b,c", `^OK`)
+	admin.say("LIST", `- lock=a,b,c state=held .*`)
+	admin.want(`OK n=1`)
 }
 
 // TestEveryKindGoesByNameAndLease, and is extended.

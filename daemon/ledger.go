@@ -33,14 +33,20 @@ func (l *ledger) leave() {
 	}
 }
 
-var recordBuffers = sync.Pool{New: func() any { return &codec{b: make([]byte, 0, 512)} }}
+// writers are codecs to write with. There are several records to every request: none
+// of them allocates.
+var writers = sync.Pool{New: func() any { return &codec{b: make([]byte, 0, 512)} }}
 
-func (l *ledger) put(kind recordKind, code func(recordKind, *codec)) {
-	c := recordBuffers.Get().(*codec)
+func beginRecord(kind recordKind) *codec {
+	c := writers.Get().(*codec)
 	c.b = append(c.b[:0], byte(kind))
-	code(kind, c)
+	return c
+}
+
+// put notes what was written.
+func (l *ledger) put(c *codec) {
 	l.table.Append(c.b)
-	recordBuffers.Put(c)
+	writers.Put(c)
 }
 
 // lease notes something of a lease that has a number: one without is of a daemon
@@ -49,27 +55,32 @@ func (l *ledger) lease(kind recordKind, r *pastLease) {
 	if l == nil || r.number == 0 {
 		return
 	}
-	l.put(kind, func(kind recordKind, c *codec) { r.code(kind, c) })
+	c := beginRecord(kind)
+	r.code(kind, c)
+	l.put(c)
 }
 
 // conn notes that a connection is open, and whether it outlasts the process.
 func (l *ledger) conn(number uint64, stored bool) {
-	if l != nil {
-		l.put(recConn, (&pastConn{number: number, stored: stored}).code)
-	}
+	l.ofConn(recConn, &pastConn{number: number, stored: stored})
 }
 
 func (l *ledger) connEnd(number uint64) {
-	if l != nil {
-		l.put(recConnEnd, (&pastConn{number: number}).code)
-	}
+	l.ofConn(recConnEnd, &pastConn{number: number})
 }
 
 // rest notes what was read of a connection and not begun.
 func (l *ledger) rest(number uint64, rest ipc.Rest) {
-	if l != nil {
-		l.put(recRest, (&pastConn{number: number, change: pastRestOf(rest)}).code)
+	l.ofConn(recRest, &pastConn{number: number, change: pastRestOf(rest)})
+}
+
+func (l *ledger) ofConn(kind recordKind, r *pastConn) {
+	if l == nil {
+		return
 	}
+	c := beginRecord(kind)
+	r.code(kind, c)
+	l.put(c)
 }
 
 func pastRestOf(rest ipc.Rest) pastRest {
@@ -78,15 +89,21 @@ func pastRestOf(rest ipc.Rest) pastRest {
 
 // ask notes a request, with its line, before it begins.
 func (l *ledger) ask(r *pastAsk) {
-	if l != nil {
-		l.put(recAsk, r.code)
-	}
+	l.ofAsk(recAsk, r)
 }
 
 func (l *ledger) answered(number uint64) {
-	if l != nil && number != 0 {
-		l.put(recAnswered, (&pastAsk{number: number}).code)
+	l.ofAsk(recAnswered, &pastAsk{number: number})
+}
+
+// ofAsk is for a request that has a number: one without is not noted.
+func (l *ledger) ofAsk(kind recordKind, r *pastAsk) {
+	if l == nil || r.number == 0 {
+		return
 	}
+	c := beginRecord(kind)
+	r.code(kind, c)
+	l.put(c)
 }
 
 // held notes a lease that was granted, before its LOCK is answered, which the record
@@ -96,7 +113,7 @@ func (l *ledger) held(h *holding) {
 		return
 	}
 	r := h.past()
-	l.lease(recHeld, r)
+	l.lease(recHeld, &r)
 	if h.lease.Deadline() < r.lease.Deadline {
 		l.deadline(h) // it was moved back meanwhile: what is noted must never be later
 	}
@@ -118,8 +135,8 @@ func (l *ledger) deadline(h *holding) {
 }
 
 // past is what is noted of a holding at its grant.
-func (h *holding) past() *pastLease {
-	r := &pastLease{number: h.number, phase: phaseHeld, lease: h.lease.Record()}
+func (h *holding) past() pastLease {
+	r := pastLease{number: h.number, phase: phaseHeld, lease: h.lease.Record()}
 	r.holder = heldBy{
 		uid: h.uid, pid: h.pid, user: h.user, owner: h.owner, note: h.note, id: h.id, since: h.since,
 		hold: int(h.hold), linger: h.linger, beat: h.beat,

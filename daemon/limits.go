@@ -17,7 +17,8 @@ type limits struct {
 
 // usage is what one user has.
 type usage struct {
-	leases, waiters int
+	leases, waiters int                   // leases: and what counts on them beside their first LOCKs
+	admitted        int                   // connections that are not open yet
 	questions       int                   // WHO, EXTEND and RESUME under way
 	remembered      int                   // leases that were lost, of which can be asked
 	sessions        map[*session]struct{} // of his connections
@@ -49,35 +50,72 @@ func overLimit(name string, bound int) error {
 	return fmt.Errorf("%w: %s = %d", errLimit, name, bound)
 }
 
+// overLeases says so where those who wait have a part in it: who has few leases would
+// not understand it else.
+func overLeases(bound, waiting int) error {
+	err := overLimit("leases_per_user", bound)
+	if waiting > 0 {
+		return fmt.Errorf("%w, of which %d only wait for a lock", err, waiting)
+	}
+	return err
+}
+
 // reached: 0 is no bound.
 func reached(n, bound int) bool { return bound != 0 && n >= bound }
 
-// connect counts a connection in. One of before a restart was allowed then.
-func (l *limits) connect(s *session, restored bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.tidy(s.uid)
-	u := l.user(s.uid)
-	if err := l.fits(u); err != nil && !restored {
-		return err
-	}
-	l.connections++
-	u.sessions[s] = struct{}{}
-	s.listing = u.listing
-	return nil
+// connect makes the session of a connection known that admit has counted in. One of
+// before a restart was allowed then.
+func (l *limits) connect(s *session, restored bool) {
+	l.change(s.uid, func(u *usage) {
+		if restored || u.admitted == 0 {
+			l.connections++
+		} else {
+			u.admitted--
+		}
+		u.sessions[s] = struct{}{}
+		s.listing = u.listing
+	})
 }
 
-// restored counts a lease of before a restart in.
-func (l *limits) restored(uid int) {
-	l.change(uid, func(u *usage) { u.leases++ })
-}
-
-// mayConnect says whether another connection would be too many.
-func (l *limits) mayConnect(uid int) error {
+// countUp counts a LOCK in that counts up on a lease (reentrant=yes), as one lease more:
+// it is remembered by its id= for as long.
+func (l *limits) countUp(uid int, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tidy(uid)
-	return l.fits(l.user(uid))
+	u := l.user(uid)
+	if !before && reached(u.leases, l.bounds.LeasesPerUser) {
+		return overLimit("leases_per_user", l.bounds.LeasesPerUser)
+	}
+	u.leases++
+	return nil
+}
+
+// countDown counts n of them out.
+func (l *limits) countDown(uid, n int) {
+	if n != 0 {
+		l.change(uid, func(u *usage) { u.leases -= n })
+	}
+}
+
+// restored counts in a lease of before a restart, with what counts on it.
+func (l *limits) restored(uid, leases int) {
+	l.change(uid, func(u *usage) { u.leases += leases })
+}
+
+// admit counts a connection in, unless it would be one too many. connect follows,
+// when it is its turn.
+func (l *limits) admit(uid int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.tidy(uid)
+	u := l.user(uid)
+	if err := l.fits(u); err != nil {
+		return err
+	}
+	l.connections++
+	u.admitted++
+	return nil
 }
 
 // fits needs mu.
@@ -85,7 +123,7 @@ func (l *limits) fits(u *usage) error {
 	switch {
 	case reached(l.connections, l.bounds.Connections):
 		return overLimit("connections", l.bounds.Connections)
-	case reached(len(u.sessions), l.bounds.ConnectionsPerUser):
+	case reached(len(u.sessions)+u.admitted, l.bounds.ConnectionsPerUser):
 		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
 	}
 	return nil
@@ -124,10 +162,10 @@ func (l *limits) ask(uid int, before bool) error {
 	u := l.user(uid)
 	switch {
 	case before:
-	case reached(u.leases, l.bounds.LeasesPerUser):
-		return overLimit("leases_per_user", l.bounds.LeasesPerUser)
-	case reached(u.waiters, l.bounds.WaitersPerUser):
+	case reached(u.waiters, l.bounds.WaitersPerUser): // first: those who wait are in both counts
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
+	case reached(u.leases, l.bounds.LeasesPerUser):
+		return overLeases(l.bounds.LeasesPerUser, u.waiters)
 	}
 	u.leases++
 	u.waiters++
@@ -205,5 +243,6 @@ func (l *limits) tidy(uid int) {
 }
 
 func (u *usage) isNothing() bool {
-	return u.leases == 0 && u.waiters == 0 && u.questions == 0 && u.remembered == 0 && len(u.sessions) == 0
+	return u.leases == 0 && u.waiters == 0 && u.questions == 0 && u.remembered == 0 &&
+		u.admitted == 0 && len(u.sessions) == 0
 }

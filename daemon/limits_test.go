@@ -11,16 +11,14 @@ func TestLimitsAfterARestart(t *testing.T) {
 	l := newLimits(LimitsConfig{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
 	sessions := []*session{{}, {}, {}}
 	for _, s := range sessions[:2] {
-		if err := l.connect(s, true); err != nil {
-			t.Errorf("a connection of before: %v", err)
-		}
+		l.connect(s, true)
 		if err := l.ask(0, true); err != nil {
 			t.Errorf("a LOCK of before: %v", err)
 		}
 	}
 	l.disconnect(sessions[0])
 	l.answered(0, false)
-	if err := l.connect(sessions[2], false); !errors.Is(err, errLimit) {
+	if err := l.admit(0); !errors.Is(err, errLimit) {
 		t.Errorf("a new connection beside one of before: %v, want a limit", err)
 	}
 	if err := l.ask(0, false); !errors.Is(err, errLimit) {
@@ -28,9 +26,13 @@ func TestLimitsAfterARestart(t *testing.T) {
 	}
 	l.disconnect(sessions[1])
 	l.answered(0, false)
-	if err := l.connect(sessions[2], false); err != nil {
+	if err := l.admit(0); err != nil {
 		t.Errorf("a connection when all of before are over: %v", err)
 	}
+	if err := l.admit(0); !errors.Is(err, errLimit) {
+		t.Errorf("a connection beside one that is not open yet: %v, want a limit", err)
+	}
+	l.connect(sessions[2], false)
 	if err := l.ask(0, false); err != nil {
 		t.Errorf("a LOCK when all of before are answered: %v", err)
 	}
@@ -86,5 +88,36 @@ func TestQuestionsAreBounded(t *testing.T) {
 	l.questionAnswered(1)
 	if err := l.question(1); err != nil {
 		t.Errorf("after an answer: %v", err)
+	}
+}
+
+// The limit is named that is in the way: who has as many waiters as he may has no leases
+// to give back. Where both are the same, those who wait are too many.
+func TestLimitThatIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		leases, waiters int // that he has, without the other
+		want            string
+	}{
+		{0, 3, "a limit of the config is reached: waiters_per_user = 3"},
+		{3, 0, "a limit of the config is reached: leases_per_user = 3"},
+		{1, 2, "a limit of the config is reached: leases_per_user = 3, of which 2 only wait for a lock"},
+		{2, 0, ""},
+		{0, 2, ""},
+	} {
+		l := newLimits(LimitsConfig{LeasesPerUser: 3, WaitersPerUser: 3})
+		for range c.leases {
+			l.ask(7, false)
+			l.answered(7, true)
+		}
+		for range c.waiters {
+			l.ask(7, false)
+		}
+		got := ""
+		if err := l.ask(7, false); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("with %d leases and %d waiters: got %q, want %q", c.leases, c.waiters, got, c.want)
+		}
 	}
 }

@@ -162,8 +162,7 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 		}
 	}
 	if err := s.d.limits.ask(a.uid, a.call.Replayed); err != nil {
-		a.failed = err
-		a.first.answered(a)
+		a.over(err)
 		return nil, err
 	}
 	return nil, nil
@@ -220,7 +219,9 @@ func (a *ask) acquire(ctx context.Context) error {
 	r.Intent = a.intent
 	r.Begun, r.Yield = a.s.d.queue.take(&a.place)
 	lease, err := a.s.d.nodes.Acquire(ctx, r)
-	a.lease = lease
+	if a.lease = lease; err == nil {
+		a.s.d.traceAttempt(a.holding, lease, nil)
+	}
 	return err
 }
 
@@ -236,7 +237,7 @@ func (a *ask) request() redlock.Request {
 		Dry:    a.dry(),
 		Held:   errors.Is(d.queue.metBy(&h.place), redlock.ErrHeld),
 		Enough: a.enough(),
-		Failed: func(err error) { d.queue.note(&h.place, err) },
+		Failed: func(err error) { d.attemptFailed(h, err) },
 		Keep:   a.hold != ipc.HoldTTL,
 		Guard:  a.guard,
 		Max:    a.max,
@@ -339,19 +340,6 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// ahead says why the lock could not be had without so much as asking a node.
-func (a *ask) ahead() error {
-	switch way := a.s.d.queue.ahead(&a.place); {
-	case way.holder != nil:
-		return a.s.heldHere(way.holder)
-	case way.met != nil:
-		return a.s.view().met(way.met, &a.place)
-	case way.waiter != nil && a.place.kind.shared:
-		return a.s.behindWriter(way.waiter)
-	}
-	return &redlock.HeldError{Name: a.place.label()} // another client of this host is asking the nodes
-}
-
 // leave ends the request: with a lease, its place stays in the queue.
 func (a *ask) leave(err error) {
 	d := a.s.d
@@ -383,9 +371,19 @@ func (a *ask) noteHeld() {
 func (a *ask) end(err error) {
 	a.s.d.limits.answered(a.uid, err == nil)
 	a.s.d.meter.answered(a, err)
-	a.failed = err
-	a.first.answered(a)
+	a.over(err)
 	a.s.d.processes.release(a.process)
+}
+
+// over tells those who count on it, or repeat it, what it came to.
+func (a *ask) over(err error) {
+	if a.failed = err; err != nil {
+		a.countsOver()
+	}
+	a.first.answered(a)
+	if err != nil {
+		a.s.d.uncounted(a.holding)
+	}
 }
 
 // ofNodes is what an attempt met on the nodes, which the next in line meets as

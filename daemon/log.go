@@ -11,14 +11,10 @@ import (
 const logLevelWords = "trace, debug, info, warn and error"
 
 // NewLogger returns a logger that writes to w, one line a message, or one JSON
-// object. Its level can be changed at any time with SetLevel, for all loggers
-// derived from it too. It is safe for concurrent use.
+// object. Its level can be changed at any time with SetLevel, and its format with
+// SetLogFormat, for all loggers derived from it too. It is safe for concurrent use.
 func NewLogger(cfg LogConfig, w io.Writer) hclog.Logger {
-	return hclog.New(&hclog.LoggerOptions{
-		Level:      cfg.Level,
-		Output:     w,
-		JSONFormat: cfg.Format == LogJSON,
-	})
+	return newFormatLogger(hclog.LoggerOptions{Level: cfg.Level, Output: w}, cfg.Format)
 }
 
 // ParseLogLevel reads trace, debug, info, warn or error.

@@ -43,6 +43,34 @@ func TestLogLevelChanges(t *testing.T) {
 	}
 }
 
+func TestLogFormatChanges(t *testing.T) {
+	var out bytes.Buffer
+	log := NewLogger(LogConfig{Level: hclog.Info, Format: LogText}, &out)
+	derived := log.With("node", "a").Named("x")
+	say := func() string {
+		out.Reset()
+		derived.Debug("not shown")
+		derived.Info("up")
+		return out.String()
+	}
+	if got := say(); !strings.HasSuffix(got, "[INFO]  x: up: node=a\n") {
+		t.Errorf("as text: got %q", got)
+	}
+	SetLogFormat(log, LogJSON)
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(say()), &fields); err != nil || fields["@message"] != "up" || fields["node"] != "a" {
+		t.Errorf("as JSON: %v, %v", fields, err)
+	}
+	log.SetLevel(hclog.Warn)
+	if got := say(); got != "" {
+		t.Errorf("at warn: got %q, want nothing", got)
+	}
+	SetLogFormat(log, LogText)
+	if got := say(); got != "" {
+		t.Errorf("at warn, as text: got %q, want nothing", got)
+	}
+}
+
 func TestParseLogLevel(t *testing.T) {
 	for word, want := range map[string]hclog.Level{"trace": hclog.Trace, "debug": hclog.Debug, "info": hclog.Info, "warn": hclog.Warn, "error": hclog.Error} {
 		if got, err := ParseLogLevel(word); got != want || err != nil {

@@ -30,18 +30,30 @@ func (w *who) Run() {
 	}
 	nodes := int64(len(w.s.d.cfg.Quorum.Nodes))
 	for _, h := range holdings {
+		here := w.s.d.leases.get(h.ID()) // LIST shows it to whoever may ask WHO
 		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", kind{shared: h.Shared}.mode())
 		holderFields(slotField(slotsField(line, h.Slots), h.Slot), h.Holder)
-		w.call.Line(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes).Say(whoText(h)))
+		noteField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
+		w.call.Line(line.Say(whoText(&h, here)))
 	}
 	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
 }
 
-func whoText(h redlock.Holding) string {
-	if !h.Holder.Known() {
+func whoText(h *redlock.Holding, here *holding) string {
+	switch {
+	case !h.Holder.Known():
 		return "held by another Redlock client, whose value does not say who it is"
+	case here != nil && here.lease.Left() > 0:
+		return fmt.Sprintf("it was lost (%s), and stays taken for ttl at most: its client may still be at work", here.lease.Reason())
 	}
 	return ""
+}
+
+// noteField says nothing of who is not of this daemon, or has none.
+func noteField(line *ipc.Response, here *holding) {
+	if here != nil && here.note != "" {
+		line.Str("note", here.note)
+	}
 }
 
 // maxUnread is how many bytes of answers one user may leave unread when he asks for
@@ -60,7 +72,7 @@ func (s *session) list(call *ipc.Call) ipc.Work {
 }
 
 // listAll shows the leases and waiters of this daemon that the caller may see, without
-// their secrets.
+// their secrets; of those that were lost, what nobody else can have yet.
 func (s *session) listAll(call *ipc.Call) ipc.Work {
 	holdings := s.d.leases.all()
 	slices.SortFunc(holdings, func(a, b *holding) int {
@@ -68,9 +80,13 @@ func (s *session) listAll(call *ipc.Call) ipc.Work {
 	})
 	n, view := 0, s.view()
 	for _, h := range holdings {
-		if names := view.shows(&h.place); names != nil && h.lease.Err() == nil {
-			call.Line(slotField(s.listLine(call, names, &h.place, "held"), h.lease.Slot()).
-				Int("fence", int64(h.lease.Fence())).Ms("ttl", h.lease.Validity()))
+		names, state, left := view.shows(&h.place), "held", h.lease.Validity()
+		if h.lease.Err() != nil {
+			state, left = "lost", h.lease.Left()
+		}
+		if names != nil && (state == "held" || left > 0) {
+			call.Line(slotField(s.listLine(call, names, &h.place, state), h.lease.Slot()).
+				Int("fence", int64(h.lease.Fence())).Ms("ttl", left))
 			n++
 		}
 	}
@@ -210,12 +226,6 @@ func (s *session) heldHere(h *holding) error {
 		Slots:  h.place.kind.slots,
 		TTL:    max(h.lease.Validity(), time.Millisecond),
 	}
-}
-
-// behindWriter is the answer to a reader who stands behind one of this host that
-// waits for the readers to go.
-func (s *session) behindWriter(first *place) error {
-	return &redlock.HeldError{Name: s.view().label(first), Holder: s.d.holderOf(first.who), Shared: true, Waiting: true}
 }
 
 func (d *daemon) holderOf(who *asker) redlock.Holder {

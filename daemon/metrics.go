@@ -18,6 +18,7 @@ type meter struct {
 	refusals   *prometheus.CounterVec // by code
 	losses     *prometheus.CounterVec // by reason
 	forces     prometheus.Counter
+	heldBack   prometheus.Counter
 	granted    prometheus.Observer // waiting times, by outcome
 	notGranted prometheus.Observer
 	holding    prometheus.Histogram
@@ -52,6 +53,7 @@ func newMeter(cfg *Config) *meter {
 		refusals:   prometheus.NewCounterVec(countOf("redlockd_refusals_total", "Requests that were answered with ERR, by the code of the protocol."), []string{"code"}),
 		losses:     prometheus.NewCounterVec(countOf("redlockd_losses_total", "Leases lost, by the reason that LOST gives."), []string{"reason"}),
 		forces:     prometheus.NewCounter(countOf("redlockd_forces_total", "Leases, of whatever host, taken away with FORCE by clients of this daemon.")),
+		heldBack:   prometheus.NewCounter(countOf("redlockd_held_back_total", "Times that a connection had to wait because its user took more than his share beside others.")),
 		holding:    prometheus.NewHistogram(timesOf("redlockd_holding_seconds", "How long leases were held, from the grant until they were given back or over.", holdBuckets)),
 		extension:  prometheus.NewHistogram(timesOf("redlockd_extension_left_ratio", "The share of its ttl that a lease had left when it had been extended as it was due.", leftBuckets)),
 		roundTrips: map[string]prometheus.Observer{},
@@ -62,7 +64,7 @@ func newMeter(cfg *Config) *meter {
 	for _, node := range cfg.Quorum.Nodes {
 		m.roundTrips[node.Name] = trips.WithLabelValues(node.Name)
 	}
-	m.all = []prometheus.Collector{m.refusals, m.losses, m.forces, m.holding, m.extension, waiting, trips}
+	m.all = []prometheus.Collector{m.refusals, m.losses, m.forces, m.heldBack, m.holding, m.extension, waiting, trips}
 	m.beginAtZero()
 	return m
 }
@@ -138,6 +140,13 @@ func (m *meter) lost(reason redlock.LostReason) {
 func (m *meter) forced(n int) {
 	if m != nil {
 		m.forces.Add(float64(n))
+	}
+}
+
+// holdsBack counts a connection that has to wait for its user's share.
+func (m *meter) holdsBack() {
+	if m != nil {
+		m.heldBack.Inc()
 	}
 }
 

@@ -171,6 +171,7 @@ func TestMetricsOfLosses(t *testing.T) {
 		`redlockd_losses_total{reason="forced"}`:  1,
 		`redlockd_losses_total{reason="quorum"}`:  0,
 		`redlockd_forces_total`:                   1,
+		`redlockd_held_back_total`:                0,
 		`redlockd_leases`:                         0,
 	})
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -11,6 +12,8 @@ import (
 // may not know it, where the connection broke before the OK was read: he repeats the
 // LOCK, by its id=, on another connection.
 type orphans struct {
+	left atomic.Int64 // how many there are: mostly none, which every LOCK looks at
+
 	mu   sync.Mutex // guards byID
 	byID map[ident]*holding
 }
@@ -29,11 +32,12 @@ func (o *orphans) add(h *holding) {
 		o.byID = map[ident]*holding{}
 	}
 	o.byID[orphanID(h)] = h
+	o.left.Store(int64(len(o.byID)))
 }
 
 // take is the lease that a LOCK has got before the restart; nil: none, or it is over.
 func (o *orphans) take(a *ask) *holding {
-	if a.id == "" || a.hold != ipc.HoldConn {
+	if a.id == "" || a.hold != ipc.HoldConn || o.left.Load() == 0 {
 		return nil
 	}
 	h := o.remove(orphanID(a.holding))
@@ -49,5 +53,6 @@ func (o *orphans) remove(id ident) *holding {
 	defer o.mu.Unlock()
 	h := o.byID[id]
 	delete(o.byID, id)
+	o.left.Store(int64(len(o.byID)))
 	return h
 }

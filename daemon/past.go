@@ -68,6 +68,7 @@ type pastLease struct {
 	reason  redlock.LostReason // why it was lost
 	told    bool               // LOST was said
 	further []string           // see holding
+	left    time.Duration      // BootTime since which nobody holds it, and it lingers; 0: somebody does
 }
 
 // heldBy is what the daemon knows of a lease besides: see holding.
@@ -100,6 +101,7 @@ const (
 	recDeadline recordKind = 'D'
 	recFurther  recordKind = 'F' // one more counts on it, or one less; a request is answered
 	recResumed  recordKind = 'M' // it goes by another connection
+	recLeft     recordKind = 'L' // nobody holds it any more, and it lingers
 	recReleased recordKind = 'r'
 	recLost     recordKind = 'l'
 	recTold     recordKind = 't'
@@ -243,10 +245,12 @@ func (l *pastLease) update(kind recordKind, by *pastLease) {
 	case recFurther:
 		l.count(by.further)
 	case recResumed:
-		if by.conn != l.conn && ipc.Hold(l.holder.hold) != ipc.HoldPID { // see resume.take
-			l.further = nil
-		}
 		l.conn, l.holder.owner = by.conn, by.holder.owner
+		if ipc.Hold(l.holder.hold) != ipc.HoldPID { // else its process has ended, whoever asks about it
+			l.left = 0
+		}
+	case recLeft:
+		l.left = by.left
 	case recReleased:
 		if l.phase < phaseLost { // then there was nothing to give back
 			l.phase, l.by = phaseReleased, by.by
@@ -295,6 +299,9 @@ func (p *past) Dump(yield func([]byte)) {
 			kind = recTaking
 		}
 		put(kind, func(kind recordKind, c *codec) { l.code(kind, c) })
+		if l.left != 0 {
+			put(recLeft, func(kind recordKind, c *codec) { l.code(kind, c) })
+		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.asks)) { // behind the leases: a recHeld answers
 		put(recAsk, p.asks[n].code)

@@ -57,6 +57,8 @@ func (l *pastLease) code(kind recordKind, c *codec) (answered uint64) {
 		c.text(&l.holder.owner)
 		c.uint(&l.by)
 		answered, l.by = l.by, 0
+	case recLeft:
+		c.duration(&l.left)
 	case recReleased:
 		c.uint(&l.by)
 	case recForgot:

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -42,6 +44,11 @@ func records() (all [][]byte) {
 	lease(recReleased, pastLease{number: 2, by: 6})
 	put(recAnswered, (&pastAsk{number: 6}).code)
 	lease(recForgot, pastLease{number: 2})
+	lease(recHeld, pastLease{number: 9, phase: phaseHeld, lease: token, conn: 4})
+	lease(recLeft, pastLease{number: 9, left: 77})
+	lease(recHeld, pastLease{number: 10, phase: phaseHeld, lease: token, conn: 4})
+	lease(recLeft, pastLease{number: 10, left: 78})
+	lease(recResumed, pastLease{number: 10, conn: 4})
 	lease(recTaking, pastLease{number: 7, lease: token})
 	lease(recLost, pastLease{number: 7, reason: redlock.LostMax})
 	lease(recHeld, pastLease{number: 7, phase: phaseHeld, lease: token, conn: 4})
@@ -63,6 +70,21 @@ func TestPastGaveBack(t *testing.T) {
 	(&pastLease{number: 2, by: 3}).code(recForgot, c)
 	if err := p.Apply(c.b); err != nil || len(p.asks) != 0 || len(p.leases) != 0 {
 		t.Errorf("got %v with the requests %v and the leases %v, want none", err, p.asks, p.leases)
+	}
+}
+
+// linger= goes on from when nobody held the lease any more, until somebody does; a process
+// that has ended does not come back.
+func TestPastLeft(t *testing.T) {
+	for hold, want := range map[ipc.Hold]time.Duration{ipc.HoldConn: 0, ipc.HoldPID: 7} {
+		l := &pastLease{number: 1, phase: phaseHeld, holder: heldBy{hold: int(hold)}}
+		l.update(recLeft, &pastLease{left: 7})
+		if l.left != 7 {
+			t.Errorf("hold=%v: left at %v, want 7", hold, l.left)
+		}
+		if l.update(recResumed, &pastLease{conn: 2}); l.left != want {
+			t.Errorf("hold=%v: after RESUME left at %v, want %v", hold, l.left, want)
+		}
 	}
 }
 
@@ -101,7 +123,7 @@ func TestPast(t *testing.T) {
 	}
 	p := apply(t, all)
 	want := newPast()
-	want.last = 8
+	want.last = 10
 	want.conns[4] = &pastConn{number: 4}
 	want.asks[8] = &pastAsk{number: 8, conn: 4}
 	if got := p.leases[7]; got == nil || got.phase != phaseLost || got.reason != redlock.LostMax || !got.told || got.conn != 4 {
@@ -127,6 +149,85 @@ func TestPast(t *testing.T) {
 	}
 }
 
+// Applied together, in parts of any size, records come to what they come to one by one:
+// what is left out changes nothing.
+func TestPastApplyAll(t *testing.T) {
+	all := records()
+	for n := range len(all) + 1 {
+		want := apply(t, all)
+		got := apply(t, all[:n])
+		if err := got.ApplyAll(slices.Values(all[n:])); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%d one by one, and the others together: got %+v, %v, want %+v", n, got, err, want)
+		}
+	}
+}
+
+// The same of records in any order, such as are never noted as well.
+func TestPastApplyAllInAnyOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		var all [][]byte
+		want, got := newPast(), newPast()
+		for range 40 {
+			record := anyRecord(random)
+			if err := want.Apply(record); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, record)
+		}
+		n := random.IntN(len(all) + 1)
+		for _, part := range [][][]byte{all[:n], all[n:]} {
+			if err := got.ApplyAll(slices.Values(part)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q, together from %d on: got %+v, want %+v", all, n, got, want)
+		}
+	}
+}
+
+// anyRecord is one of any kind, with few numbers, so that they meet.
+func anyRecord(random *rand.Rand) []byte {
+	number := func() uint64 { return 1 + random.Uint64N(9) }
+	kinds := []recordKind{recConn, recConnEnd, recRest, recAsk, recAsk, recAnswered, recTaking, recTaking, recHeld,
+		recDeadline, recFurther, recResumed, recLeft, recLeft, recReleased, recLost, recTold, recForgot, recForgot}
+	kind := kinds[random.IntN(len(kinds))]
+	c := &codec{b: []byte{byte(kind)}}
+	change := pastRest{add: []byte{byte('a' + random.IntN(9))}}
+	switch kind {
+	case recConn, recConnEnd, recRest:
+		(&pastConn{number: number(), change: change}).code(kind, c)
+	case recAsk, recAnswered:
+		(&pastAsk{number: number(), conn: number(), line: change.add, changed: random.IntN(4) == 0, change: change}).code(kind, c)
+	default:
+		l := pastLease{number: number(), phase: phaseHeld, conn: number(), by: number(), reason: redlock.LostMax, further: []string{"f"}, left: time.Duration(random.IntN(9))}
+		l.lease.Fence, l.lease.Deadline = random.Uint64N(99), time.Duration(random.IntN(99))
+		l.code(kind, c)
+	}
+	return c.b
+}
+
+// What is over is left out, and nothing else.
+func TestSift(t *testing.T) {
+	all := append(records(), []byte{byte(recAnswered), 8})
+	s := sift{}
+	for _, record := range all {
+		if err := s.look(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left []recordKind
+	for _, record := range all {
+		if !s.spares(record) {
+			left = append(left, recordKind(record[0]))
+		}
+	}
+	if got, want := string(left), "CCRRCHLHLMTlHtc"; got != want {
+		t.Errorf("applied are %q, want %q", got, want)
+	}
+}
+
 // A record that was cut, or that has more than it should, is none.
 func TestFaultyRecords(t *testing.T) {
 	for _, record := range append(records(), nil, []byte("?")) {
@@ -141,7 +242,7 @@ func TestFaultyRecords(t *testing.T) {
 }
 
 // Any order of records, and any bytes, come to something that can be written and
-// read again.
+// read again, and to the same where they are applied together.
 func FuzzPast(f *testing.F) {
 	f.Add([]byte{1, 2, 3}, uint64(1))
 	for i, record := range records() {
@@ -151,8 +252,23 @@ func FuzzPast(f *testing.F) {
 		p := newPast()
 		random := rand.New(rand.NewPCG(seed, 0))
 		all := append(records(), odd)
+		var taken [][]byte
 		for range 40 {
-			_ = p.Apply(all[random.IntN(len(all))]) // what is wrong is refused
+			record, last := all[random.IntN(len(all))], p.last
+			if p.Apply(record) != nil { // what is wrong is refused
+				p.last = last
+				continue
+			}
+			taken = append(taken, record)
+		}
+		together, n := newPast(), random.IntN(len(taken)+1)
+		for _, part := range [][][]byte{taken[:n], taken[n:]} {
+			if err := together.ApplyAll(slices.Values(part)); err != nil {
+				t.Errorf("together: %v", err)
+			}
+		}
+		if !reflect.DeepEqual(together, p) {
+			t.Errorf("together: got %+v, want %+v", together, p)
 		}
 		again := apply(t, dumped(p))
 		if !reflect.DeepEqual(p, again) {

@@ -185,6 +185,9 @@ func (t *processes) closeAll() {
 // nobody can ask about any more.
 func (d *daemon) processEnded(h *holding) {
 	if h.lease.Err() != nil {
+		if !d.stopping.Load() {
+			h.stopped()
+		}
 		d.forget(h)
 		return
 	}

@@ -23,23 +23,22 @@ func openPID(pid int) (fd int, err error) {
 		err = errNoProcess
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // the latter from Linux 6.14 on
 		err = errThread
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		err = errNoMoreFDs
 	case errors.Is(err, unix.ENOSYS):
 		err = errNoPIDFD
 	default:
-		err = fmt.Errorf("pidfd_open: %w", err)
+		err = fmt.Errorf("pidfd_open: %w", shortage(err))
 	}
 	return 0, err
 }
 
-// isAlive tells whether the process of a pidfd has not ended.
+// isAlive tells whether the process of a pidfd has not ended. Where the kernel cannot
+// say (for want of memory) it counts as living: what it holds would be given away.
 func isAlive(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, 0)
 		if !errors.Is(err, unix.EINTR) {
-			return n == 0 && err == nil
+			return n <= 0
 		}
 	}
 }
@@ -73,7 +72,7 @@ func hidden(pid int, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return errNoProcess
 	}
-	return err
+	return shortage(err)
 }
 
 // Fields of /proc/PID/stat, counted from the one behind the name, and what they
@@ -147,7 +146,7 @@ func newWatcher() (w watcher, err error) {
 func (w watcher) add(fd int) error {
 	err := unix.EpollCtl(w.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 	if err != nil {
-		return fmt.Errorf("epoll: %w", err)
+		return fmt.Errorf("epoll: %w", shortage(err))
 	}
 	return nil
 }

@@ -20,7 +20,6 @@ var (
 		"leave pid= out, use hold=conn, or lease=", errOption)
 	errInvisible = fmt.Errorf("%w: the daemon cannot see the client's process (is the daemon in a container?): use hold=conn", errOption)
 	errNoPIDFD   = fmt.Errorf("%w: this system has no pidfd (Linux has, from 5.3 on): use hold=conn", errOption)
-	errNoMoreFDs = fmt.Errorf("%w: the daemon may open no more files, and needs one for each process (LimitNOFILE= of its service)", errLimit)
 )
 
 // useProcess is the process that a LOCK with hold=pid is for: that of pid=, or the
@@ -74,9 +73,17 @@ func (s *session) openPeer() (fd int, err error) {
 	case err == nil:
 		return fd, nil
 	case !errors.Is(err, errors.ErrUnsupported):
-		return 0, errNoProcess
+		return 0, goneOrShort(err)
 	}
 	return openStartedBy(s.pid, s.opened)
+}
+
+// goneOrShort is what it means that the kernel has no pidfd of a peer.
+func goneOrShort(err error) error {
+	if short := shortage(err); errors.Is(short, errShort) {
+		return short
+	}
+	return errNoProcess
 }
 
 func openStartedBy(pid int, then time.Duration) (fd int, err error) {

@@ -96,7 +96,7 @@ func (q *queue) join(p *place) error {
 
 // leave takes p out of its lines, and calls those whose turn it is now. met is
 // what p's last attempt met, nil if it held: who comes next need not find out
-// again for itself. They go on with p's row.
+// again for itself. (Who never had its turn has met nothing.) They go on with p's row.
 func (q *queue) leave(p *place, met error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,7 +110,9 @@ func (q *queue) leave(p *place, met error) {
 			if next.called {
 				continue
 			}
-			next.met = met
+			if p.called {
+				next.met = met
+			}
 			switch {
 			case q.callIfFree(next):
 				next.row = p.row
@@ -148,34 +150,18 @@ func (q *queue) callIfFree(p *place) bool {
 
 // before is the first place that p has to wait for. The caller holds mu.
 func (q *queue) before(p *place) *place {
+	first, _ := q.inWayOf(p)
+	return first
+}
+
+// inWayOf is before, and the name of the line in which it stands. The caller holds mu.
+func (q *queue) inWayOf(p *place) (first *place, at string) {
 	for _, name := range p.names {
 		if first := p.firstInWay(q.lines[name]); first != nil {
-			return first
+			return first, name
 		}
 	}
-	return nil
-}
-
-// obstacle is what a place waits for.
-type obstacle struct {
-	holder *holding // of this host; or
-	met    error    // what the first of those in its way has met on the nodes; or
-	waiter *place   // that one, itself kept waiting by those with whom this place could share
-}
-
-// ahead says what p waits for; the zero obstacle: for somebody of this host who
-// is asking the nodes.
-func (q *queue) ahead(p *place) obstacle {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	first := q.before(p)
-	switch {
-	case first == nil:
-		return obstacle{met: p.met}
-	case first.holding != nil || first.met != nil || first.called || len(first.names) > 1:
-		return obstacle{holder: first.holding, met: first.met}
-	}
-	return obstacle{waiter: first}
+	return nil, ""
 }
 
 // note remembers what p's attempt met. Where somebody of another host had the

@@ -30,14 +30,27 @@ func (a *ask) after(first *ask) (ipc.Work, error) {
 	if first.isOver() {
 		return nil, redlock.ErrReleased
 	}
-	again, err := first.countUp(&a.place, a.id, a.call.Reentrant)
+	d := a.s.d
+	full := d.limits.countUp(a.uid, a.call.Replayed)
+	again, err := first.countUp(&a.place, a.id, a.call.Reentrant, full)
+	if full == nil && (again || err != nil) {
+		d.limits.countDown(a.uid, 1)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.place.label(), err)
 	}
 	if again {
-		return &repeat{call: a.call, first: first}, nil
+		return a.repeat(first)
 	}
 	return &further{ask: a, first: first}, nil
+}
+
+// repeat is bounded as questions are: it waits, and takes nothing.
+func (a *ask) repeat(first *ask) (ipc.Work, error) {
+	if err := a.s.d.limits.question(a.uid); err != nil {
+		return nil, err
+	}
+	return &question{a.s, &repeat{call: a.call, first: first}}, nil
 }
 
 // isOver tells whether the LOCK has come to its end, and no lease stands for it.
@@ -46,8 +59,8 @@ func (a *ask) isOver() bool {
 }
 
 // countUp counts a further LOCK of the same names and kind, unless it is one that
-// is counted already.
-func (h *holding) countUp(p *place, id string, reentrant bool) (again bool, err error) {
+// is counted already (again), or full says why its user can have no more.
+func (h *holding) countUp(p *place, id string, reentrant bool, full error) (again bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -63,9 +76,29 @@ func (h *holding) countUp(p *place, id string, reentrant bool) (again bool, err 
 		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.already())
 	case 1+len(h.further) >= maxCount:
 		return false, errCounts
+	case full != nil:
+		return false, full
 	}
 	h.further = append(h.further, id)
+	h.charged++
 	return false, nil
+}
+
+// uncounted counts out what counts on a lease no more: it is called after whatever takes
+// from further.
+func (d *daemon) uncounted(h *holding) {
+	h.mu.Lock()
+	n := h.charged - len(h.further)
+	h.charged = len(h.further)
+	h.mu.Unlock()
+	d.limits.countDown(h.uid, n)
+}
+
+// countsOver: nothing counts on it any more, from now on.
+func (h *holding) countsOver() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stage, h.further = ending, nil
 }
 
 // already says whose it is.
@@ -90,12 +123,13 @@ func (h *holding) stillCounts(id string) bool {
 }
 
 // countDown is an UNLOCK: the LOCK that came last is undone. It returns how many
-// are left; 0: the lease ends.
+// are left; 0: the lease ends. So it does where who counted is gone, and has not come
+// back (RESUME).
 func (h *holding) countDown() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.further)
-	if n == 0 {
+	if n == 0 || h.session == nil && h.process == nil {
 		h.stage = ending
 		return 0
 	}
@@ -121,7 +155,9 @@ func (h *holding) withdraw(id string) bool {
 func (h *holding) begin(d *daemon) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stage = begun
+	if h.stage == asked { // else it is lost already
+		h.stage = begun
+	}
 	h.startBeat(d)
 }
 
@@ -181,6 +217,7 @@ func (f *further) waitForFirst(ctx context.Context) (err error) {
 		err = context.Cause(ctx)
 	}
 	if f.first.withdraw(f.id) {
+		f.s.d.uncounted(f.first.holding)
 		return err
 	}
 	<-f.first.done // at once: it has been granted

@@ -18,7 +18,6 @@ const rememberLost = time.Hour
 // answer waits for a quorum.
 func (s *session) unlock(call *ipc.Call) ipc.Work {
 	if names := s.gaveBack(call); names != nil {
-		s.d.gaveBackFor(call, s.replays[call.Number].lease)
 		return reply(call, ok(call).Strs("lock", names...).Int("pending", 1).
 			Say("the daemon was restarted: the release is repeated until the nodes answer or the lock has expired"))
 	}
@@ -26,11 +25,13 @@ func (s *session) unlock(call *ipc.Call) ipc.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	if left := h.countDown(); left > 0 {
+	left := h.countDown()
+	if s.d.uncounted(h); left > 0 {
 		return s.countedDown(call, h, left)
 	}
 	release, err := s.d.release(h, call.Number)
 	if err != nil {
+		h.stopped()
 		return s.refuse(call, err)
 	}
 	s.d.forget(h)
@@ -90,12 +91,17 @@ func (d *daemon) gaveBackFor(call *ipc.Call, number uint64) {
 // have answered, the next process is to repeat it as this one does: until the lock
 // has expired in any case.
 func (d *daemon) gaveBack(h *holding, err error) {
-	forget := func() { d.ledger.lease(recForgot, &pastLease{number: h.number}) }
 	if errors.Is(err, redlock.ErrNoQuorum) {
-		time.AfterFunc(d.cfg.Quorum.MaxTTL, forget)
+		d.forgetExpired(h.number)
 		return
 	}
-	forget()
+	d.ledger.lease(recForgot, &pastLease{number: h.number})
+}
+
+// forgetExpired ends what is noted of what is given back when it has expired in any case.
+// It does not wait.
+func (d *daemon) forgetExpired(number uint64) {
+	time.AfterFunc(d.cfg.Quorum.MaxTTL, func() { d.ledger.lease(recForgot, &pastLease{number: number}) })
 }
 
 // unregister ends what anybody can ask of a lease by its id.
@@ -116,8 +122,10 @@ func (d *daemon) unregister(h *holding) {
 func (d *daemon) end(h *holding) {
 	h.ended.Do(func() {
 		h.stopBeat()
+		h.countsOver()
 		d.queue.leave(&h.place, nil)
 		d.limits.ended(h.uid)
+		d.uncounted(h)
 		d.meter.ended(h, d.clock())
 	})
 }
@@ -229,6 +237,9 @@ var lostText = map[redlock.LostReason]string{
 func (d *daemon) abandoned(h *holding, wasCut bool) {
 	switch {
 	case h.lease.Err() != nil:
+		if !wasCut && h.hold == ipc.HoldConn && !d.stopping.Load() {
+			h.stopped()
+		}
 		d.unregister(h)
 	case wasCut && h.hold == ipc.HoldConn:
 		d.giveUp(h)
@@ -238,13 +249,30 @@ func (d *daemon) abandoned(h *holding, wasCut bool) {
 	}
 }
 
-// giveBackAfterLinger gives back at once where there is no linger=.
+// stopped gives back what others may have anyway of a lease that was lost by FORCE:
+// the rest of several names, now that its client has stopped, or is gone. Without that
+// they are given back at the deadline.
+func (h *holding) stopped() {
+	if h.lease.Reason() == redlock.LostForced {
+		h.lease.Stopped()
+	}
+}
+
+// giveBackAfterLinger gives back at once where there is no linger=. When that began is
+// noted: the next daemon is to go on with it.
 func (d *daemon) giveBackAfterLinger(h *holding) {
 	if h.linger > 0 {
-		time.AfterFunc(h.linger, func() { d.giveBack(h) })
+		now := d.clock()
+		d.ledger.lease(recLeft, &pastLease{number: h.number, left: now})
+		d.lingerSince(h, now)
 		return
 	}
 	d.giveBack(h)
+}
+
+// lingerSince gives back when linger= is over that began at an instant.
+func (d *daemon) lingerSince(h *holding, then time.Duration) {
+	time.AfterFunc(then+h.linger-d.clock(), func() { d.giveBack(h) })
 }
 
 // giveUp lets a lease run out.

@@ -176,14 +176,28 @@ func (r *restoration) abandon(l *pastLease) {
 		return
 	}
 	r.abandoned++
+	r.d.forgetExpired(r.noteAbandoned(l))
 	if err := r.d.nodes.Abandon(l.lease); err != nil {
 		r.d.log.Error("what was under way before the restart is not given back", "error", err)
 	}
 	if by := r.past.asks[l.by]; l.phase == phaseReleased && by != nil && r.conns[by.conn] != nil {
-		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names, lease: l.number}
-	} else if l.phase != phaseTaking { // of that one it is the answer to its LOCK that tells
+		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names}
+	}
+}
+
+// noteAbandoned has the daemon after this one give it back as well, until it has expired:
+// too few nodes may hear of it from this one. It returns the number under which that is
+// noted. What was no lease yet gets one of its own: its LOCK begins anew under the old one.
+func (r *restoration) noteAbandoned(l *pastLease) uint64 {
+	if l.phase == phaseReleased {
+		return l.number
+	}
+	number := r.d.ledger.next()
+	r.d.ledger.lease(recHeld, &pastLease{number: number, phase: phaseReleased, lease: l.lease})
+	if l.phase != phaseTaking { // of that one it is the answer to its LOCK that tells
 		r.d.ledger.lease(recForgot, &pastLease{number: l.number})
 	}
+	return number
 }
 
 // take makes the holding of a lease, and settles whether anybody holds it.
@@ -206,9 +220,6 @@ func (r *restoration) take(l *pastLease) {
 		h.session = nil
 	case conn != nil && h.process == nil:
 		h.first = &conn.s.desk
-	}
-	if h.session == nil && h.process == nil {
-		h.further = nil // as when a connection ends
 	}
 	if l.phase == phaseLost {
 		l.lease.Lost = l.reason
@@ -321,11 +332,13 @@ func (l *returning) register(d *daemon) {
 		h.session.note(h)
 	}
 	if l.past.phase == phaseLost {
+		h.countsOver()
 		h.lostAt = d.clock()
 		h.ended.Do(func() {}) // long ago
 		return
 	}
-	d.limits.restored(h.uid)
+	h.charged = len(h.further)
+	d.limits.restored(h.uid, 1+h.charged)
 	d.queue.restore(&h.place, h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -351,6 +364,8 @@ func (l *returning) settle(d *daemon) {
 		d.forget(l.holding)
 	case l.past.phase == phaseLost:
 		d.remember(l.holding)
+	case l.gone && l.past.left != 0:
+		d.lingerSince(l.holding, l.past.left)
 	case l.gone:
 		d.giveBackAfterLinger(l.holding)
 	}

@@ -50,11 +50,21 @@ func (r *resume) Run() {
 		return
 	}
 	r.s.d.resumed(r.s, r.call, r.h)
-	answer := grantFields(r.call, r.h)
+	answer := r.answer()
 	if r.again {
 		answer.Str("again", "yes")
 	}
 	r.call.Reply(answer)
+}
+
+// answer is that of LOCK. A RESUME does not say whether it counts: it is told where
+// more than one UNLOCK is needed.
+func (r *resume) answer() *ipc.Response {
+	answer := grantFields(r.call, r.h)
+	if n := r.h.count(); n > 1 && !r.call.Reentrant {
+		answer.Int("count", int64(n))
+	}
+	return answer
 }
 
 // take makes the lease this connection's, from now on: were it to end while the
@@ -82,6 +92,7 @@ func (r *resume) take() error {
 		return errNoLease
 	}
 	from.remove(h)
+	s.d.uncounted(h)
 	s.d.queue.reown(&h.place, owner{s, h.owner})
 	if h.hold == ipc.HoldConn {
 		h.lease.Keep()
@@ -99,7 +110,7 @@ func (h *holding) attach(s *session, k *desk) bool {
 	}
 	h.session = s
 	if k != nil {
-		h.moved, h.further = k, nil
+		h.moved = k // who counts on it comes along
 	}
 	return true
 }

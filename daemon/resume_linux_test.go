@@ -21,3 +21,30 @@ func TestResumeUsers(t *testing.T) {
 	root.conn.Close()
 	second.say("LOCK web/a wait=10s", granted5)
 }
+
+// TestResumeKinds: a reader's lease and a place of a semaphore are taken over with what they
+// are: the one beside readers alone, the other with its number.
+func TestResumeKinds(t *testing.T) {
+	d := startDaemon(t, 5, patientNodes)
+	first, second, other, look := d.dial(), d.dial(), d.dial(), d.dial()
+	reader := first.say("LOCK a mode=shared ttl=20s", granted5)[0]
+	other.say("LOCK s slots=3 ttl=20s", grantedSlot)
+	place := first.say("LOCK s slots=3 ttl=20s", grantedSlot)
+	second.say("RESUME a lease="+reader, granted5)
+	second.say("RESUME s lease="+place[0], granted5+` slot=`+place[3])
+	first.conn.Close()
+	look.until("STATUS", `connections=3\b`)
+
+	second.say("CHECK a", granted5)
+	look.say("TRY a", `ERR HELD lock=a .*`)
+	look.say("TRY a mode=shared", granted5)
+	look.say("UNLOCK a", `OK lock=a`)
+	second.say("UNLOCK a", `OK lock=a`)
+	look.say("TRY a", granted5)
+
+	second.say("CHECK s", granted5+` slot=`+place[3])
+	look.say("TRY s slots=3", grantedSlot)
+	d.dial().say("TRY s slots=3", `ERR HELD lock=s slots=3 .*`)
+	second.say("UNLOCK s", `OK lock=s`)
+	d.dial().say("TRY s slots=3", granted5+` slot=`+place[3])
+}

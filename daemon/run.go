@@ -230,9 +230,10 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOpt
 // already were allowed, and go on.
 func (d *daemon) reload(cfg *Config) {
 	d.log.SetLevel(cfg.Log.Level)
+	SetLogFormat(d.log, cfg.Log.Format)
 	d.access.Store(cfg.Access)
 	d.limits.set(cfg.Limits)
-	d.log.Info("config reloaded: log level, access and limits are in force; passwords and certificates are read at the next connection to a node",
+	d.log.Info("config reloaded: log, access and limits are in force; passwords and certificates are read at the next connection to a node",
 		"access", cfg.Access.String())
 }
 
@@ -257,4 +258,11 @@ func bye(s ipc.Session) *ipc.Response {
 func byeFor(left time.Duration) *ipc.Response {
 	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", max(left, 0)).
 		Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
+}
+
+// byeLate is the last line for a client that did not end a line in time: what it has
+// is given up, as of whoever is cut off.
+func byeLate(ipc.Session) *ipc.Response {
+	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 0).
+		Say("what this connection holds is extended no more, and others may have it from its deadline on")
 }

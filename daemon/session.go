@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"container/list"
 	"maps"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ type session struct {
 	listing    chan struct{} // see usage
 	inputEnded chan struct{} // closed when the client will send nothing more
 
+	queued  *list.Element     // in the queue of those to be stored, under its mu; or nil
 	stored  storing           // whether the service manager has the connection: it outlasts the process then
 	replays map[uint64]replay // requests of before a restart, by number; written before any is begun
 
@@ -37,6 +39,7 @@ type session struct {
 // Begin is the one switch over verbs, in the order of the protocol's table.
 // What it can answer from memory it answers; the rest is work that waits.
 func (s *session) Begin(call *ipc.Call) ipc.Work {
+	s.traceRequest(call)
 	if !call.Replayed && s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
@@ -126,6 +129,7 @@ func (s *session) Close() {
 	}
 	for _, h := range s.desk.close() {
 		if h.detach(s) {
+			s.d.uncounted(h)
 			s.d.abandoned(h, cut)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -64,7 +65,7 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"LOCK a max=2m", `ERR OPTION lock=a : .*max=120000: at most 60000 ms.*`},
 		{"LOCK a max=1", `ERR OPTION lock=a : .*max=1: at least 100 ms.*`},
 		{"LOCK a linger=1h", `ERR OPTION lock=a : .*linger=3600000: at most 30000 ms.*`},
-		{"LOCK a slots=1001", `ERR OPTION lock=a : .*slots=1001: at most 1000`},
+		{"LOCK a slots=1001", `ERR OPTION : slots="1001": it is a number from 1 to 1000`},
 		{"LOCK a slots=3 mode=shared", `ERR OPTION lock=a : .*slots=3 with mode=shared: .*`},
 		{"LOCK a,b slots=3", `ERR OPTION lock=a,b : .*slots=3 with 2 names: .*`},
 		{"WHO a,b", `ERR NAME : .*`},
@@ -73,13 +74,36 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"RESUME a lease=x", `ERR NOTHELD lock=a : .*`},
 		{"HELLO 2", `ERR OPTION : .*version 1 of the protocol`},
 		{"UNLOCK lease=unknown", `ERR NOTHELD : .*no lease with this id.*`},
-		{"CANCEL x", `OK`},
+		{"CANCEL x", `OK`}, // it may have been answered meanwhile
 		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=\d+ max_line=4096 max_name=200`},
 	} {
 		w.say(test.request, test.want)
 	}
 	if keys := d.keys(); len(keys) > 0 {
 		t.Errorf("refused requests left %v on the nodes", keys)
+	}
+}
+
+// A wrong id is what is said to be wrong, not the lock, and it is not repeated.
+func TestWrongLease(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	w := d.dial()
+	w.say("TRY a wait=0 ttl=20s", granted5)
+	other := w.say("LOCK b ttl=20s", granted5)[0]
+	for _, id := range []string{"guess", other} {
+		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND", "BEAT", "RESUME"} {
+			if got := w.say(verb+" a lease="+id, `ERR NOTHELD lock=a : (.*this id.*)`)[0]; strings.Contains(got, id) {
+				t.Errorf("%s a lease=%s: the id is repeated: %s", verb, id, got)
+			}
+		}
+	}
+	w.say("CHECK a", granted5)
+}
+
+// What the protocol allows is what the nodes can do.
+func TestMostSlots(t *testing.T) {
+	if ipc.MaxSlots != redlock.MaxSlots {
+		t.Errorf("slots=%d can be asked for, and %d be had", ipc.MaxSlots, redlock.MaxSlots)
 	}
 }
 
@@ -173,6 +197,8 @@ func TestSecretsStayIn(t *testing.T) {
 			}
 		}
 	}
+	b.say("WHO a", `- lock=a mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=\d nodes=\d note=two%20words`)
+	b.want(`OK n=1`)
 	b.say("LIST", `- lock=a state=held mode=exclusive pid=\d+ user=\S+ since=\d+ note=two%20words fence=\d+ ttl=\d+`)
 	b.want(`OK n=1`)
 }

@@ -115,6 +115,15 @@ func groupID(group string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
+// SyscallConn lets ipc.Server look at connections before they are made.
+func (s *socket) SyscallConn() (syscall.RawConn, error) {
+	listener, ok := s.Listener.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return listener.SyscallConn()
+}
+
 // remove takes the socket away, before the lock on it ends; not one that the
 // service manager made, and goes on to listen at.
 func (s *socket) remove() {

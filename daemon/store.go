@@ -1,8 +1,8 @@
 package daemon
 
 import (
+	"container/list"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +25,7 @@ type store struct {
 	wake chan struct{} // of capacity 1
 
 	mu     sync.Mutex // guards what follows
-	queue  []*session // that are not stored, and want to be, in the order in which they came
+	queue  list.List  // of sessions that are not stored, and want to be, in the order in which they came
 	stored map[*session]struct{}
 	full   bool // it was said that there are too many
 }
@@ -81,7 +81,7 @@ func (st *store) add(s *session) {
 		return
 	}
 	st.mu.Lock()
-	st.queue = append(st.queue, s)
+	st.enqueue(s)
 	st.mu.Unlock()
 	st.ring()
 }
@@ -118,12 +118,21 @@ func (st *store) remove(s *session) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if i := slices.Index(st.queue, s); i >= 0 {
-		st.queue = slices.Delete(st.queue, i, i+1)
+	st.dequeue(s)
+	if _, had := st.stored[s]; had && st.queue.Len() > 0 {
+		st.ring() // there is room for another one
 	}
 	delete(st.stored, s)
-	if len(st.queue) > 0 {
-		st.ring()
+}
+
+// enqueue needs mu.
+func (st *store) enqueue(s *session) { s.queued = st.queue.PushBack(s) }
+
+// dequeue needs mu. A connection may be in the queue or not.
+func (st *store) dequeue(s *session) {
+	if s.queued != nil {
+		st.queue.Remove(s.queued)
+		s.queued = nil
 	}
 }
 
@@ -185,7 +194,8 @@ func (st *store) next(now time.Duration) (s, out *session, next time.Duration) {
 	defer st.mu.Unlock()
 	next = time.Hour // add, want and remove ring
 	room := len(st.stored) < st.places
-	for i, waits := range st.queue {
+	for e := st.queue.Front(); e != nil; e = e.Next() {
+		waits := e.Value.(*session)
 		if left := waits.opened + storeAge - now; left > 0 && !waits.holds() {
 			next = min(next, left)
 			continue
@@ -199,9 +209,9 @@ func (st *store) next(now time.Duration) (s, out *session, next time.Duration) {
 				break
 			}
 		}
-		st.queue = slices.Delete(st.queue, i, i+1)
+		st.dequeue(waits)
 		if delete(st.stored, out); out != nil {
-			st.queue = append(st.queue, out)
+			st.enqueue(out)
 		}
 		st.stored[waits] = struct{}{}
 		return waits, out, 0

@@ -89,3 +89,33 @@ func TestStoringWhatEnds(t *testing.T) {
 		}
 	}
 }
+
+// A connection that ends is not looked for among those that are still to be stored, and
+// those behind it come in their order.
+func TestStoreQueue(t *testing.T) {
+	d, _ := noting(t)
+	st := d.store
+	st.places = 2
+	all := make([]*session, 5)
+	for i := range all {
+		all[i] = d.connection(t)
+	}
+	d.ended(all[1])
+	for _, want := range []*session{all[0], all[2]} {
+		if s, out, _ := st.next(d.clock() + storeAge); s != want || out != nil {
+			t.Fatalf("got connection %v in the place of %v, want %d in a free one", s, out, want.number)
+		}
+	}
+	<-st.wake
+	if s, _, _ := st.next(d.clock() + storeAge); s != nil {
+		t.Fatalf("connection %d is to be stored, and there is no room", s.number)
+	}
+	d.ended(all[3]) // was not stored: no room
+	if len(st.wake) != 0 {
+		t.Error("somebody is to look whether there is room, and nothing has changed")
+	}
+	d.ended(all[0])
+	if s, _, _ := st.next(d.clock() + storeAge); s != all[4] || len(st.wake) != 1 {
+		t.Errorf("got %v, want connection %d, and somebody told", s, all[4].number)
+	}
+}

@@ -22,9 +22,11 @@ func frameSize(n int) int { return (frameHead + n + frameAlign - 1) &^ (frameAli
 
 // checksum covers the length, too: a record that is cut short is none.
 func checksum(record []byte) uint32 {
-	var length [4]byte
-	binary.LittleEndian.PutUint32(length[:], uint32(len(record)))
-	return crc32.Update(crc32.Checksum(length[:], castagnoli), castagnoli, record)
+	sum := ^uint32(0)
+	for shift := 0; shift < 32; shift += 8 { // of four bytes, by hand: they need no memory
+		sum = castagnoli[byte(sum)^byte(len(record)>>shift)] ^ sum>>8
+	}
+	return crc32.Update(^sum, castagnoli, record)
 }
 
 // putFrame writes a record to the beginning of to, which is zeros, and which a
@@ -71,6 +73,32 @@ func nextFrame(from []byte) (record, rest []byte, err error) {
 		return nil, nil, fmt.Errorf("a record of %d bytes does not match its checksum", n)
 	}
 	return record, from[min(frameSize(int(n)), len(from)):], nil
+}
+
+// written are records of this process, as they lie in memory. Their checksums are not
+// looked at again: nobody but us has written there.
+type written struct {
+	memory []byte
+	fault  error // known after all: not all of it is records
+}
+
+// all yields the records. They are valid until the memory is used for something else.
+func (w *written) all(yield func(record []byte) bool) {
+	for rest := w.memory; len(rest) > 0; {
+		if len(rest) < frameHead {
+			w.fault = fmt.Errorf("%d bytes are left, which is no record", len(rest))
+			return
+		}
+		n := int(binary.LittleEndian.Uint32(rest))
+		if n == 0 || n > len(rest)-frameHead {
+			w.fault = fmt.Errorf("a record of %d bytes where %d are left", n, len(rest)-frameHead)
+			return
+		}
+		if !yield(rest[frameHead : frameHead+n]) {
+			return
+		}
+		rest = rest[frameSize(n):]
+	}
 }
 
 func allZero(b []byte) error {

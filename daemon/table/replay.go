@@ -3,8 +3,6 @@ package table
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 )
 
@@ -36,9 +34,9 @@ func (t *Table) replay(numbers []int) (State, error) {
 // are made one in this moment, which the second try finds done. It needs mu, so that
 // this comes once.
 func (t *Table) replayOurs() (State, error) {
-	state, err := t.replay(t.frozen)
+	state, err := t.replay(t.numbers())
 	if err != nil {
-		state, err = t.replay(t.frozen)
+		state, err = t.replay(t.numbers())
 	}
 	return state, err
 }
@@ -82,62 +80,5 @@ func applyAll(state State, records []byte) error {
 			return err
 		}
 		records = rest
-	}
-}
-
-// compact has the frozen files made one, in the background. It needs mu.
-func (t *Table) compact() {
-	if t.busy || t.closed || len(t.frozen) == 0 {
-		return
-	}
-	t.busy = true
-	numbers := slices.Clone(t.frozen)
-	t.compacting.Go(func() {
-		size, err := t.merge(numbers)
-		t.merged(numbers, size, err)
-	})
-}
-
-// merge writes one file in the place of others, under the number of the last. 0: it
-// could not, and they are as they were. The error says that some are not there.
-func (t *Table) merge(numbers []int) (size int, missing error) {
-	state, err := t.replay(numbers)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 0, err
-	case err != nil:
-		return 0, nil // these are ours: they cannot be read now, which may pass
-	}
-	content := append(t.head(true, 0), t.content(state)...)
-	last := t.file(numbers[len(numbers)-1])
-	if err = writeNew(last+asideSuffix, content); err == nil {
-		err = os.Rename(last+asideSuffix, last)
-	}
-	if err != nil {
-		os.Remove(last + asideSuffix)
-		return 0, nil
-	}
-	for _, number := range numbers[:len(numbers)-1] {
-		os.Remove(t.file(number)) // what stays does not count: the merged one begins anew
-	}
-	return len(content), nil
-}
-
-// merged notes which files there are.
-func (t *Table) merged(numbers []int, size int, missing error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy = false
-	switch {
-	case t.last == nil: // all were dropped meanwhile
-		os.Remove(t.file(numbers[len(numbers)-1]))
-	case missing != nil:
-		t.lose(missing)
-	case size > 0:
-		t.frozen = t.frozen[len(numbers)-1:]
-		t.size = max(t.o.SegmentSize, 2*size)
-		if len(t.frozen) > 1 {
-			t.compact()
-		}
 	}
 }

@@ -11,31 +11,86 @@ import (
 	"strings"
 )
 
-// segment is the file that records go into.
+// segment is a file that records go into, or went.
 type segment struct {
+	path   string // as it is called
 	memory []byte
+	begin  int // where the records begin, behind the head
 	used   int
+
+	lent  bool // it is being merged: who does that ends the mapping
+	aside bool // it counts no more, and is called so
 }
 
-// newSegment makes a file with records in it. It is there under its name with all of
-// them, or not at all.
-func newSegment(path string, size int, records []byte) (*segment, error) {
-	aside := path + asideSuffix
-	memory, err := mapFile(aside, size)
+// newSegment makes a file without a head yet, under its name aside.
+func newSegment(path string, size int) (*segment, error) {
+	path += asideSuffix
+	memory, err := mapFile(path, size)
 	if err != nil {
 		return nil, err
 	}
-	s := &segment{memory: memory, used: copy(memory, records)}
-	if err := os.Rename(aside, path); err != nil {
-		s.close()
-		os.Remove(aside)
-		return nil, err
+	return &segment{path: path, memory: memory}, nil
+}
+
+// start has an empty file count, with records in it. It is there under its name with
+// all of them, or not at all, and gone then.
+func (s *segment) start(path string, head, records []byte) error {
+	s.begin = copy(s.memory, head)
+	s.used = s.begin + copy(s.memory[s.begin:], records)
+	if err := os.Rename(s.path, path); err != nil {
+		s.discard()
+		return err
 	}
-	return s, nil
+	s.path, s.aside = path, false
+	return nil
+}
+
+// records are what was appended, as long as the mapping is there.
+func (s *segment) records() *written { return &written{memory: s.memory[s.begin:s.used]} }
+
+// putAside gives the file a second name, which it has alone when another one has
+// taken its place. Where that cannot be it will be gone.
+func (s *segment) putAside() {
+	aside := s.path + spareSuffix
+	os.Remove(aside)
+	if os.Link(s.path, aside) == nil {
+		s.path, s.aside = aside, true
+	}
+}
+
+// takeBack undoes that, where nothing has taken its place.
+func (s *segment) takeBack(path string) {
+	if s.aside {
+		os.Remove(s.path)
+		s.path, s.aside = path, false
+	}
+}
+
+// clear makes a file that counts no more an empty one.
+func (s *segment) clear() {
+	clear(s.memory[:s.used])
+	s.begin, s.used, s.lent = 0, 0, false
+}
+
+// fits tells whether it can be used for a file of that size, and is not far too
+// large.
+func (s *segment) fits(size int) bool {
+	return s != nil && len(s.memory) >= size && len(s.memory) <= 2*size
+}
+
+// discard removes the file.
+func (s *segment) discard() {
+	if s != nil {
+		s.close()
+		os.Remove(s.path)
+	}
 }
 
 // asideSuffix is what files are called that are not complete yet.
 const asideSuffix = ".new"
+
+// spareSuffix is what a file is called that was merged, and is to be used again.
+const spareSuffix = ".spare" + asideSuffix
 
 // append is false if there is no room, and nothing was done.
 func (s *segment) append(record []byte) bool {
@@ -102,6 +157,15 @@ var errCut = errors.New("it was cut short")
 func beginsAnew(path string) bool {
 	h, _, err := openFile(path)
 	return (err == nil || errors.Is(err, errCut)) && h.begins
+}
+
+// found are the files of a table that an earlier process left.
+func found(path string) (files []frozen, err error) {
+	numbers, err := numbered(path)
+	for _, number := range numbers {
+		files = append(files, frozen{number: number})
+	}
+	return files, err
 }
 
 // numbered are the files of a table, by number, in order.

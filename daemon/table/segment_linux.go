@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// What the kernel can refuse for want of space or memory; tests have it do so.
+var fallocate, mmap, munmap = unix.Fallocate, unix.Mmap, unix.Munmap
+
 // mapFile makes a file of so many zeros, which nobody else can read, and maps it.
 // The space is taken now: a write to the mapping never fails. One that is there
 // already, from an earlier time, is replaced.
@@ -26,15 +29,26 @@ func mapFile(path string, size int) ([]byte, error) {
 
 func mapped(fd, size int) ([]byte, error) {
 	for {
-		err := unix.Fallocate(fd, 0, 0, int64(size))
+		err := fallocate(fd, 0, 0, int64(size))
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%d bytes for it: %w", size, err)
 		}
-		return unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		memory, err := mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return nil, fmt.Errorf("mapping %d bytes of it: %w", size, err)
+		}
+		return memory, nil
 	}
 }
 
-func unmap(memory []byte) error { return unix.Munmap(memory) }
+// unmap leaves the mapping where the kernel has no memory to end it: that costs
+// addresses, and no more than the file does.
+func unmap(memory []byte) error {
+	if err := munmap(memory); err != unix.ENOMEM {
+		return err
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
@@ -10,8 +11,12 @@ import (
 
 // State is what records come to.
 type State interface {
-	// Apply takes a record in. An error says that it is none that makes sense.
+	// Apply takes a record in, and keeps nothing of its bytes. An error says that it
+	// is none that makes sense.
 	Apply(record []byte) error
+	// ApplyAll comes to the same as Apply for each of the records, in their order. It
+	// may go through them several times, and leave out what changes nothing in the end.
+	ApplyAll(records iter.Seq[[]byte]) error
 	// Dump gives records that make the same state of a new one. They are used before
 	// yield returns.
 	Dump(yield func(record []byte))
@@ -29,11 +34,12 @@ type Options struct {
 	// Failed is told why nothing can be written, once, and nil when that is over. It
 	// must not block.
 	Failed func(error)
-	// SegmentSize is how large the files are at least. 0: 4 MiB.
+	// SegmentSize is how large the files are at least. 0: 2 MiB, of which two or three
+	// are in use.
 	SegmentSize int
 }
 
-const segmentSize = 4 << 20
+const segmentSize = 2 << 20
 
 // Table is open for appending. It is safe for concurrent use.
 type Table struct {
@@ -44,7 +50,8 @@ type Table struct {
 	mu     sync.Mutex // guards what follows
 	last   *segment   // nil: memory counts
 	number int        // of last, or of the last one that there was
-	frozen []int      // the files before it
+	frozen []frozen   // the files before it
+	spare  *segment   // an empty file, whose memory is there already; or nil
 	size   int        // of the next file
 	busy   bool       // frozen files are being made one
 	closed bool
@@ -62,13 +69,13 @@ func Open(o Options) (t *Table, state State, damage, err error) {
 	}
 	t = &Table{o: o, size: o.SegmentSize}
 	t.removeHalfMade()
-	if t.frozen, err = numbered(o.Path); err != nil {
+	if t.frozen, err = found(o.Path); err != nil {
 		return nil, o.New(), nil, fmt.Errorf("table: %w", err)
 	}
 	if n := len(t.frozen); n > 0 {
-		t.number = t.frozen[n-1]
+		t.number = t.frozen[n-1].number
 	}
-	state, damage = t.replay(t.frozen)
+	state, damage = t.replay(t.numbers())
 	err = t.begin(state)
 	if err != nil {
 		t.removeFrozen()     // what they say would be wrong soon
@@ -84,7 +91,7 @@ func Open(o Options) (t *Table, state State, damage, err error) {
 func Remove(path string) {
 	t := &Table{o: Options{Path: path}}
 	t.removeHalfMade()
-	t.frozen, _ = numbered(path) // none where there is no such directory
+	t.frozen, _ = found(path) // none where there is no such directory
 	t.removeFrozen()
 }
 
@@ -131,10 +138,13 @@ func (t *Table) Leave() {
 	t.compacting.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.last != nil {
-		t.last.close()
-		t.last = nil
+	if t.last == nil {
+		return
 	}
+	t.last.close()
+	t.last = nil
+	t.unmapFrozen()
+	t.takeSpare().discard()
 }
 
 func (t *Table) file(number int) string { return fmt.Sprintf("%s.%d", t.o.Path, number) }
@@ -143,15 +153,40 @@ func (t *Table) file(number int) string { return fmt.Sprintf("%s.%d", t.o.Path, 
 // be alone.
 func (t *Table) begin(state State) error {
 	content := t.content(state)
-	size := max(t.size, 2*len(content))
-	s, err := newSegment(t.file(t.number+1), size, append(t.head(true, size), content...))
-	if err != nil {
+	if err := t.startFile(true, max(t.size, 2*len(content)), content); err != nil {
 		return err
 	}
 	t.removeFrozen()
-	t.number++
-	t.last, t.memory = s, nil
+	t.memory = nil
 	return nil
+}
+
+// startFile goes on in another file, of that size at least: the spare one, whose
+// pages need not be made again, or a new one. It needs mu, or to be alone.
+func (t *Table) startFile(begins bool, size int, content []byte) error {
+	path := t.file(t.number + 1)
+	s := t.takeSpare()
+	if !s.fits(size) {
+		s.discard()
+	} else if s.start(path, t.head(begins, len(s.memory)), content) == nil {
+		t.number, t.last = t.number+1, s
+		return nil
+	}
+	s, err := newSegment(path, size)
+	if err == nil {
+		err = s.start(path, t.head(begins, size), content)
+	}
+	if err == nil {
+		t.number, t.last = t.number+1, s
+	}
+	return err
+}
+
+// takeSpare needs mu.
+func (t *Table) takeSpare() *segment {
+	spare := t.spare
+	t.spare = nil
+	return spare
 }
 
 // head is the first record of a file.
@@ -167,19 +202,14 @@ func (t *Table) content(state State) (content []byte) {
 
 // appendToNext goes on in another file: this one is full. It needs mu.
 func (t *Table) appendToNext(record []byte) {
-	t.last.close()
+	t.frozen = append(t.frozen, frozen{t.number, t.last})
 	t.last = nil
-	t.frozen = append(t.frozen, t.number)
-	size := max(t.size, 2*frameSize(len(record)))
-	s, err := newSegment(t.file(t.number+1), size, t.head(false, size))
-	if err != nil {
+	if err := t.startFile(false, max(t.size, 2*frameSize(len(record))), nil); err != nil {
 		if t.fail(err); !t.closed {
 			t.keep(record)
 		}
 		return
 	}
-	t.number++
-	t.last = s
 	t.last.append(record)
 	t.compact()
 }
@@ -225,16 +255,27 @@ func (t *Table) keep(record []byte) {
 // drop removes all files. It needs mu.
 func (t *Table) drop() {
 	if t.last != nil {
-		t.last.close()
+		t.frozen = append(t.frozen, frozen{t.number, t.last})
 		t.last = nil
-		t.frozen = append(t.frozen, t.number)
 	}
+	t.takeSpare().discard()
+	t.unmapFrozen()
 	t.removeFrozen()
 }
 
+// unmapFrozen ends the mappings of frozen files, but for those that are being merged.
+// It needs mu.
+func (t *Table) unmapFrozen() {
+	for _, f := range t.frozen {
+		if f.mapped != nil && !f.mapped.lent {
+			f.mapped.close()
+		}
+	}
+}
+
 func (t *Table) removeFrozen() {
-	for _, number := range t.frozen {
-		os.Remove(t.file(number)) // what cannot be removed does not count beside one that begins anew
+	for _, f := range t.frozen {
+		os.Remove(t.file(f.number)) // what cannot be removed does not count beside one that begins anew
 	}
 	t.frozen = nil
 }

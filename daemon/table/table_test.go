@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -29,6 +30,15 @@ func (w words) Apply(record []byte) error {
 		w[key] = value
 	default:
 		delete(w, key)
+	}
+	return nil
+}
+
+func (w words) ApplyAll(records iter.Seq[[]byte]) error {
+	for record := range records {
+		if err := w.Apply(record); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -448,11 +458,11 @@ func TestReplayWhileMerging(t *testing.T) {
 		table.mu.Lock()
 		table.appendToNext([]byte("last=1"))
 		want["last"] = "1"
-		table.last.close()
-		table.last, table.frozen = nil, append(table.frozen, table.number)
-		numbers := slices.Clone(table.frozen[:len(table.frozen)-1])
+		table.frozen = append(table.frozen, frozen{table.number, table.last})
+		table.last = nil
+		files := slices.Clone(table.frozen[:len(table.frozen)-1])
 		var merging sync.WaitGroup
-		merging.Go(func() { table.merge(numbers) })
+		merging.Go(func() { table.merge(files) })
 		for range 5 {
 			if got, err := table.replayOurs(); err != nil || !maps.Equal(got.(words), want) {
 				t.Fatalf("got %v, %v; want %v", got, err, want)

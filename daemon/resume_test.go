@@ -1,0 +1,39 @@
+package daemon
+
+import "testing"
+
+// Who counts on a lease does so after RESUME as before, and is told so: the first
+// UNLOCK of an inner part must not release under an outer one.
+func TestResumeKeepsTheCount(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, next, other := d.dial(), d.dial(), d.dial()
+	lease := w.say("LOCK a reentrant=yes", counted(1))[0]
+	w.say("RESUME a lease="+lease, granted5)
+	w.say("LOCK a reentrant=yes", counted(2))
+	w.say("RESUME a lease="+lease, counted(2)) // where it is already
+	next.say("RESUME a lease="+lease, counted(2))
+	next.say("LOCK a reentrant=yes", counted(3))
+	next.say("UNLOCK a", `OK lock=a count=2`)
+	next.say("UNLOCK a", `OK lock=a count=1`)
+	other.say("TRY a", `ERR HELD .*`)
+	next.say("UNLOCK a", `OK lock=a`)
+	other.say("TRY a", granted5)
+}
+
+// Also where the connection has ended, but the lease has not. Without RESUME one UNLOCK
+// is enough: nobody counts any more.
+func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, next := d.dial(), d.dial()
+	leases := map[string]string{}
+	for _, name := range []string{"a", "b"} {
+		leases[name] = w.say("LOCK "+name+" reentrant=yes hold=ttl ttl=20s", counted(1))[0]
+		w.say("LOCK "+name+" reentrant=yes", counted(2))
+	}
+	w.conn.Close()
+	next.until("STATUS", `connections=1\b`)
+	next.say("RESUME a lease="+leases["a"], counted(2))
+	next.say("UNLOCK a", `OK lock=a count=1`)
+	next.say("UNLOCK a", `OK lock=a`)
+	next.say("UNLOCK lease="+leases["b"], `OK lock=b`)
+}

@@ -1,0 +1,164 @@
+package table
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// frozen is a file that nothing is appended to any more.
+type frozen struct {
+	number int
+	mapped *segment // it was just filled; nil: it was merged
+}
+
+func (t *Table) numbers() (numbers []int) {
+	for _, f := range t.frozen {
+		numbers = append(numbers, f.number)
+	}
+	return numbers
+}
+
+// compact has the frozen files made one, in the background. It needs mu.
+func (t *Table) compact() {
+	if t.busy || t.closed || len(t.frozen) == 0 {
+		return
+	}
+	t.busy = true
+	files := slices.Clone(t.frozen)
+	for _, f := range files {
+		f.lend(true)
+	}
+	t.compacting.Go(func() {
+		size, err := t.merge(files)
+		over := t.merged(files, size, err)
+		t.rest(files, over)
+	})
+}
+
+// lend has the mapping be left to who merges the file, who ends it.
+func (f frozen) lend(lent bool) {
+	if f.mapped != nil {
+		f.mapped.lent = lent
+	}
+}
+
+// merge writes one file in the place of others, under the number of the last. That
+// one's own file goes aside. 0: it could not, and they are as they were. The error
+// says that some are not there.
+func (t *Table) merge(files []frozen) (size int, missing error) {
+	state, err := t.sum(files)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, err
+	case err != nil:
+		return 0, nil // these are ours: they cannot be read now, which may pass
+	}
+	content := append(t.head(true, 0), t.content(state)...)
+	last := files[len(files)-1]
+	path := t.file(last.number)
+	if err = writeNew(path+asideSuffix, content); err == nil {
+		last.mapped.putAside()
+		err = os.Rename(path+asideSuffix, path)
+	}
+	if err != nil {
+		os.Remove(path + asideSuffix)
+		last.mapped.takeBack(path)
+		return 0, nil
+	}
+	for _, f := range files[:len(files)-1] {
+		os.Remove(t.file(f.number)) // what stays does not count: the merged one begins anew
+	}
+	return len(content), nil
+}
+
+// sum is the state that files of ours come to. Those that were just filled are taken
+// from memory, but have to be there.
+func (t *Table) sum(files []frozen) (State, error) {
+	state := t.o.New()
+	for i, f := range files {
+		if err := t.add(state, f, i == 0); err != nil {
+			return nil, err
+		}
+	}
+	return state, nil
+}
+
+func (t *Table) add(state State, f frozen, first bool) error {
+	if f.mapped == nil {
+		return t.replayFile(state, f.number, first)
+	}
+	if _, err := os.Lstat(t.file(f.number)); err != nil {
+		return err
+	}
+	records := f.mapped.records()
+	return errors.Join(state.ApplyAll(records.all), records.fault)
+}
+
+// merged notes which files there are. It tells whether those that were merged are
+// needed no more.
+func (t *Table) merged(files []frozen, size int, missing error) (over bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.last == nil: // all were dropped meanwhile
+		os.Remove(t.file(files[len(files)-1].number))
+	case missing != nil:
+		t.lose(missing)
+	case size > 0:
+		t.frozen = t.frozen[len(files)-1:]
+		t.frozen[0].mapped = nil
+		t.size = t.sizeFor(size)
+	default:
+		for _, f := range files {
+			f.lend(false)
+		}
+		return false
+	}
+	return true
+}
+
+// sizeFor is how large a file is to be beside a merged one, so that what is merged
+// again and again costs little. It is a multiple, so that files can be used again.
+func (t *Table) sizeFor(merged int) int {
+	unit := t.o.SegmentSize
+	return max(1, (2*merged+unit-1)/unit) * unit
+}
+
+// rest ends a merging. The last file is empty then, and the spare one where there is
+// none.
+func (t *Table) rest(files []frozen, over bool) {
+	var spare *segment
+	if over {
+		spare = emptied(files)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy = false
+	switch {
+	case t.last == nil, t.closed, t.spare != nil, !spare.fits(t.size):
+		spare.discard()
+	default:
+		t.spare = spare
+	}
+	if over && len(t.frozen) > 1 {
+		t.compact()
+	}
+}
+
+// emptied ends the mappings of files that were merged, but for the last one, which
+// is without a record then; nil: it has no name to be used by.
+func emptied(files []frozen) (spare *segment) {
+	for _, f := range files {
+		switch {
+		case f.mapped == nil:
+		case f.mapped.aside:
+			spare = f.mapped
+			spare.clear()
+		default:
+			f.mapped.close()
+		}
+	}
+	return spare
+}

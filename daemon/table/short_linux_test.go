@@ -1,0 +1,115 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// short has the kernel refuse what the table asks of it, until the test ends or it is
+// told to stop.
+func short(t *testing.T, call string, why error) (over func()) {
+	t.Helper()
+	f, m, u := fallocate, mmap, munmap
+	over = func() { fallocate, mmap, munmap = f, m, u }
+	t.Cleanup(over)
+	switch call {
+	case "fallocate":
+		fallocate = func(int, uint32, int64, int64) error { return why }
+	case "mmap":
+		mmap = func(int, int64, int, int, int) ([]byte, error) { return nil, why }
+	case "munmap":
+		munmap = func([]byte) error { return why }
+	}
+	return over
+}
+
+// Where the next file has no space, or cannot be mapped, the table goes on in memory, says so once,
+// and leaves nothing for the next process that would not be true; as soon as files can be made again,
+// all is there.
+func TestNoMemory(t *testing.T) {
+	for _, test := range []struct {
+		call string
+		why  error
+	}{{"fallocate", unix.ENOSPC}, {"fallocate", unix.ENOMEM}, {"mmap", unix.ENOMEM}, {"mmap", unix.ENFILE}} {
+		t.Run(fmt.Sprint(test.call, " ", test.why), func(t *testing.T) { testNoMemory(t, test.call, test.why) })
+	}
+}
+
+func testNoMemory(t *testing.T, call string, why error) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	var said []error
+	o.Failed = func(err error) { said = append(said, err) }
+	synctest.Test(t, func(t *testing.T) {
+		table, want := open(t, o)
+		fill := func(n int) {
+			for i := range n {
+				record := fmt.Appendf(nil, "k%d=%d", i%7, n+i)
+				table.Append(record)
+				_ = want.Apply(record)
+			}
+		}
+		fill(100)
+		synctest.Wait() // nothing is being merged
+		over := short(t, call, why)
+		fill(101)
+		time.Sleep(retryAfter) // fake time
+		fill(102)
+		if len(said) != 1 || !errors.Is(said[0], why) {
+			t.Fatalf("said %v, want once %v", said, why)
+		}
+		if files, err := filepath.Glob(o.Path + ".*"); len(files) > 0 || err != nil {
+			t.Fatalf("left the files %v (%v), want none", files, err)
+		}
+		over()
+		time.Sleep(retryAfter)
+		fill(1)
+		if len(said) != 2 || said[1] != nil {
+			t.Fatalf("said %v, want that it is over", said)
+		}
+		fill(103)
+		synctest.Wait()
+		table.Leave()
+		_, got := open(t, o)
+		wantState(t, "after the restart", got, want)
+	})
+}
+
+// A table that cannot be made at all is none, and leaves nothing; what an earlier one
+// says is told nevertheless.
+func TestNoMemoryAtOpen(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	before, want := open(t, o)
+	before.Append([]byte("a=1"))
+	_ = want.Apply([]byte("a=1"))
+	before.Leave()
+	short(t, "mmap", unix.ENOMEM)
+	table, state, damage, err := Open(o)
+	if table != nil || damage != nil || !errors.Is(err, unix.ENOMEM) {
+		t.Fatalf("Open: %v, damage %v, error %v; want none, and ENOMEM", table, damage, err)
+	}
+	wantState(t, "without a table", state.(words), want)
+	if files, err := filepath.Glob(o.Path + ".*"); len(files) > 0 || err != nil {
+		t.Errorf("left the files %v (%v), want none", files, err)
+	}
+}
+
+// A mapping that the kernel has no memory to end stays, and nothing else comes of it.
+func TestNoMemoryToUnmap(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, want := open(t, o)
+	short(t, "munmap", unix.ENOMEM)
+	for i := range 100 {
+		record := fmt.Appendf(nil, "k%d=%d", i%7, i)
+		table.Append(record)
+		_ = want.Apply(record)
+	}
+	table.Leave()
+	_, got := open(t, o)
+	wantState(t, "after the restart", got, want)
+}
