@@ -10,6 +10,10 @@ import (
 type Forced struct {
 	Holders int     // from how many the lock was taken; 0: nobody held it
 	Holder  *Holder // who it was, where it was one and the nodes tell
+	// Also are the other locks that were held by the same request, and are lost with
+	// this one, as far as this daemon knows: nobody can have them before their client
+	// has stopped, or until its deadline.
+	Also []string
 }
 
 // Force takes the lock name from whoever holds it, on whatever host: all readers,
@@ -34,7 +38,7 @@ func forcedOf(r *ipc.Response) (forced Forced) {
 	if !said {
 		n = min(number(r, "held"), 1)
 	}
-	forced.Holders = int(n)
+	forced.Holders, forced.Also = int(n), r.Strings("also")
 	if text(r, "host") != "" {
 		holder := holderOf(r)
 		forced.Holder = &holder

@@ -21,6 +21,7 @@ type Holder struct {
 	TTL   time.Duration // how long it lasts unless it is extended
 	Held  int           // on so many nodes
 	Nodes int           // of so many
+	Note  string        // where it is held through this daemon, and you may see it
 }
 
 // Entry is a lease of this host's daemon, or a request that waits for one.
@@ -28,6 +29,7 @@ type Entry struct {
 	Name  string        // the lock; all of Names, with commas between, where it is of several
 	Names []string      // the locks that are held, or waited for, all or none
 	Waits bool          // it is not held yet
+	Lost  bool          // it is not held any more, but others cannot have it yet, or not all of it: for TTL at most
 	Mode  string        // "exclusive" or "shared"
 	Slots int           // how many may hold it at once, each in a slot; 0: it has none
 	Slot  int           // which one is held, from 1; 0: none yet
@@ -142,6 +144,7 @@ func holderOf(r *ipc.Response) Holder {
 		TTL:   duration(r, "ttl"),
 		Held:  int(number(r, "held")),
 		Nodes: int(number(r, "nodes")),
+		Note:  text(r, "note"),
 	}
 }
 
@@ -150,6 +153,7 @@ func entryOf(r *ipc.Response) Entry {
 		Name:  text(r, "lock"),
 		Names: r.Strings("lock"),
 		Waits: text(r, "state") == "waiting",
+		Lost:  text(r, "state") == "lost",
 		Mode:  text(r, "mode"),
 		Slots: int(number(r, "slots")),
 		Slot:  int(number(r, "slot")),

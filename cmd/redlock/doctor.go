@@ -17,15 +17,16 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Find what makes locks less safe or less available than they could be",
 		Long: `Find what makes locks less safe or less available than they could be, and say how
-to mend it: in the way to this host's daemon, in its nodes as it sees them, and in
-this host's clock. Nothing is locked, and nothing is changed.
+to mend it: in the way to this host's daemon, in its nodes as it sees them, in what
+systemd keeps through its restart, and in this host's clock. Nothing is locked, and
+nothing is changed.
 
 A result is ok; warning: locks work, but could be safer, or bear more failures;
 or bad: no lock can be taken, or two might hold the same. What the daemon counts
 (clock jumps, lost fencing counters) is warned of until it is restarted.
 
 The checks: socket, daemon, version, quorum, node-count, node, same-host, latency,
-wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing, clock.
+wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing, restarts, clock.
 
 With --json: {"result": the worst, "findings": [{"check", "result", "text",
 "fix"}]}. A check can find several things.
@@ -83,6 +84,7 @@ func examine(ctx context.Context) []finding {
 	} else {
 		findings = append(findings, p.findings()...)
 	}
+	findings = append(findings, checkRestarts(ctx, socketPath(), "systemctl")...)
 	return append(findings, checkClock()...)
 }
 

@@ -28,8 +28,13 @@ fencing tokens. It is for root and redlockd's own user, and logged.
 
 On a terminal it shows the holders and asks. Elsewhere --yes is wanted.
 
-With --json: {"lock", "forced", "holder"}. forced is from how many it was taken,
-0 if nobody held it; holder is as in redlock who where it was one, null otherwise.
+Where it was held together with other locks, by one request, those are lost as well,
+but nobody can have them before their holder has stopped, or until its deadline. They
+are named where it was this host's daemon that held them.
+
+With --json: {"lock", "forced", "holder", "also"}. forced is from how many it was taken,
+0 if nobody held it; holder is as in redlock who where it was one, null otherwise;
+also is there where other locks are lost with it, and known: their names.
 
 Exit codes: 0 nobody who held it holds it any more; 1 you did not say yes; 64
 usage; 69 the daemon is not available, or too few nodes answered; 70 internal; 77
@@ -73,7 +78,7 @@ func (f *forcer) run(ctx context.Context) error {
 	if f.asJSON {
 		return printJSON(f.out, f.jsonOf(forced))
 	}
-	_, err = fmt.Fprintln(f.out, forcedText(forced))
+	_, err = fmt.Fprintln(f.out, forcedText(forced)+alsoText(forced))
 	return unwritten(err)
 }
 
@@ -111,15 +116,23 @@ func forcedText(forced client.Forced) string {
 	return fmt.Sprintf("taken from %d holders, who may be at work until they notice", forced.Holders)
 }
 
+func alsoText(forced client.Forced) string {
+	if len(forced.Also) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\nlost with it, and taken until the holder has stopped: %s", cell(strings.Join(forced.Also, ", ")))
+}
+
 // forcedJSON is what force prints for programs. Names are never changed.
 type forcedJSON struct {
 	Lock   string      `json:"lock"`
 	Forced int         `json:"forced"`
 	Holder *holderJSON `json:"holder"`
+	Also   []string    `json:"also,omitempty"`
 }
 
 func (f *forcer) jsonOf(forced client.Forced) forcedJSON {
-	value := forcedJSON{Lock: f.name, Forced: forced.Holders}
+	value := forcedJSON{Lock: f.name, Forced: forced.Holders, Also: forced.Also}
 	if forced.Holder != nil {
 		value.Holder = &holdersJSONOf([]client.Holder{*forced.Holder})[0]
 	}

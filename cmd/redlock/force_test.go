@@ -22,6 +22,17 @@ func TestForce(t *testing.T) {
 		{"OK lock=job n=0", []string{"--yes", "job"}, 0, "nobody held it\n"},
 		{"OK lock=job n=1 held=3", []string{"--yes", "job"}, 0, "taken from another Redlock client, which does not say who it is and may be at work until it notices\n"},
 		{"OK lock=job n=64", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\n"},
+		{"OK lock=job n=64 also=a,b", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\nlost with it, and taken until the holder has stopped: a, b\n"},
+		{"OK lock=job n=64 also=a,b", []string{"--yes", "job", "--json"}, 0, `{
+  "lock": "job",
+  "forced": 64,
+  "holder": null,
+  "also": [
+    "a",
+    "b"
+  ]
+}
+`},
 		{"OK lock=job n=64", []string{"--yes", "job", "--json"}, 0, `{
   "lock": "job",
   "forced": 64,

@@ -186,7 +186,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		for _, value := range values {
 			fields := reflect.TypeOf(value)
 			for i := range fields.NumField() {
-				if key := fields.Field(i).Tag.Get("json"); !strings.Contains(commands[name].Long, `"`+key+`"`) {
+				if key, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ","); !strings.Contains(commands[name].Long, `"`+key+`"`) {
 					t.Errorf("redlock %s --help does not speak of %q", name, key)
 				}
 			}

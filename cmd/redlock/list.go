@@ -19,7 +19,9 @@ func newListCommand() *cobra.Command {
 as you may see them. SINCE is for how long. Several names are held, or waited for,
 all or none.
 
-With --json: [{"lock", "locks", "state": "held" or "waiting", "mode":
+STATE lost: not held any more, but others cannot have it, or not all of it, for TTL.
+
+With --json: [{"lock", "locks", "state": "held", "waiting" or "lost", "mode":
 "exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms",
 "fence", "note"}]. locks has all names where there are several, lock all in one.
 slots is how many may hold it at once (0: it is no semaphore), slot which of them
@@ -69,8 +71,11 @@ func printEntries(out io.Writer, entries []client.Entry) error {
 }
 
 func stateOf(e client.Entry) string {
-	if e.Waits {
+	switch {
+	case e.Waits:
 		return "waiting"
+	case e.Lost:
+		return "lost"
 	}
 	return "held"
 }

@@ -25,6 +25,11 @@ var nothing = answers{
 	ipc.VerbStatus: says("- node=a address=:1 state=ready", "OK n=1 nodes=1 quorum=1 spare=0 leases=0 : locks work, but no further node may fail"),
 }
 
+var noted = answers{
+	ipc.VerbWho:  says("- lock=job mode=exclusive host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 note=by%20hand", "OK n=1"),
+	ipc.VerbList: says("- lock=a,b state=lost mode=exclusive fence=77 ttl=900 pid=41 user=cron since=1000", "OK n=1"),
+}
+
 func TestLook(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -41,6 +46,14 @@ web3  4121  cron  exclusive    2.6s   7.4s   3/5
 web4  12    cron  slot 2 of 5  2.6s   900ms  3/5
 `},
 		{"who, free", nothing, []string{"who", "job"}, 0, "\nfree\n"},
+		{"who, with a note", noted, []string{"who", "job"}, 0, `
+HOST  PID  USER  MODE       SINCE  TTL    HELD  NOTE
+web3  41   cron  exclusive  2.6s   900ms  3/5   by hand
+`},
+		{"list, what was lost", noted, []string{"list"}, 0, `
+LOCK  STATE  MODE       PID  USER  SINCE  TTL    FENCE  NOTE
+a,b   lost   exclusive  41   cron  1s     900ms  77
+`},
 		{"who, JSON", shown, []string{"who", "job", "--json"}, 0, `
 {
   "lock": "job",
@@ -296,7 +309,7 @@ func TestLookAtDaemon(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"who", "job"}, []string{"HOST", "exclusive", "/5\n"}},
+		{[]string{"who", "job"}, []string{"HOST", "exclusive", "/5", "why\n"}},
 		{[]string{"list"}, []string{"LOCK", "job", "held", "why"}},
 		{[]string{"status"}, []string{"ready (a quorum is 3 of 5 nodes): locks work, and go on if 2 more nodes fail\n", "leases 1", "embedded"}},
 	} {

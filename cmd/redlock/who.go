@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,10 +20,12 @@ func newWhoCommand() *cobra.Command {
 
 A quorum of the nodes is asked. A lock that nobody holds is "free". HELD is the
 number of nodes that it is held on. What another Redlock client holds has no
-host, user or pid.
+host, user or pid. NOTE is shown of what is held through this host's daemon, if you
+may see it.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared",
-"slots", "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes"}]}.
+"slots", "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes",
+"note" if there is one}]}.
 slots is how many may hold it at once (0: it is no semaphore), slot which of them
 this one is. Times are in milliseconds.
 
@@ -60,12 +63,19 @@ func printHolders(out io.Writer, holders []client.Holder) error {
 		_, err := fmt.Fprintln(out, "free")
 		return unwritten(err)
 	}
+	noted := slices.ContainsFunc(holders, func(h client.Holder) bool { return h.Note != "" })
 	rows := [][]string{{"HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD"}}
 	for _, h := range holders {
 		rows = append(rows, []string{
 			known(h.Host), count(uint64(h.PID)), known(h.User), modeOf(h.Mode, h.Slots, h.Slot), short(h.Since), short(h.TTL),
 			fmt.Sprintf("%d/%d", h.Held, h.Nodes),
 		})
+		if noted {
+			rows[len(rows)-1] = append(rows[len(rows)-1], h.Note)
+		}
+	}
+	if noted {
+		rows[0] = append(rows[0], "NOTE")
 	}
 	return table(out, rows)
 }
@@ -99,6 +109,7 @@ type holderJSON struct {
 	TTL   int64  `json:"ttl_ms"`
 	Held  int    `json:"held"`
 	Nodes int    `json:"nodes"`
+	Note  string `json:"note,omitempty"`
 }
 
 func whoJSONOf(name string, holders []client.Holder) whoJSON {
@@ -110,7 +121,7 @@ func holdersJSONOf(holders []client.Holder) []holderJSON {
 	for _, h := range holders {
 		list = append(list, holderJSON{
 			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
-			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes,
+			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note,
 		})
 	}
 	return list

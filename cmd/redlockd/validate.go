@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/redlockd/redlockd/daemon"
 )
@@ -13,7 +14,7 @@ func (c *command) validate(args []string) int {
 	flags := c.flagSet("redlockd validate")
 	config := flags.String("config", defaultConfig, "the config `FILE`")
 	as := flags.String("as", "", "with -lock: say what `USER` may do with that lock, and by which access rule")
-	lock := flags.String("lock", "", "the `NAME` of the lock")
+	lock := flags.String("lock", "", "the `NAME` of the lock, or of several with commas between (a comma in a name: %2C)")
 	if code, done := c.parseFlags(flags, args); done {
 		return code
 	}
@@ -36,23 +37,39 @@ func (c *command) validate(args []string) int {
 	return exitOK
 }
 
-// judge prints a line for each right. The exit code tells whether the user may
-// take the lock.
-func (c *command) judge(cfg *daemon.Config, as, lock string) int {
-	verdicts, err := cfg.Verdicts(as, lock)
-	if err != nil {
-		return c.usageError(err.Error())
+// judge prints a line for each right on each lock, with the lock where there are
+// several. The exit code tells whether the user may take them all.
+func (c *command) judge(cfg *daemon.Config, as, locks string) int {
+	names := strings.Split(locks, ",")
+	all := make([][]daemon.Verdict, len(names))
+	for i, name := range names {
+		var err error
+		if all[i], err = cfg.Verdicts(as, strings.ReplaceAll(name, "%2C", ",")); err != nil {
+			return c.usageError(err.Error())
+		}
+		names[i] += ": "
 	}
-	code := exitDenied
+	if len(names) == 1 {
+		names[0] = ""
+	}
+	code := exitOK
+	for i, verdicts := range all {
+		if !c.printVerdicts(names[i], verdicts) {
+			code = exitDenied
+		}
+	}
+	return code
+}
+
+// printVerdicts tells whether the lock may be taken.
+func (c *command) printVerdicts(prefix string, verdicts []daemon.Verdict) (mayLock bool) {
 	for _, v := range verdicts {
 		word := "denied"
 		if v.Allowed {
 			word = "allowed"
 		}
-		if v.Allowed && v.Right == daemon.RightToLock {
-			code = exitOK
-		}
-		fmt.Fprintf(c.stdout, "%-8s %-8s %s\n", v.Right, word, v.Why)
+		mayLock = mayLock || v.Allowed && v.Right == daemon.RightToLock
+		fmt.Fprintf(c.stdout, "%s%-8s %-8s %s\n", prefix, v.Right, word, v.Why)
 	}
-	return code
+	return mayLock
 }
