@@ -1,7 +1,7 @@
 # /etc/redlockd/redlockd.hcl: the configuration of redlockd, see redlockd.hcl(5).
 # Check it with:                     redlockd validate
 # After a change:                    systemctl restart redlockd
-# log.level, access and limits only: systemctl reload redlockd
+# log, access and limits only:       systemctl reload redlockd
 #
 # What is commented out shows the default, unless it says "example".
 
@@ -41,7 +41,8 @@ quorum {
 
     # Example. Relative file names start from $CREDENTIALS_DIRECTORY (systemd's
     # LoadCredential=), or from the directory of this file where that is not set.
-    # Passwords and certificates are read again for every connection.
+    # Passwords and certificates are read again for every connection; what comes from
+    # LoadCredential= is as it was when the service was started.
     # username      = "redlockd"
     # password_file = "redis-password"
 
@@ -95,8 +96,8 @@ socket {
 # limits {
 #   connections          = 10000
 #   connections_per_user = 1000
-#   leases_per_user      = 10000
-#   waiters_per_user     = 10000
+#   leases_per_user      = 10000 # and LOCKs that count up on them
+#   waiters_per_user     = 10000 # each counts as a lease, too, from its LOCK on
 #   requests_per_second  = 0 # of one connection
 # }
 

@@ -88,6 +88,10 @@ func TestHundredClientsOneLock(t *testing.T) {
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
+			n.send("CHECK job") // a round trip, in which another may come
+			if held, more := <-n.stdout.more; !more || !strings.HasPrefix(held, "OK lock=job ") {
+				t.Errorf("client %d: got %q, expected to hold the lock", i, held)
+			}
 			holders.Add(-1)
 			n.send("UNLOCK job")
 		})

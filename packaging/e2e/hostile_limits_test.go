@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +26,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	for range 100 {
 		many = append(many, h.guest(t))
 	}
-	awaitLog(d, "no connection can be accepted, until others end")
+	awaitLog(d, "no connection can be accepted for now")
 	for range 20 {
 		first.ask("LOCK job wait=0", "OK lock=job")
 		first.ask("UNLOCK job", "OK lock=job")
@@ -34,9 +36,22 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 	after := h.guest(t)
 	after.ask("LOCK job wait=0", "OK lock=job")
-	if n := strings.Count(d.stderr.text(), "no connection can be accepted"); n > 10 {
-		t.Errorf("it was said %d times", n)
+	awaitLog(d, "connections are accepted again")
+	if n := strings.Count(d.stderr.text(), "no connection can be accepted"); n != 1 {
+		t.Errorf("it was said %d times, want once", n)
 	}
+}
+
+// sizeOf is what /proc says of a daemon's memory, in bytes.
+func (h *host) sizeOf(d *process, what string) int {
+	h.t.Helper()
+	status := readFile(h.t, fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(status, what)
+	var kilobytes int
+	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
+		h.t.Fatal(err)
+	}
+	return kilobytes << 10
 }
 
 // Who asks faster than the config allows is told so, by the name of the limit, and can
@@ -62,4 +77,83 @@ func TestRequestsPerSecond(t *testing.T) {
 	}
 	bad.comes("OK lock=bad")
 	a.good.ask("PING", "OK")
+}
+
+// Who has as many waiting as one user may is told so, by the name of the limit, and may
+// ask again when one of them waits no more. Others are not told.
+func TestWaitersPerUser(t *testing.T) {
+	const limit = 20
+	a := newArena(t, "limits { waiters_per_user = 20 }")
+	bad := a.as(t, badUser)
+	a.good.ask("LOCK held", "OK lock=held")
+	for i := range limit {
+		bad.write(fmt.Sprintf("@w%d LOCK held owner=o%[1]d\n", i))
+	}
+	const refused = " ERR LIMIT lock=held : a limit of the config is reached: waiters_per_user = 20"
+	bad.ask("@one LOCK held owner=one", "@one"+refused)
+	other := a.as(t, badUser)
+	other.ask("LOCK held", refused[1:]) // it is the user that counts, not the connection
+	other.ask("LOCK free", "ERR LIMIT lock=free")
+	another := a.as(t, goodUser)
+	another.write("@w LOCK held\n") // waits, as does the one behind it
+	another.ask("LOCK free", "OK lock=free")
+
+	bad.write("CANCEL w7\n")
+	canceled := []string{bad.comes(""), bad.comes("")}
+	slices.Sort(canceled) // the two answers can come in either order
+	if !strings.HasPrefix(canceled[0], "@w7 ERR CANCELLED lock=held") || canceled[1] != "OK" {
+		t.Errorf("got %q, want CANCELLED and OK", canceled)
+	}
+	bad.write("@again LOCK held owner=again\n")
+	bad.ask("@two LOCK held owner=two", "@two"+refused)
+	a.good.ask("UNLOCK held", "OK lock=held")
+	bad.comes("@w0 OK lock=held")
+}
+
+// A tag that is in flight is refused to the one who comes later, and the first is as it was.
+func TestTagsInFlight(t *testing.T) {
+	a := newArena(t)
+	bad := a.as(t, badUser)
+	a.good.ask("LOCK held", "OK lock=held")
+	bad.write("@t LOCK held\n")
+	const inFlight = "@t ERR SYNTAX : the tag t is still in flight"
+	for range 3 {
+		for _, request := range []string{"LOCK other", "PING", "UNLOCK held", "CANCEL t"} {
+			bad.ask("@t "+request, inFlight)
+		}
+	}
+	bad.ask("@T TRY other", "@T OK lock=other") // another tag
+	bad.ask("PING", "OK")
+	a.good.ask("UNLOCK held", "OK lock=held")
+	bad.comes("@t OK lock=held")
+	bad.ask("@t CHECK held", "@t OK lock=held") // it is free again
+	a.good.ask("TRY held", "ERR HELD lock=held")
+}
+
+// A line, and a note, as long as may be, and one byte longer: the bound is told, and the connection goes on.
+func TestLongestLines(t *testing.T) {
+	a := newArena(t)
+	bad := a.as(t, badUser)
+	const line, note = 4096, 200
+	for _, n := range []int{line, line + 1, 10 * line} {
+		request := "LOCK noted note=" // the LF counts as well
+		request += strings.Repeat("n", n-len(request)-1)
+		if n <= line {
+			bad.ask(request, "ERR OPTION : note")
+			continue
+		}
+		if answer := bad.ask(request, "ERR TOOLONG"); !strings.Contains(answer, "4096") {
+			t.Errorf("got %s, want the bound of 4096 bytes", answer)
+		}
+		bad.ask("CHECK noted", "ERR NOTHELD lock=noted")
+	}
+	if answer := bad.ask("LOCK noted note="+strings.Repeat("n", note+1), "ERR OPTION"); !strings.Contains(answer, "200") {
+		t.Errorf("got %s, want the bound of 200 bytes", answer)
+	}
+	padded := "LOCK noted note=" + strings.Repeat("n", note)
+	bad.ask(padded+strings.Repeat(" ", line-len(padded)-1), "OK lock=noted") // the longest of both
+	a.good.write("LIST\n")
+	if held := a.good.comes("- lock=noted"); !strings.Contains(held+" ", " note="+strings.Repeat("n", note)+" ") {
+		t.Errorf("LIST says %s, want all of the note", held)
+	}
 }

@@ -3,6 +3,10 @@
 package e2e
 
 import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +87,46 @@ func TestNoQuorumOfHungNodes(t *testing.T) {
 	cont(t, cluster.Servers[2:])
 	awaitKeys(t, cluster.Servers)
 	n.expect("LOCK job wait=20s", "OK lock=job")
+}
+
+// Nodes that kept what they had are back in use within a second: three of five were stopped
+// until the daemon had given their connections up. Nobody admits them.
+func TestHungNodesAreBackSoon(t *testing.T) {
+	needNC(t)
+	cluster := redlocktest.StartRedis(t, 5)
+	cluster.Admit(t)
+	h := newHost(t, cluster)
+	writeFile(t, h.config, strings.Replace(readFile(t, h.config), `"500ms"`, `"100ms"`, 1)) // silent for 0.8 s: given up
+	h.serve()
+	n := h.nc()
+	var took []time.Duration
+	for range 3 { // the machine may be busy
+		took = append(took, backAfter(t, n, cluster.Servers[2:]))
+	}
+	slices.Sort(took)
+	t.Logf("measured: a quorum that was stopped grants again after %v", took)
+	if took[1] > time.Second {
+		t.Errorf("a quorum that was stopped grants again after %v (median of %v), expected a second at most", took[1], took)
+	}
+}
+
+// backAfter stops the servers until they are given up, and returns how long after they
+// go on a lock is granted.
+func backAfter(t *testing.T, n *terminal, servers []*redlocktest.Server) time.Duration {
+	t.Helper()
+	stop(t, servers)
+	defer cont(t, servers)
+	for _, server := range servers {
+		waitFor(t, "the daemon dials again", func() bool {
+			line := nodeLine(n, server.Name())
+			return field(line, "state") == "down" && strings.Contains(line, "log-in")
+		})
+	}
+	cont(t, servers)
+	back := time.Now()
+	n.expect("LOCK job wait=20s", "OK lock=job")
+	defer n.expect("UNLOCK job", "OK lock=job")
+	return time.Since(back)
 }
 
 // Two of five nodes dead, then two of five hung: everything works.
@@ -204,6 +248,61 @@ func cont(t *testing.T, servers []*redlocktest.Server) {
 	for _, server := range servers {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// One of five nodes is hostile, each time in another way: STATUS names it and says what it
+// did, and for those who want locks all is as before.
+func TestHostileNodeBesideOthers(t *testing.T) {
+	needNC(t)
+	for name, row := range map[string]struct {
+		ballots func(q *redlocktest.Question) string // the answer
+		reason  string                               // what STATUS says
+	}{
+		"an error": {func(*redlocktest.Question) string { return "-LOADING Redis is loading the dataset in memory\r\n" }, "LOADING Redis is loading"},
+		"no Redis": {func(*redlocktest.Question) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }, "something that begins with"},
+		"a lie": {func(q *redlocktest.Question) string {
+			n, _ := strconv.Atoi(q.Command[2])
+			if !strings.EqualFold(q.Command[3+n+2], strings.Repeat("a", n-1)) {
+				return string(q.Reply)
+			}
+			return fmt.Sprintf("*%d\r\n%s", n-1, strings.Repeat(":9006099743113215\r\n", n-1))
+		}, "days ahead of most nodes' clocks"},
+	} {
+		t.Run(name, func(t *testing.T) { hostileBesideOthers(t, row.ballots, row.reason) })
+	}
+}
+
+func hostileBesideOthers(t *testing.T, ballots func(*redlocktest.Question) string, reason string) {
+	cluster := redlocktest.StartRedis(t, 5)
+	cluster.Admit(t)
+	hostile := cluster.Servers[4]
+	impostor := redlocktest.StartImpostor(t, hostile, func(q *redlocktest.Question) bool {
+		if q.Command[0] != "EVALSHA" || len(q.Command) < 3 || q.Command[2] == "1" {
+			return redlocktest.PassOn(q)
+		}
+		_, err := io.WriteString(q.Conn, ballots(q))
+		return err == nil
+	})
+	h := newHost(t, cluster)
+	writeFile(t, h.config, strings.Replace(readFile(t, h.config), hostile.Addr(), impostor.Addr(), 1))
+	h.serve()
+	n, other := h.nc(), h.nc()
+	for range 20 {
+		n.expect("LOCK job wait=5s", "OK lock=job")
+		other.expect("LOCK job wait=0", "ERR HELD lock=job")
+		n.expect("EXTEND job ttl=20s", "OK lock=job")
+		n.expect("UNLOCK job", "OK lock=job")
+	}
+	waitFor(t, "STATUS says what the node did", func() bool {
+		n.expect("LOCK job wait=5s", "OK lock=job")
+		n.expect("UNLOCK job", "OK lock=job")
+		return strings.Contains(nodeLine(other, "e"), reason)
+	})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if line := nodeLine(other, name); field(line, "state") != "ready" {
+			t.Errorf("STATUS says %q of a good node", line)
 		}
 	}
 }

@@ -247,7 +247,7 @@ func (s *secretSite) search() {
 			}
 		}
 	}
-	for _, wanted := range []string{"WRONGPASS", "unknown command", "goroutine "} { // what was to be provoked
+	for _, wanted := range []string{"WRONGPASS", "unknown command", "goroutine ", "[TRACE] request: verb=CHECK ", "[TRACE] attempt granted: lock=job "} { // what was to be provoked
 		if !strings.Contains(s.said["the log"], wanted) {
 			s.t.Errorf("the log has no %q: nothing was tested", wanted)
 		}

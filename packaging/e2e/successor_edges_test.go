@@ -55,17 +55,21 @@ func TestSuccessorLingers(t *testing.T) {
 	}
 }
 
-// What counts on a lease does so after RESUME, where it is not another connection that
-// it goes by now.
+// What counts on a lease does so after RESUME, by the same connection or another one,
+// and after a restart.
 func TestSuccessorCountsAfterResume(t *testing.T) {
 	s := startSuccession(t, 100)
-	worker, n, other := start(t, "", "sleep", "1000"), s.nc(), s.nc()
+	worker, first, n, other := start(t, "", "sleep", "1000"), s.nc(), s.nc(), s.nc()
 	for name, hold := range map[string]string{"mine": "", "its": " hold=pid pid=" + strconv.Itoa(worker.cmd.Process.Pid)} {
-		granted := n.expect("LOCK "+name+" reentrant=yes"+hold, "OK lock="+name)
-		n.expect("LOCK "+name+" reentrant=yes"+hold, "OK lock="+name)
-		n.expect("RESUME "+name+" lease="+field(granted, "lease"), "OK lock="+name)
+		granted := first.expect("LOCK "+name+" reentrant=yes"+hold, "OK lock="+name)
+		first.expect("LOCK "+name+" reentrant=yes"+hold, "OK lock="+name)
+		for _, by := range []*terminal{first, n} {
+			if got := by.expect("RESUME "+name+" lease="+field(granted, "lease"), "OK lock="+name); field(got, "count") != "2" {
+				t.Errorf("RESUME answers %s, want count=2", got)
+			}
+		}
 	}
-	s.stored(2)
+	s.stored(3)
 	s.succeed(syscall.SIGKILL)
 	n.comes("BACK")
 	other.comes("BACK")
@@ -74,6 +78,25 @@ func TestSuccessorCountsAfterResume(t *testing.T) {
 		other.expect("TRY "+name, "ERR HELD")
 		n.expect("UNLOCK "+name, "OK lock="+name)
 	}
+}
+
+// What counts on a lease counts for its user's limit, in the next daemon, too.
+func TestSuccessorCountsForTheLimit(t *testing.T) {
+	s := startSuccession(t, 100)
+	s.amend("limits { leases_per_user = 3 }")
+	s.succeed(syscall.SIGKILL)
+	n := s.nc()
+	for i := range 3 {
+		n.expect("LOCK a reentrant=yes id="+strconv.Itoa(i), "OK lock=a")
+	}
+	n.expect("LOCK b", "ERR LIMIT lock=b : a limit of the config is reached: leases_per_user = 3")
+	s.stored(1)
+	s.succeed(syscall.SIGKILL)
+	n.comes("BACK")
+	n.expect("LOCK b", "ERR LIMIT lock=b")
+	n.expect("UNLOCK a", "OK lock=a count=2")
+	n.expect("LOCK b", "OK lock=b")
+	n.expect("LOCK c", "ERR LIMIT lock=c")
 }
 
 // An UNLOCK that the nodes answer while the daemon stops is answered by the next one.
@@ -210,5 +233,35 @@ func (s *succession) deaf() {
 	conn.SetWriteDeadline(time.Now().Add(time.Second)) // it reads no more by then
 	for err == nil {
 		_, err = io.WriteString(conn, strings.Repeat("HELP\n", 100))
+	}
+}
+
+// What was given back is given back by the third daemon as well, where too few nodes
+// have heard of it from the first and the second.
+func TestSuccessorGivesBackOnceMore(t *testing.T) {
+	s := startSuccession(t, 100)
+	gone, idle, asker := s.nc(), s.nc(), s.nc()
+	asker.expect("PING", "OK")
+	for _, name := range []string{"held", "unlocked"} {
+		gone.expect("LOCK "+name+" ttl=30s", "OK lock="+name)
+	}
+	s.stored(3)
+	most := s.cluster.Servers[2:]
+	stop(t, most)
+	defer cont(t, most)
+	asker.send("WHO held") // behind it nothing more is sent to nodes that do not answer
+	asker.send("@a PING")
+	asker.comes("@a OK")
+	gone.send("UNLOCK unlocked")
+	gone.comes("OK lock=unlocked pending=1")
+	gone.kill()
+	waitFor(t, "its end is noticed", func() bool { return len(idle.lines("LIST")) == 1 })
+	for range 2 {
+		s.succeed(syscall.SIGKILL)
+		idle.comes("BACK")
+	}
+	cont(t, most)
+	for _, name := range []string{"held", "unlocked"} {
+		idle.expect("LOCK "+name+" wait=10s", "OK lock="+name)
 	}
 }

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -239,6 +240,9 @@ func TestResumeAfterRestart(t *testing.T) {
 			n := h.nc()
 			granted := n.expect("LOCK a,b ttl=20s owner=me", "OK lock=a,b")
 			left := n.expect("LOCK left ttl=1s", "OK lock=left")
+			reader := n.expect("LOCK doc mode=shared ttl=20s", "OK lock=doc")
+			h.nc().expect("LOCK pool slots=3 ttl=1s", "OK lock=pool") // so that the next place is not always the first
+			place := n.expect("LOCK pool slots=3 ttl=20s", "OK lock=pool")
 			d.signal(sig)
 			d.wait()
 			h.serve()
@@ -248,8 +252,31 @@ func TestResumeAfterRestart(t *testing.T) {
 			same(t, n.expect("CHECK a,b owner=me", "OK lock=a,b"), granted)
 			n.expect("LOCK left wait=10s", "OK lock=left") // nobody has resumed it
 			n.expect("RESUME left lease="+field(left, "lease"), "ERR NOTHELD")
+			resumeKinds(t, h, reader, place)
 		})
 	}
+}
+
+// resumeKinds: a reader's lease is one beside readers alone, a place has its number.
+func resumeKinds(t *testing.T, h *host, reader, place string) {
+	t.Helper()
+	n, other := h.nc(), h.nc()
+	same(t, n.expect("RESUME doc lease="+field(reader, "lease"), "OK lock=doc"), reader)
+	other.expect("LOCK doc wait=0", "ERR HELD lock=doc")
+	other.expect("LOCK doc mode=shared wait=0", "OK lock=doc")
+	resumed := n.expect("RESUME pool lease="+field(place, "lease"), "OK lock=pool")
+	same(t, resumed, place)
+	slots := []string{field(resumed, "slot")}
+	if slots[0] != field(place, "slot") {
+		t.Errorf("got %s, want the place of %s", resumed, place)
+	}
+	for range 2 {
+		slots = append(slots, field(h.nc().expect("LOCK pool slots=3 wait=10s", "OK lock=pool"), "slot"))
+	}
+	if slices.Sort(slots); !slices.Equal(slots, []string{"1", "2", "3"}) {
+		t.Errorf("the places are %v, want 1 to 3", slots)
+	}
+	h.nc().expect("LOCK pool slots=3 wait=0", "ERR HELD lock=pool slots=3")
 }
 
 // A client that lost its connection before it read the OK asks again, on another one:

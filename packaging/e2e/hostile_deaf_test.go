@@ -1,0 +1,90 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deaf is a client that asks, and reads nothing. It has a daemon of its own: until it
+// is cut takes half a minute, in which others are measured.
+type deaf struct {
+	*arena
+	guest  *guest
+	before figures
+	next   chan granted // who waits for the lock that it holds
+}
+
+// granted is an answer, and when it came.
+type granted struct {
+	line string
+	at   time.Time
+}
+
+func newDeaf(t *testing.T) *deaf {
+	t.Helper()
+	d := &deaf{arena: newArena(t), next: make(chan granted, 1)}
+	d.prober = startProber(t, d.socket)
+	d.guest = d.as(t, badUser)
+	d.guest.ask("LOCK deaf ttl=3s", "OK lock=deaf")
+	d.before = d.probe()
+	d.guest.conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)) // by then it is read no further
+	io.WriteString(d.guest.conn, strings.Repeat("HELP\n@a LIST\n", 100_000))
+	d.compare("meanwhile")
+	d.wait()
+	return d
+}
+
+// wait has another one wait for the lock.
+func (d *deaf) wait() {
+	d.t.Helper()
+	waiter := d.as(d.t, goodUser)
+	waiter.write("LOCK deaf\n")
+	go func() { // until the connection ends, at the latest
+		line, _ := waiter.in.ReadString('\n')
+		d.next <- granted{line, time.Now()}
+	}()
+}
+
+// compare holds figures of now against those of before.
+func (d *deaf) compare(when string) {
+	d.t.Helper()
+	now := d.probeBeside(d.before)
+	d.t.Logf("measured: beside one who does not read: before: %v; %s: %v", d.before, when, now)
+	for _, slower := range now.slower(d.before, when) {
+		d.t.Error(slower)
+	}
+	if grown := now.rss - d.before.rss; grown > 16*mib {
+		d.t.Errorf("%s the daemon has taken %d MiB more, want at most 16", when, grown/mib)
+	}
+}
+
+// isCut: the log says so, its lease is not given back before the deadline that it was
+// told, and when it reads at last it comes to the end.
+func (d *deaf) isCut() {
+	d.t.Helper()
+	line := awaitLog(d.daemon, "connection cut")
+	if !strings.Contains(line, "uid=5002") || !strings.Contains(line, "does not read its answers") {
+		d.t.Errorf("the log says %s, want the user 5002 and the reason", line)
+	}
+	stamp, _, _ := strings.Cut(line, " ")
+	cut, err := time.Parse(time.RFC3339, stamp)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	next := <-d.next
+	if kept := next.at.Sub(cut); !strings.HasPrefix(next.line, "OK lock=deaf") || kept < 1500*time.Millisecond {
+		d.t.Errorf("%v after the cut the next one got %s, want the lock, not before the deadline of a lease that is extended every second", kept, next.line)
+	}
+	d.compare("after it was cut")
+	d.guest.conn.SetReadDeadline(time.Now().Add(patience))
+	unread, err := io.Copy(io.Discard, d.guest.conn)
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) || unread > mib { // reset: of what it has sent not all was read
+		d.t.Errorf("it reads %d bytes, and then %v; want at most 1 MiB, and the end", unread, err)
+	}
+}

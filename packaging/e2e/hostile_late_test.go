@@ -1,0 +1,85 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// lineTimeout is how long a line may take that was begun.
+const lineTimeout = 30 * time.Second
+
+// slowWriter is one who begins a line, and goes on with it by a byte a second. He has a
+// daemon of his own: until he is told so takes half a minute, in which others are measured.
+type slowWriter struct {
+	*arena
+	bad, idle *guest
+	start     time.Time
+	told      chan error   // whether he was told anything
+	at        time.Time    // when, once that is known
+	next      chan granted // who waits for the lock that he holds
+	stop      chan struct{}
+}
+
+func newSlowWriter(t *testing.T) *slowWriter {
+	t.Helper()
+	w := &slowWriter{arena: newArena(t), told: make(chan error, 1), next: make(chan granted, 1), stop: make(chan struct{})}
+	w.bad, w.idle = w.as(t, badUser), w.as(t, goodUser)
+	w.bad.ask("LOCK kept ttl=6s", "OK lock=kept") // extended every 2 s
+	waiter := w.as(t, goodUser)
+	waiter.write("LOCK kept\n")
+	go func() {
+		line, _ := waiter.in.ReadString('\n')
+		w.next <- granted{line, time.Now()}
+	}()
+	t.Cleanup(func() { close(w.stop) })
+	w.start = time.Now()
+	w.bad.conn.SetReadDeadline(w.start.Add(lineTimeout + patience))
+	go drop(w.bad, w.stop)
+	go func() {
+		_, err := w.bad.in.Peek(1)
+		w.at = time.Now()
+		w.told <- err
+	}()
+	return w
+}
+
+// isDropped: he is told so after half a minute, not before, and dropped. What he has
+// stays his until the deadline that he was told. Others, who only wait, are not dropped.
+func (w *slowWriter) isDropped() {
+	w.t.Helper()
+	if err := <-w.told; err != nil {
+		w.t.Fatalf("who writes a byte a second was told nothing: %v", err)
+	}
+	w.bad.comes("ERR SYNTAX : a line was begun and not ended within 30s")
+	if took := w.at.Sub(w.start); took < lineTimeout || took > lineTimeout+patience/2 {
+		w.t.Errorf("told after %v, want %v", took, lineTimeout)
+	}
+	w.bad.comes("BYE resume=0 ")
+	if line, more := w.bad.line(); more {
+		w.t.Errorf("got %s after BYE, want the end", line)
+	}
+	if line := awaitLog(w.daemon, "connection cut"); !strings.Contains(line, "does not end the line") || !strings.Contains(line, "uid=") {
+		w.t.Errorf("the log says %s, want the reason and the user", line)
+	}
+	next := <-w.next
+	if kept := next.at.Sub(w.at); !strings.HasPrefix(next.line, "OK lock=kept") || kept < 3*time.Second {
+		w.t.Errorf("%v after he was told the next one got %s, want the lock, at its deadline: its holder may be at work", kept, next.line)
+	}
+	w.idle.ask("PING", "OK")
+}
+
+// drop sends a byte a second, of a line without end.
+func drop(bad *guest, stop <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for bad.write("x") {
+		select {
+		case <-tick.C:
+		case <-stop:
+			return
+		}
+	}
+}

@@ -1,0 +1,71 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// What redlockd-protocol(7) says of the fields of answers is what the daemon answers.
+func TestManualHasFields(t *testing.T) {
+	h, _, _ := dev(t)
+	page := readFile(t, manuals(t)["redlockd-protocol.7"])
+	n, other := h.nc(), h.nc()
+	const grant = "LOCK, TRY, EXTEND, CHECK and RESUME"
+	hold := " hold=pid pid=" + strconv.Itoa(os.Getpid())
+	shown := map[string]map[string]bool{}
+	for _, q := range []struct {
+		by              *terminal
+		request, titled string
+	}{
+		{n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job reentrant=yes", grant},
+		{n, "EXTEND job", grant}, {n, "CHECK job", grant}, {n, "LOCK gpu slots=3", grant}, {n, "LOCK a,b ttl=20s", grant}, {n, "LOCK r mode=shared" + hold, grant},
+		{other, "TRY job", "HELD"}, {other, "TRY gpu", "HELD"}, {other, "TRY r", "HELD"}, {other, "WHO job", "WHO"}, {other, "WHO gpu", "WHO"}, {other, "LIST", "LIST"},
+		{other, "STATUS", "STATUS"}, {other, "HELLO", "HELLO"}, {other, "ADMIT a", "ADMIT"},
+		{n, "UNLOCK job", "UNLOCK"}, {n, "UNLOCK job", "UNLOCK"}, {other, "FORCE a", "FORCE"}, {other, "LIST", "LIST"}, // LOST comes last
+	} {
+		if shown[q.titled] == nil {
+			shown[q.titled] = fieldsShown(t, page, q.titled)
+		}
+		for _, line := range q.by.lines(q.request) {
+			line, _, _ = strings.Cut(line, " : ")
+			for word := range strings.FieldsSeq(line) {
+				key, _, isField := strings.Cut(word, "=")
+				if known := shown[q.titled]; isField && !known[key] {
+					t.Errorf("%s is answered %s=, of which the page says nothing (under %s)", q.request, key, q.titled)
+				} else if isField {
+					known[key+" was answered"] = true
+				}
+			}
+		}
+	}
+	for _, titled := range []string{grant, "LIST", "WHO", "HELLO", "FORCE"} {
+		for key := range shown[titled] {
+			if !strings.Contains(key, " ") && !shown[titled][key+" was answered"] {
+				t.Errorf("%s: the page shows %s=, which was never answered", titled, key)
+			}
+		}
+	}
+}
+
+// fieldsShown are the fields that stand in a section of the page.
+func fieldsShown(t *testing.T, page, titled string) map[string]bool {
+	t.Helper()
+	_, section, found := strings.Cut(page, "\n.Ss "+titled+"\n")
+	if !found {
+		t.Fatalf("the page has no section %s", titled)
+	}
+	section, _, _ = strings.Cut(section, "\n.S")
+	shown := map[string]bool{}
+	for line := range strings.Lines(section) {
+		if items, isItem := strings.CutPrefix(line, ".It Li "); isItem {
+			for key := range strings.SplitSeq(strings.TrimSpace(items), " , ") {
+				shown[key] = true
+			}
+		}
+	}
+	return shown
+}
