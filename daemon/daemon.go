@@ -180,6 +180,7 @@ const (
 func (d *daemon) newServer() *ipc.Server {
 	return &ipc.Server{
 		Admit:     d.admits,
+		Dismissed: func(peer ipc.Peer) { d.limits.dismiss(callerOf(peer).uid) },
 		Open:      d.open,
 		MaxQueued: maxQueued,
 		MaxOutput: maxOutput,

@@ -104,7 +104,7 @@ func (l *limits) restored(uid, leases int) {
 }
 
 // admit counts a connection in, unless it would be one too many. connect follows,
-// when it is its turn.
+// when it is its turn, or dismiss.
 func (l *limits) admit(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,6 +116,14 @@ func (l *limits) admit(uid int) error {
 	l.connections++
 	u.admitted++
 	return nil
+}
+
+// dismiss counts one out that was admitted, and is not opened after all.
+func (l *limits) dismiss(uid int) {
+	l.change(uid, func(u *usage) {
+		l.connections--
+		u.admitted--
+	})
 }
 
 // fits needs mu.

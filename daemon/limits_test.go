@@ -43,6 +43,23 @@ func TestLimitsAfterARestart(t *testing.T) {
 	}
 }
 
+// Who was admitted and is not served after all is counted out.
+func TestDismissedIsCountedOut(t *testing.T) {
+	l := newLimits(LimitsConfig{ConnectionsPerUser: 1})
+	for range 3 {
+		if err := l.admit(1000); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.admit(1000); err == nil {
+			t.Error("a second connection is admitted, want one")
+		}
+		l.dismiss(1000)
+	}
+	if n := l.connected(); n != 0 || len(l.users) != 0 {
+		t.Errorf("%d connections and %d users are counted, want none", n, len(l.users))
+	}
+}
+
 // A user's lost leases are remembered up to as many as he may hold, on all of his
 // connections together.
 func TestLostLeasesAreBounded(t *testing.T) {

@@ -53,23 +53,32 @@ func newAcceptor(s *Server, l net.Listener) *acceptor {
 	return a
 }
 
-// accept waits for a connection. While some are turned away, all are looked at before
-// much is done for them: nil is none to be served.
+// accept waits for a connection that is admitted, once, and turns others away. While
+// there are such, all are looked at before much is done for them. nil is none for now.
 func (a *acceptor) accept() (net.Conn, error) {
 	if a.raw == nil || time.Since(a.turnedAway) > lately {
-		return a.l.Accept()
+		return a.acceptOne()
 	}
 	return a.acceptRaw()
 }
 
-// accepted serves a connection, or turns it away.
-func (a *acceptor) accepted(nc net.Conn) {
-	if nc == nil {
-		runtime.Gosched() // there may be no end of them
-		return
+// acceptOne looks at one that is made already.
+func (a *acceptor) acceptOne() (net.Conn, error) {
+	nc, err := a.l.Accept()
+	if err != nil {
+		return nil, err
 	}
 	if refusal := a.refusal(peerOf(rawOf(nc))); refusal != nil {
 		turnAway(nc, refusal)
+		return nil, nil
+	}
+	return nc, nil
+}
+
+// accepted serves a connection that is admitted.
+func (a *acceptor) accepted(nc net.Conn) {
+	if nc == nil {
+		runtime.Gosched() // there may be no end of those who are not
 		return
 	}
 	a.serve(nc)
@@ -81,7 +90,8 @@ func (a *acceptor) serve(nc net.Conn) {
 	}
 }
 
-// refusal is what somebody is told who is not to be served; nil: he is.
+// refusal is what somebody is told who is not to be served; nil: he is admitted, and
+// counted where that is. So it is asked once for each.
 func (a *acceptor) refusal(peer Peer) []byte {
 	if a.s.Admit == nil {
 		return nil

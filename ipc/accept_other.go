@@ -5,4 +5,4 @@ package ipc
 import "net"
 
 // acceptRaw is of use on Linux only.
-func (a *acceptor) acceptRaw() (net.Conn, error) { return a.l.Accept() }
+func (a *acceptor) acceptRaw() (net.Conn, error) { return a.acceptOne() }

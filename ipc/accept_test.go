@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"errors"
+	"net"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -51,5 +52,38 @@ func TestServeEndsWhileTurningAway(t *testing.T) {
 	hearEnd(t, d.dial(t), "ERR INTERNAL : full\n")
 	if err := d.Shutdown(t.Context(), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who comes while others are turned away is asked for once: what is counted in twice is
+// never counted out, and in the end nobody is admitted any more.
+func TestServeAdmitsOnce(t *testing.T) {
+	const n = 10
+	var asked atomic.Int64
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	d := startFake(t, func(d *fakeDaemon) {
+		d.Admit = func(Peer) error {
+			if asked.Add(1) > 1 {
+				return nil
+			}
+			close(begun)
+			<-goOn // all others have connected by then
+			return errors.New("full")
+		}
+	})
+	first := d.dial(t)
+	<-begun
+	var rest []net.Conn
+	for range n {
+		rest = append(rest, d.dial(t))
+	}
+	close(goOn)
+	hearEnd(t, first, "ERR INTERNAL : full\n")
+	for _, nc := range rest {
+		say(t, nc, "PING\n")
+		hear(t, nc, "OK\n")
+	}
+	if got := asked.Load(); got != 1+n {
+		t.Errorf("admission was asked for %d times for %d connections", got, 1+n)
 	}
 }

@@ -28,8 +28,12 @@ type Server struct {
 	// Admit is asked on the accepting goroutine, before Open, so that whoever opens
 	// connections by the thousand costs no more than that one's time: those refused are
 	// told why, as by Open, and closed. It must not block, nor need the peer's groups.
-	// Open follows, but for a connection that Shutdown comes before. It may be nil.
+	// Open follows once for each nil, or Dismissed, but for a connection that Shutdown
+	// comes before. It may be nil.
 	Admit func(Peer) error
+	// Dismissed is told of who was admitted and is not served after all: the system is
+	// short of something. It may be nil.
+	Dismissed func(Peer)
 
 	MaxInFlight  int           // requests with a tag unanswered at once on a connection; more are refused with LIMIT
 	MaxQueued    int           // bytes of requests without a tag that wait for their turn; then reading pauses

@@ -248,9 +248,9 @@ func idle(a *arena, t *testing.T, during func()) {
 		all = append(all, conns...)
 	}
 	during()
-	waitFor(t, "they are all there", func() bool { return a.connections() == users*each+3 })
+	a.awaitConnections(t, users*each+3)
 	closeAll(all)
-	waitFor(t, "they are gone", func() bool { return a.connections() == 3 })
+	a.awaitConnections(t, 3)
 	holder.ask("UNLOCK bad/held", "OK")
 }
 
@@ -262,7 +262,7 @@ func storm(a *arena, t *testing.T, during func()) {
 		t.Fatal(err)
 	}
 	defer closeAll(conns)
-	waitFor(t, "they are all there", func() bool { return a.connections() == limit+2 })
+	a.awaitConnections(t, limit+2)
 	a.as(t, badUser).comes("ERR LIMIT : a limit of the config is reached: connections_per_user = 1000")
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

@@ -206,6 +206,18 @@ func (a *arena) connections() int64 {
 	}
 }
 
+// awaitConnections waits until the daemon counts so many.
+func (a *arena) awaitConnections(t *testing.T, want int64) {
+	t.Helper()
+	var got int64
+	for start := time.Now(); time.Since(start) < patience; {
+		if got = a.connections(); got == want {
+			return
+		}
+	}
+	t.Fatalf("after %v the daemon counts %d connections, want %d", patience, got, want)
+}
+
 // figures are what can be seen of the daemon from outside.
 type figures struct {
 	pairs, connects latencies // of the good user
