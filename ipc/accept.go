@@ -81,10 +81,6 @@ func (a *acceptor) accepted(nc net.Conn) {
 		runtime.Gosched() // there may be no end of those who are not
 		return
 	}
-	a.serve(nc)
-}
-
-func (a *acceptor) serve(nc net.Conn) {
 	if c := a.s.add(nc); c != nil {
 		go a.s.serve(c) // Shutdown waits for it
 	}
