@@ -25,19 +25,22 @@ type Lease struct {
 	target
 	token  string
 	fence  uint64
-	wanted bool
 	placed *nodeSet
 	onLost func(*Lease)
-	kept   bool          // extended until released or lost
 	since  time.Duration // BootTime of the grant
 	end    time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
 	guard  time.Duration // 0: ttl/5
-	tries  atomic.Int32  // failed extensions in a row
 
 	settled func() // of one that was adopted: it is confirmed, or over; nil: nobody waits for that
 
-	mu       sync.Mutex // guards what follows; never held across I/O or a callback
-	state    leaseState
+	// What is small stands together: there are tens of thousands of leases.
+	tries     atomic.Int32 // failed extensions in a row
+	wanted    bool
+	kept      bool       // extended until released or lost
+	forgotten bool       // never to be extended again; the keeper's, under its mu
+	state     leaseState // guarded by mu
+
+	mu       sync.Mutex // guards state and what follows; never held across I/O or a callback
 	reason   LostReason
 	ttl      time.Duration
 	deadline time.Duration // BootTime
@@ -49,11 +52,10 @@ type Lease struct {
 	timer    *time.Timer   // says LOST, whatever the nodes and the keeper do
 
 	// What follows belongs to the keeper, under its mu.
-	due       time.Duration // when the next extension is to be sent
-	lossAt    time.Duration // when LOST is said if none comes to anything
-	in        *leaseHeap    // of the agenda; nil: in none
-	index     int           // in that
-	forgotten bool          // never to be extended again
+	due    time.Duration // when the next extension is to be sent
+	lossAt time.Duration // when LOST is said if none comes to anything
+	in     *leaseHeap    // of the agenda; nil: in none
+	index  int           // in that
 }
 
 // leaseState: held → released, or held → lost. Nothing leads back.
