@@ -99,10 +99,14 @@ func (a *acquiring) enter(ctx context.Context) (again bool) {
 
 // leave makes room for the next one, of who came in at start.
 func (a *acquiring) leave(start time.Duration, err error) {
-	if a.inside {
-		a.inside = false
-		a.q.gate.leave(!errors.Is(err, ErrNoQuorum), start, a.q.clock())
+	switch {
+	case !a.inside:
+	case errors.Is(err, ErrNoQuorum):
+		a.q.gate.leaveInVain(start, a.q.clock())
+	default:
+		a.q.gate.leave()
 	}
+	a.inside = false
 }
 
 // attempt is the one that was begun already, or a new one.
@@ -208,7 +212,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // end leaves nothing behind.
 func (a *acquiring) end() {
-	a.leave(a.q.clock(), nil)
+	a.leave(0, nil)
 	if a.begun != nil {
 		a.begun.abandon()
 	}

@@ -98,27 +98,37 @@ func (g *gate) withdraw(e *entry) {
 	}
 }
 
-// leave gives the place back of an attempt that began at start, and met a quorum or
-// not.
-func (g *gate) leave(met bool, start, now time.Duration) {
-	if wait := start + g.timeout/restShare - now; !met && wait > 0 {
-		time.AfterFunc(wait, func() { g.left(met, now+wait) })
-		return
-	}
-	g.left(met, now)
-}
-
-func (g *gate) left(met bool, now time.Duration) {
+// leave gives the place back of an attempt that met a quorum.
+func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside--
-	switch {
-	case met:
-		g.widen()
-	case now-g.shrunk >= g.timeout: // not once for each of those that began together
+	g.widen()
+	g.letIn()
+}
+
+// leaveInVain gives the place back of an attempt that began at start and met none.
+func (g *gate) leaveInVain(start, now time.Duration) {
+	if wait := start + g.timeout/restShare - now; wait > 0 {
+		time.AfterFunc(wait, func() { g.leftInVain(now + wait) })
+		return
+	}
+	g.leftInVain(now)
+}
+
+func (g *gate) leftInVain(now time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+	g.narrow(now)
+	g.letIn()
+}
+
+// narrow needs mu. It does nothing for all but one of those that began together.
+func (g *gate) narrow(now time.Duration) {
+	if now-g.shrunk >= g.timeout {
 		g.room, g.voted, g.shrunk = max(g.room/2, leastInside), 0, now
 	}
-	g.letIn()
 }
 
 // widen needs mu.

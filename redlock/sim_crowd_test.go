@@ -171,7 +171,7 @@ func TestCrowdIsCancelled(t *testing.T) {
 }
 
 // Without a quorum thousands are told so soon, and those who wait do not wait for
-// longer than they wanted to. Guards gate.left, acquiring.enter.
+// longer than they wanted to. Guards gate.narrow, acquiring.enter.
 func TestCrowdWithoutQuorum(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
