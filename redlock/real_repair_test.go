@@ -15,7 +15,7 @@ func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 	h, other := s.newHost(maxTTL(realTTL)), s.newHost(maxTTL(realTTL))
 	least := s.raiseCounters()
 	l := h.take(redlock.Request{Name: "x", TTL: realTTL, Keep: true})
-	fence, token := l.Fence(), s.keyOn(s.server("e"), "x")
+	fence, token := l.Fence(), h.tokenOn(s.server("e"), "x")
 	for _, server := range s.all {
 		h.forget()
 		must(t, server.Restart())
@@ -44,7 +44,7 @@ func TestRealLapsedLeaseStaysGone(t *testing.T) {
 	s := newSite(t, 5)
 	h, other := s.newHost(), s.newHost(maxTTL(steady))
 	l := h.take(redlock.Request{Name: "x", TTL: quarantine, Keep: true})
-	token := s.keyOn(s.server("c"), "x")
+	token := h.tokenOn(s.server("c"), "x")
 	standing := s.all[2:]
 	var sets []int64
 	for _, server := range standing {

@@ -241,6 +241,17 @@ func (h *host) eventually(what string, happened func() bool) {
 	}
 }
 
+// tokenOn waits until a node has the lock, which may be after it was granted, and
+// returns its token.
+func (h *host) tokenOn(server *redlocktest.Server, lock string) (token string) {
+	h.site.Helper()
+	h.eventually(lock+" is on "+server.Name(), func() bool {
+		token = h.site.keyOn(server, lock)
+		return token != ""
+	})
+	return token
+}
+
 // take acquires what is to be had in the end.
 func (h *host) take(r redlock.Request) *redlock.Lease {
 	h.site.Helper()
