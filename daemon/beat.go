@@ -15,18 +15,35 @@ const leastBeat = redlock.MinTTL
 // pulse is what is known of the life of a client whose lock has beat=. A lease
 // without BEAT for so long is lost with the deadline that it was extended to last,
 // which is the guard away at least: time to stop in before others have the lock.
-// It is guarded by the holding's mu.
+// But for within, it is guarded by the holding's mu.
 type pulse struct {
-	timer  *time.Timer   // nil: there is no beat=, or nothing to watch any more
+	within time.Duration // what beat= says; does not change
+	timer  *time.Timer   // nil: nothing to watch yet, or any more
 	last   time.Duration // BootTime of the last sign of life
 	missed bool          // for good
 }
 
+// newPulse is nil where there is no beat=.
+func newPulse(within time.Duration) *pulse {
+	if within == 0 {
+		return nil
+	}
+	return &pulse{within: within}
+}
+
+// beat is what beat= says; 0: it needs none.
+func (h *holding) beat() time.Duration {
+	if h.pulse == nil {
+		return 0
+	}
+	return h.pulse.within
+}
+
 // startBeat counts the grant as the first sign of life. It needs mu.
 func (h *holding) startBeat(d *daemon) {
-	if h.beat > 0 {
+	if h.pulse != nil {
 		h.pulse.last = d.clock()
-		h.pulse.timer = time.AfterFunc(h.beat, func() { d.listen(h) })
+		h.pulse.timer = time.AfterFunc(h.pulse.within, func() { d.listen(h) })
 	}
 }
 
@@ -34,7 +51,7 @@ func (h *holding) startBeat(d *daemon) {
 func (h *holding) stopBeat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.pulse.timer != nil {
+	if h.pulse != nil && h.pulse.timer != nil {
 		h.pulse.timer.Stop()
 		h.pulse.timer = nil
 	}
@@ -52,7 +69,7 @@ func (d *daemon) listen(h *holding) {
 func (h *holding) missedBeat(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := h.pulse.last + h.beat - now
+	left := h.pulse.last + h.pulse.within - now
 	h.pulse.missed = h.pulse.missed || left <= 0
 	if !h.pulse.missed && h.pulse.timer != nil {
 		h.pulse.timer.Reset(left)
@@ -65,7 +82,7 @@ func (h *holding) missedBeat(now time.Duration) bool {
 func (h *holding) beaten(now time.Duration) (late bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pulse.missed = h.pulse.missed || now >= h.pulse.last+h.beat
+	h.pulse.missed = h.pulse.missed || now >= h.pulse.last+h.pulse.within
 	h.pulse.last = now
 	return h.pulse.missed
 }
@@ -86,7 +103,7 @@ func (d *daemon) takeBeat(h *holding) error {
 	if err := h.lease.Err(); err != nil {
 		return err
 	}
-	if h.beat == 0 {
+	if h.pulse == nil {
 		return fmt.Errorf("%s: %w: BEAT for a lock that was taken without beat=", h.place.label(), errOption)
 	}
 	if h.beaten(d.clock()) {

@@ -66,7 +66,7 @@ func TestBeatWithoutBeat(t *testing.T) {
 // TestPulse: what comes after a beat's end is too late, whether the timer has run
 // or not; and a timer that runs although a BEAT has come waits on.
 func TestPulse(t *testing.T) {
-	h := &holding{beat: time.Second, pulse: pulse{last: 10 * time.Second}}
+	h := &holding{pulse: &pulse{within: time.Second, last: 10 * time.Second}}
 	if h.beaten(10900 * time.Millisecond) {
 		t.Error("a BEAT in time is too late")
 	}

@@ -53,9 +53,9 @@ type daemon struct {
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 
-	acceptLogged atomic.Int64 // BootTime of when it was logged last that no connection could be accepted
-	acceptFails  atomic.Bool  // it was logged, and not yet that it is over
-	deniedLogged onceASecond  // that FORCE or ADMIT was denied
+	acceptLogged seldom      // that no connection could be accepted
+	acceptFails  atomic.Bool // it was logged, and not yet that it is over
+	deniedLogged seldom      // that FORCE or ADMIT was denied
 
 	stopping atomic.Bool // nothing is given back any more
 	frozen   atomic.Bool // nothing at all is done any more

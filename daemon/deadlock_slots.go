@@ -68,7 +68,7 @@ func (s *search) isStuck(p *party, stuck map[*party]bool) bool {
 // staysBehind tells whether those in the way of w, a place of p's, stay there.
 func (s *search) staysBehind(w *place, p *party, stuck map[*party]bool) bool {
 	for _, name := range w.names {
-		taken := 0
+		taken := int32(0)
 		for ahead, how := range w.inWay(s.q.lines[name]) {
 			if !stuck[ahead.party] || ahead.party == p || s.endsByItself(ahead) {
 				continue // or it is p's own, lost: see endsByItself

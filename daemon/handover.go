@@ -23,9 +23,9 @@ const (
 // row is how many grants clients of this host have had one after the other, and
 // since when.
 type row struct {
-	n      int
 	since  time.Duration // BootTime of the first one's grant
-	yields bool          // it was long enough: who comes next lets others go first
+	n      int32
+	yields bool // it was long enough: who comes next lets others go first
 }
 
 // after is the row that the next lease of this host goes on with, after one that

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -204,4 +205,12 @@ func TestHoldTTLWaitsOn(t *testing.T) {
 	holder.say("UNLOCK a", `OK lock=a`)
 	w.want(granted5)
 	w.ends()
+}
+
+// TestHoldingIsSmall: there are tens of thousands. 384 bytes is a size of Go's
+// allocator; the next one is 416.
+func TestHoldingIsSmall(t *testing.T) {
+	if size := reflect.TypeFor[holding]().Size(); size > 384 {
+		t.Errorf("a holding takes %d bytes: put what few of them have behind a pointer", size)
+	}
 }

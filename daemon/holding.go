@@ -20,32 +20,32 @@ type asker struct {
 	since    time.Duration // BootTime of the request
 }
 
-// holding is a lease in the daemon: the lease itself, and whose it is.
+// holding is a lease in the daemon: the lease itself, and whose it is. There are tens
+// of thousands: what few of them have is behind a pointer (tally, pulse), and what is
+// small stands together.
 type holding struct {
 	asker
-	number  uint64 // in the ledger: that of its LOCK; 0 where there is none
-	hold    ipc.Hold
-	process *process  // whose life holds it, with hold=pid; or nil
-	freed   sync.Once // the process is not needed for it any more
-	first   *desk     // where it goes by its names, until it is resumed elsewhere: see desk
+	number  uint64   // in the ledger: that of its LOCK; 0 where there is none
+	process *process // whose life holds it, with hold=pid; or nil
+	first   *desk    // where it goes by its names, until it is resumed elsewhere: see desk
 	linger  time.Duration
-	beat    time.Duration // 0: it needs none
-	place   place         // its names and kind are those of the lock
+	place   place // its names and kind are those of the lock
 	lease   *redlock.Lease
 	ended   sync.Once // it is held no more: see daemon.end
+	freed   sync.Once // the process is not needed for it any more
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards what follows, but hold
 	session *session   // that hears of its loss; nil once its connection ended
 	moved   *desk      // where it goes by its names since it was resumed
-	told    bool       // the client knows that it has the lease
-	early   bool       // it was lost before
 	lostAt  time.Duration
+	tally   *tally // nil: no LOCK but the first counts, nor has any
+	pulse   *pulse // nil: it needs no BEAT
+	told    bool   // the client knows that it has the lease
+	early   bool   // it was lost before
+	giving  bool   // it is being given back, which has to be noted to its end
 	memory  memory
-	further []string // ids of the LOCKs counted beside the first, as they came: see reentrant.go
-	charged int      // how many of these its user's limit counts
 	stage   stage
-	pulse   pulse // see beat.go
-	giving  bool  // it is being given back, which has to be noted to its end
+	hold    ipc.Hold // does not change
 }
 
 // memory is whether a lost lease can be asked of.

@@ -10,14 +10,14 @@ import (
 // kind is how a lock is wanted. The zero kind is by one alone.
 type kind struct {
 	shared bool
-	slots  int // by so many at a time, each in a slot of his own; 0: it has none
+	slots  int32 // by so many at a time, each in a slot of his own; 0: it has none
 }
 
 // kindOf reads the options, and refuses what no node could keep.
 func kindOf(call *ipc.Call) (kind, error) {
 	k := kind{shared: call.Mode == ipc.Shared}
 	if call.Slots > 1 { // one slot is what one alone has
-		k.slots = call.Slots
+		k.slots = int32(call.Slots) // at most ipc.MaxSlots
 	}
 	switch {
 	case k.slots > 0 && k.shared:
@@ -86,7 +86,7 @@ func (p *place) firstInWay(line []*place) (first *place) {
 
 // crowd counts those before p who want a slot as p does: they are served before
 // it, whether they hold one yet or not.
-func (p *place) crowd(line []*place) (n int) {
+func (p *place) crowd(line []*place) (n int32) {
 	for _, ahead := range line {
 		if ahead == p {
 			break

@@ -163,9 +163,7 @@ func TestSeveralNames(t *testing.T) {
 	d := startDaemon(t, 5, patientNodes)
 	a, b := d.dial(), d.dial()
 	lease := a.say("LOCK x%2C,b,%C3%A4 ttl=20s", granted(`x%2C,b,ä`))[0]
-	if keys := d.keys(); len(keys) != 3*5 {
-		t.Errorf("on the nodes: %v, want three names on five nodes", keys)
-	}
+	eventually(t, "three names are on five nodes", func() bool { return len(d.keys()) == 3*5 })
 	for _, name := range []string{"x%2C", "b", "ä"} {
 		b.say("TRY "+name, `ERR HELD lock=`+name+` ttl=\d+ `+holderWords+` : .*`)
 		b.say("WHO "+name, `- lock=`+name+` mode=exclusive `+holderWords+` ttl=\d+ held=5 nodes=5`)

@@ -139,7 +139,7 @@ func (h *holding) past() pastLease {
 	r := pastLease{number: h.number, phase: phaseHeld, lease: h.lease.Record()}
 	r.holder = heldBy{
 		uid: h.uid, pid: h.pid, user: h.user, owner: h.owner, note: h.note, id: h.id, since: h.since,
-		hold: int(h.hold), linger: h.linger, beat: h.beat,
+		hold: int(h.hold), linger: h.linger, beat: h.beat(),
 	}
 	if h.process != nil {
 		r.holder.started = h.process.started

@@ -76,7 +76,7 @@ func (s *session) newAsk(call *ipc.Call) (*ask, error) {
 			},
 			number:  call.Number,
 			hold:    call.Hold,
-			beat:    call.Beat,
+			pulse:   newPulse(call.Beat),
 			first:   &s.desk,
 			linger:  given(call, ipc.OptLinger, call.Linger, lease.Linger),
 			session: s,
@@ -133,8 +133,8 @@ func (a *ask) check(cfg *Config) error {
 		return badOption("max=%d: at least %d ms", ms(a.max), ms(redlock.MinTTL))
 	case cfg.Lease.MaxHold != 0 && (a.max == 0 || a.max > cfg.Lease.MaxHold):
 		return badOption("max=%d: at most %d ms (lease.max_hold of the config)", ms(a.max), ms(cfg.Lease.MaxHold))
-	case a.call.Has(ipc.OptBeat) && a.beat < leastBeat:
-		return badOption("beat=%d: at least %d ms; leave it out for none", ms(a.beat), ms(leastBeat))
+	case a.call.Has(ipc.OptBeat) && a.beat() < leastBeat:
+		return badOption("beat=%d: at least %d ms; leave it out for none", ms(a.beat()), ms(leastBeat))
 	case a.linger > longest:
 		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger), ms(longest))
 	}
@@ -231,7 +231,7 @@ func (a *ask) request() redlock.Request {
 	d, h := a.s.d, a.holding
 	r := redlock.Request{
 		Shared: a.place.kind.shared,
-		Slots:  a.place.kind.slots,
+		Slots:  int(a.place.kind.slots),
 		TTL:    a.ttl,
 		Wait:   a.waitLeft(),
 		Dry:    a.dry(),

@@ -102,7 +102,7 @@ func (s *session) listAll(call *ipc.Call) ipc.Work {
 func (s *session) listLine(call *ipc.Call, names []string, p *place, state string) *ipc.Response {
 	who := p.who
 	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", p.kind.mode())
-	slotsField(line, p.kind.slots).
+	slotsField(line, int(p.kind.slots)).
 		Int("pid", int64(who.pid)).Str("user", who.user).Ms("since", s.d.clock()-who.since)
 	if who.note != "" {
 		line.Str("note", who.note)
@@ -223,7 +223,7 @@ func (s *session) heldHere(h *holding) error {
 		Name:   s.view().label(&h.place),
 		Holder: s.d.holderOf(&h.asker),
 		Shared: h.place.kind.shared,
-		Slots:  h.place.kind.slots,
+		Slots:  int(h.place.kind.slots),
 		TTL:    max(h.lease.Validity(), time.Millisecond),
 	}
 }

@@ -32,18 +32,18 @@ type place struct {
 	owner owner
 	ask   *ask // whose it is
 
-	patient bool          // it waits where its turn does not come at once
-	near    chan struct{} // closed when it wants its locks alone, and those in its way hold and share them; nil: it has its turn, or would share
-	turn    chan struct{} // closed when nothing is in its way any more; nil: its turn came with its arrival
+	near chan struct{} // closed when it wants its locks alone, and those in its way hold and share them; nil: it has its turn, or would share
+	turn chan struct{} // closed when nothing is in its way any more; nil: its turn came with its arrival
 
-	// Guarded by the queue's mu.
-	called  bool
-	left    bool           // it takes no turn any more
+	// Guarded by the queue's mu, but patient.
 	begun   *redlock.Begun // the grant that was begun for it, and that it has not taken yet
 	row     row            // that a lease of its would go on with
 	party   *party         // nil while it neither waits nor is waited for
 	holding *holding       // once granted
 	met     error          // how its last attempt on the nodes failed, or the one before it in the line
+	called  bool
+	left    bool // it takes no turn any more
+	patient bool // it waits where its turn does not come at once; does not change
 }
 
 func newQueue() *queue {

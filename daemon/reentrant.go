@@ -23,6 +23,38 @@ const (
 	ending              // the last UNLOCK was there
 )
 
+// tally are the LOCKs that count beside the first: see holding.
+type tally struct {
+	further []string // their ids, as they came
+	charged int      // how many the user's limit counts
+}
+
+// newTally is nil where there are none.
+func newTally(further []string) *tally {
+	if len(further) == 0 {
+		return nil
+	}
+	return &tally{further: further}
+}
+
+// charge has the limit count all that count, who are as many as it returns. It needs
+// mu, but while nobody else knows the holding.
+func (h *holding) charge() int {
+	n := len(h.further())
+	if n > 0 {
+		h.tally.charged = n
+	}
+	return n
+}
+
+// further are the ids of the LOCKs that count beside the first. It needs mu.
+func (h *holding) further() []string {
+	if h.tally == nil {
+		return nil
+	}
+	return h.tally.further
+}
+
 // after is what becomes of a LOCK whose owner holds or asks for the name
 // already, by its LOCK first: the same once more, by its id=, or one that counts
 // up. The error matches ErrReleased if first is over: given back just now, or lost.
@@ -74,31 +106,45 @@ func (h *holding) countUp(p *place, id string, reentrant bool, full error) (agai
 		return false, h.already()
 	case p.kind != h.place.kind:
 		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.already())
-	case 1+len(h.further) >= maxCount:
+	case 1+len(h.further()) >= maxCount:
 		return false, errCounts
 	case full != nil:
 		return false, full
 	}
-	h.further = append(h.further, id)
-	h.charged++
+	if h.tally == nil {
+		h.tally = &tally{}
+	}
+	h.tally.further = append(h.tally.further, id)
+	h.tally.charged++
 	return false, nil
 }
 
 // uncounted counts out what counts on a lease no more: it is called after whatever takes
 // from further.
 func (d *daemon) uncounted(h *holding) {
+	d.limits.countDown(h.uid, h.settleCounts())
+}
+
+// settleCounts is how many count no more of those that the user's limit counts: from now
+// on it counts the others.
+func (h *holding) settleCounts() (over int) {
 	h.mu.Lock()
-	n := h.charged - len(h.further)
-	h.charged = len(h.further)
-	h.mu.Unlock()
-	d.limits.countDown(h.uid, n)
+	defer h.mu.Unlock()
+	if c := h.tally; c != nil {
+		over = c.charged - len(c.further)
+		c.charged = len(c.further)
+	}
+	return over
 }
 
 // countsOver: nothing counts on it any more, from now on.
 func (h *holding) countsOver() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stage, h.further = ending, nil
+	h.stage = ending
+	if h.tally != nil {
+		h.tally.further = nil
+	}
 }
 
 // already says whose it is.
@@ -111,7 +157,7 @@ func (h *holding) already() error {
 
 // counts needs mu.
 func (h *holding) counts(id string) bool {
-	return id != "" && (id == h.id || slices.Contains(h.further, id))
+	return id != "" && (id == h.id || slices.Contains(h.further(), id))
 }
 
 // stillCounts tells whether the LOCK with that id is neither given up nor undone
@@ -128,12 +174,12 @@ func (h *holding) stillCounts(id string) bool {
 func (h *holding) countDown() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := len(h.further)
+	n := len(h.further())
 	if n == 0 || h.session == nil && h.process == nil {
 		h.stage = ending
 		return 0
 	}
-	h.further = h.further[:n-1]
+	h.tally.further = h.tally.further[:n-1]
 	return n
 }
 
@@ -145,8 +191,8 @@ func (h *holding) withdraw(id string) bool {
 	if h.stage != asked {
 		return false
 	}
-	if i := slices.Index(h.further, id); i >= 0 {
-		h.further = slices.Delete(h.further, i, i+1)
+	if i := slices.Index(h.further(), id); i >= 0 {
+		h.tally.further = slices.Delete(h.tally.further, i, i+1)
 	}
 	return true
 }
@@ -165,7 +211,7 @@ func (h *holding) begin(d *daemon) {
 func (h *holding) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return 1 + len(h.further)
+	return 1 + len(h.further())
 }
 
 // further is a LOCK that counts up. While the first one of its owner waits, it

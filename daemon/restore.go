@@ -232,17 +232,17 @@ func (r *restoration) take(l *pastLease) {
 func newReturning(l *pastLease) *returning {
 	of := &l.holder
 	h := &holding{
-		asker:   asker{uid: of.uid, pid: of.pid, user: of.user, owner: of.owner, note: of.note, id: of.id, since: of.since},
-		number:  l.number,
-		hold:    ipc.Hold(of.hold),
-		first:   &desk{},
-		linger:  of.linger,
-		beat:    of.beat,
-		told:    true,
-		stage:   begun,
-		further: slices.Clone(l.further),
+		asker:  asker{uid: of.uid, pid: of.pid, user: of.user, owner: of.owner, note: of.note, id: of.id, since: of.since},
+		number: l.number,
+		hold:   ipc.Hold(of.hold),
+		first:  &desk{},
+		linger: of.linger,
+		told:   true,
+		stage:  begun,
+		tally:  newTally(slices.Clone(l.further)),
+		pulse:  newPulse(of.beat),
 	}
-	h.place.set(l.lease.Names, kind{shared: l.lease.Shared, slots: l.lease.Slots}, &h.asker)
+	h.place.set(l.lease.Names, kind{shared: l.lease.Shared, slots: int32(l.lease.Slots)}, &h.asker)
 	h.place.called = true
 	return &returning{holding: h, past: l}
 }
@@ -337,8 +337,7 @@ func (l *returning) register(d *daemon) {
 		h.ended.Do(func() {}) // long ago
 		return
 	}
-	h.charged = len(h.further)
-	d.limits.restored(h.uid, 1+h.charged)
+	d.limits.restored(h.uid, 1+h.charge())
 	d.queue.restore(&h.place, h)
 	h.mu.Lock()
 	defer h.mu.Unlock()

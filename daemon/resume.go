@@ -92,7 +92,6 @@ func (r *resume) take() error {
 		return errNoLease
 	}
 	from.remove(h)
-	s.d.uncounted(h)
 	s.d.queue.reown(&h.place, owner{s, h.owner})
 	if h.hold == ipc.HoldConn {
 		h.lease.Keep()

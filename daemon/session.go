@@ -129,7 +129,6 @@ func (s *session) Close() {
 	}
 	for _, h := range s.desk.close() {
 		if h.detach(s) {
-			s.d.uncounted(h)
 			s.d.abandoned(h, cut)
 		}
 	}

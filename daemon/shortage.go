@@ -38,11 +38,9 @@ const acceptPause = time.Minute
 
 // acceptFailed logs that no connection can be accepted; those that there are go on.
 func (d *daemon) acceptFailed(err error, pause time.Duration) {
-	now, last := d.clock(), time.Duration(d.acceptLogged.Load())
-	if last != 0 && now-last < acceptPause {
+	if !d.acceptLogged.due(d.clock(), acceptPause) {
 		return
 	}
-	d.acceptLogged.Store(int64(now))
 	d.acceptFails.Store(true)
 	d.log.Error("no connection can be accepted for now; those that there are go on", "error", err, "what to do", shortage(err), "next try in", pause,
 		"connections", d.limits.connected())

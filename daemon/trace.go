@@ -71,17 +71,17 @@ func (d *daemon) attemptFailed(h *holding, err error) {
 // one who asks could fill the log with it; and at debug otherwise.
 func (d *daemon) logDenied(s *session, verb ipc.Verb, err error) {
 	level := hclog.Debug
-	if (verb == ipc.VerbForce || verb == ipc.VerbAdmit) && d.deniedLogged.due(d.clock()) {
+	if (verb == ipc.VerbForce || verb == ipc.VerbAdmit) && d.deniedLogged.due(d.clock(), time.Second) {
 		level = hclog.Info
 	}
 	d.log.Log(level, "denied", "user", s.user, "pid", s.pid, "uid", s.uid, "error", err)
 }
 
-// onceASecond bounds what is logged. It is for any goroutine.
-type onceASecond struct{ last atomic.Int64 } // BootTime
+// seldom bounds what is logged. It is for any goroutine.
+type seldom struct{ last atomic.Int64 } // BootTime
 
-// due tells whether a second is over since it was last so.
-func (l *onceASecond) due(now time.Duration) bool {
-	last := l.last.Load()
-	return (last == 0 || now-time.Duration(last) >= time.Second) && l.last.CompareAndSwap(last, int64(now))
+// due tells whether the pause is over since it was last so.
+func (s *seldom) due(now, pause time.Duration) bool {
+	last := s.last.Load()
+	return (last == 0 || now-time.Duration(last) >= pause) && s.last.CompareAndSwap(last, int64(now))
 }
