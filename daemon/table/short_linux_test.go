@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,47 +35,10 @@ func TestNoMemory(t *testing.T) {
 		call string
 		why  error
 	}{{"fallocate", unix.ENOSPC}, {"fallocate", unix.ENOMEM}, {"mmap", unix.ENOMEM}, {"mmap", unix.ENFILE}} {
-		t.Run(fmt.Sprint(test.call, " ", test.why), func(t *testing.T) { testNoMemory(t, test.call, test.why) })
+		t.Run(fmt.Sprint(test.call, " ", test.why), func(t *testing.T) {
+			testShortage(t, test.why, func(t *testing.T, _ string) (over func()) { return short(t, test.call, test.why) }, (*Table).Leave)
+		})
 	}
-}
-
-func testNoMemory(t *testing.T, call string, why error) {
-	o := options(t, filepath.Join(t.TempDir(), "t"))
-	var said []error
-	o.Failed = func(err error) { said = append(said, err) }
-	synctest.Test(t, func(t *testing.T) {
-		table, want := open(t, o)
-		fill := func(n int) {
-			for i := range n {
-				record := fmt.Appendf(nil, "k%d=%d", i%7, n+i)
-				table.Append(record)
-				_ = want.Apply(record)
-			}
-		}
-		fill(100)
-		synctest.Wait() // nothing is being merged
-		over := short(t, call, why)
-		fill(101)
-		time.Sleep(retryAfter) // fake time
-		fill(102)
-		if len(said) != 1 || !errors.Is(said[0], why) {
-			t.Fatalf("said %v, want once %v", said, why)
-		}
-		if files, err := filepath.Glob(o.Path + ".*"); len(files) > 0 || err != nil {
-			t.Fatalf("left the files %v (%v), want none", files, err)
-		}
-		over()
-		time.Sleep(retryAfter)
-		fill(1)
-		if len(said) != 2 || said[1] != nil {
-			t.Fatalf("said %v, want that it is over", said)
-		}
-		fill(103)
-		synctest.Wait()
-		table.Leave()
-		_, got := open(t, o)
-		wantState(t, "after the restart", got, want)
-	})
 }
 
 // A table that cannot be made at all is none, and leaves nothing; what an earlier one

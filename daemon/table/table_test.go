@@ -302,7 +302,11 @@ func wantPrefix(t *testing.T, what string, content []byte, states []words) {
 
 // Where no file can be written, the old ones are gone, as they would not be true for
 // long; once files can be written again, all is there.
-func TestNoFiles(t *testing.T) {
+func TestNoFiles(t *testing.T) { testShortage(t, os.ErrExist, occupy, (*Table).Freeze) }
+
+// testShortage has a table go on in memory while it can make no files, for the reason that
+// shortage gives it, until that is over.
+func testShortage(t *testing.T, why error, shortage func(t *testing.T, path string) (over func()), end func(*Table)) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	var said []error
 	o.Failed = func(err error) { said = append(said, err) }
@@ -317,16 +321,20 @@ func TestNoFiles(t *testing.T) {
 		}
 		fill(100)
 		synctest.Wait() // nothing is being merged
-		free := occupy(t, o.Path)
-		fill(100)
-		if len(said) != 1 || said[0] == nil {
-			t.Fatalf("said %v, want one error", said)
+		over := shortage(t, o.Path)
+		fillInVain := func(n int) {
+			fill(n)
+			synctest.Wait() // no file is being made ahead
+			if len(said) != 1 || !errors.Is(said[0], why) {
+				t.Fatalf("said %v, want once %v", said, why)
+			}
+			wantNoFiles(t, o.Path)
 		}
-		if files, _ := numbered(o.Path); len(files) > 0 {
-			t.Fatalf("left the files %v, want none", files)
-		}
-		free()
-		fill(100)
+		fillInVain(101)
+		time.Sleep(retryAfter) // fake time
+		fillInVain(102)
+		over()
+		fill(103)
 		if len(said) != 1 {
 			t.Fatalf("said %v: it was tried again at once", said)
 		}
@@ -335,12 +343,26 @@ func TestNoFiles(t *testing.T) {
 		if len(said) != 2 || said[1] != nil {
 			t.Fatalf("said %v, want that it is over", said)
 		}
-		fill(100)
+		fill(104)
 		synctest.Wait()
-		table.Freeze()
+		end(table)
 		_, got := open(t, o)
 		wantState(t, "after the restart", got, want)
 	})
+}
+
+// wantNoFiles wants nothing of a table; the directories of occupy are none of its.
+func wantNoFiles(t *testing.T, path string) {
+	t.Helper()
+	all, err := filepath.Glob(path + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range all {
+		if info, err := os.Lstat(left); err == nil && !info.IsDir() {
+			t.Fatalf("left the file %s, want none", left)
+		}
+	}
 }
 
 // Where a table cannot be written, the old one is gone: the next process would go on
