@@ -55,6 +55,14 @@ func TestExamples(t *testing.T) {
 // them fails until then.
 func awaitNodes(t *testing.T, socket string) {
 	t.Helper()
+	awaitStatus(t, socket, "all of its nodes ready", func(status *client.Status) bool {
+		return status.Quorum+status.Spare == len(status.Nodes)
+	})
+}
+
+// awaitStatus waits until a daemon is as wanted.
+func awaitStatus(t *testing.T, socket, what string, isSo func(*client.Status) bool) {
+	t.Helper()
 	c, err := client.Dial(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
@@ -62,16 +70,16 @@ func awaitNodes(t *testing.T, socket string) {
 	defer c.Close()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
+	var status *client.Status
 	for late := time.Now().Add(patience); time.Now().Before(late); <-tick.C {
-		status, err := c.Status(t.Context())
-		if err != nil {
+		if status, err = c.Status(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if status.Quorum+status.Spare == len(status.Nodes) {
+		if isSo(status) {
 			return
 		}
 	}
-	t.Fatal("the daemon's nodes do not become ready")
+	t.Fatalf("there never was a daemon with %s: %+v", what, status)
 }
 
 // desk is where examples are pasted: a folder with what they speak of.

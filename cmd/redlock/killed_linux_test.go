@@ -80,13 +80,7 @@ func TestInheritedConnectionEnds(t *testing.T) {
 	p.ends(0)
 	code, _, stderr := redlock(t, socket, runOf([]string{"-n"}, "true")...)
 	check(t, code, 0, stderr, "")
-	status, err := dial(t, socket).Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := status.Counts["connections"]; n != 1 {
-		t.Errorf("%d connections, want this one", n)
-	}
+	awaitStatus(t, socket, "no connection but this one", func(status *client.Status) bool { return status.Counts["connections"] == 1 })
 	syscall.Kill(heir, syscall.SIGUSR2)
 	p.rest()
 }
