@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"syscall"
 
@@ -29,25 +27,13 @@ func (c *command) daemon(o options) int {
 	for _, warning := range cfg.Warnings {
 		log.Warn("config", "warning", warning)
 	}
-	defer runtime.KeepAlive(saveMemory())
+	saveMemory()
+	leaveProcessors()
 	if err := c.serveUntilSignal(o, cfg, log); err != nil {
 		log.Error("redlockd ends", "error", err)
 		return exitFailed
 	}
 	return exitOK
-}
-
-// saveMemory lets the leases take half again of the memory that they need,
-// rather than twice; GOGC in the environment says otherwise. Where there are few
-// leases, that would be a collection for every two megabytes. The ballast makes
-// it one for six: while it is kept alive it counts as memory in use, and takes
-// none, as nothing is ever written to it.
-func saveMemory() (ballast []byte) {
-	if os.Getenv("GOGC") != "" {
-		return nil
-	}
-	debug.SetGCPercent(50)
-	return make([]byte, 8<<20)
 }
 
 func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logger) error {

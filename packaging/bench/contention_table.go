@@ -9,7 +9,7 @@ import (
 func (r *report) printContention(w io.Writer) {
 	if len(r.Contention) > 0 {
 		fmt.Fprintf(w, "\n%s.\nOther processes kept %.2f CPUs busy meanwhile. Workers sleep by timerfd, which is precise: hold is what it came to.\n", r.Machine, r.Others)
-		fmt.Fprint(w, "A hand-over is from calling unlock to the grant of the next who had waited, on this program's monotonic clock; alone is a lock that nobody else wants.\n",
+		fmt.Fprint(w, "A hand-over is from calling unlock to the grant of the next who had waited, on this program's monotonic clock; alone is a lock that nobody else wants. The daemon runs at nice -10, as its unit has it.\n",
 			"Commands are those that a node was sent for an acquisition (counted by MONITOR in a slice of its own; not those inside of scripts). Ratios are against the first row of each scenario.\n\n")
 		r.contentionTable().print(w)
 		r.printContentionFailures(w)

@@ -10,7 +10,7 @@ import (
 // print writes the tables for people.
 func (r *report) print(w io.Writer) {
 	if len(r.Rows) > 0 {
-		fmt.Fprintf(w, "%s.\nOther processes kept %.2f CPUs busy meanwhile.\nRatios are against %s. CPU is for 10,000 pairs; that of the client side has the daemon's in it.\n", r.Machine, r.Others, baseline)
+		fmt.Fprintf(w, "%s.\nOther processes kept %.2f CPUs busy meanwhile.\nRatios are against %s. CPU is for 10,000 pairs; that of the client side has the daemon's in it. The daemon runs at nice -10, as its unit has it.\n", r.Machine, r.Others, baseline)
 		fmt.Fprint(w, "Commands (those inside of scripts included) and read calls are those of all nodes for one pair; keys left behind are for 10,000 pairs.\n\n")
 		r.pairTable().print(w)
 		r.printFailures(w)

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// What may be allocated between two garbage collections: a small share of what is in
+// use, for that is what tens of thousands of leases take beside their own memory; where
+// little is in use, a larger one, for collections cost time, too.
+const (
+	leastPercent  = 15
+	leastHeadroom = 6 << 20
+	mostPercent   = 150 // with which Go collects nothing below 6 MB
+)
+
+// saveMemory sets Go's GOGC anew after each garbage collection, for as long as the
+// process runs. GOGC in the environment says otherwise.
+func saveMemory() {
+	if os.Getenv("GOGC") == "" {
+		adjustGC(100)
+	}
+}
+
+// adjustGC goes on with itself once a collection has found that nobody uses sign. was
+// is the present GOGC.
+func adjustGC(was int) {
+	percent := percentFor(liveBytes())
+	if percent != was {
+		debug.SetGCPercent(percent)
+	}
+	sign := new(*byte) // without a pointer it could share its place with what is in use
+	runtime.AddCleanup(sign, adjustGC, percent)
+}
+
+// percentFor is the GOGC for so much memory in use, in steps: what has hardly changed
+// need not be set again.
+func percentFor(live uint64) int {
+	const step = 5
+	percent := int(leastHeadroom * 100 / max(live, 1))
+	return min(max(percent/step*step, leastPercent), mostPercent)
+}
+
+// liveBytes is what the last collection found to be in use; 0 before the first one.
+func liveBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
