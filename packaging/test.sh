@@ -61,10 +61,17 @@ main() {
 
 # compute is what needs processors and no real time: it has what the tests leave.
 compute() {
+	step "packages, and the tests of packaging/bench: built before their time" build_ahead
 	step "static builds for linux" build_linux
 	step "builds for darwin" build_darwin
-	step "the search for broken promises, without the race detector" search
-	step "fuzzing, $fuzztime each" fuzz
+	# Each of these has one processor's worth of work.
+	step "the search for broken promises, without the race detector" search >"$tmp/search" 2>&1 &
+	local searching=$! status=0
+	step "fuzzing, $fuzztime each" fuzz >"$tmp/fuzzing.log" 2>&1 &
+	wait "$!" || status=$?
+	wait "$searching" || status=$?
+	cat "$tmp/search" "$tmp/fuzzing.log"
+	return "$status"
 }
 
 # step HEADING COMMAND... runs one step. Its output is shown as it comes.
@@ -88,6 +95,7 @@ step() {
 start_beside() {
 	set -m
 	{
+		set +m # or what it starts would be in groups of their own
 		renice -n 19 -p "$BASHPID" >/dev/null
 		compute
 	} </dev/null >"$tmp/beside" 2>&1 &
@@ -114,6 +122,10 @@ prerequisites() {
 		echo "in CI this has to run as root: it tests with other users, and boots a container"
 		return 1
 	fi
+	if ignores_hangup; then
+		echo "SIGHUP is ignored here, and tests send it: start this without nohup, such as with setsid"
+		return 1
+	fi
 	if ! command -v go >/dev/null; then
 		echo "go is not installed, or not in PATH: get it from https://go.dev/dl (go.mod says which version)"
 		return 1
@@ -133,6 +145,15 @@ prerequisites() {
 		return 1
 	fi
 	go version
+}
+
+# ignores_hangup: whoever is started with a signal ignored passes that on.
+ignores_hangup() {
+	local ignored=0
+	if [[ -e /proc/self/status ]]; then
+		ignored=$(sed -n 's/^SigIgn:[[:space:]]*/0x/p' /proc/$BASHPID/status)
+	fi
+	((ignored & 1)) # SIGHUP is 1
 }
 
 # missing_packages prints the Debian packages of what is not there.
@@ -224,6 +245,13 @@ vet() {
 
 # in_bench COMMAND... runs it in the module of the benchmark.
 in_bench() { (cd packaging/bench && "$@"); }
+
+# build_ahead leaves in Go's cache what the tests would wait a minute or two for. That it
+# works is for them to say: here there may be no module proxy.
+build_ahead() {
+	packaging/package.sh 0 "$tmp/packages" >/dev/null 2>&1 || true
+	in_bench go test -race -run '^$' ./... >/dev/null 2>&1 || true
+}
 
 build_linux() {
 	local arch

@@ -4,12 +4,14 @@ package e2e
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -89,30 +91,51 @@ func needContainers(t *testing.T) (cgroups string) {
 // rootFileSystem is the path of a tar file, which is made where it is not there yet.
 func rootFileSystem(t *testing.T) string {
 	t.Helper()
+	path, err := root()
+	if err != nil {
+		t.Skipf("no root file system: %v", err)
+	}
+	return path
+}
+
+// root is called ahead of its time where all tests run: it takes half a minute, most of
+// it for what comes over the network.
+var root = sync.OnceValues(makeRoot)
+
+func makeRoot() (path string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Skipf("no place to keep a root file system: %v", err)
+		return "", err
 	}
 	dir := filepath.Join(cache, "redlockd-e2e")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Skipf("no place to keep a root file system: %v", err)
+		return "", err
 	}
-	path := filepath.Join(dir, suite+".tar")
+	path = filepath.Join(dir, suite+".tar")
 	if _, err := os.Stat(path); err == nil {
-		return path
+		return path, nil
 	}
 	aside := filepath.Join(dir, fmt.Sprintf("%s.%d.tar", suite, os.Getpid()))
 	defer os.Remove(aside)
-	make := exec.Command("mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus",
+	make := exec.Command("nice", "-n", "19", "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus",
 		`--aptopt=APT::Install-Recommends "false"`, "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		suite, aside)
 	if output, err := make.CombinedOutput(); err != nil {
-		t.Skipf("no root file system could be made (is Debian's mirror there?): %v\n%s", err, output)
+		return "", fmt.Errorf("%w (is Debian's mirror there?)\n%s", err, output)
 	}
-	if err := os.Rename(aside, path); err != nil {
-		t.Fatal(err)
+	return path, os.Rename(aside, path)
+}
+
+// makeRootAhead returns what waits for that. Nothing is made where no container could
+// be booted, or only some tests run.
+func makeRootAhead() (wait func()) {
+	_, err := exec.LookPath("mmdebstrap")
+	if err != nil || os.Geteuid() != 0 || flag.Lookup("test.run").Value.String() != "" {
+		return func() {}
 	}
-	return path
+	var making sync.WaitGroup
+	making.Go(func() { _, _ = root() }) // for the tests to complain of
+	return making.Wait
 }
 
 func (m *machine) unpack(tarball string) {

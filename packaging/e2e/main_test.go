@@ -43,6 +43,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binaries = dir
+	defer makeRootAhead()()
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "./cmd/...")
 	build.Dir = filepath.Join("..", "..")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
