@@ -67,11 +67,11 @@ func (j *jumps) note(node int, by, now time.Duration, turn uint64) (first time.D
 	return n.jumpAt, fresh
 }
 
-// judge ends a jump: it was the node's where most of the other nodes that were
-// looked at since certainly kept time from before it on. (One alone may share
+// judge ends a jump by so much: it was the node's where most of the other nodes that
+// were looked at since certainly kept time from before it on. (One alone may share
 // its clock with this host, being paused with it.) Otherwise it may have been this
 // host's: then missed is by how much more than is known already.
-func (j *jumps) judge(node int, before uint64) (nodes bool, missed time.Duration) {
+func (j *jumps) judge(node int, by time.Duration, before uint64) (nodes bool, missed time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := &j.nodes[node]
@@ -81,16 +81,16 @@ func (j *jumps) judge(node int, before uint64) (nodes bool, missed time.Duration
 		if i == node || !w.sampledSince(n.turn) {
 			continue
 		}
-		if others++; w.keptTimeSince(before) {
+		if others++; w.keptTimeSince(before, by) {
 			witnesses++
 		}
 	}
-	by := n.by
+	most := n.by
 	n.jumpAt, n.by = 0, 0
 	if witnesses >= 2 && 2*witnesses > others {
 		return true, 0
 	}
-	n.gained += max(by, 0)
+	n.gained += max(most, 0)
 	missed = max(n.gained-j.missed, 0)
 	j.missed += missed
 	return false, missed
@@ -101,12 +101,15 @@ func (n *nodeClock) sampledSince(turn uint64) bool {
 }
 
 // keptTimeSince tells whether the clock certainly moved by less than half of the
-// allowance since a turn, or longer.
-func (n *nodeClock) keptTimeSince(turn uint64) bool {
+// allowance since a turn, or longer; or by so much less than a node that jumped that
+// the two moved against each other by more than the allowance. (A node that is far
+// away, or a host that is busy, leaves much uncertain.)
+func (n *nodeClock) keptTimeSince(turn uint64, jump time.Duration) bool {
 	last := n.samples[len(n.samples)-1]
 	for _, before := range slices.Backward(n.samples) {
 		if before.turn <= turn {
-			return last.movedSince(before) < drift(last.at-before.at)/2
+			allowed := drift(max(last.at-before.at, 0))
+			return last.movedSince(before) < max(allowed/2, jump.Abs()-allowed)
 		}
 	}
 	return false
@@ -143,7 +146,7 @@ func (l *lane) judgeJump(s *sighting, by clockJump, before uint64) ruling {
 	if s.at < first+jumpSettle {
 		return ruling{standing: standing{state: NodeQuarantined, reason: by, until: first + jumpSettle}}
 	}
-	nodes, missed := l.fleet.jumps.judge(l.index, before)
+	nodes, missed := l.fleet.jumps.judge(l.index, time.Duration(by), before)
 	if nodes {
 		l.withdrawn(by, true)
 		return l.mark(s, true)

@@ -47,6 +47,24 @@ func TestPausedHostReachesNodesLater(t *testing.T) {
 	}
 }
 
+// A node's clock that is stepped is the node's, however far away all of them are:
+// what is uncertain of the others is less than the step. A host that blamed itself
+// would take the step off all of its leases. Guards nodeClock.keptTimeSince: jump.
+func TestDistantNodeJumps(t *testing.T) {
+	for _, step := range []time.Duration{90 * time.Second, -90 * time.Second, 200 * ms} {
+		admittedTest(t, 5, func(t *testing.T, f *fleet) {
+			way := func(int) time.Duration { return 5*ms + rand.N(5*ms) }
+			f.delay(way, way)
+			held := f.acquire(redlock.Request{Name: "x", TTL: longest, Keep: true})
+			time.Sleep(2 * beat)
+			f.sims[0].StepClock(step)
+			time.Sleep(beat + 500*ms)
+			want(t, name("stepped by %v: admissions taken back", step), f.q.Status().Counts.Withdrawals, uint64(1))
+			want(t, name("stepped by %v: the lease", step), held.Err(), nil)
+		})
+	}
+}
+
 // A host whose clock runs at a wrong rate has no quorum itself, and takes none
 // from the others. Guards clockWatch: steady.
 func TestHostOfWrongRate(t *testing.T) {
