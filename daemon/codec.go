@@ -4,16 +4,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strings"
 	"time"
+	"unsafe"
 )
 
 // codec writes the fields of a record, or reads them: what lists the fields once
 // does both. After an error nothing more is read.
 type codec struct {
-	b        []byte // written so far, or what is left to read
-	reading  bool
-	skimming bool // texts are passed over
-	err      error
+	b         []byte // written so far, or what is left to read
+	reading   bool
+	borrowing bool // what is read is of use as long as b: it takes no memory of its own
+	err       error
 }
 
 var errRecord = errors.New("a record that makes no sense")
@@ -80,20 +82,13 @@ func (c *codec) flag(v *bool) {
 	*v = n == 1
 }
 
-// bytes are copied when read.
 func (c *codec) bytes(v *[]byte) {
-	n := len(*v)
-	c.number(&n)
-	switch {
-	case !c.reading:
-		c.b = append(c.b, *v...)
-	case n > len(c.b):
-		c.fail()
-	case c.skimming:
-		c.b = c.b[n:]
-	default:
-		*v = append([]byte(nil), c.b[:n]...)
-		c.b = c.b[n:]
+	if !c.reading {
+		c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
+		return
+	}
+	if *v = c.part(); !c.borrowing {
+		*v = append([]byte(nil), *v...)
 	}
 }
 
@@ -102,9 +97,22 @@ func (c *codec) text(v *string) {
 		c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
 		return
 	}
-	var b []byte
-	c.bytes(&b)
-	*v = string(b)
+	part := c.part()
+	if *v = unsafe.String(unsafe.SliceData(part), len(part)); !c.borrowing {
+		*v = strings.Clone(*v)
+	}
+}
+
+// part are bytes whose number comes first.
+func (c *codec) part() []byte {
+	n := 0
+	if c.number(&n); n > len(c.b) {
+		c.fail()
+		return nil
+	}
+	part := c.b[:n:n]
+	c.b = c.b[n:]
+	return part
 }
 
 func (c *codec) texts(v *[]string) {
@@ -114,13 +122,9 @@ func (c *codec) texts(v *[]string) {
 			c.fail()
 			return
 		}
-		if *v = nil; n > 0 && !c.skimming {
+		if *v = nil; n > 0 {
 			*v = make([]string, n)
 		}
-	}
-	for ; c.skimming && n > 0; n-- {
-		var passed string
-		c.text(&passed)
 	}
 	for i := range *v {
 		c.text(&(*v)[i])

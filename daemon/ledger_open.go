@@ -32,6 +32,7 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 		Failed: d.tableFailed,
 	})
 	p = state.(*past)
+	p.openAll()
 	if damage != nil {
 		d.log.Error("not all is known of the time before the restart: connections of then are cut, and leases that are known can be resumed", "error", damage)
 	}

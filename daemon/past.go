@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,8 +15,9 @@ import (
 type past struct {
 	conns  map[uint64]*pastConn
 	asks   map[uint64]*pastAsk
-	leases map[uint64]*pastLease
-	last   uint64 // number that was given
+	plain  map[uint64]plainLease // leases of which no more than the deadline has changed; none after openAll
+	leases map[uint64]*pastLease // the others
+	last   uint64                // number that was given
 }
 
 // pastConn is a connection that was open.
@@ -84,7 +84,7 @@ type heldBy struct {
 }
 
 func newPast() *past {
-	return &past{conns: map[uint64]*pastConn{}, asks: map[uint64]*pastAsk{}, leases: map[uint64]*pastLease{}}
+	return &past{conns: map[uint64]*pastConn{}, asks: map[uint64]*pastAsk{}, plain: map[uint64]plainLease{}, leases: map[uint64]*pastLease{}}
 }
 
 // recordKind is the first byte of a record.
@@ -110,7 +110,10 @@ const (
 
 // Apply takes a record in, as table.State says. Records of what is not known any
 // more change nothing: they may have crossed its end.
-func (p *past) Apply(record []byte) error {
+func (p *past) Apply(record []byte) error { return p.apply(own(record)) }
+
+// apply is Apply for a record whose bytes may be kept.
+func (p *past) apply(record []byte) error {
 	if len(record) == 0 {
 		return errRecord
 	}
@@ -123,7 +126,7 @@ func (p *past) Apply(record []byte) error {
 	case recAsk, recAnswered:
 		err = p.applyAsk(kind, c)
 	default:
-		err = p.applyLease(kind, c)
+		err = p.applyLease(kind, c, record)
 	}
 	if err != nil {
 		return fmt.Errorf("%w (%q)", err, kind)
@@ -203,13 +206,14 @@ func (p *past) applyAsk(kind recordKind, c *codec) error {
 // answered ends a request. What it was about to take it takes no more.
 func (p *past) answered(number uint64) {
 	delete(p.asks, number)
-	if l := p.leases[number]; l != nil && l.phase == phaseTaking {
-		delete(p.leases, number)
+	if p.isTaking(number) {
+		p.forget(number)
 	}
 }
 
-func (p *past) applyLease(kind recordKind, c *codec) error {
+func (p *past) applyLease(kind recordKind, c *codec, record []byte) error {
 	var l pastLease
+	c.borrowing = keepsBytes(record)
 	answered := l.code(kind, c)
 	if err := c.end(); err != nil {
 		return err
@@ -218,17 +222,16 @@ func (p *past) applyLease(kind recordKind, c *codec) error {
 	if answered != 0 {
 		p.answered(answered)
 	}
-	known := p.leases[l.number]
 	switch {
-	case kind == recHeld && known != nil && known.phase > phaseHeld: // it was lost before its LOCK was answered
-		l.phase, l.reason = known.phase, known.reason
-		p.leases[l.number] = &l
 	case kind == recTaking, kind == recHeld:
-		p.leases[l.number] = &l
+		p.begin(l.number, record)
 	case kind == recForgot:
-		delete(p.leases, l.number)
-	case known != nil:
-		known.update(kind, &l)
+		p.forget(l.number)
+	case kind == recDeadline && p.extend(l.number, l.lease.Deadline, l.lease.TTL):
+	default:
+		if known := p.open(l.number); known != nil {
+			known.update(kind, &l)
+		}
 	}
 	return nil
 }
@@ -272,38 +275,5 @@ func (l *pastLease) count(more []string) {
 	}
 	if len(l.further) == 0 {
 		l.further = nil
-	}
-}
-
-// Dump is table.State's: the records that make the same of nothing.
-func (p *past) Dump(yield func([]byte)) {
-	c := &codec{}
-	put := func(kind recordKind, code func(recordKind, *codec)) {
-		c.b = append(c.b[:0], byte(kind))
-		code(kind, c)
-		yield(c.b)
-	}
-	if p.last > 0 { // no number is given twice; nothing has it yet
-		put(recConnEnd, (&pastConn{number: p.last}).code)
-	}
-	for _, n := range slices.Sorted(maps.Keys(p.conns)) {
-		put(recConn, p.conns[n].code)
-		if conn := p.conns[n]; len(conn.rest) > 0 || conn.skipping {
-			all := pastConn{number: n, change: pastRest{add: conn.rest, skipping: conn.skipping}}
-			put(recRest, all.code)
-		}
-	}
-	for _, n := range slices.Sorted(maps.Keys(p.leases)) {
-		l, kind := p.leases[n], recHeld
-		if l.phase == phaseTaking {
-			kind = recTaking
-		}
-		put(kind, func(kind recordKind, c *codec) { l.code(kind, c) })
-		if l.left != 0 {
-			put(recLeft, func(kind recordKind, c *codec) { l.code(kind, c) })
-		}
-	}
-	for _, n := range slices.Sorted(maps.Keys(p.asks)) { // behind the leases: a recHeld answers
-		put(recAsk, p.asks[n].code)
 	}
 }

@@ -18,7 +18,7 @@ func (p *past) ApplyAll(records iter.Seq[[]byte]) error {
 		if s.spares(record) {
 			continue
 		}
-		if err := p.Apply(record); err != nil {
+		if err := p.apply(record); err != nil {
 			return err
 		}
 	}
@@ -142,7 +142,7 @@ func (s *sift) glance(record []byte) (g glimpse, err error) {
 		return g, errRecord
 	}
 	g.kind = recordKind(record[0])
-	s.c = codec{b: record[1:], reading: true, skimming: true}
+	s.c = codec{b: record[1:], reading: true, borrowing: true}
 	switch g.kind {
 	case recAsk:
 		s.ask.code(g.kind, &s.c)

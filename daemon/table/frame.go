@@ -2,6 +2,7 @@ package table
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"sync/atomic"
@@ -100,6 +101,26 @@ func (w *written) all(yield func(record []byte) bool) {
 		rest = rest[frameSize(n):]
 	}
 }
+
+// checked are records of a file, with their checksums.
+type checked struct {
+	content []byte
+	cut     error // what is known to be missing behind them: errCut; or nil
+	fault   error // what is wrong behind the last one that was yielded
+}
+
+// all yields the records.
+func (c *checked) all(yield func(record []byte) bool) {
+	for rest := c.content; ; {
+		var record []byte
+		if record, rest, c.fault = nextFrame(rest); record == nil || c.fault != nil || !yield(record) {
+			return
+		}
+	}
+}
+
+// end is what is wrong with those that were gone through.
+func (c *checked) end() error { return errors.Join(c.fault, c.cut) }
 
 func allZero(b []byte) error {
 	for _, c := range b {

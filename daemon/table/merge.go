@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -48,17 +49,18 @@ func (f frozen) lend(lent bool) {
 // one's own file goes aside. 0: it could not, and they are as they were. The error
 // says that some are not there.
 func (t *Table) merge(files []frozen) (size int, missing error) {
-	state, err := t.sum(files)
+	var read mappings
+	defer read.end()
+	state, err := t.sum(files, &read)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return 0, err
 	case err != nil:
 		return 0, nil // these are ours: they cannot be read now, which may pass
 	}
-	content := append(t.head(true, 0), t.content(state)...)
 	last := files[len(files)-1]
 	path := t.file(last.number)
-	if err = writeNew(path+asideSuffix, content); err == nil {
+	if size, err = writeNew(path+asideSuffix, func(w io.Writer) { t.write(w, state) }); err == nil {
 		last.mapped.putAside()
 		err = os.Rename(path+asideSuffix, path)
 	}
@@ -70,30 +72,64 @@ func (t *Table) merge(files []frozen) (size int, missing error) {
 	for _, f := range files[:len(files)-1] {
 		os.Remove(t.file(f.number)) // what stays does not count: the merged one begins anew
 	}
-	return len(content), nil
+	return size, nil
+}
+
+// write writes a state as a file has it, beside which no other counts.
+func (t *Table) write(w io.Writer, state State) {
+	frame := t.head(true, 0)
+	w.Write(frame)
+	state.Dump(func(record []byte) {
+		frame = appendFrame(frame[:0], record)
+		w.Write(frame)
+	})
+}
+
+// mappings are of files that a state was made of.
+type mappings [][]byte
+
+func (m *mappings) end() {
+	for _, memory := range *m {
+		if err := unmap(memory); err != nil {
+			panic("table: " + err.Error()) // a defect: it is ours, and mapped
+		}
+	}
 }
 
 // sum is the state that files of ours come to. Those that were just filled are taken
-// from memory, but have to be there.
-func (t *Table) sum(files []frozen) (State, error) {
+// from memory, but have to be there. The state is of use until the mappings end.
+func (t *Table) sum(files []frozen, read *mappings) (State, error) {
 	state := t.o.New()
 	for i, f := range files {
-		if err := t.add(state, f, i == 0); err != nil {
+		if err := t.add(state, f, i == 0, read); err != nil {
 			return nil, err
 		}
 	}
 	return state, nil
 }
 
-func (t *Table) add(state State, f frozen, first bool) error {
+func (t *Table) add(state State, f frozen, first bool, read *mappings) error {
 	if f.mapped == nil {
-		return t.replayFile(state, f.number, first)
+		return t.addFile(state, f.number, first, read)
 	}
 	if _, err := os.Lstat(t.file(f.number)); err != nil {
 		return err
 	}
 	records := f.mapped.records()
 	return errors.Join(state.ApplyAll(records.all), records.fault)
+}
+
+func (t *Table) addFile(state State, number int, first bool, read *mappings) error {
+	content, err := mapOwn(t.file(number))
+	if err != nil {
+		return err
+	}
+	*read = append(*read, content)
+	records, err := t.recordsOf(content, first)
+	if err != nil {
+		return err
+	}
+	return errors.Join(state.ApplyAll(records.all), records.end())
 }
 
 // merged notes which files there are. It tells whether those that were merged are
@@ -119,11 +155,13 @@ func (t *Table) merged(files []frozen, size int, missing error) (over bool) {
 	return true
 }
 
-// sizeFor is how large a file is to be beside a merged one, so that what is merged
-// again and again costs little. It is a multiple, so that files can be used again.
+// sizeFor is how large a file is to be beside a merged one: as large, so that of what is
+// appended no more is merged again than it takes itself, and the memory for two of them
+// (there is a spare one) stays in proportion. It is a multiple, so that files can be used
+// again.
 func (t *Table) sizeFor(merged int) int {
 	unit := t.o.SegmentSize
-	return max(1, (2*merged+unit-1)/unit) * unit
+	return max(1, (merged+unit-1)/unit) * unit
 }
 
 // rest ends a merging. The last file is empty then, and the spare one where there is

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -14,19 +15,38 @@ import (
 // readOwn reads a file of this process's user that nobody else can write to. It does
 // not follow a link, and does not wait for a pipe.
 func readOwn(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := openOwn(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
+	return io.ReadAll(file)
+}
+
+// mapOwn is readOwn that takes no memory besides the file's, until unmap.
+func mapOwn(path string) ([]byte, error) {
+	file, err := openOwn(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := isOwn(info); err != nil {
+	defer file.Close() // the mapping stays
+	return mapToRead(file)
+}
+
+func openOwn(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = isOwn(info)
+	}
+	if err != nil {
+		file.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return io.ReadAll(file)
+	return file, nil
 }
 
 func isOwn(info os.FileInfo) error {
@@ -49,11 +69,24 @@ func createNew(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-func writeNew(path string, content []byte) error {
+// writeNew has a file written piece by piece, and returns its size. An error of a piece is
+// the error of all.
+func writeNew(path string, write func(io.Writer)) (size int, err error) {
 	file, err := createNew(path)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = file.Write(content)
-	return errors.Join(err, file.Close())
+	w := &counted{to: bufio.NewWriterSize(file, 64<<10)}
+	write(w)
+	return w.n, errors.Join(w.to.Flush(), file.Close())
+}
+
+type counted struct {
+	to *bufio.Writer
+	n  int
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.n += len(b)
+	return c.to.Write(b)
 }

@@ -52,33 +52,38 @@ func (t *Table) firstThatCounts(numbers []int) int {
 }
 
 func (t *Table) replayFile(state State, number int, first bool) error {
-	h, records, err := openFile(t.file(number))
-	if err != nil && !errors.Is(err, errCut) {
+	content, err := readOwn(t.file(number))
+	if err != nil {
 		return err
 	}
+	records, err := t.recordsOf(content, first)
+	if err != nil {
+		return err
+	}
+	for record := range records.all {
+		if err := state.Apply(record); err != nil {
+			return err
+		}
+	}
+	return records.end()
+}
+
+// recordsOf are those of a file, if they are about what this table is.
+func (t *Table) recordsOf(content []byte, first bool) (*checked, error) {
+	h, rest, err := splitHead(content)
+	if err != nil && !errors.Is(err, errCut) {
+		return nil, err
+	}
 	if cause := t.o.Check(h.owner); cause != nil {
-		return fmt.Errorf("%w: %w", errOwner, cause)
+		return nil, fmt.Errorf("%w: %w", errOwner, cause)
 	}
 	if first != h.begins { // or it has just taken the place of those before it: see replayOurs
-		return errGap
+		return nil, errGap
 	}
-	return errors.Join(applyAll(state, records), err)
+	return &checked{content: rest, cut: err}, nil
 }
 
 var (
 	errOwner = errors.New("of no use") // the files are about something else
 	errGap   = errors.New("the one before it is missing")
 )
-
-func applyAll(state State, records []byte) error {
-	for {
-		record, rest, err := nextFrame(records)
-		if record == nil || err != nil {
-			return err
-		}
-		if err := state.Apply(record); err != nil {
-			return err
-		}
-		records = rest
-	}
-}

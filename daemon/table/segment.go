@@ -134,12 +134,8 @@ func decodeHead(b []byte) (head, error) {
 	return head{begins: b[0] == 1, size: int(binary.LittleEndian.Uint64(b[1:])), owner: b[9:]}, nil
 }
 
-// openFile reads a file up to its head.
-func openFile(path string) (h head, rest []byte, err error) {
-	content, err := readOwn(path)
-	if err != nil {
-		return h, nil, err
-	}
+// splitHead reads the head of a file.
+func splitHead(content []byte) (h head, rest []byte, err error) {
 	first, rest, err := nextFrame(content)
 	if err == nil {
 		h, err = decodeHead(first)
@@ -155,7 +151,11 @@ var errCut = errors.New("it was cut short")
 
 // beginsAnew tells whether nothing before this file counts.
 func beginsAnew(path string) bool {
-	h, _, err := openFile(path)
+	content, err := readOwn(path)
+	if err != nil {
+		return false
+	}
+	h, _, err := splitHead(content)
 	return (err == nil || errors.Is(err, errCut)) && h.begins
 }
 

@@ -27,6 +27,19 @@ func mapFile(path string, size int) ([]byte, error) {
 	return memory, nil
 }
 
+// mapToRead maps a file as it is.
+func mapToRead(file *os.File) ([]byte, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping %s: %w", file.Name(), err)
+	}
+	return memory, nil
+}
+
 func mapped(fd, size int) ([]byte, error) {
 	for {
 		err := fallocate(fd, 0, 0, int64(size))

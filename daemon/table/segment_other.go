@@ -2,9 +2,14 @@
 
 package table
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 // mapFile needs Linux: elsewhere a restart of the daemon loses what it held.
 func mapFile(string, int) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func mapToRead(*os.File) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 func unmap([]byte) error { return nil }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -73,4 +74,33 @@ func TestNoMemoryToUnmap(t *testing.T) {
 	table.Leave()
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, want)
+}
+
+// What is mapped to be merged is let go of. Guards merge: read.end.
+func TestMappingsEnd(t *testing.T) {
+	var mu sync.Mutex
+	made, ended := 0, 0
+	m, u := mmap, munmap
+	t.Cleanup(func() { mmap, munmap = m, u })
+	mmap = func(fd int, offset int64, length, prot, flags int) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		made++
+		return m(fd, offset, length, prot, flags)
+	}
+	munmap = func(memory []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		ended++
+		return u(memory)
+	}
+	table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+	for i := range 1000 {
+		table.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
+		table.compacting.Wait()
+	}
+	table.Leave()
+	if made < 10 || made != ended {
+		t.Errorf("%d mappings were made, and %d ended", made, ended)
+	}
 }

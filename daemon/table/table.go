@@ -15,7 +15,8 @@ type State interface {
 	// is none that makes sense.
 	Apply(record []byte) error
 	// ApplyAll comes to the same as Apply for each of the records, in their order. It
-	// may go through them several times, and leave out what changes nothing in the end.
+	// may go through them several times, leave out what changes nothing in the end, and
+	// keep their bytes: they stay as they are for as long as the state is used.
 	ApplyAll(records iter.Seq[[]byte]) error
 	// Dump gives records that make the same state of a new one. They are used before
 	// yield returns.

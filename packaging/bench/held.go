@@ -212,7 +212,8 @@ func (h *holding) count(ctx context.Context, sample *heldSample, hung *node) err
 		return err
 	}
 	h.stats.take() // forget what was before
-	if err := pause(ctx, sample.lasted); err != nil {
+	memory, err := h.mostMemory(ctx, sample.lasted)
+	if err != nil {
 		return err
 	}
 	end, err := h.fleet.usage()
@@ -223,10 +224,6 @@ func (h *holding) count(ctx context.Context, sample *heldSample, hung *node) err
 	sample.latencies = h.stats.take()
 	sample.due = int(float64(h.leases) * sample.lasted.Seconds() / (heldTTL / 3).Seconds())
 	if !h.peer {
-		memory, err := h.daemonMemory(ctx)
-		if err != nil {
-			return err
-		}
 		sample.perLease = (memory - h.memory) / int64(h.leases)
 	}
 	sample.losses, err = h.losses(hung)
@@ -250,6 +247,27 @@ func (h *holding) giveBack(ctx context.Context) (failed int, failure error) {
 		}
 	}
 	return failed, failure
+}
+
+// mostMemory is the most that the daemon has resident within so long.
+func (h *holding) mostMemory(ctx context.Context, lasts time.Duration) (most int64, err error) {
+	const apart = 100 * time.Millisecond
+	for end := time.Now().Add(lasts); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return most, nil
+		}
+		if err := pause(ctx, min(left, apart)); err != nil {
+			return 0, err
+		}
+		if h.fleet.daemon != nil {
+			now, err := residentBytes(h.fleet.daemon.pid())
+			if err != nil {
+				return 0, err
+			}
+			most = max(most, now)
+		}
+	}
 }
 
 // daemonMemory is what the daemon has resident once it had time to settle; 0
