@@ -45,9 +45,8 @@ func (f frozen) lend(lent bool) {
 	}
 }
 
-// merge writes one file in the place of others, under the number of the last. That
-// one's own file goes aside. 0: it could not, and they are as they were. The error
-// says that some are not there.
+// merge writes one file in the place of others, under the number of the last. 0: it
+// could not, and they are as they were. The error says that some are not there.
 func (t *Table) merge(files []frozen) (size int, missing error) {
 	var read mappings
 	defer read.end()
@@ -61,12 +60,10 @@ func (t *Table) merge(files []frozen) (size int, missing error) {
 	last := files[len(files)-1]
 	path := t.file(last.number)
 	if size, err = writeNew(path+asideSuffix, func(w io.Writer) { t.write(w, state) }); err == nil {
-		last.mapped.putAside()
 		err = os.Rename(path+asideSuffix, path)
 	}
 	if err != nil {
 		os.Remove(path + asideSuffix)
-		last.mapped.takeBack(path)
 		return 0, nil
 	}
 	for _, f := range files[:len(files)-1] {
@@ -156,47 +153,23 @@ func (t *Table) merged(files []frozen, size int, missing error) (over bool) {
 }
 
 // sizeFor is how large a file is to be beside a merged one: as large, so that of what is
-// appended no more is merged again than it takes itself, and the memory for two of them
-// (there is a spare one) stays in proportion. It is a multiple, so that files can be used
-// again.
-func (t *Table) sizeFor(merged int) int {
-	unit := t.o.SegmentSize
-	return max(1, (merged+unit-1)/unit) * unit
-}
+// appended no more is merged again than it takes itself, and its memory stays in
+// proportion.
+func (t *Table) sizeFor(merged int) int { return max(t.o.SegmentSize, merged) }
 
-// rest ends a merging. The last file is empty then, and the spare one where there is
-// none.
+// rest ends a merging.
 func (t *Table) rest(files []frozen, over bool) {
-	var spare *segment
 	if over {
-		spare = emptied(files)
+		for _, f := range files {
+			if f.mapped != nil {
+				f.mapped.close()
+			}
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy = false
-	switch {
-	case t.last == nil, t.closed, t.spare != nil, !spare.fits(t.size):
-		spare.discard()
-	default:
-		t.spare = spare
-	}
 	if over && len(t.frozen) > 1 {
 		t.compact()
 	}
-}
-
-// emptied ends the mappings of files that were merged, but for the last one, which
-// is without a record then; nil: it has no name to be used by.
-func emptied(files []frozen) (spare *segment) {
-	for _, f := range files {
-		switch {
-		case f.mapped == nil:
-		case f.mapped.aside:
-			spare = f.mapped
-			spare.clear()
-		default:
-			f.mapped.close()
-		}
-	}
-	return spare
 }

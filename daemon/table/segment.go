@@ -18,8 +18,7 @@ type segment struct {
 	begin  int // where the records begin, behind the head
 	used   int
 
-	lent  bool // it is being merged: who does that ends the mapping
-	aside bool // it counts no more, and is called so
+	lent bool // it is being merged: who does that ends the mapping
 }
 
 // newSegment makes a file without a head yet, under its name aside.
@@ -41,36 +40,12 @@ func (s *segment) start(path string, head, records []byte) error {
 		s.discard()
 		return err
 	}
-	s.path, s.aside = path, false
+	s.path = path
 	return nil
 }
 
 // records are what was appended, as long as the mapping is there.
 func (s *segment) records() *written { return &written{memory: s.memory[s.begin:s.used]} }
-
-// putAside gives the file a second name, which it has alone when another one has
-// taken its place. Where that cannot be it will be gone.
-func (s *segment) putAside() {
-	aside := s.path + spareSuffix
-	os.Remove(aside)
-	if os.Link(s.path, aside) == nil {
-		s.path, s.aside = aside, true
-	}
-}
-
-// takeBack undoes that, where nothing has taken its place.
-func (s *segment) takeBack(path string) {
-	if s.aside {
-		os.Remove(s.path)
-		s.path, s.aside = path, false
-	}
-}
-
-// clear makes a file that counts no more an empty one.
-func (s *segment) clear() {
-	clear(s.memory[:s.used])
-	s.begin, s.used, s.lent = 0, 0, false
-}
 
 // fits tells whether it can be used for a file of that size, and is not far too
 // large.
@@ -88,9 +63,6 @@ func (s *segment) discard() {
 
 // asideSuffix is what files are called that are not complete yet.
 const asideSuffix = ".new"
-
-// spareSuffix is what a file is called that was merged, and is to be used again.
-const spareSuffix = ".spare" + asideSuffix
 
 // append is false if there is no room, and nothing was done.
 func (s *segment) append(record []byte) bool {

@@ -35,8 +35,7 @@ type Options struct {
 	// Failed is told why nothing can be written, once, and nil when that is over. It
 	// must not block.
 	Failed func(error)
-	// SegmentSize is how large the files are at least. 0: 2 MiB, of which two or three
-	// are in use.
+	// SegmentSize is how large the files are at least. 0: 2 MiB.
 	SegmentSize int
 }
 
@@ -48,16 +47,18 @@ type Table struct {
 
 	compacting sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	last   *segment   // nil: memory counts
-	number int        // of last, or of the last one that there was
-	frozen []frozen   // the files before it
-	spare  *segment   // an empty file, whose memory is there already; or nil
-	size   int        // of the next file
-	busy   bool       // frozen files are being made one
-	closed bool
-	memory State     // while nothing can be written
-	tried  time.Time // when it was tried last
+	mu      sync.Mutex // guards what follows
+	last    *segment   // nil: memory counts
+	number  int        // of last, or of the last one that there was
+	frozen  []frozen   // the files before it
+	spare   *segment   // the next file, without a name that counts yet; or nil
+	making  bool       // that one is being made
+	tried   bool       // it was, since last was begun
+	size    int        // of the next file
+	busy    bool       // frozen files are being made one
+	closed  bool
+	memory  State     // while nothing can be written
+	retried time.Time // when it was tried last
 }
 
 // Open reads what an earlier process left at the path, and begins to append. damage
@@ -112,6 +113,7 @@ func (t *Table) Append(record []byte) {
 	switch {
 	case t.closed:
 	case t.last != nil && t.last.append(record):
+		t.lookAhead()
 	case t.last == nil:
 		t.keep(record)
 	default:
@@ -123,7 +125,7 @@ func (t *Table) Append(record []byte) {
 // moment: whoever calls Append waits for ever. The files stay.
 func (t *Table) Freeze() {
 	t.mu.Lock() // and never unlocked
-	for t.busy {
+	for t.busy || t.making {
 		t.mu.Unlock()
 		t.compacting.Wait()
 		t.mu.Lock()
@@ -162,10 +164,11 @@ func (t *Table) begin(state State) error {
 	return nil
 }
 
-// startFile goes on in another file, of that size at least: the spare one, whose
-// pages need not be made again, or a new one. It needs mu, or to be alone.
+// startFile goes on in another file, of that size at least: the one that was made
+// ahead, or a new one. It needs mu, or to be alone.
 func (t *Table) startFile(begins bool, size int, content []byte) error {
 	path := t.file(t.number + 1)
+	t.tried = false
 	s := t.takeSpare()
 	if !s.fits(size) {
 		s.discard()
@@ -181,13 +184,6 @@ func (t *Table) startFile(begins bool, size int, content []byte) error {
 		t.number, t.last = t.number+1, s
 	}
 	return err
-}
-
-// takeSpare needs mu.
-func (t *Table) takeSpare() *segment {
-	spare := t.spare
-	t.spare = nil
-	return spare
 }
 
 // head is the first record of a file.
@@ -223,7 +219,7 @@ func (t *Table) fail(err error) {
 		return
 	}
 	t.memory = state
-	t.tried = time.Now()
+	t.retried = time.Now()
 	t.drop()
 	t.tell(err)
 }
@@ -244,10 +240,10 @@ const retryAfter = time.Second
 // keep takes a record in while nothing can be written. It needs mu.
 func (t *Table) keep(record []byte) {
 	_ = t.memory.Apply(record) // it is ours
-	if t.busy || time.Since(t.tried) < retryAfter {
+	if t.busy || time.Since(t.retried) < retryAfter {
 		return
 	}
-	t.tried = time.Now()
+	t.retried = time.Now()
 	if t.begin(t.memory) == nil {
 		t.tell(nil)
 	}
