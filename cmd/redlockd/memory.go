@@ -11,7 +11,7 @@ import (
 // use, for that is what tens of thousands of leases take beside their own memory; where
 // little is in use, a larger one, for collections cost time, too.
 const (
-	leastPercent  = 15
+	leastPercent  = 12
 	leastHeadroom = 6 << 20
 	mostPercent   = 150 // with which Go collects nothing below 6 MB
 )

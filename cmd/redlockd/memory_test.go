@@ -17,7 +17,8 @@ func TestPercentFor(t *testing.T) {
 		10 << 20: 60,
 		20 << 20: 30,
 		40 << 20: 15,
-		1 << 40:  15,
+		60 << 20: 12,
+		1 << 40:  12,
 	} {
 		if got := percentFor(live); got != want {
 			t.Errorf("with %d bytes in use: GOGC %d, want %d", live, got, want)
