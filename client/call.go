@@ -12,10 +12,12 @@ import (
 
 // The daemon bounds the requests in flight on one connection (to 4,096 as it
 // comes). Locks may wait for long, and must leave room for what ends that wait:
-// each kind has its own places, and who finds none free waits for one.
+// each kind has its own places, and who finds none free waits for one. So has RESUME,
+// for which others wait in their places that are about the same lease.
 const (
-	maxLocks  = 3072
-	maxOthers = 768
+	maxLocks   = 3072
+	maxOthers  = 512
+	maxResumes = 256
 )
 
 // The states of a call. Its caller moves it from idle to waiting, to leaving and
@@ -102,7 +104,7 @@ func (cl *call) refusal() *Error { return refusal(op(cl.req.Verb), cl.name, &cl.
 
 // table knows all calls of a connection by their tags.
 type table struct {
-	lockPlaces, otherPlaces chan struct{} // one element for each in use
+	lockPlaces, otherPlaces, resumePlaces chan struct{} // one element for each in use
 
 	mu    sync.Mutex // guards what follows, and parts of each call
 	calls []*call    // by the number that a tag is; strayLock, strayOther or nil where it is no call's
@@ -116,7 +118,11 @@ type table struct {
 var strayLock, strayOther = new(call), new(call)
 
 func newTable() *table {
-	return &table{lockPlaces: make(chan struct{}, maxLocks), otherPlaces: make(chan struct{}, maxOthers)}
+	return &table{
+		lockPlaces:   make(chan struct{}, maxLocks),
+		otherPlaces:  make(chan struct{}, maxOthers),
+		resumePlaces: make(chan struct{}, maxResumes),
+	}
 }
 
 // take is an idle call for a request with verb. It waits for a place, which
@@ -144,8 +150,11 @@ func (t *table) tryTake(verb ipc.Verb) *call {
 }
 
 func (t *table) places(verb ipc.Verb) chan struct{} {
-	if verb == ipc.VerbLock || verb == ipc.VerbTry {
+	switch verb {
+	case ipc.VerbLock, ipc.VerbTry:
 		return t.lockPlaces
+	case ipc.VerbResume:
+		return t.resumePlaces
 	}
 	return t.otherPlaces
 }
@@ -195,7 +204,9 @@ func (cl *call) reset() {
 }
 
 // several reports whether more than one call is in use.
-func (t *table) several() bool { return len(t.lockPlaces)+len(t.otherPlaces) > 1 }
+func (t *table) several() bool {
+	return len(t.lockPlaces)+len(t.otherPlaces)+len(t.resumePlaces) > 1
+}
 
 // find is the call with a tag, nil if there is none: strayLock or strayOther for
 // one that was answered already. more: it is in flight by other tags, too.

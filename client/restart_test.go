@@ -177,6 +177,39 @@ func TestResumeIsRefused(t *testing.T) {
 	}
 }
 
+// What waits for leases to be resumed does not take the places that this needs, however
+// much it is. Guards table.places: resumePlaces.
+func TestResumeHasPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		var checks []future[int]
+		for range maxOthers {
+			checks = append(checks, async(func() (int, error) { return 0, l.Check(t.Context()) }))
+		}
+		synctest.Wait()
+		d.down.Store(false)
+		d.greet()
+		tag := d.expectTagged("RESUME job owner=1 lease=abc")
+		d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+		for range checks {
+			tag := d.expectTagged("CHECK lease=abc")
+			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+		}
+		for _, check := range checks {
+			check.must(t)
+		}
+		if d.elapsed() > mostPause {
+			t.Errorf("the last answer came after %v", d.elapsed())
+		}
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		unlocked.must(t)
+		nothingLeft(t, c)
+	})
+}
+
 // What may pass is asked again, until the lease's own end.
 func TestResumeIsTriedAgain(t *testing.T) {
 	for _, succeeds := range []bool{true, false} {
