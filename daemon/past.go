@@ -223,7 +223,7 @@ func (p *past) applyLease(kind recordKind, c *codec, record []byte) error {
 		p.answered(answered)
 	}
 	switch {
-	case kind == recTaking, kind == recHeld:
+	case keepsBytes(record):
 		p.begin(l.number, record)
 	case kind == recForgot:
 		p.forget(l.number)

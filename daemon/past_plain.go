@@ -101,13 +101,7 @@ func (p *past) forget(number uint64) {
 
 // numbers are those of all leases, in order.
 func (p *past) numbers() []uint64 {
-	return slices.Sorted(func(yield func(uint64) bool) {
-		for _, numbers := range []func(func(uint64) bool){maps.Keys(p.plain), maps.Keys(p.leases)} {
-			for number := range numbers {
-				if !yield(number) {
-					return
-				}
-			}
-		}
-	})
+	all := slices.AppendSeq(slices.Collect(maps.Keys(p.plain)), maps.Keys(p.leases))
+	slices.Sort(all)
+	return all
 }

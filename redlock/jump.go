@@ -108,7 +108,7 @@ func (n *nodeClock) keptTimeSince(turn uint64, jump time.Duration) bool {
 	last := n.samples[len(n.samples)-1]
 	for _, before := range slices.Backward(n.samples) {
 		if before.turn <= turn {
-			allowed := drift(max(last.at-before.at, 0))
+			allowed := drift(max(last.at-before.at, 0)) // less than 0 where this host's clock was set back
 			return last.movedSince(before) < max(allowed/2, jump.Abs()-allowed)
 		}
 	}

@@ -17,7 +17,7 @@ func (r *report) print(w io.Writer) {
 	}
 	if len(r.Held) > 0 {
 		fmt.Fprint(w, "\nHeld leases of ", heldTTL, ", each extended every ", heldTTL/3, "; CPU scaled up from the share that was measured.\n",
-			"On a bare quorum: leases that have their key on no more than ", quorum, " of the nodes that answer.\n\n")
+			"On a bare quorum: leases that have their key on no more than ", quorum, " of the nodes that answer. Bytes/lease: the most that the daemon had resident meanwhile, above what it had without leases.\n\n")
 		r.heldTable().print(w)
 		r.printLosses(w)
 	}
