@@ -19,6 +19,8 @@ type configReader struct {
 	warnings    []ConfigFault
 	at          map[string]hcl.Range // where what was set stands: "lease.ttl", "access"
 	bad         map[string]bool      // of these, what is at fault and must not be compared with others
+	visited     func(*configBody)    // nil, or told of each block when all its words are known
+	homes       map[string][]string  // see elsewhere; nil until it is asked
 }
 
 // configBody is the inside of one block. It notes the words that are asked
@@ -137,6 +139,9 @@ func (b *configBody) isEmpty(word string) bool {
 
 // finish refuses every word that nobody has asked for.
 func (b *configBody) finish() {
+	if b.r.visited != nil {
+		b.r.visited(b)
+	}
 	for word, attr := range b.body.Attributes {
 		if !slices.Contains(b.attrs, word) {
 			b.r.faultf(attr.NameRange, "%s", b.unknown("attribute", word))
@@ -166,5 +171,5 @@ func (b *configBody) unknown(kind, word string) string {
 	case kind == "block" && slices.Contains(b.attrs, word):
 		return text + fmt.Sprintf("; %s is an attribute: %s = …", word, word)
 	}
-	return text + configSuggestion(word, known)
+	return text + b.r.elsewhere(word) + configSuggestion(word, known)
 }

@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// TestEveryBlock: no block is missing in the text that homes are looked up in.
+func TestEveryBlock(t *testing.T) {
+	var asked, visited []string
+	r := newConfigReader("")
+	r.visited = func(b *configBody) {
+		visited = append(visited, blockWord(b.path))
+		asked = append(asked, b.blocks...)
+	}
+	file, diags := hclsyntax.ParseConfig([]byte(configEveryBlock), "", hcl.InitialPos)
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	r.readConfig(file.Body.(*hclsyntax.Body))
+	for _, word := range asked {
+		if !slices.Contains(visited, word) {
+			t.Errorf("no block %s", word)
+		}
+	}
+	if len(asked) < 9 {
+		t.Errorf("the reader asked for the blocks %q only", asked)
+	}
+}
