@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -41,12 +40,9 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ownRule, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
 	l.deadline = max(l.deadline, deadlineOf(r, now)) // it may have been resumed already
-	l.ownRule = o.Has(ipc.OptGuard)
-	l.guard = o.Guard
-	if !l.ownRule {
-		l.guard = cmp.Or(o.TTL, l.deadline-now) / 5
-	}
+	l.setGuard(duration(r, "ttl"))
 	if l.cause != nil {
 		return true
 	}
@@ -55,6 +51,21 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	}
 	l.timer = time.AfterFunc(l.next(now), l.tick)
 	return true
+}
+
+// setGuard has the guard be a fifth of the ttl, unless it was given: of that which was
+// asked for, or of the longest that the lease was said to stand, where that is less:
+// with a bound on the holding time (WithMax, the daemon's max_hold) it is for less
+// from the start, and a fifth of what was asked for could be all of it. It needs mu.
+func (l *Lease) setGuard(stands time.Duration) {
+	l.longest = max(l.longest, stands)
+	switch {
+	case l.ownRule:
+	case l.ttl > 0:
+		l.guard = min(l.ttl, l.longest) / 5
+	default:
+		l.guard = l.longest / 5
+	}
 }
 
 func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
@@ -189,9 +200,10 @@ func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
 		return
 	}
 	l.deadline = max(l.deadline, deadlineOf(r, now))
-	if ttl > 0 && !l.ownRule {
-		l.guard = ttl / 5
+	if ttl > 0 {
+		l.ttl, l.longest = ttl, 0
 	}
+	l.setGuard(duration(r, "ttl"))
 	if l.timer != nil { // nil: it was resumed before its grant was taken
 		l.timer.Reset(max(0, l.next(now)))
 	}

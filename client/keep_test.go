@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -362,5 +363,48 @@ func TestNoPlaceForChecksAndUnlocks(t *testing.T) {
 			c.calls.put(cl)
 		}
 		nothingLeft(t, c)
+	})
+}
+
+// A bound on the holding time is below the ttl that was asked for, by WithMax or by
+// the daemon's config: the guard is a fifth of what is granted, and leaves most of it.
+func TestGuardWithinMax(t *testing.T) {
+	for name, opts := range map[string][]Option{"WithMax": {WithMax(time.Second)}, "max_hold": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", append(opts, WithTTL(ttl))...) })
+				tag, _, _ := strings.Cut(d.line(), " ")
+				d.say(grant(tag[1:], "job", "abc", 0, time.Second))
+				l := locked.must(t)
+				d.expectTagged("CHECK lease=abc")
+				d.at("CHECK", 400*time.Millisecond)
+				<-l.Context().Done()
+				d.at("the end of the lease", 800*time.Millisecond)
+			})
+		})
+	}
+}
+
+// A ttl that was changed counts from then on, and no longer what was granted before.
+func TestGuardOfAnotherTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		for _, c := range []struct{ ttl, granted, guard time.Duration }{
+			{time.Minute, time.Minute, 12 * time.Second},
+			{20 * time.Second, time.Minute, 4 * time.Second},
+			{time.Minute, 5 * time.Second, time.Second},
+		} {
+			extended := async(func() (bool, error) { return true, l.Extend(t.Context(), c.ttl) })
+			tag, _ := d.tagged()
+			d.say(grant(tag, "job", "abc", d.elapsed(), c.granted))
+			extended.must(t)
+			l.mu.Lock()
+			if l.guard != c.guard {
+				t.Errorf("a ttl of %v, granted %v: a guard of %v, want %v", c.ttl, c.granted, l.guard, c.guard)
+			}
+			l.mu.Unlock()
+		}
 	})
 }

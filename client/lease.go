@@ -27,8 +27,10 @@ type Lease struct {
 
 	mu        sync.Mutex    // guards what follows
 	deadline  time.Duration // on the client's clock; only moves forward
-	guard     time.Duration
-	cause     error // why it is over: ErrUnlocked or a loss; nil while it is held
+	guard     time.Duration // how long before the deadline it is given up
+	ttl       time.Duration // as it was asked for; 0: the daemon's default
+	longest   time.Duration // that an answer said it stands, since the ttl was asked for
+	cause     error         // why it is over: ErrUnlocked or a loss; nil while it is held
 	timer     *time.Timer
 	checkNext bool            // the timer is set for a CHECK
 	checking  bool            // a CHECK of the timer's is under way

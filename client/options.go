@@ -81,7 +81,8 @@ func WithMax(most time.Duration) Option {
 }
 
 // WithGuard sets how long before the deadline a lease that could not be extended
-// is given up: what the work under the lock needs to stop in. Default: a fifth of the ttl.
+// is given up: what the work under the lock needs to stop in. Default: a fifth of the
+// ttl, or of the bound on the holding time where that is shorter.
 func WithGuard(guard time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Guard, ipc.OptGuard, "guard", guard, 1) }
 }

@@ -347,7 +347,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
 		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
 	}
-	if l.guard > ttl/maxGuardShare {
+	if ttl = l.bounded(ttl); l.guard > ttl/maxGuardShare {
 		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
 	}
 	if err := l.Err(); err != nil {
@@ -367,6 +367,15 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	default:
 		return fmt.Errorf("%s: extend: %w", l.name(), context.Cause(ctx))
 	}
+}
+
+// bounded is a ttl within Request.Max, as that of the request was: a guard that is a
+// share of more could be all that is left.
+func (l *Lease) bounded(ttl time.Duration) time.Duration {
+	if l.end == 0 {
+		return ttl
+	}
+	return min(ttl, max(l.end-l.since, MinTTL))
 }
 
 func (e *extension) isGranted(i int) bool {

@@ -336,6 +336,21 @@ func TestMax(t *testing.T) {
 	}
 }
 
+// A ttl that is extended by is no longer than the bound either: its guard is not all
+// that is left.
+func TestMaxWithLongerTTL(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: time.Second, Max: 2 * time.Second, Keep: true})
+		end := l.Since() + 2*time.Second
+		want(t, "Extend", l.Extend(t.Context(), 10*time.Second), nil)
+		want(t, "ttl", l.TTL(), 2*time.Second)
+		f.at(end, -400*ms-1)
+		f.wantHeld(l, seen)
+		f.at(end, -400*ms+1)
+		f.wantLost(l, seen, end-400*ms, redlock.LostMax)
+	})
+}
+
 // Nodes that fail lose a lease with a bound for their own reason.
 func TestMaxIsNotTheReason(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
