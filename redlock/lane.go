@@ -45,6 +45,7 @@ type lane struct {
 	owed    map[string]owedRelease // by token: what this node must still hear
 	rtt     time.Duration
 	trouble error // what it answered with an error lately, though it is ready
+	denied  error // why it refuses all that locks need, though it is ready
 	mute    error // why it does not tell when locks are given back
 
 	// What follows belongs to the lane's goroutine.
@@ -61,6 +62,7 @@ type lane struct {
 	session  laneSession
 	memory   memory
 	owedSeen time.Duration // when expired releases were last dropped
+	denies   bool          // it is to be found out whether denied still holds
 }
 
 // laneSession is what the lane knows of its node over the present connection.
@@ -72,6 +74,7 @@ type laneSession struct {
 	look     bool          // whether it may vote is to be found out again
 	scripts  bool          // SCRIPT LOAD is needed again
 	owed     bool          // owed releases are to be sent again
+	probe    bool          // whether it still denies is to be found out now
 	hearer   int64         // where the node was told to tell what has changed; 0: nowhere
 	refused  bool          // it has answered with an error since the last heartbeat
 }
@@ -367,7 +370,7 @@ func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
 
 // beat has the node looked at.
 func (l *lane) beat(beat *time.Timer) {
-	l.session.look, l.session.owed = true, true
+	l.session.look, l.session.owed, l.session.probe = true, true, l.denies
 	beat.Reset(l.nextLook())
 }
 
@@ -438,7 +441,7 @@ func (l *lane) setState(state NodeState, reason error) {
 	status := l.statusLocked()
 	l.mu.Unlock()
 	if changed && l.observe != nil {
-		l.observe(status)
+		l.observe(l.asShown(status))
 	}
 }
 

@@ -30,7 +30,7 @@ func (l *lane) sendWaiting(conn Conn) error {
 // changes, where that is another one.
 func (l *lane) lookAfter(conn Conn) error {
 	tracks := l.hearer.Load() == l.session.hearer
-	if !l.session.scripts && !l.session.owed && !l.session.look && tracks {
+	if !l.session.scripts && !l.session.owed && !l.session.look && !l.session.probe && tracks {
 		return nil
 	}
 	ctx := &l.within
@@ -48,6 +48,11 @@ func (l *lane) lookAfter(conn Conn) error {
 	}
 	if l.session.owed {
 		if err := l.repeatOwed(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if l.session.probe {
+		if err := l.probe(ctx, conn); err != nil {
 			return err
 		}
 	}
@@ -372,6 +377,7 @@ func (l *lane) fail(c *call, err error) {
 	l.owe(c)
 	l.trouble = fmt.Errorf("%s: %w", c.op, err)
 	l.mu.Unlock()
+	l.deny(c, err)
 	l.session.owed = l.session.owed || c.gives != nil
 	if c.arming != nil {
 		c.arming.failed.add(l.index)

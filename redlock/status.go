@@ -15,7 +15,8 @@ const (
 	// NodeQuarantined: it may have forgotten votes, and has none until every
 	// lease is over that it may have voted for. It is admitted by itself.
 	NodeQuarantined NodeState = "quarantined"
-	// NodeRefused: it must not vote until somebody mends what Reason says.
+	// NodeRefused: it must not vote until somebody mends what Reason says; or it
+	// refuses all that a lock needs.
 	NodeRefused NodeState = "refused"
 )
 
@@ -59,7 +60,7 @@ func (q *Quorum) Status() Status {
 	}
 	var left []time.Duration
 	for i, l := range q.lanes {
-		node := l.status()
+		node := l.asShown(l.status())
 		status.Nodes[i] = node
 		switch node.State {
 		case NodeReady:

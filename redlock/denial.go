@@ -1,0 +1,87 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// A node may answer, tell its time and have a vote, and yet refuse all that a lock
+// needs, to everybody: its memory is full, or its disk; its ACL lacks a command. It is
+// asked on, as that may end at any time, but whoever counts on it is told: it is shown
+// as [NodeRefused] from the first such answer on, until a probe, which goes out with
+// each look at the node from then on, was not refused.
+
+// denials are the kinds of such errors, with what to do. (READONLY is none: the look says
+// more of a replica.)
+var denials = map[string]string{
+	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
+	"MISCONF":    "it cannot write to its disk: its own log says why",
+	"NOREPLICAS": "it wants replicas, and must have none: CONFIG SET min-replicas-to-write 0",
+	"NOPERM":     "its ACL does not let us: redlockd.hcl(5) has the line that does",
+}
+
+// probeKey is no lock's: names have a prefix or are refused by check.
+const probeKey = "redlockd:probe"
+
+// denialOf is what to do about an error that everybody will get; "": this one is none.
+func denialOf(err error) string {
+	kind, text, _ := strings.Cut(err.Error(), " ")
+	if strings.Contains(text, "The user executing the script can't") { // Redis 7.0 says ERR then
+		kind = "NOPERM"
+	}
+	return denials[kind]
+}
+
+// deny notes that the node refused a call for a reason that concerns all of them.
+func (l *lane) deny(c *call, err error) {
+	advice := denialOf(err)
+	if advice == "" {
+		return
+	}
+	l.denies = true
+	l.showDenial(fmt.Errorf("it answers, but refuses what locks need; %s (%s: %w)", advice, c.op, err))
+}
+
+// showDenial says what is shown of the node from now on; nil: it refuses no more.
+func (l *lane) showDenial(denied error) {
+	l.mu.Lock()
+	changed := (denied == nil) != (l.denied == nil)
+	l.denied = denied
+	status := l.statusLocked()
+	l.mu.Unlock()
+	if changed && l.observe != nil {
+		l.observe(l.asShown(status))
+	}
+}
+
+// asShown is a status as others are to see it.
+func (l *lane) asShown(status NodeStatus) NodeStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.denied != nil && status.State == NodeReady {
+		status.State, status.Reason = NodeRefused, l.denied
+	}
+	return status
+}
+
+// probe finds out whether the node still refuses. What it writes is over in a
+// millisecond, and concerns no lock: that a token which nobody has is not to come back.
+func (l *lane) probe(ctx context.Context, conn Conn) error {
+	l.session.probe = false
+	calls := []call{{op: "probe", ops: []operation{{letter: opForce, key: probeKey, token: "probe", ttl: 1e6}}}}
+	l.commands = l.commands[:0]
+	l.appendCalls(calls)
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return err
+	}
+	reply := &l.replies[0]
+	if err := checkSpan(calls, reply); err != nil {
+		return l.noteOdd(err)
+	}
+	if reply.Err == nil && reply.Array[0].Err == nil {
+		l.denies = false
+		l.showDenial(nil)
+	}
+	return nil
+}

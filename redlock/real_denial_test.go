@@ -1,0 +1,60 @@
+package redlock_test
+
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// A node that answers and keeps time, but refuses all writes, is no node that locks can
+// count on: who looks at the status sees that, until it takes writes again, also when
+// nobody asks for a lock any more.
+func TestRealDenial(t *testing.T) {
+	for name, c := range map[string]struct {
+		deny, allow []string
+		says        string
+	}{
+		"no memory":   {[]string{"CONFIG", "SET", "maxmemory", "1"}, []string{"CONFIG", "SET", "maxmemory", "0"}, "maxmemory"},
+		"no replicas": {[]string{"CONFIG", "SET", "min-replicas-to-write", "1"}, []string{"CONFIG", "SET", "min-replicas-to-write", "0"}, "min-replicas-to-write 0"},
+		"no scripts":  {[]string{"ACL", "SETUSER", "default", "-evalsha"}, []string{"ACL", "SETUSER", "default", "+evalsha"}, "ACL"},
+		"no SET":      {[]string{"ACL", "SETUSER", "default", "-set"}, []string{"ACL", "SETUSER", "default", "+set"}, "ACL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 3)
+			h := s.newHost()
+			want(t, "spare nodes", h.Status().Spare(), 1)
+			servers := []*redlocktest.Server{s.server("a"), s.server("b")}
+			for _, server := range servers {
+				s.tell(server, c.deny...)
+			}
+			_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+			wantNoQuorum(t, err, redlock.FailedError, "a", "b")
+			for _, node := range []string{"a", "b"} {
+				wantRefused(h, node, "refuses what locks need", c.says)
+			}
+			h.awaits("c", redlock.NodeReady)
+			want(t, "spare nodes while two refuse", h.Status().Spare(), -1)
+			for _, server := range servers {
+				s.tell(server, c.allow...)
+			}
+			h.awaits("a", redlock.NodeReady)
+			h.awaits("b", redlock.NodeReady)
+			want(t, "spare nodes", h.Status().Spare(), 1)
+			h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+			h.wantNoQuarantine("a denial")
+		})
+	}
+}
+
+// An error that concerns one lock is none that concerns the node.
+func TestRealWrongTypeIsNoDenial(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	for _, node := range []string{"a", "b"} {
+		s.tell(s.server(node), "LPUSH", "redlock:x", "1")
+	}
+	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+	wantNoQuorum(t, err, redlock.FailedError, "a", "b")
+	want(t, "ready nodes", h.Status().Ready, 3)
+}
