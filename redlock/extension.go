@@ -88,6 +88,7 @@ type outcomes struct {
 	repair                     []int // confirmed before, and not held by the node that answered
 	last                       bool  // nothing is open after these
 	over                       bool  // and the nodes are done
+	late                       bool  // the ballot was over before
 }
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
@@ -186,7 +187,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 // and lost. It is as good as one in time, as long as the old deadline is not past. The
 // caller holds mu.
 func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
-	o.repair, o.over = e.toRepair(node, replies), e.isOver()
+	o.repair, o.over, o.late = e.toRepair(node, replies), e.isOver(), true
 	for i := range replies {
 		if e.changes || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.confirms(e.noteHeld(i, node, &replies[i])) {
 			continue
@@ -297,6 +298,9 @@ func (e *extension) cause(i int) error {
 
 func (e *extension) tell(o outcomes) {
 	for _, i := range o.confirmed {
+		if !o.late { // else it was, when it was told undecided
+			e.ageMissed(e.leases[i])
+		}
 		e.k.confirmed(e.leases[i], e.start-e.missedSince(), e.ttls[i], e.changes)
 		e.leases[i].repair(e.missingOf(i))
 	}
@@ -347,14 +351,15 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
 		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
 	}
-	if ttl = l.bounded(ttl); l.guard > ttl/maxGuardShare {
+	if l.guard > ttl/maxGuardShare {
 		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
 	}
 	if err := l.Err(); err != nil {
 		return err
 	}
-	e := newExtension(k, []*Lease{l}, k.clock())
-	e.ttls[0], e.changes = ttl.Truncate(time.Millisecond), true // what the nodes are told
+	now := k.clock()
+	e := newExtension(k, []*Lease{l}, now)
+	e.ttls[0], e.changes = l.bounded(ttl, now).Truncate(time.Millisecond), true // what the nodes are told
 	e.ask()
 	select {
 	case <-e.done:
@@ -369,13 +374,13 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 }
 
-// bounded is a ttl within Request.Max, as that of the request was: a guard that is a
-// share of more could be all that is left.
-func (l *Lease) bounded(ttl time.Duration) time.Duration {
+// bounded is a ttl that is longer than the one it has by no more than Request.Max
+// leaves: a guard that is a share of more could be all that is left.
+func (l *Lease) bounded(ttl, now time.Duration) time.Duration {
 	if l.end == 0 {
 		return ttl
 	}
-	return min(ttl, max(l.end-l.since, MinTTL))
+	return min(ttl, max(l.end-now, l.TTL()))
 }
 
 func (e *extension) isGranted(i int) bool {

@@ -140,6 +140,40 @@ func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 	}
 }
 
+// A lease that was being extended while its host was paused is held for as much less,
+// whether the nodes confirm it in the end or not: neither the deadline of before nor the
+// new one may be taken from a clock that stood still. Guards extension: ageMissed, in both
+// places, and missedSince.
+func TestExtensionOverPause(t *testing.T) {
+	const ttl, nodeTimeout, pauseFor = 8 * time.Second, 2 * time.Second, 5 * time.Second
+	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
+	for _, answer := range []time.Duration{1700 * ms, 10 * time.Second} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			time.Sleep(13 * time.Second)
+			var late atomic.Int64
+			paused, pause := f.pausedHost(long, hearsLate(&late, 2, 4), func(o *redlock.Options) { o.NodeTimeout = nodeTimeout })
+			time.Sleep(2*beat + 500*ms)
+			foreign(f.sims[3:4], "x", 30*time.Second)
+			l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Guard: 10 * ms, Keep: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted := f.now()
+			before := l.Deadline()
+			f.at(granted, ttl/3-50*ms)
+			late.Store(int64(answer))
+			f.at(granted, ttl/3+10*ms) // the extension is under way
+			pause(pauseFor)
+			f.at(granted, ttl/3+min(answer, nodeTimeout)+50*ms)
+			want(t, "clock jumps", paused.Status().Counts.ClockJumps > 0, true)
+			want(t, name("answered after %v: the deadline is another one", answer), l.Deadline() != before, true)
+			if latest := granted + ttl/3 + ttl - pauseFor; l.Deadline() > latest {
+				t.Errorf("answered after %v: its clock says that the lease is held until %v; the nodes drop it at %v", answer, l.Deadline(), latest)
+			}
+		}, withQuarantine, long)
+	}
+}
+
 // An attempt that was under way while its host was paused is granted for as much
 // less. Guards attempt: totalMissed.
 func TestBallotOverPause(t *testing.T) {

@@ -349,6 +349,17 @@ func TestMaxWithLongerTTL(t *testing.T) {
 		f.at(end, -400*ms+1)
 		f.wantLost(l, seen, end-400*ms, redlock.LostMax)
 	})
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 2 * time.Second, Max: 10 * time.Second, Keep: true})
+		end := l.Since() + 10*time.Second
+		f.at(end, -5*time.Second)
+		want(t, "Extend in the middle", l.Extend(t.Context(), 30*time.Second), nil)
+		f.at(end, -time.Second-1)
+		f.wantHeld(l, seen)
+		want(t, "Extend by no other ttl", l.Extend(t.Context(), 0), nil)
+		f.at(end, -time.Second+1)
+		f.wantLost(l, seen, end-time.Second, redlock.LostMax)
+	})
 }
 
 // Nodes that fail lose a lease with a bound for their own reason.
