@@ -134,6 +134,14 @@ type call struct {
 // what wants a vote.
 func (c *call) isRelease() bool { return c.ops[0].letter == opRelease }
 
+// neverSent: what would have taken the lock is not on the node. (A repair may be of one
+// key of several: the others are there.)
+func (c *call) neverSent(node int) {
+	if c.placed != nil && c.ops[0].letter.takes() {
+		c.placed.remove(node)
+	}
+}
+
 // voter gets a node's answer to a call: a reply for each of its operations, or
 // what went wrong. vote is called once a node, on any goroutine, must not block
 // and must not keep replies.
@@ -407,9 +415,7 @@ func (l *lane) down(reason error) {
 	waiting := append(l.urgent, l.queue...)
 	l.urgent, l.queue = nil, nil
 	for i := range waiting {
-		if c := &waiting[i]; c.placed != nil && !c.isRelease() {
-			c.placed.remove(l.index)
-		}
+		waiting[i].neverSent(l.index)
 		l.owe(&waiting[i])
 	}
 	l.dropExpired()

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,4 +114,36 @@ func TestReleaseAfterRepair(t *testing.T) {
 			f.wantNoKeys(what)
 		})
 	}
+}
+
+// A repair that never left does not mean that nothing is on the node: the other keys of
+// the lease are. Guards neverSent: takes.
+func TestReleaseAfterRepairNeverSent(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		var late atomic.Int64
+		q := f.another(hearsLate(&late, 0, 1))
+		defer q.Close()
+		q.Settle(t.Context())
+		l, err := q.Acquire(t.Context(), redlock.Request{Names: []string{"x", "y"}, TTL: 3 * time.Second, Keep: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := f.now()
+		f.at(granted, time.Second-5*ms)
+		late.Store(int64(30 * ms))
+		f.sims[2].Do("DEL", "redlock:x")
+		f.at(granted, time.Second+5*ms) // the node has said that it lacks x, and the others nothing yet
+		f.sims[2].Hang()
+		other := oneTryFor(time.Second)
+		other.Name = "z"
+		_, _ = q.Acquire(t.Context(), other) // which it hangs with; the repair is behind that
+		f.sims[2].Down()
+		late.Store(0)
+		time.Sleep(50 * ms)
+		want(t, "release", l.Release(t.Context()), nil)
+		f.sims[2].Resume()
+		f.sims[2].Up()
+		time.Sleep(time.Second)
+		f.wantNoKeys("once the node is back")
+	})
 }
