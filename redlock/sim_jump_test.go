@@ -65,6 +65,22 @@ func TestDistantNodeJumps(t *testing.T) {
 	}
 }
 
+// One node that stood still with the host is no witness against another: the two may be
+// one machine. Guards jumps.judge: two witnesses.
+func TestPausedWithANode(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		paused, pause := f.pausedHost()
+		time.Sleep(3 * beat)
+		f.sims[2].Down()
+		time.Sleep(2 * beat)
+		pause(10 * time.Second)
+		f.sims[1].StepClock(-10 * time.Second)
+		time.Sleep(3 * beat)
+		want(t, "noticed", paused.Status().Counts.ClockJumps > 0, true)
+		f.wantState(f.q, 0, redlock.NodeReady) // for others nothing was taken from it
+	})
+}
+
 // A host whose clock runs at a wrong rate has no quorum itself, and takes none
 // from the others. Guards clockWatch: steady.
 func TestHostOfWrongRate(t *testing.T) {

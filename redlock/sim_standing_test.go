@@ -201,6 +201,45 @@ func TestNotDurableForAWhile(t *testing.T) {
 	}, durable)
 }
 
+// A durable node that comes up with a file of its own, but of before it forgot something,
+// has not the votes since. Guards judgeRestarted: own, by the word.
+func TestDurableNodeWithOlderFile(t *testing.T) {
+	durable := func(o *redlock.Options) { o.Nodes[0].Durable = true }
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetDurable(true)
+		time.Sleep(longest + beat + 100*ms)
+		file := f.sims[0].Snapshot()
+		f.sims[0].Flush()
+		time.Sleep(longest + 3*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.sims[0].Crash(true)
+		f.sims[0].Restore(file)
+		time.Sleep(beat + 400*ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+	}, durable)
+}
+
+// A durable node that is restarted in its quarantine has it from the beginning: what it
+// forgot is not in its file either. (Pending, runID and uptime see to it,
+// any of which is enough.)
+func TestDurableNodeRestartedInQuarantine(t *testing.T) {
+	durable := func(o *redlock.Options) { o.Nodes[0].Durable = true }
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetDurable(true)
+		time.Sleep(longest + beat + 100*ms)
+		f.sims[0].Flush()
+		time.Sleep(beat + 400*ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		restarted := f.now()
+		f.sims[0].Crash(true)
+		f.sims[0].Restart()
+		f.at(restarted, longest-ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		f.at(restarted, longest+3*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	}, durable)
+}
+
 // Two names for one server, and another node list, get no vote. Guards judge.
 func TestWrongNodeLists(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
