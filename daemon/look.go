@@ -202,6 +202,9 @@ func statusText(status redlock.Status) string {
 // outlook is whether locks can be taken, and how sure that is.
 func outlook(status redlock.Status) string {
 	switch spare := status.Spare(); {
+	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, isHere):
+		return fmt.Sprintf("no quorum for another %v: this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; "+
+			"LOCK waits for that; it ends by itself, and cannot be ended early", seconds(status.Left))
 	case spare < 0 && status.Left > 0:
 		return fmt.Sprintf("no quorum for another %v: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
 			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new", seconds(status.Left))
@@ -215,6 +218,8 @@ func outlook(status redlock.Status) string {
 		return "locks work, and go on if " + strconv.Itoa(spare) + " more nodes fail"
 	}
 }
+
+func isHere(n redlock.NodeStatus) bool { return n.Here }
 
 // heldHere is the answer to who waits for a lock that a client of this very
 // daemon holds.

@@ -78,6 +78,7 @@ func TestPausedWithANode(t *testing.T) {
 		time.Sleep(3 * beat)
 		want(t, "noticed", paused.Status().Counts.ClockJumps > 0, true)
 		f.wantState(f.q, 0, redlock.NodeReady) // for others nothing was taken from it
+		want(t, "the quarantine is the paused host's alone", f.nodeStatus(paused, 0).Here, true)
 	})
 }
 

@@ -84,6 +84,7 @@ func TestReleaseWithQuarantinedNodes(t *testing.T) {
 		time.Sleep(10 * ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		f.wantState(f.q, 1, redlock.NodeQuarantined)
+		want(t, "the quarantine is this host's alone", f.nodeStatus(f.q, 0).Here, false)
 		want(t, "the lease", l.Err(), nil)
 		wantNoQuorum(t, l.Release(t.Context()), redlock.FailedQuarantined, "a", "b")
 		time.Sleep(250 * ms)

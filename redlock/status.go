@@ -27,6 +27,7 @@ type NodeStatus struct {
 	State   NodeState
 	Reason  error         // why it is not ready; or, where it is, what it answered with an error lately
 	Left    time.Duration // of a quarantine; 0 also where it waits for something else than time
+	Here    bool          // the quarantine is this host's alone, whose clock may have stood still: nobody can end it early
 	Warning []string      // what makes the locks less safe or available than they could be, with the fix
 	RTT     time.Duration // of the last round trip; 0 before the first
 	// Tracking: it tells when a lock that somebody waits for is given back (CLIENT
@@ -107,6 +108,7 @@ func (l *lane) statusLocked() NodeStatus {
 		status.Reason = l.trouble
 	case NodeQuarantined:
 		status.Left = max(l.until-l.clock(), 0)
+		status.Here = l.reason == errHostJumped
 		status.Reason = l.why(status.Left)
 	}
 	return status
