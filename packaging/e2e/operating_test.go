@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"bufio"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -26,6 +28,47 @@ func TestOperating(t *testing.T) {
 			t.Errorf("the link %s leads to no heading", link[0])
 		}
 	}
+}
+
+// A redis-server starts with the redis.conf and the users.acl of the operator's page, as
+// they are but for the file's place.
+func TestOperatingRedisConf(t *testing.T) {
+	page := readFile(t, filepath.Join("..", "OPERATING.md"))
+	dir := t.TempDir()
+	users, conf := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf")
+	writeFile(t, users, pageBlock(t, page, "user default off"))
+	writeFile(t, conf, strings.Replace(pageBlock(t, page, "aclfile "), "/etc/redis/users.acl", users, 1))
+	server := exec.Command("redis-server", conf, "--port", "0", "--unixsocket", filepath.Join(dir, "s"))
+	output, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stderr = server.Stdout
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Wait()
+	defer server.Process.Kill()
+	var said []string
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		if strings.Contains(lines.Text(), "Ready to accept connections") {
+			return
+		}
+		said = append(said, lines.Text())
+	}
+	t.Errorf("redis-server ended:\n%s", strings.Join(said, "\n"))
+}
+
+// pageBlock is the fenced block of a page that has these words.
+func pageBlock(t *testing.T, page, words string) string {
+	t.Helper()
+	for _, block := range regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)```\n").FindAllStringSubmatch(page, -1) {
+		if strings.Contains(block[1], words) {
+			return block[1]
+		}
+	}
+	t.Fatalf("no block with %q", words)
+	return ""
 }
 
 // hasHeading tells whether a heading has that anchor, as GitHub makes them.
