@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
-	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // No extension follows a release, at whatever instant of an extension it comes.
@@ -71,33 +70,6 @@ func TestReleaseOfWhatIsGone(t *testing.T) {
 			f.wantNoKeys("after the release")
 		})
 	}
-}
-
-// What a node does not hold that is in quarantine says nothing of the lease: it may have
-// forgotten it. Guards answerCall: gaveBack.
-func TestReleaseWithQuarantinedNodes(t *testing.T) {
-	admittedTest(t, 3, func(t *testing.T, f *fleet) {
-		l := f.acquire(redlock.Request{Name: "x", TTL: longest, Keep: true})
-		f.sims[0].Flush()
-		f.sims[1].Flush()
-		_, _ = f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: 200 * ms}) // and so they are found out
-		time.Sleep(10 * ms)
-		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		f.wantState(f.q, 1, redlock.NodeQuarantined)
-		want(t, "the quarantine is this host's alone", f.nodeStatus(f.q, 0).Here, false)
-		want(t, "the lease", l.Err(), nil)
-		wantNoQuorum(t, l.Release(t.Context()), redlock.FailedQuarantined, "a", "b")
-		time.Sleep(250 * ms)
-		f.wantNoKeys("after the release")
-	})
-	admittedTest(t, 3, func(t *testing.T, f *fleet) {
-		l := f.acquire(redlock.Request{Name: "x", TTL: longest, Keep: true})
-		every(f.sims[:2], func(s *redlocktest.Sim) { s.Do("HDEL", "redlockd:node", "epoch") })
-		_, _ = f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: 200 * ms})
-		time.Sleep(10 * ms)
-		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		want(t, "release by nodes that hold it, with a vote or without", l.Release(t.Context()), nil)
-	})
 }
 
 // A release without a quorum says so after the node timeout, and is repeated.

@@ -51,7 +51,7 @@ func TestOperatingRedisConf(t *testing.T) {
 	defer server.Process.Kill()
 	var said []string
 	for lines := bufio.NewScanner(output); lines.Scan(); {
-		if strings.Contains(lines.Text(), "Ready to accept connections") {
+		if strings.Contains(lines.Text(), "eady to accept connections") {
 			return
 		}
 		said = append(said, lines.Text())
