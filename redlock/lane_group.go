@@ -355,18 +355,8 @@ func (l *lane) answerCall(c *call, replies []Reply) {
 			return
 		}
 	}
-	if c.isRelease() && !l.rules.votes(l.state) && !slices.ContainsFunc(replies, gaveBack) {
-		c.answer(l.index, nil, l.failure(c, failureOf(l.state), errForgotten))
-		return
-	}
 	c.answer(l.index, replies, nil)
 }
-
-// gaveBack tells that a release found its token. Of a node without a vote only that
-// counts: where it does not hold a token, it may have forgotten it.
-func gaveBack(reply Reply) bool { return reply.Int != 0 }
-
-var errForgotten = errors.New("it does not hold it, but may have forgotten that it did")
 
 // fail fails a call that the node answered with an error, and learns what the
 // lane has to do about it.
