@@ -269,7 +269,7 @@ func TestLimits(t *testing.T) {
 	cfg := *d.cfg
 	cfg.Limits.LeasesPerUser, cfg.Limits.WaitersPerUser = 3, 1
 	d.reload <- &cfg
-	b.until("TRY b", `waiters_per_user = 1`)
+	b.until("LOCK b", `waiters_per_user = 1`)
 	a.say("UNLOCK a", `OK lock=a`)
 	b.want(`@1 ` + granted5)
 	b.say("UNLOCK a", `OK lock=a`)

@@ -17,7 +17,7 @@ type limits struct {
 
 // usage is what one user has.
 type usage struct {
-	leases, waiters int                   // leases: and what counts on them beside their first LOCKs
+	leases, waiters int                   // leases: LOCKs under way too, and what counts on them beside their first LOCKs
 	admitted        int                   // connections that are not open yet
 	questions       int                   // WHO, EXTEND and RESUME under way
 	remembered      int                   // leases that were lost, of which can be asked
@@ -161,29 +161,34 @@ func (l *limits) unread(uid int) (bytes int) {
 	return bytes
 }
 
-// ask counts a LOCK in, as one that waits and as a lease to be. One that has waited
-// since before a restart was allowed then.
-func (l *limits) ask(uid int, before bool) error {
+// ask counts a LOCK in as a lease to be, and a patient one, which may wait, as one that
+// waits. Others are over at once, and however many wait, they may be asked: leases bound
+// them. One that came before a restart was allowed then.
+func (l *limits) ask(uid int, patient, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tidy(uid)
 	u := l.user(uid)
 	switch {
 	case before:
-	case reached(u.waiters, l.bounds.WaitersPerUser): // first: those who wait are in both counts
+	case patient && reached(u.waiters, l.bounds.WaitersPerUser): // first: those who wait are in both counts
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	case reached(u.leases, l.bounds.LeasesPerUser):
 		return overLeases(l.bounds.LeasesPerUser, u.waiters)
 	}
 	u.leases++
-	u.waiters++
+	if patient {
+		u.waiters++
+	}
 	return nil
 }
 
-// answered: a LOCK has come to its end, with a lease or without.
-func (l *limits) answered(uid int, granted bool) {
+// answered: a LOCK that was counted in has come to its end, with a lease or without.
+func (l *limits) answered(uid int, patient, granted bool) {
 	l.change(uid, func(u *usage) {
-		u.waiters--
+		if patient {
+			u.waiters--
+		}
 		if !granted {
 			u.leases--
 		}

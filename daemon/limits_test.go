@@ -12,20 +12,20 @@ func TestLimitsAfterARestart(t *testing.T) {
 	sessions := []*session{{}, {}, {}}
 	for _, s := range sessions[:2] {
 		l.connect(s, true)
-		if err := l.ask(0, true); err != nil {
+		if err := l.ask(0, true, true); err != nil {
 			t.Errorf("a LOCK of before: %v", err)
 		}
 	}
 	l.disconnect(sessions[0])
-	l.answered(0, false)
+	l.answered(0, true, false)
 	if err := l.admit(0); !errors.Is(err, errLimit) {
 		t.Errorf("a new connection beside one of before: %v, want a limit", err)
 	}
-	if err := l.ask(0, false); !errors.Is(err, errLimit) {
+	if err := l.ask(0, true, false); !errors.Is(err, errLimit) {
 		t.Errorf("a new LOCK beside one of before: %v, want a limit", err)
 	}
 	l.disconnect(sessions[1])
-	l.answered(0, false)
+	l.answered(0, true, false)
 	if err := l.admit(0); err != nil {
 		t.Errorf("a connection when all of before are over: %v", err)
 	}
@@ -33,11 +33,11 @@ func TestLimitsAfterARestart(t *testing.T) {
 		t.Errorf("a connection beside one that is not open yet: %v, want a limit", err)
 	}
 	l.connect(sessions[2], false)
-	if err := l.ask(0, false); err != nil {
+	if err := l.ask(0, true, false); err != nil {
 		t.Errorf("a LOCK when all of before are answered: %v", err)
 	}
 	l.disconnect(sessions[2])
-	l.answered(0, false)
+	l.answered(0, true, false)
 	if len(l.users) != 0 {
 		t.Errorf("%d users are remembered who have nothing", len(l.users))
 	}
@@ -123,18 +123,55 @@ func TestLimitThatIsNamed(t *testing.T) {
 	} {
 		l := newLimits(LimitsConfig{LeasesPerUser: 3, WaitersPerUser: 3})
 		for range c.leases {
-			l.ask(7, false)
-			l.answered(7, true)
+			l.ask(7, true, false)
+			l.answered(7, true, true)
 		}
 		for range c.waiters {
-			l.ask(7, false)
+			l.ask(7, true, false)
 		}
 		got := ""
-		if err := l.ask(7, false); err != nil {
+		if err := l.ask(7, true, false); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {
 			t.Errorf("with %d leases and %d waiters: got %q, want %q", c.leases, c.waiters, got, c.want)
 		}
+	}
+}
+
+// However many of a user's LOCKs wait, what does not wait is bounded by his leases alone.
+func TestOnlyThePatientAreWaiters(t *testing.T) {
+	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 1 })
+	a, b := d.dial(), d.dial()
+	a.say("LOCK a", granted5)
+	b.send("@1 LOCK a")
+	a.until("LIST", `state=waiting`)
+	a.say("LOCK b", `ERR LIMIT lock=b : .*waiters_per_user = 1`)
+	a.say("LOCK b wait=1s", `ERR LIMIT lock=b : .*waiters_per_user = 1`)
+	a.say("TRY b", granted5)
+	a.say("LOCK c wait=0", granted5)
+	a.say("TRY d", `ERR LIMIT lock=d : .*leases_per_user = 4, of which 1 only wait for a lock`)
+	a.say("UNLOCK c", `OK lock=c`)
+	a.say("UNLOCK a", `OK lock=a`)
+	b.want(`@1 ` + granted5)
+	a.say("TRY a", `ERR HELD .*`) // which counts for nothing when it is over
+	a.say("LOCK c", granted5)     // nobody waits
+}
+
+// What does not wait is no more than the user may have leases while it is under way.
+func TestImpatientAreBounded(t *testing.T) {
+	l := newLimits(LimitsConfig{LeasesPerUser: 2, WaitersPerUser: 1})
+	for range 2 {
+		if err := l.ask(7, false, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.ask(7, false, false); !errors.Is(err, errLimit) {
+		t.Errorf("a third one under way: %v, want a limit", err)
+	}
+	l.answered(7, false, false)
+	l.answered(7, false, false)
+	if len(l.users) != 0 {
+		t.Errorf("%d users are remembered who have nothing", len(l.users))
 	}
 }

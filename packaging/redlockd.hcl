@@ -97,7 +97,7 @@ socket {
 #   connections          = 10000
 #   connections_per_user = 1000
 #   leases_per_user      = 10000 # and LOCKs that count up on them
-#   waiters_per_user     = 10000 # each counts as a lease, too, from its LOCK on
+#   waiters_per_user     = 10000 # not TRY, and wait=0; each counts as a lease, too, from its LOCK on
 #   requests_per_second  = 0 # of one connection
 # }
 
