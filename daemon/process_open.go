@@ -46,8 +46,9 @@ func (s *session) openProcess(call *ipc.Call, pid int) (fd int, err error) {
 		return 0, errInit
 	case !call.Has(ipc.OptPID):
 		return s.openPeer()
-	case s.pid == 0 || !s.countsAsWe(false):
-		return 0, errForeign
+	}
+	if err := s.mayName(); err != nil {
+		return 0, err
 	}
 	return openAs(pid, func(f facts) error {
 		switch {
@@ -58,6 +59,19 @@ func (s *session) openProcess(call *ipc.Call, pid int) (fd int, err error) {
 		}
 		return nil
 	})
+}
+
+// mayName refuses a number that need not mean to the client what it means here. That a
+// client cannot be seen for now, for want of files, is no matter of numbers.
+func (s *session) mayName() error {
+	if s.pid == 0 {
+		return errForeign
+	}
+	same, err := s.countsAsWe()
+	if err == nil && !same || errors.Is(err, errNoProcess) {
+		return errForeign
+	}
+	return err
 }
 
 // openPeer is a pidfd of the process that connected. Without the kernel's help it
@@ -117,20 +131,20 @@ func openAs(pid int, check func(facts) error) (fd int, err error) {
 }
 
 // countsAsWe tells whether numbers of processes mean to the client what they mean
-// here. A client that has ended cannot be asked: otherwise counts then.
-func (s *session) countsAsWe(otherwise bool) bool {
+// here. An error is that the client cannot be seen: it may have ended.
+func (s *session) countsAsWe() (bool, error) {
 	if s.numbering == unknownNumbering {
 		f, err := factsOf(s.pid)
 		switch {
 		case err != nil:
-			return otherwise
+			return false, err
 		case f.nested:
 			s.numbering = otherNumbering
 		default:
 			s.numbering = sameNumbering
 		}
 	}
-	return s.numbering == sameNumbering
+	return s.numbering == sameNumbering, nil
 }
 
 // numbering is whether a client is in another PID namespace.
@@ -150,12 +164,13 @@ type facts struct {
 	started time.Duration // BootTime, in hundredths of a second, rounded down
 }
 
-// mayAskAbout refuses what can hold nothing for this user.
+// mayAskAbout refuses what can hold nothing for this user. A client that cannot be seen
+// may ask: what it is told of is its user's.
 func (s *session) mayAskAbout(pid int) error {
-	switch {
-	case pid == 1:
+	if pid == 1 {
 		return fmt.Errorf("pid=1: %w", errInit)
-	case !s.countsAsWe(true):
+	}
+	if same, err := s.countsAsWe(); err == nil && !same {
 		return fmt.Errorf("pid=%d: %w", pid, errForeign)
 	}
 	return nil

@@ -24,6 +24,19 @@ func TestHoldPIDWithoutFiles(t *testing.T) {
 	w.say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a`)
 }
 
+// So it does where the client was not looked at before, and names a process: that has not to
+// do with what numbers mean to it.
+func TestFirstPIDWithoutFiles(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	w := d.dial()
+	w.say("PING", `OK`)
+	restore := allowNoFiles(t)
+	w.say(fmt.Sprintf("TRY a hold=pid pid=%d", c.pid), `ERR LIMIT lock=a : .*LimitNOFILE=.*`)
+	restore()
+	w.say(fmt.Sprintf("TRY a hold=pid pid=%d", c.pid), granted5)
+}
+
 // allowNoFiles also has poll(2) fail, as it does for want of memory.
 func allowNoFiles(t *testing.T) (restore func()) {
 	t.Helper()
