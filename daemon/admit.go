@@ -56,9 +56,12 @@ func (a *admit) nodes() (names []string, err error) {
 }
 
 func (a *admit) admit(node string) error {
-	a.s.d.log.Warn("quarantine ended early by ADMIT", "node", node, "user", a.s.user, "pid", a.s.pid)
 	err := a.s.d.nodes.Admit(a.call.Context(), node)
-	if err != nil && !(a.call.Words[0] == "all" && errors.Is(err, redlock.ErrNotQuarantined)) { // it may just have ended by itself
+	switch {
+	case err == nil:
+		a.s.d.log.Warn("quarantine ended early by ADMIT", "node", node, "user", a.s.user, "pid", a.s.pid)
+	case a.call.Words[0] != "all" || !errors.Is(err, redlock.ErrNotQuarantined): // it may just have ended by itself
+		a.s.d.log.Info("ADMIT failed", "node", node, "user", a.s.user, "pid", a.s.pid, "error", err)
 		return err
 	}
 	a.call.Line(new(ipc.Response).Line(a.call.Tag).Str("node", node).Str("state", string(redlock.NodeReady)))
