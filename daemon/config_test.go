@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,7 +179,7 @@ func TestConfigWarnings(t *testing.T) {
 			"1:1: quorum: 16 nodes: every lock asks all of them; five or seven are usual",
 		}},
 		{nodesSource(3) + `socket { group = "no-such-group-here" }`, []string{
-			`6:18: socket.group: this host has no group "no-such-group-here"; to create it: groupadd --system no-such-group-here`,
+			`6:18: socket.group: this host has no group "no-such-group-here": redlockd will not start, unless systemd opens the socket; to create it: groupadd --system no-such-group-here`,
 		}},
 	} {
 		cfg := mustLoad(t, c.source)
@@ -187,6 +189,40 @@ func TestConfigWarnings(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("got %q, want %q for\n%s", got, c.want, c.source)
+		}
+	}
+}
+
+// A socket that redlockd could not make is warned of: what is in its way may not be so where,
+// and when, it is started.
+func TestConfigWarnsOfSocketPath(t *testing.T) {
+	dir := t.TempDir()
+	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	const elsewhere = ": there is something else than a socket at this path: move it away"
+	for path, want := range map[string]string{
+		dir + "/new":    "",
+		socket:          "",
+		dir:             "redlockd will not start: " + dir + elsewhere,
+		file:            "redlockd will not start: " + file + elsewhere,
+		file + "/s":     file + " is not a directory: redlockd will not start",
+		dir + "/no/s":   dir + "/no does not exist: redlockd will not start, unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)",
+		dir + "/no/x/s": dir + "/no/x does not exist: redlockd will not start, unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)",
+	} {
+		cfg := mustLoad(t, nodesSource(3)+`socket { path = "`+path+`" }`)
+		var wanted []string
+		if want != "" {
+			wanted = []string{cfg.Path + ":6:17: socket.path: " + want}
+		}
+		if !slices.Equal(cfg.Warnings, wanted) {
+			t.Errorf("got %q, want %q", cfg.Warnings, wanted)
 		}
 	}
 }

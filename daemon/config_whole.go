@@ -3,10 +3,8 @@ package daemon
 import (
 	"net"
 	"net/netip"
-	"os/user"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +24,7 @@ func (r *configReader) checkConfig(cfg *Config) {
 	r.checkHold(cfg)
 	r.checkAddresses(cfg.Quorum.Nodes)
 	r.warnOfNodes(len(cfg.Quorum.Nodes))
+	r.warnOfPath(cfg.Socket.Path)
 	r.warnOfGroup(cfg.Socket.Group)
 	r.warnOfNobody(cfg.Access)
 
@@ -122,16 +121,5 @@ func (r *configReader) warnOfNodes(n int) {
 	}
 	if n > configManyNodes {
 		r.warnf(at, "quorum: %d nodes: every lock asks all of them; five or seven are usual", n)
-	}
-}
-
-// warnOfGroup only warns: the file may be checked on another host, and a
-// socket that systemd has opened has its group already.
-func (r *configReader) warnOfGroup(group string) {
-	if _, err := strconv.ParseUint(group, 10, 32); group == "" || err == nil {
-		return
-	}
-	if _, err := user.LookupGroup(group); err != nil {
-		r.warnf(r.rangeOf("socket.group"), "socket.group: this host has no group %q; to create it: groupadd --system %s", group, group)
 	}
 }

@@ -55,6 +55,8 @@ func lockSocket(path string) (*os.File, error) {
 	return file, nil
 }
 
+var errNoSocket = errors.New("there is something else than a socket at this path: move it away")
+
 // mayReplace: nothing but a socket is ever replaced.
 func mayReplace(path string) error {
 	info, err := os.Lstat(path)
@@ -64,7 +66,7 @@ func mayReplace(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return errors.New("there is something else than a socket at this path: move it away")
+		return errNoSocket
 	}
 	return nil
 }
