@@ -109,6 +109,29 @@ func TestEverythingIsThere(t *testing.T) {
 	}
 }
 
+// A table takes what OPERATING.md has who makes room for it expect.
+func TestFreshTable(t *testing.T) {
+	dir := t.TempDir()
+	o := options(t, filepath.Join(dir, "t"))
+	o.SegmentSize = 0
+	table, _ := open(t, o)
+	table.Freeze()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%v, %v; want one file", entries, err)
+	}
+	if info, err := entries[0].Info(); err != nil || info.Size() != 2<<20 {
+		t.Errorf("%v, %v; want 2 MiB", info, err)
+	}
+	manual, err := os.ReadFile("../../packaging/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(manual), "it is files of 2 MiB, one at first,") {
+		t.Error("OPERATING.md says otherwise")
+	}
+}
+
 // Files do not grow with what has been, nor in number.
 func TestFilesStaySmall(t *testing.T) {
 	dir := t.TempDir()

@@ -116,7 +116,7 @@ func TestKubernetes(t *testing.T) {
 	p.hasRoom(t)
 }
 
-// hasRoom: the table is beside the socket, files of 4 MiB, three of them for moments.
+// hasRoom: the table is beside the socket, files of 2 MiB, four of them for moments.
 func (p pod) hasRoom(t *testing.T) {
 	t.Helper()
 	limit, _ := strings.CutSuffix(p.Volumes[0].EmptyDir.SizeLimit, "Mi")
