@@ -3,36 +3,62 @@ package daemon
 import (
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"syscall"
 
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// openSocket is the socket that the service manager listens on for this daemon, or
-// else one of its own. What the manager handed over besides is of no use.
-func (d *daemon) openSocket(m *systemd.Manager) (*socket, error) {
+// claim is the place of the socket, for one daemon alone. It is had before the nodes are
+// asked anything: who cannot serve there leaves nothing on them, and no word in the log but
+// of that.
+type claim struct {
+	path   string
+	lock   *os.File
+	handed *net.UnixListener // by the service manager; nil: the daemon makes its own
+}
+
+func claimSocket(cfg *SocketConfig, m *systemd.Manager) (*claim, error) {
 	handed, err := m.Listener(systemd.ListenerName)
 	if err != nil {
 		return nil, err
 	}
+	c := &claim{path: cfg.Path, handed: handed}
+	if handed != nil {
+		c.path = handed.Addr().String()
+	} else if err := cfg.hasGroup(); err != nil {
+		return nil, fmt.Errorf("socket %s: %w", c.path, err)
+	}
+	if c.lock, err = lockSocket(c.path); err != nil {
+		c.release()
+		return nil, err
+	}
+	return c, nil
+}
+
+// release has no effect on a socket that was removed since.
+func (c *claim) release() {
+	if c.handed != nil {
+		c.handed.Close()
+	}
+	c.lock.Close() // nil where it could not be had
+}
+
+// openSocket is the socket that the service manager listens on for this daemon, or
+// else one of its own. What the manager handed over besides is of no use.
+func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 	if rest := m.CloseRest(); len(rest) > 0 {
 		d.log.Warn("the service manager handed over descriptors that are not understood: they are closed", "names", rest,
 			"wanted", systemd.ListenerName+" (FileDescriptorName= in redlockd.socket)")
 	}
-	if handed == nil {
-		return listen(&d.cfg.Socket)
+	if c.handed == nil {
+		return c.listen(&d.cfg.Socket)
 	}
-	path := handed.Addr().String()
-	for _, difference := range d.cfg.Socket.differences(path) {
+	for _, difference := range d.cfg.Socket.differences(c.path) {
 		d.log.Warn("the service manager made the socket, and made it differently: redlockd.socket is what counts", "config", difference)
 	}
-	lock, err := lockSocket(path)
-	if err != nil {
-		handed.Close()
-		return nil, err
-	}
-	return &socket{Listener: handed, path: path, lock: lock}, nil
+	return &socket{Listener: c.handed, path: c.path, lock: c.lock}, nil
 }
 
 // differences are what the config wants, and a socket that somebody else made has

@@ -211,16 +211,16 @@ func TestStartsWithoutNodes(t *testing.T) {
 // is replaced, and nothing but a socket ever is.
 func TestSocketIsNotStolen(t *testing.T) {
 	cfg := SocketConfig{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
-	first, err := listen(&cfg)
+	first, err := listenAt(&cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd") {
+	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd") {
 		t.Errorf("a second daemon: %v, want it refused", err)
 	}
 	first.Close()
 	first.lock.Close() // as its death would
-	second, err := listen(&cfg)
+	second, err := listenAt(&cfg)
 	if err != nil {
 		t.Fatalf("a dead daemon's socket: %v, want it replaced", err)
 	}
@@ -232,9 +232,18 @@ func TestSocketIsNotStolen(t *testing.T) {
 	if err := os.WriteFile(cfg.Path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(&cfg); err == nil || !strings.Contains(err.Error(), "something else") {
+	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "something else") {
 		t.Errorf("a file at the path: %v, want it refused", err)
 	}
+}
+
+// listenAt is what a daemon without a service manager does.
+func listenAt(cfg *SocketConfig) (*socket, error) {
+	c, err := claimSocket(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.listen(cfg)
 }
 
 // TestPlantedLockFile: a link at the lock file's path leads nowhere.
@@ -244,7 +253,7 @@ func TestPlantedLockFile(t *testing.T) {
 	if err := os.Symlink(target, cfg.Path+".lock"); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := listen(&cfg); err == nil {
+	if s, err := listenAt(&cfg); err == nil {
 		s.remove()
 		t.Error("it serves with another's lock file")
 	}

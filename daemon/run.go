@@ -42,13 +42,19 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 		return err
 	}
 	defer closeNodes()
+	claim, err := claimSocket(&cfg.Socket, o.Manager)
+	if err != nil {
+		return err
+	}
 	d, err := newDaemon(cfg, log, nodes, o.Dev)
 	if err != nil {
+		claim.release()
 		return err
 	}
 	ends := endings{d: d}
 	defer ends.all()
-	ends.add(d.nodes.Close)
+	ends.add(claim.release)
+	ends.add(d.hangUp)
 	stopWatching, err := d.processes.watch()
 	if err != nil {
 		return err
@@ -61,12 +67,18 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 	ends.add(stopMetrics)
 	d.settle(ctx)
 	stored := takeStored(o.Manager)
-	listener, err := d.openSocket(o.Manager)
+	listener, err := d.openSocket(claim, o.Manager)
 	if err != nil {
 		return err
 	}
 	ends.add(listener.remove)
 	return d.serve(ctx, listener, stored, o)
+}
+
+// hangUp ends the connections to the nodes, also where the daemon could not start.
+func (d *daemon) hangUp() {
+	d.stopping.Store(true)
+	d.nodes.Close()
 }
 
 // endings are what is done at the end, the last one first. A daemon that is frozen

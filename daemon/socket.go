@@ -25,17 +25,12 @@ type socket struct {
 // allows can connect: it is made in a directory of its own, gets its rights
 // there, and is then moved into place. One that a dead daemon left is replaced;
 // one of a living daemon is not.
-func listen(cfg *SocketConfig) (*socket, error) {
-	lock, err := lockSocket(cfg.Path)
-	if err != nil {
-		return nil, err
-	}
+func (c *claim) listen(cfg *SocketConfig) (*socket, error) {
 	listener, err := listenAside(cfg)
 	if err != nil {
-		lock.Close()
 		return nil, fmt.Errorf("socket %s: %w", cfg.Path, err)
 	}
-	return &socket{Listener: listener, path: cfg.Path, lock: lock, ours: true}, nil
+	return &socket{Listener: listener, path: cfg.Path, lock: c.lock, ours: true}, nil
 }
 
 // lockSocket holds a lock for as long as the daemon lives, however it ends.
@@ -91,6 +86,15 @@ func listenAside(cfg *SocketConfig) (net.Listener, error) {
 		return nil, err
 	}
 	return listener, nil
+}
+
+// hasGroup says what to do where this host does not know the group.
+func (cfg *SocketConfig) hasGroup() error {
+	if cfg.Group == "" {
+		return nil
+	}
+	_, err := groupID(cfg.Group)
+	return err
 }
 
 func giveRights(path string, cfg *SocketConfig) error {
