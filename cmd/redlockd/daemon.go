@@ -18,7 +18,7 @@ import (
 func (c *command) daemon(o options) int {
 	cfg, err := o.load()
 	if err != nil {
-		fmt.Fprintln(c.stderr, err)
+		fmt.Fprintln(c.stderr, c.missing(err, o.config, "-config FILE reads another one; -dev needs none, to try redlockd out"))
 		return exitFailed
 	}
 	lines := daemon.NewLogWriter(c.stderr)

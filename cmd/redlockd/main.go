@@ -34,7 +34,7 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	c := &command{stdout: stdout, stderr: stderr, signals: signals, serve: daemon.Run, die: dieOf}
+	c := &command{stdout: stdout, stderr: stderr, signals: signals, config: defaultConfig, serve: daemon.Run, die: dieOf}
 	return c.run(args)
 }
 
@@ -46,6 +46,7 @@ func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{
 type command struct {
 	stdout, stderr io.Writer
 	signals        <-chan os.Signal
+	config         string // where the config is unless -config says otherwise
 	serve          func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error
 	die            func(os.Signal)
 }

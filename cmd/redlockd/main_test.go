@@ -59,7 +59,7 @@ func newFixture(t *testing.T, serve serveFunc) *fixture {
 			return nil
 		}
 	}
-	f.command = &command{stdout: &f.out, stderr: &f.err, signals: f.signals, serve: serve, die: func(sig os.Signal) { f.died <- sig }}
+	f.command = &command{stdout: &f.out, stderr: &f.err, signals: f.signals, config: defaultConfig, serve: serve, die: func(sig os.Signal) { f.died <- sig }}
 	return f
 }
 
@@ -102,6 +102,24 @@ func TestUsage(t *testing.T) {
 			f := newFixture(t, nil)
 			f.check(t, f.run(strings.Fields(c.args)), c.code, c.out, c.err)
 		})
+	}
+}
+
+// TestNoConfig: where none was named, it is said how to name one, and that -dev needs none.
+func TestNoConfig(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.hcl")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "no such file or directory: -config FILE reads another one; -dev needs none, to try redlockd out\n"},
+		{[]string{"validate"}, "no such file or directory: -config FILE checks another one\n"},
+		{[]string{"-config", none + "2"}, "no such file or directory\n"},
+		{[]string{"validate", "-config", none + "2"}, "no such file or directory\n"},
+	} {
+		f := newFixture(t, nil)
+		f.config = none
+		f.check(t, f.run(c.args), exitFailed, "", c.want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -44,7 +45,7 @@ type options struct {
 // parse reads the flags. Where done, the program ends with code.
 func (c *command) parse(args []string) (o options, code int, done bool) {
 	flags := c.flagSet("redlockd")
-	flags.StringVar(&o.config, "config", defaultConfig, "the config `FILE`")
+	flags.StringVar(&o.config, "config", c.config, "the config `FILE`")
 	flags.BoolVar(&o.dev, "dev", false, "no config file: five nodes inside this process, socket ./redlockd.sock")
 	flags.StringVar(&o.socket, "socket", "", "listen at `PATH` instead of the config's socket.path")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -102,6 +103,15 @@ func (c *command) usageError(text string) int {
 func isSet(flags *flag.FlagSet, name string) (set bool) {
 	flags.Visit(func(f *flag.Flag) { set = set || f.Name == name })
 	return set
+}
+
+// missing says what there is to do where no config was named, and none is where it is
+// looked for.
+func (c *command) missing(err error, config, instead string) error {
+	if config == c.config && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", err, instead)
+	}
+	return err
 }
 
 // load is the config with the flags applied.

@@ -12,7 +12,7 @@ import (
 // rules allow.
 func (c *command) validate(args []string) int {
 	flags := c.flagSet("redlockd validate")
-	config := flags.String("config", defaultConfig, "the config `FILE`")
+	config := flags.String("config", c.config, "the config `FILE`")
 	as := flags.String("as", "", "with -lock: say what `USER` may do with that lock, and by which access rule")
 	lock := flags.String("lock", "", "the `NAME` of the lock, or of several with commas between (a comma in a name: %2C)")
 	if code, done := c.parseFlags(flags, args); done {
@@ -23,7 +23,7 @@ func (c *command) validate(args []string) int {
 	}
 	cfg, err := daemon.LoadConfig(*config)
 	if err != nil {
-		fmt.Fprintln(c.stderr, err)
+		fmt.Fprintln(c.stderr, c.missing(err, *config, "-config FILE checks another one"))
 		return exitFailed
 	}
 	for _, warning := range cfg.Warnings {
