@@ -126,9 +126,9 @@ func (d *daemon) logNode(s, before redlock.NodeStatus) {
 	case redlock.NodeQuarantined:
 		log("node is in quarantine: its votes do not count yet", "node", s.Name, "address", s.Address, "left", seconds(s.Left), "reason", reasonText(s.Reason))
 	case redlock.NodeRefused:
-		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", s.Reason)
+		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
 	default:
-		log("node is down", "node", s.Name, "address", s.Address, "reason", s.Reason)
+		log("node is down", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
 	}
 }
 

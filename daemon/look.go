@@ -183,10 +183,14 @@ func nodeText(node redlock.NodeStatus) string {
 	return strings.Join(append(texts, node.Warning...), "; ")
 }
 
-// reasonText leaves out how long a quarantine lasts, which left= tells.
+// reasonText leaves out how long a quarantine lasts, which left= tells, and what Redis
+// says of its own commands to who has no password.
 func reasonText(reason error) string {
 	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
 		return e.Reason.Error() + "; its votes count again when that is over"
+	}
+	if e, ok := errors.AsType[redlock.ServerError](reason); ok && strings.HasPrefix(string(e), "NOAUTH ") {
+		return "it wants a password (NOAUTH), and got none: password_file of this node in redlockd.hcl names the file that has it"
 	}
 	return reason.Error()
 }
