@@ -52,7 +52,10 @@ var helpLines = []helpLine{
 	}},
 	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK; OK also where there is none (any more)"}},
 	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user, or who has admin for every lock)"}},
-	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [owner=] | EXTEND lease=ID [ttl=] | EXTEND [name] pid=N [ttl=]", []string{"extends now: for hold=ttl leases, or to change the ttl"}},
+	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [owner=] | EXTEND lease=ID [ttl=] | EXTEND [name] pid=N [ttl=]", []string{
+		"extends now: for hold=ttl leases, or to change the ttl; without ttl= by the one it has",
+		"a smaller ttl= does not shorten the lease now, as no deadline is moved back: it counts from then on",
+	}},
 	{ipc.VerbCheck, "CHECK name[,name...] [owner=] | CHECK lease=ID | CHECK [name] pid=N", []string{
 		"is it still mine, and for how long: from memory",
 		"pid=: of the process that holds it (hold=pid), from any connection of the same user",

@@ -179,6 +179,26 @@ func TestLeaseIDFromAnywhere(t *testing.T) {
 	b.say("UNLOCK lease="+lease, `ERR NOTHELD .*`)
 }
 
+// TestExtendShortensNothing, and needs no ttl=: HELP, and so the manual, and the README say so.
+func TestExtendShortensNothing(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	w.say("LOCK a hold=ttl ttl=20s", granted5)
+	for _, request := range []string{"EXTEND a ttl=1s", "EXTEND a"} {
+		if left := duration(t, w.say(request, granted5)[1]); left < 15*time.Second {
+			t.Errorf("%s: %v are left, want those of the 20 s", request, left)
+		}
+	}
+	w.say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
+	w.want(`- : .*without ttl= by the one it has`)
+	w.want(`- : a smaller ttl= does not shorten .*`)
+	w.want(`OK n=3`)
+	readme := readTestFile(t, "../README.md")
+	if !strings.Contains(readme, "`EXTEND name[,name…] [ttl=]`") || !strings.Contains(readme, "A smaller one does not shorten the lease now") {
+		t.Error("the README says otherwise")
+	}
+}
+
 // TestSecretsStayIn: LIST and WHO show no lease id, and nothing else that
 // could be used to release.
 func TestSecretsStayIn(t *testing.T) {
