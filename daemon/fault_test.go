@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -289,6 +290,31 @@ func TestLimits(t *testing.T) {
 		fmt.Fprintln(w.conn, "PING") // fails where the refusal came first
 		return w.line() == "OK"
 	})
+}
+
+// TestTableCutShort: whoever cuts the table short has a restart lose what is held, and no
+// more: the daemon does not die of it.
+func TestTableCutShort(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the table needs Linux")
+	}
+	var log logged
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	w := d.dial()
+	w.say("LOCK a", granted5)
+	table := d.cfg.Socket.Path + tableSuffix + ".1"
+	if err := os.Truncate(table, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.say("LOCK b", granted5)
+	w.say("UNLOCK a", `OK lock=a`)
+	w.say("CHECK b", granted5)
+	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
+		t.Errorf("want that the table was cut short, once:\n%s", got)
+	}
+	if _, err := os.Stat(table); err == nil {
+		t.Error("the next daemon would believe what is left of it")
+	}
 }
 
 // TestNeighboursCancelIsTheirs: what a request met that is no matter of the

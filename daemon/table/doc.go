@@ -13,5 +13,6 @@
 // and its length is written last: what was begun in the moment of a kill is not
 // there. Where no file can be written (a full disk) the old ones are removed, as
 // what they say would be wrong soon, and the state is kept in memory until files
-// can be written again. Where somebody removes files, nothing is noted any more.
+// can be written again. Where somebody removes files, or cuts them short, nothing
+// is noted any more.
 package table

@@ -46,30 +46,50 @@ func (f frozen) lend(lent bool) {
 }
 
 // merge writes one file in the place of others, under the number of the last. 0: it
-// could not, and they are as they were. The error says that some are not there.
+// could not, and they are as they were. The error says that some are not there, or not
+// all of one.
 func (t *Table) merge(files []frozen) (size int, missing error) {
 	var read mappings
 	defer read.end()
-	state, err := t.sum(files, &read)
+	var state State
+	err := guarded(func() (err error) {
+		state, err = t.sum(files, &read)
+		return err
+	})
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errShort):
 		return 0, err
 	case err != nil:
 		return 0, nil // these are ours: they cannot be read now, which may pass
 	}
-	last := files[len(files)-1]
-	path := t.file(last.number)
-	if size, err = writeNew(path+asideSuffix, func(w io.Writer) { t.write(w, state) }); err == nil {
-		err = os.Rename(path+asideSuffix, path)
-	}
-	if err != nil {
-		os.Remove(path + asideSuffix)
+	size, err = t.writeMerged(t.file(files[len(files)-1].number), state)
+	switch {
+	case errors.Is(err, errShort):
+		return 0, err
+	case err != nil:
 		return 0, nil
 	}
 	for _, f := range files[:len(files)-1] {
 		os.Remove(t.file(f.number)) // what stays does not count: the merged one begins anew
 	}
 	return size, nil
+}
+
+// writeMerged puts a file with a state in the place of the one at path, or leaves that.
+func (t *Table) writeMerged(path string, state State) (size int, err error) {
+	size, err = writeNew(path+asideSuffix, func(w io.Writer) error {
+		return guarded(func() error {
+			t.write(w, state)
+			return nil
+		})
+	})
+	if err == nil {
+		err = os.Rename(path+asideSuffix, path)
+	}
+	if err != nil {
+		os.Remove(path + asideSuffix)
+	}
+	return size, err
 }
 
 // write writes a state as a file has it, beside which no other counts.

@@ -71,14 +71,14 @@ func createNew(path string) (*os.File, error) {
 
 // writeNew has a file written piece by piece, and returns its size. An error of a piece is
 // the error of all.
-func writeNew(path string, write func(io.Writer)) (size int, err error) {
+func writeNew(path string, write func(io.Writer) error) (size int, err error) {
 	file, err := createNew(path)
 	if err != nil {
 		return 0, err
 	}
 	w := &counted{to: bufio.NewWriterSize(file, 64<<10)}
-	write(w)
-	return w.n, errors.Join(w.to.Flush(), file.Close())
+	err = write(w)
+	return w.n, errors.Join(err, w.to.Flush(), file.Close())
 }
 
 type counted struct {

@@ -34,9 +34,15 @@ func newSegment(path string, size int) (*segment, error) {
 // start has an empty file count, with records in it. It is there under its name with
 // all of them, or not at all, and gone then.
 func (s *segment) start(path string, head, records []byte) error {
-	s.begin = copy(s.memory, head)
-	s.used = s.begin + copy(s.memory[s.begin:], records)
-	if err := os.Rename(s.path, path); err != nil {
+	err := guarded(func() error {
+		s.begin = copy(s.memory, head)
+		s.used = s.begin + copy(s.memory[s.begin:], records)
+		return nil
+	})
+	if err == nil {
+		err = os.Rename(s.path, path)
+	}
+	if err != nil {
 		s.discard()
 		return err
 	}
@@ -64,15 +70,18 @@ func (s *segment) discard() {
 // asideSuffix is what files are called that are not complete yet.
 const asideSuffix = ".new"
 
-// append is false if there is no room, and nothing was done.
-func (s *segment) append(record []byte) bool {
+// append tells whether there was room; if not, nothing was done.
+func (s *segment) append(record []byte) (fits bool, err error) {
 	size := frameSize(len(record))
 	if size > len(s.memory)-s.used {
-		return false
+		return false, nil
 	}
-	putFrame(s.memory[s.used:], record)
+	err = guarded(func() error {
+		putFrame(s.memory[s.used:], record)
+		return nil
+	})
 	s.used += size
-	return true
+	return true, err
 }
 
 // close keeps the file.

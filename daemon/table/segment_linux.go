@@ -27,11 +27,14 @@ func mapFile(path string, size int) ([]byte, error) {
 	return memory, nil
 }
 
-// mapToRead maps a file as it is.
+// mapToRead maps a file as it is. An empty one was not left so.
 func mapToRead(file *os.File) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if info.Size() == 0 {
+		return nil, fmt.Errorf("%s: %w", file.Name(), errShort)
 	}
 	memory, err := mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

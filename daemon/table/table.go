@@ -112,10 +112,20 @@ func (t *Table) Append(record []byte) {
 	defer t.mu.Unlock()
 	switch {
 	case t.closed:
-	case t.last != nil && t.last.append(record):
-		t.lookAhead()
 	case t.last == nil:
 		t.keep(record)
+	default:
+		t.appendToLast(record)
+	}
+}
+
+// appendToLast needs mu.
+func (t *Table) appendToLast(record []byte) {
+	switch fits, err := t.last.append(record); {
+	case err != nil:
+		t.lose(err)
+	case fits:
+		t.lookAhead()
 	default:
 		t.appendToNext(record)
 	}
@@ -207,7 +217,9 @@ func (t *Table) appendToNext(record []byte) {
 		}
 		return
 	}
-	t.last.append(record)
+	if _, err := t.last.append(record); err != nil {
+		t.lose(err)
+	}
 	t.compact()
 }
 
@@ -224,13 +236,13 @@ func (t *Table) fail(err error) {
 	t.tell(err)
 }
 
-// lose ends appending for good: somebody has removed files, and nobody knows all that
-// they said. Rather nothing is left for the next process than what seems to be all, and
+// lose ends appending for good: somebody has removed files, or cut them short, and nobody
+// knows all that they said. Rather nothing is left for the next process than what seems to be all, and
 // is not. It needs mu.
 func (t *Table) lose(err error) {
 	t.drop()
 	t.closed = true
-	t.tell(fmt.Errorf("files of the table were removed: start the daemon again to begin a new one: %w", err))
+	t.tell(fmt.Errorf("files of the table were removed, or cut short: start the daemon again to begin a new one: %w", err))
 }
 
 // retryAfter is how long nothing is written after a failure: a try costs a copy of
