@@ -16,15 +16,16 @@ func printFlag(cmd *cobra.Command, to *bool) {
 }
 
 // assignments are what a shell can evaluate to know a lease, which is held: of one
-// whose connection is closed nothing would be valid. Names are never changed.
-func assignments(l *client.Lease) string {
+// whose connection is closed nothing would be valid. name is that of the lock, or of
+// several, as the command line has them. The variables are never renamed.
+func assignments(name string, l *client.Lease) string {
 	slot := ""
 	if l.Slot() > 0 {
 		slot = strconv.Itoa(l.Slot())
 	}
 	var b strings.Builder
 	for _, field := range [][2]string{
-		{"REDLOCK_NAME", l.Name()},
+		{"REDLOCK_NAME", name},
 		{"REDLOCK_FENCE", strconv.FormatUint(l.Fence(), 10)},
 		{"REDLOCK_LEASE", l.ID()},
 		{"REDLOCK_TTL", strconv.FormatInt(l.Validity().Milliseconds(), 10)},

@@ -28,7 +28,7 @@ With --print it prints what redlock lock --print does, as it is now.
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var text string
 		err := which.ask(cmd, args, func(_ context.Context, l *client.Lease) error { // finding it is to check it
-			text = assignments(l)
+			text = assignments(which.name, l)
 			return nil
 		})
 		switch {

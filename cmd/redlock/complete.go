@@ -27,7 +27,9 @@ func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 
 func namesOf(entries []client.Entry) (names []string) {
 	for _, e := range entries {
-		names = append(names, e.Names...)
+		for _, name := range e.Names {
+			names = append(names, joinNames(name))
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -33,7 +33,7 @@ With --print it prints what redlock lock --print does, as it is now.
 		var text string
 		err := which.ask(cmd, args, func(ctx context.Context, l *client.Lease) error {
 			err := l.Extend(ctx, time.Duration(ttl))
-			text = assignments(l)
+			text = assignments(which.name, l)
 			return err
 		})
 		if err != nil || !print {

@@ -26,6 +26,8 @@ They are told and stop, but may be at work until they have noticed, while others
 hold the lock already: what is written to is safe from that only if it checks
 fencing tokens. It is for root and redlockd's own user, and logged.
 
+NAME is one lock; a comma in it is written %2C, and shown so.
+
 On a terminal it shows the holders and asks. Elsewhere --yes is wanted.
 
 Where it was held together with other locks, by one request, those are lost as well,
@@ -43,8 +45,11 @@ denied.`,
   redlock force --yes nightly-backup --json`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.name, f.in, f.out, f.ask = args[0], cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if f.name, err = oneName("force", args[0]); err != nil {
+				return err
+			}
+			f.in, f.out, f.ask = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return f.run(cmd.Context())
 		},
 	}
@@ -85,20 +90,20 @@ func (f *forcer) run(ctx context.Context) error {
 // confirm shows what is about to happen, and errs unless the answer is yes.
 func (f *forcer) confirm(ctx context.Context) error {
 	if _, ok := screenOf(f.in); !ok {
-		return usage("force takes the lock %q from whoever holds it: without a terminal to ask, --yes is wanted", f.name)
+		return usage("force takes the lock %q from whoever holds it: without a terminal to ask, --yes is wanted", joinNames(f.name))
 	}
 	holders, err := fetchHolders(ctx, f.name)
 	if err != nil {
 		return err
 	}
 	s := sight{holders: holders}
-	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", f.name, s.text())
+	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", joinNames(f.name), s.text())
 	answer, _ := bufio.NewReader(f.in).ReadString('\n') // what ends before a line is no yes either
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(f.ask)
 	}
 	if strings.TrimSpace(answer) != "yes" {
-		return fail(exitUnconfirmed, "lock %q: it was left as it is", f.name)
+		return fail(exitUnconfirmed, "lock %q: it was left as it is", joinNames(f.name))
 	}
 	return nil
 }
@@ -120,7 +125,7 @@ func alsoText(forced client.Forced) string {
 	if len(forced.Also) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\nlost with it, and taken until the holder has stopped: %s", cell(strings.Join(forced.Also, ", ")))
+	return fmt.Sprintf("\nlost with it, and taken until the holder has stopped: %s", cell(strings.ReplaceAll(joinNames(forced.Also...), nameSeparator, ", ")))
 }
 
 // forcedJSON is what force prints for programs. Names are never changed.
@@ -132,7 +137,7 @@ type forcedJSON struct {
 }
 
 func (f *forcer) jsonOf(forced client.Forced) forcedJSON {
-	value := forcedJSON{Lock: f.name, Forced: forced.Holders, Also: forced.Also}
+	value := forcedJSON{Lock: joinNames(f.name), Forced: forced.Holders, Also: forced.Also}
 	if forced.Holder != nil {
 		value.Holder = &holdersJSONOf([]client.Holder{*forced.Holder})[0]
 	}

@@ -23,6 +23,7 @@ func TestForce(t *testing.T) {
 		{"OK lock=job n=1 held=3", []string{"--yes", "job"}, 0, "taken from another Redlock client, which does not say who it is and may be at work until it notices\n"},
 		{"OK lock=job n=64", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\n"},
 		{"OK lock=job n=64 also=a,b", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\nlost with it, and taken until the holder has stopped: a, b\n"},
+		{"OK lock=job n=64 also=a%2Cb,c", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\nlost with it, and taken until the holder has stopped: a%2Cb, c\n"},
 		{"OK lock=job n=64 also=a,b", []string{"--yes", "job", "--json"}, 0, `{
   "lock": "job",
   "forced": 64,

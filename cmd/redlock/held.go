@@ -11,12 +11,17 @@ import (
 )
 
 // held finds the lock that a command is about, and that somebody holds already.
-type held struct{ holder holderFlag }
+type held struct {
+	holder holderFlag
+	name   string // of the lock, or of several, as the command line has them
+}
 
 // whichHelp tells which lock is meant.
 const whichHelp = `It is the lock NAME of the process that calls redlock, such as a script that has run
 redlock lock (which says when that is another one), or of --pid. Under redlock run it
-is the lock of that, where NAME is the same, or left out.`
+is the lock of that, where NAME is the same, or left out. Locks that were taken together
+are named together, with commas between them, in the order in which they were taken; a
+comma that belongs to a name is written %2C.`
 
 // heldExits are the exit codes of commands about a lock that is held.
 const heldExits = `Exit codes: 0 done; 1 it is not held; 64 usage; 69 the daemon is not available, or
@@ -47,16 +52,21 @@ func (h *held) ask(cmd *cobra.Command, args []string, do func(context.Context, *
 // which is how the daemon is asked for the lease.
 func (h *held) which(args []string) (find func(context.Context, *client.Client) (*client.Lease, error), err error) {
 	above, id := os.Getenv("REDLOCK_NAME"), os.Getenv("REDLOCK_LEASE")
-	name := cmp.Or(append(args, above)...)
+	h.name = cmp.Or(append(args, above)...)
+	names := splitNames(h.name)
 	switch {
-	case name == "":
+	case h.name == "":
 		return nil, usage("the NAME of a lock is wanted")
-	case id != "" && name == above && !h.holder.given():
-		return func(ctx context.Context, c *client.Client) (*client.Lease, error) { return c.LeaseByID(ctx, id, name) }, nil
+	case id != "" && h.name == above && !h.holder.given():
+		return func(ctx context.Context, c *client.Client) (*client.Lease, error) {
+			return c.LeaseByID(ctx, id, names...)
+		}, nil
 	}
 	pid, err := h.holder.process()
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, c *client.Client) (*client.Lease, error) { return c.LeaseOf(ctx, pid, name) }, nil
+	return func(ctx context.Context, c *client.Client) (*client.Lease, error) {
+		return c.LeaseOf(ctx, pid, names...)
+	}, nil
 }

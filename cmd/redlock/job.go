@@ -14,7 +14,7 @@ import (
 
 // job is a command to be run under a lock.
 type job struct {
-	name string // of the lock
+	name string // of the lock, or of several, as the command line has them
 	path string // of the command
 	argv []string
 

@@ -16,14 +16,15 @@ func newListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the locks that are held, or waited for, through this host's daemon",
 		Long: `List the locks that are held, or waited for, through this host's daemon, as far
-as you may see them. SINCE is for how long. Several names are held, or waited for,
-all or none.
+as you may see them. SINCE is for how long. Several names, with commas between them,
+are held, or waited for, all or none; a comma that belongs to a name is shown as %2C.
 
 STATE lost: not held any more, but others cannot have it, or not all of it, for TTL.
 
 With --json: [{"lock", "locks", "state": "held", "waiting" or "lost", "mode":
 "exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms",
-"fence", "note"}]. locks has all names where there are several, lock all in one.
+"fence", "note"}]. locks has all names, as they are, lock all of them as other
+commands take them: with commas between them, and %2C for one that belongs to a name.
 slots is how many may hold it at once (0: it is no semaphore), slot which of them
 this one is. Times are in milliseconds; 0 is none.
 
@@ -63,7 +64,7 @@ func printEntries(out io.Writer, entries []client.Entry) error {
 	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}
 	for _, e := range entries {
 		rows = append(rows, []string{
-			e.Name, stateOf(e), modeOf(e.Mode, e.Slots, e.Slot), count(uint64(e.PID)), known(e.User),
+			joinNames(e.Names...), stateOf(e), modeOf(e.Mode, e.Slots, e.Slot), count(uint64(e.PID)), known(e.User),
 			short(e.Since), short(e.TTL), count(e.Fence), e.Note,
 		})
 	}
@@ -100,7 +101,7 @@ func listJSONOf(entries []client.Entry) []entryJSON {
 	list := []entryJSON{}
 	for _, e := range entries {
 		list = append(list, entryJSON{
-			Lock: e.Name, Locks: e.Names, State: stateOf(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot,
+			Lock: joinNames(e.Names...), Locks: e.Names, State: stateOf(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot,
 			PID: e.PID, User: e.User, Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(),
 			Fence: e.Fence, Note: e.Note,
 		})

@@ -83,15 +83,16 @@ func (j *job) lock(ctx context.Context, c *client.Client) (*client.Lease, error)
 // is to give one in time.
 func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, error) {
 	defer j.explainWait(ctx, c)()
+	names := splitNames(j.name)
 	if !j.nonblock && !j.bounded {
-		return c.Lock(ctx, j.name, j.options...)
+		return c.LockAll(ctx, names, j.options...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(j.wait, math.MaxInt64-answerTimeout)+answerTimeout)
 	defer cancel()
 	if j.nonblock {
-		return c.TryLock(ctx, j.name, j.options...)
+		return c.TryLockAll(ctx, names, j.options...)
 	}
-	return c.Lock(ctx, j.name, append(j.options, client.WithWait(j.wait))...)
+	return c.LockAll(ctx, names, append(j.options, client.WithWait(j.wait))...)
 }
 
 // notObtained is the failure to get the lock. With -n a holder is no news: that

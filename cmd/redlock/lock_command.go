@@ -33,6 +33,8 @@ beat was not run for so long: for scripts that may hang.
 A second redlock lock of the same NAME by the same process is refused (exit code 1),
 unless the first one has ended.
 
+` + namesHelp + `
+
 With --print: REDLOCK_NAME, REDLOCK_FENCE, REDLOCK_LEASE (a secret), REDLOCK_TTL (how
 long it is valid unless it is extended, in milliseconds), REDLOCK_DEADLINE (the same
 instant, in milliseconds of CLOCK_BOOTTIME) and REDLOCK_SLOT (with --slots; or empty)
@@ -103,7 +105,7 @@ func (f *lockFlags) run(j *job, out io.Writer) error {
 	defer c.Close()
 	err = f.holder.check(pid)
 	if err == nil && f.print {
-		err = printText(out, assignments(lease))
+		err = printText(out, assignments(j.name, lease))
 	}
 	if err != nil {
 		j.giveBack(lease)

@@ -106,11 +106,11 @@ a,b   lost   exclusive  41   cron  1s     900ms  77
 }
 `},
 		{"list", shown, []string{"list"}, 0, `
-LOCK     STATE    MODE          PID   USER  SINCE  TTL   FENCE  NOTE
-job      held     exclusive     4121  cron  1m3s   7.4s  77     why, because
-job      waiting  exclusive     77    www   20ms   -     -
-a,b,job  waiting  shared        78    www   20ms   -     -
-gpu      waiting  1 of 4 slots  79    www   20ms   -     -
+LOCK       STATE    MODE          PID   USER  SINCE  TTL   FENCE  NOTE
+job        held     exclusive     4121  cron  1m3s   7.4s  77     why, because
+job        waiting  exclusive     77    www   20ms   -     -
+a%2Cb,job  waiting  shared        78    www   20ms   -     -
+gpu        waiting  1 of 4 slots  79    www   20ms   -     -
 `},
 		{"list, nothing", nothing, []string{"list"}, 0, "\nnothing is held or waited for\n"},
 		{"list, JSON", shown, []string{"list", "--json"}, 0, `
@@ -148,7 +148,7 @@ gpu      waiting  1 of 4 slots  79    www   20ms   -     -
     "note": ""
   },
   {
-    "lock": "a,b,job",
+    "lock": "a%2Cb,job",
     "locks": [
       "a,b",
       "job"
@@ -258,9 +258,9 @@ a     :1       ready  -
   }
 }
 `},
-		{"names are completed", shown, []string{"__complete", "who", ""}, 0, "\na,b\ngpu\njob\n:4\n"},
-		{"names are completed for run", shown, []string{"__complete", "run", "-n", ""}, 0, "\na,b\ngpu\njob\n:4\n"},
-		{"names are completed for force", shown, []string{"__complete", "force", "--yes", ""}, 0, "\na,b\ngpu\njob\n:4\n"},
+		{"names are completed", shown, []string{"__complete", "who", ""}, 0, "\na%2Cb\ngpu\njob\n:4\n"},
+		{"names are completed for run", shown, []string{"__complete", "run", "-n", ""}, 0, "\na%2Cb\ngpu\njob\n:4\n"},
+		{"names are completed for force", shown, []string{"__complete", "force", "--yes", ""}, 0, "\na%2Cb\ngpu\njob\n:4\n"},
 		{"one name is enough", shown, []string{"__complete", "watch", "job", ""}, 0, "\n:4\n"},
 		{"nodes in quarantine are completed", shown, []string{"__complete", "admit", ""}, 0, "\nall\nbb\nd\n:4\n"},
 		{"no files for numbers", shown, []string{"__complete", "top", "--interval", ""}, 0, "\n:4\n"},

@@ -17,6 +17,8 @@ stand before NAME; the command needs no -- before it unless it begins with a das
 A -c right after NAME is the shell's as with flock, with exactly one word after
 it.
 
+` + namesHelp + `
+
 WAITING. Without -n or -w it waits for as long as somebody else holds the lock.
 A signal ends the wait. On a terminal a line shows who holds the lock, since when,
 and the place among those who wait on this host; elsewhere --verbose says so.
@@ -81,7 +83,14 @@ const runExample = `  redlock run nightly-backup -- /usr/local/bin/backup --all
   redlock run deploy -c 'git pull && exec make install'
   redlock run -t 30s --grace 10s import -- python3 import.py < data.csv
   redlock run -s report ./read-report.sh     # together with others with -s
-  redlock run --slots 3 transcode ./one.sh   # three at a time, on all hosts together`
+  redlock run --slots 3 transcode ./one.sh   # three at a time, on all hosts together
+  redlock run acc/4,acc/17 ./move.sh         # both locks, or none`
+
+// namesHelp is for who takes locks.
+const namesHelp = `NAMES. With commas between them several locks are taken at once, all or none: as one,
+with one fencing token, and without standing in the way of those who take the same in
+another order. Who asks about it (redlock check, and so on) names all of them, in the
+same order. A comma that belongs to a name is written %2C.`
 
 // runFlags is what the flags of run say.
 type runFlags struct {

@@ -176,3 +176,18 @@ func TestQuoted(t *testing.T) {
 		}
 	}
 }
+
+// Several locks that a script, or redlock run, has taken at once are asked about at once.
+func TestScriptOfSeveral(t *testing.T) {
+	_, socket := startDaemon(t)
+	p := startScript(t, "sh", socket, `
+redlock lock x%2Cy,b && redlock check x%2Cy,b && redlock extend x%2Cy,b && echo held
+redlock check x%2Cy 2>/dev/null; echo "$?"
+eval "$(redlock check --print --pid $$ x%2Cy,b)"; echo "$REDLOCK_NAME"
+redlock unlock x%2Cy,b; echo "$?"
+redlock run c,d -c 'redlock check && redlock check c,d && echo held'`)
+	for _, want := range []string{"held", "1", "x%2Cy,b", "0", "held"} {
+		p.expect(want)
+	}
+	p.ends(0)
+}

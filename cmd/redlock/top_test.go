@@ -28,11 +28,11 @@ bb, d: restarted
 
 c: redis-c: connection refused
 
-LOCK     STATE    MODE          PID   USER  SINCE  TTL   FENCE  NOTE
-job      waiting  exclusive     77    www   20ms   -     -
-a,b,job  waiting  shared        78    www   20ms   -     -
-gpu      waiting  1 of 4 slots  79    www   20ms   -     -
-job      held     exclusive     4121  cron  1m3s   7.4s  77     why, because
+LOCK       STATE    MODE          PID   USER  SINCE  TTL   FENCE  NOTE
+job        waiting  exclusive     77    www   20ms   -     -
+a%2Cb,job  waiting  shared        78    www   20ms   -     -
+gpu        waiting  1 of 4 slots  79    www   20ms   -     -
+job        held     exclusive     4121  cron  1m3s   7.4s  77     why, because
 `
 
 var timesOfTop = regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|[0-9.]+(µs|ms|s)$`)

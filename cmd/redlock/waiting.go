@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +27,8 @@ const (
 // otherwise only once, if it is nodes in quarantine that are waited for.
 type waiting struct {
 	client  *client.Client
-	name    string
+	name    string   // as the command line has it
+	names   []string // it stands for
 	begin   time.Time
 	out     io.Writer
 	verbose bool
@@ -39,7 +41,7 @@ type waiting struct {
 // called: nothing is said any more once that has returned.
 func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &waiting{client: c, name: j.name, begin: time.Now(), out: j.stderr, verbose: j.verbose}
+	w := &waiting{client: c, name: j.name, names: splitNames(j.name), begin: time.Now(), out: j.stderr, verbose: j.verbose}
 	var done sync.WaitGroup
 	done.Go(func() { w.run(ctx) })
 	return func() {
@@ -140,7 +142,7 @@ func (w *waiting) reason(ctx context.Context) reason {
 	if text := w.quarantine(within); text != "" {
 		return reason{what: text}
 	}
-	holders, err := w.client.Who(within, w.name)
+	name, holders, err := w.holders(within)
 	switch {
 	case ctx.Err() != nil:
 		return reason{}
@@ -150,8 +152,21 @@ func (w *waiting) reason(ctx context.Context) reason {
 		return reason{what: fmt.Sprintf("who holds it is not known: %v", err)}
 	}
 	r := heldBy(holders)
+	if len(w.names) > 1 && len(holders) > 0 {
+		r.what = fmt.Sprintf("%q is %s", name, r.what)
+	}
 	r.place, r.queued = w.place(within)
 	return r
+}
+
+// holders are those of the first of the locks that is held; none: nobody holds any.
+func (w *waiting) holders(ctx context.Context) (name string, holders []client.Holder, err error) {
+	for _, name = range w.names {
+		if holders, err = w.client.Who(ctx, name); err != nil || len(holders) > 0 {
+			break
+		}
+	}
+	return joinNames(name), holders, err
 }
 
 // quarantine is why there is no quorum yet, "" if it is not that.
@@ -196,7 +211,7 @@ func (w *waiting) place(ctx context.Context) (ours, all int) {
 		return 0, 0
 	}
 	for _, e := range entries {
-		if !e.Waits || e.Name != w.name {
+		if !e.Waits || !slices.Equal(e.Names, w.names) {
 			continue
 		}
 		all++

@@ -23,7 +23,8 @@ func newWatchCommand() *cobra.Command {
 		Short: "Print a line whenever a lock changes hands, until it is stopped",
 		Long: `Print who holds a lock, on whatever host, and then a line whenever that changes,
 until it is stopped, as with Ctrl-C. A quorum of the nodes is asked at each
---interval: who came and went in between is not seen.
+--interval: who came and went in between is not seen. NAME is one lock; a comma in it
+is written %2C.
 
 Where nobody can be asked (redlockd stops, too few nodes answer) the lock is
 "unknown", and it goes on asking. Only the first question has to be answered.
@@ -37,8 +38,11 @@ answered, at the beginning; 70 internal; 77 denied.`,
   redlock watch nightly-backup --json | jq --unbuffered -r .state`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			w.name, w.out = args[0], cmd.OutOrStdout()
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if w.name, err = oneName("watch", args[0]); err != nil {
+				return err
+			}
+			w.out = cmd.OutOrStdout()
 			if err := checkInterval(w.every); err != nil {
 				return err
 			}
@@ -171,7 +175,7 @@ type watchJSON struct {
 }
 
 func (w *watcher) jsonOf(s sight) watchJSON {
-	line := watchJSON{Time: s.at, Lock: w.name, State: s.state(), Holders: holdersJSONOf(s.holders)}
+	line := watchJSON{Time: s.at, Lock: joinNames(w.name), State: s.state(), Holders: holdersJSONOf(s.holders)}
 	if s.err != nil {
 		line.Error = s.err.Error()
 	}

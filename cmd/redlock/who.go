@@ -21,7 +21,7 @@ func newWhoCommand() *cobra.Command {
 A quorum of the nodes is asked. A lock that nobody holds is "free". HELD is the
 number of nodes that it is held on. What another Redlock client holds has no
 host, user or pid. NOTE is shown of what is held through this host's daemon, if you
-may see it.
+may see it. NAME is one lock; a comma in it is written %2C, and shown so.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared",
 "slots", "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes",
@@ -36,12 +36,16 @@ daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			holders, err := fetchHolders(cmd.Context(), args[0])
+			name, err := oneName("who", args[0])
+			if err != nil {
+				return err
+			}
+			holders, err := fetchHolders(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), whoJSONOf(args[0], holders))
+				return printJSON(cmd.OutOrStdout(), whoJSONOf(name, holders))
 			}
 			return printHolders(cmd.OutOrStdout(), holders)
 		},
@@ -113,7 +117,7 @@ type holderJSON struct {
 }
 
 func whoJSONOf(name string, holders []client.Holder) whoJSON {
-	return whoJSON{Lock: name, Free: len(holders) == 0, Holders: holdersJSONOf(holders)}
+	return whoJSON{Lock: joinNames(name), Free: len(holders) == 0, Holders: holdersJSONOf(holders)}
 }
 
 func holdersJSONOf(holders []client.Holder) []holderJSON {
