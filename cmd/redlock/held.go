@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -43,10 +44,22 @@ func (h *held) ask(cmd *cobra.Command, args []string, do func(context.Context, *
 	return ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 		lease, err := find(ctx, c)
 		if err != nil {
-			return err
+			return h.asTyped(err, cmd.Name())
 		}
 		return do(ctx, lease)
 	})
+}
+
+// asTyped is an error about the lease under the words of the command line: to look for it
+// is a CHECK, whatever was typed.
+func (h *held) asTyped(err error, verb string) error {
+	refused, is := errors.AsType[*client.Error](err)
+	if !is {
+		return err
+	}
+	typed := *refused
+	typed.Op, typed.Name = verb, h.name
+	return &typed
 }
 
 // which is how the daemon is asked for the lease.

@@ -59,7 +59,7 @@ fi`)
 				p.expect(want)
 			}
 			p.ends(0)
-			if said := p.said(); !strings.HasPrefix(said, `redlock: check "backup": NOTHELD: `) || strings.Count(said, "\n") != 1 {
+			if said := p.said(); !strings.HasPrefix(said, `redlock: unlock "backup": NOTHELD: `) || strings.Count(said, "\n") != 1 {
 				t.Errorf("stderr %q, want a word about the second unlock, and no other", said)
 			}
 		})
