@@ -45,6 +45,7 @@ type child struct {
 	told   bool               // somebody was told that these are waited for
 	again  *time.Timer        // to look whether they have
 	lost   error              // why the lock was lost; nil: it was not
+	back   bool               // the command gave the lock back, and goes on without it
 	killed bool
 }
 
@@ -135,7 +136,7 @@ func (c *child) watch() error {
 			c.forward(sig.(syscall.Signal))
 		case <-lost:
 			lost = nil
-			c.stop(context.Cause(c.lease.Context()))
+			c.leaseOver(context.Cause(c.lease.Context()))
 		case <-c.alarm.C:
 			c.killWhenDue()
 		case <-c.again.C: // over looks
@@ -244,6 +245,26 @@ func (c *child) send(sig syscall.Signal) { _ = c.process.Signal(sig) }
 // sendToKin ignores that there may be nobody any more.
 func (c *child) sendToKin(sig syscall.Signal) { _ = signalKin(sig) }
 
+// leaseOver is for the end of the lease while the command runs.
+func (c *child) leaseOver(cause error) {
+	if c.lost == nil && givenBack(cause) {
+		c.back = true
+		return
+	}
+	c.stop(cause)
+}
+
+// givenBack tells whether a lease is over because the command gave it back itself, as with
+// redlock unlock: then the daemon, when it is asked, knows neither of it nor of its loss.
+// (One that a new connection could not resume may still be relied on: it is lost.)
+func givenBack(err error) bool {
+	told, is := errors.AsType[*client.Error](err)
+	if is && told.Op == "lease" {
+		told, is = errors.AsType[*client.Error](told.Err)
+	}
+	return is && told.Op != "resume" && errors.Is(told, client.ErrNotHeld)
+}
+
 // stop asks the command to stop, as the lock is lost. The alarm makes sure that
 // it does before the deadline.
 func (c *child) stop(cause error) {
@@ -265,6 +286,9 @@ func (c *child) killAt() time.Duration { return c.lease.DeadlineBoottime() - c.m
 // killWhenDue kills the command, and what it has started, if it is time, and sets
 // the alarm if it is not.
 func (c *child) killWhenDue() {
+	if c.back {
+		return // it has nothing to be late for
+	}
 	at := c.killAt()
 	if boottime() < at {
 		c.alarm.set(at)

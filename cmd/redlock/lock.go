@@ -114,11 +114,15 @@ func (j *job) notObtained(err error) error {
 func (j *job) giveBack(lease *client.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	if err := lease.Unlock(ctx); err != nil {
+	err := lease.Unlock(ctx)
+	switch {
+	case givenBack(err):
+		j.say("lock %q: the command had given it back", j.name)
+	case err != nil:
 		fmt.Fprintf(j.stderr, "redlock: %v (the command has ended; others get the lock in %s at the latest)\n", silence(err), left(lease))
-		return
+	default:
+		j.say("lock %q: given back", j.name)
 	}
-	j.say("lock %q: given back", j.name)
 }
 
 // sayReconnects is for a daemon that was restarted, or hung up, in between.

@@ -56,6 +56,9 @@ which others can hold the lock, and SIGKILL a twentieth of the lease time (at
 least 50 ms) before it, as does all that it has started, but for sessions of their
 own. The exit code is 75, whatever the command ends with.
 
+The command may give the lock back before it ends, with redlock unlock: from then on it
+runs without it, and nobody stops it.
+
 If redlock run itself is killed (kill -9), the kernel kills the command (on Linux),
 unless that is set-user-ID, such as sudo: write sudo redlock run. What the command
 has started is not killed, but holds the connection to redlockd open, which keeps

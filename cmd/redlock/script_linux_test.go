@@ -191,3 +191,16 @@ redlock run c,d -c 'redlock check && redlock check c,d && echo held'`)
 	}
 	p.ends(0)
 }
+
+// The command under redlock run may give the lock back itself: others have it then.
+func TestUnlockUnderRun(t *testing.T) {
+	_, socket := startDaemon(t)
+	p := startScript(t, "sh", socket, `redlock run -t 1s job -c 'redlock unlock && redlock run -n job echo free; sleep 1.2; redlock check; echo "$?"'; echo "$?"`)
+	for _, want := range []string{"free", "1", "0"} {
+		p.expect(want)
+	}
+	p.ends(0)
+	if stderr := p.said(); stderr != "" {
+		t.Errorf("stderr is %q, want nothing", stderr)
+	}
+}

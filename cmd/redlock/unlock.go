@@ -11,7 +11,8 @@ import (
 func newUnlockCommand() *cobra.Command {
 	cmd, which := newHeldCommand("unlock")
 	cmd.Short = "Give back a lock of redlock lock"
-	cmd.Long = `Give back a lock that redlock lock took. Others can have it at once.
+	cmd.Long = `Give back a lock that redlock lock took, or that of the redlock run above, whose command
+goes on without it. Others can have it at once.
 
 ` + whichHelp + `
 
