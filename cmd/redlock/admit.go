@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,10 +25,11 @@ lease is over that it may have forgotten. Only you can know that there are none:
 because the nodes are brand-new, and no lock was ever taken on them. Otherwise two
 holders of one lock are possible. It is for root and redlockd's own user, and logged.
 
-With --json: {"admitted": ["a", …]}, the nodes whose votes count from now on.
+With --json: {"admitted": ["a", …]}, the nodes whose votes count from now on that
+did not before.
 
-Exit codes: 0; 64 usage, or there is no such node; 69 the daemon or the node is
-not available; 70 internal; 77 denied.`,
+Exit codes: 0 done, or it was not in quarantine, and is ready; 64 usage, or there is
+no such node; 69 the daemon or the node is not available; 70 internal; 77 denied.`,
 		Example: `  redlock admit all
   redlock admit all --json`,
 		Args:              cobra.ExactArgs(1),
@@ -36,6 +39,9 @@ not available; 70 internal; 77 denied.`,
 			err := ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				admitted, err := c.Admit(ctx, args[0])
 				nodes = append(nodes, admitted...)
+				if errors.Is(err, client.ErrInvalid) {
+					err = whyNotAdmitted(ctx, c, args[0], err)
+				}
 				return err
 			})
 			if err != nil {
@@ -44,12 +50,39 @@ not available; 70 internal; 77 denied.`,
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), admittedJSON{nodes})
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(strings.Join(nodes, "\n"), "no node is in quarantine"))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(strings.Join(nodes, "\n"), nobodyAdmitted(args[0])))
 			return unwritten(err)
 		},
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// whyNotAdmitted tells apart what the daemon refuses with one code: a node that there is
+// none of, one that is not there, and one that is ready, which is no error.
+func whyNotAdmitted(ctx context.Context, c *client.Client, node string, refused error) error {
+	status, err := c.Status(ctx)
+	if err != nil {
+		return refused
+	}
+	i := slices.IndexFunc(status.Nodes, func(n client.Node) bool { return n.Name == node })
+	switch {
+	case i < 0, status.Nodes[i].State == "quarantined":
+		return refused
+	case status.Nodes[i].State == "ready":
+		return nil
+	}
+	return &reworded{
+		fmt.Sprintf("node %s cannot be admitted while it is %s (redlock status tells when it is in quarantine)", node, howItIs(status.Nodes[i])),
+		client.ErrUnavailable,
+	}
+}
+
+func nobodyAdmitted(wanted string) string {
+	if wanted == "all" {
+		return "no node is in quarantine"
+	}
+	return fmt.Sprintf("node %s is ready, and not in quarantine", cell(wanted))
 }
 
 // admittedJSON is what admit prints for programs. Names are never changed.

@@ -55,6 +55,15 @@ func exit(code int) error {
 // usage is the error of a command line that cannot be understood.
 func usage(format string, args ...any) error { return fail(exitUsage, format, args...) }
 
+// reworded is an error in words that say more here than its own.
+type reworded struct {
+	text string
+	err  error // decides the exit code
+}
+
+func (e *reworded) Error() string { return e.text }
+func (e *reworded) Unwrap() error { return e.err }
+
 // report says what err is, if there is something to say, and returns the exit
 // code. An error that is no failure is cobra's: of the command line.
 func report(stderr io.Writer, command string, err error) int {

@@ -90,9 +90,13 @@ func TestAdmit(t *testing.T) {
 		{[]string{"- node=a state=ready", "OK n=1"}, []string{"a", "--json"}, 0, "{\n  \"admitted\": [\n    \"a\"\n  ]\n}\n"},
 		{[]string{"OK n=0"}, []string{"all", "--json"}, 0, "{\n  \"admitted\": []\n}\n"},
 		{[]string{"ERR OPTION : there is no such node"}, []string{"x"}, exitUsage, ""},
+		{[]string{"ERR OPTION : node b is ready, not in quarantine"}, []string{"b"}, 0, "node b is ready, and not in quarantine\n"},
+		{[]string{"ERR OPTION : node b is ready, not in quarantine"}, []string{"b", "--json"}, 0, "{\n  \"admitted\": []\n}\n"},
+		{[]string{"ERR OPTION : node c is down, not in quarantine"}, []string{"c"}, exitUnavailable, ""},
 		{[]string{"ERR DENIED : only root"}, []string{"all"}, exitDenied, ""},
 	} {
-		f := startFake(t, answers{ipc.VerbAdmit: says(test.answer...)})
+		f := startFake(t, answers{ipc.VerbAdmit: says(test.answer...), ipc.VerbStatus: says("- node=a state=quarantined left=12000 : restarted",
+			"- node=b state=ready", "- node=c state=down : redis-c: connection refused", "OK n=3 quorum=2 spare=-1")})
 		code, stdout, stderr := redlock(t, f.socket, append([]string{"admit"}, test.args...)...)
 		if code != test.code || stdout != test.want {
 			t.Errorf("%v, %q: exit code %d, want %d; stderr %q; stdout %q, want %q", test.args, test.answer, code, test.code, stderr, stdout, test.want)
@@ -100,6 +104,18 @@ func TestAdmit(t *testing.T) {
 		if req := f.read(ipc.VerbAdmit); req.Words[0] != test.args[0] {
 			t.Errorf("ADMIT %q was asked for, want %q", req.Words, test.args[0])
 		}
+	}
+}
+
+// A node that is not there is no fault of the command line.
+func TestAdmitNodeThatIsDown(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbAdmit: says("ERR OPTION : node c is down, not in quarantine"),
+		ipc.VerbStatus: says("- node=c state=down : redis-c: connection refused", "OK n=1 quorum=1 spare=-1")})
+	code, _, stderr := redlock(t, f.socket, "admit", "c")
+	check(t, code, exitUnavailable, stderr, "node c cannot be admitted while it is down: redis-c: connection refused (")
+	if strings.Contains(stderr, "--help") {
+		t.Errorf("stderr %q sends to the help", stderr)
 	}
 }
 
