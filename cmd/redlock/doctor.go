@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,6 +106,8 @@ func (p *patient) ask(ctx context.Context) error {
 func unanswered(err error) finding {
 	f := finding{"daemon", bad, err.Error(), "start it (systemctl start redlockd), and see its log (journalctl -u redlockd)"}
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "what is said of the socket"
 	case errors.Is(err, client.ErrDenied):
 		f.fix = "run redlock doctor as root, or as a user who may look"
 	case errors.Is(err, context.DeadlineExceeded):

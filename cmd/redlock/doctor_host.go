@@ -39,7 +39,7 @@ func checkSocketRights(path string, info fs.FileInfo) (findings []finding) {
 	if unix.Access(path, unix.W_OK) != nil {
 		findings = append(findings, finding{"socket", bad,
 			fmt.Sprintf("this user may not open %s: it is %v, %s", path, info.Mode().Perm(), ownersOf(info)),
-			"join its group (usermod -aG " + groupOf(info) + " USER), and log in again"})
+			wayIn(info)})
 	}
 	if info.Mode()&othersWrite != 0 {
 		findings = append(findings, finding{"socket", warning,
@@ -47,6 +47,21 @@ func checkSocketRights(path string, info fs.FileInfo) (findings []finding) {
 			`mode = "0660" and a group in the socket block of the config`})
 	}
 	return findings
+}
+
+// The right of the socket's group to open it.
+const groupWrite fs.FileMode = 0o020
+
+// rootGroup is the group that nobody should join for that: it is let in to much more.
+const rootGroup = 0
+
+// wayIn is what lets a user open a socket that he may not open.
+func wayIn(info fs.FileInfo) string {
+	if _, gid := ids(info); info.Mode()&groupWrite != 0 && gid != rootGroup {
+		return "join its group (usermod -aG " + groupOf(info) + " USER), and log in again"
+	}
+	return "set socket.group and socket.mode in the config, and restart redlockd (where systemd listens: SocketGroup= and SocketMode=, with systemctl edit redlockd.socket); " +
+		"where it is redlockd -dev, run this as the user who runs that, " + ownerOf(info)
 }
 
 // checkFolder: in a folder that others may write to, one with the sticky bit is safe.
@@ -61,12 +76,16 @@ func checkFolder(folder string) []finding {
 
 // ownersOf is for people: "user root, group redlock".
 func ownersOf(info fs.FileInfo) string {
+	return fmt.Sprintf("user %s, group %s", ownerOf(info), groupOf(info))
+}
+
+func ownerOf(info fs.FileInfo) string {
 	uid, _ := ids(info)
 	name := strconv.Itoa(uid)
 	if owner, err := user.LookupId(name); err == nil {
-		name = owner.Username
+		return owner.Username
 	}
-	return fmt.Sprintf("user %s, group %s", name, groupOf(info))
+	return name
 }
 
 func groupOf(info fs.FileInfo) string {

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// rights is the socket of a user, with a mode.
+type rights struct {
+	fs.FileInfo
+	mode fs.FileMode
+	gid  uint32
+}
+
+func (r rights) Mode() fs.FileMode { return fs.ModeSocket | r.mode }
+func (r rights) Sys() any          { return &syscall.Stat_t{Uid: 4001, Gid: r.gid} }
+
+// To join a group is advised where that helps, and gives no more than that.
+func TestWayIn(t *testing.T) {
+	const join, set = "join its group (usermod -aG 4002 USER)", "set socket.group and socket.mode in the config, and restart redlockd"
+	for _, test := range []struct {
+		info rights
+		want string
+	}{
+		{rights{mode: 0o660, gid: 4002}, join},
+		{rights{mode: 0o600, gid: 4002}, set},
+		{rights{mode: 0o640, gid: 4002}, set},
+		{rights{mode: 0o660, gid: 0}, set},
+		{rights{mode: 0o600, gid: 0}, set},
+	} {
+		if got := wayIn(test.info); !strings.HasPrefix(got, test.want) {
+			t.Errorf("for %v of group %d it says %q, want %q", test.info.mode, test.info.gid, got, test.want)
+		}
+	}
+	if got := wayIn(rights{mode: 0o600}); !strings.HasSuffix(got, "run this as the user who runs that, 4001") {
+		t.Errorf("of -dev it says %q", got)
+	}
+}
+
+// Who may not open the socket hears the same from all commands.
+func TestShutOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := fmt.Errorf("dial %s: %w: this user needs the group of the socket: %w", path, client.ErrDenied, fs.ErrPermission)
+	f := daemonFailure(shutOut(path, refused))
+	if want := "this user may not open " + path + ", which is -rw-------, user "; f.code != exitDenied || !strings.HasPrefix(f.Error(), want) || !strings.Contains(f.Error(), ": set socket.group") {
+		t.Errorf("exit code %d, %q; want %d, %q, and to set socket.group", f.code, f, exitDenied, want)
+	}
+	if got := unanswered(f); got.fix != "what is said of the socket" {
+		t.Errorf("doctor says %+v, want no second advice", got)
+	}
+	if got := shutOut(path, client.ErrUnavailable); got != client.ErrUnavailable {
+		t.Errorf("of another error it makes %q", got)
+	}
+}
+
+// All of it once with a user who may not.
+func TestShutOutOfSocket(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, nil)
+	if err := os.Chmod(f.socket, 0); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, testBinary, "status")
+	if os.Getuid() == 0 { // who may open everything
+		cmd = command(t, readable(t, f.socket, testBinary), "status")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	p := startCommand(t, cmd, roleRedlock, f.socket)
+	p.ends(exitDenied)
+	if stderr := p.said(); !strings.HasPrefix(stderr, "redlock: this user may not open "+f.socket+", which is ----------, user ") {
+		t.Errorf("stderr is %q", stderr)
+	}
+}
+
+// readable is a copy of a program that everybody may run, in the folder of the socket,
+// which everybody may enter.
+func readable(t *testing.T, socket, program string) string {
+	t.Helper()
+	folder := filepath.Dir(socket)
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := command(t, "cp", program, filepath.Join(folder, "redlock")).CombinedOutput(); err != nil { // not open here, while others are started
+		t.Fatalf("cp: %v: %s", err, output)
+	}
+	return filepath.Join(folder, "redlock")
+}
