@@ -34,8 +34,10 @@ Where it was held together with other locks, by one request, those are lost as w
 but nobody can have them before their holder has stopped, or until its deadline. They
 are named where it was this host's daemon that held them.
 
-With --json: {"lock", "forced", "holder", "also"}. forced is from how many it was taken,
-0 if nobody held it; holder is as in redlock who where it was one, null otherwise;
+With --json: {"lock", "forced", "holder": {"host", "pid", "user", "since_ms", "held"},
+"also"}. forced is from how many it was taken, 0 if nobody held it. holder is who had it
+where it was one that says so, null otherwise: since_ms is for how long, in milliseconds,
+held on how many nodes. (What else there is to know of it, redlock who tells before.)
 also is there where other locks are lost with it, and known: their names.
 
 Exit codes: 0 nobody who held it holds it any more; 1 you did not say yes; 64
@@ -130,16 +132,25 @@ func alsoText(forced client.Forced) string {
 
 // forcedJSON is what force prints for programs. Names are never changed.
 type forcedJSON struct {
-	Lock   string      `json:"lock"`
-	Forced int         `json:"forced"`
-	Holder *holderJSON `json:"holder"`
-	Also   []string    `json:"also,omitempty"`
+	Lock   string            `json:"lock"`
+	Forced int               `json:"forced"`
+	Holder *forcedHolderJSON `json:"holder"`
+	Also   []string          `json:"also,omitempty"`
+}
+
+// forcedHolderJSON is what the answer to FORCE tells of a holder.
+type forcedHolderJSON struct {
+	Host  string `json:"host"`
+	PID   int    `json:"pid"`
+	User  string `json:"user"`
+	Since int64  `json:"since_ms"`
+	Held  int    `json:"held"`
 }
 
 func (f *forcer) jsonOf(forced client.Forced) forcedJSON {
 	value := forcedJSON{Lock: joinNames(f.name), Forced: forced.Holders, Also: forced.Also}
-	if forced.Holder != nil {
-		value.Holder = &holdersJSONOf([]client.Holder{*forced.Holder})[0]
+	if h := forced.Holder; h != nil {
+		value.Holder = &forcedHolderJSON{Host: h.Host, PID: h.PID, User: h.User, Since: h.Since.Milliseconds(), Held: h.Held}
 	}
 	return value
 }

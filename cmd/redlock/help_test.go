@@ -186,7 +186,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		"status": {statusJSON{}, nodeJSON{}},
 		"watch":  {watchJSON{}},
 		"top":    {topJSON{}, topErrorJSON{}},
-		"force":  {forcedJSON{}},
+		"force":  {forcedJSON{}, forcedHolderJSON{}},
 		"admit":  {admittedJSON{}},
 		"doctor": {findingsJSON{}, findingJSON{}},
 		"bench":  {benchJSON{}, rowJSON{}},
