@@ -32,7 +32,7 @@ Exit codes: 0 done, or it was not in quarantine, and is ready; 64 usage, or ther
 no such node; 69 the daemon or the node is not available; 70 internal; 77 denied.`,
 		Example: `  redlock admit all
   redlock admit all --json`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactlyOne("the name of a NODE, or all,"),
 		ValidArgsFunction: completeQuarantined,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes := []string{} // for JSON

@@ -21,7 +21,7 @@ const (
 )
 
 func newBenchCommand() *cobra.Command {
-	b := &bench{length: durationFlag(4 * time.Second)}
+	b := &bench{length: durationFlag(4 * time.Second), workers: 64, prefix: "redlock-bench/"}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the latency and throughput of this host's daemon and its nodes",
@@ -45,7 +45,7 @@ Exit codes: 0; 64 usage; 69 the daemon is not available, or too few nodes are; 7
 internal; 77 denied, or over a limit; 128+N signal N ended it.`,
 		Example: `  redlock bench
   redlock bench --duration 1s --workers 16 --json | jq '.rows[] | {row, p99_us}'`,
-		Args:              cobra.NoArgs,
+		Args:              atMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := b.check(); err != nil {
@@ -63,8 +63,8 @@ internal; 77 denied, or over a limit; 128+N signal N ended it.`,
 	}
 	jsonFlag(cmd, &b.asJSON)
 	cmd.Flags().Var(&b.length, "duration", "how long to measure in all")
-	cmd.Flags().IntVar(&b.workers, "workers", 64, "how many workers there are where there are `MANY`")
-	cmd.Flags().StringVar(&b.prefix, "prefix", "redlock-bench/", "what names begin with: where access rules allow only some `NAMES`")
+	cmd.Flags().Var(anyNumber(&b.workers, "MANY"), "workers", "how many workers there are where there are many")
+	cmd.Flags().Var(textFlag{&b.prefix, "NAMES"}, "prefix", "what names begin with: where access rules allow only some")
 	noValues(cmd, "duration", "workers", "prefix")
 	return cmd
 }

@@ -28,7 +28,7 @@ names of locks that are in use. SHELL is ` + strings.Join(names, ", ") + `.`,
   redlock completion bash > /etc/bash_completion.d/redlock
   redlock completion zsh > "${fpath[1]}/_redlock"
   redlock completion fish > ~/.config/fish/completions/redlock.fish`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactlyOne("the name of a SHELL"),
 		ValidArgsFunction: cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			script := shells[args[0]]

@@ -36,7 +36,7 @@ Exit codes, as monitoring wants them: 0 all is ok; 1 there are warnings; 2 somet
 is bad. 64 usage; 70 internal.`,
 		Example: `  redlock doctor
   redlock doctor --json | jq -r '.findings[] | select(.result != "ok") | .fix'`,
-		Args:              cobra.NoArgs,
+		Args:              atMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := examine(cmd.Context())

@@ -45,7 +45,7 @@ usage; 69 the daemon is not available, or too few nodes answered; 70 internal; 7
 denied.`,
 		Example: `  redlock force nightly-backup
   redlock force --yes nightly-backup --json`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneLock,
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if f.name, err = oneName("force", args[0]); err != nil {

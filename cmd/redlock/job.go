@@ -54,7 +54,7 @@ func (f *runFlags) job() *job {
 		nonblock: f.nonblock,
 		wait:     time.Duration(f.wait),
 		bounded:  f.given("timeout"),
-		conflict: int(f.conflict),
+		conflict: f.conflict,
 		ttl:      time.Duration(f.ttl),
 		grace:    time.Duration(f.grace),
 		options:  f.lockOptions(),
@@ -110,7 +110,7 @@ func (f *runFlags) lockOptions() []client.Option {
 	if f.shared {
 		options = append(options, client.WithShared())
 	}
-	add("slots", client.WithSlots(int(f.slots)))
+	add("slots", client.WithSlots(f.slots))
 	add("ttl", client.WithTTL(time.Duration(f.ttl)))
 	add("max", client.WithMax(time.Duration(f.max)))
 	add("beat", client.WithBeat(time.Duration(f.beat)))

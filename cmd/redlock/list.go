@@ -31,7 +31,7 @@ this one is. Times are in milliseconds; 0 is none.
 Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.`,
 		Example: `  redlock list
   redlock list --json | jq -r '.[] | select(.state == "waiting") | .lock'`,
-		Args:              cobra.NoArgs,
+		Args:              atMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			entries, err := fetchEntries(cmd.Context())

@@ -98,7 +98,7 @@ func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, err
 // notObtained is the failure to get the lock. With -n a holder is no news: that
 // is what was asked for.
 func (j *job) notObtained(err error) error {
-	f := daemonFailure(silence(err))
+	f := daemonFailure(inFlags(silence(err)))
 	if f.code != exitConflict {
 		return f
 	}

@@ -71,7 +71,7 @@ func newLockCommand() *cobra.Command {
 		Short:             "Take a lock that a shell holds until it ends",
 		Long:              lockHelp,
 		Example:           lockExample,
-		Args:              cobra.ExactArgs(1),
+		Args:              unlessContradicting(oneLock),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			j := f.job()
@@ -120,8 +120,7 @@ type holderFlag struct {
 }
 
 func (h *holderFlag) define(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&h.pid, "pid", 0, "the process `PID` holds it (default: the one that calls redlock, such as the shell)")
-	cmd.Flags().Lookup("pid").DefValue = ""
+	cmd.Flags().Var(anyNumber(&h.pid, "PID"), "pid", "the process PID holds it (default: the one that calls redlock, such as the shell)")
 	h.given = func() bool { return cmd.Flags().Changed("pid") }
 }
 

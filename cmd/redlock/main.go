@@ -41,6 +41,7 @@ masters. It is reached through the socket $REDLOCK_SOCKET, or else
 		},
 	}
 	root.SetVersionTemplate("redlock {{.Version}}\n")
+	root.SetHelpCommand(newHelpCommand())
 	root.CompletionOptions.DisableDefaultCmd = true // ours refuses shells that it does not know
 	root.AddCommand(newRunCommand(), newWhoCommand(), newListCommand(), newStatusCommand(),
 		newWatchCommand(), newTopCommand(), newForceCommand(), newAdmitCommand(),

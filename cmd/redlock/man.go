@@ -16,7 +16,7 @@ func newManCommand() *cobra.Command {
 		Short:             "Print the manual page redlock(1)",
 		Example:           "  redlock man | man -l -",
 		Hidden:            true,
-		Args:              cobra.NoArgs,
+		Args:              atMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return unwritten(manual(cmd.OutOrStdout(), cmd.Root()))

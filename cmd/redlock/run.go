@@ -1,9 +1,12 @@
 package main
 
 import (
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 const runHelp = `Run a command under a lock, which is taken before it starts, kept extended while
@@ -99,10 +102,10 @@ same order. A comma that belongs to a name is written %2C.`
 type runFlags struct {
 	nonblock, verbose             bool
 	shared, exclusive             bool
-	slots                         uint16
+	slots                         int
 	wait, ttl, max, linger, grace durationFlag
 	beat                          durationFlag
-	conflict                      uint8
+	conflict                      int
 	shell, note                   string
 
 	given func(flag string) bool
@@ -116,6 +119,7 @@ func newRunCommand() *cobra.Command {
 		Short:                 "Run a command under a lock",
 		Long:                  runHelp,
 		Example:               runExample,
+		Args:                  unlessContradicting(cobra.ArbitraryArgs), // newJob has more to say of them
 		ValidArgsFunction:     completeNamesThenFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			j, err := newJob(f, args)
@@ -135,7 +139,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	f.defineLock(cmd)
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows NAME is the command's
-	flags.StringVarP(&f.shell, "command", "c", "", "run `STRING` by /bin/sh -c")
+	flags.VarP(textFlag{&f.shell, "STRING"}, "command", "c", "run STRING by /bin/sh -c")
 	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
 	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
 	withoutDefaults(cmd)
@@ -146,12 +150,13 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
 	flags.VarP(&f.wait, "timeout", "w", "wait at most so long (default: for ever)")
-	flags.Uint8VarP(&f.conflict, "conflict-exit-code", "E", exitConflict, "exit code `CODE` if somebody else held the lock")
+	f.conflict = exitConflict
+	flags.VarP(&numberFlag{&f.conflict, "CODE", 0, math.MaxUint8}, "conflict-exit-code", "E", "exit code CODE if somebody else held the lock")
 	flags.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
-	flags.Uint16Var(&f.slots, "slots", 0, "at most `K` at a time, on all hosts together; all must say the same K")
+	flags.Var(&numberFlag{&f.slots, "K", 0, ipc.MaxSlots}, "slots", "at most K at a time, on all hosts together; all must say the same K")
 	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies (default: redlockd's)")
-	flags.StringVar(&f.note, "note", "", "`TEXT` for who looks with redlock list")
+	flags.Var(textFlag{&f.note, "TEXT"}, "note", "TEXT for who looks with redlock list")
 	flags.Var(&f.max, "max", "hold it at most so long: it is lost then (default: redlockd's)")
 	flags.Var(&f.beat, "beat", "the lock is lost when redlock beat was not run for so long (default: never)")
 	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")

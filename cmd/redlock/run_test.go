@@ -82,16 +82,25 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "job"}, "a command is wanted"},
 		{[]string{"run", "job", "--"}, "a command is wanted"},
 		{[]string{"run", "-y", "job", "true"}, "unknown shorthand flag: 'y'"},
-		{[]string{"run", "-n", "-w", "1", "job", "true"}, "nonblock timeout"},
-		{[]string{"run", "-s", "-x", "job", "true"}, "shared exclusive"},
-		{[]string{"run", "-s", "--slots", "2", "job", "true"}, "shared slots"},
+		{[]string{"run", "-n", "-w", "1", "job", "true"}, "-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other"},
+		{[]string{"run", "-s", "-x", "job", "true"}, "-s (--shared) and -x (--exclusive) contradict each other"},
+		{[]string{"run", "-s", "--slots", "2", "job", "true"}, "--slots goes neither with -s (--shared) nor with -x"},
 		{[]string{"run", "--slots", "0", "job", "true"}, "0 slots"},
-		{[]string{"run", "--nb", "--wait", "1", "job", "true"}, "nb wait"},
-		{[]string{"run", "-n", "--wait", "1", "job", "true"}, "nonblock wait"},
-		{[]string{"run", "-w", "2", "--wait", "1", "job", "true"}, "timeout wait"},
+		{[]string{"run", "--nb", "--wait", "1", "job", "true"}, "-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other"},
+		{[]string{"run", "-n", "--wait", "1", "job", "true"}, "-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other"},
+		{[]string{"run", "-w", "2", "--wait", "1", "job", "true"}, "-w (--timeout) and --wait are the same"},
 		{[]string{"run", "-w", "soon", "job", "true"}, "wanted is a time such as"},
 		{[]string{"run", "-w", "-1", "job", "true"}, "wanted is a time such as"},
-		{[]string{"run", "-E", "256", "job", "true"}, "invalid argument"},
+		{[]string{"run", "-n", "--nb", "job", "true"}, "-n (--nonblock) and --nb are the same"},
+		{[]string{"lock", "-x", "--slots", "2", "job"}, "--slots goes neither with -s (--shared) nor with -x"},
+		{[]string{"lock", "-n", "-w", "2", "job"}, "contradict each other"},
+		{[]string{"run", "-E", "256", "job", "true"}, `invalid argument "256" for "-E, --conflict-exit-code" flag: wanted is a number, 0 to 255` + "\n"},
+		{[]string{"run", "-E", "-1", "job", "true"}, "wanted is a number, 0 to 255\n"},
+		{[]string{"run", "--slots", "1001", "job", "true"}, "wanted is a number, 0 to 1000\n"},
+		{[]string{"lock", "--pid", "abc", "job"}, `invalid argument "abc" for "--pid" flag: wanted is a number` + "\n"},
+		{[]string{"top", "--count", "x"}, "wanted is a number from 0 on\n"},
+		{[]string{"top", "-n", "-1"}, "wanted is a number from 0 on\n"},
+		{[]string{"bench", "--workers", "many"}, "wanted is a number\n"},
 		{[]string{"run", "job", "-w", "5", "true"}, "flags stand before NAME: -w"},
 		{[]string{"run", "job", "-c", "echo", "hello"}, "exactly one word"},
 		{[]string{"run", "job", "-c"}, "exactly one word"},
@@ -99,10 +108,18 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "-t", "10", "--grace", "0.5", "job", "true"}, "SIGKILL 500ms before"},
 		{[]string{"run", "a\nb", "true"}, "NAME"},
 		{[]string{"run", "-t", "0", "job", "true"}, "a ttl of 0s"},
-		{[]string{"who"}, "accepts 1 arg"},
-		{[]string{"list", "x"}, "unknown command"},
-		{[]string{"version", "x"}, "unknown command"},
-		{[]string{"completion"}, "accepts 1 arg"},
+		{[]string{"who"}, "the NAME of a lock is wanted: redlock who NAME"},
+		{[]string{"watch"}, "the NAME of a lock is wanted: redlock watch NAME"},
+		{[]string{"force"}, "the NAME of a lock is wanted: redlock force NAME"},
+		{[]string{"lock"}, "the NAME of a lock is wanted: redlock lock NAME"},
+		{[]string{"admit"}, "the name of a NODE, or all, is wanted: redlock admit NODE|all"},
+		{[]string{"who", "a", "b"}, `"b" is one word too many: redlock who NAME`},
+		{[]string{"check", "a", "b"}, `"b" is one word too many: redlock check [NAME]`},
+		{[]string{"list", "x"}, `"x" is one word too many: redlock list`},
+		{[]string{"version", "x"}, `"x" is one word too many: redlock version`},
+		{[]string{"help", "nosuch"}, `there is no command "nosuch"`},
+		{[]string{"help", "run", "x"}, `"x" is one word too many: redlock help`},
+		{[]string{"completion"}, "the name of a SHELL is wanted: redlock completion SHELL"},
 		{[]string{"completion", "csh"}, "no completion for the shell"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -140,6 +157,8 @@ func TestNotObtained(t *testing.T) {
 		{"denied", "ERR DENIED : rule web", nil, 77, "rule web"},
 		{"limit", "ERR LIMIT : leases_per_user = 10", nil, 77, "leases_per_user"},
 		{"option", "ERR OPTION : ttl=1h: at most 30s", []string{"-t", "1h"}, 64, "at most 30s"},
+		{"grace", "ERR OPTION : bad option: guard=20000: at most half of the ttl, 5000 ms", []string{"--grace", "20s"}, 64, "OPTION: bad option: --grace 20s: at most half of the ttl, 5000 ms"},
+		{"no grace", "OK", []string{"--grace", "0"}, 64, "OPTION: --grace 0s"},
 		{"stopping", "ERR SHUTDOWN", nil, 69, "redlockd is stopping"},
 		{"defect", "ERR INTERNAL : a defect", nil, 70, "please report it"},
 		{"over at once", granted(time.Millisecond, time.Millisecond), nil, 75, "LOST"},
@@ -202,6 +221,35 @@ func TestHelpOfRun(t *testing.T) {
 	check(t, code, 0, stderr, "")
 	if strings.Contains(stdout, "(default )") || !strings.Contains(stdout, "(default 1)") {
 		t.Errorf("the help shows wrong defaults:\n%s", stdout)
+	}
+}
+
+// What shells show of a flag is its usage as it is, and --help shows no empty default.
+func TestHelpOfFlags(t *testing.T) {
+	for _, cmd := range newRoot().Commands() {
+		if usages := cmd.Flags().FlagUsages(); strings.Contains(usages, "(default )") {
+			t.Errorf("redlock %s --help shows wrong defaults:\n%s", cmd.Name(), usages)
+		}
+		code, stdout, stderr := redlock(t, "/nowhere", "__complete", cmd.Name(), "--")
+		if code != 0 || strings.Contains(stdout, "`") {
+			t.Errorf("completion of redlock %s --: exit code %d, stderr %q, stdout %q; want no backquotes", cmd.Name(), code, stderr, stdout)
+		}
+	}
+}
+
+func TestHelpCommand(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"help", "who"}, {"who", "--help"}} {
+		code, stdout, stderr := redlock(t, "/nowhere", args...)
+		check(t, code, 0, stderr, "")
+		if !strings.HasPrefix(stdout, "Show who holds a lock") || !strings.Contains(stdout, "help for who") {
+			t.Errorf("%v shows %q", args, stdout)
+		}
+	}
+	code, stdout, stderr := redlock(t, "/nowhere", "help")
+	check(t, code, 0, stderr, "")
+	if !strings.Contains(stdout, "Available Commands") {
+		t.Errorf("help shows %q", stdout)
 	}
 }
 

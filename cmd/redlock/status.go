@@ -34,7 +34,7 @@ Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not
 available; 64 usage; 70 internal; 77 denied.`,
 		Example: `  redlock status
   redlock status >/dev/null || echo "no locks on this host"`,
-		Args:              cobra.NoArgs,
+		Args:              atMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := fetchStatus(cmd.Context())

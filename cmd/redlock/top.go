@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,7 @@ Exit codes: 0 after --count pictures; 64 usage; 69 the daemon is not available,
 at the beginning; 70 internal; 77 denied.`,
 		Example: `  redlock top
   redlock top --count 2 --interval 500ms --json | jq -c .rates`,
-		Args:              cobra.NoArgs,
+		Args:              atMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.out = cmd.OutOrStdout()
@@ -42,8 +43,7 @@ at the beginning; 70 internal; 77 denied.`,
 	}
 	jsonFlag(cmd, &t.asJSON)
 	cmd.Flags().Var(&t.every, "interval", "look so often")
-	cmd.Flags().UintVarP(&t.count, "count", "n", 0, "end after `N` pictures (default: never)")
-	cmd.Flags().Lookup("count").DefValue = ""
+	cmd.Flags().VarP(&numberFlag{&t.count, "N", 0, math.MaxInt}, "count", "n", "end after N pictures, or with 0 never (default: never)")
 	noValues(cmd, "interval", "count")
 	return cmd
 }
@@ -51,7 +51,7 @@ at the beginning; 70 internal; 77 denied.`,
 // top shows one picture after the other.
 type top struct {
 	every  durationFlag
-	count  uint
+	count  int
 	asJSON bool
 	out    io.Writer
 }
@@ -62,7 +62,7 @@ func (t *top) run(ctx context.Context) error {
 	ticker := time.NewTicker(time.Duration(t.every))
 	defer ticker.Stop()
 	var before *picture
-	for n := uint(1); ; n++ {
+	for n := 1; ; n++ {
 		now, err := look(ctx)
 		if err != nil && before == nil {
 			return err

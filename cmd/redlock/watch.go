@@ -36,7 +36,7 @@ Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes
 answered, at the beginning; 70 internal; 77 denied.`,
 		Example: `  redlock watch nightly-backup
   redlock watch nightly-backup --json | jq --unbuffered -r .state`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneLock,
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if w.name, err = oneName("watch", args[0]); err != nil {

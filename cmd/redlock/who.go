@@ -33,7 +33,7 @@ Exit codes: 0 the answer is printed, also for a free lock; 64 usage; 69 the
 daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
 		Example: `  redlock who nightly-backup
   redlock who nightly-backup --json`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneLock,
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := oneName("who", args[0])
