@@ -31,7 +31,7 @@ func rowsOf(p part, meters []meter, took time.Duration) (rows []row) {
 func (r *row) perSecond() float64 { return float64(r.times.n) / r.took.Seconds() }
 
 func (b *bench) print(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "redlockd %s, %d nodes, a quorum is %d\n\n", cell(b.hello.Version), len(b.status.Nodes), b.status.Quorum)
+	_, err := fmt.Fprintf(out, "redlockd %s, %s, a quorum is %d\n\n", cell(b.hello.Version), nodeCount(len(b.status.Nodes)), b.status.Quorum)
 	if err != nil {
 		return unwritten(err)
 	}

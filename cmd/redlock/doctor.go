@@ -24,7 +24,8 @@ nothing is changed.
 
 A result is ok; warning: locks work, but could be safer, or bear more failures;
 or bad: no lock can be taken, or two might hold the same. What the daemon counts
-(clock jumps, lost fencing counters) is warned of until it is restarted.
+(clock jumps, lost fencing counters) is warned of until it is restarted; brand-new
+nodes, which have no counters either, look as if they had lost them.
 
 The checks: socket, daemon, version, quorum, node-count, node, same-host, latency,
 wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing, restarts, clock.

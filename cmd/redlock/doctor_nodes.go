@@ -45,7 +45,7 @@ func (p *patient) checkVersion() []finding {
 // checkQuorum goes by numbers: the daemon's text tells more, which other checks find.
 func (p *patient) checkQuorum() []finding {
 	s := p.status
-	text := fmt.Sprintf("%d of %d nodes are ready, and %d are needed", s.Quorum+s.Spare, len(s.Nodes), s.Quorum)
+	text := readiness(s)
 	switch {
 	case s.Spare < 0 && s.Left > 0:
 		return []finding{{"quorum", bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines are over", text, short(s.Left)),
@@ -58,6 +58,16 @@ func (p *patient) checkQuorum() []finding {
 		return []finding{{"quorum", ok, text + ": none may fail", ""}}
 	}
 	return []finding{{"quorum", ok, fmt.Sprintf("%s: %d more may fail", text, s.Spare), ""}}
+}
+
+func readiness(s *client.Status) string {
+	switch {
+	case len(s.Nodes) != 1:
+		return fmt.Sprintf("%d of %d nodes are ready, and %d are needed", s.Quorum+s.Spare, len(s.Nodes), s.Quorum)
+	case ready(s):
+		return "the only node is ready"
+	}
+	return "the only node is not ready"
 }
 
 // checkNodeCount: of 2 nodes one more than of 1 must work, and so on.
@@ -221,12 +231,12 @@ func (p *patient) checkLeaseTime() []finding {
 func (p *patient) checkCounts() []finding {
 	count := p.status.Counts
 	return []finding{
-		counted("clock-jumps", count["clock_jumps"], "clocks jumped %d times, of nodes or of this host; locks may have expired early there",
+		counted("clock-jumps", count["clock_jumps"], "clocks jumped %s, of nodes or of this host; locks may have expired early there",
 			"slew clocks instead of stepping them (chronyd with maxslewrate 5000, ntpd -x); redlockd's log says whose it was"),
-		counted("withdrawals", count["withdrawals"], "%d times a node that was running lost its vote, as its data were not what they had been",
+		counted("withdrawals", count["withdrawals"], "a node that was running lost its vote %s, as its data were not what they had been",
 			"redlockd's log says which node and why; see to it that nobody flushes, restores or replicates over the nodes"),
-		counted("fencing", count["counter_losses"], "%d times a quorum of nodes began without fencing counters: unless the nodes were new, tokens of before may be larger",
-			"where something compares tokens, see that it takes the new ones; then restart redlockd, and this is forgotten"),
+		counted("fencing", count["counter_losses"], "a quorum of nodes began without fencing counters %s: unless the nodes were new, tokens of before may be larger",
+			"where the nodes were new, nothing; where they were not, and something compares tokens, see that it takes the new ones. A restart of redlockd has this forgotten"),
 	}
 }
 
@@ -234,5 +244,5 @@ func counted(check string, n int64, text, fix string) finding {
 	if n == 0 {
 		return finding{check, ok, "none since redlockd was started", ""}
 	}
-	return finding{check, warning, fmt.Sprintf(text, n), fix}
+	return finding{check, warning, fmt.Sprintf(text, times(n)), fix}
 }

@@ -84,10 +84,13 @@ func TestFindings(t *testing.T) {
 			[]string{"warning max-ttl: max_ttl is 30s here, and 1m0s on another host"}},
 		"short leases": {func(p *patient) { p.hello.TTL = 449 * time.Millisecond },
 			[]string{"warning lease-time: leases take 449ms"}},
+		"one jump": {func(p *patient) { p.status.Counts["clock_jumps"] = 1 }, []string{"warning clock-jumps: clocks jumped once, of nodes"}},
+		"one node, and that is down": {func(p *patient) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], -1, 1 },
+			[]string{"bad quorum: the only node is not ready: no lock can be taken", "warning node-count: there is one node"}},
 		"long enough leases": {func(p *patient) { p.hello.TTL = 450 * time.Millisecond }, nil},
 		"clock jumps":        {func(p *patient) { p.status.Counts["clock_jumps"] = 2 }, []string{"warning clock-jumps: clocks jumped 2 times"}},
-		"withdrawals":        {func(p *patient) { p.status.Counts["withdrawals"] = 1 }, []string{"warning withdrawals: 1 times a node"}},
-		"counters":           {func(p *patient) { p.status.Counts["counter_losses"] = 1 }, []string{"warning fencing: 1 times a quorum"}},
+		"withdrawals":        {func(p *patient) { p.status.Counts["withdrawals"] = 1 }, []string{"warning withdrawals: a node that was running lost its vote once, as"}},
+		"counters":           {func(p *patient) { p.status.Counts["counter_losses"] = 1 }, []string{"warning fencing: a quorum of nodes began without fencing counters once: unless"}},
 	} {
 		var got []finding
 		for _, f := range healthy(test.change).findings() {

@@ -198,7 +198,7 @@ bb, d: restarted
 c: redis-c: connection refused
 `},
 		{"status, ready", nothing, []string{"status"}, 0, `
-ready (a quorum is 1 of 1 nodes): locks work, but no further node may fail
+ready (a quorum is 1 of 1 node): locks work, but no further node may fail
 connections 0, leases 0, waiters 0
 
 NODE  ADDRESS  STATE  RTT

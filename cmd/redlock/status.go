@@ -127,7 +127,7 @@ func verdict(s *client.Status) string {
 	if !ready(s) {
 		word = "NOT READY"
 	}
-	return fmt.Sprintf("%s (a quorum is %d of %d nodes): %s", word, s.Quorum, len(s.Nodes), cell(s.Text))
+	return fmt.Sprintf("%s (a quorum is %d of %s): %s", word, s.Quorum, nodeCount(len(s.Nodes)), cell(s.Text))
 }
 
 // gauges are the counts that are shown even at 0.

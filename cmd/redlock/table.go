@@ -68,6 +68,22 @@ func count(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
+// times is how often, in a sentence.
+func times(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// nodeCount is so many of them, in a sentence.
+func nodeCount(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}
+
 // known is a word; "-" for none.
 func known(word string) string {
 	if word == "" {
