@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -44,32 +43,23 @@ func (h *held) ask(cmd *cobra.Command, args []string, do func(context.Context, *
 	return ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 		lease, err := find(ctx, c)
 		if err != nil {
-			return h.asTyped(err, cmd.Name())
+			return asTyped(err, cmd.Name(), h.name) // to look for it is a CHECK, whatever was typed
 		}
 		return do(ctx, lease)
 	})
-}
-
-// asTyped is an error about the lease under the words of the command line: to look for it
-// is a CHECK, whatever was typed.
-func (h *held) asTyped(err error, verb string) error {
-	refused, is := errors.AsType[*client.Error](err)
-	if !is {
-		return err
-	}
-	typed := *refused
-	typed.Op, typed.Name = verb, h.name
-	return &typed
 }
 
 // which is how the daemon is asked for the lease.
 func (h *held) which(args []string) (find func(context.Context, *client.Client) (*client.Lease, error), err error) {
 	above, id := os.Getenv("REDLOCK_NAME"), os.Getenv("REDLOCK_LEASE")
 	h.name = cmp.Or(append(args, above)...)
-	names := splitNames(h.name)
-	switch {
-	case h.name == "":
+	if h.name == "" {
 		return nil, usage("the NAME of a lock is wanted")
+	}
+	names, err := splitNames(h.name)
+	switch {
+	case err != nil:
+		return nil, err
 	case id != "" && h.name == above && !h.holder.given():
 		return func(ctx context.Context, c *client.Client) (*client.Lease, error) {
 			return c.LeaseByID(ctx, id, names...)

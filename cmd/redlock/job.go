@@ -14,9 +14,10 @@ import (
 
 // job is a command to be run under a lock.
 type job struct {
-	name string // of the lock, or of several, as the command line has them
-	path string // of the command
-	argv []string
+	name  string   // of the lock, or of several, as the command line has them
+	names []string // that stands for
+	path  string   // of the command
+	argv  []string
 
 	nonblock bool
 	wait     time.Duration // how long to wait for the lock, if bounded
@@ -37,6 +38,9 @@ func newJob(f *runFlags, args []string) (*job, error) {
 	j := f.job()
 	var err error
 	if j.name, j.argv, err = f.words(args); err != nil {
+		return nil, err
+	}
+	if j.names, err = splitNames(j.name); err != nil {
 		return nil, err
 	}
 	if f.given("ttl") {

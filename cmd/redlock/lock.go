@@ -83,22 +83,21 @@ func (j *job) lock(ctx context.Context, c *client.Client) (*client.Lease, error)
 // is to give one in time.
 func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, error) {
 	defer j.explainWait(ctx, c)()
-	names := splitNames(j.name)
 	if !j.nonblock && !j.bounded {
-		return c.LockAll(ctx, names, j.options...)
+		return c.LockAll(ctx, j.names, j.options...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(j.wait, math.MaxInt64-answerTimeout)+answerTimeout)
 	defer cancel()
 	if j.nonblock {
-		return c.TryLockAll(ctx, names, j.options...)
+		return c.TryLockAll(ctx, j.names, j.options...)
 	}
-	return c.LockAll(ctx, names, append(j.options, client.WithWait(j.wait))...)
+	return c.LockAll(ctx, j.names, append(j.options, client.WithWait(j.wait))...)
 }
 
 // notObtained is the failure to get the lock. With -n a holder is no news: that
 // is what was asked for.
 func (j *job) notObtained(err error) error {
-	f := daemonFailure(inFlags(silence(err)))
+	f := daemonFailure(inFlags(silence(asTyped(err, "", j.name))))
 	if f.code != exitConflict {
 		return f
 	}

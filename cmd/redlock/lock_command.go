@@ -73,9 +73,12 @@ func newLockCommand() *cobra.Command {
 		Example:           lockExample,
 		Args:              unlessContradicting(oneLock),
 		ValidArgsFunction: completeNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			j := f.job()
 			j.name, j.stderr = args[0], cmd.ErrOrStderr()
+			if j.names, err = splitNames(j.name); err != nil {
+				return err
+			}
 			return f.run(j, cmd.OutOrStdout())
 		},
 	}

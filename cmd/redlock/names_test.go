@@ -11,11 +11,11 @@ import (
 
 func TestSplitNames(t *testing.T) {
 	for word, want := range map[string][]string{
-		"job": {"job"}, "a,b": {"a", "b"}, "a%2Cb": {"a,b"}, "a%2Cb,c": {"a,b", "c"}, "100%": {"100%"}, "a,": {"a", ""}, "": {""},
+		"job": {"job"}, "a,b": {"a", "b"}, "a%2Cb": {"a,b"}, "a%2Cb,c": {"a,b", "c"}, "100%": {"100%"},
 	} {
-		got := splitNames(word)
-		if !slices.Equal(got, want) || joinNames(got...) != word {
-			t.Errorf("%q names %q, and these are %q; want %q, and back", word, got, joinNames(got...), want)
+		got, err := splitNames(word)
+		if err != nil || !slices.Equal(got, want) || joinNames(got...) != word {
+			t.Errorf("%q names %q (%v), and these are %q; want %q, and back", word, got, err, joinNames(got...), want)
 		}
 	}
 }
@@ -43,12 +43,16 @@ func TestRequestOfSeveral(t *testing.T) {
 func TestNamesThatCannotBe(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, answers{})
-	for _, test := range [][]string{
-		{"run", "a,", "true"}, {"run", ",a", "true"}, {"run", "a,a", "true"}, {"lock", "a,,b"}, {"check", "a,a"},
+	for args, want := range map[string]string{
+		"run a, true": `a NAME is empty in "a,"`, "run ,a true": `a NAME is empty in ",a"`, "lock a,,b": `a NAME is empty in "a,,b"`,
+		"check ,": `a NAME is empty in ","`, "who ,": `a NAME is empty in ","`,
+		"run x%2C,x%2C true": `lock "x%2C,x%2C": NAME: `, "check a,a": `check "a,a": NAME: `,
 	} {
-		code, _, stderr := redlock(t, f.socket, test...)
-		check(t, code, exitUsage, stderr, "name")
+		code, _, stderr := redlock(t, f.socket, strings.Fields(args)...)
+		check(t, code, exitUsage, stderr, "redlock: "+want)
 	}
+	code, _, stderr := redlock(t, f.socket, "run", "", "true")
+	check(t, code, exitUsage, stderr, `a NAME is empty in ""`)
 	for _, command := range []string{"who", "watch", "force"} {
 		code, _, stderr := redlock(t, f.socket, command, "a,b")
 		check(t, code, exitUsage, stderr, `is about one lock, and "a,b" names 2`)

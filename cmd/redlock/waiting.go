@@ -41,7 +41,7 @@ type waiting struct {
 // called: nothing is said any more once that has returned.
 func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &waiting{client: c, name: j.name, names: splitNames(j.name), begin: time.Now(), out: j.stderr, verbose: j.verbose}
+	w := &waiting{client: c, name: j.name, names: j.names, begin: time.Now(), out: j.stderr, verbose: j.verbose}
 	var done sync.WaitGroup
 	done.Go(func() { w.run(ctx) })
 	return func() {
