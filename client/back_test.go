@@ -26,6 +26,9 @@ func TestBack(t *testing.T) {
 		if holders := asked.must(t); len(holders) != 1 || holders[0].Host != "b" {
 			t.Errorf("Who after BACK: %+v, want the lines of one answer", holders)
 		}
+		if c.Restarts() != 1 {
+			t.Errorf("%d restarts of the daemon, want 1", c.Restarts())
+		}
 		if over(held.Context()) != nil || c.Reconnects() != 0 {
 			t.Errorf("the lease ended (%v), or there was another connection", over(held.Context()))
 		}

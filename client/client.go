@@ -42,8 +42,8 @@ type Client struct {
 	madeAt time.Time // the connection; this and short are for run
 	short  int       // so many of them ended soon, one after the other
 
-	word                        string        // begins the id= of each LOCK: of this Client only
-	owners, reconnects, resumed atomic.Uint64 // how many there have been
+	word                                  string        // begins the id= of each LOCK: of this Client only
+	owners, reconnects, restarts, resumed atomic.Uint64 // how many there have been
 
 	background sync.WaitGroup // see spawn
 
@@ -142,6 +142,9 @@ func (c *Client) Err() error {
 
 // Reconnects is how often a connection was made after the first one.
 func (c *Client) Reconnects() uint64 { return c.reconnects.Load() }
+
+// Restarts is how often the daemon was restarted and kept the connection (BACK).
+func (c *Client) Restarts() uint64 { return c.restarts.Load() }
 
 // Resumed is how many leases were taken over by a new connection.
 func (c *Client) Resumed() uint64 { return c.resumed.Load() }

@@ -186,6 +186,7 @@ func (c *Client) takeUp(l *link) {
 // back is BACK: an answer may have been lost. What was sent before it is sent
 // again by another tag.
 func (c *Client) back(l *link) {
+	c.restarts.Add(1)
 	c.repeat(l, func(cl *call) (tag string) {
 		if cl.sent.Load() != l.number {
 			return ""

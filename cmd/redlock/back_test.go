@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,30 @@ func TestCommandGivesBack(t *testing.T) {
 		}
 		code, _, stderr := redlock(t, f.socket, runOf(flags, "sh", "-c", "exit 6")...)
 		check(t, code, 6, stderr, want)
+	}
+}
+
+// A command that gave the lock back is left alone; but a daemon that was restarted may
+// know nothing of the lease because it forgot: then the lock is lost.
+func TestForgottenByRestartedDaemon(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]int{"the same": 6, "restarted": exitLost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := answers{ipc.VerbLock: grants(time.Second), ipc.VerbUnlock: says("ERR NOTHELD : gone")}
+			f := startFake(t, a)
+			back := sync.OnceFunc(func() { f.say("BACK") })
+			a[ipc.VerbCheck] = func() []string {
+				if name == "restarted" {
+					back()
+				}
+				return []string{"ERR NOTHELD : gone"}
+			}
+			got, _, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", "sleep 2 & wait; exit 6")...)
+			if got != code {
+				t.Errorf("exit code %d, want %d; stderr: %s", got, code, stderr)
+			}
+		})
 	}
 }
 

@@ -35,6 +35,7 @@ type child struct {
 	process *os.Process
 	signals *signals
 	lease   lease
+	same    func() bool   // the daemon is the process that granted the lease
 	margin  time.Duration // between SIGKILL and the deadline
 	alarm   *alarm        // for SIGKILL
 	stderr  io.Writer
@@ -51,7 +52,7 @@ type child struct {
 
 // runUnder runs the command until it has ended, and stops it if the lease is
 // lost. A failure means that it could not be run.
-func (j *job) runUnder(lease *client.Lease, s *signals) (*child, error) {
+func (j *job) runUnder(lease *client.Lease, s *signals, same func() bool) (*child, error) {
 	alarm, err := newAlarm()
 	if err != nil {
 		return nil, &failure{exitInternal, err}
@@ -59,7 +60,7 @@ func (j *job) runUnder(lease *client.Lease, s *signals) (*child, error) {
 	defer alarm.close()
 	s.passOn()
 	adoptOrphans()
-	c := &child{signals: s, lease: lease, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, stderr: j.stderr, again: time.NewTimer(0)}
+	c := &child{signals: s, lease: lease, same: same, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, stderr: j.stderr, again: time.NewTimer(0)}
 	defer c.again.Stop()
 	over, err := c.startOnThread(j.command(lease))
 	if err != nil {
@@ -247,7 +248,7 @@ func (c *child) sendToKin(sig syscall.Signal) { _ = signalKin(sig) }
 
 // leaseOver is for the end of the lease while the command runs.
 func (c *child) leaseOver(cause error) {
-	if c.lost == nil && givenBack(cause) {
+	if c.lost == nil && givenBack(cause) && c.same() {
 		c.back = true
 		return
 	}
@@ -256,7 +257,8 @@ func (c *child) leaseOver(cause error) {
 
 // givenBack tells whether a lease is over because the command gave it back itself, as with
 // redlock unlock: then the daemon, when it is asked, knows neither of it nor of its loss.
-// (One that a new connection could not resume may still be relied on: it is lost.)
+// (One that a new connection could not resume may still be relied on: it is lost. So it
+// is where the daemon was restarted meanwhile: it may have forgotten.)
 func givenBack(err error) bool {
 	told, is := errors.AsType[*client.Error](err)
 	if is && told.Op == "lease" {

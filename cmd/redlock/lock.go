@@ -23,7 +23,7 @@ func (j *job) run() error {
 		return &failure{exitInternal, err}
 	}
 	before := c.Reconnects()
-	ended, err := j.runUnder(lease, signals)
+	ended, err := j.runUnder(lease, signals, sameDaemon(c))
 	j.sayReconnects("while the command ran", c.Reconnects()-before)
 	if ended == nil || ended.lost == nil {
 		j.giveBack(lease)
@@ -32,6 +32,12 @@ func (j *job) run() error {
 		return err
 	}
 	return ended.outcome()
+}
+
+// sameDaemon tells whether the daemon is still the process that it was.
+func sameDaemon(c *client.Client) func() bool {
+	before := c.Reconnects() + c.Restarts()
+	return func() bool { return c.Reconnects()+c.Restarts() == before }
 }
 
 // obtain waits for the lock, until a signal comes: that is a failure then, and
