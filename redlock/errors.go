@@ -48,7 +48,7 @@ func (e *HeldError) Error() string {
 	case e.Shared && e.Holder.Known():
 		return fmt.Sprintf("%s: shared by others, one of them %s on %s (pid %d)", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
 	case e.Slots > 0 && e.Holder.Known():
-		return fmt.Sprintf("%s: a semaphore of %d places, taken by others, one of them %s on %s (pid %d)", e.Name, e.Slots, e.Holder.User, e.Holder.Host, e.Holder.PID)
+		return fmt.Sprintf("%s: a semaphore of %d places, all taken, or another number was asked for; one is held by %s on %s (pid %d)", e.Name, e.Slots, e.Holder.User, e.Holder.Host, e.Holder.PID)
 	case e.TTL == 0 && !e.Holder.Known():
 		return fmt.Sprintf("%s: several contend for it and none has won yet", e.Name)
 	case !e.Holder.Known() && e.TTL == Endless:
