@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -25,8 +26,8 @@ log {}
 metrics {}
 `
 
-// elsewhere says in which block an attribute stands that does not belong where it
-// was found, as the end of a sentence, or "".
+// elsewhere says in which block a word stands that does not belong where it was found, as
+// the end of a sentence, or "".
 func (r *configReader) elsewhere(word string) string {
 	if r.homes == nil {
 		r.homes = configHomes()
@@ -39,13 +40,16 @@ func (r *configReader) elsewhere(word string) string {
 	return fmt.Sprintf("; %s stands in the block %s", word, strings.Join(homes, " or "))
 }
 
-// configHomes are the blocks by the attributes that stand in them, as the reader
-// asks for them.
+// configHomes are the blocks by the words that stand in them, as the reader asks for
+// them. (What stands in none is known everywhere: it is listed where it is missing.)
 func configHomes() map[string][]string {
 	homes := map[string][]string{}
 	r := newConfigReader("")
 	r.visited = func(b *configBody) {
-		for _, word := range b.attrs {
+		if b.path == "" {
+			return
+		}
+		for _, word := range slices.Concat(b.attrs, b.blocks) {
 			homes[word] = append(homes[word], blockWord(b.path))
 		}
 	}

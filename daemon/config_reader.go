@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -171,5 +172,5 @@ func (b *configBody) unknown(kind, word string) string {
 	case kind == "block" && slices.Contains(b.attrs, word):
 		return text + fmt.Sprintf("; %s is an attribute: %s = …", word, word)
 	}
-	return text + b.r.elsewhere(word) + configSuggestion(word, known)
+	return text + cmp.Or(b.r.elsewhere(word), configSuggestion(word, known))
 }

@@ -12,3 +12,6 @@ lease {
   address      = "10.0.0.2:6379"
   nothing_like = 1
 }
+node "b" {
+  address = "10.0.0.3:6379"
+}
