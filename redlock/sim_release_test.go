@@ -72,6 +72,50 @@ func TestReleaseOfWhatIsGone(t *testing.T) {
 	}
 }
 
+// A lease that was over while the host was suspended is lost, not released, also where
+// its timer, which stood still with the host, has not said so yet. Guards finish: lostAt.
+func TestReleaseAfterSuspension(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		var suspended atomic.Int64
+		q := f.another(func(o *redlock.Options) {
+			o.Clock = func() time.Duration { return f.now() + time.Duration(suspended.Load()) }
+		})
+		defer q.Close()
+		q.Settle(t.Context())
+		l, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		suspended.Store(int64(10 * time.Second))
+		wantErr(t, "release", l.Release(t.Context()), redlock.ErrLost)
+	})
+}
+
+// And who holds it hears so as soon as the host is awake, not when the timer would have
+// rung. Guards keeper.noticeSuspension: ring.
+func TestLossAfterSuspension(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		var suspended atomic.Int64
+		q := f.another(func(o *redlock.Options) {
+			o.Clock = func() time.Duration { return f.now() + time.Duration(suspended.Load()) }
+		})
+		defer q.Close()
+		q.Settle(t.Context())
+		l, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms) // the keeper sleeps, too
+		suspended.Store(int64(10 * time.Second))
+		time.Sleep(300 * ms)
+		select {
+		case <-l.Lost():
+		default:
+			t.Error("nobody has heard of the loss")
+		}
+	})
+}
+
 // A release without a quorum says so after the node timeout, and is repeated.
 func TestReleaseWithoutQuorum(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {

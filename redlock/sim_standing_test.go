@@ -122,6 +122,25 @@ func TestFormerReplica(t *testing.T) {
 	}, notices.collect)
 }
 
+// A node whose uptime runs backwards had its clock set back; before that it may have been
+// ahead, and keys may have expired early. Guards suspicion: uptime.
+func TestUptimeRunsBackwards(t *testing.T) {
+	var notices notices
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetInfo("uptime_in_seconds", "3600")
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		notices.drop()
+		f.sims[0].SetInfo("uptime_in_seconds", "3599") // it is cut to whole seconds
+		time.Sleep(beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.sims[0].SetInfo("uptime_in_seconds", "3590")
+		time.Sleep(beat)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		notices.want(t, redlock.ClockJumped, "a")
+	}, notices.collect)
+}
+
 // Only what a node wrote to its own file, always, is as good as if it had gone
 // on. Guards judgeRestarted, warnings.
 func TestDurableNodes(t *testing.T) {
