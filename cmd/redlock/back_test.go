@@ -32,15 +32,19 @@ func TestForgottenByRestartedDaemon(t *testing.T) {
 	for name, code := range map[string]int{"the same": 6, "restarted": exitLost} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := answers{ipc.VerbLock: grants(time.Second), ipc.VerbUnlock: says("ERR NOTHELD : gone")}
-			f := startFake(t, a)
-			back := sync.OnceFunc(func() { f.say("BACK") })
-			a[ipc.VerbCheck] = func() []string {
-				if name == "restarted" {
-					back()
-				}
-				return []string{"ERR NOTHELD : gone"}
-			}
+			started := make(chan *fake, 1)
+			back := sync.OnceFunc(func() { (<-started).say("BACK") })
+			f := startFake(t, answers{
+				ipc.VerbLock:   grants(time.Second),
+				ipc.VerbUnlock: says("ERR NOTHELD : gone"),
+				ipc.VerbCheck: func() []string {
+					if name == "restarted" {
+						back()
+					}
+					return []string{"ERR NOTHELD : gone"}
+				},
+			})
+			started <- f
 			got, _, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", "sleep 2 & wait; exit 6")...)
 			if got != code {
 				t.Errorf("exit code %d, want %d; stderr: %s", got, code, stderr)
