@@ -76,17 +76,8 @@ func TestReleaseOfWhatIsGone(t *testing.T) {
 // its timer, which stood still with the host, has not said so yet. Guards finish: lostAt.
 func TestReleaseAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		var suspended atomic.Int64
-		q := f.another(func(o *redlock.Options) {
-			o.Clock = func() time.Duration { return f.now() + time.Duration(suspended.Load()) }
-		})
-		defer q.Close()
-		q.Settle(t.Context())
-		l, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		suspended.Store(int64(10 * time.Second))
+		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
+		suspend(10 * time.Second)
 		wantErr(t, "release", l.Release(t.Context()), redlock.ErrLost)
 	})
 }
@@ -95,18 +86,9 @@ func TestReleaseAfterSuspension(t *testing.T) {
 // rung. Guards keeper.noticeSuspension: ring.
 func TestLossAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		var suspended atomic.Int64
-		q := f.another(func(o *redlock.Options) {
-			o.Clock = func() time.Duration { return f.now() + time.Duration(suspended.Load()) }
-		})
-		defer q.Close()
-		q.Settle(t.Context())
-		l, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 3 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second})
 		time.Sleep(10 * ms) // the keeper sleeps, too
-		suspended.Store(int64(10 * time.Second))
+		suspend(10 * time.Second)
 		time.Sleep(300 * ms)
 		select {
 		case <-l.Lost():
@@ -114,6 +96,23 @@ func TestLossAfterSuspension(t *testing.T) {
 			t.Error("nobody has heard of the loss")
 		}
 	})
+}
+
+// leaseOfSuspended is a lease of a host that is suspended as the test says: its clock
+// goes on, and its timers do not.
+func (f *fleet) leaseOfSuspended(r redlock.Request) (l *redlock.Lease, suspend func(time.Duration)) {
+	f.Helper()
+	var asleep atomic.Int64
+	q := f.another(func(o *redlock.Options) {
+		o.Clock = func() time.Duration { return f.now() + time.Duration(asleep.Load()) }
+	})
+	f.Cleanup(q.Close)
+	q.Settle(f.Context())
+	l, err := q.Acquire(f.Context(), r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return l, func(d time.Duration) { asleep.Add(int64(d)) }
 }
 
 // A release without a quorum says so after the node timeout, and is repeated.
