@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -59,12 +60,8 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 // from the start, and a fifth of what was asked for could be all of it. It needs mu.
 func (l *Lease) setGuard(stands time.Duration) {
 	l.longest = max(l.longest, stands)
-	switch {
-	case l.ownRule:
-	case l.ttl > 0:
-		l.guard = min(l.ttl, l.longest) / 5
-	default:
-		l.guard = l.longest / 5
+	if !l.ownRule {
+		l.guard = min(cmp.Or(l.ttl, l.longest), l.longest) / 5
 	}
 }
 

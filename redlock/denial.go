@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // A node may answer, tell its time and have a vote, and yet refuse all that a lock
@@ -18,7 +19,7 @@ var denials = map[string]string{
 	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
 	"MISCONF":    "it cannot write to its disk: its own log says why",
 	"NOREPLICAS": "it wants replicas, and must have none: CONFIG SET min-replicas-to-write 0",
-	"NOPERM":     "its ACL does not let us: redlockd.hcl(5) has the line that does",
+	"NOPERM":     "its ACL does not let us: OPERATING.md has the rights that are needed",
 }
 
 // probeKey is no lock's: names have a prefix or are refused by check.
@@ -39,7 +40,6 @@ func (l *lane) deny(c *call, err error) {
 	if advice == "" {
 		return
 	}
-	l.denies = true
 	l.showDenial(fmt.Errorf("it answers, but refuses what locks need; %s (%s: %w)", advice, c.op, err))
 }
 
@@ -53,6 +53,12 @@ func (l *lane) showDenial(denied error) {
 	if changed && l.observe != nil {
 		l.observe(l.asShown(status))
 	}
+}
+
+func (l *lane) isDenied() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.denied != nil
 }
 
 // asShown is a status as others are to see it.
@@ -69,7 +75,7 @@ func (l *lane) asShown(status NodeStatus) NodeStatus {
 // millisecond, and concerns no lock: that a token which nobody has is not to come back.
 func (l *lane) probe(ctx context.Context, conn Conn) error {
 	l.session.probe = false
-	calls := []call{{op: "probe", ops: []operation{{letter: opForce, key: probeKey, token: "probe", ttl: 1e6}}}}
+	calls := []call{{op: "probe", ops: []operation{{letter: opForce, key: probeKey, token: "probe", ttl: time.Millisecond}}}}
 	l.commands = l.commands[:0]
 	l.appendCalls(calls)
 	if err := l.roundTrip(ctx, conn); err != nil {
@@ -80,7 +86,6 @@ func (l *lane) probe(ctx context.Context, conn Conn) error {
 		return l.noteOdd(err)
 	}
 	if reply.Err == nil && reply.Array[0].Err == nil {
-		l.denies = false
 		l.showDenial(nil)
 	}
 	return nil

@@ -62,7 +62,6 @@ type lane struct {
 	session  laneSession
 	memory   memory
 	owedSeen time.Duration // when expired releases were last dropped
-	denies   bool          // it is to be found out whether denied still holds
 }
 
 // laneSession is what the lane knows of its node over the present connection.
@@ -74,7 +73,7 @@ type laneSession struct {
 	look     bool          // whether it may vote is to be found out again
 	scripts  bool          // SCRIPT LOAD is needed again
 	owed     bool          // owed releases are to be sent again
-	probe    bool          // whether it still denies is to be found out now
+	probe    bool          // whether it is still denied what locks need is to be found out
 	hearer   int64         // where the node was told to tell what has changed; 0: nowhere
 	refused  bool          // it has answered with an error since the last heartbeat
 }
@@ -378,7 +377,7 @@ func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
 
 // beat has the node looked at.
 func (l *lane) beat(beat *time.Timer) {
-	l.session.look, l.session.owed, l.session.probe = true, true, l.denies
+	l.session.look, l.session.owed, l.session.probe = true, true, l.isDenied()
 	beat.Reset(l.nextLook())
 }
 
