@@ -8,11 +8,10 @@
 //
 // The files are PATH.1, PATH.2 and so on. Records go into the last one until that
 // is full; what was true by the end of the others is written anew now and then, in
-// the background, as one file that takes their place. The next file is made before the
-// last one is full. Each record has a checksum,
-// and its length is written last: what was begun in the moment of a kill is not
-// there. Where no file can be written (a full disk) the old ones are removed, as
-// what they say would be wrong soon, and the state is kept in memory until files
-// can be written again. Where somebody removes files, or cuts them short, nothing
-// is noted any more.
+// the background, as one file that takes their place. The next file is made before
+// the last one is full. Each record has a checksum, and its length is written last:
+// what was begun in the moment of a kill is not there. Where no file can be written
+// (a full disk) the old ones are removed, as what they say would be wrong soon, and
+// the state is kept in memory until files can be written again. Where somebody
+// removes files, or cuts them short, nothing is noted any more.
 package table

@@ -236,9 +236,9 @@ func (t *Table) fail(err error) {
 	t.tell(err)
 }
 
-// lose ends appending for good: somebody has removed files, or cut them short, and nobody
-// knows all that they said. Rather nothing is left for the next process than what seems to be all, and
-// is not. It needs mu.
+// lose ends appending for good: somebody has removed files, or cut them short, and
+// nobody knows all that they said. Rather nothing is left for the next process than
+// what seems to be all, and is not. It needs mu.
 func (t *Table) lose(err error) {
 	t.drop()
 	t.closed = true
