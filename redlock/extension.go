@@ -351,6 +351,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
 		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
 	}
+	ttl = ttl.Truncate(time.Millisecond) // what the nodes are told
 	if l.guard > ttl/maxGuardShare {
 		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
 	}
@@ -359,7 +360,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	now := k.clock()
 	e := newExtension(k, []*Lease{l}, now)
-	e.ttls[0], e.changes = l.bounded(ttl, now).Truncate(time.Millisecond), true // what the nodes are told
+	e.ttls[0], e.changes = l.bounded(ttl, now).Truncate(time.Millisecond), true
 	e.ask()
 	select {
 	case <-e.done:

@@ -107,6 +107,7 @@ func (q *Quorum) check(r *Request) error {
 		return fmt.Errorf("redlock: %w: max %v of %v: at least %v, or 0 for no bound", ErrRequest, r.Max, r.lock(), MinTTL)
 	}
 	r.TTL = r.TTL.Truncate(time.Millisecond) // what the nodes are told
+	r.Guard = min(r.Guard, r.TTL/maxGuardShare)
 	return nil
 }
 

@@ -99,6 +99,23 @@ func wantSame(t *testing.T, what string, got, was *redlock.Lease) {
 	want(t, what+": Keep", a.Keep, b.Keep)
 }
 
+// Fractions of milliseconds, which the nodes are not told of, make no record that is
+// refused: half of the ttl that was asked for is more than half of the one that is kept.
+func TestAdoptFractions(t *testing.T) {
+	const ttl = 3*time.Second + 900*time.Microsecond
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: ttl, Keep: true, Guard: ttl / 2})
+		granted := l.Record()
+		guarded := f.acquire(redlock.Request{Name: "y", TTL: ttl, Keep: true, Guard: ttl / 3})
+		wantErr(t, "twice the guard, but for a fraction", guarded.Extend(t.Context(), 2*(ttl/3)), redlock.ErrRequest)
+		f.restart(0)
+		for _, r := range []redlock.Record{granted, guarded.Record()} {
+			a, _ := f.adoptAll(r)
+			want(t, r.Names[0], a.Errs[0], nil)
+		}
+	})
+}
+
 // Where no quorum can be had since, LOST is told at the recorded deadline less the
 // guard, exactly. Guards Adoption.begin: arm.
 func TestAdoptedLostInstant(t *testing.T) {
