@@ -48,6 +48,8 @@ type acquiring struct {
 	waiter   *waiter       // nil: it does not listen
 	places   int           // how many it asked for because they were said to be free
 	splits   int           // attempts in a row that nobody won
+	refusals int           // attempts that others were before
+	keeps    bool          // the nodes keep the lock for it from now on, where they can
 	since    time.Duration // when it began
 	inside   bool          // it has passed the gate
 }
@@ -117,7 +119,7 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease,
 		return begun.finish(ctx)
 	}
 	t := a.q.newAttempt(a.r, &a.target, start)
-	t.waiter = a.waiter
+	t.waiter, t.keeps = a.waiter, a.keeps
 	t.begin()
 	return t.finish(ctx)
 }
@@ -129,6 +131,7 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	if isHeld && a.nextPlace(held.free) {
 		return a.enter(ctx)
 	}
+	a.count(held)
 	delay, again := a.patience.next(err, a.q.clock(), a.waiter.isTold())
 	if again && isHeld && a.learn(held) {
 		delay = 0
@@ -145,6 +148,26 @@ func (a *acquiring) nextPlace(free int) bool {
 	a.target.slot = free
 	a.places++
 	return a.places%(a.r.Slots+1) != 0
+}
+
+// keepAfter is how often others are before it, until the nodes keep the lock for it:
+// who wants several names may never meet an instant at which all are free, and who is
+// farther from the nodes is later each time. With as many contenders as a fleet has
+// hosts that want one lock, hardly anybody is refused so often by chance.
+const keepAfter = 16
+
+// count counts refusals. Two who have locks kept for themselves, each on some nodes,
+// would keep each other out, and all others; and so would one who does not reach a
+// quorum: such a one does not have them kept, and asks again.
+func (a *acquiring) count(held *HeldError) {
+	kept := a.keeps
+	if held != nil {
+		a.refusals++
+	}
+	a.keeps = held != nil && !held.behind && a.refusals >= a.q.rules.keepAfter
+	if kept && !a.keeps {
+		a.intent().withdraw()
+	}
 }
 
 // learn takes in what a refusal says. It is true where the next attempt will listen
@@ -220,5 +243,9 @@ func (a *acquiring) end() {
 		return
 	}
 	// Whether any node has its mark is not known: some answer late.
-	(&Intent{q: a.q, target: a.target, waiter: a.waiter}).End()
+	a.intent().End()
+}
+
+func (a *acquiring) intent() *Intent {
+	return &Intent{q: a.q, target: a.target, waiter: a.waiter, r: *a.r}
 }

@@ -14,6 +14,7 @@ type attempt struct {
 	start  time.Duration // before the first byte
 	missed time.Duration // what this host's clock had missed by then
 	waiter *waiter       // listens; nil: nobody does
+	keeps  bool          // refused, it has the lock be kept for the waiter
 	b      *ballot
 	grant
 }
@@ -52,10 +53,18 @@ func (a *attempt) send(c call) {
 	c.op, c.placed = a.b.op, a.placed
 	c.notAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.ops = a.each(c.ops, operation{letter: opIntend, token: a.waiter.mark, ttl: max(a.r.TTL, leastMark)})
+		c.ops = a.each(c.ops, operation{letter: a.refused(), token: a.waiter.mark, ttl: max(a.r.TTL, leastMark)})
 		c.arming = a.waiter.arm()
 	}
 	a.q.call(c, a.start)
+}
+
+// refused is what the nodes do for the waiter where they refuse.
+func (a *attempt) refused() opLetter {
+	if a.keeps {
+		return opKeep
+	}
+	return opIntend
 }
 
 // finish waits for the outcome.

@@ -23,6 +23,7 @@ type waiter struct {
 	mark   string // what the nodes know it by: a token that holds nothing
 	quorum int
 	bell   chan struct{}
+	marked nodeSet // nodes that may know its mark
 
 	mu    sync.Mutex // guards what follows
 	keys  []string   // not changed, but replaced

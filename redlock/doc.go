@@ -114,6 +114,13 @@
 // A writer that readers keep waiting leaves a mark, by which nodes refuse readers
 // who come later ([Quorum.Intend] does so before it asks).
 //
+// Whoever is refused 16 times, because others are quicker or because several names are
+// never free at once, leaves a mark for himself alone: each node keeps the lock for the
+// first one who does so, and refuses all others ([HeldError].Waiting). It lasts for his
+// ttl, and is renewed as often as he asks. He takes it back when he ends; and when no
+// quorum votes for him, or a node shows that somebody else is to be next, for two who each
+// have a part would keep out each other, and everybody.
+//
 // [Lease.HandOver] gives a lock to the next one on the same host in one ballot, in
 // which each node exchanges the tokens: a new grant, with a fencing token of its
 // own. [Lease.Wanted] says whether others wait; who hands over should let them have
@@ -136,9 +143,9 @@
 // same nodes exclude us and are excluded by us, but know neither quarantine nor
 // fencing tokens. Where several share a lock, their tokens are in a sorted set
 // beside the key, which has the kind as its value, as long as the longest of them.
-// Bell, mark and set have keys that no name can make: a zero byte is in them. The
-// hash redlockd:node holds the epoch and the counters,
-// whatever the prefix; redlockd:forced:… notes what [Quorum.Force] took away. To
+// Bell, marks and set have keys that no name can make: a zero byte is in them. The
+// hash redlockd:node holds the epoch, the counters, and until when locks may be kept for
+// somebody, whatever the prefix; redlockd:forced:… notes what [Quorum.Force] took away. To
 // change the node list: stop all processes, wait max_ttl, HDEL redlockd:node
 // epoch on every node. To put another Redis in the place of a node, stop all
 // processes and wait max_ttl too: where some go to the old one and some to the

@@ -29,9 +29,12 @@ type HeldError struct {
 	// TTL is how long the holder's lease lasts unless it is extended; 0 where
 	// several contended and nobody had won yet; Endless where it has no end.
 	TTL time.Duration
-	// Shared: Holder is one of several who share it; or, if Waiting, one who waits
-	// for them to be done and is not to be overtaken.
-	Shared, Waiting bool
+	// Shared: Holder is one of several who share it.
+	Shared bool
+	// Waiting: Holder does not hold it, but is not to be overtaken: he waits for those
+	// who share it, if Shared; or he was refused again and again, and it is kept for
+	// him.
+	Waiting bool
 	// Slots is how many places there are, all taken or not the number that was asked
 	// for, where Holder has one of them; 0: it is no semaphore.
 	Slots int
@@ -39,10 +42,13 @@ type HeldError struct {
 	foreign bool // another client's, who rings no bell
 	split   bool // nobody can have won
 	free    int  // a place that is not taken
+	behind  bool // some node shows one who is Waiting
 }
 
 func (e *HeldError) Error() string {
 	switch {
+	case e.Waiting && !e.Shared:
+		return fmt.Sprintf("%s: kept for %s on %s (pid %d), who was refused again and again and is next", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
 	case e.Waiting:
 		return fmt.Sprintf("%s: shared by others, for whose end %s on %s (pid %d) waits already", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
 	case e.Shared && e.Holder.Known():

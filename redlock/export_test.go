@@ -16,6 +16,12 @@ func Repeatable(o *Options, jitter func(who string, n time.Duration) time.Durati
 	r.gather = func() {}
 }
 
+// TokenOf is a token of a holder's, or the mark of one who waits.
+func TokenOf(h Holder) string { return newToken(h) }
+
+// KeepSoon has the nodes keep a lock for who was refused once.
+func KeepSoon(o *Options) { o.ownRules().keepAfter = 1 }
+
 // ownRules are rules that may be changed for this Quorum alone.
 func (o *Options) ownRules() *rules {
 	own := soundRules

@@ -1,5 +1,7 @@
 package redlock
 
+import "time"
+
 // Intent keeps readers of other hosts from overtaking somebody who wants a lock
 // for himself, and has to wait for readers on this host before he asks for it.
 type Intent struct {
@@ -27,13 +29,23 @@ func (q *Quorum) Intend(r Request) (*Intent, error) {
 
 // Renew has it last for r.TTL from now on.
 func (i *Intent) Renew() {
-	ops := i.target.each(nil, operation{letter: opMark, token: i.waiter.mark, ttl: max(i.r.TTL, leastMark)})
-	i.q.call(call{op: "mark", ops: ops}, i.q.clock())
+	ops := i.target.each(nil, operation{letter: opMark, token: i.waiter.mark, ttl: i.lasts()})
+	i.q.call(call{op: "mark", ops: ops, placed: &i.waiter.marked}, i.q.clock())
 }
 
 // End has readers be admitted again.
 func (i *Intent) End() {
 	i.q.bells.leave(i.waiter)
-	ops := i.target.each(nil, operation{letter: opDone, token: i.waiter.mark})
-	i.q.call(call{op: "done", ops: ops}, i.q.clock())
+	i.withdraw()
 }
+
+// withdraw has the nodes keep nobody out for it any more. As a release it is repeated
+// until it is answered, or no mark can be there.
+func (i *Intent) withdraw() {
+	now := i.q.clock()
+	ops := i.target.each(nil, operation{letter: opDone, token: i.waiter.mark})
+	i.q.call(call{op: "done", ops: ops, placed: &i.waiter.marked, until: now + i.lasts() + drift(i.lasts())}, now)
+}
+
+// lasts is how long the nodes know of it.
+func (i *Intent) lasts() time.Duration { return max(i.r.TTL, leastMark) }

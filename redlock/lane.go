@@ -120,7 +120,7 @@ type call struct {
 	// until, of a release: it is repeated until the node answered or BootTime is
 	// past until, when the key has expired anyway.
 	until time.Duration
-	// placed, of an acquire, a repair and a release: where the token may be.
+	// placed, of an acquire, a repair, a mark and a release: where the token may be.
 	placed *nodeSet
 	// gives, of a hand-over, is the release that it is at once: what is left to do
 	// where it was not done.
@@ -129,9 +129,19 @@ type call struct {
 	voter  voter   // gets the answer; nil: nobody asks
 }
 
-// isRelease tells a release, which every node is sent and none may drop, from
-// what wants a vote.
-func (c *call) isRelease() bool { return c.ops[0].letter == opRelease }
+// isRelease tells what gives back, a lock or a mark, which every node is sent and none
+// may drop, from what wants a vote.
+func (c *call) isRelease() bool { return c.ops[0].letter.gives() }
+
+// goesTo: a node will be sent it.
+func (c *call) goesTo(node int) {
+	if c.placed != nil && !c.isRelease() {
+		c.placed.add(node)
+	}
+	if c.arming != nil {
+		c.arming.waiter.marked.add(node)
+	}
+}
 
 // neverSent: what would have taken the lock is not on the node. (A repair may be of one
 // key of several: the others are there.)
@@ -234,9 +244,7 @@ func (l *lane) admit(c *call, now time.Duration) *NodeError {
 	case len(l.queue) >= maxQueue:
 		return l.failure(c, FailedFull, errFull)
 	}
-	if c.placed != nil && !c.isRelease() {
-		c.placed.add(l.index)
-	}
+	c.goesTo(l.index)
 	l.queue = append(l.queue, *c)
 	return nil
 }

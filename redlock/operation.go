@@ -36,6 +36,7 @@ const (
 	opRejoin   opLetter = 'q'
 	opForce    opLetter = 'x'
 	opIntend   opLetter = 'i'
+	opKeep     opLetter = 'k'
 	opMark     opLetter = 'm'
 	opDone     opLetter = 'd'
 	opCounters opLetter = 'c'
@@ -45,6 +46,10 @@ const (
 func (l opLetter) takes() bool {
 	return l == opAcquire || l == opAlso || l == opJoin || l == opHandOver
 }
+
+// gives tells the operations that give back what was taken: they are done without a
+// vote, too.
+func (l opLetter) gives() bool { return l == opRelease || l == opDone }
 
 // counts tells the operations that have a fencing counter.
 func (l opLetter) counts() bool {
@@ -142,7 +147,7 @@ func (e *encoder) appendWords(command Command, o *operation) Command {
 		return append(command, o.old, o.token)
 	case opJoin:
 		return append(command, o.token, o.kind)
-	case opRepair, opForce, opIntend, opMark:
+	case opRepair, opForce, opIntend, opKeep, opMark:
 		return append(command, o.token, e.millis(o.ttl))
 	case opRejoin:
 		return append(command, o.token, e.millis(o.ttl), o.kind)

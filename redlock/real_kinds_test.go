@@ -133,3 +133,37 @@ func TestRealKinds(t *testing.T) {
 		})
 	}
 }
+
+// Who wants several names at once, each of which others always want, is granted them.
+// Guards op k.
+func TestRealSeveralAreNotStarved(t *testing.T) {
+	_, hosts := threeHosts(t)
+	ctx, over := context.WithTimeout(t.Context(), 30*time.Second)
+	names := []string{"x", "y", "z"}
+	var others sync.WaitGroup
+	others.Go(func() {
+		everybody(hosts[1:], len(names), func(h *host, who int) {
+			for {
+				l, err := h.Acquire(ctx, redlock.Request{Name: names[who], TTL: 20 * time.Second, Wait: redlock.Forever})
+				if err != nil {
+					return
+				}
+				time.Sleep(5 * ms)
+				l.BeginRelease()
+			}
+		})
+	})
+	for range rounds(5) {
+		l, err := hosts[0].Acquire(ctx, redlock.Request{Names: names, TTL: 20 * time.Second, Wait: redlock.Forever})
+		if err != nil {
+			t.Errorf("all of them: %v", err)
+			break
+		}
+		l.BeginRelease()
+	}
+	if ctx.Err() != nil {
+		t.Error("all of them, again and again, took more than half a minute")
+	}
+	over()
+	others.Wait()
+}

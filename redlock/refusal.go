@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -80,7 +81,7 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
 // where it lasts longest.
 func heldBy(name string, b *ballot) *HeldError {
 	shown, kind := tally(b.answers), b.kindShown()
-	e := &HeldError{Name: name, Shared: kind == kindShared || kind == kindWriter, Waiting: kind == kindWriter, Slots: slotsOf(kind)}
+	e := &HeldError{Name: name, Shared: kind == kindShared || kind == kindWriter, Waiting: isWaiting(kind), Slots: slotsOf(kind)}
 	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, !shown[0].Holder.Known()
 	}
@@ -88,6 +89,7 @@ func heldBy(name string, b *ballot) *HeldError {
 		e.TTL = soonest(b.answers)
 	}
 	e.free = freePlace(b.answers)
+	e.behind = slices.ContainsFunc(b.answers, func(a answer) bool { return isWaiting(a.kind()) })
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.quorum-1-b.unheard())
 	return e
 }

@@ -106,6 +106,10 @@ type rules struct {
 	// jitter is a random time in [0, n), n > 0, for a node or a lock.
 	jitter func(who string, n time.Duration) time.Duration
 
+	// keepAfter is how often others are before one who waits, until the nodes keep the
+	// lock for him.
+	keepAfter int
+
 	// gather lets those who are about to ask a lane join its group.
 	gather func()
 }
@@ -135,5 +139,6 @@ var soundRules = rules{
 	owes:          func(maybePlaced bool) bool { return maybePlaced },
 	hasRung:       hasRung,
 	jitter:        func(_ string, n time.Duration) time.Duration { return rand.N(n) },
+	keepAfter:     keepAfter,
 	gather:        runtime.Gosched,
 }

@@ -23,15 +23,26 @@ var (
 
 // searchPlan is the simulation of a seed.
 func searchPlan(seed uint64) redlocktest.Plan {
+	options := redlock.Repeatable
+	if seed%2 == 1 {
+		options = keepingSoon
+	}
 	return redlocktest.Plan{
 		Seed:    seed,
 		Steps:   seed%5 == 4,
 		Loss:    seed%3 != 0,
 		Fresh:   seed%16 == 15,
-		Options: redlock.Repeatable,
+		Options: options,
 
 		Restarts: seed%4 == 1,
 	}
+}
+
+// keepingSoon has locks be kept for those who wait much sooner than they would: in
+// what is simulated nobody is refused so often.
+func keepingSoon(o *redlock.Options, jitter func(string, time.Duration) time.Duration) {
+	redlock.Repeatable(o, jitter)
+	redlock.KeepSoon(o)
 }
 
 // budget is how many seeds a run of the package's tests can afford.

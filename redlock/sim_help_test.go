@@ -249,7 +249,7 @@ func operations(command redlock.Command) (all []operation) {
 		if strings.Contains("hs", o.letter) { // the new token, or the kind
 			args = args[1:]
 		}
-		if strings.Contains("ANSHEpqxi", letters[i:i+1]) {
+		if strings.Contains("ANSHEpqxikm", letters[i:i+1]) {
 			ttl, args = args[0], args[1:]
 		}
 		if o.letter == "q" { // the kind

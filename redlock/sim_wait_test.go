@@ -329,8 +329,9 @@ func TestPlacesAreWanted(t *testing.T) {
 					t.Fatal(err)
 				}
 				next, err := f.q.Acquire(t.Context(), r) // as the daemon does for the next in its line
-				if err != nil {
-					break // the other one was quicker
+				if err != nil {                          // the other one was quicker
+					f.until("the other one has the place", func() bool { return isDone(second.done) })
+					break
 				}
 				if first = next; first.Wanted() {
 					wanted++

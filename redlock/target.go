@@ -25,6 +25,7 @@ const (
 	kindShared = kindPrefix + "shared"
 	kindSlots  = kindPrefix + "slots="
 	kindWriter = kindPrefix + "writer" // nobody's but one who waits
+	kindKept   = kindPrefix + "kept"   // nor that
 )
 
 func (q *Quorum) target(r *Request) target {
@@ -48,8 +49,11 @@ func (q *Quorum) target(r *Request) target {
 
 // isSharing: what else begins so is another client's value.
 func isSharing(value string) bool {
-	return value == kindShared || value == kindWriter || slotsOf(value) > 0
+	return value == kindShared || isWaiting(value) || slotsOf(value) > 0
 }
+
+// isWaiting: who is shown so does not hold the lock, but is to have it next.
+func isWaiting(kind string) bool { return kind == kindWriter || kind == kindKept }
 
 // slotsOf is how many places a semaphore of that kind has; 0: it is none.
 func slotsOf(kind string) int {

@@ -3,10 +3,11 @@
 -- node that was admitted votes: the epoch is compared in the very command that
 -- votes, and read together with the fencing counters.
 --
--- KEYS[1]    the node's own hash: the field epoch, and a counter for each 1,024th
---            of all names
+-- KEYS[1]    the node's own hash: the field epoch, a counter for each 1,024th of all
+--            names; and keeps, until when locks may be kept for somebody, in
+--            milliseconds of this node's TIME
 -- KEYS[i+1]  the lock's key of the i-th operation
--- ARGV[1]    the epoch that votes are wanted of; '' for none: releases only
+-- ARGV[1]    the epoch that votes are wanted of; '' for none: releases (r and d) only
 -- ARGV[2]    not-after, in microseconds of this node's TIME
 -- ARGV[3]    the operations, a letter each
 -- ARGV[4]    18 characters for each of a, n, s, h, f, p and q, in turn: the field of
@@ -29,14 +30,17 @@
 --   i mark ttl   intend: who was refused by the acquire before this one waits for
 --                the lock to be free. Known by the mark, where it waits for those
 --                who share the lock in another way: they become no more
+--   k mark ttl   keep: as i, and from now on the lock is kept for him, if it is for
+--                nobody: nobody else is granted it
 --   m mark ttl   mark: who knows himself by the mark waits for those who share the
 --                lock, wherever they do: they become no more
---   d mark       done: whose mark this is waits no more
+--   d mark       done: whose mark this is waits no more, nor is the lock kept for him
 --   c            counters: all fields of the node's hash
 --
 -- Reply: an array with one element for each operation:
 --   a  the fencing token that this node gives, where the key was set now or holds
 --      this very token already; {value, pttl} where another value holds it;
+--      {kind, pttl, mark, pttl} where it is kept for another;
 --      the error LATE past not-after: nothing is set later
 --   n, s, h  as a; negative where somebody is waiting for the lock. Where several
 --      share it or wait, {kind, pttl, token, pttl}; and a fifth element where
@@ -53,7 +57,7 @@
 --   p, q  1 where the token holds the key now, 0 where another does, or it was
 --      forced away; LATE as a, FAR as f
 --   x  1 deleted, 0 where the token does not hold the key: noted all the same
---   i, m, d  1
+--   i, k, m, d  1
 --   c  {field, value, …}
 --   or the error that Redis gave for this operation alone (of e, r and f, a key of
 --   another type is 0: no token holds it). The errors EPOCH, another incarnation,
@@ -69,6 +73,7 @@
 --           when it is extended or handed over
 --   key\0a  somebody waited when the lock was given back, a moment ago
 --   key\0w  the mark of one who waits for those who share
+--   key\0k  the mark of one whom the lock is kept for
 --
 -- It runs for every group on every node: what is rare is made where it is met,
 -- and no function, table or text is made that may not be needed. What is rarest is
@@ -78,13 +83,13 @@ local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
 
 -- The letters, as byte has them, and what upper case is less.
-local A, C, D, E, F, H, I, M, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 109, 110, 112, 113, 114, 115, 120
+local A, C, D, E, F, H, I, K, M, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 107, 109, 110, 112, 113, 114, 115, 120
 local UPPER = 32
 
 -- The notes of what was forced away have keys that begin so, and the token's SHA1.
 local FORCED = 'redlockd:forced:'
 -- What the value of a key begins with that several share, and is where readers do.
-local KIND, SHARED, WRITER = 'redlockd:', 'redlockd:shared', 'redlockd:writer'
+local KIND, SHARED, WRITER, KEPT = 'redlockd:', 'redlockd:shared', 'redlockd:writer', 'redlockd:kept'
 
 -- How far a proposal may be ahead of this node's TIME, in microseconds: the
 -- clock of one host must not push all counters far into the future.
@@ -97,6 +102,7 @@ local EPOCH = 'EPOCH another incarnation than the one that was admitted'
 local replies, arg, record, refused = {}, 5, 0, nil -- record: the last one that was read
 local fields, counters = {'epoch'}, nil -- counters: by field; nil where none is needed
 local clock, late, ttl -- clock: microseconds, where there are counters
+local keeps, keeping   -- until when a lock may be kept for somebody; whether one may be now
 local changed          -- fields and values to be written; nil: none
 
 local rare -- what make made, of rare.lua
@@ -123,6 +129,7 @@ else
   for at = 1, #records, 18 do
     fields[#fields + 1] = sub(records, at, at + 1)
   end
+  fields[#fields + 1] = 'keeps'
   local known = call('HMGET', node, unpack(fields))
   if known.err then
     why = known.err
@@ -130,7 +137,7 @@ else
     why = EPOCH
   elseif records ~= '' then
     counters = {}
-    for i = 2, #fields do
+    for i = 2, #fields - 1 do
       local count = tonumber(known[i])
       if not (count and count >= 0 and count <= LIMIT) then -- not a number is neither
         why = 'COUNTERS its fencing counters are gone'
@@ -138,12 +145,13 @@ else
       end
       counters[fields[i]] = count
     end
+    keeps = tonumber(known[#fields]) or 0
   end
 end
 
 if why then -- only releases
   local words = ops > 0 and letters ~= string.rep('r', ops)
-    and {[A] = 1, [N] = 1, [S] = 2, [H] = 2, [E] = 1, [R] = 1, [F] = 1, [P] = 2, [Q] = 3, [X] = 2, [I] = 2, [M] = 2, [D] = 1}
+    and {[A] = 1, [N] = 1, [S] = 2, [H] = 2, [E] = 1, [R] = 1, [F] = 1, [P] = 2, [Q] = 3, [X] = 2, [I] = 2, [K] = 2, [M] = 2}
   for i = 1, ops do
     local op = byte(letters, i)
     if op == R then
@@ -154,6 +162,10 @@ if why then -- only releases
         done = rare.leave(key, token, value)
       end
       replies[i] = done
+      arg = arg + 1
+    elseif op == D then
+      rare = rare or make({})
+      replies[i] = rare.done(keys[i + 1], args[arg])
       arg = arg + 1
     else
       replies[i] = redis.error_reply(why)
@@ -167,6 +179,7 @@ if counters then
   local t = call('TIME')
   clock = t[1] * 1000000 + t[2]
   late = clock > tonumber(args[2]) and redis.error_reply('LATE the attempt was over when it reached this node')
+  keeping = 1000 * keeps > clock
 end
 
 local others = 0 -- names of the acquire that comes next
@@ -175,7 +188,7 @@ local granted    -- what to multiply the fencing token with: -1 where somebody w
 
 local function seldom()
   changed = changed or {}
-  return make({fields = fields, counters = counters, late = late, clock = clock, changed = changed})
+  return make({fields = fields, counters = counters, late = late, clock = clock, keeps = keeping and keeps or 0, changed = changed})
 end
 
 for i = 1, ops do
@@ -199,7 +212,7 @@ for i = 1, ops do
     wanted = nil
     if others > 0 then
       rare = rare or seldom()
-      refused = rare.all(i - others, i, token, ttl, record)
+      refused = rare.all(i - others, i, token, ttl, record, keeping, args[arg])
       for j = i - others, i do
         replies[j] = refused
       end
@@ -212,6 +225,10 @@ for i = 1, ops do
       elseif count > LIMIT then
         rare = rare or seldom()
         refused = rare.refusal(record)
+      elseif keeping then
+        rare = rare or seldom()
+        refused = rare.take(i, token, ttl, args[arg])
+        granted = not refused and 1
       else
         local set = call('SET', key, token, 'NX', 'PX', ttl)
         if set then
@@ -256,7 +273,7 @@ for i = 1, ops do
       rare = rare or seldom()
       refused = rare.refusal(record)
       if not refused and not held then
-        refused = rare.blocker(key, new)
+        refused = rare.blocker(key, new) or keeping and rare.kept(key, new, rare.markAfter(i, args[arg]))
       end
       if not refused then
         local set = call('SET', key, new, 'PX', ttl)
@@ -304,9 +321,8 @@ for i = 1, ops do
     arg = arg + 2
     record = record + 1
     wanted = kind
-    local mark = byte(letters, i + 1) == I and args[arg] or nil
     rare = rare or seldom()
-    refused = rare.share(i - others, i, token, ttl, record, kind, mark)
+    refused = rare.share(i - others, i, token, ttl, record, kind, keeping, args[arg])
     for j = i - others, i do
       replies[j] = refused
     end
@@ -345,20 +361,29 @@ for i = 1, ops do
     end
     replies[i] = done
     arg = arg + 2
-  elseif op == I then
+  elseif op == I or op == K then
     if type(refused) == 'table' then
       if not refused.err then
         call('SET', key .. '\0b', '1', 'NX', 'PX', args[arg + 1])
       end
       local by = refused[1]
-      if type(by) == 'string' and sub(by, 1, 9) == KIND and by ~= wanted and by ~= WRITER then
+      if type(by) == 'string' and sub(by, 1, 9) == KIND and by ~= wanted and by ~= WRITER and by ~= KEPT then
         rare = rare or seldom()
-        rare.mark(key, token, args[arg + 1])
+        rare.mark(key .. '\0w', token, args[arg + 1])
       end
-    elseif call('GET', key .. '\0w') == token then
-      call('DEL', key .. '\0w')
-      if wanted then -- others may join
-        call('DEL', key .. '\0b')
+      if op == K and not refused.err and by ~= WRITER and by ~= KEPT then
+        rare = rare or seldom()
+        keeping = rare.keep(key, token, args[arg + 1]) or keeping
+      end
+    else
+      if keeping and call('GET', key .. '\0k') == token then
+        call('DEL', key .. '\0k')
+      end
+      if call('GET', key .. '\0w') == token then
+        call('DEL', key .. '\0w')
+        if wanted then -- others may join
+          call('DEL', key .. '\0b')
+        end
       end
     end
     replies[i] = 1
@@ -366,15 +391,13 @@ for i = 1, ops do
   elseif op == M then
     if call('GET', key) == SHARED then
       rare = rare or seldom()
-      rare.mark(key, token, args[arg + 1])
+      rare.mark(key .. '\0w', token, args[arg + 1])
     end
     replies[i] = 1
     arg = arg + 2
   elseif op == D then
-    if call('GET', key .. '\0w') == token then
-      call('DEL', key .. '\0w', key .. '\0b')
-    end
-    replies[i] = 1
+    rare = rare or seldom()
+    replies[i] = rare.done(key, token)
     arg = arg + 1
   elseif op == C then
     replies[i] = call('HGETALL', node)

@@ -7,7 +7,7 @@ local function make(state)
   local late, clock, changed = state.late, state.clock, state.changed
 
   -- What the value of a key is that readers share, and what is shown of who waits.
-  local SHARED, WRITER = 'redlockd:shared', 'redlockd:writer'
+  local SHARED, WRITER, KEPT = 'redlockd:shared', 'redlockd:writer', 'redlockd:kept'
   -- As in ballot.lua.
   local AHEAD, LIMIT = 1000000, 9006099743113216
   -- How far a counter may be raised ahead of this node's TIME, in microseconds (52
@@ -190,24 +190,61 @@ local function make(state)
     return wanted * most
   end
 
-  -- waiting shows somebody else who waits for those who share the key, or is to
-  -- have it next.
-  local function waiting(key, mark)
-    local other = call('GET', key .. '\0w')
+  -- marked shows somebody else whose mark is there; how is what he is called.
+  local function marked(where, mark, how)
+    local other = call('GET', where)
     if type(other) == 'string' and other ~= mark then
-      local left = call('PTTL', key .. '\0w')
-      return {WRITER, left, other, left}
+      local left = call('PTTL', where)
+      return {how, left, other, left}
     end
   end
 
+  -- markAfter is the mark of who asks in the i-th operation, and waits if he is
+  -- refused. next is the argument behind his.
+  local function markAfter(i, next)
+    local op = sub(ARGV[3], i + 1, i + 1)
+    return (op == 'i' or op == 'k') and next or nil
+  end
+
+  -- kept shows somebody else for whom a key is kept that the token does not hold.
+  local function kept(key, token, mark)
+    return call('GET', key) ~= token and marked(key .. '\0k', mark, KEPT) or nil
+  end
+
+  -- mark has one who waits be known by it, and kept in mind for so long. It is true
+  -- where the mark is his.
+  local function mark(where, whose, ttl)
+    local set = call('SET', where, whose, 'NX', 'PX', ttl)
+    if set then
+      return not set.err
+    end
+    local his = call('GET', where) == whose
+    if his then
+      call('PEXPIRE', where, ttl, 'GT')
+    end
+    return his
+  end
+
   return {refusal = refusal, fence = fence, far = far, raise = raise, blocker = blocker,
+    mark = mark, markAfter = markAfter, kept = kept,
+
+    -- take takes the i-th operation's key, which may be kept for somebody.
+    take = function(i, token, ttl, next)
+      local key = keys[i + 1]
+      local refused = blocker(key, token) or kept(key, token, markAfter(i, next))
+      local set = not refused and call('SET', key, token, 'NX', 'PX', ttl)
+      return refused or set and set.err and set or nil
+    end,
 
     -- all takes several names, or none: the reply to each of them. record is the last
     -- one's.
-    all = function(from, to, token, ttl, record)
-      local refused
+    all = function(from, to, token, ttl, record, keeping, next)
+      local refused, mark = nil, markAfter(to, next)
       for i = from, to do
         refused = refused or refusal(record - to + i) or blocker(keys[i + 1], token)
+      end
+      for i = from, keeping and to or 0 do
+        refused = refused or kept(keys[i + 1], token, mark)
       end
       for i = from, refused and 0 or to do
         local set = call('SET', keys[i + 1], token, 'PX', ttl)
@@ -217,12 +254,16 @@ local function make(state)
     end,
 
     -- share joins those who share one name or several, or none.
-    share = function(from, to, token, ttl, record, kind, mark)
-      local refused
+    share = function(from, to, token, ttl, record, kind, keeping, next)
+      local refused, mark = nil, markAfter(to, next)
       for i = from, to do
         local key = keys[i + 1]
         refused = refused or refusal(record - to + i)
-          or not isMember(key, token) and waiting(key, mark) or obstacle(key, token, kind)
+          or not isMember(key, token) and marked(key .. '\0w', mark, WRITER) or obstacle(key, token, kind)
+      end
+      for i = from, keeping and to or 0 do
+        local key = keys[i + 1]
+        refused = refused or not isMember(key, token) and marked(key .. '\0k', mark, KEPT) or nil
       end
       for i = from, refused and 0 or to do
         refused = refused or enter(keys[i + 1], token, kind, ttl)
@@ -241,11 +282,26 @@ local function make(state)
       return value == token or isKind(value) and isMember(key, token)
     end,
 
-    -- mark has one who waits be known, and kept in mind for so long.
-    mark = function(key, mark, ttl)
-      if not call('SET', key .. '\0w', mark, 'NX', 'PX', ttl) and call('GET', key .. '\0w') == mark then
-        call('PEXPIRE', key .. '\0w', ttl, 'GT')
+    -- keep has the key be kept for one who waits, if it is for nobody: true where it
+    -- is. Other calls know by the field keeps that they have to look.
+    keep = function(key, whose, ttl)
+      local his = mark(key .. '\0k', whose, ttl)
+      if his then
+        state.keeps = math.max(state.keeps, now + ttl)
+        changed[#changed + 1] = 'keeps'
+        changed[#changed + 1] = string.format('%.0f', state.keeps)
       end
+      return his
+    end,
+
+    -- done forgets a mark, and tells those who were kept out for it.
+    done = function(key, whose)
+      for _, where in ipairs({key .. '\0w', key .. '\0k'}) do
+        if call('GET', where) == whose then
+          call('DEL', where, key .. '\0b')
+        end
+      end
+      return 1
     end,
 
     -- leave is a release of a key that has this value.

@@ -164,11 +164,12 @@ func checkCounters(p *probe) {
 func checkEpoch(p *probe) {
 	everything := []scriptOp{
 		opAcquire("new", "mine", minute), opRelease("k", "mine"), opExtend("mine", "mine", "120000"), opWho("k"),
-		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: nodeKey}, opForce("mine", "mine", minute), opRelease("k2", "mine"),
+		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: nodeKey}, opForce("mine", "mine", minute),
+		opKeep("mine", "mark", minute), opDone("mine", "mark"), opRelease("k2", "mine"),
 	}
 	refusals := func(word string) redlock.Reply {
 		no := failed("%s", word)
-		return list(no, number(1), no, no, no, no, no, no, number(1))
+		return list(no, number(1), no, no, no, no, no, no, no, number(1), number(1))
 	}
 	p.admit()
 	for spoil, word := range map[string]string{
@@ -183,9 +184,11 @@ func checkEpoch(p *probe) {
 		p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "mine", "mine", "PX", minute)
+		p.do("SET", "mine\x00w", "mark")
+		p.do("SET", "mine\x00k", "mark")
 		p.do(strings.Fields(spoil)...)
 		p.expect(refusals(word), p.ballot(everything...)...)
-		p.expect(number(0), "EXISTS", "new", "k", "k2", "repaired")
+		p.expect(number(0), "EXISTS", "new", "k", "k2", "repaired", "mine\x00w", "mine\x00k")
 		p.expectTTL("mine", 0, 60_000_000_000)
 		p.do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
 	}

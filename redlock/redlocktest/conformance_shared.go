@@ -291,10 +291,10 @@ func checkNoVote(p *probe) {
 	p.expect(number(0), "HSET", nodeKey, "epoch", "another")
 	ops := []scriptOp{
 		opOther("a", "new", "aa"), opAcquire("b", "new", minute), opRead("a", "new", minute), opHandOver("a", "old", "new", minute),
-		opMend("a", "new", minute, kindShared, 7), opIntend("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
+		opMend("a", "new", minute, kindShared, 7), opIntend("a", "mark", minute), opKeep("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
 	}
 	for i, got := range p.do(p.ballot(ops...)...).Array {
-		if want := ops[i].letter == "r"; (got.Int == 1) != want || !want && !same(got, failed("EPOCH")) {
+		if want := ops[i].letter == "r" || ops[i].letter == "d"; (got.Int == 1) != want || !want && !same(got, failed("EPOCH")) {
 			p.Errorf("%v by another incarnation: got %s, want EPOCH but for releases", ops[i], show(got))
 		}
 	}

@@ -1,6 +1,7 @@
 package redlocktest
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -17,6 +18,11 @@ var waitCases = []conformanceCase{
 	{"readers wait for a writer who will come", nil, checkWriterWillCome},
 	{"the writer is granted the lock", nil, checkWriterGranted},
 	{"the writer gives up", nil, checkWriterGivesUp},
+	{"a lock is kept for one who waits", nil, checkKeep},
+	{"a kept lock is granted to nobody else", nil, checkKept},
+	{"of several names each may be kept", nil, checkKeptOfSeveral},
+	{"who has a kept lock already keeps it", nil, checkKeptFromHolder},
+	{"a lock is not kept any more", nil, checkKeepEnds},
 }
 
 func opHandOver(key, old, token, ttl string) scriptOp {
@@ -25,6 +31,10 @@ func opHandOver(key, old, token, ttl string) scriptOp {
 
 func opIntend(key, mark, ttl string) scriptOp {
 	return scriptOp{letter: "i", key: key, args: []string{mark, ttl}}
+}
+
+func opKeep(key, mark, ttl string) scriptOp {
+	return scriptOp{letter: "k", key: key, args: []string{mark, ttl}}
 }
 
 func opDone(key, mark string) scriptOp {
@@ -224,4 +234,127 @@ func checkWriterGivesUp(p *probe) {
 	p.expect(number(0), "EXISTS", "k\x00w")
 	p.expectBell(false, "the end of the writer whom readers wait for")
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+}
+
+// keep has k, which is held, be kept for who has the mark, and then be given back.
+func (p *probe) keep(mark string) {
+	p.Helper()
+	p.vote(p.ballot(opAcquire("k", "holder", minute)))
+	got := p.do(p.ballot(opAcquire("k", "waits", minute), opKeep("k", mark, minute))...)
+	if len(got.Array) != 2 || got.Array[0].Array == nil || !same(got.Array[1], number(1)) {
+		p.Fatalf("got %s, want a holder and 1", show(got))
+	}
+	p.expectVote(number(1), p.ballot(opRelease("k", "holder")))
+}
+
+// expectKept checks the answer to who is kept out.
+func (p *probe) expectKept(what string, got redlock.Reply) {
+	p.Helper()
+	if a := got.Array; len(a) != 4 || a[0].Str != kindKept || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
+		p.Errorf("%s: got %s, want [%q, ms, %q, ms]", what, show(got), kindKept, "mark")
+	}
+}
+
+func checkKeep(p *probe) {
+	p.admit()
+	p.expect(list(number(1), number(1)), p.ballot(opAcquire("k", "mine", minute), opKeep("k", "mark", minute))...)
+	p.expect(number(0), "EXISTS", "k\x00k", "k\x00b") // it was not refused
+	p.expect(list(failed("LATE"), number(1)), p.late(opAcquire("k", "theirs", minute), opKeep("k", "mark", minute))...)
+	p.expect(number(0), "EXISTS", "k\x00k")
+	p.expect(null(), "HGET", nodeKey, "keeps")
+
+	waits := func(mark, ttl string) { p.do(p.ballot(opAcquire("k", "theirs", minute), opKeep("k", mark, ttl))...) }
+	waits("mark", minute)
+	p.expectBell(true, "a refusal")
+	p.expect(text("mark"), "GET", "k\x00k")
+	p.expectTTL("k\x00k", 50*time.Second, time.Minute)
+	p.expectKeeps(time.Minute)
+	waits("another", "120000")
+	p.expect(text("mark"), "GET", "k\x00k") // it is for somebody
+	p.expectKeeps(time.Minute)
+	waits("mark", "120000")
+	p.expectTTL("k\x00k", 110*time.Second, 120*time.Second)
+	p.expectKeeps(2 * time.Minute)
+	waits("mark", "1000")
+	p.expectTTL("k\x00k", 110*time.Second, 120*time.Second)
+	p.expectKeeps(2 * time.Minute)
+}
+
+// expectKeeps checks until when the node looks for locks that are kept.
+func (p *probe) expectKeeps(after time.Duration) {
+	p.Helper()
+	until, err := strconv.ParseInt(p.do("HGET", nodeKey, "keeps").Str, 10, 64)
+	if left := time.Duration(until*1000-p.micros()) * time.Microsecond; err != nil || left > after || left < after-10*time.Second {
+		p.Errorf("it looks for another %v (%v), want %v", left, err, after)
+	}
+}
+
+func checkKept(p *probe) {
+	p.admit()
+	p.keep("mark")
+	p.expectKept("alone", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+	p.expectKept("who waits", p.wait(opAcquire("k", "theirs", minute), "another"))
+	p.expectKept("a reader", p.vote(p.ballot(opRead("k", "theirs", minute))))
+	p.expectKept("a place", p.vote(p.ballot(opJoin("k", "1 theirs", slots3, minute))))
+	p.expectKept("a hand-over of what has lapsed", p.vote(p.ballot(opHandOver("k", "old", "theirs", minute))))
+	p.expect(number(0), "EXISTS", "k", "k\x00w")
+	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "waits", minute), opIntend("k", "mark", minute))...)
+	p.expect(number(0), "EXISTS", "k\x00k")
+	p.expectVote(number(1), p.ballot(opRelease("k", "waits")))
+	p.expectBell(false, "the release of whom it was kept for")
+	p.expectVote(number(3), p.ballot(opAcquire("k", "theirs", minute)))
+}
+
+func checkKeptOfSeveral(p *probe) {
+	p.admit()
+	p.keep("mark")
+	several := []scriptOp{opOther("free", "theirs", "aa"), opAcquire("k", "theirs", minute)}
+	got := p.do(p.ballot(several...)...)
+	p.expectKept("one of several", got.Array[0])
+	p.expectKept("the other", got.Array[1])
+	p.expect(number(0), "EXISTS", "free", "k")
+	got = p.do(p.ballot(opOther("free", "waits", "aa"), opAcquire("k", "waits", minute), opKeep("free", "mark", minute), opKeep("k", "mark", minute))...)
+	if got.Array[0].Int == 0 || !same(got.Array[0], got.Array[1]) {
+		p.Errorf("who it is kept for: got %s, want a grant", show(got))
+	}
+	p.expect(number(0), "EXISTS", "k\x00k", "free\x00k")
+}
+
+// checkKeptFromHolder: what is granted stays so.
+func checkKeptFromHolder(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	p.do(p.ballot(opAcquire("k", "waits", minute), opKeep("k", "mark", minute))...)
+	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", minute))) // the same attempt again
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
+	p.expectVote(number(-3), p.ballot(opHandOver("k", "mine", "next", minute)))
+	p.expectVote(number(1), p.ballot(opRelease("k", "next")))
+	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // by a quorum: it holds
+	p.expectVote(number(1), p.ballot(opRelease("k", "confirmed")))
+
+	p.do(p.ballot(opDone("k", "mark"))...)
+	p.vote(p.ballot(opRead("k", "one", minute)))
+	p.do(p.ballot(opJoin("k", "1 waits", slots3, minute), opKeep("k", "mark", minute))...)
+	p.do("DEL", "k\x00w")
+	p.expectVote(number(-5), p.ballot(opRead("k", "one", minute)))
+	p.expectKept("another reader", p.vote(p.ballot(opRead("k", "two", minute))))
+}
+
+func checkKeepEnds(p *probe) {
+	p.admit()
+	p.keep("mark")
+	p.wait(opAcquire("k", "theirs", minute), "another")
+	p.expectVote(number(1), p.ballot(opDone("k", "another")))
+	p.expect(text("mark"), "GET", "k\x00k")
+	p.expectBell(true, "another's end")
+	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
+	p.expect(number(0), "EXISTS", "k\x00k")
+	p.expectBell(false, "the end of whom others wait for")
+	p.expectVote(number(2), p.ballot(opAcquire("k", "theirs", minute)))
+	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
+
+	p.keep("mark")
+	p.do("HDEL", nodeKey, "keeps") // its time is over: nobody looks
+	p.vote(p.ballot(opAcquire("k", "theirs", minute)))
+	p.expect(text("theirs"), "GET", "k")
 }

@@ -120,7 +120,7 @@ func (g generator) command() redlock.Command {
 
 // besideCommand looks at what there is beside a lock's key, or spoils it.
 func (g generator) besideCommand(key string) redlock.Command {
-	beside := key + g.pick("\x00m", "\x00m", "\x00b", "\x00w")
+	beside := key + g.pick("\x00m", "\x00m", "\x00b", "\x00w", "\x00k")
 	switch g.IntN(12) {
 	case 0:
 		return redlock.Command{"DEL", beside}
@@ -152,7 +152,7 @@ func (g generator) scriptCall() redlock.Command {
 	case 2:
 		return redlock.Command{"EVALSHA", g.node.SHA, "1", nodeKey, g.epoch(), g.epoch(), "", "0"}
 	case 3:
-		return redlock.Command{"HSET", nodeKey, g.pick("epoch", "aa", "ab"), g.pick("one", "7", "9006099743113216")}
+		return redlock.Command{"HSET", nodeKey, g.pick("epoch", "aa", "ab", "keeps"), g.pick("one", "7", "9006099743113216")}
 	}
 	var ops []scriptOp
 	for range g.IntN(9) {
@@ -175,14 +175,14 @@ func (g generator) operations() []scriptOp {
 		return append(ops, scriptOp{"A", g.key(), []string{token, g.ttl(token)}, g.record()})
 	case 1: // refused, it waits
 		o := g.operation()
-		return []scriptOp{o, {letter: "i", key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
+		return []scriptOp{o, {letter: g.pick("i", "k"), key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
 	}
 	return []scriptOp{g.operation()}
 }
 
 func (g generator) operation() scriptOp {
 	key, token := g.key(), g.value()
-	switch letter := g.pick("A", "A", "E", "r", "r", "w", "f", "p", "x", "S", "S", "S", "q", "H", "i", "m", "d"); letter {
+	switch letter := g.pick("A", "A", "E", "r", "r", "w", "f", "p", "x", "S", "S", "S", "q", "H", "i", "k", "m", "d"); letter {
 	case "A", "p":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "S":
@@ -195,7 +195,7 @@ func (g generator) operation() scriptOp {
 		return scriptOp{letter, key, []string{g.value(), token, g.ttl(token)}, g.record()}
 	case "f":
 		return scriptOp{letter, key, []string{token}, g.record()}
-	case "i", "m":
+	case "i", "k", "m":
 		return scriptOp{letter: letter, key: key, args: []string{g.mark(), g.pick("400000", "900000")}}
 	case "d":
 		return opDone(key, g.mark())

@@ -20,6 +20,8 @@ type ballotCall struct {
 	refused  *redlock.Reply // what the last acquire was refused with; nil: it was not
 	wanted   string         // the kind that it wanted to share; "": alone
 	ownMark  string         // of who asks, if it waits
+	keeps    int64          // until when locks may be kept for somebody, in milliseconds
+	keeping  bool           // one may be now
 	counters map[string]int64
 	writes   []string // fields and values
 }
@@ -29,7 +31,7 @@ type operand struct {
 	letter     byte
 	key, token string
 	old, kind  string // of h; of s and q
-	ttl        string // of p, q, x and i
+	ttl        string // of p, q, x, i, k and m
 	record     record // of a, n, s, h, f, p and q
 }
 
@@ -60,7 +62,7 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 	replies := make([]redlock.Reply, len(keys)-1)
 	for i, key := range keys[1:] {
 		o := b.read(letters[i], key)
-		if b.ownMark = ""; i+1 < len(letters) && letters[i+1] == 'i' && len(b.args) > 0 {
+		if b.ownMark = ""; i+1 < len(letters) && isOneOf(letters[i+1], "ik") && len(b.args) > 0 {
 			b.ownMark = b.args[0]
 		}
 		replies[i] = b.operate(o)
@@ -118,6 +120,11 @@ func (b *ballotCall) admits(epoch string) error {
 		}
 		b.counters[r.field] = count
 	}
+	if len(b.records) > 0 {
+		text, _, _ := b.hget(b.node, "keeps")
+		b.keeps, _ = strconv.ParseInt(text, 10, 64)
+		b.keeping = b.keeps*1000 > b.now
+	}
 	return nil
 }
 
@@ -139,7 +146,7 @@ func (b *ballotCall) read(letter byte, key string) operand {
 	if o.letter != letter {
 		b.ttl = b.next()
 	}
-	if isOneOf(o.letter, "pqxim") {
+	if isOneOf(o.letter, "pqxikm") {
 		o.ttl = b.next()
 	}
 	if o.letter == 'q' {
@@ -153,7 +160,7 @@ func (b *ballotCall) read(letter byte, key string) operand {
 
 // operate executes an operation.
 func (b *ballotCall) operate(o operand) redlock.Reply {
-	if b.why != nil && o.letter != 'r' {
+	if b.why != nil && o.letter != 'r' && o.letter != 'd' {
 		return refuse(b.why)
 	}
 	switch o.letter {
@@ -175,8 +182,8 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 		return b.repair(o)
 	case 'x':
 		return b.force(o.key, o.token, o.ttl)
-	case 'i':
-		return b.intend(o.key, o.token, o.ttl)
+	case 'i', 'k':
+		return b.intend(o)
 	case 'm':
 		return b.intendAlready(o.key, o.token, o.ttl)
 	case 'd':

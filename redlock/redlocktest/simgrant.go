@@ -40,12 +40,27 @@ func (b *ballotCall) take(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
 	}
+	if b.keeping {
+		return b.takeKept(o)
+	}
 	if stored := b.store(o.key, o.token, true, b.ttl); !stored.Nil {
 		return errorOf(stored)
 	}
 	refused := b.blocker(o.key, o.token)
 	if refused == nil && !b.holds(o.key, o.token) { // nobody shares it any more
 		return errorOf(b.store(o.key, o.token, false, b.ttl))
+	}
+	return refused
+}
+
+// takeKept takes a lock that may be kept for somebody.
+func (b *ballotCall) takeKept(o operand) *redlock.Reply {
+	refused := b.blocker(o.key, o.token)
+	if refused == nil {
+		refused = b.kept(o)
+	}
+	if refused == nil {
+		refused = errorOf(b.store(o.key, o.token, true, b.ttl))
 	}
 	return refused
 }
@@ -95,6 +110,12 @@ func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Re
 		}
 	}
 	for _, o := range names {
+		o.token, o.kind = last.token, last.kind
+		if refused = b.kept(o); refused != nil {
+			return refused
+		}
+	}
+	for _, o := range names {
 		if err := b.takeOne(o.key, last); refused == nil {
 			refused = err
 		}
@@ -116,7 +137,7 @@ func (b *ballotCall) inTheWay(o, last operand) *redlock.Reply {
 		return b.blocker(o.key, last.token)
 	}
 	if !b.isMember(o.key, last.token) {
-		if other := b.waiting(o.key, b.ownMark); other != nil {
+		if other := b.marked(o.key+writerOf, kindWriter); other != nil {
 			return other
 		}
 	}
@@ -130,6 +151,9 @@ func (b *ballotCall) handOver(o operand) *redlock.Reply {
 	}
 	if !b.holds(o.key, o.old) {
 		if refused := b.blocker(o.key, o.token); refused != nil {
+			return refused
+		}
+		if refused := b.kept(o); refused != nil {
 			return refused
 		}
 	}

@@ -15,12 +15,14 @@ const (
 	bell      = "\x00b"
 	asked     = "\x00a"
 	writerOf  = "\x00w"
+	keptFor   = "\x00k"
 )
 
 const (
 	kindPrefix = "redlockd:"
 	kindShared = "redlockd:shared"
 	kindWriter = "redlockd:writer"
+	kindKept   = "redlockd:kept"
 )
 
 // isKind: what else begins so is another client's.

@@ -93,7 +93,7 @@ func endingOperations(c redlock.Command) iter.Seq2[int, endingOperation] {
 // wordsOf is how many arguments operations have, but for a ttl that stands for
 // others, too.
 var wordsOf = map[rune]int{
-	'a': 1, 'n': 1, 's': 2, 'h': 2, 'e': 1, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'x': 2, 'i': 2, 'm': 2, 'd': 1,
+	'a': 1, 'n': 1, 's': 2, 'h': 2, 'e': 1, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1,
 }
 
 // operationsOf are the letters of a call of ballot.lua that ends something, and

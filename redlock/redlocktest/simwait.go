@@ -1,22 +1,46 @@
 package redlocktest
 
-import "github.com/redlockd/redlockd/redlock"
+import (
+	"strconv"
+
+	"github.com/redlockd/redlockd/redlock"
+)
 
 // intend: who was refused waits. Who waits for those who share in another way leaves
-// his mark.
-func (b *ballotCall) intend(key, mark, ttl string) redlock.Reply {
+// his mark; and so does who wants the lock to be kept for him.
+func (b *ballotCall) intend(o operand) redlock.Reply {
 	switch refused := b.refused; {
 	case refused == nil:
-		if b.unmark(key, mark) && b.wanted != "" { // others may join
-			b.remove(key + bell)
+		if b.keeping {
+			b.unmark(o.key+keptFor, o.token)
+		}
+		if b.unmark(o.key+writerOf, o.token) && b.wanted != "" { // others may join
+			b.remove(o.key + bell)
 		}
 	case refused.Err == nil:
-		b.store(key+bell, "1", true, ttl)
-		if by := refused.Array[0].Str; isKind(by) && by != b.wanted && by != kindWriter {
-			b.mark(key, mark, ttl)
+		b.store(o.key+bell, "1", true, o.ttl)
+		by := refused.Array[0].Str
+		if isKind(by) && by != b.wanted {
+			b.mark(o.key+writerOf, o.token, o.ttl)
+		}
+		if o.letter == 'k' && by != kindWriter && by != kindKept {
+			b.keep(o)
 		}
 	}
 	return number(1)
+}
+
+// keep has the lock be kept for who waits, if it is for nobody.
+func (b *ballotCall) keep(o operand) {
+	if !b.mark(o.key+keptFor, o.token, o.ttl) {
+		return
+	}
+	ms, _ := strconv.ParseInt(o.ttl, 10, 64) // mark has seen it
+	if until := b.now/1000 + ms; !b.keeping || until > b.keeps {
+		b.keeps = until
+	}
+	b.keeping = true
+	b.writes = append(b.writes, "keeps", strconv.FormatInt(b.keeps, 10))
 }
 
 // ring: the lock is given back, and who waits is told. For a moment it is known that
@@ -28,45 +52,63 @@ func (b *ballotCall) ring(key string) {
 	}
 }
 
-func (b *ballotCall) mark(key, mark, ttl string) {
-	if set := b.store(key+writerOf, mark, true, ttl); set.Nil && b.holds(key+writerOf, mark) {
-		b.lengthen(key+writerOf, ttl, true)
+// mark tells whether the mark is his now.
+func (b *ballotCall) mark(where, mark, ttl string) bool {
+	set := b.store(where, mark, true, ttl)
+	if !set.Nil {
+		return set.Err == nil
 	}
+	if !b.holds(where, mark) {
+		return false
+	}
+	b.lengthen(where, ttl, true)
+	return true
 }
 
 // intendAlready: somebody waits for those who share the lock, if they do.
 func (b *ballotCall) intendAlready(key, mark, ttl string) redlock.Reply {
 	if value, ok, err := b.value(key); err == nil && ok && value == kindShared {
-		b.mark(key, mark, ttl)
+		b.mark(key+writerOf, mark, ttl)
 	}
 	return number(1)
 }
 
 // unmark tells whether the mark was there, and is not any more.
-func (b *ballotCall) unmark(key, mark string) bool {
-	if !b.holds(key+writerOf, mark) || b.mayWrite() != nil {
+func (b *ballotCall) unmark(where, mark string) bool {
+	if !b.holds(where, mark) || b.mayWrite() != nil {
 		return false
 	}
-	b.drop(key + writerOf)
+	b.drop(where)
 	return true
 }
 
 // done: whose mark this is waits no more, and nobody waits for him.
 func (b *ballotCall) done(key, mark string) redlock.Reply {
-	if b.unmark(key, mark) {
-		b.remove(key + bell)
+	for _, where := range []string{key + writerOf, key + keptFor} {
+		if b.unmark(where, mark) {
+			b.remove(key + bell)
+		}
 	}
 	return number(1)
 }
 
-// waiting shows somebody else who waits for those who share the lock, or is to have
-// it next; nil: nobody does.
-func (b *ballotCall) waiting(key, own string) *redlock.Reply {
-	mark, ok, err := b.value(key + writerOf)
-	if !ok || err != nil || mark == own {
+// marked shows somebody else than who asks whose mark is there; nil: nobody's is.
+func (b *ballotCall) marked(where, kind string) *redlock.Reply {
+	mark, ok, err := b.value(where)
+	if !ok || err != nil || mark == b.ownMark {
 		return nil
 	}
-	left := b.left(key + writerOf)
-	shown := list(text(kindWriter), left, text(mark), left)
+	left := b.left(where)
+	shown := list(text(kind), left, text(mark), left)
 	return &shown
+}
+
+// kept shows for whom else a lock is kept that the token does not hold already; nil:
+// for nobody.
+func (b *ballotCall) kept(o operand) *redlock.Reply {
+	switch {
+	case !b.keeping, o.kind == "" && b.holds(o.key, o.token), o.kind != "" && b.isMember(o.key, o.token):
+		return nil
+	}
+	return b.marked(o.key+keptFor, kindKept)
 }

@@ -1,0 +1,31 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// A writer who waits for readers of his host has those of others wait from then on, until
+// he ends that. Guards Intend, Renew, End.
+func TestIntend(t *testing.T) {
+	reads := redlock.Request{Name: "x", TTL: keptLong, Shared: true}
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		first := f.acquire(reads)
+		i, err := other.Intend(redlock.Request{Name: "x", TTL: 2 * time.Second})
+		want(t, "Intend", err, nil)
+		time.Sleep(ms)
+		_, err = f.q.Acquire(t.Context(), reads)
+		wantErr(t, "a reader while a writer is to come", err, redlock.ErrHeld)
+		time.Sleep(1500 * ms)
+		i.Renew()
+		time.Sleep(1500 * ms)
+		_, err = f.q.Acquire(t.Context(), reads)
+		wantErr(t, "a reader when it was renewed", err, redlock.ErrHeld)
+		i.End()
+		time.Sleep(ms)
+		f.release(f.acquire(reads))
+		first.BeginRelease()
+	})
+}
