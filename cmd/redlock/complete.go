@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,22 @@ func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	defer cancel()
 	entries, _ := fetchEntries(ctx) // none is what an error leaves
 	return namesOf(entries), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeSeveral is for commands that are about one lock or several: after a comma
+// comes another one of them.
+func completeSeveral(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	names, directive := completeNames(cmd, args, word)
+	typed := word[:strings.LastIndex(word, nameSeparator)+1]
+	if typed == "" {
+		return names, directive
+	}
+	words := strings.Split(typed, nameSeparator)
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(words, name) })
+	for i := range names {
+		names[i] = typed + names[i]
+	}
+	return names, directive
 }
 
 func namesOf(entries []client.Entry) (names []string) {

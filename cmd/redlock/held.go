@@ -29,7 +29,7 @@ too few nodes are; 70 internal; 75 it was lost; 77 denied, such as for another u
 process.`
 
 func newHeldCommand(use string) (*cobra.Command, *held) {
-	cmd, h := &cobra.Command{Use: use + " [NAME]", Args: atMost(1), ValidArgsFunction: completeNames}, &held{}
+	cmd, h := &cobra.Command{Use: use + " [NAME]", Args: atMost(1), ValidArgsFunction: completeSeveral}, &held{}
 	h.holder.define(cmd)
 	return cmd, h
 }

@@ -72,7 +72,7 @@ func newLockCommand() *cobra.Command {
 		Long:              lockHelp,
 		Example:           lockExample,
 		Args:              unlessContradicting(oneLock),
-		ValidArgsFunction: completeNames,
+		ValidArgsFunction: completeSeveral,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			j := f.job()
 			j.name, j.stderr = args[0], cmd.ErrOrStderr()

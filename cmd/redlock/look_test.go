@@ -261,6 +261,8 @@ a     :1       ready  -
 		{"names are completed", shown, []string{"__complete", "who", ""}, 0, "\na%2Cb\ngpu\njob\n:4\n"},
 		{"names are completed for run", shown, []string{"__complete", "run", "-n", ""}, 0, "\na%2Cb\ngpu\njob\n:4\n"},
 		{"names are completed for force", shown, []string{"__complete", "force", "--yes", ""}, 0, "\na%2Cb\ngpu\njob\n:4\n"},
+		{"after a comma, the others are", shown, []string{"__complete", "run", "job,"}, 0, "\njob,a%2Cb\njob,gpu\n:4\n"},
+		{"after a beginning, too", shown, []string{"__complete", "unlock", "gpu,job,a"}, 0, "\ngpu,job,a%2Cb\n:4\n"},
 		{"one name is enough", shown, []string{"__complete", "watch", "job", ""}, 0, "\n:4\n"},
 		{"nodes in quarantine are completed", shown, []string{"__complete", "admit", ""}, 0, "\nall\nbb\nd\n:4\n"},
 		{"no files for numbers", shown, []string{"__complete", "top", "--interval", ""}, 0, "\n:4\n"},

@@ -194,7 +194,7 @@ func completeNamesThenFiles(cmd *cobra.Command, args []string, word string) ([]s
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return completeNames(cmd, args, word)
+	return completeSeveral(cmd, args, word)
 }
 
 // Of the time before the deadline, the last part is kept for SIGKILL to work.
