@@ -158,13 +158,16 @@ const keepAfter = 16
 
 // count counts refusals. Two who have locks kept for themselves, each on some nodes,
 // would keep each other out, and all others; and so would one who does not reach a
-// quorum: such a one does not have them kept, and asks again.
+// quorum: such a one does not have them kept, and asks again. And nobody waits for one
+// name who is not told when it is free, and would come for it a quarter of a second later:
+// any of those who ask again and again is sooner.
 func (a *acquiring) count(held *HeldError) {
 	kept := a.keeps
 	if held != nil {
 		a.refusals++
 	}
-	a.keeps = held != nil && !held.behind && a.refusals >= a.q.rules.keepAfter
+	comes := a.waiter.isTold() || a.target.width() > 1
+	a.keeps = held != nil && !held.behind && comes && a.refusals >= a.q.rules.keepAfter
 	if kept && !a.keeps {
 		a.intent().withdraw()
 	}

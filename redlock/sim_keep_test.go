@@ -186,6 +186,31 @@ func TestNotKeptWithoutQuorum(t *testing.T) {
 	})
 }
 
+// Where nodes do not tell when a lock is free, it is kept for who wants several names only:
+// it would be free for longer than it takes others to ask again. Guards count: comes.
+func TestKeptWithoutTracking(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
+		j := f.record()
+		l := f.acquire(redlock.Request{Names: []string{"x", "y"}, TTL: keptLong, Keep: true})
+		one := f.wait(deafHost, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever})
+		time.Sleep(10 * time.Second)
+		if len(j.of("k")) > 0 || one.tries() < 30 {
+			t.Errorf("%d tries, and x was to be kept for who asks 4 times a second", one.tries())
+		}
+		var all sync.WaitGroup
+		two := f.wait(deafHost, redlock.Request{Names: []string{"y", "x"}, TTL: 10 * time.Second, Wait: redlock.Forever})
+		f.until("kept for who wants two", func() bool { return len(j.of("k")) > 0 })
+		l.BeginRelease()
+		for _, w := range []*waiting{one, two} {
+			all.Go(func() {
+				<-w.done
+				w.end()
+			})
+		}
+		all.Wait()
+	}, deaf)
+}
+
 // A node that does not answer when who waited for a lock has gone is told as soon as it
 // does again: until then it would keep the lock for nobody. Guards gives, goesTo.
 func TestMarksAreTakenBack(t *testing.T) {
