@@ -199,14 +199,18 @@ func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 	return o
 }
 
-// noteHeld tells whether a node held a lease, and notes where it did not. The
+// noteHeld tells whether a node held a lease, and notes where it did not: missing is
+// where it can be set again, which the node refuses where it was forced away. The
 // caller holds mu.
 func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
-	if reply.Int == 1 {
+	switch {
+	case reply.Int == 1:
 		return true
+	case reply.Int < 0:
+		e.forced[lease] = true
+	default:
+		e.missing[lease] |= 1 << node
 	}
-	e.missing[lease] |= 1 << node
-	e.forced[lease] = e.forced[lease] || reply.Int < 0
 	return false
 }
 

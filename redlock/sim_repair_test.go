@@ -147,3 +147,41 @@ func TestReleaseAfterRepairNeverSent(t *testing.T) {
 		f.wantNoKeys("once the node is back")
 	})
 }
+
+// Where the lock was forced away, though on no quorum, the node is asked for no repair:
+// neither if it says so first nor if it says so last. Guards toRepair, noteHeld.
+func TestNoRepairWhereForced(t *testing.T) {
+	for node := range 3 {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l, seen := f.watch(kept3s)
+			f.forceOn(node)
+			f.delay(each(ms), each(ms))
+			j := f.record()
+			f.at(l.Since(), 3500*ms)
+			f.wantHeld(l, seen)
+			want(t, name("extensions on node %d", node), len(j.on(node, "e")), 3)
+			want(t, name("repairs, forced on node %d", node), len(j.of("p")), 0)
+			want(t, "repairs counted", f.q.Status().Counts.Repairs, uint64(0))
+		})
+	}
+}
+
+// forceOn has another host force x away, of whom one node alone hears so.
+func (f *fleet) forceOn(node int) {
+	f.Helper()
+	other := f.another()
+	defer other.Close()
+	other.Settle(f.Context())
+	synctest.Wait() // its listeners, too: what it sends next is FORCE's
+	for i, sim := range f.sims {
+		sim.OnCommand(func(c redlock.Command) {
+			if ops := operations(c); i != node && len(ops) > 0 && ops[0].letter == "w" {
+				sim.DropRequests(1)
+			}
+		})
+	}
+	_, err := other.Force(f.Context(), "x")
+	wantErr(f, "FORCE", err, redlock.ErrNoQuorum)
+	synctest.Wait()
+	want(f, "nodes that have it still", len(f.keys()), len(f.sims)-1)
+}
