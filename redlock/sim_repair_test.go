@@ -148,6 +148,54 @@ func TestReleaseAfterRepairNeverSent(t *testing.T) {
 	})
 }
 
+// A key that is set again lasts as long as on the other nodes, however late the node
+// said that it lacks it. Guards Lease.repair: ttl.
+func TestRepairOfLateNode(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(kept3s)
+		forget(f.sims[2])
+		f.at(l.Since(), 900*ms)
+		f.sims[2].SetDelay(func() (request, reply time.Duration) { return 0, 300 * ms })
+		f.at(l.Since(), 1500*ms)
+		want(t, "the key lasts, in ms, there as elsewhere", f.sims[2].PTTL("redlock:x"), f.sims[0].PTTL("redlock:x"))
+		f.release(l)
+	})
+}
+
+// And where the ttl was made shorter, until the deadline that stays where it was. Guards
+// Lease.repair: ttl.
+func TestRepairAfterShorterTTL(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true})
+		forget(f.sims[2])
+		want(t, "Extend", l.Extend(t.Context(), time.Second), nil)
+		synctest.Wait()
+		if left := time.Duration(f.sims[2].PTTL("redlock:x")) * ms; left < l.Validity() {
+			t.Errorf("the key lasts for another %v, and the lease for %v", left, l.Validity())
+		}
+		f.release(l)
+	})
+}
+
+// A repair that reaches its node late sets nothing: neither when a vote would be too late
+// as well, nor after the deadline that it was meant for. Guards Lease.repair: notAfter.
+func TestLateRepairSetsNothing(t *testing.T) {
+	for _, c := range []struct{ nodeTimeout, way, ttl time.Duration }{
+		{50 * ms, 60 * ms, 3 * time.Second},
+		{200 * ms, 160 * ms, 300 * ms},
+	} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l := f.acquire(redlock.Request{Name: "x", TTL: c.ttl, Guard: ms})
+			forget(f.sims[2])
+			f.sims[2].SetDelay(func() (request, reply time.Duration) { return c.way, 0 })
+			f.at(l.Since(), 50*ms)
+			want(t, "Extend", l.Extend(t.Context(), 0), nil)
+			f.wantNeverOn(f.sims[2:], time.Second)
+			want(t, "repairs", f.q.Status().Counts.Repairs, uint64(1))
+		}, func(o *redlock.Options) { o.NodeTimeout = c.nodeTimeout })
+	}
+}
+
 // Where the lock was forced away, though on no quorum, the node is asked for no repair:
 // neither if it says so first nor if it says so last. Guards toRepair, noteHeld.
 func TestNoRepairWhereForced(t *testing.T) {
