@@ -142,3 +142,21 @@ func TestForceDuringHandOver(t *testing.T) {
 		}
 	})
 }
+
+// A lock is forced away for as long as any host's lease may last: a holder who extends
+// less often than this host ever would still hears the true reason. Guards forceAway:
+// longestTTL.
+func TestForceOfALongerLease(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		longer := f.another(func(o *redlock.Options) { o.MaxTTL = 10 * longest })
+		defer longer.Close()
+		longer.Settle(t.Context())
+		l, err := longer.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 10 * longest, Keep: true})
+		want(t, "error", err, nil)
+		time.Sleep(2 * beat) // the other host has read the larger max_ttl
+		_, err = f.q.Force(t.Context(), "x")
+		want(t, "FORCE", err, nil)
+		<-l.Lost()
+		want(t, "reason", l.Reason(), redlock.LostForced)
+	}, func(o *redlock.Options) { o.MaxTTL = longest })
+}
