@@ -1,0 +1,47 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// An acquire that never left for a node, being too late when its turn came, is not there:
+// nothing is given back. Guards withoutStale: neverSent.
+func TestNoReleaseOwedForWhatWasTooLate(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 120 * ms })
+		f.acquire(oneTry)
+		time.Sleep(40 * ms)
+		j := f.record()
+		behind := f.acquire(redlock.Request{Name: "y", TTL: time.Second})
+		f.at(behind.Deadline(), 200*ms) // by when it was given back
+		want(t, "acquires at the slow node", len(j.on(0, "a")), 0)
+		want(t, "releases at the slow node", len(j.on(0, "r")), 0)
+		want(t, "releases at another", len(j.on(1, "r")), 1)
+	})
+}
+
+// What waits for a node when its connection breaks never left: a release is owed to it
+// from then on, and nothing for an acquire. Guards down: neverSent, owe.
+func TestWhatWaitedForBrokenConnection(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		before := f.acquire(redlock.Request{Name: "before", TTL: 10 * time.Second})
+		f.sims[0].Hang()
+		f.acquire(oneTry) // under way at the node that hangs
+		f.release(f.acquire(redlock.Request{Name: "behind", TTL: 10 * time.Second}))
+		f.release(before)
+		time.Sleep(500 * ms) // silent for too long
+		want(t, "it is down", f.q.Status().Nodes[0].State, redlock.NodeDown)
+		j := f.record()
+		every(f.sims[:1], resume)
+		time.Sleep(500 * ms)
+		var released []string
+		for _, o := range j.on(0, "r") {
+			released = append(released, o.key)
+		}
+		want(t, "releases when it is back", name("%q", released), `["redlock:before"]`)
+		want(t, "the key that was released", f.sims[0].Get("redlock:before"), "")
+	})
+}
