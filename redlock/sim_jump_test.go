@@ -247,3 +247,26 @@ func TestLossHeardLate(t *testing.T) {
 		})
 	}
 }
+
+// A lease is lost so much sooner when its host has noticed that it was paused, also where
+// its timer was set before and nobody extends it. (This one was extended after the pause.
+// That it is aged all the same does no harm: nobody knows when the pause was.) Guards
+// keeper.age: ring.
+func TestLossAfterPause(t *testing.T) {
+	const ttl, guard, pauseFor = 20 * time.Second, time.Second, 5 * time.Second
+	long := func(o *redlock.Options) { o.MaxTTL = ttl }
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		time.Sleep(ttl + 3*beat)
+		paused, pause := f.pausedHost(long)
+		time.Sleep(3 * beat)
+		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Guard: guard})
+		want(t, "error", err, nil)
+		time.Sleep(6*beat + 500*ms)
+		pause(pauseFor)
+		want(t, "Extend", l.Extend(t.Context(), 0), nil)
+		before := l.Deadline()
+		<-l.Lost()
+		wantWithin(t, "aged by", before-l.Deadline(), pauseFor, pauseFor+100*ms)
+		wantWithin(t, "lost, by its clock, after its time", f.now()-pauseFor-(l.Deadline()-guard), 0, ms)
+	}, withQuarantine, long)
+}

@@ -98,14 +98,37 @@ func TestLossAfterSuspension(t *testing.T) {
 	})
 }
 
+// And also where it was being extended just then, whether the nodes confirm that too late
+// or not at all. Guards keeper.confirmed, keeper.retry: ring.
+func TestLossAfterSuspensionInExtension(t *testing.T) {
+	for what, trouble := range map[string]func(*fleet){
+		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },
+		"not confirmed":      func(f *fleet) { every(f.sims, hang) },
+	} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l, suspend := f.leaseOfSuspended(kept3s, func(o *redlock.Options) { o.NodeTimeout = 300 * ms })
+			f.at(l.Since(), 900*ms)
+			trouble(f)
+			f.at(l.Since(), time.Second+10*ms)
+			suspend(10 * time.Second)
+			time.Sleep(300 * ms)
+			select {
+			case <-l.Lost():
+			default:
+				t.Errorf("%s: nobody has heard of the loss", what)
+			}
+		})
+	}
+}
+
 // leaseOfSuspended is a lease of a host that is suspended as the test says: its clock
 // goes on, and its timers do not.
-func (f *fleet) leaseOfSuspended(r redlock.Request) (l *redlock.Lease, suspend func(time.Duration)) {
+func (f *fleet) leaseOfSuspended(r redlock.Request, change ...func(*redlock.Options)) (l *redlock.Lease, suspend func(time.Duration)) {
 	f.Helper()
 	var asleep atomic.Int64
-	q := f.another(func(o *redlock.Options) {
+	q := f.another(append(change, func(o *redlock.Options) {
 		o.Clock = func() time.Duration { return f.now() + time.Duration(asleep.Load()) }
-	})
+	})...)
 	f.Cleanup(q.Close)
 	q.Settle(f.Context())
 	l, err := q.Acquire(f.Context(), r)
