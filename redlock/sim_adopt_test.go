@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // restart ends the process, as kill -9 does, and starts another one over the same
@@ -375,4 +376,36 @@ func TestAgedIsTold(t *testing.T) {
 			want(t, name("deadline of lease %d when it was told", i), time.Duration(seen[i].Load()), l.Deadline())
 		}
 	}, withQuarantine, long)
+}
+
+// One that was lost before stays lost, and nobody is told again. It is given back at its
+// deadline, for its holder may still be stopping; at once where that is past. Guards
+// stayLost.
+func TestAdoptWhatWasLost(t *testing.T) {
+	for _, away := range []time.Duration{500 * ms, 5 * time.Second} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
+			l.Lose(redlock.LostBeat)
+			record := l.Record()
+			f.q.Close()
+			every(f.sims, func(s *redlocktest.Sim) { s.Do("PEXPIRE", "redlock:x", "60000") }) // only a release ends it
+			f.restart(away)
+			j, begin := f.record(), f.now()
+			a, seen := f.adoptAll(record)
+			next := a.Leases[0]
+			want(t, "Wait", a.Wait(t.Context()), nil)
+			wantErr(t, "the lease", next.Err(), redlock.ErrLost)
+			want(t, "why", next.Reason(), redlock.LostBeat)
+			due := max(record.Deadline, begin)
+			want(t, "left on the nodes", next.Left(), due-begin)
+			f.at(due, 10*time.Second)
+			f.wantNoKeys("in the end")
+			want(t, "releases", len(j.of("r")), 5)
+			for _, o := range j.of("r") {
+				want(t, name("released after its deadline, %v away", away), o.at-due, 0)
+			}
+			want(t, "extensions", len(j.of("e")), 0)
+			want(t, "told", seen.count.Load(), int32(0))
+		})
+	}
 }
