@@ -1,0 +1,82 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// durableNodes promises that all nodes write every vote to their files.
+func durableNodes(o *redlock.Options) {
+	for i := range o.Nodes {
+		o.Nodes[i].Durable = true
+	}
+}
+
+// durableTest runs body with durable nodes whose files have every vote that still counts.
+func durableTest(t *testing.T, n int, body func(t *testing.T, f *fleet)) {
+	t.Helper()
+	admittedTest(t, n, func(t *testing.T, f *fleet) {
+		every(f.sims, func(s *redlocktest.Sim) { s.SetDurable(true) })
+		time.Sleep(longest + beat + 100*ms)
+		body(t, f)
+	}, durableNodes)
+}
+
+// A durable node that comes up with another one's file has that one's votes and not its
+// own, also for a host that knows neither: it waits, and is a node like others then.
+// Guards judgeRestarted: own, by the name.
+func TestDurableNodeWithAnothersFile(t *testing.T) {
+	durableTest(t, 3, func(t *testing.T, f *fleet) {
+		f.q.Close()
+		f.sims[2].Crash(true)
+		f.sims[2].Restore(f.sims[0].Snapshot())
+		late := f.another(withQuarantine, durableNodes)
+		defer late.Close()
+		late.Settle(t.Context())
+		f.wantState(late, 0, redlock.NodeReady)
+		f.wantState(late, 2, redlock.NodeQuarantined)
+		time.Sleep(longest + 2*beat)
+		f.wantState(late, 2, redlock.NodeReady)
+	})
+}
+
+// A durable node that comes up with the votes of another node list, which may hold locks
+// still, waits until these are over. Guards judgeRestarted: digest.
+func TestDurableNodeOfAnotherList(t *testing.T) {
+	durableTest(t, 3, func(t *testing.T, f *fleet) {
+		f.q.Close()
+		f.sims[0].Crash(true)
+		f.sims[0].Restart()
+		alone := f.another(withQuarantine, durableNodes, func(o *redlock.Options) { o.Nodes = o.Nodes[:1] })
+		defer alone.Close()
+		alone.Settle(t.Context())
+		f.wantState(alone, 0, redlock.NodeQuarantined)
+		time.Sleep(longest + 2*beat)
+		f.wantState(alone, 0, redlock.NodeReady)
+	})
+}
+
+// A durable node that is restarted when another host has just ended its quarantine has
+// all votes since, and waits for nothing, also where this host has only seen the
+// quarantine. Guards judgeRestarted: own, by the marker.
+func TestDurableNodeRestartedAfterQuarantine(t *testing.T) {
+	durableTest(t, 3, func(t *testing.T, f *fleet) {
+		other := f.another(withQuarantine, durableNodes)
+		defer other.Close()
+		other.Settle(t.Context())
+		f.sims[0].Flush()
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		f.wantState(other, 0, redlock.NodeQuarantined)
+		want(t, "Admit", other.Admit(t.Context(), "a"), nil)
+		f.wantState(f.q, 0, redlock.NodeQuarantined) // it has not looked since
+		f.sims[0].Crash(true)
+		f.sims[0].Restart()
+		other.Close()
+		time.Sleep(beat + 400*ms)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	})
+}
