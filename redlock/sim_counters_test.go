@@ -88,3 +88,23 @@ func TestLossesDoNotAddUp(t *testing.T) {
 		}
 	})
 }
+
+// The next loss of a quorum's counters is told as well, though a node that had none in the
+// first one is down since: what cannot be reached is none of those without. Guards
+// lane.lossSpan: isConnected; forgetLoss.
+func TestNextTotalLossIsTold(t *testing.T) {
+	var notices notices
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		every(f.sims, flush)
+		time.Sleep(2 * beat)
+		f.sims[0].Down()
+		time.Sleep(longest + beat)
+		want(t, "ready, one being down", f.q.Status().Ready, 2)
+		time.Sleep(2 * beat)
+		notices.drop()
+		every(f.sims[1:], flush)
+		time.Sleep(longest + 2*beat)
+		want(t, "ready again", f.q.Status().Ready, 2)
+		notices.want(t, redlock.CountersLost, "")
+	}, notices.collect)
+}
