@@ -288,3 +288,23 @@ func TestKindsExcludeEachOther(t *testing.T) {
 		}
 	}
 }
+
+// What was heard before an attempt belongs to the attempt before: when somebody else was
+// quicker, one node that says that the lock is free is not a quorum of them. Guards arm.
+func TestEachAttemptListensAnew(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		releasing, err := l.BeginRelease()
+		want(t, "error of the release", err, nil)
+		l = f.acquire(exclusive) // comes right behind
+		want(t, "release", releasing.Wait(t.Context()), nil)
+		time.Sleep(100 * ms)
+		tries := w.tries()
+		want(t, "it was woken in vain", tries > 2, true)
+		f.sims[0].Do("DEL", "redlock:x\x00b")
+		time.Sleep(40 * ms) // less than the node timeout
+		want(t, "tries, one node having rung", w.tries(), tries)
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, soonAfter+10*ms)
+	})
+}
