@@ -119,10 +119,12 @@ func checkBallot(t *testing.T, votes []verdict) {
 	t.Fatalf("%v: all answered and nothing decided", votes)
 }
 
-// checkLateVotes: what comes after the deciding answer changes nothing.
+// checkLateVotes: what comes after the deciding answer changes nothing, nor does the end
+// of the time for it.
 func checkLateVotes(t *testing.T, b *ballot, votes []verdict, from int) {
 	t.Helper()
 	before := [3]int{b.granted, b.refused, b.failed}
+	b.giveUp(time.Second, namedLanes(make([]string, len(votes))...))
 	for i := from; i < len(votes); i++ {
 		castVote(b, i, votes[i])
 	}

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,4 +229,57 @@ func TestBegunAbandonedAfterGrant(t *testing.T) {
 			t.Errorf("two hold x: the first one for another %v", first.Validity())
 		}
 	})
+}
+
+// Several names that are handed over have one fencing token, the largest that any of them
+// has on any node, and all of their counters get it: each name is ordered by it alone.
+// Guards attempt.agree; noteFences: even, max.
+func TestHandOverOfSeveralNames(t *testing.T) {
+	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			several := redlock.Request{Names: names, TTL: 10 * time.Second}
+			l := f.acquire(several)
+			ahead := uint64(time.Now().Add(24 * time.Hour).UnixMicro()) // others of that counter
+			every(f.sims, func(s *redlocktest.Sim) { setCounter(s, ahead) })
+			next := f.passOn(l, several)
+			want(t, "fencing token", next.Fence(), ahead+1)
+			f.release(next)
+			y := f.acquire(redlock.Request{Name: "y", TTL: time.Second})
+			if y.Fence() <= next.Fence() {
+				t.Errorf("%v: fencing token %d of y after %d", names, y.Fence(), next.Fence())
+			}
+		})
+	}
+}
+
+// Who waits for one of them is known to who has all of them, whichever it is. Guards
+// noteFences: wanted.
+func TestHandOverOfSeveralNamesThatIsWanted(t *testing.T) {
+	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
+		several := redlock.Request{Names: names, TTL: 30 * time.Second, Keep: true}
+		wakeTest(t, several, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+			next := f.passOn(l, several)
+			want(t, name("%v: somebody waits", names), next.Wanted(), true)
+			f.release(next)
+			<-w.done
+		})
+	}
+}
+
+// Who is refused one of them is told for how long it is held, whichever it is. Guards
+// ballot.count: decisive.
+func TestHandOverOfSeveralNamesRefused(t *testing.T) {
+	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			several := redlock.Request{Names: names, TTL: 10 * time.Second}
+			l := f.acquire(several)
+			every(f.sims, func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
+			foreign(f.sims, "x", time.Hour)
+			_, r := f.handOverTo(l, several)
+			_, err := f.q.Acquire(t.Context(), r)
+			held, is := errors.AsType[*redlock.HeldError](err)
+			want(t, name("%v: error %v, of a lock that is held", names, err), is, true)
+			want(t, name("%v: held for", names), held.TTL, time.Hour)
+		})
+	}
 }
