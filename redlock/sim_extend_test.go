@@ -45,3 +45,113 @@ func TestExtendOverPause(t *testing.T) {
 		wantWithin(t, "aged by", before-l.Deadline(), pauseFor, pauseFor+100*ms)
 	}, withQuarantine, long)
 }
+
+// The ttl that a client asked for stays, also where the keeper had asked for another one
+// before it was confirmed. Guards extended: changes.
+func TestExtendBesideKeeper(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		f.delay(each(0), func(int) time.Duration { return 20 * ms })
+		f.at(l.Since(), time.Second-10*ms)
+		want(t, "Extend", l.Extend(t.Context(), 10*time.Second), nil) // the keeper asks meanwhile
+		time.Sleep(100 * ms)
+		want(t, "ttl", l.TTL(), 10*time.Second)
+		f.wantHeld(l, seen)
+	})
+}
+
+// A lease that nodes refuse to extend for its client alone has no other cause: its
+// extension was not overdue, being nobody's task. Guards finish: kept.
+func TestCauseOfLossAtExtend(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
+		f.at(l.Since(), 2*time.Second)
+		every(f.sims, forget)
+		wantErr(t, "Extend", l.Extend(t.Context(), 0), redlock.ErrLost)
+		f.wantLost(l, seen, l.Since()+2*time.Second, redlock.LostQuorum)
+		want(t, "cause", l.Cause(), nil)
+	})
+}
+
+// What a try failed of is forgotten with the next one that does not. Guards extended:
+// cause, asked.
+func TestCauseIsForgotten(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		f.at(l.Since(), 900*ms)
+		every(f.sims, hang)
+		f.at(l.Since(), 1200*ms)
+		wantErr(t, "cause while they hang", l.Cause(), redlock.ErrNoQuorum)
+		every(f.sims, resume)
+		f.at(l.Since(), 1800*ms)
+		f.wantHeld(l, seen)
+		want(t, "cause", l.Cause(), nil)
+	})
+}
+
+// A lease that was not to be kept is, from when somebody wants it so: it is extended at
+// once. Guards Lease.Keep: watch.
+func TestKeep(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
+		f.at(l.Since(), 2*time.Second)
+		l.Keep()
+		time.Sleep(10 * ms)
+		wantWithin(t, "validity", l.Validity(), 3*time.Second-50*ms, 3*time.Second)
+		f.at(l.Since(), time.Minute)
+		f.wantHeld(l, seen)
+		f.release(l)
+	})
+}
+
+// A lease of bounded holding time is not extended any more when its deadline is the bound:
+// its keys would last for nobody. Guards extendable.
+func TestNoExtensionAtMax(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		j := f.record()
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second, Max: 4500 * ms, Keep: true})
+		end := l.Since() + 4500*ms
+		f.at(end, -10*ms)
+		want(t, "extensions", len(j.on(0, "e")), 2) // at 1 s, and at 2 s to the very end
+		f.wantLost(l, seen, end-600*ms, redlock.LostMax)
+	})
+}
+
+// A lease that is given up is extended no more, and is given back at its deadline.
+// Guards GiveUp: forget.
+func TestGiveUp(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		j := f.record()
+		l.GiveUp()
+		f.at(l.Deadline(), -1)
+		want(t, "keys before the deadline", len(f.keys()), 3)
+		f.at(l.Deadline(), ms)
+		f.wantNoKeys("after it")
+		want(t, "extensions", len(j.of("e")), 0)
+		want(t, "told", seen.count.Load(), int32(0))
+	})
+}
+
+// Nodes that fail again are asked again as soon as when they failed first. Guards
+// keeper.confirmed: tries.
+func TestRetriesBeginAnew(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(kept3s)
+		for range 2 {
+			for before := l.Deadline(); l.Deadline() == before; { // until it is extended
+				time.Sleep(ms)
+			}
+			begin, j := f.now(), f.record()
+			every(f.sims[:2], faults["loading"].begin)
+			f.at(begin, 2*time.Second)
+			tries := j.on(2, "e")
+			if len(tries) < 5 {
+				t.Fatalf("%d tries to extend, want some", len(tries))
+			}
+			wantWithin(t, "between the first two", tries[1].at-tries[0].at, 15*ms, 45*ms)
+			every(f.sims[:2], faults["loading"].end)
+			f.wantHeld(l, seen)
+		}
+	})
+}
