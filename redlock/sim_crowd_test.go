@@ -197,44 +197,58 @@ func TestCrowdWithoutQuorum(t *testing.T) {
 // that was. Guards Lease.why, noteAsked.
 func TestOverdue(t *testing.T) {
 	oneThread(t)
-	simTest(t, 3, func(t *testing.T, f *fleet) {
-		leases := f.crowd(5000, redlock.Request{Name: "x", TTL: time.Second, Keep: true})
-		f.busy(ms / 2)
-		time.Sleep(time.Second) // 2.5 s would be needed
-		var never, late int
-		for _, l := range leases {
-			if l.Reason() == "" {
-				continue
-			}
-			overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
-			switch {
-			case !is: // asked for in time
-				wantErr(t, l.Name(), l.Cause(), redlock.ErrNoQuorum)
-			case overdue.Asked == 0:
-				never++
-				wantWithin(t, "due before", overdue.Due, 400*ms, 500*ms)
-				want(t, "says so", strings.Contains(overdue.Error(), "this host has not come to it"), true)
-			default:
-				late++
-				wantWithin(t, "late", overdue.Due-overdue.Asked, 100*ms, 500*ms)
-				want(t, "says so", strings.Contains(overdue.Error(), "this host came to it"), true)
-			}
-		}
-		if never == 0 || late == 0 {
-			t.Errorf("%d leases were never asked for, %d late, want some of both", never, late)
-		}
-	})
+	for _, after := range []time.Duration{0, 500 * ms} { // when all were extended once
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			leases := f.crowd(5000, redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+			time.Sleep(after)
+			f.busy(ms / 2)
+			time.Sleep(time.Second) // 2.5 s would be needed
+			wantOverdue(t, leases)
+		})
+	}
 }
 
-// One that was asked for in time does not. Guards Lease.why.
+// wantOverdue wants some leases that were never asked for, and some that were late.
+func wantOverdue(t *testing.T, leases []*redlock.Lease) {
+	t.Helper()
+	var never, late int
+	for _, l := range leases {
+		if l.Reason() == "" {
+			continue
+		}
+		overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
+		switch {
+		case !is: // asked for in time
+			wantErr(t, l.Name(), l.Cause(), redlock.ErrNoQuorum)
+		case overdue.Asked == 0:
+			never++
+			wantWithin(t, "due before", overdue.Due, 400*ms, 500*ms)
+			want(t, "says so", strings.Contains(overdue.Error(), "this host has not come to it"), true)
+		default:
+			late++
+			wantWithin(t, "late", overdue.Due-overdue.Asked, 100*ms, 500*ms)
+			want(t, "says so", strings.Contains(overdue.Error(), "this host came to it"), true)
+		}
+	}
+	if never == 0 || late == 0 {
+		t.Errorf("%d leases were never asked for, %d late, want some of both", never, late)
+	}
+}
+
+// One that was asked for in time does not, nor one that was to be kept only then. Guards
+// Lease.why, Keep: next.
 func TestNotOverdue(t *testing.T) {
 	oneThread(t)
-	simTest(t, 3, func(t *testing.T, f *fleet) {
-		l, _ := f.watch(kept3s)
-		every(f.sims, hang)
-		<-l.Lost()
-		wantErr(t, "cause", l.Cause(), redlock.ErrNoQuorum)
-		_, is := errors.AsType[*redlock.OverdueError](l.Cause())
-		want(t, "overdue", is, false)
-	})
+	for _, kept := range []bool{true, false} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l, _ := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: kept})
+			every(f.sims, hang)
+			f.at(l.Since(), 2*time.Second)
+			l.Keep()
+			<-l.Lost()
+			wantErr(t, "cause", l.Cause(), redlock.ErrNoQuorum)
+			_, is := errors.AsType[*redlock.OverdueError](l.Cause())
+			want(t, name("overdue, kept from the beginning %v", kept), is, false)
+		})
+	}
 }

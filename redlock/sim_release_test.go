@@ -90,34 +90,50 @@ func TestLossAfterSuspension(t *testing.T) {
 		time.Sleep(10 * ms) // the keeper sleeps, too
 		suspend(10 * time.Second)
 		time.Sleep(300 * ms)
-		select {
-		case <-l.Lost():
-		default:
-			t.Error("nobody has heard of the loss")
-		}
+		want(t, "told", isTold(l), true)
 	})
 }
 
+// A short suspension is as bad. Guards keeper.noticeSuspension: jumped.
+func TestLossAfterShortSuspension(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second})
+		f.at(l.Since(), 2250*ms)
+		suspend(200 * ms) // it is to be lost at 2368 ms
+		time.Sleep(101 * ms)
+		want(t, "told", isTold(l), true)
+	})
+}
+
+// isTold tells whether the holder has heard of the loss.
+func isTold(l *redlock.Lease) bool {
+	select {
+	case <-l.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
 // And also where it was being extended just then, whether the nodes confirm that too late
-// or not at all. Guards keeper.confirmed, keeper.retry: ring.
+// or not at all: be it that it would be valid for a while, had they been in time. Guards
+// keeper.confirmed, keeper.retry: ring; Lease.extended: alive.
 func TestLossAfterSuspensionInExtension(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },
 		"not confirmed":      func(f *fleet) { every(f.sims, hang) },
 	} {
-		simTest(t, 3, func(t *testing.T, f *fleet) {
-			l, suspend := f.leaseOfSuspended(kept3s, func(o *redlock.Options) { o.NodeTimeout = 300 * ms })
-			f.at(l.Since(), 900*ms)
-			trouble(f)
-			f.at(l.Since(), time.Second+10*ms)
-			suspend(10 * time.Second)
-			time.Sleep(300 * ms)
-			select {
-			case <-l.Lost():
-			default:
-				t.Errorf("%s: nobody has heard of the loss", what)
-			}
-		})
+		for _, d := range []time.Duration{1600 * ms, 10 * time.Second} { // it is to be lost 1358 ms later
+			simTest(t, 3, func(t *testing.T, f *fleet) {
+				l, suspend := f.leaseOfSuspended(kept3s, func(o *redlock.Options) { o.NodeTimeout = 300 * ms })
+				f.at(l.Since(), 900*ms)
+				trouble(f)
+				f.at(l.Since(), time.Second+10*ms)
+				suspend(d)
+				time.Sleep(300 * ms)
+				want(t, name("%s, suspended for %v: told", what, d), isTold(l), true)
+			})
+		}
 	}
 }
 
