@@ -46,6 +46,19 @@ func TestExtendOverPause(t *testing.T) {
 	}, withQuarantine, long)
 }
 
+// The nodes are told whole milliseconds: so that is what the lease has, and its record.
+// Guards Extend: Truncate.
+func TestExtendByFractionOfMillisecond(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, _ := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
+		want(t, "Extend", l.Extend(t.Context(), 5*time.Second+ms/2), nil)
+		want(t, "ttl", l.TTL(), 5*time.Second)
+		record := l.Record()
+		f.restart(0)
+		f.adopt(record)
+	})
+}
+
 // The ttl that a client asked for stays, also where the keeper had asked for another one
 // before it was confirmed. Guards extended: changes.
 func TestExtendBesideKeeper(t *testing.T) {
@@ -153,5 +166,19 @@ func TestRetriesBeginAnew(t *testing.T) {
 			every(f.sims[:2], faults["loading"].end)
 			f.wantHeld(l, seen)
 		}
+	})
+}
+
+// An extension that cannot be decided any more is not waited for: what all have answered
+// is all that there is. Guards extension.count: answered.
+func TestExtendUndecided(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
+		every(f.sims[:2], forget)
+		f.sims[2].Refuse("LOADING")
+		begin := f.now()
+		wantNoQuorum(t, l.Extend(t.Context(), 0), redlock.FailedError, "c")
+		want(t, "took", f.now()-begin, 0)
+		f.wantHeld(l, seen)
 	})
 }
