@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // pausedHost is a Quorum whose clock stands still as often as the test says. (It
@@ -268,5 +269,103 @@ func TestLossAfterPause(t *testing.T) {
 		<-l.Lost()
 		wantWithin(t, "aged by", before-l.Deadline(), pauseFor, pauseFor+100*ms)
 		wantWithin(t, "lost, by its clock, after its time", f.now()-pauseFor-(l.Deadline()-guard), 0, ms)
+	}, withQuarantine, long)
+}
+
+// Half of the other nodes, having stood still with the host, are no witnesses against one:
+// most of them have to be. Guards jumps.judge: most.
+func TestPausedWithTwoNodes(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		paused, pause := f.pausedHost()
+		time.Sleep(3*beat + 500*ms) // away from the heartbeats
+		f.q.Close()                 // for others it is those two that have jumped
+		pause(10 * time.Second)
+		every(f.sims[3:], func(s *redlocktest.Sim) { s.StepClock(-10 * time.Second) })
+		time.Sleep(3 * beat)
+		want(t, "noticed", paused.Status().Counts.ClockJumps > 0, true)
+		for i := range 3 {
+			want(t, name("the quarantine of node %d is the paused host's alone", i), f.nodeStatus(paused, i).Here, true)
+		}
+	})
+}
+
+// Two nodes that are stepped together are stepped, where most of the others kept time; the
+// node itself is none of those. Guards jumps.judge: others.
+func TestTwoNodesJump(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		held := f.acquire(redlock.Request{Name: "x", TTL: longest, Keep: true})
+		f.sims[4].Down()
+		time.Sleep(2 * beat)
+		every(f.sims[:2], func(s *redlocktest.Sim) { s.StepClock(90 * time.Second) })
+		time.Sleep(beat + 500*ms)
+		want(t, "admissions taken back", f.q.Status().Counts.Withdrawals, uint64(2))
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "clock jumped")
+		f.wantState(f.q, 1, redlock.NodeQuarantined, "clock jumped")
+		want(t, "the lease", held.Err(), nil)
+	})
+}
+
+// A host that is paused again is judged by what is seen then. Guards jumps.judge: jumpAt.
+func TestPausedAgain(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		paused, pause := f.pausedHost()
+		for range 3 {
+			time.Sleep(longest + 3*beat)
+			want(t, "ready", paused.Status().Ready, 5)
+			pause(10 * time.Second)
+		}
+		time.Sleep(3 * beat)
+		want(t, "admissions taken back", paused.Status().Counts.Withdrawals, uint64(0))
+		want(t, "ready elsewhere", f.q.Status().Ready, 5)
+	})
+}
+
+// A node's clock that was set back once is no excuse for a host that is paused later: its
+// leases are so much older. Guards jumps.judge: gained.
+func TestPausedAfterNodeWasSetBack(t *testing.T) {
+	const ttl, pauseFor = 20 * time.Second, 5 * time.Second
+	long := func(o *redlock.Options) { o.MaxTTL = ttl }
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		time.Sleep(ttl + 3*beat)
+		paused, pause := f.pausedHost(long)
+		time.Sleep(3 * beat)
+		f.sims[0].StepClock(-pauseFor) // or so much was missed by the node: nobody else can tell
+		time.Sleep(ttl + 5*beat)
+		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl})
+		want(t, "error", err, nil)
+		before := l.Deadline()
+		pause(pauseFor)
+		time.Sleep(3 * beat)
+		wantWithin(t, "aged by", before-l.Deadline(), pauseFor, pauseFor+100*ms)
+	}, withQuarantine, long)
+}
+
+// A lease that was being extended when its host was paused, and that the nodes confirm
+// after it was told undecided, is aged once, and that its deadline moved is told by then.
+// Guards extension.tell: late; ageMissed: moved.
+func TestExtensionConfirmedLateOverPause(t *testing.T) {
+	const ttl, nodeTimeout, pauseFor = 20 * time.Second, 2 * time.Second, 10 * time.Second
+	long := func(o *redlock.Options) { o.MaxTTL = ttl }
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		time.Sleep(ttl + 3*beat)
+		var late, told atomic.Int64
+		paused, pause := f.pausedHost(long, hearsLate(&late, 2, 4), func(o *redlock.Options) {
+			o.NodeTimeout = nodeTimeout
+			o.Moved = func(l *redlock.Lease) { told.Store(int64(l.Deadline())) }
+		})
+		time.Sleep(2*beat + 500*ms)
+		foreign(f.sims[3:4], "x", time.Hour)
+		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Guard: 10 * ms, Keep: true})
+		want(t, "error", err, nil)
+		granted := f.now()
+		f.at(granted, ttl/3-50*ms)
+		late.Store(int64(3500 * ms))
+		f.at(granted, ttl/3+10*ms) // the extension is under way
+		pause(pauseFor)
+		f.at(granted, ttl/3+nodeTimeout+50*ms)
+		want(t, "the deadline that was told", time.Duration(told.Load()), l.Deadline())
+		f.at(granted, ttl/3+3600*ms)
+		want(t, "the lease", l.Err(), nil)
+		wantWithin(t, "deadline, by its clock, after it was asked", l.Deadline()-(granted+ttl/3), ttl-pauseFor-300*ms, ttl-pauseFor)
 	}, withQuarantine, long)
 }

@@ -75,7 +75,7 @@ func TestNotingThatDoesNotReturn(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "y", TTL: 10 * time.Second})
 		j, never := f.record(), make(chan struct{})
-		r := redlock.Request{Name: "x", TTL: time.Second, Noting: func(redlock.Record) { <-never }}
+		r := redlock.Request{Name: "x", TTL: 10 * time.Second, Noting: func(redlock.Record) { <-never }}
 		a := f.start(t.Context(), r)
 		var handed sync.WaitGroup
 		handed.Go(func() {
