@@ -108,3 +108,62 @@ func TestNextTotalLossIsTold(t *testing.T) {
 		notices.want(t, redlock.CountersLost, "")
 	}, notices.collect)
 }
+
+// Of each counter the largest is copied, whichever node has it. Guards raiseCounters: max.
+func TestLargestCounterIsCopied(t *testing.T) {
+	for node := 1; node <= 2; node++ {
+		admittedTest(t, 3, func(t *testing.T, f *fleet) {
+			ahead := strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)
+			f.sims[node].Do("HSET", nodeKey, "zz", ahead)
+			f.sims[0].Flush()
+			time.Sleep(longest + 2*beat)
+			f.wantState(f.q, 0, redlock.NodeReady)
+			want(t, name("the counter that node %d had", node), f.sims[0].Do("HGET", nodeKey, "zz").Str, ahead)
+		})
+	}
+}
+
+// A node whose clock jumped has its counters: it makes no total loss of another's, who waits
+// until there are enough to copy from. Guards lossSpan.holds: lost.
+func TestClockJumpIsNoLossOfCounters(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].StepClock(90 * time.Second)
+		time.Sleep(beat + 500*ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "clock jumped")
+		f.sims[1].Flush()
+		time.Sleep(beat + 500*ms)
+		f.wantState(f.q, 1, redlock.NodeQuarantined, "forgotten locks")
+		f.sims[2].Down()
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.wantState(f.q, 1, redlock.NodeQuarantined, "copied from 2", "there are 1")
+		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet
+		f.sims[2].Up()
+		time.Sleep(2 * beat)
+		f.wantState(f.q, 1, redlock.NodeReady)
+	})
+}
+
+// Counters that begin anew are beyond what a host may have proposed whose clock is ahead, as
+// far as nodes take it. Guards rewrite: proposalAhead.
+func TestCountersBeginBeyondProposals(t *testing.T) {
+	ahead := func(o *redlock.Options) { o.Wall = func() time.Time { return time.Now().Add(900 * ms) } }
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		right := f.another(withQuarantine)
+		defer right.Close()
+		right.Settle(t.Context())
+		last := f.acquire(oneTryFor(time.Second))
+		every(f.sims, flush)
+		_, err := right.Acquire(t.Context(), oneTryFor(time.Second))
+		wantErr(t, "flushed", err, redlock.ErrNoQuorum)
+		time.Sleep(10 * ms)
+		for _, node := range []string{"a", "b", "c"} {
+			want(t, "Admit", right.Admit(t.Context(), node), nil)
+		}
+		next, err := right.Acquire(t.Context(), oneTryFor(time.Second))
+		want(t, "error", err, nil)
+		if next.Fence() <= last.Fence() {
+			t.Errorf("fencing token %d after %d", next.Fence(), last.Fence())
+		}
+	}, ahead)
+}
