@@ -322,6 +322,9 @@ func TestAdoptionWait(t *testing.T) {
 		wantErr(t, "Wait, with nodes down", a.Wait(ctx), context.DeadlineExceeded)
 		want(t, "Wait, until it is lost", a.Wait(t.Context()), nil)
 		wantErr(t, "the lease", a.Leases[0].Err(), redlock.ErrLost)
+		for range 20 {
+			want(t, "Wait, with nothing to wait for", a.Wait(ctx), nil)
+		}
 		none, _ := f.adoptAll()
 		want(t, "Wait for none", none.Wait(t.Context()), nil)
 	})
@@ -396,6 +399,7 @@ func TestAdoptWhatWasLost(t *testing.T) {
 			want(t, "Wait", a.Wait(t.Context()), nil)
 			wantErr(t, "the lease", next.Err(), redlock.ErrLost)
 			want(t, "why", next.Reason(), redlock.LostBeat)
+			next.Keep() // which nobody can
 			due := max(record.Deadline, begin)
 			want(t, "left on the nodes", next.Left(), due-begin)
 			f.at(due, 10*time.Second)
@@ -408,4 +412,17 @@ func TestAdoptWhatWasLost(t *testing.T) {
 			want(t, "told", seen.count.Load(), int32(0))
 		})
 	}
+}
+
+// Wait does not wait for a lease that nobody extends. Guards Adoption.begin: extendable.
+func TestAdoptionWaitsForNoneThatIsNotKept(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		record := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second}).Record()
+		f.restart(0)
+		begin := f.now()
+		a, _ := f.adoptAll(record)
+		want(t, "Wait", a.Wait(t.Context()), nil)
+		want(t, "it took", f.now()-begin, 0)
+		want(t, "the lease", a.Leases[0].Err(), nil)
+	})
 }
