@@ -224,3 +224,41 @@ func TestQuarantinedNodeReleases(t *testing.T) {
 		f.wantNoKeys("released")
 	})
 }
+
+// A quarantine is as long as the largest max_ttl of all hosts, also for one that has a
+// smaller one, and knows the other from a marker alone. Guards judgePending: noteMaxTTL.
+func TestQuarantineOfAnothersMaxTTL(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.q.Close() // what it has marked stays
+		begin := f.now()
+		short := f.another(withQuarantine)
+		defer short.Close()
+		short.Settle(t.Context())
+		f.at(begin, 3*longest-ms)
+		want(t, "ready", short.Status().Ready, 0)
+		f.at(begin, 3*longest+2*beat)
+		want(t, "ready in the end", short.Status().Ready, 3)
+	}, withQuarantine, thrice)
+}
+
+// thrice has leases be as long as three quarantines here.
+func thrice(o *redlock.Options) { o.MaxTTL = 3 * longest }
+
+// A host with a smaller max_ttl that is the first one to see that all is forgotten does not
+// take what another host holds for longer: that one has its marker say so. Guards
+// judgePending: the larger max_ttl is written.
+func TestQuarantineBegunByShorterMaxTTL(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		time.Sleep(3*longest + 2*beat + 500*ms) // away from the heartbeats
+		held := f.acquire(redlock.Request{Name: "x", TTL: 3 * longest})
+		every(f.sims, flush)
+		short := f.another(withQuarantine)
+		defer short.Close()
+		short.Settle(t.Context())
+		l, err := short.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest, Wait: redlock.Forever})
+		want(t, "error", err, nil)
+		if early := held.Deadline() - l.Since(); early > 0 {
+			t.Errorf("granted to another host %v before the deadline", early)
+		}
+	}, withQuarantine, thrice)
+}
