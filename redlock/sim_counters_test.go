@@ -167,3 +167,19 @@ func TestCountersBeginBeyondProposals(t *testing.T) {
 		}
 	}, ahead)
 }
+
+// A node that forgets all once more, by itself, has no part in the total loss of before: it
+// waits for counters to copy. Guards noteLoss: total.
+func TestTotalLossIsOver(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		every(f.sims, flush)
+		time.Sleep(2 * beat)
+		for _, node := range []string{"b", "c"} {
+			want(t, "Admit", f.q.Admit(t.Context(), node), nil)
+		}
+		f.sims[0].Flush()
+		f.sims[2].Down()
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "copied from 2", "there are 1")
+	})
+}

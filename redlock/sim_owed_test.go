@@ -45,3 +45,19 @@ func TestWhatWaitedForBrokenConnection(t *testing.T) {
 		want(t, "the key that was released", f.sims[0].Get("redlock:before"), "")
 	})
 }
+
+// The id of a connection means nothing to another process: where a node was restarted, no
+// connection is ended that may be another host's by now. Guards succeed: runID.
+func TestNobodyIsKilledAfterRestart(t *testing.T) {
+	simTest(t, 1, func(t *testing.T, f *fleet) {
+		for range 3 {
+			other := f.another()
+			defer other.Close()
+			other.Settle(t.Context())
+		}
+		f.sims[0].Restart()
+		time.Sleep(2 * time.Second)
+		want(t, "connections killed", f.sims[0].Counts().Killed, 0)
+		want(t, "ready", f.q.Status().Ready, 1)
+	})
+}
