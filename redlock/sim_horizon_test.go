@@ -139,3 +139,25 @@ func TestFarCountersBeginAnew(t *testing.T) {
 		f.wantHonest(f.sims...)
 	})
 }
+
+// A node whose clock is centuries ahead is believed no more for that: what is far ahead is
+// so of a quorum of the nodes' clocks. Guards horizon.fence: quorum.
+func TestLyingClockMovesNoHorizon(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		every(f.sims[:2], func(s *redlocktest.Sim) {
+			s.StepClock(170 * 365 * 24 * time.Hour)
+			s.Do("HSET", nodeKey, counterOfX, strconv.FormatUint(aYear(), 10))
+		})
+		f.delay(each(ms), each(0)) // they are heard first
+		time.Sleep(2 * beat)       // their clocks were read
+		for range 3 {
+			l := f.acquire(oneTry)
+			if l.Fence() > aYear() {
+				t.Errorf("granted with the fencing token %d", l.Fence())
+			}
+			f.release(l)
+		}
+		f.wantHonest(f.sims[2:]...)
+		f.wantState(f.q, 0, redlock.NodeReady, "days ahead of most nodes' clocks")
+	})
+}
