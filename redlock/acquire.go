@@ -45,11 +45,10 @@ type acquiring struct {
 	target   target
 	begun    *attempt // that nobody has waited for yet
 	patience *patience
-	waiter   *waiter       // nil: it does not listen
-	places   int           // how many it asked for because they were said to be free
-	splits   int           // attempts in a row that nobody won
-	refusals int           // attempts that others were before
-	keeps    bool          // the nodes keep the lock for it from now on, where they can
+	waiter   *waiter // nil: it does not listen
+	places   int     // how many it asked for because they were said to be free
+	splits   int     // attempts in a row that nobody won
+	turn     turn
 	since    time.Duration // when it began
 	inside   bool          // it has passed the gate
 }
@@ -119,7 +118,7 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease,
 		return begun.finish(ctx)
 	}
 	t := a.q.newAttempt(a.r, &a.target, start)
-	t.waiter, t.keeps = a.waiter, a.keeps
+	t.waiter, t.keeps = a.waiter, a.turn.left(start)
 	t.begin()
 	return t.finish(ctx)
 }
@@ -131,9 +130,9 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	if isHeld && a.nextPlace(held.free) {
 		return a.enter(ctx)
 	}
-	a.count(held)
+	begins := a.waitsForTurn(held)
 	delay, again := a.patience.next(err, a.q.clock(), a.waiter.isTold())
-	if again && isHeld && a.learn(held) {
+	if again && isHeld && (a.learn(held) || begins) {
 		delay = 0
 	}
 	return again && a.pause(ctx, delay) && a.enter(ctx)
@@ -148,29 +147,6 @@ func (a *acquiring) nextPlace(free int) bool {
 	a.target.slot = free
 	a.places++
 	return a.places%(a.r.Slots+1) != 0
-}
-
-// keepAfter is how often others are before it, until the nodes keep the lock for it:
-// who wants several names may never meet an instant at which all are free, and who is
-// farther from the nodes is later each time. With as many contenders as a fleet has
-// hosts that want one lock, hardly anybody is refused so often by chance.
-const keepAfter = 16
-
-// count counts refusals. Two who have locks kept for themselves, each on some nodes,
-// would keep each other out, and all others; and so would one who does not reach a
-// quorum: such a one does not have them kept, and asks again. And nobody waits for one
-// name who is not told when it is free, and would come for it a quarter of a second later:
-// any of those who ask again and again is sooner.
-func (a *acquiring) count(held *HeldError) {
-	kept := a.keeps
-	if held != nil {
-		a.refusals++
-	}
-	comes := a.waiter.isTold() || a.target.width() > 1
-	a.keeps = held != nil && !held.behind && comes && a.refusals >= a.q.rules.keepAfter
-	if kept && !a.keeps {
-		a.intent().withdraw()
-	}
 }
 
 // learn takes in what a refusal says. It is true where the next attempt will listen
@@ -212,7 +188,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 			if a.waiter.open() >= a.q.quorum {
 				rung = nil
 				a.q.counts.wakeups.Add(1)
-				timer.Reset(a.patience.within(a.q.spread(a.r.lock(), a.splits), a.q.clock()))
+				timer.Reset(a.patience.within(a.spread(), a.q.clock()))
 			} else if delay > settle { // the other nodes may be down, and say nothing
 				delay = settle
 				timer.Reset(settle + a.q.rules.jitter(a.r.lock(), settle/8)) // not all who heard it at once
@@ -225,6 +201,15 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 			return false
 		}
 	}
+}
+
+// spread is how long it waits where others are woken with it. Those for whom the lock is
+// kept have no need to.
+func (a *acquiring) spread() time.Duration {
+	if a.turn.left(a.q.clock()) > 0 {
+		return 0
+	}
+	return a.q.spread(a.r.lock(), a.splits)
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,7 +16,7 @@ type attempt struct {
 	start  time.Duration // before the first byte
 	missed time.Duration // what this host's clock had missed by then
 	waiter *waiter       // listens; nil: nobody does
-	keeps  bool          // refused, it has the lock be kept for the waiter
+	keeps  time.Duration // refused, it has the lock be kept for the waiter for so long
 	b      *ballot
 	grant
 }
@@ -53,18 +55,20 @@ func (a *attempt) send(c call) {
 	c.op, c.placed = a.b.op, a.placed
 	c.notAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.ops = a.each(c.ops, operation{letter: a.refused(), token: a.waiter.mark, ttl: max(a.r.TTL, leastMark)})
+		c.ops = a.each(c.ops, operation{letter: opIntend, token: a.waiter.mark, ttl: max(a.r.TTL, leastMark)})
+		if a.keeps > 0 {
+			c.ops = append(c.ops, a.keeping()...)
+		}
 		c.arming = a.waiter.arm()
 	}
 	a.q.call(c, a.start)
 }
 
-// refused is what the nodes do for the waiter where they refuse.
-func (a *attempt) refused() opLetter {
-	if a.keeps {
-		return opKeep
-	}
-	return opIntend
+// keeping has the names be kept in one order, which is the same for all.
+func (a *attempt) keeping() []operation {
+	ops := a.each(nil, operation{letter: opKeep, token: a.waiter.mark, ttl: a.keeps})
+	slices.SortFunc(ops, func(a, b operation) int { return strings.Compare(a.key, b.key) })
+	return ops
 }
 
 // finish waits for the outcome.

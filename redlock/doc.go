@@ -114,12 +114,14 @@
 // A writer that readers keep waiting leaves a mark, by which nodes refuse readers
 // who come later ([Quorum.Intend] does so before it asks).
 //
-// Whoever is refused 16 times, because others are quicker or because several names are
-// never free at once, leaves a mark for himself alone: each node keeps the lock for the
-// first one who does so, and refuses all others ([HeldError].Waiting). It lasts for his
-// ttl, and is renewed as often as he asks. He takes it back when he ends; and when no
-// quorum votes for him, or a node shows that somebody else is to be next, for two who each
-// have a part would keep out each other, and everybody.
+// Whoever has had 16 others before him, because he is farther from the nodes or because
+// several names are never free at once, leaves a mark for himself alone: each node keeps
+// the lock for the first one who does so, and refuses all others ([HeldError].Waiting). It
+// lasts for a quarter of the time that those others took, and ends by itself; and if that
+// was not enough, he waits for twice as many before the next one. Of several names those
+// are kept, in the order of their keys, up to the first that somebody holds: who holds that
+// one and wants a later one is not kept out. A single name is not kept for who must poll:
+// others who poll come sooner.
 //
 // [Lease.HandOver] gives a lock to the next one on the same host in one ballot, in
 // which each node exchanges the tokens: a new grant, with a fencing token of its

@@ -32,23 +32,25 @@ type HeldError struct {
 	// Shared: Holder is one of several who share it.
 	Shared bool
 	// Waiting: Holder does not hold it, but is not to be overtaken: he waits for those
-	// who share it, if Shared; or he was refused again and again, and it is kept for
-	// him.
+	// who share it, if Shared; or others were before him again and again, and it is kept
+	// for him for a moment.
 	Waiting bool
 	// Slots is how many places there are, all taken or not the number that was asked
 	// for, where Holder has one of them; 0: it is no semaphore.
 	Slots int
 
-	foreign bool // another client's, who rings no bell
-	split   bool // nobody can have won
-	free    int  // a place that is not taken
-	behind  bool // some node shows one who is Waiting
+	foreign bool   // another client's, who rings no bell
+	split   bool   // nobody can have won
+	free    int    // a place that is not taken
+	token   string // of who holds it; "": it is not one and the same on most nodes
 }
 
 func (e *HeldError) Error() string {
 	switch {
+	case e.Waiting && !e.Holder.Known():
+		return fmt.Sprintf("%s: others have waited for it, and are next", e.Name)
 	case e.Waiting && !e.Shared:
-		return fmt.Sprintf("%s: kept for %s on %s (pid %d), who was refused again and again and is next", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+		return fmt.Sprintf("%s: kept for %s on %s (pid %d), who has waited for it and is next", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
 	case e.Waiting:
 		return fmt.Sprintf("%s: shared by others, for whose end %s on %s (pid %d) waits already", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
 	case e.Shared && e.Holder.Known():

@@ -3,7 +3,6 @@ package redlock
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -84,12 +83,12 @@ func heldBy(name string, b *ballot) *HeldError {
 	e := &HeldError{Name: name, Shared: kind == kindShared || kind == kindWriter, Waiting: isWaiting(kind), Slots: slotsOf(kind)}
 	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, !shown[0].Holder.Known()
+		e.token = shown[0].token
 	}
 	if e.Slots > 0 {
 		e.TTL = soonest(b.answers)
 	}
 	e.free = freePlace(b.answers)
-	e.behind = slices.ContainsFunc(b.answers, func(a answer) bool { return isWaiting(a.kind()) })
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.quorum-1-b.unheard())
 	return e
 }

@@ -107,7 +107,7 @@ type rules struct {
 	jitter func(who string, n time.Duration) time.Duration
 
 	// keepAfter is how often others are before one who waits, until the nodes keep the
-	// lock for him.
+	// lock for him for the first time.
 	keepAfter int
 
 	// gather lets those who are about to ask a lane join its group.

@@ -3,7 +3,9 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,7 +67,7 @@ func TestSeveralAreNotStarved(t *testing.T) {
 }
 
 // Where hosts want several names each that overlap, and others want them singly, all
-// get on. Guards count: behind.
+// get on. Guards turn.
 func TestAllGetOn(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
@@ -125,10 +127,99 @@ func TestKeptForADead(t *testing.T) {
 		if held == nil || !held.Waiting || held.Shared || held.Holder.Host != "elsewhere" {
 			t.Fatalf("got %v (%#v), want that somebody waits", err, held)
 		}
-		want(t, "the reason", err.Error(), "x: kept for cron on elsewhere (pid 42), who was refused again and again and is next")
+		want(t, "the reason", err.Error(), "x: kept for cron on elsewhere (pid 42), who has waited for it and is next")
 		waits := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}
 		f.wait(f.q, waits).wantAfter("it died", start, 5*time.Second, 5*time.Second+soonAfter)
 	})
+}
+
+// nested has somebody take x and then y, and give both back, again and again, until stop
+// is called, which tells how often he did.
+func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
+	over := make(chan struct{})
+	var all sync.WaitGroup
+	rounds := 0
+	all.Go(func() {
+		for !isDone(over) {
+			var both [2]*redlock.Lease
+			for i, name := range []string{"x", "y"} {
+				l, err := q.Acquire(f.Context(), redlock.Request{Name: name, TTL: 10 * time.Second, Wait: redlock.Forever})
+				if err != nil {
+					f.Errorf("%s within x: %v", name, err)
+					return
+				}
+				both[i] = l
+				time.Sleep(10 * ms)
+			}
+			both[1].BeginRelease()
+			both[0].BeginRelease()
+			rounds++
+		}
+	})
+	return func() int {
+		close(over)
+		all.Wait()
+		return rounds
+	}
+}
+
+// Who holds one name and wants another is not kept out of that one by who wants both, and
+// waits for him: not for long, and not often. Guards turn: until, need.
+func TestKeptIsNoDeadlock(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		third := f.another(longLeases)
+		defer third.Close()
+		third.Settle(t.Context())
+		stopOne, stopTwo := f.nested(f.q), f.nested(other)
+		over := make(chan struct{})
+		var all sync.WaitGroup
+		turns := 0
+		all.Go(func() {
+			for !isDone(over) {
+				l, err := third.Acquire(t.Context(), several("x", "y"))
+				if err != nil {
+					t.Errorf("both: %v", err)
+					return
+				}
+				turns++
+				time.Sleep(10 * ms)
+				l.BeginRelease()
+			}
+		})
+		time.Sleep(20 * time.Second)
+		close(over)
+		one, two := stopOne(), stopTwo()
+		all.Wait()
+		t.Logf("%d and %d rounds of x and then y, %d turns of both", one, two, turns)
+		if one < 100 || two < 100 || turns < 20 {
+			t.Errorf("in 20 s %d and %d rounds of x and then y, %d turns of both, want 100 and 20 at least", one, two, turns)
+		}
+	})
+}
+
+// Where one has x for long, y goes on: who wants both does not have it kept meanwhile.
+// Guards turn: last, need.
+func TestNotKeptBehindALongJob(t *testing.T) {
+	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			j := f.record()
+			l := f.acquire(redlock.Request{Name: "x", TTL: keptLong, Keep: true})
+			stop := f.crowded(other, 3, 10*ms, "y")
+			w := f.wait(f.q, several(names...))
+			time.Sleep(time.Second)
+			before := other.Status().Counts.Grants
+			time.Sleep(20 * time.Second)
+			grants := other.Status().Counts.Grants - before
+			t.Logf("%v: y was granted %d times in 20 s, %d times the nodes were asked to keep it", names, grants, len(j.on(0, "k")))
+			if grants < 1500 {
+				t.Errorf("%v: y was granted %d times in 20 s, while somebody who wants both waited for x", names, grants)
+			}
+			l.BeginRelease()
+			w.wantAfter("x was given back", f.now(), 0, 5*time.Second)
+			w.end()
+			stop()
+		})
+	}
 }
 
 // until waits for what is to be soon.
@@ -141,91 +232,49 @@ func (f *fleet) until(what string, is func() bool) {
 	}
 }
 
-// Who wants two names, of which one is kept for somebody else, keeps nobody out of the
-// other: two such would keep each other out, and all others. Guards count: behind.
-func TestKeptForTwo(t *testing.T) {
-	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-		j := f.record()
-		l, err := other.Acquire(t.Context(), redlock.Request{Names: []string{"x", "y"}, TTL: keptLong, Keep: true})
-		want(t, "the first one", err, nil)
-		w := f.wait(f.q, redlock.Request{Names: []string{"x", "y"}, TTL: keptLong / 5, Wait: redlock.Forever})
-		f.until("kept for who waits", func() bool { return len(j.of("k")) > 0 })
-		keptForSomebody(f.sims[:3], "y", 20*time.Second)
-		l.BeginRelease()
-		time.Sleep(100 * ms)
-		begun := f.now()
-		one, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: time.Second, Wait: time.Minute})
-		want(t, "who wants only x", err, nil)
-		wantWithin(t, "granted after", f.now()-begun, 0, time.Second)
-		one.BeginRelease()
-		w.wantAfter("somebody's end", begun, 15*time.Second, 25*time.Second)
-		w.end()
-	})
-}
-
-// Who reaches too few nodes to be granted a lock has them keep it for nobody. Guards count:
-// held.
-func TestNotKeptWithoutQuorum(t *testing.T) {
-	twoHosts(t, 3, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-		j := f.record()
-		l, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: keptLong, Keep: true})
-		want(t, "the first one", err, nil)
-		w := f.wait(f.q, redlock.Request{Name: "x", TTL: 3 * time.Second, Wait: redlock.Forever})
-		f.until("kept for who waits", func() bool { return len(j.of("k")) > 0 })
-		every(f.sims[1:], hang)
-		f.until("it gives that up", func() bool { return len(j.on(0, "d")) > 0 })
-		want(t, "it waits still", isDone(w.done), false)
-		want(t, "the node that is left keeps it for somebody", f.sims[0].Do("EXISTS", "redlock:x\x00k").Int, int64(0))
-		asked := len(j.on(0, "k"))
-		time.Sleep(500 * ms)
-		want(t, "asked to meanwhile", len(j.on(0, "k")), asked)
-		every(f.sims[1:], resume)
-		time.Sleep(ms)
-		l.BeginRelease()
-		<-w.done
-	})
-}
-
 // Where nodes do not tell when a lock is free, it is kept for who wants several names only:
-// it would be free for longer than it takes others to ask again. Guards count: comes.
+// it would be free for longer than it takes others to ask again. Guards waitsForTurn: most.
 func TestKeptWithoutTracking(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
 		j := f.record()
-		l := f.acquire(redlock.Request{Names: []string{"x", "y"}, TTL: keptLong, Keep: true})
-		one := f.wait(deafHost, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever})
-		time.Sleep(10 * time.Second)
-		if len(j.of("k")) > 0 || one.tries() < 30 {
-			t.Errorf("%d tries, and x was to be kept for who asks 4 times a second", one.tries())
+		stop := f.crowded(f.q, 2, 300*ms, "x", "y")
+		time.Sleep(time.Second)
+		polls := redlock.Holder{Host: "deaf"}
+		kept := func() int {
+			return len(slices.DeleteFunc(j.of("k"), func(o operation) bool { return !strings.Contains(o.token, " host=deaf ") }))
 		}
-		var all sync.WaitGroup
-		two := f.wait(deafHost, redlock.Request{Names: []string{"y", "x"}, TTL: 10 * time.Second, Wait: redlock.Forever})
-		f.until("kept for who wants two", func() bool { return len(j.of("k")) > 0 })
-		l.BeginRelease()
-		for _, w := range []*waiting{one, two} {
-			all.Go(func() {
-				<-w.done
-				w.end()
-			})
+		one := f.wait(deafHost, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: 30 * time.Second, Holder: polls})
+		<-one.done
+		one.end()
+		if n := kept(); n > 0 || one.tries() < 16 {
+			t.Errorf("x was to be kept %d times for who polls, in %d tries", n, one.tries())
 		}
-		all.Wait()
+		both := several("y", "x")
+		both.Holder = polls
+		two := f.wait(deafHost, both)
+		two.wantAfter("asked", f.now(), 0, 30*time.Second)
+		if kept() == 0 {
+			t.Errorf("x and y were never to be kept for who wants both, in %d tries", two.tries())
+		}
+		two.end()
+		stop()
 	}, deaf)
 }
 
 // A node that does not answer when who waited for a lock has gone is told as soon as it
-// does again: until then it would keep the lock for nobody. Guards gives, goesTo.
+// does again: until then it would keep readers out for nobody. Guards gives, goesTo.
 func TestMarksAreTakenBack(t *testing.T) {
 	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"hung": {hang, resume}, "down": {down, up}, "its scripts are flushed": {flushScripts, func(*redlocktest.Sim) {}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			wakeTest(t, redlock.Request{Name: "x", TTL: keptLong, Keep: true}, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
-				j := f.record()
+			simTest(t, 5, func(t *testing.T, f *fleet) {
+				l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Shared: true})
 				ctx, cancel := context.WithCancel(t.Context())
 				var waits sync.WaitGroup
-				waits.Go(func() { f.q.Acquire(ctx, redlock.Request{Name: "x", TTL: 5 * time.Second, Wait: redlock.Forever}) })
-				f.until("kept for who waits", func() bool { return len(j.of("k")) > 5 })
-				mark := func() int64 { return f.sims[1].Do("EXISTS", "redlock:x\x00k").Int }
-				want(t, "marks", mark(), 1)
+				waits.Go(func() { f.q.Acquire(ctx, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}) })
+				mark := func() int64 { return f.sims[1].Do("EXISTS", "redlock:x\x00w").Int }
+				f.until("known to wait", func() bool { return mark() == 1 })
 				fault.begin(f.sims[1])
 				cancel()
 				waits.Wait()
@@ -233,8 +282,7 @@ func TestMarksAreTakenBack(t *testing.T) {
 				fault.end(f.sims[1])
 				time.Sleep(2 * time.Second)
 				want(t, "marks in the end", mark(), 0)
-				l.BeginRelease()
-				<-w.done
+				f.release(l)
 			})
 		})
 	}

@@ -236,7 +236,7 @@ func isDone(c <-chan struct{}) bool {
 // A foreign client's value that begins as our kinds do is held all the same: it may
 // also be that of a kind that a later version knows.
 func TestForeignValueLikeAKind(t *testing.T) {
-	for _, value := range []string{"redlockd:backup-7", "redlockd:slots=x", "redlockd:sharedish"} {
+	for _, value := range []string{"redlockd:backup-7", "redlockd:slots=x", "redlockd:sharedish", "redlockd:kept", "redlockd:writer"} {
 		for what, r := range map[string]redlock.Request{
 			"exclusive": {Name: "x", TTL: time.Second}, "shared": {Name: "x", TTL: time.Second, Shared: true},
 			"several": {Names: []string{"y", "x"}, TTL: time.Second},

@@ -134,7 +134,7 @@ func shown(reply *Reply) []showing {
 		return nil
 	}
 	items := reply.Array
-	if kind := items[0].Str; isSharing(kind) {
+	if kind := items[0].Str; isSharing(kind) && len(items) > 2 {
 		all := []showing{}
 		for i := 2; i+1 < len(items); i += 2 {
 			all = append(all, showing{items[i].Str, kind, lasting(items[i+1].Int)})

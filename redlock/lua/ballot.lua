@@ -30,8 +30,10 @@
 --   i mark ttl   intend: who was refused by the acquire before this one waits for
 --                the lock to be free. Known by the mark, where it waits for those
 --                who share the lock in another way: they become no more
---   k mark ttl   keep: as i, and from now on the lock is kept for him, if it is for
---                nobody: nobody else is granted it
+--   k mark ttl   keep: where he was refused, the lock is kept for him from now on, if
+--                it is for nobody: nobody else is granted it. Of several names, those
+--                up to the first that is not to be had: who holds that one may want
+--                those behind it
 --   m mark ttl   mark: who knows himself by the mark waits for those who share the
 --                lock, wherever they do: they become no more
 --   d mark       done: whose mark this is waits no more, nor is the lock kept for him
@@ -184,6 +186,7 @@ end
 
 local others = 0 -- names of the acquire that comes next
 local wanted     -- the kind that the last acquire wanted to share; nil: alone
+local chain      -- the names of the acquire that were kept so far are to be had
 local granted    -- what to multiply the fencing token with: -1 where somebody waits
 
 local function seldom()
@@ -209,7 +212,7 @@ for i = 1, ops do
     arg = arg + 1
     record = record + 1
     refused = nil -- an embedded node's Lua keeps it in "refused = set.err and set"
-    wanted = nil
+    wanted, chain = nil, true
     if others > 0 then
       rare = rare or seldom()
       refused = rare.all(i - others, i, token, ttl, record, keeping, args[arg])
@@ -225,7 +228,7 @@ for i = 1, ops do
       elseif count > LIMIT then
         rare = rare or seldom()
         refused = rare.refusal(record)
-      elseif keeping then
+      elseif keeping and call('EXISTS', key .. '\0k') == 1 then
         rare = rare or seldom()
         refused = rare.take(i, token, ttl, args[arg])
         granted = not refused and 1
@@ -261,7 +264,7 @@ for i = 1, ops do
     arg = arg + 2
     record = record + 1
     refused = nil
-    wanted = nil
+    wanted, chain = nil, true
     local held = call('GET', key) == token
     if held and not late and counters[fields[record + 1]] < LIMIT then
       local set = call('SET', key, new, 'PX', ttl)
@@ -320,7 +323,7 @@ for i = 1, ops do
     end
     arg = arg + 2
     record = record + 1
-    wanted = kind
+    wanted, chain = kind, true
     rare = rare or seldom()
     refused = rare.share(i - others, i, token, ttl, record, kind, keeping, args[arg])
     for j = i - others, i do
@@ -361,7 +364,7 @@ for i = 1, ops do
     end
     replies[i] = done
     arg = arg + 2
-  elseif op == I or op == K then
+  elseif op == I then
     if type(refused) == 'table' then
       if not refused.err then
         call('SET', key .. '\0b', '1', 'NX', 'PX', args[arg + 1])
@@ -369,22 +372,25 @@ for i = 1, ops do
       local by = refused[1]
       if type(by) == 'string' and sub(by, 1, 9) == KIND and by ~= wanted and by ~= WRITER and by ~= KEPT then
         rare = rare or seldom()
-        rare.mark(key .. '\0w', token, args[arg + 1])
-      end
-      if op == K and not refused.err and by ~= WRITER and by ~= KEPT then
-        rare = rare or seldom()
-        keeping = rare.keep(key, token, args[arg + 1]) or keeping
+        rare.intend(key, token, args[arg + 1], wanted)
       end
     else
-      if keeping and call('GET', key .. '\0k') == token then
-        call('DEL', key .. '\0k')
-      end
-      if call('GET', key .. '\0w') == token then
-        call('DEL', key .. '\0w')
-        if wanted then -- others may join
-          call('DEL', key .. '\0b')
+      for _, where in ipairs(keeping and {key .. '\0w', key .. '\0k'} or {key .. '\0w'}) do
+        if call('GET', where) == token then
+          call('DEL', where)
+          if wanted then -- others may join
+            call('DEL', key .. '\0b')
+          end
         end
       end
+    end
+    replies[i] = 1
+    arg = arg + 2
+  elseif op == K then
+    if chain and type(refused) == 'table' and not refused.err and refused[1] ~= WRITER then
+      rare = rare or seldom()
+      chain = rare.keep(key, token, args[arg + 1]) and (call('GET', key) or wanted) == wanted
+      keeping = true
     end
     replies[i] = 1
     arg = arg + 2

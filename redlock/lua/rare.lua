@@ -202,8 +202,7 @@ local function make(state)
   -- markAfter is the mark of who asks in the i-th operation, and waits if he is
   -- refused. next is the argument behind his.
   local function markAfter(i, next)
-    local op = sub(ARGV[3], i + 1, i + 1)
-    return (op == 'i' or op == 'k') and next or nil
+    return sub(ARGV[3], i + 1, i + 1) == 'i' and next or nil
   end
 
   -- kept shows somebody else for whom a key is kept that the token does not hold.
@@ -280,6 +279,15 @@ local function make(state)
     holds = function(key, token)
       local value = call('GET', key)
       return value == token or isKind(value) and isMember(key, token)
+    end,
+
+    -- intend has one who wants the key in one way be known to those who share it in
+    -- another.
+    intend = function(key, whose, ttl, wanted)
+      local value = call('GET', key)
+      if isKind(value) and value ~= wanted then
+        mark(key .. '\0w', whose, ttl)
+      end
     end,
 
     -- keep has the key be kept for one who waits, if it is for nobody: true where it

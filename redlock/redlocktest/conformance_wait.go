@@ -21,8 +21,11 @@ var waitCases = []conformanceCase{
 	{"a lock is kept for one who waits", nil, checkKeep},
 	{"a kept lock is granted to nobody else", nil, checkKept},
 	{"of several names each may be kept", nil, checkKeptOfSeveral},
+	{"several names are kept in order", nil, checkKeptInOrder},
 	{"who has a kept lock already keeps it", nil, checkKeptFromHolder},
 	{"a lock is not kept any more", nil, checkKeepEnds},
+	{"a lock is kept for a reader", nil, checkKeptForReader},
+	{"a writer waits for several names", nil, checkWriterOfSeveral},
 }
 
 func opHandOver(key, old, token, ttl string) scriptOp {
@@ -240,8 +243,8 @@ func checkWriterGivesUp(p *probe) {
 func (p *probe) keep(mark string) {
 	p.Helper()
 	p.vote(p.ballot(opAcquire("k", "holder", minute)))
-	got := p.do(p.ballot(opAcquire("k", "waits", minute), opKeep("k", mark, minute))...)
-	if len(got.Array) != 2 || got.Array[0].Array == nil || !same(got.Array[1], number(1)) {
+	got := p.do(p.ballot(opAcquire("k", "waits", minute), opIntend("k", mark, minute), opKeep("k", mark, minute))...)
+	if len(got.Array) != 3 || got.Array[0].Array == nil || !same(got.Array[2], number(1)) {
 		p.Fatalf("got %s, want a holder and 1", show(got))
 	}
 	p.expectVote(number(1), p.ballot(opRelease("k", "holder")))
@@ -265,7 +268,6 @@ func checkKeep(p *probe) {
 
 	waits := func(mark, ttl string) { p.do(p.ballot(opAcquire("k", "theirs", minute), opKeep("k", mark, ttl))...) }
 	waits("mark", minute)
-	p.expectBell(true, "a refusal")
 	p.expect(text("mark"), "GET", "k\x00k")
 	p.expectTTL("k\x00k", 50*time.Second, time.Minute)
 	p.expectKeeps(time.Minute)
@@ -313,11 +315,36 @@ func checkKeptOfSeveral(p *probe) {
 	p.expectKept("one of several", got.Array[0])
 	p.expectKept("the other", got.Array[1])
 	p.expect(number(0), "EXISTS", "free", "k")
-	got = p.do(p.ballot(opOther("free", "waits", "aa"), opAcquire("k", "waits", minute), opKeep("free", "mark", minute), opKeep("k", "mark", minute))...)
+	got = p.do(p.ballot(opOther("free", "waits", "aa"), opAcquire("k", "waits", minute), opIntend("free", "mark", minute), opIntend("k", "mark", minute))...)
 	if got.Array[0].Int == 0 || !same(got.Array[0], got.Array[1]) {
 		p.Errorf("who it is kept for: got %s, want a grant", show(got))
 	}
 	p.expect(number(0), "EXISTS", "k\x00k", "free\x00k")
+}
+
+// checkKeptInOrder: of several names those are kept that are to be had, and the first that
+// is not; for who shares them, what others share is to be had.
+func checkKeptInOrder(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "holder", minute)))
+	p.do(p.ballot(opOther("before", "waits", "aa"), opOther("k", "waits", "aa"), opAcquire("z", "waits", minute),
+		opKeep("before", "mark", minute), opKeep("k", "mark", minute), opKeep("z", "mark", minute))...)
+	p.expect(text("mark"), "GET", "before\x00k")
+	p.expect(text("mark"), "GET", "k\x00k")
+	p.expect(number(0), "EXISTS", "z\x00k")
+	p.do(p.ballot(opOther("k", "theirs", "aa"), opAcquire("y", "theirs", minute), opKeep("k", "another", minute), opKeep("y", "another", minute))...)
+	p.expect(text("mark"), "GET", "k\x00k")
+	p.expect(number(0), "EXISTS", "y\x00k") // behind one that is kept for somebody else
+
+	p.vote(p.ballot(opRead("r", "one", minute)))
+	p.do(p.ballot(opOther("r", "two", "aa"), opRead("k", "two", minute), opKeep("r", "reads", minute), opKeep("v", "reads", minute))...)
+	p.expect(text("reads"), "GET", "r\x00k")
+	p.expect(text("reads"), "GET", "v\x00k")
+
+	p.vote(p.ballot(opRead("w", "one", minute)))
+	p.wait(opAcquire("w", "mine", minute), "writer")
+	p.do(p.ballot(opRead("w", "late", minute), opIntend("w", "reads", minute), opKeep("w", "reads", minute))...)
+	p.expect(number(0), "EXISTS", "w\x00k") // a writer is before him
 }
 
 // checkKeptFromHolder: what is granted stays so.
@@ -327,7 +354,7 @@ func checkKeptFromHolder(p *probe) {
 	p.do(p.ballot(opAcquire("k", "waits", minute), opKeep("k", "mark", minute))...)
 	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", minute))) // the same attempt again
 	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
-	p.expectVote(number(-3), p.ballot(opHandOver("k", "mine", "next", minute)))
+	p.expectVote(number(3), p.ballot(opHandOver("k", "mine", "next", minute)))
 	p.expectVote(number(1), p.ballot(opRelease("k", "next")))
 	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // by a quorum: it holds
 	p.expectVote(number(1), p.ballot(opRelease("k", "confirmed")))
@@ -335,9 +362,31 @@ func checkKeptFromHolder(p *probe) {
 	p.do(p.ballot(opDone("k", "mark"))...)
 	p.vote(p.ballot(opRead("k", "one", minute)))
 	p.do(p.ballot(opJoin("k", "1 waits", slots3, minute), opKeep("k", "mark", minute))...)
-	p.do("DEL", "k\x00w")
-	p.expectVote(number(-5), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(5), p.ballot(opRead("k", "one", minute)))
 	p.expectKept("another reader", p.vote(p.ballot(opRead("k", "two", minute))))
+}
+
+// checkKeptForReader: when he comes in others may join him, and are told.
+func checkKeptForReader(p *probe) {
+	p.admit()
+	p.keep("mark")
+	p.wait(opRead("k", "theirs", minute), "another")
+	p.expectBell(true, "who is kept out")
+	p.expect(list(number(-2), number(1)), p.ballot(opRead("k", "waits", minute), opIntend("k", "mark", minute))...)
+	p.expect(number(0), "EXISTS", "k\x00k")
+	p.expectBell(false, "a reader for whom it was kept")
+	p.vote(p.ballot(opRead("k", "theirs", minute)))
+}
+
+// checkWriterOfSeveral: of several names that he wants, a writer marks those that are
+// shared.
+func checkWriterOfSeveral(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.do(p.ballot(opOther("free", "mine", "aa"), opAcquire("k", "mine", minute), opIntend("free", "mark", minute), opIntend("k", "mark", minute))...)
+	p.expect(text("mark"), "GET", "k\x00w")
+	p.expect(number(0), "EXISTS", "free\x00w")
+	p.vote(p.ballot(opRead("free", "one", minute)))
 }
 
 func checkKeepEnds(p *probe) {

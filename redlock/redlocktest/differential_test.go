@@ -175,7 +175,11 @@ func (g generator) operations() []scriptOp {
 		return append(ops, scriptOp{"A", g.key(), []string{token, g.ttl(token)}, g.record()})
 	case 1: // refused, it waits
 		o := g.operation()
-		return []scriptOp{o, {letter: g.pick("i", "k"), key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
+		ops := []scriptOp{o, {letter: "i", key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
+		if g.IntN(2) == 0 {
+			ops = append(ops, scriptOp{letter: "k", key: o.key, args: []string{ops[1].args[0], g.pick("400000", "900000")}})
+		}
+		return ops
 	}
 	return []scriptOp{g.operation()}
 }

@@ -21,6 +21,7 @@ type ballotCall struct {
 	wanted   string         // the kind that it wanted to share; "": alone
 	ownMark  string         // of who asks, if it waits
 	keeps    int64          // until when locks may be kept for somebody, in milliseconds
+	chain    bool           // the names of the acquire that were kept so far are to be had
 	keeping  bool           // one may be now
 	counters map[string]int64
 	writes   []string // fields and values
@@ -62,7 +63,7 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 	replies := make([]redlock.Reply, len(keys)-1)
 	for i, key := range keys[1:] {
 		o := b.read(letters[i], key)
-		if b.ownMark = ""; i+1 < len(letters) && isOneOf(letters[i+1], "ik") && len(b.args) > 0 {
+		if b.ownMark = ""; i+1 < len(letters) && letters[i+1] == 'i' && len(b.args) > 0 {
 			b.ownMark = b.args[0]
 		}
 		replies[i] = b.operate(o)
@@ -168,7 +169,7 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 		b.others = append(b.others, o)
 		return redlock.Reply{} // that of the acquire takes its place
 	case 'a', 's', 'h':
-		b.wanted = o.kind
+		b.wanted, b.chain = o.kind, true
 		return b.grant(o)
 	case 'e':
 		return b.extend(o.key, o.token)
@@ -182,8 +183,10 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 		return b.repair(o)
 	case 'x':
 		return b.force(o.key, o.token, o.ttl)
-	case 'i', 'k':
+	case 'i':
 		return b.intend(o)
+	case 'k':
+		return b.keep(o)
 	case 'm':
 		return b.intendAlready(o.key, o.token, o.ttl)
 	case 'd':

@@ -40,7 +40,7 @@ func (b *ballotCall) take(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
 	}
-	if b.keeping {
+	if b.keeping && b.isThere(o.key+keptFor) {
 		return b.takeKept(o)
 	}
 	if stored := b.store(o.key, o.token, true, b.ttl); !stored.Nil {

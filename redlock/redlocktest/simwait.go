@@ -7,40 +7,52 @@ import (
 )
 
 // intend: who was refused waits. Who waits for those who share in another way leaves
-// his mark; and so does who wants the lock to be kept for him.
+// his mark.
 func (b *ballotCall) intend(o operand) redlock.Reply {
 	switch refused := b.refused; {
 	case refused == nil:
-		if b.keeping {
-			b.unmark(o.key+keptFor, o.token)
-		}
-		if b.unmark(o.key+writerOf, o.token) && b.wanted != "" { // others may join
-			b.remove(o.key + bell)
-		}
+		b.comesIn(o)
 	case refused.Err == nil:
 		b.store(o.key+bell, "1", true, o.ttl)
-		by := refused.Array[0].Str
-		if isKind(by) && by != b.wanted {
+		value, _, _ := b.value(o.key)
+		if by := refused.Array[0].Str; isKind(by) && by != b.wanted && isKind(value) && value != b.wanted {
 			b.mark(o.key+writerOf, o.token, o.ttl)
-		}
-		if o.letter == 'k' && by != kindWriter && by != kindKept {
-			b.keep(o)
 		}
 	}
 	return number(1)
 }
 
-// keep has the lock be kept for who waits, if it is for nobody.
-func (b *ballotCall) keep(o operand) {
-	if !b.mark(o.key+keptFor, o.token, o.ttl) {
-		return
+// comesIn: who waited waits no more, and others may join him.
+func (b *ballotCall) comesIn(o operand) {
+	marks := []string{o.key + writerOf}
+	if b.keeping {
+		marks = append(marks, o.key+keptFor)
 	}
-	ms, _ := strconv.ParseInt(o.ttl, 10, 64) // mark has seen it
-	if until := b.now/1000 + ms; !b.keeping || until > b.keeps {
-		b.keeps = until
+	for _, where := range marks {
+		if b.unmark(where, o.token) && b.wanted != "" {
+			b.remove(o.key + bell)
+		}
+	}
+}
+
+// keep has the lock be kept for who was refused, if it is for nobody; of several names,
+// up to the first that is not to be had.
+func (b *ballotCall) keep(o operand) redlock.Reply {
+	if refused := b.refused; !b.chain || refused == nil || refused.Err != nil || refused.Array[0].Str == kindWriter {
+		return number(1)
+	}
+	b.chain = b.mark(o.key+keptFor, o.token, o.ttl)
+	if b.chain {
+		ms, _ := strconv.ParseInt(o.ttl, 10, 64) // mark has seen it
+		if until := b.now/1000 + ms; !b.keeping || until > b.keeps {
+			b.keeps = until
+		}
+		b.writes = append(b.writes, "keeps", strconv.FormatInt(b.keeps, 10))
 	}
 	b.keeping = true
-	b.writes = append(b.writes, "keeps", strconv.FormatInt(b.keeps, 10))
+	value, ok, err := b.value(o.key)
+	b.chain = b.chain && (!ok && err == nil || value == b.wanted && b.wanted != "")
+	return number(1)
 }
 
 // ring: the lock is given back, and who waits is told. For a moment it is known that

@@ -1,0 +1,92 @@
+package redlock
+
+import (
+	"strconv"
+	"testing"
+	"time"
+)
+
+// turnTest notes one refusal after the other, each 10 ms after the one before.
+type turnTest struct {
+	testing.TB
+	turn
+	now  time.Duration
+	most time.Duration
+}
+
+func newTurnTest(t *testing.T) *turnTest {
+	return &turnTest{TB: t, turn: turn{need: 16}, now: time.Hour, most: 10 * time.Second}
+}
+
+// refused notes n refusals by the holders that next returns, and wants the lock to be
+// kept from the last of them on, or not at all.
+func (t *turnTest) refused(n int, next func(i int) *HeldError, begins bool) {
+	t.Helper()
+	for i := range n {
+		t.now += 10 * time.Millisecond
+		if got := t.note(next(i), t.now, 5*time.Millisecond, t.most); got != (begins && i == n-1) {
+			t.Fatalf("refusal %d of %d: kept from now on: %v", i+1, n, got)
+		}
+	}
+}
+
+func (t *turnTest) wantLeft(left time.Duration) {
+	t.Helper()
+	if got := t.left(t.now); got != left {
+		t.Errorf("kept for another %v, want %v", got, left)
+	}
+}
+
+func others(i int) *HeldError { return &HeldError{token: strconv.Itoa(i)} }
+func theSame(int) *HeldError  { return &HeldError{token: "the same"} }
+func nobody(int) *HeldError   { return &HeldError{} }
+func noQuorum(int) *HeldError { return nil }
+
+// Sixteen others are before it, and then the lock is kept for a quarter of the time that
+// they took.
+func TestTurn(t *testing.T) {
+	x := newTurnTest(t)
+	x.refused(15, others, false)
+	x.wantLeft(0)
+	x.refused(1, nobody, true)
+	x.wantLeft(150 * time.Millisecond / keptShare)
+	x.refused(3, theSame, false)
+	x.wantLeft(150*time.Millisecond/keptShare - 30*time.Millisecond)
+}
+
+// One who holds it for long is before it once, however often it asks; and a split vote or
+// one whose winner is not known is another one each time; no quorum is nobody.
+func TestTurnCounts(t *testing.T) {
+	x := newTurnTest(t)
+	x.refused(100, theSame, false)
+	x.refused(100, noQuorum, false)
+	x.refused(14, others, false)
+	x.refused(1, nobody, true)
+	y := newTurnTest(t)
+	y.refused(16, nobody, true)
+}
+
+// Kept in vain it waits for twice as many, and for no more than so many.
+func TestTurnInVain(t *testing.T) {
+	x := newTurnTest(t)
+	for _, need := range []int{16, 32, 64, 128, 256, 256} {
+		x.refused(need, others, true)
+		x.wantLeft(time.Duration(need-1) * 10 * time.Millisecond / keptShare)
+		x.now = x.until
+	}
+}
+
+// It is kept for as long as it takes to come for it, at least, and for a ttl at most.
+func TestTurnBounds(t *testing.T) {
+	x := newTurnTest(t)
+	x.need = 1
+	x.refused(1, others, true)
+	x.wantLeft(5 * time.Millisecond)
+	y := newTurnTest(t)
+	y.most = 20 * time.Millisecond
+	y.refused(16, others, true)
+	y.wantLeft(20 * time.Millisecond)
+	z := newTurnTest(t)
+	z.most = 0
+	z.refused(100, others, false)
+}
