@@ -103,6 +103,23 @@ func TestFoundLeaseIsNotGivenBack(t *testing.T) {
 	})
 }
 
+// One that is over by the time its answer is read is not given back either: who took
+// it may be at work yet.
+func TestFoundTooLateIsNotGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
+		d.say(grant(d.expectTagged("CHECK job pid=7")[1:], "job", "abc", 0, 0))
+		_, err := found.wait()
+		want(t, "find", err, ErrLost)
+		time.Sleep(time.Minute)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK") // no UNLOCK before
+		pinged.must(t)
+		nothingLeft(t, c)
+	})
+}
+
 func TestLeaseOfNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -1,0 +1,48 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Unlock waits for as long as its context says and no longer, whatever daemon: also
+// under the lease's own context, of which only the end that Unlock itself makes does
+// not count. Without a deadline that is unlockTimeout, or nobody could end it.
+func TestUnlockWaitsNoLongerThanItsContext(t *testing.T) {
+	for name, test := range map[string]struct {
+		of     func(t *testing.T, l *Lease) (context.Context, context.CancelFunc)
+		want   error
+		wantAt time.Duration
+	}{
+		"cancelled meanwhile": {func(t *testing.T, _ *Lease) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, context.Canceled, time.Second},
+		"under the lease's, with a deadline": {func(_ *testing.T, l *Lease) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(l.Context(), time.Second)
+		}, context.DeadlineExceeded, time.Second},
+		"under the lease's": {func(_ *testing.T, l *Lease) (context.Context, context.CancelFunc) {
+			return context.WithCancel(l.Context())
+		}, context.DeadlineExceeded, unlockTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc")
+				ctx, cancel := test.of(t, l)
+				defer cancel()
+				unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
+				tag := d.expectTagged("UNLOCK lease=abc")
+				_, err := unlocked.wait()
+				want(t, "unlock", err, test.want)
+				d.at("the end of Unlock", test.wantAt)
+				d.say(tag + " OK lock=job")
+				synctest.Wait()
+				nothingLeft(t, c)
+			})
+		})
+	}
+}
