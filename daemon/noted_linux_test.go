@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/table"
+)
+
+// noted ends the daemon, and is what the next one would read of it.
+func (d *testDaemon) noted() *past {
+	d.t.Helper()
+	if err := d.stop(); err != nil {
+		d.t.Fatal(err)
+	}
+	left, state, damage, err := table.Open(table.Options{
+		Path:  d.cfg.Socket.Path + tableSuffix,
+		Check: func([]byte) error { return nil },
+		New:   func() table.State { return newPast() },
+	})
+	if err != nil || damage != nil {
+		d.t.Fatal(err, damage)
+	}
+	left.Leave()
+	p := state.(*past)
+	p.openAll()
+	return p
+}
+
+// of is the one lease of a lock that is noted; nil: there is none.
+func (p *past) of(t *testing.T, name string) (only *pastLease) {
+	t.Helper()
+	for _, l := range p.leases {
+		if slices.Contains(l.lease.Names, name) {
+			if only != nil {
+				t.Errorf("%s is noted twice: %+v and %+v", name, only, l)
+			}
+			only = l
+		}
+	}
+	return only
+}
+
+// What a client was told is noted by then, and no request that was answered is noted as
+// under way: the next daemon would answer it once more.
+func TestAnsweredIsNoted(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, other := d.dial(), d.dial()
+	w.say("LOCK held ttl=20s owner=o id=i note=n linger=3s beat=15s", granted5)
+	w.say("LOCK gone ttl=20s", granted5)
+	w.say("UNLOCK gone", `OK lock=gone`)
+	for i, id := range []string{"first", "second", "third"} {
+		w.say("LOCK counted ttl=20s reentrant=yes id="+id, counted(i+1))
+	}
+	w.say("UNLOCK counted", `OK lock=counted count=2`)
+	moved := w.say("LOCK moved ttl=20s", granted5)[0]
+	other.say("LOCK others ttl=20s", granted5)
+	other.say("RESUME moved lease="+moved, granted5)
+	w.say("LOCK extended ttl=10s", granted5)
+	extended := w.say("EXTEND extended ttl=20s", granted5)
+	w.say("LOCK again hold=ttl ttl=100ms", granted5)
+	w.want(`LOST lock=again .*`)
+	w.say("LOCK again ttl=20s", granted5)
+
+	p := d.noted()
+	if len(p.asks) != 0 {
+		t.Errorf("%d requests are noted as not answered", len(p.asks))
+	}
+	if l := p.of(t, "held"); l == nil || l.phase != phaseHeld || l.conn == 0 || l.lease.TTL != 20*time.Second || !l.lease.Keep ||
+		l.holder.owner != "o" || l.holder.id != "i" || l.holder.note != "n" || l.holder.linger != 3*time.Second || l.holder.beat != 15*time.Second {
+		t.Errorf("held: %+v", l)
+	}
+	if l := p.of(t, "gone"); l != nil {
+		t.Errorf("gone: %+v", l)
+	}
+	if l := p.of(t, "counted"); l == nil || !slices.Equal(l.further, []string{"second"}) {
+		t.Errorf("counted: %+v, want one that counts beside the first", l)
+	}
+	if l, its := p.of(t, "moved"), p.of(t, "others"); l == nil || its == nil || l.conn != its.conn || l.conn == p.of(t, "held").conn {
+		t.Errorf("moved: %+v, want it on the connection of %+v", l, its)
+	}
+	if l := p.of(t, "extended"); l == nil || l.lease.TTL != 20*time.Second || l.lease.Deadline.Truncate(time.Millisecond) != duration(t, extended[2]) {
+		t.Errorf("extended: %+v, want the deadline %s", l, extended[2])
+	}
+	if l := p.of(t, "again"); l == nil || l.phase != phaseHeld {
+		t.Errorf("again: %+v, want the new lease alone", l)
+	}
+}
+
+// What too few nodes were told of is given back by the next daemon as well, be it by
+// UNLOCK or for a client that is gone.
+func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	w, gone := d.dial(), d.dial()
+	w.say("LOCK unlocked ttl=20s", granted5)
+	gone.say("LOCK left ttl=20s", granted5)
+	for _, server := range d.nodes.Servers[:2] {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
+	gone.conn.Close()
+	w.until("STATUS", `leases=0\b`)
+	p := d.noted()
+	for _, name := range []string{"unlocked", "left"} {
+		if l := p.of(t, name); l == nil || l.phase != phaseReleased {
+			t.Errorf("%s: %+v, want that it is being given back", name, l)
+		}
+	}
+	if len(p.asks) != 0 {
+		t.Errorf("%d requests are noted as not answered", len(p.asks))
+	}
+}
