@@ -292,7 +292,7 @@ func TestEveryKindIsForced(t *testing.T) {
 			var holders []*wire
 			for range 3 {
 				if w := d.dial(); len(holders) == 0 || kind.options != "" {
-					w.say("LOCK "+kind.names+kind.options+" ttl=20s", kind.grant)
+					w.say("LOCK "+kind.names+kind.options+" ttl=30s", kind.grant)
 					holders = append(holders, w)
 				}
 			}
@@ -332,7 +332,7 @@ func (w *wire) stillTaken(name, list string, n int) {
 func TestForcedAwayAndGone(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
-	w.say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
+	w.say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than until waits
 	admin.say("FORCE b", `OK lock=b n=1 also=a,c held=.*`)
 	admin.say("TRY a", `ERR HELD .*`)
 	w.conn.Close()

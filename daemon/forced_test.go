@@ -1,0 +1,35 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+)
+
+// FORCE takes one of several names away; the others stay taken until the deadline where
+// nobody has said that the holder has stopped: with hold=ttl the end of the connection
+// says nothing of it, and where the daemon ends that, the client may be at work.
+func TestForcedAwayIsNotGone(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, admin := d.dial(), d.dial()
+	w.say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))
+	w.say("LOCK c,d ttl=30s hold=ttl", granted(`c,d`))
+	other := d.dial()
+	other.say("LOCK e,f ttl=30s", granted(`e,f`))
+	for _, name := range []string{"a", "e"} {
+		admin.say("FORCE "+name, `OK lock=`+name+` n=1 also=.*`)
+	}
+	w.conn.Close()
+	admin.until("STATUS", `connections=2\b`)
+	admin.say("TRY b", `ERR HELD .*`)
+	admin.say("TRY d", `ERR HELD .*`)
+	other.want(`LOST lock=e,f .*`)
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	keys := d.keys()
+	for _, name := range []string{"b", "f"} {
+		if left := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key != "redlock:"+name }); len(left) != 3 {
+			t.Errorf("on the nodes: %v, want %s on all three", keys, name)
+		}
+	}
+}
