@@ -37,3 +37,20 @@ func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
 	next.say("UNLOCK a", `OK lock=a`)
 	next.say("UNLOCK lease="+leases["b"], `OK lock=b`)
 }
+
+// Who comes back while its lock lingers keeps it when that time is over, as long as it
+// is there.
+func TestResumeEndsLinger(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	w, next, look := d.dial(), d.dial(), d.dial()
+	lease := w.say("LOCK a ttl=20s linger=2s", granted5)[0]
+	w.conn.Close()
+	look.until("STATUS", `connections=2\b`)
+	next.say("RESUME a lease="+lease, granted5)
+	look.say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
+	look.want(`LOST lock=clock .*`)
+	look.say("TRY a", `ERR HELD .*`)
+	next.say("CHECK a", granted5)
+	next.say("UNLOCK a", `OK lock=a`)
+}
