@@ -83,6 +83,7 @@ func TestLostLeasesAreBounded(t *testing.T) {
 	a.ends()
 	eventually(t, "there is room again", func() bool {
 		lose(b, "b")
+		lose(b, "c") // by then b would be forgotten, were it one too many
 		b.send("CHECK b")
 		return b.line()[:8] == "ERR LOST"
 	})
