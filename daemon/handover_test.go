@@ -400,3 +400,22 @@ func enter(t *testing.T, s *session, owner string) *ask {
 	}
 	return a
 }
+
+// A lease is lost, and then unlocked: it cannot be handed over, but who comes next has
+// the lock all the same when its deadline is over, and those behind after that.
+func TestNextAfterALostLease(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	w, next, behind, look := d.dial(), d.dial(), d.dial(), d.dial()
+	deadline := duration(t, w.say("LOCK a hold=ttl ttl=2s", granted5)[2])
+	next.waits(look, "LOCK a", 1)
+	behind.waits(look, "LOCK a", 2)
+	w.want(`LOST lock=a .*`)
+	w.say("UNLOCK a", `ERR LOST .*`)
+	next.want(granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("granted at %v, before the deadline %v", now, deadline)
+	}
+	next.say("UNLOCK a", `OK lock=a`)
+	behind.want(granted5)
+}
