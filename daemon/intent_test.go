@@ -30,7 +30,7 @@ func TestWriterIsKnownBeforeItsTurn(t *testing.T) {
 	other.say("UNLOCK a", `OK .*`)
 
 	first.say("LOCK a mode=shared", `OK .*`)
-	writer.send("@w LOCK a")
+	writer.send("@w LOCK a ttl=30s") // what is not taken back lasts for longer than the test
 	other.refused(t)
 	other.send("@r LOCK a mode=shared")
 	writer.send("CANCEL w")
@@ -38,6 +38,22 @@ func TestWriterIsKnownBeforeItsTurn(t *testing.T) {
 	slices.Sort(answers)
 	matches(t, answers[0], `@w ERR CANCELLED.*`)
 	other.want(`@r OK .*`)
+}
+
+// However long he waits: what the nodes know of him lasts for his ttl, and is renewed.
+func TestWriterStaysKnown(t *testing.T) {
+	t.Parallel() // it mostly waits
+	here := startDaemon(t, 3, patientNodes)
+	there := here.another()
+	reader, writer, other := here.dial(), here.dial(), there.dial()
+	reader.say("LOCK a mode=shared", `OK .*`)
+	writer.send("@w LOCK a ttl=1500ms")
+	other.refused(t)
+	other.say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
+	other.want(`LOST lock=clock .*`)
+	other.say("TRY a mode=shared", `ERR HELD lock=a .*waiting=yes.*`)
+	reader.say("UNLOCK a", `OK .*`)
+	writer.want(`@w OK .*`)
 }
 
 // refused asks for a reader's place until there is none.
