@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// takeForeign has another Redlock client hold a lock, who says nothing more of it.
+func (d *testDaemon) takeForeign(name string) {
+	d.t.Helper()
+	for _, server := range d.nodes.Servers {
+		if _, err := server.Do("SET", "redlock:"+name, "foreign", "PX", "60000"); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// Who has had his turn on this host, and waits for others, waits no longer than he said:
+// what he waited for his turn counts.
+func TestWaitIncludesTheQueue(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	d.takeForeign("a")
+	first, second, look := d.dial(), d.dial(), d.dial()
+	first.send("LOCK a wait=2s")
+	look.until("STATUS", `waiters=1\b`)
+	asked := redlock.BootTime()
+	second.send("LOCK a wait=2500ms")
+	first.want(`ERR HELD .*`)
+	second.want(`ERR HELD .*`)
+	if took := redlock.BootTime() - asked; took < 2500*time.Millisecond || took > 4*time.Second {
+		t.Errorf("it waited for %v, want 2.5s", took)
+	}
+}
+
+// Who waits for a holder of another host is let go when nobody is left to hold the lock:
+// his input has ended, or the process that was to hold it.
+func TestWaiterForOthersLeaves(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	d.takeForeign("a")
+	d.takeForeign("b")
+	c, w, byProcess, look := newChild(t, os.Getuid()), d.dial(), d.dial(), d.dial()
+	w.send("LOCK a")
+	byProcess.send("LOCK b hold=pid pid=%d", c.pid)
+	look.until("STATUS", `waiters=2\b`)
+	w.conn.CloseWrite()
+	w.want(`ERR (HELD|CANCELLED) lock=a .*`)
+	w.ends()
+	c.killed()
+	byProcess.want(`ERR CANCELLED lock=b : .*has ended.*`)
+	look.until("STATUS", `waiters=0\b`)
+}
+
+// guard= is how long before the deadline LOST is said, rather than a fifth of the ttl.
+func TestGuard(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	w := d.dial()
+	deadline := duration(t, w.say("LOCK a hold=ttl ttl=4s guard=2s", granted5)[2])
+	w.want(`LOST lock=a .*`)
+	if left := deadline - redlock.BootTime(); left < time.Second || left > 2*time.Second {
+		t.Errorf("LOST %v before the deadline, want 2s", left)
+	}
+}
