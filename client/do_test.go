@@ -1,0 +1,28 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+)
+
+// Without the lock Do does not run what is to run under it.
+func TestDoWithoutTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ran := false
+		done := async(func() (int, error) {
+			return 0, c.Do(t.Context(), "job", func(context.Context, *Lease) error {
+				ran = true
+				return nil
+			}, WithWait(0))
+		})
+		d.say(d.expectTagged("LOCK job wait=0 owner=1 id=t.1") + " ERR HELD lock=job ttl=5000")
+		_, err := done.wait()
+		want(t, "do", err, ErrHeld)
+		if ran {
+			t.Error("it ran all the same")
+		}
+		nothingLeft(t, c)
+	})
+}
