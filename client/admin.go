@@ -18,8 +18,9 @@ type Forced struct {
 
 // Force takes the lock name from whoever holds it, on whatever host: all readers,
 // all slots. They are told, but may be at work until they notice, while others
-// hold the lock already. It is for root and the daemon's own user: the error
-// matches ErrDenied for others, and ErrNoQuorum where it was not done.
+// hold the lock already. It is for root and the daemon's own user or, where there
+// are access rules, for whoever has admin for the lock: the error matches ErrDenied
+// for others, and ErrNoQuorum where it was not done.
 //
 // Where the daemon is restarted before it has answered, it may be done twice: then
 // it is also taken from who got it in between, who is told, too, and Forced is of
@@ -49,9 +50,10 @@ func forcedOf(r *ipc.Response) (forced Forced) {
 // Admit ends the quarantine of a node early, or with "all" that of all nodes, and
 // returns the names of those whose votes count from now on. That is safe for
 // nodes that are new, on which no lock can be held; others may have forgotten
-// one, which two hold then. It is for root and the daemon's own user: the error
-// matches ErrDenied for others, and ErrInvalid where there is no such node, or none
-// in quarantine any more, as when this is asked again after a restart of the daemon.
+// one, which two hold then. It is for root and the daemon's own user or, where there
+// are access rules, for whoever has admin for every lock: the error matches ErrDenied
+// for others, and ErrInvalid where there is no such node, or none in quarantine any
+// more, as when this is asked again after a restart of the daemon.
 func (c *Client) Admit(ctx context.Context, node string) (nodes []string, err error) {
 	if node == "" || len(node) > ipc.MaxWord {
 		return nil, invalid(op(ipc.VerbAdmit), "", ipc.CodeOption, "a node has a name of 1 to 200 bytes")

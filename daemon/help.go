@@ -51,7 +51,7 @@ var helpLines = []helpLine{
 		"count=: not yet, as so many LOCKs with reentrant=yes are left",
 	}},
 	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK; OK also where there is none (any more)"}},
-	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user, or who has admin for every lock)"}},
+	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for brand-new nodes, on which no lock can be held (for root and the daemon's user or, with access rules, who has admin for every lock)"}},
 	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [owner=] | EXTEND lease=ID [ttl=] | EXTEND [name] pid=N [ttl=]", []string{
 		"extends now: for hold=ttl leases, or to change the ttl; without ttl= by the one it has",
 		"a smaller ttl= does not shorten the lease now, as no deadline is moved back: it counts from then on",
@@ -79,7 +79,7 @@ var helpLines = []helpLine{
 		"left: no lock for so long yet, as nodes are in quarantine: new or restarted, they may have forgotten locks",
 	}},
 	{ipc.VerbForce, "FORCE name", []string{
-		"takes the lock from all who hold it (n=), who may still be at work (for root and the daemon's user, or who has admin for it)",
+		"takes the lock from all who hold it (n=), who may still be at work (for root and the daemon's user or, with access rules, who has admin for it)",
 		"also=: other names of the same LOCK, lost as well: nobody can have them before their client says UNLOCK or is gone, or until its deadline",
 	}},
 	{ipc.VerbPing, "PING", []string{"OK"}},

@@ -24,7 +24,8 @@ func newForceCommand() *cobra.Command {
 
 They are told and stop, but may be at work until they have noticed, while others
 hold the lock already: what is written to is safe from that only if it checks
-fencing tokens. It is for root and redlockd's own user, and logged.
+fencing tokens. It is for root and redlockd's own user or, where there are access
+rules, for whoever has "admin" for the lock; and it is logged.
 
 NAME is one lock; a comma in it is written %2C, and shown so.
 
