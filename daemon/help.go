@@ -30,17 +30,18 @@ type helpLine struct {
 }
 
 var helpLines = []helpLine{
-	{ipc.VerbLock, "LOCK name[,name...] [ttl=10s] [wait=forever] [mode=shared] [slots=K] [hold=conn|pid|ttl] [pid=] [max=] [guard=] [linger=] [beat=] [note=] [owner=] [id=] [reentrant=yes]", []string{
+	{ipc.VerbLock, "LOCK name[,name...] [ttl=] [wait=forever] [mode=shared] [slots=K] [hold=conn|pid|ttl] [pid=] [max=] [guard=] [linger=] [beat=] [note=] [owner=] [id=] [reentrant=yes]", []string{
 		"takes the lock, or waits for it; keeps it extended while this connection is open",
-		"ttl=: lease time, and how soon others get the lock if this host dies",
+		"ttl=: lease time, and how soon others get the lock if this host dies; without it the config's lease.ttl (HELLO says it: ttl=)",
 		"wait=: 0, a duration (250ms, 10s, 2m; a bare number is ms), or forever",
 		"several names, at most 100 (3,000 bytes): all of them or none; the list, as it is written here, is what UNLOCK and CHECK want",
 		"mode=shared: together with others who say so (readers), and not with those who do not (a writer); who waits is not overtaken",
 		"slots=K: for so many at a time; slot= of the answer is which of 1 to K it is; all must say the same K",
 		"hold=: conn, until the connection closes; pid, until a process ends (pid=, or the one that asks); or ttl, for just that long",
 		"beat=: lost if no BEAT comes for so long",
-		"max=: longest total holding time; guard=: how long before the deadline LOST is said (ttl/5)",
-		"linger=: how long the lock stays taken after its client dies (UNLOCK is immediate)",
+		"max=: longest total holding time, which can only lower the config's lease.max_hold; guard=: how long before the deadline LOST is said (ttl/5)",
+		"linger=: how long the lock stays taken after its client dies (UNLOCK is immediate); without it the config's lease.linger",
+		"note=: a text for people: LIST shows it, and WHO where the lock is held through this daemon",
 		"fence= of the answer grows with every grant: have what you write to refuse a smaller one than it has seen",
 		"owner=: who on this connection asks; id=: a repeat with the same word gets the same grant, after a restart also on another connection",
 		"reentrant=yes: a further LOCK of the same owner counts up (count=), and as many UNLOCKs release",
