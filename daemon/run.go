@@ -19,8 +19,8 @@ import (
 type RunOptions struct {
 	// Dev embeds the nodes in the process.
 	Dev bool
-	// Reload brings configs of which log level, access and limits are taken over; nothing
-	// else may have changed (Config.CheckReload).
+	// Reload brings configs of which log, access and limits are taken over; nothing else
+	// may have changed (Config.CheckReload).
 	Reload <-chan *Config
 	// Ready is called when the socket can be connected to. May be nil.
 	Ready func()
