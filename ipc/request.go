@@ -197,7 +197,7 @@ func (r *Request) complete() error {
 	switch {
 	case g.maxNames > 0 && len(r.Names) == 0 && r.Set&g.instead == 0,
 		len(r.Words) < g.minWords:
-		return refuse(CodeSyntax, "%s is about something, which is missing: %s", r.Verb, r.Verb.Usage())
+		return refuse(CodeSyntax, "%s needs %s: %s", r.Verb, g.needs(), r.Verb.Usage())
 	case missing != 0:
 		return refuse(CodeOption, "%s needs %s", r.Verb, missing)
 	case r.Has(OptLease | OptPID):

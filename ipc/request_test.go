@@ -61,10 +61,12 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"LOCK a\u0085b", CodeSyntax, "write it as %C2%85"},
 		{"LOCK a\xff", CodeSyntax, "byte 7 of the line is not UTF-8"},
 		{"PING\r\r", CodeSyntax, "U+000D"},
-		{"LOCK", CodeSyntax, "LOCK name[,name...]"},
-		{"WHO", CodeSyntax, "WHO name"},
-		{"UNLOCK owner=o", CodeSyntax, "missing"},
-		{"CANCEL", CodeSyntax, "CANCEL tag"},
+		{"LOCK", CodeSyntax, "LOCK needs a name: LOCK name[,name...]"},
+		{"WHO", CodeSyntax, "WHO needs a name: WHO name"},
+		{"UNLOCK owner=o", CodeSyntax, "UNLOCK needs a name, or pid= or lease=: UNLOCK name[,name...]"},
+		{"RESUME lease=l", CodeSyntax, "RESUME needs a name: RESUME name[,name...]"},
+		{"CANCEL", CodeSyntax, "CANCEL needs a tag: CANCEL tag"},
+		{"ADMIT", CodeSyntax, "ADMIT needs a node: ADMIT node|all"},
 		{"CANCEL @a", CodeSyntax, "without the @"},
 		{"ADMIT " + long, CodeSyntax, "201 bytes long, and may be 200"},
 		{"ADMIT a%", CodeSyntax, "%25"},
@@ -169,7 +171,7 @@ func TestUsageNamesEveryOption(t *testing.T) {
 	if got := VerbResume.Usage(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for _, v := range Verbs() {
+	for v := VerbLock; v <= VerbQuit; v++ {
 		if got, ok := ParseVerb(strings.ToLower(v.String())); got != v || !ok {
 			t.Errorf("ParseVerb(%q) = %v, %v", v, got, ok)
 		}

@@ -38,6 +38,18 @@ type grammar struct {
 	required OptionSet
 }
 
+// needs is what the verb cannot do without, for people.
+func (g *grammar) needs() string {
+	what := "a" + g.form
+	if end := strings.IndexAny(what, "[|"); end >= 0 {
+		what = what[:end]
+	}
+	if g.instead != 0 {
+		what += ", or " + strings.ReplaceAll(g.instead.String(), " ", " or ")
+	}
+	return what
+}
+
 const (
 	tryOptions = OptTTL | OptMode | OptSlots | OptHold | OptPID | OptMax | OptLinger |
 		OptBeat | OptOwner | OptGuard | OptReentrant | OptNote | OptID
@@ -86,15 +98,6 @@ func ParseVerb(word string) (Verb, bool) {
 	}
 	v, ok := verbs[string(upper[:len(word)])]
 	return v, ok
-}
-
-// Verbs are all verbs, in the order of the protocol's table.
-func Verbs() []Verb {
-	all := make([]Verb, 0, len(grammars))
-	for v := VerbLock; v <= VerbQuit; v++ {
-		all = append(all, v)
-	}
-	return all
 }
 
 func (v Verb) known() bool { return v >= VerbLock && v <= VerbQuit }
