@@ -108,7 +108,7 @@ func TestNoManager(t *testing.T) {
 		}
 		for _, say := range []func() error{
 			m.Ready, m.Reloading, m.Stopping, m.KeepAlive, func() error { return m.Status("x") },
-			func() error { return m.Store("x", nil) }, func() error { return m.Unstore("x") }, func() error { return m.Barrier(t.Context()) },
+			func() error { return m.Store("x", nil) }, func() error { return m.Unstore("x") },
 		} {
 			if err := say(); err != nil {
 				t.Error(err)

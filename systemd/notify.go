@@ -55,16 +55,11 @@ func (n *notifier) connected() (*net.UnixConn, error) {
 	if conn != nil {
 		return conn, nil
 	}
-	made, err := n.dial()
+	made, err := net.DialUnix(n.address.Net, nil, &n.address)
 	if err != nil {
 		return nil, err
 	}
 	return n.keep(made), nil
-}
-
-// dial makes a connection of the caller's own.
-func (n *notifier) dial() (*net.UnixConn, error) {
-	return net.DialUnix(n.address.Net, nil, &n.address)
 }
 
 // keep is the connection to use: the one that was made, unless another goroutine
@@ -91,7 +86,7 @@ func (n *notifier) forget(conn *net.UnixConn) {
 	conn.Close()
 }
 
-// write waits until the manager's queue takes the message, or the deadline of conn.
+// write waits until the manager's queue takes the message.
 func write(conn *net.UnixConn, message string, fds []int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

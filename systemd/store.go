@@ -1,16 +1,11 @@
 package systemd
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,7 +27,7 @@ func (m *Manager) StoreMax() int {
 //
 // Store blocks as long as the manager's queue is full, for ever where the manager
 // hangs: call it from a goroutine that nobody waits for. The connection can be
-// closed meanwhile. Nil is no promise that it was kept: see StoreMax and Barrier.
+// closed meanwhile. Nil is no promise that it was kept: see StoreMax.
 func (m *Manager) Store(name string, raw syscall.RawConn) error {
 	if m == nil || m.notifier == nil {
 		return nil
@@ -52,45 +47,6 @@ func (m *Manager) Store(name string, raw syscall.RawConn) error {
 // as Store does.
 func (m *Manager) Unstore(name string) error {
 	return m.notify("FDSTOREREMOVE=1\nFDNAME=" + name)
-}
-
-// Barrier waits until the manager has done all that was sent before: the
-// descriptors of earlier Stores are in its store, as far as it keeps them. The error
-// is that of ctx where it ends before.
-func (m *Manager) Barrier(ctx context.Context) error {
-	if m == nil || m.notifier == nil {
-		return nil
-	}
-	ours, theirs, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer ours.Close()
-	defer theirs.Close()
-	conn, err := m.notifier.dial() // its own: its deadline is nobody else's
-	if err != nil {
-		return fmt.Errorf("telling the service manager BARRIER: %w", err)
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() {
-		conn.SetDeadline(time.Unix(1, 0))
-		ours.SetDeadline(time.Unix(1, 0))
-	})()
-	return passBarrier(ctx, conn, ours, theirs)
-}
-
-// passBarrier sends one end of a pipe and reads the other, which comes to its end
-// when the manager closes what it got.
-func passBarrier(ctx context.Context, conn *net.UnixConn, ours, theirs *os.File) error {
-	err := write(conn, "BARRIER=1", []int{int(theirs.Fd())})
-	theirs.Close()
-	if err != nil {
-		return fmt.Errorf("telling the service manager BARRIER: %w", cmp.Or(context.Cause(ctx), err))
-	}
-	if _, err = ours.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
-		return nil
-	}
-	return fmt.Errorf("waiting for the service manager: %w", cmp.Or(context.Cause(ctx), err))
 }
 
 // Take closes what earlier processes have stored by that name, which stays in the

@@ -1,7 +1,6 @@
 package systemd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -253,52 +252,6 @@ func TestStored(t *testing.T) {
 	}
 	if rest := m.CloseRest(); !slices.Equal(rest, []string{"other"}) {
 		t.Errorf("got the rest %q, want other", rest)
-	}
-}
-
-// Barrier returns when the manager has come to it, and not before.
-func TestBarrier(t *testing.T) {
-	listener := fakeManager(t)
-	m := managed(t)
-	if err := m.Unstore("before"); err != nil {
-		t.Fatal(err)
-	}
-	passed := make(chan error, 1)
-	go func() { passed <- m.Barrier(t.Context()) }() // waited for below
-	if got := heard(t, listener); !strings.HasPrefix(got, "FDSTOREREMOVE=1") {
-		t.Errorf("got %q, want what was sent before", got)
-	}
-	message, fds := heardWith(t, listener)
-	if message != "BARRIER=1" || len(fds) != 1 {
-		t.Fatalf("got %q with the descriptors %v, want BARRIER=1 with one", message, fds)
-	}
-	select {
-	case err := <-passed:
-		t.Fatalf("it returned %v before the manager closed the descriptor", err)
-	default:
-	}
-	unix.Close(fds[0])
-	if err := <-passed; err != nil {
-		t.Error(err)
-	}
-}
-
-// Who waits for a manager that hangs can give up.
-func TestBarrierGivesUp(t *testing.T) {
-	listener := fakeManager(t)
-	m := managed(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	passed := make(chan error, 1)
-	go func() { passed <- m.Barrier(ctx) }() // waited for below
-	_, fds := heardWith(t, listener)
-	cancel()
-	if err := <-passed; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that ctx was cancelled", err)
-	}
-	unix.Close(fds[0])
-	listener.Close()
-	if err := m.Barrier(t.Context()); err == nil || !strings.Contains(err.Error(), "BARRIER") {
-		t.Errorf("the manager is gone: got %v, want an error that says what it was not told", err)
 	}
 }
 
