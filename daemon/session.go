@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"container/list"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -62,6 +63,8 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.question(call, s.extend)
 	case ipc.VerbCheck:
 		return s.check(call)
+	case ipc.VerbResume:
+		return s.question(call, s.resume)
 	case ipc.VerbBeat:
 		return s.beat(call)
 	case ipc.VerbWho:
@@ -80,8 +83,8 @@ func (s *session) Begin(call *ipc.Call) ipc.Work {
 		return s.help(call)
 	case ipc.VerbQuit:
 		return s.quit(call)
-	default: // RESUME
-		return s.question(call, s.resume)
+	default: // a defect: one was forgotten here
+		return s.refuse(call, fmt.Errorf("%v: nothing here answers it", call.Verb))
 	}
 }
 
