@@ -136,6 +136,7 @@ func newWatcher() (w watcher, err error) {
 		return w, fmt.Errorf("epoll: %w", err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil { // has Go's poller take it
+		unix.Close(fd)
 		return w, fmt.Errorf("epoll: %w", err)
 	}
 	w = watcher{file: os.NewFile(uintptr(fd), "epoll"), fd: fd}

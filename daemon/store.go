@@ -226,7 +226,7 @@ func (st *store) next(now time.Duration) (s, out *session, next time.Duration) {
 func (st *store) sayFull() {
 	if !st.full {
 		st.full = true
-		go st.d.log.Warn("the service manager keeps no more connections for a restart: idle ones are cut then, and told so",
+		st.d.log.Warn("the service manager keeps no more connections for a restart: idle ones are cut then, and told so",
 			"kept", st.places, "wanted", "a larger FileDescriptorStoreMax= in redlockd.service, and the same FDSTORE= in its Environment=")
 	}
 }
