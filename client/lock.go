@@ -28,9 +28,9 @@ const (
 // The error matches ErrHeld if somebody else held the lock for all that time,
 // with the Holder in *Error; ErrNoQuorum if too few nodes could vote; and also
 // context.DeadlineExceeded where it was the deadline of ctx that bounded the
-// wait; ErrUnavailable if there was no daemon in the end. When ctx is done before there is an answer, the error is that of ctx.
-// Nothing is left behind then: a grant that crosses with the end of ctx is
-// unlocked in the background.
+// wait; ErrUnavailable if there was no daemon in the end. When ctx is done before
+// there is an answer, the error is that of ctx. Nothing is left behind then: a
+// grant that crosses with the end of ctx is unlocked in the background.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbLock, []string{name}, opts)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Option is a wish about one lock, for Lock, TryLock and Do. An option that
-// cannot be granted is an error that matches ErrInvalid, never ignored.
-// Durations are whole milliseconds, rounded up.
+// Option is a wish about one lock, for Lock, TryLock, LockAll, TryLockAll and Do.
+// An option that cannot be granted is an error that matches ErrInvalid, never
+// ignored. Durations are whole milliseconds, rounded up.
 type Option func(*call)
 
 // Hold is how long a lock is kept without its client asking for it.

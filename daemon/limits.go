@@ -77,8 +77,8 @@ func (l *limits) connect(s *session, restored bool) {
 	})
 }
 
-// countUp counts a LOCK in that counts up on a lease (reentrant=yes), as one lease more:
-// it is remembered by its id= for as long.
+// countUp takes in a LOCK that counts up on a lease (reentrant=yes). It is one lease more
+// of its user's: it is remembered by its id= for as long.
 func (l *limits) countUp(uid int, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,8 +27,8 @@ type ask struct {
 	failed error         // then: why there is no lease
 }
 
-// lock starts a LOCK: rights, limits, then the local queue, in the order of
-// arrival. The rest waits.
+// lock starts a LOCK that is allowed (Begin): options, limits, then the local queue,
+// in the order of arrival. The rest waits.
 func (s *session) lock(call *ipc.Call) ipc.Work {
 	a, err := s.newAsk(call)
 	if err != nil {

@@ -94,8 +94,8 @@ func (in *input) appendUnread(b []byte) []byte {
 	return append(b, in.ahead...)
 }
 
-// receive waits for more, and takes at most so many bytes. It returns io.EOF at the end, and a timeout when the
-// connection's read deadline wakes it.
+// receive waits for more, and takes at most so many bytes. It returns io.EOF at the
+// end, and a timeout when the connection's read deadline wakes it.
 func (in *input) receive(most int) error {
 	in.compact()
 	if len(in.ahead) > 0 {

@@ -91,9 +91,9 @@ func (s *Server) serve(c *Conn) {
 // Shutdown stops the server. No more connections are accepted; requests not yet
 // begun are refused with SHUTDOWN; the contexts of running ones end with
 // ErrShutdown. As soon as its running requests are answered, each connection
-// gets what bye says of its session (nil: nothing) as its last line and is closed. Shutdown returns when
-// all are over. If ctx is done before, it cuts the rest and returns ctx's error
-// without waiting for their Works. The owner closes the listeners.
+// gets what bye says of its session (nil: nothing) as its last line and is closed.
+// Shutdown returns when all are over. If ctx is done before, it cuts the rest and
+// returns ctx's error without waiting for their Works. The owner closes the listeners.
 func (s *Server) Shutdown(ctx context.Context, bye func(Session) *Response) error {
 	empty := s.stop(bye)
 	select {

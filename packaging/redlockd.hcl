@@ -11,9 +11,9 @@ quorum {
   # bare names.
   # key_prefix = "redlock:"
 
-  # The longest lease that anyone on these nodes may ask for. It is also for how long
-  # a node has no vote that is new or was restarted: it may have forgotten locks. So
-  # new nodes give no locks at first, for so long, once (or ADMIT all ends that).
+  # The longest lease that anyone on these nodes may ask for. It is also how long a
+  # node that is new or was restarted has no vote: it may have forgotten locks. So new
+  # nodes give no locks at first, for so long, once (or ADMIT all ends that).
   # Shorter is a shorter wait then. Leases are kept extended, so they need not be as
   # long as the work. The nodes remember the largest that any host used.
   # max_ttl = "30s"

@@ -56,9 +56,9 @@ func (l opLetter) counts() bool {
 	return l.takes() || l == opFence || l == opRepair || l == opRejoin
 }
 
-// nodeKey is the hash that each node keeps of itself: the field epoch, and the
-// fencing counters. Lock names cannot have it: they have a prefix, or are
-// refused by check.
+// nodeKey is the hash that each node keeps of itself: the field epoch, the fencing
+// counters, and keeps, until when locks may be kept for somebody. Lock names cannot
+// have it: they have a prefix, or are refused by check.
 const nodeKey = "redlockd:node"
 
 // maxCounters is how many fencing counters a node has, whatever the number of

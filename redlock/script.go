@@ -9,7 +9,7 @@ import (
 // Script is one of the Lua scripts that run on the nodes. Each file says what
 // its keys, arguments and replies are.
 type Script struct {
-	Name   string // "acquire"
+	Name   string // "ballot"
 	Source string
 	SHA    string // what EVALSHA calls it by
 }

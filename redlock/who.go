@@ -145,8 +145,8 @@ func shown(reply *Reply) []showing {
 }
 
 // lasting is how long a key lasts. One without expiry (a foreign SET), or with one
-// in centuries, is shown with the longest time there is, and one in its last millisecond with a whole
-// one: 0 would mean nobody.
+// in centuries, is shown with the longest time there is, and one in its last
+// millisecond with a whole one: 0 would mean nobody.
 func lasting(ms int64) time.Duration {
 	if ms < 0 || ms > int64(Endless/time.Millisecond) {
 		return Endless

@@ -49,9 +49,9 @@ seen), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
 RESTARTS of redlockd are waited for. Where systemd runs it, the connection and the
 place among those who wait stay the same; elsewhere the place may be another one.
 While the command runs, the lock is kept if redlockd is back, and has taken it
-over, before LOSS is due; otherwise it is lost. --verbose says so. Only where redlockd
-is not there at the beginning, or with -n or -w stays away for 5 s (or for -w, if
-that is longer), the exit code is 69.
+over, before LOSS is due; otherwise it is lost. --verbose says so. The exit code is 69
+if redlockd is not there at the beginning; with -n, also if it then stays away for
+5 s; with -w, for 5 s or the time of -w, whichever is longer.
 
 LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs),
 the command gets SIGTERM --grace before the lease's deadline, the moment from
