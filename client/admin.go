@@ -22,9 +22,10 @@ type Forced struct {
 // are access rules, for whoever has admin for the lock: the error matches ErrDenied
 // for others, and ErrNoQuorum where it was not done.
 //
-// Where the daemon is restarted before it has answered, it may be done twice: then
-// it is also taken from who got it in between, who is told, too, and Forced is of
-// the second time.
+// It is asked for once: a second time it would be taken from who got it in between.
+// Where the daemon is restarted, or the connection ends, before it has answered, whether
+// it was done is not known, and the error says so: it matches ErrShutdown or
+// ErrUnavailable. Who tells who holds the lock now.
 func (c *Client) Force(ctx context.Context, name string) (forced Forced, err error) {
 	if err := checkName(ipc.VerbForce, name); err != nil {
 		return forced, err
@@ -53,7 +54,8 @@ func forcedOf(r *ipc.Response) (forced Forced) {
 // one, which two hold then. It is for root and the daemon's own user or, where there
 // are access rules, for whoever has admin for every lock: the error matches ErrDenied
 // for others, and ErrInvalid where there is no such node, or none in quarantine any
-// more, as when this is asked again after a restart of the daemon.
+// more. Like Force it is asked for once, as the node may be in another quarantine by
+// then: Status tells.
 func (c *Client) Admit(ctx context.Context, node string) (nodes []string, err error) {
 	if node == "" || len(node) > ipc.MaxWord {
 		return nil, invalid(op(ipc.VerbAdmit), "", ipc.CodeOption, "a node has a name of 1 to 200 bytes")

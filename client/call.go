@@ -69,6 +69,7 @@ type call struct {
 	postponed int      // how often it was refused as the daemon stops; the reader's
 	limited   int      // how often a repeat was refused as one too many
 	paused    bool     // it was just now, and is to be sent again
+	restart   uint64   // of what is sent once: which restart it was in flight at last; 0: none
 }
 
 // locks tells whether a grant may come of it.
@@ -197,7 +198,7 @@ func (cl *call) reset() {
 	clear(cl.lines)
 	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
 	cl.name, cl.lease, cl.faults, cl.why, cl.lines = "", nil, nil, nil, cl.lines[:0]
-	cl.repeated, cl.paused, cl.limited, cl.postponed = false, false, 0, 0
+	cl.repeated, cl.paused, cl.limited, cl.postponed, cl.restart = false, false, 0, 0, 0
 	cl.sent.Store(0)
 	cl.until.Store(untilPatience)
 	cl.state.Store(idle)

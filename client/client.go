@@ -76,7 +76,8 @@ func WithPatience(patience time.Duration) DialOption {
 //
 // A connection that ends later is made again, at once while a lease needs one or
 // a call waits, and otherwise by the next call. What was asked is asked again
-// there: calls notice nothing but the pause. Without a connection Lock and LockAll
+// there: calls notice nothing but the pause, except for Force and Admit, which fail if
+// they were under way. Without a connection Lock and LockAll
 // wait as for a holder, until their context is done or WithWait is over; all
 // other calls (and those for at least so long) until WithPatience is over since the
 // connection ended, and from then on for one attempt. The error matches
@@ -217,6 +218,7 @@ func (c *Client) cutOff(l *link, err error) {
 	l.end()
 	c.calls.forgetRepeats()
 	c.dropLeft()
+	c.failSent(over)
 	switch {
 	case c.closed():
 	case errors.Is(err, errProtocol):

@@ -42,8 +42,9 @@
 // their own end, a guard before the last deadline that is known. The new connection takes them over, those with
 // HoldConn by asking for them, which the daemon grants once a quorum confirms them.
 // One that it does not know any more is lost at once. [Client.Reconnects] and
-// [Client.Resumed] count. A request may come to be made twice: that is harmless, but
-// for [Client.Force].
+// [Client.Resumed] count. A request may come to be made twice: that is harmless. Where
+// it would not be, with [Client.Force] and [Client.Admit], it is made once, and the error
+// says that whether it was done is not known.
 //
 // What goes with a connection does not outlast the process's end: a lease is given
 // back when that connection ends that it was resumed on last (see [Client.Inherit]).

@@ -31,7 +31,8 @@ var (
 	ErrLimit = errors.New("limit reached")
 	// ErrInvalid: a name or an option that cannot be, or is out of bounds.
 	ErrInvalid = errors.New("invalid request")
-	// ErrShutdown: the daemon is stopping, and no other one came.
+	// ErrShutdown: the daemon is stopping, and no other one came. Of Force and Admit
+	// also: it stopped, or was restarted, and whether they were done is not known.
 	ErrShutdown = errors.New("redlockd is stopping")
 	// ErrInternal: a defect in the daemon; its log has more.
 	ErrInternal = errors.New("internal error of redlockd")

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -13,7 +14,7 @@ import (
 // may have been lost, or may come yet, it gets another tag, and the answer that
 // comes first counts. What answers the other tag later is a stray: ignored, but
 // for a grant of a lease that nobody knows, which is given back. A LOCK has an
-// id=, by which a repeat gets the grant of the first.
+// id=, by which a repeat gets the grant of the first. FORCE and ADMIT are sent once.
 
 const (
 	// retryLimited is how long after a repeat was refused with LIMIT it is sent
@@ -24,7 +25,16 @@ const (
 	// mostPostponed is on how many connections a request may be refused with
 	// SHUTDOWN: a daemon that stops says it on one, and hangs up.
 	mostPostponed = 3
+	// answerLost is how long after BACK the answer to what is sent once is waited
+	// for: the daemon may have read it only then, and have to ask the nodes.
+	answerLost = 5 * time.Second
 )
+
+// once tells that it is not to be done twice: the second time it would be to who got
+// the lock in between, or to another quarantine. Who asked is to look first.
+func (cl *call) once() bool {
+	return cl.req.Verb == ipc.VerbForce || cl.req.Verb == ipc.VerbAdmit
+}
 
 // newTag is a tag that leads to cl. It needs mu.
 func (t *table) newTag(cl *call) string {
@@ -128,9 +138,12 @@ func (t *table) flying(f func(cl *call)) {
 }
 
 // worthRepeating: somebody waits for it, or it gives something back or tells the
-// deadline. It is for calls in flight, with mu.
+// deadline. What is sent once is so until it is sent. It is for calls in flight, with mu.
 func (cl *call) worthRepeating() bool {
-	if cl.state.Load() == waiting {
+	switch {
+	case cl.once() && cl.sent.Load() != 0:
+		return false
+	case cl.state.Load() == waiting:
 		return cl.req.Verb != ipc.VerbResume
 	}
 	switch cl.req.Verb {
@@ -184,16 +197,53 @@ func (c *Client) takeUp(l *link) {
 }
 
 // back is BACK: an answer may have been lost. What was sent before it is sent
-// again by another tag.
+// again by another tag, but for what is to be done once: the daemon refuses that if it
+// was under way, does it if it was not read before, and does not know it if its answer
+// was lost, which only time can tell.
 func (c *Client) back(l *link) {
-	c.restarts.Add(1)
+	restart := c.restarts.Add(1)
+	doubt := false
 	c.repeat(l, func(cl *call) (tag string) {
-		if cl.sent.Load() != l.number {
+		switch {
+		case cl.sent.Load() != l.number:
+			return ""
+		case cl.once():
+			cl.restart, doubt = restart, true
 			return ""
 		}
 		cl.repeated = true
 		return c.calls.another(cl)
 	})
+	if doubt {
+		time.AfterFunc(answerLost, func() { c.probe(l, restart) })
+	}
+}
+
+// probe says PING by another tag of what is sent once and was not answered since that
+// restart. The answer to PING ends it: so it is the reader that does, whose calls in
+// flight are, and a daemon that hangs has its time.
+func (c *Client) probe(l *link, restart uint64) {
+	var lines []byte
+	c.calls.flying(func(cl *call) {
+		if cl.restart == restart && cl.sent.Load() == l.number {
+			lines = (&ipc.Request{Tag: c.calls.another(cl), Verb: ipc.VerbPing}).AppendTo(lines)
+		}
+	})
+	l.out.sendLines(lines)
+}
+
+// probed tells that the reply is none to the request, but to probe.
+func (cl *call) probed() bool { return cl.once() && cl.reply.Tag != cl.req.Tag }
+
+// notKnown makes r what the daemon answers where it knows that it was under way.
+func notKnown(r *ipc.Response) {
+	r.Err(r.Tag, ipc.CodeShutdown, "the daemon was restarted while it was under way, and whether it was done is not known: WHO and STATUS tell")
+}
+
+// failSent ends what is sent once and went with a connection: no answer comes any more.
+func (c *Client) failSent(over error) {
+	why := fmt.Errorf("whether it was done is not known (WHO and STATUS tell): %w", over)
+	c.fail(why, func(cl *call) bool { return cl.once() && cl.sent.Load() != 0 })
 }
 
 // another needs mu.

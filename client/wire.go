@@ -85,12 +85,21 @@ func (c *Client) transmit(cl *call) error {
 	if l == nil {
 		return c.wantLink(cl)
 	}
+	return c.transmitOn(l, cl)
+}
+
+// transmitOn is for a connection that may be over by now. What is sent once, and was not,
+// is made as if it had never come to it, or the next one would not take it up.
+func (c *Client) transmitOn(l *link, cl *call) error {
 	if cl.parked() || !cl.sent.CompareAndSwap(0, l.number) {
 		return nil
 	}
 	err := l.out.send(&cl.req, cl.req.Verb == ipc.VerbUnlock || cl.req.Verb == ipc.VerbResume)
-	if errors.Is(err, errHangs) && cl.sent.CompareAndSwap(l.number, unsendable) {
+	switch {
+	case errors.Is(err, errHangs) && cl.sent.CompareAndSwap(l.number, unsendable):
 		return err
+	case err != nil && cl.once() && cl.sent.CompareAndSwap(l.number, 0) && c.cut.Load() >= l.number:
+		return c.transmit(cl) // the next connection may have been taken up before that
 	}
 	return nil // where the connection is over, the next one takes it up
 }
@@ -216,7 +225,8 @@ func (l *link) hear(r *ipc.Response) error {
 	return l.answer(cl, r, more)
 }
 
-// postpones tells that a refusal is none: what was asked is asked again.
+// postpones tells that a refusal is none: what was asked is asked again. SHUTDOWN is
+// one of FORCE and ADMIT: where they were under way in a restart, nothing else stops.
 func (l *link) postpones(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeShutdown && cl.worthRepeating() && cl.postponed < mostPostponed:
@@ -238,6 +248,9 @@ func (l *link) answer(cl *call, r *ipc.Response, more bool) error {
 	}
 	refused := cl.locks() && r.Kind == ipc.KindErr
 	cl.reply, *r = *r, cl.reply // the fields' memory goes round
+	if cl.probed() {
+		notKnown(&cl.reply)
+	}
 	if cl.grants() && !l.c.register(cl) {
 		return errFields
 	}

@@ -1,0 +1,254 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// once is FORCE and ADMIT, which are not to be done twice.
+var once = []struct {
+	line string
+	ask  func(ctx context.Context, c *Client) (int, error)
+}{
+	{"FORCE job", func(ctx context.Context, c *Client) (int, error) {
+		forced, err := c.Force(ctx, "job")
+		return forced.Holders, err
+	}},
+	{"ADMIT all", func(ctx context.Context, c *Client) (int, error) {
+		nodes, err := c.Admit(ctx, "all")
+		return len(nodes), err
+	}},
+}
+
+// eachOnce runs a test for each of them, beside a lease.
+func eachOnce(t *testing.T, test func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error))) {
+	for _, o := range once {
+		t.Run(o.line, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				test(t, c, d, o.line, func() (int, error) { return o.ask(t.Context(), c) })
+			})
+		})
+	}
+}
+
+// goesOn checks that the connection is still the first one, and what was read was all.
+func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
+	t.Helper()
+	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+	d.say(d.expectTagged("PING") + " OK")
+	pinged.must(t)
+	if over(l.Context()) != nil || l.adrift.Load() || c.Reconnects() != 0 {
+		t.Errorf("the lease: %v, adrift %v, %d reconnects, want the connection to go on",
+			over(l.Context()), l.adrift.Load(), c.Reconnects())
+	}
+}
+
+// The daemon refuses what was under way in a restart, and goes on: so does the
+// connection, with its leases.
+func TestOnceIsRefusedAfterBack(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		l := d.lock(c, "held", "abc")
+		asked := async(ask)
+		d.expect("@0 " + line)
+		d.say("BACK", "@0 ERR SHUTDOWN : whether it was done is not known")
+		_, err := asked.wait()
+		want(t, line, err, ErrShutdown)
+		if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
+			t.Errorf("%s: %v, want the text of the daemon", line, err)
+		}
+		d.at("the refusal", 0)
+		time.Sleep(lastWords + lastWords/2)
+		goesOn(t, c, d, l)
+	})
+}
+
+// What the daemon has read only after the restart is answered, and asked for once.
+func TestOnceIsReadAfterBack(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		l := d.lock(c, "held", "abc")
+		asked := async(ask)
+		d.expect("@0 " + line)
+		d.say("BACK")
+		time.Sleep(answerLost / 2)
+		d.say("@0 - node=a", "@0 OK n=1")
+		if n := asked.must(t); n != 1 {
+			t.Errorf("%s: %d, want 1", line, n)
+		}
+		goesOn(t, c, d, l)
+	})
+}
+
+// What goes by its tag after it was answered is not probed in its place.
+func TestOnceIsOverBeforeItIsProbed(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		asked := async(ask)
+		d.expect("@0 " + line)
+		d.say("BACK", "@0 ERR SHUTDOWN")
+		_, err := asked.wait()
+		want(t, line, err, ErrShutdown)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		time.Sleep(2 * answerLost)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@1 PING") // else that tag is in use
+		d.say("@1 OK", grant("0", "job", "abc", d.elapsed(), ttl))
+		pinged.must(t)
+		locked.must(t)
+	})
+}
+
+// What was lost with its answer ends as well, and tells that it is not known whether it
+// was done. An answer that comes after all is a stray.
+func TestOnceIsNotAnsweredAfterBack(t *testing.T) {
+	for _, sign := range []string{" OK", " ERR LIMIT", " ERR SHUTDOWN"} {
+		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+			asked := async(ask)
+			d.expect("@0 " + line)
+			d.say("BACK")
+			time.Sleep(answerLost / 2)
+			d.say("BACK")
+			d.expect("@1 PING")
+			d.at("PING", answerLost+answerLost/2)
+			synctest.Wait()
+			if !asked.pending() {
+				t.Error("it has ended before the daemon has shown that it lives")
+			}
+			d.say("@1" + sign)
+			_, err := asked.wait()
+			want(t, line, err, ErrShutdown)
+			if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
+				t.Errorf("%s: %v, want that it is not known", line, err)
+			}
+			d.say("@0 - node=a", "@0 OK n=1")
+			synctest.Wait()
+			nothingLeft(t, c)
+			if c.Reconnects() != 0 || c.Err() != nil {
+				t.Errorf("%d reconnects, Err %v, want the connection to go on", c.Reconnects(), c.Err())
+			}
+		})
+	}
+}
+
+// The daemon was only slow: its answer counts, and that to PING is the stray.
+func TestOnceIsAnsweredLateAfterBack(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		asked := async(ask)
+		d.expect("@0 " + line)
+		d.say("BACK", "@0 - node=a")
+		d.expect("@1 PING")
+		d.say("@0 OK n=1", "@1 OK")
+		if n := asked.must(t); n != 1 {
+			t.Errorf("%s: %d, want 1", line, n)
+		}
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// Who has given up leaves nothing behind, whether it is answered or not.
+func TestOnceIsGivenUp(t *testing.T) {
+	for _, o := range once {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			asked := async(func() (int, error) { return o.ask(ctx, c) })
+			d.expect("@0 " + o.line)
+			_, err := asked.wait()
+			want(t, o.line, err, context.DeadlineExceeded)
+			d.say("BACK")
+			d.expect("@1 PING")
+			d.say("@1 OK")
+			synctest.Wait()
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// The end of the connection ends what was sent on it. It is not asked for on the next.
+func TestOnceWhenTheConnectionEnds(t *testing.T) {
+	for said, wanted := range map[string]error{"": ErrUnavailable, "BYE resume=9000": ErrShutdown} {
+		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+			d.lock(c, "held", "abc")
+			asked := async(ask)
+			d.expect("@0 " + line)
+			if said != "" {
+				d.say(said)
+			}
+			d.hangUp()
+			_, err := asked.wait()
+			want(t, line, err, wanted)
+			if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
+				t.Errorf("%s: %v, want that it is not known", line, err)
+			}
+			d.at("its end", 0)
+			d.greet()
+			d.say(grant(d.expectTagged("RESUME held owner=1 lease=abc")[1:], "held", "abc", d.elapsed(), ttl))
+			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+			d.say(d.expectTagged("PING") + " OK")
+			pinged.must(t)
+		})
+	}
+}
+
+// What was not sent yet waits for a connection, and has one made, like all else.
+func TestOnceWaitsForAConnection(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		d.stop()
+		asked := async(ask)
+		time.Sleep(time.Second)
+		d.down.Store(false)
+		d.greet()
+		d.expect("@0 " + line)
+		d.say("@0 - node=a", "@0 OK n=1")
+		asked.must(t)
+		d.stop()
+		before := d.elapsed()
+		_, err := ask()
+		want(t, line, err, ErrUnavailable)
+		d.at("its end", before+defaultPatience)
+	})
+}
+
+// A connection that takes no more, and has not ended yet: nothing was sent on it.
+func TestOnceIsNotSent(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		c.link.Load().out.stop(errNobody)
+		asked := async(ask)
+		synctest.Wait()
+		d.hangUp()
+		d.greet()
+		d.expect("@0 " + line)
+		d.say("@0 - node=a", "@0 OK n=1")
+		asked.must(t)
+	})
+}
+
+// The connection ended, and the next one was taken up, between the look at which it is
+// and the attempt to send.
+func TestOnceIsSentOnTheNextConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.lock(c, "held", "abc")
+		before := c.link.Load()
+		d.hangUp()
+		d.greet()
+		d.say(grant(d.expectTagged("RESUME held owner=1 lease=abc")[1:], "held", "abc", d.elapsed(), ttl))
+		cl, err := c.begin(t.Context(), ipc.VerbAdmit, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl.req.Words = append(cl.req.Words, "all")
+		cl.state.Store(waiting)
+		want(t, "sending it", c.transmitOn(before, cl), nil)
+		d.say(d.expectTagged("ADMIT all") + " OK")
+		<-cl.ready
+		c.calls.put(cl)
+	})
+}
