@@ -389,7 +389,11 @@ for i = 1, ops do
   elseif op == K then
     if chain and type(refused) == 'table' and not refused.err and refused[1] ~= WRITER then
       rare = rare or seldom()
-      chain = rare.keep(key, token, args[arg + 1]) and (call('GET', key) or wanted) == wanted
+      local value = call('GET', key)
+      chain = false -- as with refused, an embedded node's Lua keeps it in "chain = a and b"
+      if rare.keep(key, token, args[arg + 1]) and (not value or value == wanted) then
+        chain = true
+      end
       keeping = true
     end
     replies[i] = 1
