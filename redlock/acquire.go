@@ -20,7 +20,7 @@ import (
 // the holder could be over. Where no quorum of nodes has tracking, it tries again
 // at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquiring{q: q, r: &r, since: q.clock()}
+	a := acquiring{q: q, r: &r, since: q.clock(), turn: turn{need: q.rules.keepAfter}}
 	defer a.end()
 	if r.Intent != nil {
 		a.waiter, a.target = r.Intent.waiter, r.Intent.target
@@ -231,9 +231,5 @@ func (a *acquiring) end() {
 		return
 	}
 	// Whether any node has its mark is not known: some answer late.
-	a.intent().End()
-}
-
-func (a *acquiring) intent() *Intent {
-	return &Intent{q: a.q, target: a.target, waiter: a.waiter, r: *a.r}
+	(&Intent{q: a.q, target: a.target, waiter: a.waiter, r: *a.r}).End()
 }

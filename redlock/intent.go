@@ -33,15 +33,10 @@ func (i *Intent) Renew() {
 	i.q.call(call{op: "mark", ops: ops, placed: &i.waiter.marked}, i.q.clock())
 }
 
-// End has readers be admitted again.
+// End has nobody be kept out for it any more. What tells the nodes is repeated as a
+// release is, until it is answered, or no mark can be there.
 func (i *Intent) End() {
 	i.q.bells.leave(i.waiter)
-	i.withdraw()
-}
-
-// withdraw has the nodes keep nobody out for it any more. As a release it is repeated
-// until it is answered, or no mark can be there.
-func (i *Intent) withdraw() {
 	now := i.q.clock()
 	ops := i.target.each(nil, operation{letter: opDone, token: i.waiter.mark})
 	i.q.call(call{op: "done", ops: ops, placed: &i.waiter.marked, until: now + i.lasts() + drift(i.lasts())}, now)

@@ -11,7 +11,7 @@ import "time"
 // one next. (Who takes names one within the other in the order of the alphabet does not.)
 // And one who is before him for long is not many who are before him in turn.
 type turn struct {
-	need   int           // how many must have been before him; 0: keepAfter
+	need   int           // how many must have been before him
 	others int           // how many were
 	last   string        // the last one's token; "": not known
 	since  time.Duration // when the first of them was
@@ -25,8 +25,8 @@ const (
 	keepAfter = 16
 	// keepAfterMost: twice as many each time that it was kept in vain, and no more.
 	keepAfterMost = 256
-	// keptShare of the time in which those were before him is how long it is kept: they
-	// had it for a sixteenth of that, and of a few names the longest-held is free by then.
+	// keptShare is which part of the time that those took it is kept for: one of them
+	// had it for a sixteenth, and of a few names the longest-held is free by then.
 	keptShare = 4
 )
 
@@ -59,13 +59,10 @@ func (t *turn) note(held *HeldError, now, least, most time.Duration) (begins boo
 	return true
 }
 
-// waitsForTurn takes in who was before it. Where nodes do not tell it when the lock is
-// free, it is not kept but for several names: it would be free for longer until it asks
-// than until any of those does who ask again and again.
+// waitsForTurn takes in who was before it. A single name is kept only for somebody whom
+// the nodes tell when it is free: one who polls would come up to a quarter of a second
+// later, and others who poll are sooner.
 func (a *acquiring) waitsForTurn(held *HeldError) (begins bool) {
-	if a.turn.need == 0 {
-		a.turn.need = a.q.rules.keepAfter
-	}
 	most := time.Duration(0)
 	if a.waiter.isTold() || a.target.width() > 1 {
 		most = a.r.TTL
