@@ -179,7 +179,7 @@ func TestLeaseIDFromAnywhere(t *testing.T) {
 	b.say("UNLOCK lease="+lease, `ERR NOTHELD .*`)
 }
 
-// TestExtendShortensNothing, and needs no ttl=: HELP, and so the manual, and the README say so.
+// TestExtendShortensNothing, and needs no ttl=: HELP, and so the manual, and PROTOCOL.md say so.
 func TestExtendShortensNothing(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -193,9 +193,9 @@ func TestExtendShortensNothing(t *testing.T) {
 	w.want(`- : .*without ttl= by the one it has`)
 	w.want(`- : a smaller ttl= does not shorten .*`)
 	w.want(`OK n=3`)
-	readme := readTestFile(t, "../README.md")
-	if !strings.Contains(readme, "`EXTEND name[,name…] [ttl=]`") || !strings.Contains(readme, "A smaller one does not shorten the lease now") {
-		t.Error("the README says otherwise")
+	page := readTestFile(t, "../packaging/PROTOCOL.md")
+	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
+		t.Error("PROTOCOL.md says otherwise")
 	}
 }
 

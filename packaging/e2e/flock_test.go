@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// The README's tables of flock(1) and redlock run are true: with the same command
+// The tables of flock(1) and redlock run, in FLOCK.md, are true: with the same command
 // lines both end with the exit codes that it says, and print in the order that it
 // says.
-func TestReadmeFlock(t *testing.T) {
+func TestFlock(t *testing.T) {
 	if _, err := exec.LookPath("flock"); err != nil {
 		t.Skip("flock is needed: apt-get install util-linux")
 	}
@@ -30,13 +30,13 @@ func TestReadmeFlock(t *testing.T) {
 	}
 }
 
-// tableAfter is the README's table after a comment, without its head: the cells
+// tableAfter is the page's table after a comment, without its head: the cells
 // of each row.
 func tableAfter(t *testing.T, comment string) (rows [][]string) {
 	t.Helper()
-	_, after, found := strings.Cut(readFile(t, filepath.Join("..", "..", "README.md")), "<!-- "+comment+" -->\n\n")
+	_, after, found := strings.Cut(readFile(t, filepath.Join("..", "FLOCK.md")), "<!-- "+comment+" -->\n\n")
 	if !found {
-		t.Fatalf("the README has no table after <!-- %s -->", comment)
+		t.Fatalf("FLOCK.md has no table after <!-- %s -->", comment)
 	}
 	for line := range strings.Lines(after) {
 		if !strings.HasPrefix(line, "|") {
@@ -49,7 +49,7 @@ func tableAfter(t *testing.T, comment string) (rows [][]string) {
 		rows = append(rows, cells)
 	}
 	if len(rows) < 5 {
-		t.Fatalf("the README's table after <!-- %s --> has only %d lines", comment, len(rows))
+		t.Fatalf("FLOCK.md's table after <!-- %s --> has only %d lines", comment, len(rows))
 	}
 	return rows[2:]
 }
@@ -61,7 +61,7 @@ func runRow(t *testing.T, h *host, program, line, code, prints string) {
 	t.Run(script, func(t *testing.T) {
 		want, err := strconv.Atoi(code)
 		if err != nil {
-			t.Fatalf("the README says exit code %q", code)
+			t.Fatalf("FLOCK.md says exit code %q", code)
 		}
 		cmd := exec.Command("sh", "-c", script+"\nexit $?") // not exec: the shell says how it ended
 		cmd.Dir = t.TempDir()

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -25,28 +24,6 @@ func TestReadmeClientProgram(t *testing.T) {
 	if err != nil || string(output) != "holding nightly-backup\n" {
 		t.Errorf("the program ends with %v and prints:\n%s", err, output)
 	}
-}
-
-// So does the one with package redlock, with five real nodes.
-func TestReadmeLibraryProgram(t *testing.T) {
-	program := buildProgram(t, "library")
-	cluster := redlocktest.StartRedis(t, 5, redlocktest.TCP())
-	var addresses []string
-	var nodes []redlock.Node // by the names that the program gives them
-	for i, server := range cluster.Servers {
-		addresses = append(addresses, server.Addr())
-		nodes = append(nodes, redlock.RedisNode(redlock.NodeOptions{Name: fmt.Sprint("node", i), Address: server.Addr()}))
-	}
-	if err := redlocktest.Admit(t.Context(), nodes); err != nil {
-		t.Fatal(err)
-	}
-	// Its log does not count: on a busy machine a release may time out at first, and
-	// is repeated.
-	output, err := exec.Command(program, addresses...).Output()
-	if err != nil || string(output) != "done\n" {
-		t.Errorf("the program ends with %v and prints:\n%s", err, output)
-	}
-	awaitKeys(t, cluster.Servers)
 }
 
 // buildProgram builds a Go program of the README as if its file were in this

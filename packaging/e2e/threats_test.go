@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What THREATS.md claims is shown by tests that are there, and its links lead somewhere.
+// What THREATS.md claims is shown by tests that are there.
 func TestThreats(t *testing.T) {
 	page := readFile(t, filepath.Join("..", "THREATS.md"))
 	shown := regexp.MustCompile(`(?s)<!-- shown by\n(.*?)-->`).FindStringSubmatch(page)
@@ -25,14 +25,6 @@ func TestThreats(t *testing.T) {
 				t.Errorf("%s has no %s, by which THREATS.md shows what it claims", folder, name)
 			}
 		}
-	}
-	for _, link := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)\)`).FindAllStringSubmatch(page, -1) {
-		if !hasHeading(readFile(t, filepath.Join("..", link[1])), link[2]) {
-			t.Errorf("the link %s leads to no heading", link[0])
-		}
-	}
-	if !strings.Contains(readFile(t, filepath.Join("..", "..", "README.md")), "](packaging/THREATS.md)") {
-		t.Error("the README does not lead to THREATS.md")
 	}
 }
 

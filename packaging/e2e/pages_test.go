@@ -1,0 +1,64 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every link of a page to the project's own files and headings leads somewhere, and
+// to every page one does from the README.
+func TestPages(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join("..", "*.md"))
+	if err != nil || len(pages) < 4 {
+		t.Fatalf("only the pages %q: %v", pages, err)
+	}
+	readme := filepath.Join("..", "..", "README.md")
+	for _, page := range pages {
+		if !strings.Contains(readFile(t, readme), "](packaging/"+filepath.Base(page)+")") {
+			t.Errorf("the README does not lead to %s", page)
+		}
+	}
+	for _, page := range append(pages, readme) {
+		checkLinks(t, page)
+	}
+}
+
+var pageLink = regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)?\)`)
+
+func checkLinks(t *testing.T, page string) {
+	t.Helper()
+	links := pageLink.FindAllStringSubmatch(readFile(t, page), -1)
+	if len(links) == 0 {
+		t.Errorf("%s has no links: is their form still understood?", page)
+	}
+	for _, link := range links {
+		file, anchor, target := link[1], link[2], page
+		if strings.Contains(file, "://") {
+			continue
+		}
+		if file != "" {
+			target = filepath.Join(filepath.Dir(page), file)
+		}
+		if _, err := os.Stat(target); err != nil {
+			t.Errorf("%s: the link %s: %v", page, link[0], err)
+		} else if anchor != "" && !hasHeading(readFile(t, target), anchor) {
+			t.Errorf("%s: the link %s leads to no heading", page, link[0])
+		}
+	}
+}
+
+// hasHeading tells whether a heading has that anchor, as GitHub makes them.
+func hasHeading(page, anchor string) bool {
+	drop := regexp.MustCompile("[^a-z0-9 -]")
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {
+		if "#"+strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
