@@ -375,13 +375,17 @@ for i = 1, ops do
         rare.intend(key, token, args[arg + 1], wanted)
       end
     else
-      for _, where in ipairs(keeping and {key .. '\0w', key .. '\0k'} or {key .. '\0w'}) do
-        if call('GET', where) == token then
-          call('DEL', where)
-          if wanted then -- others may join
-            call('DEL', key .. '\0b')
-          end
-        end
+      local waited = false
+      if call('GET', key .. '\0w') == token then
+        waited = true
+        call('DEL', key .. '\0w')
+      end
+      if keeping and call('GET', key .. '\0k') == token then
+        waited = true
+        call('DEL', key .. '\0k')
+      end
+      if waited and wanted then -- others may join
+        call('DEL', key .. '\0b')
       end
     end
     replies[i] = 1

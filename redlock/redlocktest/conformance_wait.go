@@ -230,13 +230,20 @@ func checkWriterGivesUp(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
 	p.wait(opAcquire("k", "mine", minute), "mark")
+	p.markEnds("k\x00w")
+	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+}
+
+// markEnds: the mark at this key, for which others wait, ends with whom it is of, and
+// they are told then.
+func (p *probe) markEnds(at string) {
+	p.Helper()
 	p.expectVote(number(1), p.ballot(opDone("k", "another")))
-	p.expect(text("mark"), "GET", "k\x00w")
+	p.expect(text("mark"), "GET", at)
 	p.expectBell(true, "another's end")
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
-	p.expect(number(0), "EXISTS", "k\x00w")
-	p.expectBell(false, "the end of the writer whom readers wait for")
-	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expect(number(0), "EXISTS", at)
+	p.expectBell(false, "the end of whom others wait for")
 }
 
 // keep has k, which is held, be kept for who has the mark, and then be given back.
@@ -393,12 +400,7 @@ func checkKeepEnds(p *probe) {
 	p.admit()
 	p.keep("mark")
 	p.wait(opAcquire("k", "theirs", minute), "another")
-	p.expectVote(number(1), p.ballot(opDone("k", "another")))
-	p.expect(text("mark"), "GET", "k\x00k")
-	p.expectBell(true, "another's end")
-	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
-	p.expect(number(0), "EXISTS", "k\x00k")
-	p.expectBell(false, "the end of whom others wait for")
+	p.markEnds("k\x00k")
 	p.expectVote(number(2), p.ballot(opAcquire("k", "theirs", minute)))
 	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
 
