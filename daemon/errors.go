@@ -135,10 +135,7 @@ func heldFields(r *ipc.Response, e *redlock.HeldError) {
 	if e.Shared {
 		r.Str("mode", ipc.Shared.String())
 	}
-	slotsField(r, e.Slots)
-	if e.Waiting {
-		r.Str("waiting", "yes")
-	}
+	waitingField(slotsField(r, e.Slots), e.Waiting)
 	ttlField(r, e.TTL)
 	holderFields(r, e.Holder)
 }
@@ -147,6 +144,14 @@ func heldFields(r *ipc.Response, e *redlock.HeldError) {
 func slotsField(r *ipc.Response, slots int) *ipc.Response {
 	if slots > 0 {
 		r.Int("slots", int64(slots))
+	}
+	return r
+}
+
+// waitingField says nothing of who holds it.
+func waitingField(r *ipc.Response, waits bool) *ipc.Response {
+	if waits {
+		r.Str("waiting", "yes")
 	}
 	return r
 }

@@ -18,6 +18,25 @@ func (d *testDaemon) takeForeign(name string) {
 	}
 }
 
+// WHO shows for whom the nodes keep a lock that nobody holds.
+func TestWhoIsNext(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
+	for _, server := range d.nodes.Servers {
+		if _, err := server.Do("SET", "redlock:a\x00k", mark, "PX", "60000"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := d.dial()
+	w.send("WHO a")
+	w.want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; it is kept for .*`)
+	w.want(`OK n=1`)
+	w.say("LOCK a", granted5)
+	w.send("WHO a")
+	w.want(`- lock=a mode=exclusive host=\S+ pid=\d+ .*`)
+	w.want(`OK n=1`)
+}
+
 // Who has had his turn on this host, and waits for others, waits no longer than he said:
 // what he waited for his turn counts.
 func TestWaitIncludesTheQueue(t *testing.T) {

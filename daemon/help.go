@@ -69,6 +69,7 @@ var helpLines = []helpLine{
 	{ipc.VerbBeat, "BEAT name[,name...] [owner=] | BEAT lease=ID | BEAT [name] pid=N", []string{"a sign of life, for locks with beat="}},
 	{ipc.VerbWho, "WHO name", []string{
 		"who holds it, asked of the nodes, a line each (mode=shared; slots= and slot=); n=0: nobody",
+		"waiting=yes: nobody holds it, and it is kept for him, who has waited and is next",
 		"note=: of who holds it through this daemon, and you may see it",
 	}},
 	{ipc.VerbList, "LIST", []string{

@@ -32,7 +32,7 @@ func (w *who) Run() {
 	for _, h := range holdings {
 		here := w.s.d.leases.get(h.ID()) // LIST shows it to whoever may ask WHO
 		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", kind{shared: h.Shared}.mode())
-		holderFields(slotField(slotsField(line, h.Slots), h.Slot), h.Holder)
+		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), h.Holder)
 		noteField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
 		w.call.Line(line.Say(whoText(&h, here)))
 	}
@@ -41,6 +41,8 @@ func (w *who) Run() {
 
 func whoText(h *redlock.Holding, here *holding) string {
 	switch {
+	case h.Waiting:
+		return "nobody holds it; it is kept for him, who has waited for it and is next"
 	case !h.Holder.Known():
 		return "held by another Redlock client, whose value does not say who it is"
 	case here != nil && here.lease.Left() > 0:

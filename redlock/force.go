@@ -51,6 +51,7 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	if err != nil {
 		return nil, err
 	}
+	shown = slices.DeleteFunc(shown, func(h Holding) bool { return h.Waiting })
 	holders := slices.DeleteFunc(slices.Clone(shown), func(h Holding) bool { return h.Held < q.quorum })
 	switch {
 	case len(shown) == 0:

@@ -133,6 +133,37 @@ func TestKeptForADead(t *testing.T) {
 	})
 }
 
+// A lock that nobody holds is shown with whom a quorum of nodes keeps it for, from whom
+// there is nothing to be forced.
+func TestWhoIsNext(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		keptForSomebody(f.sims, "x", 5*time.Second)
+		keptForSomebody(f.sims[:1], "y", 5*time.Second)
+		next, err := f.q.Who(t.Context(), "x")
+		if err != nil || len(next) != 1 {
+			t.Fatalf("who: %+v, %v, want one", next, err)
+		}
+		if h := next[0]; !h.Waiting || h.Holder.Host != "elsewhere" || h.TTL != 5*time.Second || h.Held != 3 || h.Nodes != 3 || h.Shared {
+			t.Errorf("who: %+v, want who waits elsewhere, for 5 s, on 3 of 3 nodes", h)
+		}
+		if next, err = f.q.Who(t.Context(), "y"); err != nil || len(next) != 0 {
+			t.Errorf("who of what one node keeps: %+v, %v, want nobody", next, err)
+		}
+		if forced, err := f.q.Force(t.Context(), "x"); !errors.Is(err, redlock.ErrNotHeld) {
+			t.Errorf("force: %+v, %v, want that nobody holds it", forced, err)
+		}
+		for _, sim := range f.sims {
+			sim.Do("DEL", "redlock:x\x00k")
+		}
+		if held := f.acquire(oneTry); held.Err() != nil {
+			t.Fatal(held.Err())
+		}
+		if now, err := f.q.Who(t.Context(), "x"); err != nil || len(now) != 1 || now[0].Waiting {
+			t.Errorf("who: %+v, %v, want a holder", now, err)
+		}
+	})
+}
+
 // nested has somebody take x and then y, and give both back, again and again, until stop
 // is called, which tells how often he did.
 func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {

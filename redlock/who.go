@@ -19,6 +19,9 @@ type Holding struct {
 	Shared bool          // with others
 	Slots  int           // how many places there are, of a semaphore; 0: it is none
 	Slot   int           // and which one it is
+	// Waiting: nobody holds the lock. The nodes keep it for him, who has waited, for TTL
+	// at most: it goes to nobody else.
+	Waiting bool
 
 	token string
 }
@@ -34,8 +37,9 @@ func (h *Holding) ID() string {
 // Who asks the nodes who holds a lock, and waits for all of them, at most for
 // the node timeout. It returns what may be a holder: a token that a quorum of
 // nodes shows or could show if those that did not answer did. Several mean
-// that it cannot be told; none that the lock is free. The error matches
-// ErrNoQuorum where fewer than a quorum answered.
+// that it cannot be told; none that the lock is free. Where nobody holds it, it may
+// be kept for somebody, who is returned as Waiting. The error matches ErrNoQuorum
+// where fewer than a quorum answered.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.all = true
@@ -118,7 +122,7 @@ type showing struct {
 }
 
 func (s *showing) holding() *Holding {
-	h := &Holding{token: s.token, Shared: s.kind == kindShared, Slots: slotsOf(s.kind)}
+	h := &Holding{token: s.token, Shared: s.kind == kindShared, Slots: slotsOf(s.kind), Waiting: isWaiting(s.kind)}
 	token := s.token
 	if h.Slots > 0 {
 		h.Slot, token = splitMember(s.token)

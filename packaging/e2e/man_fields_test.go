@@ -7,11 +7,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // What redlockd-protocol(7) says of the fields of answers is what the daemon answers.
 func TestManualHasFields(t *testing.T) {
-	h, _, _ := dev(t)
+	cluster := redlocktest.StartRedis(t, 3)
+	cluster.Admit(t)
+	h := newHost(t, cluster)
+	h.serve()
+	keptForCron(t, cluster, "kept")
 	page := readFile(t, manuals(t)["redlockd-protocol.7"])
 	n, other := h.nc(), h.nc()
 	const grant = "LOCK, TRY, EXTEND, CHECK and RESUME"
@@ -23,7 +30,7 @@ func TestManualHasFields(t *testing.T) {
 	}{
 		{n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job reentrant=yes", grant},
 		{n, "EXTEND job", grant}, {n, "CHECK job", grant}, {n, "LOCK gpu slots=3", grant}, {n, "LOCK a,b ttl=20s", grant}, {n, "LOCK r mode=shared" + hold, grant},
-		{other, "TRY job", "HELD"}, {other, "TRY gpu", "HELD"}, {other, "TRY r", "HELD"}, {other, "WHO job", "WHO"}, {other, "WHO gpu", "WHO"}, {other, "LIST", "LIST"},
+		{other, "TRY job", "HELD"}, {other, "TRY gpu", "HELD"}, {other, "TRY r", "HELD"}, {other, "WHO job", "WHO"}, {other, "WHO gpu", "WHO"}, {other, "WHO kept", "WHO"}, {other, "TRY kept", "HELD"}, {other, "LIST", "LIST"},
 		{other, "STATUS", "STATUS"}, {other, "HELLO", "HELLO"}, {other, "ADMIT a", "ADMIT"},
 		{n, "UNLOCK job", "UNLOCK"}, {n, "UNLOCK job", "UNLOCK"}, {other, "FORCE a", "FORCE"}, {other, "LIST", "LIST"}, // LOST comes last
 	} {
@@ -42,10 +49,24 @@ func TestManualHasFields(t *testing.T) {
 			}
 		}
 	}
-	for _, titled := range []string{grant, "LIST", "WHO", "HELLO", "FORCE"} {
+	for _, titled := range []string{grant, "HELD", "LIST", "WHO", "HELLO", "FORCE"} {
 		for key := range shown[titled] {
 			if !strings.Contains(key, " ") && !shown[titled][key+" was answered"] {
 				t.Errorf("%s: the page shows %s=, which was never answered", titled, key)
+			}
+		}
+	}
+}
+
+// keptForCron has the nodes keep a lock that nobody holds for somebody.
+func keptForCron(t *testing.T, cluster *redlocktest.Cluster, name string) {
+	t.Helper()
+	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
+	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
+	for _, server := range cluster.Servers {
+		for _, command := range [][]string{{"HSET", "redlockd:node", "keeps", until}, {"SET", "redlock:" + name + "\x00k", mark, "PX", "60000"}} {
+			if reply, err := server.Do(command...); err != nil || reply.Err != nil {
+				t.Fatal(err, reply.Err)
 			}
 		}
 	}

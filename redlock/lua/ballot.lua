@@ -52,8 +52,8 @@
 --   e  1 extended, 0 where the token does not hold the key, -1 where it was
 --      forced away
 --   r  1 deleted, 0 where the token does not hold the key
---   w  {value, pttl}, {kind, pttl, token, pttl, token, pttl…}, or {} where the key
---      is free
+--   w  {value, pttl}, {kind, pttl, token, pttl, token, pttl…}; where the key is free
+--      {kind, pttl, mark, pttl} if it is kept for somebody, or {}
 --   f  1 raised, 0 where the token does not hold the key; the error FAR: the
 --      counter would be FARTHEST ahead of this node's TIME, nothing is done
 --   p, q  1 where the token holds the key now, 0 where another does, or it was
@@ -417,9 +417,7 @@ for i = 1, ops do
     replies[i] = call('HGETALL', node)
   else
     local value = call('GET', key)
-    if not value then
-      replies[i] = {}
-    elseif type(value) == 'table' then
+    if type(value) == 'table' then
       replies[i] = value
     else
       rare = rare or seldom()

@@ -339,12 +339,12 @@ local function make(state)
       return type(done) == 'table' and done or err or 1
     end,
 
-    -- who shows all.
+    -- who shows all; of a lock that nobody holds, for whom it is kept.
     who = function(key, value)
-      if not isKind(value) then
+      if value and not isKind(value) then
         return {value, call('PTTL', key)}
-      elseif not settle(key) then
-        return {}
+      elseif not value or not settle(key) then
+        return marked(key .. '\0k', nil, KEPT) or {}
       end
       local shown, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
       for i = 1, #members, 2 do

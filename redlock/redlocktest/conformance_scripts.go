@@ -17,6 +17,7 @@ var scriptCases = []conformanceCase{
 	{"extend", nil, checkExtend},
 	{"release", nil, checkRelease},
 	{"who", nil, checkWho},
+	{"who is next", nil, checkWhoIsNext},
 	{"fencing tokens", nil, checkFencingTokens},
 	{"fencing tokens come to an end", nil, checkFencingTokensEnd},
 	{"fencing tokens far ahead", nil, checkFencingTokensFar},
@@ -224,6 +225,31 @@ func checkWho(p *probe) {
 	p.expectHeld("mine", p.vote(p.ballot(opWho("k"))))
 	p.expect(text("OK"), "SET", "k", "mine")
 	p.expectVote(list(text("mine"), number(-1)), p.ballot(opWho("k")))
+}
+
+// checkWhoIsNext: a lock that nobody holds is shown with whom it is kept for; to him, too.
+func checkWhoIsNext(p *probe) {
+	p.admit()
+	p.keep("mark")
+	p.expectKept("kept", p.vote(p.ballot(opWho("k"))))
+	got := p.do(p.ballot(opExtend("k", "nobody's", minute), opIntend("k", "mark", minute), opWho("k"))...)
+	if len(got.Array) != 3 {
+		p.Fatalf("got %s, want three answers", show(got))
+	}
+	p.expectKept("to him whose it is", got.Array[2])
+	p.vote(p.ballot(opDone("k", "mark")))
+	p.expectVote(list(), p.ballot(opWho("k")))
+	p.expect(number(1), "LPUSH", "k\x00k", "no mark")
+	p.expectVote(list(), p.ballot(opWho("k")))
+
+	p.do("DEL", "k\x00k")
+	p.vote(p.ballot(opRead("k", "reads", minute)))
+	p.do(p.ballot(opAcquire("k", "waits", minute), opIntend("k", "mark", minute), opKeep("k", "mark", minute))...)
+	if held := p.vote(p.ballot(opWho("k"))); len(held.Array) != 4 || held.Array[2].Str != "reads" {
+		p.Errorf("kept, and held: got %s, want the reader", show(held))
+	}
+	p.expectVote(number(1), p.ballot(opRelease("k", "reads")))
+	p.expectKept("given back", p.vote(p.ballot(opWho("k"))))
 }
 
 // checkMany: operations of one call are executed in order, each on its key and

@@ -63,7 +63,7 @@ func (b *ballotCall) who(key string) redlock.Reply {
 	case err != nil:
 		return refuse(err)
 	case !ok || isKind(value) && !b.settle(key):
-		return list()
+		return b.whoIsNext(key)
 	}
 	shown := list(text(value), b.left(key))
 	if isKind(value) {
@@ -72,6 +72,14 @@ func (b *ballotCall) who(key string) redlock.Reply {
 		}
 	}
 	return shown
+}
+
+// whoIsNext is for whom a lock is kept that nobody holds; an empty list: for nobody.
+func (b *ballotCall) whoIsNext(key string) redlock.Reply {
+	if next := b.marked(key+keptFor, kindKept); next != nil {
+		return *next
+	}
+	return list()
 }
 
 // force deletes the lock if it is the token's, and notes that.
