@@ -7,7 +7,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Holder is who holds a lock, as told by those nodes that a lock is held on.
+// Holder is who holds a lock, as told by those nodes that a lock is held on, or who is
+// to have it next (Waits).
 // What a foreign Redlock client left there has no host, user or pid.
 type Holder struct {
 	Name  string // the lock
@@ -22,6 +23,9 @@ type Holder struct {
 	Held  int           // on so many nodes
 	Nodes int           // of so many
 	Note  string        // where it is held through this daemon, and you may see it
+	// Waits: nobody holds the lock. It is kept for him on those nodes, who has waited for it,
+	// for TTL at most: nobody else is granted it.
+	Waits bool
 }
 
 // Entry is a lease of this host's daemon, or a request that waits for one.
@@ -145,6 +149,7 @@ func holderOf(r *ipc.Response) Holder {
 		Held:  int(number(r, "held")),
 		Nodes: int(number(r, "nodes")),
 		Note:  text(r, "note"),
+		Waits: text(r, "waiting") == "yes",
 	}
 }
 

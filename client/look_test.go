@@ -16,12 +16,14 @@ func TestWho(t *testing.T) {
 			"LOST lock=x lease=y reason=max",
 			"@0 - lock=a%2Cb mode=shared ttl=800 held=4 nodes=5",
 			"@0 - lock=a%2Cb mode=exclusive slots=5 slot=2 ttl=700 held=3 nodes=5",
-			"@0 OK n=3")
+			"@0 - lock=a%2Cb mode=exclusive waiting=yes host=web4 pid=13 user=cron since=100 ttl=600 held=4 nodes=5",
+			"@0 OK n=4")
 		got := asked.must(t)
 		want := []Holder{
 			{Name: "a,b", Mode: "shared", Host: "web3", PID: 12, User: "cron", Since: 100 * time.Millisecond, TTL: 900 * time.Millisecond, Held: 3, Nodes: 5},
 			{Name: "a,b", Mode: "shared", TTL: 800 * time.Millisecond, Held: 4, Nodes: 5},
 			{Name: "a,b", Mode: "exclusive", Slots: 5, Slot: 2, TTL: 700 * time.Millisecond, Held: 3, Nodes: 5},
+			{Name: "a,b", Mode: "exclusive", Host: "web4", PID: 13, User: "cron", Since: 100 * time.Millisecond, TTL: 600 * time.Millisecond, Held: 4, Nodes: 5, Waits: true},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("Who:\n%+v, want\n%+v", got, want)

@@ -30,6 +30,11 @@ var noted = answers{
 	ipc.VerbList: says("- lock=a,b state=lost mode=exclusive fence=77 ttl=900 pid=41 user=cron since=1000", "OK n=1"),
 }
 
+// kept is a lock that nobody holds.
+var kept = answers{
+	ipc.VerbWho: says("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
+}
+
 func TestLook(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -49,6 +54,31 @@ web4  12    cron  slot 2 of 5  2.6s   900ms  3/5
 		{"who, with a note", noted, []string{"who", "job"}, 0, `
 HOST  PID  USER  MODE       SINCE  TTL    HELD  NOTE
 web3  41   cron  exclusive  2.6s   900ms  3/5   by hand
+`},
+		{"who, kept", kept, []string{"who", "job"}, 0, `
+HOST  PID  USER  MODE  SINCE  TTL    HELD
+web3  41   cron  next  2.6s   900ms  3/5
+`},
+		{"who, kept, JSON", kept, []string{"who", "--json", "job"}, 0, `
+{
+  "lock": "job",
+  "free": false,
+  "holders": [
+    {
+      "mode": "exclusive",
+      "slots": 0,
+      "slot": 0,
+      "host": "web3",
+      "pid": 41,
+      "user": "cron",
+      "since_ms": 2588,
+      "ttl_ms": 900,
+      "held": 3,
+      "nodes": 5,
+      "next": true
+    }
+  ]
+}
 `},
 		{"list, what was lost", noted, []string{"list"}, 0, `
 LOCK  STATE  MODE       PID  USER  SINCE  TTL    FENCE  NOTE

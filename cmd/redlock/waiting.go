@@ -159,14 +159,22 @@ func (w *waiting) reason(ctx context.Context) reason {
 	return r
 }
 
-// holders are those of the first of the locks that is held; none: nobody holds any.
+// holders are those of the first of the locks that is held, or kept for somebody else;
+// none: nobody holds any.
 func (w *waiting) holders(ctx context.Context) (name string, holders []client.Holder, err error) {
 	for _, name = range w.names {
-		if holders, err = w.client.Who(ctx, name); err != nil || len(holders) > 0 {
+		holders, err = w.client.Who(ctx, name)
+		holders = slices.DeleteFunc(holders, isKeptForUs)
+		if err != nil || len(holders) > 0 {
 			break
 		}
 	}
 	return joinNames(name), holders, err
+}
+
+func isKeptForUs(h client.Holder) bool {
+	host, _ := os.Hostname()
+	return h.Waits && h.PID == os.Getpid() && h.Host == host
 }
 
 // quarantine is why there is no quorum yet, "" if it is not that.
@@ -186,6 +194,9 @@ func heldBy(holders []client.Holder) reason {
 	if n := len(holders) - 1; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
+	if first.Waits {
+		return reason{what: keptFor(first)}
+	}
 	if first.Host == "" {
 		return reason{what: "held by another Redlock client" + more}
 	}
@@ -193,6 +204,11 @@ func heldBy(holders []client.Holder) reason {
 		what:  fmt.Sprintf("held by %s on %s (pid %d)%s", cell(known(first.User)), cell(first.Host), first.PID, more),
 		since: " since " + clock(time.Now().Add(-first.Since)),
 	}
+}
+
+// keptFor says for whom a lock is kept that nobody holds.
+func keptFor(h client.Holder) string {
+	return fmt.Sprintf("kept for %s on %s (pid %d), who has waited and is next", cell(known(h.User)), cell(h.Host), h.PID)
 }
 
 // clock is a moment as people say it, with the day if it was another one.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -71,6 +72,30 @@ func TestVerboseWait(t *testing.T) {
 		t.Errorf("%d lines, want 2: %q", n, p.said())
 	}
 	h.grant(first)
+	p.ends(0)
+}
+
+// Who waits is told for whom the lock is kept that nobody holds; of himself he is told
+// that nobody holds it.
+func TestWaitForWhoIsNext(t *testing.T) {
+	t.Parallel()
+	host, _ := os.Hostname()
+	var who changing
+	keptFor := func(host string, pid int) {
+		who.set(says(fmt.Sprintf("- lock=job mode=exclusive waiting=yes host=%s pid=%d user=bob since=10 ttl=900 held=3 nodes=5", host, pid), "OK n=1"))
+	}
+	keptFor("web4", 2)
+	f := startFake(t, answers{
+		ipc.VerbStatus: says(statusReady), ipc.VerbUnlock: says("OK"), ipc.VerbList: says("OK n=0"), ipc.VerbWho: who.answer,
+	})
+	p := start(t, roleRedlock, f.socket, runOf([]string{"--verbose"}, "true")...)
+	lock := f.read(ipc.VerbLock)
+	p.awaitSaid("waiting: kept for bob on web4 (pid 2), who has waited and is next\n")
+	keptFor(host, p.cmd.Process.Pid)
+	p.awaitSaid("waiting: nobody holds it just now\n")
+	keptFor(host, p.cmd.Process.Pid+1)
+	p.awaitSaid(fmt.Sprintf("waiting: kept for bob on %s (pid %d)", host, p.cmd.Process.Pid+1))
+	f.grant(lock)
 	p.ends(0)
 }
 

@@ -29,8 +29,8 @@ is written %2C.
 Where nobody can be asked (redlockd stops, too few nodes answer) the lock is
 "unknown", and it goes on asking. Only the first question has to be answered.
 
-With --json, for each change one line: {"time", "lock", "state": "free", "held" or
-"unknown", "holders": [as in redlock who], "error"}.
+With --json, for each change one line: {"time", "lock", "state": "free", "held",
+"kept" (as in redlock who: for one who is next) or "unknown", "holders": [as in redlock who], "error"}.
 
 Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes
 answered, at the beginning; 70 internal; 77 denied.`,
@@ -120,7 +120,7 @@ func (s *sight) differs(before sight) bool {
 // again has held it for less than that.
 func sameGrant(before, now client.Holder, passed time.Duration) bool {
 	return before.Host == now.Host && before.PID == now.PID && before.User == now.User &&
-		before.Mode == now.Mode && before.Slot == now.Slot &&
+		before.Mode == now.Mode && before.Slot == now.Slot && before.Waits == now.Waits &&
 		(now.Host == "" || now.Since >= before.Since+passed/2)
 }
 
@@ -138,8 +138,15 @@ func (s *sight) state() string {
 		return "unknown"
 	case len(s.holders) == 0:
 		return "free"
+	case s.isKept():
+		return "kept"
 	}
 	return "held"
+}
+
+// isKept: nobody holds the lock, but it goes to nobody else than who is shown.
+func (s *sight) isKept() bool {
+	return !slices.ContainsFunc(s.holders, func(h client.Holder) bool { return !h.Waits })
 }
 
 func (s *sight) text() string {
@@ -148,6 +155,8 @@ func (s *sight) text() string {
 		return "unknown: " + cell(s.err.Error())
 	case len(s.holders) == 0:
 		return "free"
+	case s.isKept():
+		return keptFor(s.holders[0])
 	}
 	var words []string
 	for _, h := range s.holders {

@@ -60,6 +60,14 @@ func TestWatch(t *testing.T) {
 	expect("held by cron on web3 (pid 12, exclusive")
 	who.set(heldFromNowBy("cron")) // who gave it back and has it again
 	expect("held by cron on web3 (pid 12, exclusive")
+	held := heldFromNowBy("cron")
+	who.set(func() []string {
+		line := held()
+		return []string{strings.Replace(line[0], "mode=exclusive", "mode=exclusive waiting=yes", 1), line[1]}
+	})
+	expect("kept for cron on web3 (pid 12), who has waited and is next")
+	who.set(held) // he has it now
+	expect("held by cron on web3 (pid 12, exclusive")
 	who.set(says("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
 	expect("held by another Redlock client, which does not say who it is (shared); www on web4 (pid 7, slot 2 of 3")
 }
@@ -88,6 +96,10 @@ func TestWatchUnknown(t *testing.T) {
 	f.forget()
 	for range 3 {
 		f.asked(ipc.VerbWho)
+	}
+	who.set(says("- lock=job mode=exclusive waiting=yes host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=1"))
+	if line := read(); line.State != "kept" || len(line.Holders) != 1 || !line.Holders[0].Next {
+		t.Errorf("kept for somebody: %+v, want kept", line)
 	}
 	who.set(heldFromNowBy("cron"))
 	if line := read(); line.State != "held" || line.Error != "" || len(line.Holders) != 1 || line.Holders[0].User != "cron" {

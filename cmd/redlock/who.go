@@ -18,14 +18,15 @@ func newWhoCommand() *cobra.Command {
 		Short: "Show who holds a lock, on whatever host",
 		Long: `Show who holds a lock, on whatever host.
 
-A quorum of the nodes is asked. A lock that nobody holds is "free". HELD is the
+A quorum of the nodes is asked. A lock that nobody holds is "free", or MODE is
+"next": the nodes keep it for one who has waited, for TTL at most. HELD is the
 number of nodes that it is held on. What another Redlock client holds has no
 host, user or pid. NOTE is shown of what is held through this host's daemon, if you
 may see it. NAME is one lock; a comma in it is written %2C, and shown so.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared",
 "slots", "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes",
-"note" if there is one}]}.
+"note" if there is one, "next" if it is so}]}.
 slots is how many may hold it at once (0: it is no semaphore), slot which of them
 this one is. Times are in milliseconds.
 
@@ -71,7 +72,7 @@ func printHolders(out io.Writer, holders []client.Holder) error {
 	rows := [][]string{{"HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD"}}
 	for _, h := range holders {
 		rows = append(rows, []string{
-			known(h.Host), count(uint64(h.PID)), known(h.User), modeOf(h.Mode, h.Slots, h.Slot), short(h.Since), short(h.TTL),
+			known(h.Host), count(uint64(h.PID)), known(h.User), modeOfHolder(h), short(h.Since), short(h.TTL),
 			fmt.Sprintf("%d/%d", h.Held, h.Nodes),
 		})
 		if noted {
@@ -82,6 +83,13 @@ func printHolders(out io.Writer, holders []client.Holder) error {
 		rows[0] = append(rows[0], "NOTE")
 	}
 	return table(out, rows)
+}
+
+func modeOfHolder(h client.Holder) string {
+	if h.Waits {
+		return "next"
+	}
+	return modeOf(h.Mode, h.Slots, h.Slot)
 }
 
 // modeOf is how a lock is held or wanted.
@@ -114,6 +122,7 @@ type holderJSON struct {
 	Held  int    `json:"held"`
 	Nodes int    `json:"nodes"`
 	Note  string `json:"note,omitempty"`
+	Next  bool   `json:"next,omitempty"`
 }
 
 func whoJSONOf(name string, holders []client.Holder) whoJSON {
@@ -125,7 +134,7 @@ func holdersJSONOf(holders []client.Holder) []holderJSON {
 	for _, h := range holders {
 		list = append(list, holderJSON{
 			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
-			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note,
+			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note, Next: h.Waits,
 		})
 	}
 	return list
