@@ -148,28 +148,3 @@ func isGrant(reply *Reply) bool { return reply.Int == 1 }
 func isFencedGrant(reply *Reply) bool { return isFence(fenceOf(reply)) }
 
 func fenceOf(reply *Reply) uint64 { return uint64(max(reply.Int, -reply.Int)) }
-
-// abandon releases a token on all nodes and does not wait for them: the lanes
-// repeat what stays unanswered. It needs no context that could end.
-func (q *Quorum) abandon(t *target, token string, placed *nodeSet) {
-	now := q.clock()
-	q.call(q.releaseCall(t, token, placed, nil, now), now)
-}
-
-// releaseCall is owed for max_ttl: no key that was set or extended before now
-// lasts longer.
-func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, b *ballot, now time.Duration) call {
-	q.places.free(t)
-	c := call{
-		op:     "release",
-		until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
-		placed: placed,
-	}
-	release := operation{letter: opRelease, token: token}
-	if b == nil {
-		c.ops = t.each(make([]operation, 0, t.width()), release)
-		return c
-	}
-	c.ops, c.voter = b.askEach(t, release), b
-	return c
-}

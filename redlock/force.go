@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // ErrNotHeld: nobody holds the lock.
@@ -86,31 +85,6 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 		return nil, &HeldError{Name: name, Holder: holders[0].Holder, TTL: holders[0].TTL}
 	}
 	return forced, nil
-}
-
-// Stopped gives back at once what the nodes still hold of a lease that was lost: its
-// holder has said that he has stopped, or is gone. Otherwise that is done at the stated
-// deadline. It does nothing to any other lease, and does not wait for the nodes.
-func (l *Lease) Stopped() {
-	now := l.keeper.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == lost && now < l.backAt {
-		l.backAt = now
-		l.timer.Reset(0) // see ring
-	}
-}
-
-// Left is how long the nodes may still hold something of a lease that was lost: until
-// it is given back. 0 where it is not lost, or nothing is left of it.
-func (l *Lease) Left() time.Duration {
-	now := l.keeper.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state != lost || l.reason == LostForced && l.width() == 1 {
-		return 0
-	}
-	return max(l.backAt-now, 0)
 }
 
 // forced says LOST for a lease of ours that was forced away.

@@ -1,22 +1,10 @@
 package redlock
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
-)
-
-// LostReason is one word for how a lease was lost.
-type LostReason string
-
-const (
-	LostQuorum  LostReason = "quorum"  // it could not be extended on a quorum
-	LostForced  LostReason = "forced"  // somebody took it away (Quorum.Force): others may hold it at once
-	LostMax     LostReason = "max"     // Request.Max was reached
-	LostBeat    LostReason = "beat"    // its holder gave no sign of life (Lease.Lose)
-	LostExpired LostReason = "expired" // it was not to be kept, and its ttl is over
 )
 
 // Lease is a lock that was granted. It is safe for concurrent use.
@@ -228,61 +216,6 @@ func (l *Lease) reasonOf() LostReason {
 	return LostQuorum
 }
 
-// Release gives the lock back. It returns nil once a quorum of nodes released,
-// and waits for that at most for the node timeout or until ctx is done; the
-// error matches ErrNoQuorum if it did not come to that: the release is
-// repeated in the background then, until the lock has expired by itself.
-// ErrLost and ErrReleased where there is nothing to release; ErrLost also where
-// so many nodes did not hold the lock any more that it cannot have been held.
-func (l *Lease) Release(ctx context.Context) error {
-	release, err := l.BeginRelease()
-	if err != nil {
-		return err
-	}
-	return release.Wait(ctx)
-}
-
-// Releasing is a release under way.
-type Releasing struct {
-	q    *Quorum
-	name string
-	b    *ballot
-}
-
-// BeginRelease hands the release over to all nodes and does not wait for them.
-// An Acquire of the same Quorum that begins now comes behind it on every node.
-// Errors are those of Release that need no node.
-func (l *Lease) BeginRelease() (*Releasing, error) {
-	k := l.keeper
-	now := k.clock()
-	if err := l.finish(released, "", now); err != nil {
-		return nil, err
-	}
-	k.forget(l)
-	b := k.q.newBallot("release", isGrant)
-	k.q.call(k.q.releaseCall(&l.target, l.token, l.placed, b, now), now)
-	return &Releasing{q: k.q, name: l.name(), b: b}, nil
-}
-
-// Wait waits for the nodes as Release does.
-func (r *Releasing) Wait(ctx context.Context) error {
-	r.q.await(ctx, r.b)
-	return r.q.released(r.name, r.b)
-}
-
-// released says what a release came to. A node that did not hold the token
-// has nothing to release; but where so many did not that no quorum can have
-// held it, the lock was lost before.
-func (q *Quorum) released(name string, b *ballot) error {
-	switch {
-	case b.refused > len(b.answers)-b.quorum:
-		return fmt.Errorf("%s: %w (%s): %d of %d nodes did not hold it any more", name, ErrLost, LostQuorum, b.refused, len(b.answers))
-	case b.lacksQuorum():
-		return q.noQuorum(name, b)
-	}
-	return nil
-}
-
 // finish takes the lease out of the state held, for good. A lease whose
 // instant of loss is past is lost, not released.
 func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) error {
@@ -313,56 +246,6 @@ func (l *Lease) Keep() {
 	l.kept, l.next = true, now
 	l.mu.Unlock()
 	l.keeper.watch(l, now)
-}
-
-// GiveUp stops extending and says LOST without telling anybody: the holder
-// cannot be reached, but may still be at work. The lock is given back at the
-// stated deadline, not before.
-func (l *Lease) GiveUp() {
-	if l.finish(lost, LostQuorum, l.keeper.clock()) == nil {
-		l.keeper.forget(l)
-	}
-}
-
-// Lose loses the lease, for a reason that the caller knows: it is extended no more,
-// and OnLost is called as for any other loss. The lock is given back at the stated
-// deadline, not before: the holder has at least the guard to stop in. It does
-// nothing to a lease that is over.
-func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
-
-// lose says LOST. It is for the timer, and for answers that leave no doubt.
-func (l *Lease) lose(reason LostReason) {
-	if l.keeper.closed.Load() || l.finish(lost, reason, l.keeper.clock()) != nil {
-		return
-	}
-	l.keeper.forget(l)
-	l.keeper.q.counts.lost.Add(1)
-	if l.onLost != nil {
-		l.onLost(l)
-	}
-}
-
-// ring is what the lease's timer does. While the lease is held: say LOST, or
-// wait on where it was extended meanwhile. At the deadline of a lost one: give
-// back what nodes may still hold of it.
-func (l *Lease) ring() {
-	now := l.keeper.clock()
-	l.mu.Lock()
-	state, reason, left := l.state, l.reasonOf(), l.lostAt()-now
-	if state == lost {
-		left = l.backAt - now
-	}
-	if state != released && left > 0 {
-		l.timer.Reset(left)
-	}
-	l.mu.Unlock()
-	switch {
-	case left > 0:
-	case state == held:
-		l.lose(reason)
-	case state == lost:
-		l.keeper.q.abandon(&l.target, l.token, l.placed)
-	}
 }
 
 // extended moves the deadline on. It counts only while the lease is held and

@@ -9,8 +9,8 @@ import "math/bits"
 // counts from the next extension on, when it says itself that it holds the lock.
 // The fencing token goes with the key: the next grant there is larger.
 //
-// The repairs are handed over under mu: a release comes after, and travels
-// behind them on every lane.
+// The repairs are handed over under mu, and under each lane's within that: a release
+// comes after, and travels behind them on every lane.
 func (l *Lease) repair(nodes uint64) {
 	if nodes == 0 {
 		return

@@ -1,0 +1,87 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Release gives the lock back. It returns nil once a quorum of nodes released,
+// and waits for that at most for the node timeout or until ctx is done; the
+// error matches ErrNoQuorum if it did not come to that: the release is
+// repeated in the background then, until the lock has expired by itself.
+// ErrLost and ErrReleased where there is nothing to release; ErrLost also where
+// so many nodes did not hold the lock any more that it cannot have been held.
+func (l *Lease) Release(ctx context.Context) error {
+	release, err := l.BeginRelease()
+	if err != nil {
+		return err
+	}
+	return release.Wait(ctx)
+}
+
+// Releasing is a release under way.
+type Releasing struct {
+	q    *Quorum
+	name string
+	b    *ballot
+}
+
+// BeginRelease hands the release over to all nodes and does not wait for them.
+// An Acquire of the same Quorum that begins now comes behind it on every node.
+// Errors are those of Release that need no node.
+func (l *Lease) BeginRelease() (*Releasing, error) {
+	k := l.keeper
+	now := k.clock()
+	if err := l.finish(released, "", now); err != nil {
+		return nil, err
+	}
+	k.forget(l)
+	b := k.q.newBallot("release", isGrant)
+	k.q.call(k.q.releaseCall(&l.target, l.token, l.placed, b, now), now)
+	return &Releasing{q: k.q, name: l.name(), b: b}, nil
+}
+
+// Wait waits for the nodes as Release does.
+func (r *Releasing) Wait(ctx context.Context) error {
+	r.q.await(ctx, r.b)
+	return r.q.released(r.name, r.b)
+}
+
+// released says what a release came to. A node that did not hold the token
+// has nothing to release; but where so many did not that no quorum can have
+// held it, the lock was lost before.
+func (q *Quorum) released(name string, b *ballot) error {
+	switch {
+	case b.refused > len(b.answers)-b.quorum:
+		return fmt.Errorf("%s: %w (%s): %d of %d nodes did not hold it any more", name, ErrLost, LostQuorum, b.refused, len(b.answers))
+	case b.lacksQuorum():
+		return q.noQuorum(name, b)
+	}
+	return nil
+}
+
+// abandon releases a token on all nodes and does not wait for them: the lanes
+// repeat what stays unanswered. It needs no context that could end.
+func (q *Quorum) abandon(t *target, token string, placed *nodeSet) {
+	now := q.clock()
+	q.call(q.releaseCall(t, token, placed, nil, now), now)
+}
+
+// releaseCall is owed for max_ttl: no key that was set or extended before now
+// lasts longer.
+func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, b *ballot, now time.Duration) call {
+	q.places.free(t)
+	c := call{
+		op:     "release",
+		until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
+		placed: placed,
+	}
+	release := operation{letter: opRelease, token: token}
+	if b == nil {
+		c.ops = t.each(make([]operation, 0, t.width()), release)
+		return c
+	}
+	c.ops, c.voter = b.askEach(t, release), b
+	return c
+}
