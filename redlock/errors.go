@@ -84,7 +84,7 @@ type NoQuorumError struct {
 
 func (e *NoQuorumError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: no quorum: %d nodes granted, %d needed", e.Name, e.Granted, e.Needed)
+	fmt.Fprintf(&b, "%s: no quorum: %d nodes failed, and %d granted of the %d that are needed", e.Name, len(e.Failed), e.Granted, e.Needed)
 	var waiting []string
 	for _, failure := range e.Failed {
 		if failure.Failure == FailedQuarantined && e.Quarantine > 0 {
