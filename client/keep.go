@@ -135,7 +135,7 @@ func (l *Lease) expired() *Error {
 	if why := l.c.Err(); why != nil {
 		return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: there is no connection: %v", guard, why), why)
 	}
-	return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it", guard), nil)
+	return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)", guard), nil)
 }
 
 // postCheck asks for the deadline. Where there is no place for it among the

@@ -69,7 +69,7 @@ func WithSlots(slots int) Option {
 		cl.req.Slots = slots
 		cl.req.Set |= ipc.OptSlots
 		if slots < 1 {
-			cl.fault(strconv.Itoa(slots) + " slots")
+			cl.fault(strconv.Itoa(slots) + " slots: at least 1 is wanted")
 		}
 	}
 }
@@ -99,7 +99,7 @@ func WithNote(note string) Option {
 		cl.req.Note = note
 		cl.req.Set |= ipc.OptNote
 		if len(note) > ipc.MaxNote {
-			cl.fault("a note of " + strconv.Itoa(len(note)) + " bytes")
+			cl.fault(fmt.Sprintf("a note of %d bytes: at most %d", len(note), ipc.MaxNote))
 		}
 	}
 }
@@ -111,7 +111,7 @@ func WithPID(pid int) Option {
 		cl.req.PID = pid
 		cl.req.Set |= ipc.OptPID
 		if pid < 1 {
-			cl.fault("a process " + strconv.Itoa(pid))
+			cl.fault("a process " + strconv.Itoa(pid) + ": its number is wanted")
 		}
 	}
 }
@@ -187,8 +187,11 @@ const longest = time.Duration(math.MaxInt64) / time.Millisecond * time.Milliseco
 
 // duration sets an option that is at least least.
 func (cl *call) duration(to *time.Duration, which ipc.OptionSet, name string, d, least time.Duration) {
-	if d < least {
-		cl.fault("a " + name + " of " + d.String())
+	switch {
+	case d < least && least > 0:
+		cl.fault("a " + name + " of " + d.String() + ": more than 0 is wanted, or none at all for what redlockd has")
+	case d < least:
+		cl.fault("a " + name + " of " + d.String() + ": it cannot be negative")
 	}
 	*to = min(d, longest)
 	cl.req.Set |= which
