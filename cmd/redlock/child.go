@@ -297,7 +297,7 @@ func (c *child) killWhenDue() {
 		return
 	}
 	if c.lost == nil {
-		c.lost = fmt.Errorf("lease %q: LOST: its deadline came, and nobody said so: this host was suspended, or redlockd and redlock run did not get the processor", c.lease.Name())
+		c.lost = fmt.Errorf("lease %q: LOST: its deadline came, and nobody said so: this host was suspended, redlock run was stopped (Ctrl-Z, SIGSTOP), or it and redlockd did not get the processor", c.lease.Name())
 	}
 	c.send(syscall.SIGKILL)
 	c.sendToKin(syscall.SIGKILL)
@@ -318,7 +318,7 @@ func (c *child) outcome() error {
 // lastWords says how the command was stopped.
 func (c *child) lastWords() string {
 	if c.killed {
-		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.margin)
+		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.margin.Round(time.Millisecond))
 	}
 	if c.status.Signaled() {
 		return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended by %v", c.pid, c.status.Signal())

@@ -110,7 +110,9 @@ func unanswered(err error) finding {
 	case errors.Is(err, fs.ErrPermission):
 		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "what is said of the socket"
 	case errors.Is(err, client.ErrDenied):
-		f.fix = "run redlock doctor as root, or as a user who may look"
+		f.fix = "run redlock doctor as a user whom a rule of the config's access block allows something (root is nobody special there)"
+	case errors.Is(err, client.ErrLimit):
+		f.fix = "end some connections of this user, or raise what the text names, in limits of the config (systemctl reload redlockd)"
 	case errors.Is(err, context.DeadlineExceeded):
 		f.fix = "restart it (systemctl restart redlockd), and see its log (journalctl -u redlockd)"
 	}

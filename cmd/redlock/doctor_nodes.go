@@ -88,7 +88,7 @@ func (p *patient) checkNodes() (findings []finding) {
 	for _, g := range grouped(p.status.Nodes, howItIs) {
 		f := finding{"node", ok, strings.Join(g.names, ", ") + ": " + g.what, ""}
 		if g.first.State != "ready" || g.first.Reason != "" {
-			f.result, f.fix = warning, nodeFixes[g.first.State]
+			f.result, f.fix = warning, nodeFix(g.first)
 		}
 		findings = append(findings, f)
 	}
@@ -101,6 +101,15 @@ func howItIs(n client.Node) string {
 		return n.State
 	}
 	return n.State + ": " + n.Reason
+}
+
+func nodeFix(n client.Node) string {
+	for _, word := range []string{"NOPERM", "WRONGPASS", "NOAUTH"} {
+		if strings.Contains(n.Reason, word) {
+			return "give the user that redlockd logs in as the rights in OPERATING.md (ACL SETUSER), and username and password_file in the config"
+		}
+	}
+	return nodeFixes[n.State]
 }
 
 // nodeFixes are for states whose reason does not say what to do.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -25,11 +26,15 @@ func (j *job) run() error {
 	before := c.Reconnects()
 	ended, err := j.runUnder(lease, signals, sameDaemon(c))
 	j.sayReconnects("while the command ran", c.Reconnects()-before)
+	var lost error
 	if ended == nil || ended.lost == nil {
-		j.giveBack(lease)
+		lost = j.giveBack(lease)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case lost != nil:
+		return fail(exitLost, "%w; the command (pid %d) had ended by itself, and may have run without the lock", silence(lost), ended.pid)
 	}
 	return ended.outcome()
 }
@@ -115,19 +120,23 @@ func (j *job) notObtained(err error) error {
 }
 
 // giveBack unlocks, within answerTimeout. The command has ended: where that fails
-// it is said, and the command's exit code stays.
-func (j *job) giveBack(lease *client.Lease) {
+// it is said, and the command's exit code stays; but for a lease that was lost before,
+// which it returns.
+func (j *job) giveBack(lease *client.Lease) (lost error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	err := lease.Unlock(ctx)
 	switch {
 	case givenBack(err):
 		j.say("lock %q: the command had given it back", j.name)
+	case errors.Is(err, client.ErrLost):
+		return err
 	case err != nil:
 		fmt.Fprintf(j.stderr, "redlock: %v (the command has ended; others get the lock in %s at the latest)\n", silence(err), left(lease))
 	default:
 		j.say("lock %q: given back", j.name)
 	}
+	return nil
 }
 
 // sayReconnects is for a daemon that was restarted, or hung up, in between.

@@ -34,8 +34,11 @@ the lock (--verbose says who).
 THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
 signal, but not twice: what the terminal sends goes to its whole foreground group
 anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
-SIGWINCH are taken to be the terminal's, and not passed on. While all is stopped
-(Ctrl-Z) the lock is kept.
+SIGWINCH are taken to be the terminal's, and not passed on. (SIGPIPE, SIGURG and
+SIGCHLD are for redlock run itself.) While all is stopped (Ctrl-Z) the lock is kept,
+and others wait. Stopped for longer than what was left of the lease, the command is
+killed when it goes on, as after LOSS: it cannot be asked first whether the lock is
+still its.
 
 What the command leaves running when it ends by itself runs on, without the lock.
 Where a signal ended it, such as a shell whose pipeline is at work, that is told to
@@ -96,7 +99,8 @@ const runExample = `  redlock run nightly-backup -- /usr/local/bin/backup --all
 const namesHelp = `NAMES. With commas between them several locks are taken at once, all or none: as one,
 with one fencing token, and without standing in the way of those who take the same in
 another order. Who asks about it (redlock check, and so on) names all of them, in the
-same order. A comma that belongs to a name is written %2C.`
+same order. A comma that belongs to a name is written %2C; all else stands for itself,
+also a space and a percent sign, which the protocol has as %20 and %25.`
 
 // runFlags is what the flags of run say.
 type runFlags struct {
@@ -154,19 +158,21 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	flags.VarP(&numberFlag{&f.conflict, "CODE", 0, math.MaxUint8}, "conflict-exit-code", "E", "exit code CODE if somebody else held the lock")
 	flags.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
-	flags.Var(&numberFlag{&f.slots, "K", 0, ipc.MaxSlots}, "slots", "at most K at a time, on all hosts together; all must say the same K")
+	flags.Var(&numberFlag{&f.slots, "K", 1, ipc.MaxSlots}, "slots", "at most K at a time, on all hosts together; all must say the same K")
 	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies (default: redlockd's)")
 	flags.Var(textFlag{&f.note, "TEXT"}, "note", "TEXT for who looks with redlock list")
 	flags.Var(&f.max, "max", "hold it at most so long: it is lost then (default: redlockd's)")
 	flags.Var(&f.beat, "beat", "the lock is lost when redlock beat was not run for so long (default: never)")
 	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
 	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
+	flags.BoolVarP(&f.exclusive, "alone", "e", false, "as --exclusive")
 	flags.Var(&f.wait, "wait", "as --timeout")
 	for _, alias := range aliases {
 		flags.Lookup(alias).Hidden = true
 	}
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
+	cmd.MarkFlagsMutuallyExclusive("shared", "alone", "slots")
 }
 
 // withoutDefaults leaves it to the usage of times to say what the default is.
@@ -179,7 +185,7 @@ func withoutDefaults(cmd *cobra.Command) {
 }
 
 // aliases are the other names that flock has for flags.
-var aliases = map[string]string{"nonblock": "nb", "timeout": "wait"}
+var aliases = map[string]string{"nonblock": "nb", "timeout": "wait", "exclusive": "alone"}
 
 // given tells whether a flag is on the command line, under any name.
 func given(cmd *cobra.Command) func(flag string) bool {

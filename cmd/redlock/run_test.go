@@ -83,9 +83,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "job", "--"}, "a command is wanted"},
 		{[]string{"run", "-y", "job", "true"}, "unknown shorthand flag: 'y'"},
 		{[]string{"run", "-n", "-w", "1", "job", "true"}, "-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other"},
-		{[]string{"run", "-s", "-x", "job", "true"}, "-s (--shared) and -x (--exclusive) contradict each other"},
+		{[]string{"run", "-s", "-x", "job", "true"}, "-s (--shared) and -x (--exclusive, -e) contradict each other"},
+		{[]string{"run", "-e", "-s", "job", "true"}, "-s (--shared) and -x (--exclusive, -e) contradict each other"},
+		{[]string{"lock", "-e", "--slots", "2", "job"}, "--slots goes neither with -s (--shared) nor with -x"},
 		{[]string{"run", "-s", "--slots", "2", "job", "true"}, "--slots goes neither with -s (--shared) nor with -x"},
-		{[]string{"run", "--slots", "0", "job", "true"}, "0 slots"},
+		{[]string{"run", "--slots", "0", "job", "true"}, "wanted is a number, 1 to 1000\n"},
 		{[]string{"run", "--nb", "--wait", "1", "job", "true"}, "-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other"},
 		{[]string{"run", "-n", "--wait", "1", "job", "true"}, "-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other"},
 		{[]string{"run", "-w", "2", "--wait", "1", "job", "true"}, "-w (--timeout) and --wait are the same"},
@@ -96,7 +98,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"lock", "-n", "-w", "2", "job"}, "contradict each other"},
 		{[]string{"run", "-E", "256", "job", "true"}, `invalid argument "256" for "-E, --conflict-exit-code" flag: wanted is a number, 0 to 255` + "\n"},
 		{[]string{"run", "-E", "-1", "job", "true"}, "wanted is a number, 0 to 255\n"},
-		{[]string{"run", "--slots", "1001", "job", "true"}, "wanted is a number, 0 to 1000\n"},
+		{[]string{"run", "--slots", "1001", "job", "true"}, "wanted is a number, 1 to 1000\n"},
 		{[]string{"lock", "--pid", "abc", "job"}, `invalid argument "abc" for "--pid" flag: wanted is a number` + "\n"},
 		{[]string{"top", "--count", "x"}, "wanted is a number from 0 on\n"},
 		{[]string{"top", "-n", "-1"}, "wanted is a number from 0 on\n"},
@@ -201,6 +203,8 @@ func TestRequestOfKind(t *testing.T) {
 		{[]string{"-s"}, ipc.Options{Set: ipc.OptMode, Mode: ipc.Shared}},
 		{[]string{"--shared", "-n"}, ipc.Options{Set: ipc.OptMode, Mode: ipc.Shared}},
 		{[]string{"-x"}, ipc.Options{}},
+		{[]string{"-e"}, ipc.Options{}},
+		{[]string{"-x", "-e"}, ipc.Options{}},
 		{[]string{"--slots", "3"}, ipc.Options{Set: ipc.OptSlots, Slots: 3}},
 	} {
 		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbTry: grants(time.Minute), ipc.VerbUnlock: says("OK")})
@@ -328,6 +332,17 @@ func TestGivesBackItsLock(t *testing.T) {
 		if entries, err := c.List(t.Context()); err != nil || len(entries) > 0 {
 			t.Errorf("LIST has %+v, %v, want nothing", entries, err)
 		}
+	}
+}
+
+// A lease that was lost before its command ended by itself is a loss all the same: nobody
+// can say that all of the command ran under the lock.
+func TestLostBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("ERR LOST : lost (quorum): it could not be extended")})
+	for _, command := range []string{"true", "exit 6"} {
+		code, _, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", command)...)
+		check(t, code, exitLost, stderr, "had ended by itself, and may have run without the lock")
 	}
 }
 
