@@ -194,6 +194,11 @@ func grantedBefore(h *holding) *ask {
 func (a *ask) Run() {
 	err := a.acquire(a.call.Context())
 	a.leave(err)
+	a.answer(err)
+}
+
+// answer tells what the request came to, when it has left.
+func (a *ask) answer(err error) {
 	if err == nil {
 		err = a.lease.Err() // lost already: a slow node, a host that was stopped
 	}

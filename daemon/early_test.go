@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// slowed is a session in which something happens to a lease before its LOCK is answered.
+type slowed struct {
+	*session
+	granted func(a *ask)
+}
+
+func (s *slowed) Begin(call *ipc.Call) ipc.Work {
+	work := s.session.Begin(call)
+	if a, ok := work.(*ask); ok {
+		return &slowAsk{a, s.granted}
+	}
+	return work
+}
+
+// slowAsk is what ask.Run does, step by step.
+type slowAsk struct {
+	*ask
+	granted func(a *ask)
+}
+
+func (s *slowAsk) Run() {
+	err := s.acquire(s.call.Context())
+	s.leave(err)
+	s.granted(s.ask)
+	s.answer(err)
+}
+
+// dialSlowed is a connection to a daemon that is slow to answer LOCK.
+func dialSlowed(t *testing.T, granted func(a *ask)) *wire {
+	t.Helper()
+	d, closeNodes := embeddedDaemon(t, io.Discard)
+	t.Cleanup(closeNodes)
+	t.Cleanup(d.nodes.Close)
+	d.nodes.Settle(t.Context())
+	server := d.newServer()
+	server.Open = func(conn *ipc.Conn) (ipc.Session, error) {
+		s, err := d.open(conn)
+		return &slowed{s.(*session), granted}, err
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		server.ServeConn(theirs)
+	}()
+	t.Cleanup(func() {
+		ours.Close()
+		<-served
+	})
+	return &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+}
+
+// A lease that is lost before its LOCK is answered is refused: an OK would be an order to
+// work for as long as its LOST is under way. CHECK tells the same.
+func TestLostBeforeTheAnswer(t *testing.T) {
+	w := dialSlowed(t, func(a *ask) { a.lease.Lose(redlock.LostForced) })
+	w.say("LOCK a", `ERR LOST lock=a : .*`)
+	w.say("CHECK a", `ERR LOST lock=a : .*`)
+}
+
+// A lease that is lost while its LOCK is being answered: LOST does not come before the
+// OK, when the client could not know of what, but it comes, right behind.
+func TestLostWhileAnswered(t *testing.T) {
+	w := dialSlowed(t, func(a *ask) {
+		if a.lostNow(a.s.d.clock()) { // what lost does first
+			t.Error("the client is to be told of a loss before it knows that it has the lease")
+		}
+	})
+	lease := w.say("LOCK a", granted5)[0]
+	w.want(`LOST lock=a lease=` + lease + ` reason=.*`)
+}

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// A process that ends while the nodes are asked for its lease has one for a moment, which
+// nobody would give back else: its end was heard of before.
+func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
+	d := startDaemon(t, 3, func(cfg *Config) { cfg.Quorum.NodeTimeout = patience })
+	c := newChild(t, os.Getuid())
+	w, look := d.dial(), d.dial()
+	others := pidfds(t, c.pid) // Go's own
+	for _, server := range d.nodes.Servers {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.send("LOCK a ttl=20s hold=pid pid=%d", c.pid)
+	look.until("LIST", `state=waiting`)
+	eventually(t, "the process is watched", func() bool { return pidfds(t, c.pid) > others })
+	c.killed()
+	eventually(t, "its end is noticed", func() bool { return pidfds(t, c.pid) == others })
+	for _, server := range d.nodes.Servers {
+		if err := server.Cont(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.want(fmt.Sprintf(`ERR CANCELLED lock=a : .*process %d, which was to hold it, has ended`, c.pid))
+	look.say("LOCK a wait=10s", granted5) // sooner than the lease would be over
+}
+
+// What a process had lost when it ends is told of no more, by whatever it was known; and
+// what others may have anyway, the other names of a lock that was forced away, is free
+// then, before the deadline.
+func TestHoldPIDEndsWithALostLease(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	c := newChild(t, os.Getuid())
+	w, admin := d.dial(), d.dial()
+	lease := w.say(fmt.Sprintf("LOCK a,b ttl=30s hold=pid pid=%d", c.pid), granted(`a,b`))[0]
+	admin.say("FORCE a", `OK lock=a n=1 also=b .*`)
+	w.want(`LOST lock=a,b .*`)
+	admin.say("TRY b", `ERR HELD .*`)
+	admin.say("CHECK lease="+lease, `ERR LOST .*`)
+	c.killed()
+	admin.say("LOCK b wait=10s", granted(`b`))
+	admin.until("CHECK lease="+lease, `^ERR NOTHELD `)
+}
