@@ -114,3 +114,18 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 		t.Errorf("%d requests are noted as not answered", len(p.asks))
 	}
 }
+
+// What was lost is not given back by the next daemon, though its client said UNLOCK.
+func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, admin := d.dial(), d.dial()
+	w.say("LOCK a ttl=20s", granted5)
+	admin.say("FORCE a", `OK lock=a n=1 .*`)
+	w.want(`LOST lock=a .*`)
+	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
+	w.say("LOCK a ttl=20s", granted5) // which ends the memory of the other
+	w.say("UNLOCK a", `OK lock=a`)
+	if l := d.noted().of(t, "a"); l != nil {
+		t.Errorf("noted: %+v, want nothing", l)
+	}
+}

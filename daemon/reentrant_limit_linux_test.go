@@ -51,6 +51,7 @@ func TestReentrantCountsAreLeases(t *testing.T) {
 	w.say("LOCK a id=3", granted5+` again=yes`) // takes nothing
 	w.say("LOCK a", `ERR ALREADY .*`)
 	w.say("UNLOCK a", `OK lock=a count=4`)
+	w.say("LOCK a", `ERR ALREADY .*`) // takes nothing, though there is room
 	other.say("LOCK b", granted5)
 	w.say("LOCK a reentrant=yes id=6", full)
 	other.say("UNLOCK b", `OK lock=b`)

@@ -1,0 +1,33 @@
+package daemon
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Where two UNLOCKs of a lease meet, the second changes nothing of what is noted of the
+// first: were that forgotten, the next daemon would not repeat it.
+func TestSecondUnlockLeavesTheFirst(t *testing.T) {
+	d, closeNodes := embeddedDaemon(t, io.Discard)
+	defer closeNodes()
+	defer d.nodes.Close()
+	d.nodes.Settle(t.Context())
+	h := &holding{}
+	h.place.set([]string{"a"}, kind{}, &h.asker)
+	var err error
+	if h.lease, err = d.nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: redlock.MinTTL}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.release(h, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.release(h, 2); !errors.Is(err, redlock.ErrReleased) {
+		t.Errorf("the second: %v, want that it is released", err)
+	}
+	if !h.giving {
+		t.Error("the lease is not being given back any more")
+	}
+}
