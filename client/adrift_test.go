@@ -1,0 +1,143 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// More leases than places for RESUME are all resumed, as places become free.
+func TestAllLeasesAreResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 2*maxResumes + 1
+		c, d := dialScripted(t)
+		for i := range leases {
+			d.lock(c, "job", "abc"+ms(time.Duration(i)*time.Millisecond))
+		}
+		d.hangUp()
+		d.greet()
+		for range leases {
+			tag, line := d.tagged()
+			_, lease, found := strings.Cut(line, " lease=")
+			if !found || !strings.HasPrefix(line, "RESUME job ") {
+				t.Fatalf("the daemon read %q, want RESUME", line)
+			}
+			d.say(grant(tag, "job", lease, d.elapsed(), ttl))
+		}
+		synctest.Wait()
+		if n := c.Resumed(); n != leases {
+			t.Errorf("%d leases are resumed, want %d", n, leases)
+		}
+	})
+}
+
+// What a connection does not keep goes on without one: no connection is made for its
+// sake, nothing is resumed on the next, and what is asked about it waits for nothing.
+func TestOnlyWhatGoesWithTheConnectionIsResumed(t *testing.T) {
+	for _, hold := range []Hold{HoldTTL, HoldPID} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "kept", "abc", WithHold(hold))
+			d.hangUp()
+			time.Sleep(time.Second)
+			if len(d.dials) > 0 {
+				t.Error("a connection was made for nothing")
+			}
+			extended := async(func() (int, error) { return 0, l.Extend(t.Context(), 0) })
+			d.greet()
+			tag := d.expectTagged("EXTEND lease=abc")
+			d.say(grant(tag[1:], "kept", "abc", d.elapsed(), ttl))
+			extended.must(t)
+			if l.Validity() != ttl || c.Resumed() != 0 {
+				t.Errorf("validity %v, %d resumed, want 10s and none", l.Validity(), c.Resumed())
+			}
+		})
+	}
+}
+
+// What is asked about a lease waits until that one is resumed: the daemon would not know
+// it, and say so, and that would be its end.
+func TestQuestionsWaitForTheirOwnLease(t *testing.T) {
+	for verb, ask := range map[string]func(context.Context, *Lease) error{
+		"CHECK":  func(ctx context.Context, l *Lease) error { return l.Check(ctx) },
+		"EXTEND": func(ctx context.Context, l *Lease) error { return l.Extend(ctx, 0) },
+		"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			leases := map[string]*Lease{"abc": d.lock(c, "one", "abc"), "def": d.lock(c, "two", "def")}
+			d.stop()
+			asked := map[string]future[int]{}
+			for id, l := range leases {
+				asked[id] = async(func() (int, error) { return 0, ask(t.Context(), l) })
+			}
+			synctest.Wait()
+			d.down.Store(false)
+			d.greet()
+			var tags, ids [2]string
+			for i := range tags {
+				tag, line := d.tagged()
+				tags[i], ids[i] = tag, line[strings.LastIndexByte(line, '=')+1:]
+				if !strings.HasPrefix(line, "RESUME ") {
+					t.Errorf("the daemon read %q, want RESUME", line)
+				}
+			}
+			for i, id := range ids {
+				pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+				d.say(d.expectTagged("PING") + " OK") // and nothing about a lease before
+				pinged.must(t)
+				d.say(grant(tags[i], "x", id, d.elapsed(), ttl))
+				tag := d.expectTagged(verb + " lease=" + id)
+				d.say(grant(tag[1:], "x", id, d.elapsed(), ttl))
+				asked[id].must(t)
+			}
+		})
+	}
+}
+
+// A RESUME that is to be said again when there is no connection any more is said on the
+// next one.
+func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.hangUp()
+		d.greet()
+		d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM granted=1 needed=3")
+		d.stop()
+		time.Sleep(2 * retryResume)
+		d.down.Store(false)
+		d.greet()
+		tag := d.expectTagged("RESUME job owner=1 lease=abc")
+		d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+		synctest.Wait()
+		if l.Validity() < ttl-time.Millisecond {
+			t.Errorf("validity %v, want 10s", l.Validity())
+		}
+	})
+}
+
+// A lease that a process keeps is asked after again when there is a daemon again, though
+// the CHECK that was due meanwhile failed: nothing else tells that it was extended.
+func TestCheckAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = time.Minute // its CHECK is due after 24 s, its end after 48 s
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithHold(HoldPID), WithTTL(long)) })
+		d.say(grant(d.expectTagged("LOCK job ttl=60000 hold=pid id=t.1")[1:], "job", "abc", 0, long))
+		l := locked.must(t)
+		time.Sleep(23 * time.Second)
+		d.stop()
+		time.Sleep(17 * time.Second)
+		d.down.Store(false)
+		d.greet()
+		tag := d.expectTagged("CHECK lease=abc")
+		d.say(grant(tag[1:], "job", "abc", d.elapsed(), long))
+		synctest.Wait()
+		if over(l.Context()) != nil || l.Validity() != long {
+			t.Errorf("validity %v (%v), want 1m", l.Validity(), over(l.Context()))
+		}
+	})
+}
