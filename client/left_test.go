@@ -1,0 +1,206 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// A TRY that is granted when nobody waits for it any more is given back, once.
+func TestTriedLockIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		tried := async(func() (*Lease, error) { return c.TryLock(ctx, "job") })
+		d.expect("@0 TRY job owner=1 id=t.1")
+		cancel()
+		_, err := tried.wait()
+		want(t, "try", err, context.Canceled)
+		d.say(grant("0", "job", "abc", 0, ttl))
+		d.expect("CANCEL 0")
+		d.say(d.expectTagged("UNLOCK lease=abc")+" OK", "ERR NOTHELD : no request 0")
+		time.Sleep(time.Minute)
+		nothingLeft(t, c)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK") // no other UNLOCK before
+		pinged.must(t)
+	})
+}
+
+// What is answered when nobody waits any more tells of the lease all the same.
+func TestLeftQuestionsTell(t *testing.T) {
+	for verb, ask := range map[string]func(context.Context, *Lease) error{
+		"CHECK":  func(ctx context.Context, l *Lease) error { return l.Check(ctx) },
+		"EXTEND": func(ctx context.Context, l *Lease) error { return l.Extend(ctx, 0) },
+		"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			ctx, cancel := context.WithCancel(t.Context())
+			asked := async(func() (int, error) { return 0, ask(ctx, l) })
+			tag := d.expectTagged(verb + " lease=abc")
+			cancel()
+			_, err := asked.wait()
+			want(t, verb, err, context.Canceled)
+			d.say(tag + " ERR LOST lease=abc")
+			<-l.Context().Done()
+			d.at("the end of the lease", 0)
+			want(t, "cause", over(l.Context()), ErrLost)
+			synctest.Wait()
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// A lease that nobody wants any more when it is found is nobody's.
+func TestLeaseOfIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		found := async(func() (*Lease, error) { return c.LeaseOf(ctx, 7, "job") })
+		tag := d.expectTagged("CHECK job pid=7")
+		cancel()
+		_, err := found.wait()
+		want(t, "find", err, context.Canceled)
+		d.say(grant(tag[1:], "job", "abc", 0, ttl))
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// Who gives up while there is no daemon is told that there is none, and leaves nothing.
+func TestCancelWithoutAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		time.Sleep(time.Hour)
+		cancel()
+		_, err := locked.wait()
+		want(t, "lock", err, context.Canceled)
+		want(t, "lock", err, ErrUnavailable)
+		want(t, "lock", err, errNobody) // what the last attempt met, not how the connection ended
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// An UNLOCK that was not answered in time, of what does not end by itself, goes on for as
+// long as it takes.
+func TestUnlockForAProcessGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc", WithHold(HoldPID))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
+		d.expectTagged("UNLOCK lease=abc")
+		_, err := unlocked.wait()
+		want(t, "unlock", err, context.DeadlineExceeded)
+		d.stop()
+		time.Sleep(time.Hour)
+		d.down.Store(false)
+		d.greet()
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// An Unlock that finds no daemon leaves a lease of the connection to its end, and makes no
+// connection for it.
+func TestUnlockWithoutADaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		want(t, "unlock", l.Unlock(t.Context()), ErrUnavailable)
+		time.Sleep(mostPause)
+		nothingLeft(t, c)
+		tries := d.tries.Load()
+		time.Sleep(time.Hour)
+		if n := d.tries.Load(); n != tries {
+			t.Errorf("%d attempts with nothing to do", n-tries)
+		}
+	})
+}
+
+// An UNLOCK that was sent twice is told of a loss: only NOTHELD says that the first has
+// released.
+func TestUnlockTwiceOfALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.expectTagged("UNLOCK lease=abc")
+		d.hangUp()
+		d.greet()
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lease=abc")
+		_, err := unlocked.wait()
+		want(t, "unlock", err, ErrLost)
+		nothingLeft(t, c)
+	})
+}
+
+// Who finds no place for a request, and waits no more, is told so.
+func TestNoPlaceInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := dialScripted(t)
+		for range maxOthers {
+			c.calls.tryTake(ipc.VerbPing).state.Store(waiting)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, "ping", c.Ping(ctx), context.DeadlineExceeded)
+		_, err := c.LeaseOf(ctx, 7, "job")
+		want(t, "find", err, context.DeadlineExceeded)
+	})
+}
+
+// A call that is used again has nothing of the request before: a stale lease would hear
+// what is said of another one.
+func TestCallsAreUsedAgain(t *testing.T) {
+	table := newTable()
+	cl := table.tryTake(ipc.VerbLock)
+	tag := cl.tag
+	cl.about(&Lease{id: "abc", name: "job"})
+	cl.fault("a wish that cannot be")
+	cl.why, cl.lines = ErrClosed, append(cl.lines, ipc.Response{})
+	cl.repeated, cl.paused, cl.limited, cl.postponed, cl.restart = true, true, 1, 1, 1
+	cl.sent.Store(unsendable)
+	cl.until.Store(untilAnswered)
+	cl.state.Store(answered)
+	table.put(cl)
+	again := table.tryTake(ipc.VerbPing)
+	if again != cl || again.tag != tag || again.req.Tag != tag || again.req.Verb != ipc.VerbPing || again.req.Set != 0 || again.req.Lease != "" {
+		t.Errorf("the request is %+v, want PING with the tag %s and no more", &again.req, tag)
+	}
+	if again.name != "" || again.lease != nil || again.faults != nil || again.why != nil || len(again.lines) != 0 ||
+		again.repeated || again.paused || again.limited != 0 || again.postponed != 0 || again.restart != 0 ||
+		again.sent.Load() != 0 || again.until.Load() != untilPatience || again.state.Load() != idle {
+		t.Errorf("left of the request before: %+v", again)
+	}
+}
+
+// What is answered by both of its tags leaves none of them behind.
+func TestStrayTagsAreFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		for range 100 {
+			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+			first := d.expectTagged("PING")
+			d.say("BACK")
+			d.say(d.expectTagged("PING")+" OK", first+" OK")
+			pinged.must(t)
+			synctest.Wait()
+		}
+		if n := len(c.calls.calls); n > 2 {
+			t.Errorf("%d tags for one request at a time, want 2", n)
+		}
+	})
+}
