@@ -1,0 +1,77 @@
+package client
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An answer that comes when the lease has ended changes nothing: its holder may still be
+// stopping, and it is given back at the deadline that he was told, no sooner and no later.
+func TestAnswerAfterSilence(t *testing.T) {
+	for name, left := range map[string]time.Duration{"a later deadline": ttl, "an earlier one": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc")
+				tag := d.expectTagged("CHECK lease=abc")
+				<-l.Context().Done()
+				d.at("the end of the lease", overAfter)
+				d.say(grant(tag[1:], "job", "abc", d.elapsed(), left))
+				tag = d.expectTagged("UNLOCK lease=abc")
+				d.at("UNLOCK", ttl)
+				d.say(tag + " OK")
+				synctest.Wait()
+				if l.DeadlineBoottime() != bootAt+ttl || l.Validity() != 0 {
+					t.Errorf("deadline %v, validity %v, want those of before", l.DeadlineBoottime()-bootAt, l.Validity())
+				}
+				nothingLeft(t, c)
+			})
+		})
+	}
+}
+
+// What the daemon says that it keeps no more is not unlocked.
+func TestLostAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.expectTagged("CHECK lease=abc")
+		<-l.Context().Done()
+		d.say("LOST lock=job lease=abc reason=quorum")
+		time.Sleep(time.Minute)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK") // no UNLOCK before
+		pinged.must(t)
+	})
+}
+
+// Why a lease ended that nobody told of.
+func TestCausesOfSilence(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		hold Hold
+		stop bool
+		want string
+	}{
+		{"the daemon hangs", HoldConn, false, "nobody confirmed it until 2s before its deadline: redlockd hangs, or could not extend it"},
+		{"there is none", HoldConn, true, "nobody confirmed it until 2s before its deadline: there is no connection: " + errNobody.Error()},
+		{"its ttl is over", HoldTTL, false, "its ttl is over but for the guard of 2s, and Extend was not called"},
+		{"its ttl is over, and there is none", HoldTTL, true, "its ttl is over but for the guard of 2s, and Extend was not called"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc", WithHold(test.hold))
+				if test.stop {
+					d.stop()
+				}
+				<-l.Context().Done()
+				if got := over(l.Context()).Error(); !strings.HasSuffix(got, test.want) {
+					t.Errorf("cause %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
