@@ -91,6 +91,27 @@ func TestDialWhereNobodyListens(t *testing.T) {
 	want(t, "permission", dialError(t.Context(), "/s", &os.PathError{Err: fs.ErrPermission}), ErrDenied)
 }
 
+// An empty path is that of the environment; options count.
+func TestDialOptions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("REDLOCK_SOCKET", path)
+	accepted := async(func() (net.Conn, error) { return greet(l) })
+	c, err := Dial(t.Context(), "", WithPatience(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer accepted.must(t).Close()
+	if c.patience != time.Hour || c.path != path {
+		t.Errorf("patience %v at %s, want 1h at %s", c.patience, c.path, path)
+	}
+}
+
 func TestDialBoundByContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path) // and never accepts, as a stopped daemon
@@ -198,7 +219,9 @@ func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldTTL))
-		waiting := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		waiting := async(func() (*Lease, error) { return c.Lock(ctx, "other") })
 		d.line()
 		if c.Err() != nil {
 			t.Errorf("Err %v before Close, want nil", c.Err())
@@ -207,15 +230,22 @@ func TestClose(t *testing.T) {
 			if err := c.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
+			select {
+			case <-c.Done():
+			default:
+				t.Error("Close has not waited for all that the Client has started")
+			}
 		}
 		_, err := waiting.wait()
 		want(t, "a waiting lock", err, ErrClosed)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a waiting lock: %v, and it was not its deadline", err)
+		}
 		for _, l := range []*Lease{l, kept} {
 			cause := over(l.Context())
 			want(t, "cause", cause, ErrLost)
 			want(t, "cause", cause, ErrClosed)
 		}
-		<-c.Done()
 		want(t, "Err", c.Err(), ErrClosed)
 		want(t, "another lock", lockErr(c.Lock(t.Context(), "job")), ErrClosed)
 		time.Sleep(time.Minute) // no timer has anything to do

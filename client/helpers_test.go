@@ -1,9 +1,13 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"net"
 	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // future is the result of a call that runs on a goroutine of its own.
@@ -72,4 +76,22 @@ func nothingLeft(t testing.TB, c *Client) {
 			t.Errorf("request %s is left in state %d", cl.tag, cl.state.Load())
 		}
 	}
+}
+
+// greet accepts a connection and answers HELLO.
+func greet(l net.Listener) (net.Conn, error) {
+	conn, err := l.Accept()
+	if err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	var req ipc.Request
+	if err := ipc.ParseRequest(line[:len(line)-1], &req); err != nil {
+		return nil, err
+	}
+	_, err = conn.Write([]byte("@" + req.Tag + " OK version=1\n"))
+	return conn, err
 }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/redlockd/redlockd/ipc"
 )
 
 // Processes that are started after Inherit hold the connection, others do not.
@@ -66,24 +64,6 @@ func overSocket(t *testing.T) (c *Client, daemon net.Conn) {
 		daemon.Close()
 	})
 	return c, daemon
-}
-
-// greet accepts a connection and answers HELLO.
-func greet(l net.Listener) (net.Conn, error) {
-	conn, err := l.Accept()
-	if err != nil {
-		return nil, err
-	}
-	line, err := bufio.NewReader(conn).ReadBytes('\n')
-	if err != nil {
-		return nil, err
-	}
-	var req ipc.Request
-	if err := ipc.ParseRequest(line[:len(line)-1], &req); err != nil {
-		return nil, err
-	}
-	_, err = conn.Write([]byte("@" + req.Tag + " OK version=1\n"))
-	return conn, err
 }
 
 // child runs until Close.

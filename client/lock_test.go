@@ -172,6 +172,23 @@ func TestHeldTellsTheHolder(t *testing.T) {
 	})
 }
 
+// Where the daemon does not say who holds it, or that somebody does, there is no Holder.
+func TestNoHolder(t *testing.T) {
+	for _, refusal := range []string{"HELD lock=job ttl=7412", "ALREADY lock=job host=web3 pid=4121 user=cron"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
+			d.line()
+			d.say("@0 ERR " + refusal)
+			_, err := tried.wait()
+			var e *Error
+			if !errors.As(err, &e) || !errors.Is(err, ErrHeld) || e.Holder != nil {
+				t.Errorf("%s: %#v, want ErrHeld without a Holder", refusal, err)
+			}
+		})
+	}
+}
+
 func TestCodesMatchSentinels(t *testing.T) {
 	for code, sentinel := range sentinels {
 		if code == ipc.CodeShutdown {

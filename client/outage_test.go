@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,5 +58,57 @@ func TestWaitWithoutADaemon(t *testing.T) {
 				t.Errorf("wait=%v, %v after the end of the connection: given up after %v, want %v", test.wait, d.elapsed()-got-start, got, test.want)
 			}
 		}
+	})
+}
+
+// A daemon that takes connections and does not answer is none: calls wait for as long as
+// the Client's patience, whatever is being tried, and are told that there is no daemon.
+func TestDaemonThatDoesNotGreet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t, WithPatience(time.Second))
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		d.hangUp()
+		_, err := pinged.wait()
+		want(t, "ping", err, ErrUnavailable)
+		d.at("its end", time.Second)
+		want(t, "another one", c.Ping(t.Context()), ErrUnavailable)
+		d.at("its end", attemptTimeout)
+		want(t, "another one", c.Ping(t.Context()), context.DeadlineExceeded) // what the attempt came to
+		want(t, "Err", c.Err(), ErrUnavailable)
+	})
+}
+
+// What a process or the ttl keeps is not lost because the connection is.
+func TestGarbageEndsOnlyWhatGoesWithTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldPID))
+		d.say("ssh")
+		synctest.Wait()
+		want(t, "cause", over(l.Context()), ErrLost)
+		if err := over(kept.Context()); err != nil || kept.Validity() != ttl {
+			t.Errorf("the other: validity %v (%v), want 10s", kept.Validity(), err)
+		}
+	})
+}
+
+// Without a connection, the next one is inherited.
+func TestInheritWithoutAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.stop()
+		if err := c.Inherit(); err != nil {
+			t.Errorf("inherit: %v", err)
+		}
+		d.down.Store(false)
+		ctx, cancel := context.WithCancel(t.Context())
+		pinged := async(func() (int, error) { return 0, c.Ping(ctx) })
+		d.greet()
+		synctest.Wait()
+		want(t, "Err", c.Err(), errNoSocket) // which a pipe is not
+		cancel()
+		_, err := pinged.wait()
+		want(t, "ping", err, context.Canceled)
 	})
 }

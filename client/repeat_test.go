@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// As TestGivenUpLockForAProcessAcrossRestart: a TRY may have been granted just as well.
+func TestGivenUpTryForAProcessAcrossRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		tried := async(func() (*Lease, error) { return c.TryLock(ctx, "job", WithHold(HoldPID)) })
+		d.expect("@0 TRY job hold=pid id=t.1")
+		cancel()
+		_, err := tried.wait()
+		want(t, "try", err, context.Canceled)
+		d.hangUp()
+		d.greet()
+		d.expect("@0 TRY job hold=pid id=t.1")
+		d.expect("CANCEL 0")
+		d.say(grant("0", "job", "abc", 0, ttl))
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
+// The longest wait that can be said is as long on the next connection, and without one.
+func TestLongestWaitAcrossRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		time.Sleep(time.Second) // with which the wait is beyond what a duration can be
+		const line = "@0 LOCK job wait=9223372036854 owner=1 id=t.1"
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(math.MaxInt64)) })
+		d.expect(line)
+		d.stop()
+		time.Sleep(time.Hour)
+		d.down.Store(false)
+		d.greet()
+		d.expect(line)
+		d.say(grant("0", "job", "abc", d.elapsed(), ttl))
+		locked.must(t)
+	})
+}
+
+// Tags of repeats are free when the repeat is answered by another, or never, because the
+// connection is over.
+func TestTagsOfRepeatsAreFree(t *testing.T) {
+	for name, end := range map[string]func(d *scripted, first, second string){
+		"refused with LIMIT": func(d *scripted, first, second string) {
+			d.say(second+" ERR LIMIT", first+" OK")
+		},
+		"the connection is over": func(d *scripted, _, _ string) {
+			d.hangUp()
+			d.greet()
+			d.say(d.expectTagged("PING") + " OK")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				for range 100 {
+					pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+					first := d.expectTagged("PING")
+					d.say("BACK")
+					end(d, first, d.expectTagged("PING"))
+					pinged.must(t)
+					time.Sleep(mostPause) // nothing is repeated
+				}
+				if n := len(c.calls.calls); n > 2 {
+					t.Errorf("%d tags for one request at a time, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// A repeat that is refused with LIMIT is sent again alone: what else is under way, FORCE
+// above all, is not said twice.
+func TestOnlyWhatIsLimitedIsRepeated(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		d.say("BACK")
+		d.expect("@1 PING")
+		asked := async(ask)
+		tag := d.expectTagged(line)
+		d.say("@1 ERR LIMIT")
+		d.expect("@1 PING")
+		d.at("the PING", retryLimited)
+		time.Sleep(retryLimited)
+		last := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING")+" OK", "@1 OK", tag+" ERR DENIED")
+		last.must(t)
+		pinged.must(t)
+		_, err := asked.wait()
+		want(t, line, err, ErrDenied)
+	})
+}
+
+// When a repeat is to be sent again there may be no connection: the next one has it.
+func TestLimitedWithoutAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		d.say("BACK")
+		d.expect("@1 PING")
+		d.say("@1 ERR LIMIT")
+		d.stop()
+		time.Sleep(2 * retryLimited)
+		d.down.Store(false)
+		d.greet()
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+	})
+}
+
+// The daemon takes no wait= with TRY, and the end of a context is none of its business.
+func TestTryUnderADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		tried := async(func() (*Lease, error) { return c.TryLock(ctx, "job") })
+		d.expect("@0 TRY job owner=1 id=t.1")
+		time.Sleep(time.Second - replyMargin/2)
+		d.say("@0 ERR HELD")
+		_, err := tried.wait()
+		want(t, "try", err, ErrHeld)
+		if strings.Contains(err.Error(), "deadline") {
+			t.Errorf("error %q, want nothing about the deadline: nobody waited", err)
+		}
+	})
+}
