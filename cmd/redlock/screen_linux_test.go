@@ -66,10 +66,12 @@ func TestTopOnTerminal(t *testing.T) {
 	cmd.Wait()
 }
 
-// The progress of a measurement is shown while it lasts.
+// The progress of a measurement is shown while it lasts. Each of its parts has to last for
+// two looks at least, or a busy machine shows none of it.
 func TestBenchShowsProgress(t *testing.T) {
 	_, socket := startDaemon(t)
-	tt, cmd := onTerminal(t, roleRedlock, socket, "bench", "--duration", "600ms", "--workers", "2")
+	const length = 4 * 3 * progressEvery
+	tt, cmd := onTerminal(t, roleRedlock, socket, "bench", "--duration", length.String(), "--workers", "2")
 	tt.until("%")
 	if shown := tt.until(clearLine); !strings.HasPrefix(shown, " 1/4 ping") {
 		t.Errorf("it shows %q, want the first part", shown)
