@@ -34,7 +34,7 @@ func (s *slowAsk) Run() {
 	err := s.acquire(s.call.Context())
 	s.leave(err)
 	s.granted(s.ask)
-	s.answer(err)
+	s.answer()
 }
 
 // dialSlowed is a connection to a daemon that is slow to answer LOCK.

@@ -194,18 +194,12 @@ func grantedBefore(h *holding) *ask {
 func (a *ask) Run() {
 	err := a.acquire(a.call.Context())
 	a.leave(err)
-	a.answer(err)
+	a.answer()
 }
 
 // answer tells what the request came to, when it has left.
-func (a *ask) answer(err error) {
-	if err == nil {
-		err = a.lease.Err() // lost already: a slow node, a host that was stopped
-	}
-	if err != nil && a.process.hasEnded() {
-		err = a.process.endedError()
-	}
-	if err != nil {
+func (a *ask) answer() {
+	if err := a.outcome(); err != nil {
 		a.s.refuse(a.call, err)
 		return
 	}
@@ -305,7 +299,7 @@ func (a *ask) waitForTurn(ctx context.Context) error {
 		case <-timer.C:
 			return a.ahead()
 		case <-a.enough():
-			return errInputEnded // or the process, as Run says
+			return errInputEnded // or the process, as outcome says
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -48,3 +48,20 @@ func TestHoldPIDEndsWithALostLease(t *testing.T) {
 	admin.say("LOCK b wait=10s", granted(`b`))
 	admin.until("CHECK lease="+lease, `^ERR NOTHELD `)
 }
+
+// All that wait for a process that ends are told so, also those that would have counted on
+// the first, or repeat it.
+func TestHoldPIDEndsWhileManyWait(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	holder, look, w := d.dial(), d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	w.waits(look, fmt.Sprintf("@1 LOCK a id=x reentrant=yes hold=pid pid=%d", c.pid), 1)
+	w.send("@2 LOCK a reentrant=yes hold=pid pid=%d", c.pid)
+	w.send("@3 LOCK a id=x hold=pid pid=%d", c.pid)
+	w.say("@4 TRY a hold=pid pid=1", `@4 ERR DENIED .*`) // the others are begun
+	c.killed()
+	for range 3 {
+		w.want(fmt.Sprintf(`@[123] ERR CANCELLED lock=a : .*process %d, which was to hold it, has ended`, c.pid))
+	}
+}

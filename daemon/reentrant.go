@@ -244,8 +244,8 @@ func (d *daemon) counted(call *ipc.Call, h *holding, more ...string) {
 	d.ledger.lease(recFurther, &pastLease{number: h.number, further: more, by: call.Number})
 }
 
-// waitForFirst waits no longer than its own wait=. Where it gives up, it is
-// counted no more.
+// waitForFirst waits no longer than its own wait=. Where it gives up, it is counted no
+// more. What ends both, such as the end of the input, ends the first.
 func (f *further) waitForFirst(ctx context.Context) (err error) {
 	if isClosed(f.first.done) {
 		return nil
@@ -257,8 +257,6 @@ func (f *further) waitForFirst(ctx context.Context) (err error) {
 		return nil
 	case <-timer.C:
 		err = f.first.ahead()
-	case <-f.first.enough():
-		err = errInputEnded
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -301,12 +299,17 @@ func (a *ask) await(ctx context.Context) error {
 	}
 }
 
-// outcome is nil if the LOCK, which has come to its end, got a lease that stands.
+// outcome is nil if the LOCK, which has come to its end, got a lease that stands: it may
+// be lost already, by a slow node, or a host that was stopped.
 func (a *ask) outcome() error {
-	if a.failed != nil {
-		return a.failed
+	err := a.failed
+	if err == nil {
+		err = a.lease.Err()
 	}
-	return a.lease.Err()
+	if err != nil && a.process.hasEnded() {
+		return a.process.endedError()
+	}
+	return err
 }
 
 // grantFields is what LOCK answers.
