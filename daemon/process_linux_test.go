@@ -356,6 +356,48 @@ func TestPIDReuse(t *testing.T) {
 	}
 }
 
+// A pidfd that is not kept is closed: that of a process that has ended, one more of a
+// process that is watched already, and where the kernel takes no more of them.
+func TestPIDFDsAreClosed(t *testing.T) {
+	c, dead := newChild(t, os.Getuid()), newChild(t, os.Getuid())
+	table := newProcesses(func(*holding) {})
+	var err error
+	if table.watcher, err = newWatcher(); err != nil {
+		t.Fatal(err)
+	}
+	isOpen := func(fd int) bool {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == nil
+	}
+	open := func(c *child) int {
+		fd, err := openPID(c.pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	first := use(t, table, c, c.pid)
+	more := open(c)
+	if again, err := table.use(more, c.pid); again != first || err != nil || isOpen(more) {
+		t.Errorf("one more of a process that is watched: %v, %v, and it is open: %v", again, err, isOpen(more))
+	}
+	fd := open(dead)
+	dead.end()
+	if _, err := table.use(fd, dead.pid); !errors.Is(err, errNoProcess) || isOpen(fd) {
+		t.Errorf("of a process that has ended: %v, and it is open: %v", err, isOpen(fd))
+	}
+	table.release(first)
+	table.release(first)
+	if isOpen(first.fd) || len(table.byPID)+len(table.byFD) != 0 {
+		t.Error("nobody needs it any more, and it is watched")
+	}
+	table.watcher.close()
+	fd = open(c)
+	if _, err := table.use(fd, c.pid); err == nil || isOpen(fd) || len(table.byPID)+len(table.byFD) != 0 {
+		t.Errorf("where it cannot be watched: %v, and it is open: %v", err, isOpen(fd))
+	}
+}
+
 // use has the table watch a child under a number.
 func use(t *testing.T, table *processes, c *child, number int) *process {
 	t.Helper()

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// A connection has one second's requests at once, and as many again in each second from
+// then on, but never more than that, however long it was silent.
+func TestRate(t *testing.T) {
+	const perSecond = 10
+	var r rate
+	allowed := func(now time.Duration) (n int) {
+		for n <= 2*perSecond && r.allow(perSecond, now) {
+			n++
+		}
+		return n
+	}
+	for _, step := range []struct {
+		now  time.Duration
+		want int
+	}{
+		{time.Hour, 10},
+		{time.Hour, 0},
+		{time.Hour + 250*time.Millisecond, 2},
+		{time.Hour + 500*time.Millisecond, 3}, // the half of before is not lost
+		{2 * time.Hour, 10},
+	} {
+		if got := allowed(step.now); got != step.want {
+			t.Errorf("at %v %d requests are allowed, want %d", step.now, got, step.want)
+		}
+	}
+}
+
+// What gives something back is never refused, and counts for nothing; nor is anything
+// where there is no limit.
+func TestRateOfVerbs(t *testing.T) {
+	d := &daemon{clock: func() time.Duration { return time.Hour }, limits: newLimits(LimitsConfig{RequestsPerSecond: 1})}
+	s := &session{d: d}
+	for range 2 {
+		for _, verb := range []ipc.Verb{ipc.VerbUnlock, ipc.VerbCancel, ipc.VerbQuit} {
+			if s.tooFast(verb) {
+				t.Errorf("%v is refused", verb)
+			}
+		}
+	}
+	if s.tooFast(ipc.VerbPing) || !s.tooFast(ipc.VerbPing) {
+		t.Error("want one PING a second, and no more")
+	}
+	d.limits.set(LimitsConfig{})
+	if s.tooFast(ipc.VerbPing) {
+		t.Error("PING is refused without a limit")
+	}
+}

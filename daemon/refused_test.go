@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// FORCE and RESUME are refused where too few nodes answer, as all else is, and RESUME by
+// whoever does not say what the LOCK said. The lease stands as it did.
+func TestRefusals(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, next, look := d.dial(), d.dial(), d.dial()
+	lease := w.say("LOCK a owner=mine ttl=20s", granted5)[0]
+	next.say("RESUME a lease="+lease, `ERR OPTION lock=a : .*another owner=.*`)
+	next.say("RESUME b owner=mine lease="+lease, `ERR NOTHELD .*`)
+	w.say("CHECK a owner=mine", granted5)
+	for _, server := range d.nodes.Servers[:2] {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next.say("RESUME a owner=mine lease="+lease, `ERR NOQUORUM lock=a .*`)
+	look.say("FORCE a", `ERR NOQUORUM lock=a .*`)
+	for _, server := range d.nodes.Servers[:2] {
+		if err := server.Cont(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look.say("CHECK lease="+lease, granted5)
+}
+
+// A further LOCK that waits with the first ends with the input, as that one does.
+func TestFurtherInputEnded(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	holder, look := d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	for range 20 {
+		w := d.dial()
+		w.waits(look, "@1 LOCK a reentrant=yes", 1)
+		w.send("@2 LOCK a reentrant=yes\n@3 LOCK a reentrant=yes")
+		w.conn.CloseWrite()
+		for range 3 {
+			w.want(`@\d ERR CANCELLED lock=a : .*input ended.*`)
+		}
+		w.ends()
+	}
+}
+
+// A lost lease is told of for an hour, and then is as any other that is not there.
+func TestLostLeasesGrowOld(t *testing.T) {
+	d, closeNodes := embeddedDaemon(t, io.Discard)
+	defer closeNodes()
+	defer d.nodes.Close()
+	var later atomic.Int64
+	d.clock = func() time.Duration { return redlock.BootTime() + time.Duration(later.Load()) }
+	d.nodes.Settle(t.Context())
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		d.newServer().ServeConn(theirs)
+	}()
+	defer func() {
+		ours.Close()
+		<-served
+	}()
+	w := &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	w.say("LOCK a", granted5)
+	w.say("LOCK b", granted5)
+	answers(w, "FORCE a", `OK lock=a n=1 .*`, `LOST lock=a .*`)
+	later.Store(int64(rememberLost - time.Minute))
+	w.say("CHECK a", `ERR LOST lock=a : .*`)
+	later.Store(int64(rememberLost + time.Minute))
+	w.say("CHECK b", granted5) // one that is held does not grow old
+	w.say("CHECK a", `ERR NOTHELD lock=a : .*`)
+	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
+}
