@@ -377,16 +377,43 @@ func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 // at work: its lock stays taken until the deadline that it was told.
 func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	d := startDaemon(t, 3, nil)
+	w, cut := d.dialImpatient()
+	deadline := duration(t, w.say("LOCK a ttl=700ms", granted5)[2])
+	cut()
+	d.dial().say("LOCK a", granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+	}
+}
+
+// What was taken with a lock that was forced away stays taken as well: the client has
+// neither said that it has stopped, nor hung up.
+func TestCutConnectionKeepsTheRest(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, cut := d.dialImpatient()
+	admin := d.dial()
+	w.say("LOCK a,b ttl=30s", granted(`a,b`))
+	admin.say("FORCE a", `OK lock=a n=1 .*`)
+	w.want(`LOST lock=a,b .*`)
+	cut()
+	admin.say("LOCK b wait=500ms", `ERR HELD .*`)
+}
+
+// dialImpatient is a connection to another daemon over the same nodes, which hangs up on
+// whoever does not read for a moment: cut has it do so.
+func (d *testDaemon) dialImpatient() (w *wire, cut func()) {
+	t := d.t
+	t.Helper()
 	nodes, closeNodes, err := nodesOf(d.cfg, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeNodes()
+	t.Cleanup(closeNodes)
 	impatient, err := newDaemon(d.cfg, hclog.NewNullLogger(), nodes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer impatient.nodes.Close()
+	t.Cleanup(impatient.nodes.Close)
 	impatient.settle(t.Context())
 	server := impatient.newServer()
 	server.WriteTimeout = 50 * time.Millisecond
@@ -394,18 +421,15 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close() // not before: the client is alive
+	t.Cleanup(func() { ours.Close() }) // not before: the client is alive
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		server.ServeConn(theirs)
 	}()
-	w := &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
-	deadline := duration(t, w.say("LOCK a ttl=700ms", granted5)[2])
-	w.send("%s", strings.Repeat("HELP\n", 2000)) // whose answers nobody reads
-	<-served
-	d.dial().say("LOCK a", granted5)
-	if now := redlock.BootTime(); now < deadline {
-		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+	w = &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	return w, func() {
+		w.send("%s", strings.Repeat("HELP\n", 2000)) // whose answers nobody reads
+		<-served
 	}
 }
