@@ -40,15 +40,30 @@ func (s *slowAsk) Run() {
 // dialSlowed is a connection to a daemon that is slow to answer LOCK.
 func dialSlowed(t *testing.T, granted func(a *ask)) *wire {
 	t.Helper()
-	d, closeNodes := embeddedDaemon(t, io.Discard)
-	t.Cleanup(closeNodes)
-	t.Cleanup(d.nodes.Close)
-	d.nodes.Settle(t.Context())
+	d := settledDaemon(t)
 	server := d.newServer()
 	server.Open = func(conn *ipc.Conn) (ipc.Session, error) {
 		s, err := d.open(conn)
 		return &slowed{s.(*session), granted}, err
 	}
+	w, _ := dialWithin(t, server)
+	return w
+}
+
+// settledDaemon is one with embedded nodes, into which a test can look.
+func settledDaemon(t *testing.T) *daemon {
+	t.Helper()
+	d, closeNodes := embeddedDaemon(t, io.Discard)
+	t.Cleanup(closeNodes)
+	t.Cleanup(d.nodes.Close)
+	d.nodes.Settle(t.Context())
+	return d
+}
+
+// dialWithin is a connection to a server of this process. hangUp returns when its session
+// is closed.
+func dialWithin(t *testing.T, server *ipc.Server) (w *wire, hangUp func()) {
+	t.Helper()
 	ours, theirs, err := socketPair()
 	if err != nil {
 		t.Fatal(err)
@@ -58,11 +73,12 @@ func dialSlowed(t *testing.T, granted func(a *ask)) *wire {
 		defer close(served)
 		server.ServeConn(theirs)
 	}()
-	t.Cleanup(func() {
+	hangUp = func() {
 		ours.Close()
 		<-served
-	})
-	return &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	}
+	t.Cleanup(hangUp)
+	return &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}, hangUp
 }
 
 // A lease that is lost before its LOCK is answered is refused: an OK would be an order to

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"io"
 	"testing"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -11,10 +10,7 @@ import (
 // Where two UNLOCKs of a lease meet, the second changes nothing of what is noted of the
 // first: were that forgotten, the next daemon would not repeat it.
 func TestSecondUnlockLeavesTheFirst(t *testing.T) {
-	d, closeNodes := embeddedDaemon(t, io.Discard)
-	defer closeNodes()
-	defer d.nodes.Close()
-	d.nodes.Settle(t.Context())
+	d := settledDaemon(t)
 	h := &holding{}
 	h.place.set([]string{"a"}, kind{}, &h.asker)
 	var err error

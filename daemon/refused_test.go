@@ -1,9 +1,6 @@
 package daemon
 
 import (
-	"bufio"
-	"io"
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,26 +51,10 @@ func TestFurtherInputEnded(t *testing.T) {
 
 // A lost lease is told of for an hour, and then is as any other that is not there.
 func TestLostLeasesGrowOld(t *testing.T) {
-	d, closeNodes := embeddedDaemon(t, io.Discard)
-	defer closeNodes()
-	defer d.nodes.Close()
+	d := settledDaemon(t)
 	var later atomic.Int64
 	d.clock = func() time.Duration { return redlock.BootTime() + time.Duration(later.Load()) }
-	d.nodes.Settle(t.Context())
-	ours, theirs, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		d.newServer().ServeConn(theirs)
-	}()
-	defer func() {
-		ours.Close()
-		<-served
-	}()
-	w := &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	w, _ := dialWithin(t, d.newServer())
 	w.say("LOCK a", granted5)
 	w.say("LOCK b", granted5)
 	answers(w, "FORCE a", `OK lock=a n=1 .*`, `LOST lock=a .*`)
@@ -83,4 +64,25 @@ func TestLostLeasesGrowOld(t *testing.T) {
 	w.say("CHECK b", granted5) // one that is held does not grow old
 	w.say("CHECK a", `ERR NOTHELD lock=a : .*`)
 	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
+}
+
+// Of what is given back for a client that is gone nothing stays: there are many clients.
+func TestNothingStaysOfWhoIsGone(t *testing.T) {
+	d := settledDaemon(t)
+	w, hangUp := dialWithin(t, d.newServer())
+	w.say("LOCK a", granted5)
+	w.say("LOCK b,c", granted(`b,c`))
+	w.say("LOCK d linger=1", granted5)
+	answers(w, "FORCE b", `OK lock=b n=1 .*`, `LOST lock=b,c .*`)
+	if n := len(d.leases.all()); n != 3 {
+		t.Errorf("%d leases are known, want 3", n)
+	}
+	hangUp()
+	eventually(t, "no lease is known, no user, and nobody stands in a line", func() bool {
+		d.queue.mu.Lock()
+		defer d.queue.mu.Unlock()
+		d.limits.mu.Lock()
+		defer d.limits.mu.Unlock()
+		return len(d.leases.all()) == 0 && len(d.limits.users) == 0 && len(d.queue.lines) == 0
+	})
 }

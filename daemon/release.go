@@ -289,7 +289,6 @@ func (d *daemon) giveBack(h *holding) {
 		return // it is we who go, and the client may be in the middle of its work; or it came back
 	}
 	release, err := d.release(h, 0)
-	d.end(h)
 	d.forget(h)
 	if err == nil {
 		d.awaitRelease(h, release)
