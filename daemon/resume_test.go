@@ -54,3 +54,20 @@ func TestResumeEndsLinger(t *testing.T) {
 	next.say("CHECK a", granted5)
 	next.say("UNLOCK a", `OK lock=a`)
 }
+
+// Those who wait for a lease wait for whoever has it now: he cannot wait for them. Who had
+// it before can.
+func TestResumeTakesTheWaitersAlong(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, next, other, look := d.dial(), d.dial(), d.dial(), d.dial()
+	lease := w.say("LOCK a", granted5)[0]
+	other.say("LOCK b", granted5)
+	other.waits(look, "LOCK a", 1)
+	next.say("RESUME a lease="+lease, granted5)
+	next.say("LOCK b", `ERR DEADLOCK lock=b : .*`)
+	w.waits(look, "LOCK b", 2)
+	next.say("UNLOCK a", `OK lock=a`)
+	other.want(granted5)
+	other.say("UNLOCK b", `OK lock=b`)
+	w.want(granted5)
+}
