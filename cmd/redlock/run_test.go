@@ -17,6 +17,8 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 	script(t, plain, "x = 1", 0o644)
 	bare := filepath.Join(t.TempDir(), "bare")
 	script(t, bare, "exit $1", 0o755) // no #! line
+	without := filepath.Join(t.TempDir(), "without")
+	script(t, without, "#!/no/such/interpreter", 0o755)
 	for _, test := range []struct {
 		args   []string
 		want   int
@@ -40,6 +42,8 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "job", "no-such-command"}, 127, `the command "no-such-command" cannot be run`},
 		{[]string{"run", "job", "./no-such-command"}, 127, `the command "./no-such-command" cannot be run`},
 		{[]string{"run", "job", plain}, 126, "permission denied"},
+		{[]string{"run", "job", without}, 127, `without" cannot be run: `}, // only the kernel tells
+		{[]string{"run", "-n", "job", "true"}, 0, ""},                      // it was given back then
 		{[]string{"run", "job", "/"}, 126, "cannot be run"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
