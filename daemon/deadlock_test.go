@@ -260,3 +260,61 @@ func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
 		}
 	}
 }
+
+// The cycle that is told of leads past those only who can never go on: who waits for a
+// slot that another holds as well goes on when that one does.
+func TestDeadlockTellsOfTheStuck(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, free, goesOn, stuck, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	m.say("LOCK T slots=2", grantedSlot)
+	m.say("LOCK x", granted5)
+	free.say("LOCK T slots=2", grantedSlot)
+	goesOn.say("LOCK l1", granted5)
+	stuck.say("LOCK l2", granted5)
+	goesOn.waits(look, "LOCK T slots=2", 1)
+	stuck.waits(look, "LOCK x", 2)
+	m.say("LOCK l1,l2", `ERR DEADLOCK lock=l1,l2 : [^;]* waits for l2, which [^;]* holds; [^;]* waits for x, which [^;]* holds: .*`)
+}
+
+// Nobody is taken for stuck because those that he waits for were found to go on only
+// after he was looked at.
+func TestNoDeadlockBehindThoseWhoGoOn(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, free, first, second, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	for _, w := range []*wire{m, free, second} {
+		w.say("LOCK T slots=3", grantedSlot)
+	}
+	first.say("LOCK y", granted5)
+	first.say("LOCK l1", granted5)
+	second.say("LOCK l2", granted5)
+	m.say("LOCK U slots=2", grantedSlot)
+	free.say("LOCK U slots=2", grantedSlot)
+	first.waits(look, "LOCK T slots=3", 1)
+	second.waits(look, "@1 LOCK y", 2)
+	second.waits(look, "@2 LOCK U slots=2", 3)
+	m.waits(look, "LOCK l1,l2", 4)
+	free.say("UNLOCK U", `OK lock=U`)
+	second.want(`@2 ` + grantedSlot)
+	free.say("UNLOCK T", `OK lock=T`)
+	first.want(grantedSlot)
+	first.say("UNLOCK y", `OK lock=y`)
+	second.want(`@1 ` + granted5)
+	first.say("UNLOCK l1", `OK lock=l1`)
+	second.say("UNLOCK l2", `OK lock=l2`)
+	m.want(granted(`l1,l2`))
+}
+
+// Those who hold the slots are looked at however many others are in between.
+func TestDeadlockBehindSlots(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	m.say("LOCK x", granted5)
+	waits.say("LOCK l", granted5)
+	for _, w := range []*wire{one, other} {
+		w.say("LOCK S slots=2", grantedSlot)
+	}
+	waits.waits(look, "LOCK S slots=2", 1)
+	one.waits(look, "LOCK x", 2)
+	other.waits(look, "LOCK x", 3)
+	matches(t, m.say("LOCK l", deadlock)[1], `l: .* waits for l, which .* holds; .* waits for S, which .* holds; .* waits for x, which .* holds: .*`)
+}
