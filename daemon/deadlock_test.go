@@ -318,3 +318,21 @@ func TestDeadlockBehindSlots(t *testing.T) {
 	other.waits(look, "LOCK x", 3)
 	matches(t, m.say("LOCK l", deadlock)[1], `l: .* waits for l, which .* holds; .* waits for S, which .* holds; .* waits for x, which .* holds: .*`)
 }
+
+// A slot whose lease ends by itself comes free, whatever its owner waits for.
+func TestNoDeadlockBehindASlotThatEndsByItself(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	m.say("LOCK x", granted5)
+	waits.say("LOCK l", granted5)
+	one.say("LOCK S slots=2 hold=ttl ttl=30s", grantedSlot)
+	other.say("LOCK S slots=2", grantedSlot)
+	waits.waits(look, "LOCK S slots=2", 1)
+	one.waits(look, "@1 LOCK x", 2)
+	other.waits(look, "LOCK x", 3)
+	m.waits(look, "LOCK l", 4)
+	one.say("@2 UNLOCK S", `@2 OK lock=S`)
+	waits.want(grantedSlot)
+	waits.say("UNLOCK l", `OK lock=l`)
+	m.want(granted5)
+}
