@@ -149,12 +149,12 @@ func (c *child) watch() error {
 // over reports whether nothing is left to wait for. What a command that ended by
 // itself leaves running is meant to run on. Where it was ended, by a signal or
 // for want of the lock, what it had started was not: that is told to end, and the
-// lock is kept until it has.
+// lock is kept until it has. One that has given the lock back has nothing to keep.
 func (c *child) over() bool {
 	switch {
 	case !c.ended:
 		return false
-	case c.lost == nil && !c.status.Signaled():
+	case c.lost == nil && (c.back || !c.status.Signaled()):
 		return true
 	case c.killed:
 		if signalKin(syscall.SIGKILL) == 0 {

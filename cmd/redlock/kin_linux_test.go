@@ -142,3 +142,22 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 		})
 	}
 }
+
+// A command that has given the lock back, and is ended by a signal then, leaves behind what
+// it likes: there is no lock that would be kept.
+func TestLeftBehindByWhoGaveBack(t *testing.T) {
+	t.Parallel()
+	const gone = "ERR NOTHELD : there is no lease with this id here (any more)"
+	f := startFake(t, answers{ipc.VerbLock: grants(time.Second), ipc.VerbCheck: says(gone), ipc.VerbUnlock: says(gone)})
+	command := append([]string{"sh", "-c", `"$@" & sleep 1.5; kill -USR1 $$`, "sh"}, puppet("user defined signal 2")...)
+	p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
+	heir := p.up()
+	p.ends(128 + int(syscall.SIGUSR1)) // and not 75: after 1.5 s it is known that it was given back
+	syscall.Kill(heir, syscall.SIGUSR2)
+	if out := p.rest(); out != "got user defined signal 2\n" {
+		t.Errorf("the heir said %q, want only the signal that ends it", out)
+	}
+	if said := p.said(); said != "" {
+		t.Errorf("stderr is %q, want nothing", said)
+	}
+}
