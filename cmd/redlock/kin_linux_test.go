@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -81,6 +82,29 @@ func TestLeftBehindIsToldToEnd(t *testing.T) {
 	p.ends(128 + int(syscall.SIGUSR1))
 	f.read(ipc.VerbLock)
 	f.read(ipc.VerbUnlock)
+}
+
+// One that somebody has stopped would not notice that it is to end.
+func TestLeftBehindAndStopped(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet("terminated")...)
+	p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
+	heir := p.up()
+	syscall.Kill(heir, syscall.SIGSTOP)
+	for end := time.Now().Add(patience); !isStopped(heir); {
+		if time.Now().After(end) {
+			t.Fatal("the heir does not stop")
+		}
+	}
+	p.signal(syscall.SIGUSR1)
+	p.terminated()
+	p.ends(128 + int(syscall.SIGUSR1))
+}
+
+func isStopped(pid int) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return strings.Contains(string(stat), ") T ")
 }
 
 // While it does not end the lock is kept, and that is said.
