@@ -365,3 +365,16 @@ func TestEveryKindGoesByNameAndLease(t *testing.T) {
 		})
 	}
 }
+
+// TestOneSlotIsOneAlone: slots=1 is no other kind than none, and goes with several names.
+func TestOneSlotIsOneAlone(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, other := d.dial(), d.dial()
+	w.say("LOCK a slots=1 reentrant=yes", counted(1))
+	w.say("LOCK a reentrant=yes", counted(2))
+	other.say("TRY a", `ERR HELD lock=a .*`)
+	other.say("LOCK b,c slots=1", granted(`b,c`))
+	w.say("UNLOCK a", `OK lock=a count=1`)
+	w.say("UNLOCK a", `OK lock=a`)
+	other.say("TRY a slots=1", granted5)
+}
