@@ -94,7 +94,7 @@ func (c *Client) transmitOn(l *link, cl *call) error {
 	if cl.parked() || !cl.sent.CompareAndSwap(0, l.number) {
 		return nil
 	}
-	err := l.out.send(&cl.req, cl.req.Verb == ipc.VerbUnlock || cl.req.Verb == ipc.VerbResume)
+	err := l.out.send(&cl.req, cl.req.Verb == ipc.VerbUnlock)
 	switch {
 	case errors.Is(err, errHangs) && cl.sent.CompareAndSwap(l.number, unsendable):
 		return err
