@@ -55,7 +55,7 @@ func TestCausesOfSilence(t *testing.T) {
 		stop bool
 		want string
 	}{
-		{"the daemon hangs", HoldConn, false, "nobody confirmed it until 2s before its deadline: redlockd hangs, or could not extend it"},
+		{"the daemon hangs", HoldConn, false, "nobody confirmed it until 2s before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)"},
 		{"there is none", HoldConn, true, "nobody confirmed it until 2s before its deadline: there is no connection: " + errNobody.Error()},
 		{"its ttl is over", HoldTTL, false, "its ttl is over but for the guard of 2s, and Extend was not called"},
 		{"its ttl is over, and there is none", HoldTTL, true, "its ttl is over but for the guard of 2s, and Extend was not called"},

@@ -225,7 +225,7 @@ func (d *daemon) tooOld(h *holding) bool {
 
 var lostText = map[redlock.LostReason]string{
 	redlock.LostForced:  "somebody took it away with FORCE: others may hold it already, stop at once",
-	redlock.LostQuorum:  "it could not be extended on a quorum of nodes: stop what it protects",
+	redlock.LostQuorum:  "it could not be extended on a quorum of nodes, or this host was stopped for too long: stop what it protects",
 	redlock.LostBeat:    "no BEAT came for as long as beat= says: stop what it protects",
 	redlock.LostMax:     "its longest holding time (max) is over: stop what it protects",
 	redlock.LostExpired: "its ttl is over: stop what it protects",

@@ -108,7 +108,7 @@ func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, err
 // notObtained is the failure to get the lock. With -n a holder is no news: that
 // is what was asked for.
 func (j *job) notObtained(err error) error {
-	f := daemonFailure(inFlags(silence(asTyped(err, "", j.name))))
+	f := daemonFailure(inFlags(silence(asTyped(err, "lock", j.name))))
 	if f.code != exitConflict {
 		return f
 	}
