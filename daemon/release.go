@@ -241,9 +241,9 @@ func (d *daemon) abandoned(h *holding, wasCut bool) {
 			h.stopped()
 		}
 		d.unregister(h)
-	case wasCut && h.hold == ipc.HoldConn:
+	case h.hold != ipc.HoldConn: // held on, until its ttl is over; also where nobody knows whether its process lives
+	case wasCut:
 		d.giveUp(h)
-	case h.hold == ipc.HoldTTL: // held on, until its ttl is over
 	default:
 		d.giveBackAfterLinger(h)
 	}
