@@ -180,8 +180,8 @@ func (st *store) storeAll(now time.Duration) time.Duration {
 		if s == nil {
 			return next
 		}
-		if out != nil && !st.evict(out) {
-			return next // there is no room any more, nor time
+		if out != nil {
+			st.evict(out)
 		}
 		st.keep(s)
 	}
@@ -231,10 +231,11 @@ func (st *store) sayFull() {
 	}
 }
 
-// idle is a connection that is stored, and holds nothing. It needs mu.
+// idle is a connection that was stored until now, and holds nothing: none that comes to
+// its end, nor one of which it is settled that it is kept. It needs mu.
 func (st *store) idle() *session {
 	for s := range st.stored {
-		if !s.holds() {
+		if !s.holds() && s.stored.pause() {
 			return s
 		}
 	}
@@ -273,14 +274,10 @@ func (st *store) isOver(s *session) bool {
 	return !there
 }
 
-// evict takes one out, unless it is settled that it is kept. It is noted before.
-func (st *store) evict(s *session) bool {
-	if !s.stored.pause() {
-		return false
-	}
+// evict takes one out. It is noted before.
+func (st *store) evict(s *session) {
 	st.d.ledger.conn(s.number, false)
 	st.d.tell(st.manager.Unstore(storedName(s.number)))
-	return true
 }
 
 // storing is whether a connection is stored. That ends changing when the connection is

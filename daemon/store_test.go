@@ -76,7 +76,7 @@ func TestStoringWhatEnds(t *testing.T) {
 	if !kept.stored.settle() {
 		t.Error("a connection that is stored is not kept")
 	}
-	if d.store.evict(kept) {
+	if d.store.idle() != nil {
 		t.Error("a connection makes way that is kept for the next daemon")
 	}
 	p := d.noted(path)
@@ -117,5 +117,25 @@ func TestStoreQueue(t *testing.T) {
 	d.ended(all[0])
 	if s, _, _ := st.next(d.clock() + storeAge); s != all[4] || len(st.wake) != 1 {
 		t.Errorf("got %v, want connection %d, and somebody told", s, all[4].number)
+	}
+}
+
+// Who holds something does not get the place of a connection that comes to its end just
+// then, which the manager may have still: it gets it when that is over.
+func TestStoreInThePlaceOfWhatEnds(t *testing.T) {
+	d, path := noting(t)
+	st := d.store
+	st.places = 1
+	ending, holder := d.connection(t), d.connection(t)
+	st.storeAll(d.clock() + storeAge)
+	d.unkept(ending.conn)
+	holder.note(&holding{})
+	if next := st.storeAll(d.clock() + storeAge); next == 0 || holder.stored.now() {
+		t.Errorf("the next look is in %v, and it is stored: %v; want neither at once", next, holder.stored.now())
+	}
+	d.ended(ending)
+	st.storeAll(d.clock() + storeAge)
+	if p := d.noted(path); !p.conns[holder.number].stored {
+		t.Error("it is never stored")
 	}
 }
