@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -15,11 +15,18 @@ type orphans struct {
 	left atomic.Int64 // how many there are: mostly none, which every LOCK looks at
 
 	mu   sync.Mutex // guards byID
-	byID map[ident]*holding
+	byID map[orphan]*holding
 }
 
-// orphanID is what a LOCK is known by that is repeated: the same user says the same.
-func orphanID(h *holding) ident { return ident{h.uid, h.owner, h.id} }
+// orphan is what a LOCK is known by that is repeated: the same user says the same, and
+// may have said the same id= of other names.
+type orphan struct {
+	uid              int
+	owner, id, names string
+}
+
+// orphanOf has a line for each name: there may be commas in them.
+func orphanOf(h *holding) orphan { return orphan{h.uid, h.owner, h.id, strings.Join(h.names(), "\n")} }
 
 // add is for a restart.
 func (o *orphans) add(h *holding) {
@@ -29,9 +36,9 @@ func (o *orphans) add(h *holding) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byID == nil {
-		o.byID = map[ident]*holding{}
+		o.byID = map[orphan]*holding{}
 	}
-	o.byID[orphanID(h)] = h
+	o.byID[orphanOf(h)] = h
 	o.left.Store(int64(len(o.byID)))
 }
 
@@ -40,15 +47,14 @@ func (o *orphans) take(a *ask) *holding {
 	if a.id == "" || a.hold != ipc.HoldConn || o.left.Load() == 0 {
 		return nil
 	}
-	h := o.remove(orphanID(a.holding))
-	if h == nil || h.attached() != nil || h.lease.Err() != nil ||
-		!slices.Equal(h.names(), a.names()) || h.place.kind != a.place.kind {
+	h := o.remove(orphanOf(a.holding))
+	if h == nil || h.attached() != nil || h.lease.Err() != nil || h.place.kind != a.place.kind {
 		return nil
 	}
 	return h
 }
 
-func (o *orphans) remove(id ident) *holding {
+func (o *orphans) remove(id orphan) *holding {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.byID[id]

@@ -143,3 +143,26 @@ func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
 	look.until("STATUS", `connections=1\b`)
 	look.say("TRY a", `ERR HELD .*`)
 }
+
+// A LOCK is repeated by its id= and its names: the same client may have said the same id=
+// of another lock, and what is the same but for the kind of lock is another one.
+func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	names := []string{"a", "b", "c,d", "c%2Cd"}
+	leases := map[string]string{}
+	for _, name := range names {
+		leases[name] = w.say("LOCK "+name+" ttl=20s id=1", granted5)[0]
+	}
+	w.say("LOCK shared mode=shared ttl=20s id=1", granted5)
+	s.end()
+	w.want(`BYE .*`)
+	s.start()
+	again, _ := s.dialUnkept()
+	for _, name := range names {
+		if got := again.say("LOCK "+name+" wait=0 id=1", granted5+` again=yes`)[0]; got != leases[name] {
+			t.Errorf("%s: the lease %s, want %s", name, got, leases[name])
+		}
+	}
+	again.say("LOCK shared wait=0 id=1", `ERR HELD .*`)
+}
