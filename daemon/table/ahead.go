@@ -15,10 +15,7 @@ func (t *Table) lookAhead() {
 	t.making = true
 	number, size := t.number+1, t.size
 	t.compacting.Go(func() {
-		s, err := newSegment(t.file(number)+aheadSuffix, size)
-		if err != nil {
-			s = nil // it is tried again when it is needed, and told then
-		}
+		s, _ := newSegment(t.file(number)+aheadSuffix, size) // if not, it is tried again when it is needed, and told then
 		t.ahead(s)
 	})
 }
@@ -26,13 +23,13 @@ func (t *Table) lookAhead() {
 // aheadSuffix tells its file from one that is made for a number at once.
 const aheadSuffix = ".next"
 
-// ahead takes a file that was made.
+// ahead takes a file that was made; nil: it could not be.
 func (t *Table) ahead(s *segment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.making = false
 	t.takeSpare().discard() // too small
-	if t.last == nil || t.closed {
+	if t.last == nil {
 		s.discard()
 		return
 	}

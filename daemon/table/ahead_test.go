@@ -47,6 +47,13 @@ func TestSpareFile(t *testing.T) {
 			table.compacting.Wait()
 			table.Leave()
 		},
+		"of no use, as the last one was cut short": func(o Options, table *Table, want words) {
+			if err := os.Truncate(table.last.path, 0); err != nil {
+				t.Fatal(err)
+			}
+			table.Append([]byte("a=1"))
+			clear(want)
+		},
 		"removed by somebody": func(o Options, table *Table, want words) {
 			if err := os.Remove(table.spare.path); err != nil {
 				t.Fatal(err)

@@ -77,3 +77,56 @@ func TestFilesThatAreRemoved(t *testing.T) {
 		t.Errorf("left the files %v, want none", files)
 	}
 }
+
+// inTheWay keeps a file from being merged, or made, under a number.
+func inTheWay(t *testing.T, path string, number int) (free func()) {
+	t.Helper()
+	dir := fmt.Sprint(path, ".", number, asideSuffix)
+	if err := os.MkdirAll(filepath.Join(dir, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return func() { os.RemoveAll(dir) }
+}
+
+// Files that could not be merged are merged later: nothing of them is lost, and they do not
+// become more and more.
+func TestMergedLater(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, want := open(t, o)
+	fill(t, table, want)
+	free := inTheWay(t, o.Path, table.number)
+	for range 2 {
+		fill(t, table, want)
+	}
+	free()
+	for range 5 {
+		fill(t, table, want)
+	}
+	table.Freeze()
+	if files, err := numbered(o.Path); err != nil || len(files) > 2 {
+		t.Errorf("there are the files %v, %v; want 2 at most", files, err)
+	}
+	_, got := open(t, o)
+	wantState(t, "after the restart", got, want)
+}
+
+// A merged file that somebody has written into is no reason to die, nor to write more: the
+// next process finds the fault.
+func TestFaultInAMergedFile(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, want := open(t, o)
+	fill(t, table, want)
+	if len(table.frozen) != 1 || table.frozen[0].mapped != nil {
+		t.Fatalf("the files are %+v, want one that was merged", table.frozen)
+	}
+	if err := os.WriteFile(table.file(table.frozen[0].number), []byte("nothing of ours"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		fill(t, table, want)
+	}
+	table.Freeze()
+	if _, _, damage, err := Open(o); damage == nil || err != nil {
+		t.Errorf("damage %v, error %v; want damage", damage, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,31 +77,95 @@ func TestNoMemoryToUnmap(t *testing.T) {
 	wantState(t, "after the restart", got, want)
 }
 
-// What is mapped to be merged is let go of. Guards merge: read.end.
-func TestMappingsEnd(t *testing.T) {
+// countMappings counts those that are made, and those that are ended.
+func countMappings(t *testing.T) (made, ended *int) {
+	t.Helper()
 	var mu sync.Mutex
-	made, ended := 0, 0
+	made, ended = new(int), new(int)
 	m, u := mmap, munmap
 	t.Cleanup(func() { mmap, munmap = m, u })
 	mmap = func(fd int, offset int64, length, prot, flags int) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		made++
+		*made++
 		return m(fd, offset, length, prot, flags)
 	}
 	munmap = func(memory []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
-		ended++
+		*ended++
 		return u(memory)
 	}
+	return made, ended
+}
+
+// What is mapped to be merged is let go of. Guards merge: read.end.
+func TestMappingsEnd(t *testing.T) {
+	made, ended := countMappings(t)
 	table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
 	for i := range 1000 {
 		table.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
 		table.compacting.Wait()
 	}
 	table.Leave()
-	if made < 10 || made != ended {
-		t.Errorf("%d mappings were made, and %d ended", made, ended)
+	if *made < 10 || *made != *ended {
+		t.Errorf("%d mappings were made, and %d ended", *made, *ended)
 	}
+}
+
+// A mapping keeps the memory of a file that was removed. So those of files that could not
+// be merged end, too: where the table goes on in memory, for want of that, and in the end.
+func TestMappingsEndThatWereNotMerged(t *testing.T) {
+	for what, end := range map[string]func(*testing.T, *Table){
+		"no files can be made": func(t *testing.T, table *Table) {
+			short(t, "fallocate", unix.ENOSPC)
+			for table.last != nil {
+				table.Append([]byte("a=1"))
+				table.compacting.Wait()
+			}
+		},
+		"the end": func(_ *testing.T, table *Table) { table.Leave() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			made, ended := countMappings(t)
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			table, want := open(t, o)
+			inTheWay(t, o.Path, 1)
+			fill(t, table, want)
+			end(t, table)
+			if *made < 3 || *made != *ended {
+				t.Errorf("%d mappings were made, and %d ended", *made, *ended)
+			}
+		})
+	}
+}
+
+// Files that are being made are waited for: the next process makes some of the same names.
+func TestFreezeWaitsForTheNextFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+		goOn, m := make(chan struct{}), mmap
+		defer func() { mmap = m }()
+		mmap = func(fd int, offset int64, length, prot, flags int) ([]byte, error) {
+			<-goOn
+			return m(fd, offset, length, prot, flags)
+		}
+		for !table.making {
+			table.Append([]byte("a=1"))
+		}
+		frozen := false
+		go func() {
+			table.Freeze()
+			frozen = true
+		}()
+		synctest.Wait()
+		if frozen {
+			t.Fatal("a file is made after it")
+		}
+		close(goOn)
+		synctest.Wait()
+		if !frozen {
+			t.Error("it never returns")
+		}
+	})
 }

@@ -374,6 +374,29 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 	})
 }
 
+// The record for which there is no file is kept as well as those after it.
+func TestNoFileForARecord(t *testing.T) {
+	for what, inTheWay := range map[string]string{"none can be made": asideSuffix, "it cannot have its name": ""} {
+		t.Run(what, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			o.SegmentSize = 1 << 10
+			table, want := open(t, o)
+			for _, suffix := range []string{inTheWay, aheadSuffix + asideSuffix} {
+				if err := os.MkdirAll(filepath.Join(table.file(2)+suffix, "full"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := 0; table.last != nil; i++ {
+				record := fmt.Appendf(nil, "k%d=1", i)
+				table.Append(record)
+				_ = want.Apply(record)
+			}
+			table.compacting.Wait()
+			wantState(t, "in memory", table.memory.(words), want)
+		})
+	}
+}
+
 // wantNoFiles wants nothing of a table; the directories of occupy are none of its.
 func wantNoFiles(t *testing.T, path string) {
 	t.Helper()
@@ -407,9 +430,14 @@ func TestOldTableIsRemoved(t *testing.T) {
 	} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		left(t, o, 1, true, "a=1")
+		if err := os.WriteFile(o.Path+".3"+asideSuffix, nil, 0o600); err != nil { // half made
+			t.Fatal(err)
+		}
 		how(o)
-		if _, err := os.Stat(o.Path + ".1"); err == nil {
-			t.Errorf("%s: the old file is there", what)
+		for _, suffix := range []string{".1", ".3" + asideSuffix} {
+			if _, err := os.Stat(o.Path + suffix); err == nil {
+				t.Errorf("%s: the old file %s is there", what, suffix)
+			}
 		}
 	}
 }
