@@ -180,7 +180,7 @@ func (r *restoration) abandon(l *pastLease) {
 	if err := r.d.nodes.Abandon(l.lease); err != nil {
 		r.d.log.Error("what was under way before the restart is not given back", "error", err)
 	}
-	if by := r.past.asks[l.by]; l.phase == phaseReleased && by != nil && r.conns[by.conn] != nil {
+	if by := r.past.asks[l.by]; by != nil && r.conns[by.conn] != nil {
 		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names}
 	}
 }
@@ -194,9 +194,7 @@ func (r *restoration) noteAbandoned(l *pastLease) uint64 {
 	}
 	number := r.d.ledger.next()
 	r.d.ledger.lease(recHeld, &pastLease{number: number, phase: phaseReleased, lease: l.lease})
-	if l.phase != phaseTaking { // of that one it is the answer to its LOCK that tells
-		r.d.ledger.lease(recForgot, &pastLease{number: l.number})
-	}
+	r.d.ledger.lease(recForgot, &pastLease{number: l.number})
 	return number
 }
 

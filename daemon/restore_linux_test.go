@@ -41,7 +41,9 @@ func TestAbandonedStaysNoted(t *testing.T) {
 		d.ledger.ask(&pastAsk{number: 3, conn: 1, line: []byte("LOCK b")})
 		d.ledger.lease(recTaking, &pastLease{number: 3, lease: target("b")})
 		d.ledger.lease(recLost, &pastLease{number: 3, reason: redlock.LostMax})
-		d.ledger.lease(recHeld, &pastLease{number: 4, phase: phaseReleased, lease: target("c")})
+		released := target("c")
+		released.Fence, released.Deadline, released.Since, released.Keep = 1, d.clock()+time.Second, d.clock(), true // as it was held
+		d.ledger.lease(recHeld, &pastLease{number: 4, phase: phaseReleased, lease: released})
 		d.ledger.last.Store(4)
 	})
 	for range 2 {

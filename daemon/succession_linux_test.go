@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -27,6 +29,7 @@ type succession struct {
 	server *ipc.Server
 	opened chan *session
 	ends   map[*wire]*end
+	part   bool        // the next one finds only a part of what was noted
 	found  func(*past) // is called by the next one before it goes on with what it has found; nil: nothing is
 }
 
@@ -39,11 +42,10 @@ type end struct {
 func newSuccession(t *testing.T) *succession {
 	t.Helper()
 	cfg := DevConfig()
-	e, nodes, err := startEmbedded(&cfg.Quorum)
+	_, nodes, err := startEmbedded(&cfg.Quorum) // closed by the end of the process: a frozen daemon may dial still
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(e.close)
 	s := &succession{t: t, path: filepath.Join(shortDir(t), "s"), nodes: nodes, opened: make(chan *session, 1), ends: map[*wire]*end{}}
 	s.start()
 	t.Cleanup(s.end)
@@ -81,7 +83,7 @@ func (s *succession) startWith(stored inheritance) {
 	if s.found != nil {
 		s.found(p)
 	}
-	r := restoration{d: d, server: s.server, past: p, whole: whole, marked: stored.marked, conns: map[uint64]*returned{}}
+	r := restoration{d: d, server: s.server, past: p, whole: whole && !s.part, marked: stored.marked, conns: map[uint64]*returned{}}
 	r.run(stored.conns)
 	s.server.Open = func(conn *ipc.Conn) (ipc.Session, error) {
 		opened, err := d.open(conn)
@@ -90,10 +92,20 @@ func (s *succession) startWith(stored inheritance) {
 	}
 }
 
-// end freezes the daemon, as SIGTERM does.
+// startWithoutFiles has it find out nothing about processes.
+func (s *succession) startWithoutFiles(of ...*wire) {
+	s.t.Helper()
+	var restore func()
+	s.found = func(*past) { restore = allowNoFiles(s.t) }
+	s.start(of...)
+	restore()
+}
+
+// end freezes the daemon, as SIGTERM does. What is to be noted then blocks for ever, also
+// where Close waits for it.
 func (s *succession) end() {
 	s.d.freeze(s.server)
-	s.d.nodes.Close()
+	go s.d.nodes.Close()
 }
 
 // dial is a connection that the service manager has.
@@ -132,10 +144,7 @@ func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
 	c, w, look := newChild(t, os.Getuid()), s.dial(), s.dial()
 	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
 	s.end()
-	var restore func()
-	s.found = func(*past) { restore = allowNoFiles(t) }
-	s.start(w, look)
-	restore()
+	s.startWithoutFiles(w, look)
 	w.want(`BACK .*`)
 	look.want(`BACK .*`)
 	look.say("CHECK a lease="+lease, granted5)
@@ -165,4 +174,297 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 		}
 	}
 	again.say("LOCK shared wait=0 id=1", `ERR HELD .*`)
+}
+
+// A connection of which nothing is noted was told what nobody knows: it ends, and the
+// manager is to keep it no more.
+func TestUnknownConnectionEnds(t *testing.T) {
+	s := newSuccession(t)
+	w, known := s.dial(), s.dial()
+	s.end()
+	s.ends[w].number = 999
+	s.start(w, known)
+	w.want(`BYE resume=0 : .*`)
+	w.ends()
+	known.want(`BACK .*`)
+	if first, second := s.ends[s.dial()].number, s.ends[s.dial()].number; first <= s.ends[known].number || second <= first {
+		t.Errorf("new connections have the numbers %d and %d, want such as none has had", first, second)
+	}
+}
+
+// BYE of a connection that cannot go on says how long its own leases can be resumed: the
+// shortest of those that can be.
+func TestByeOfBeforeSaysTheShortest(t *testing.T) {
+	s := newSuccession(t)
+	w, other, bare := s.dial(), s.dial(), s.dial()
+	other.say("LOCK other ttl=2s", granted5)
+	over := w.say("LOCK over hold=ttl ttl=100ms", granted5)[0]
+	w.want(`LOST lock=over .*`)
+	for name, ttl := range map[string]string{"a": "20s", "b": "15s", "c": "18s", "forced": "5s"} {
+		w.say("LOCK "+name+" ttl="+ttl, granted5)
+	}
+	w.send("FORCE forced")
+	w.want(`LOST lock=forced .*`)
+	w.want(`OK .*`)
+	s.end()
+	s.found = func(p *past) {
+		clear(p.conns) // as if none of them were noted
+		for _, l := range p.leases {
+			if l.lease.ID() == over {
+				l.phase = phaseHeld // and not that it was lost, either
+			}
+		}
+	}
+	s.start(w, other, bare)
+	left := duration(t, w.want(`BYE resume=(\d+) : .*`)[0])
+	if left <= 5*time.Second || left > 15*time.Second {
+		t.Errorf("BYE says %v, want what is left of 15s", left)
+	}
+	bare.want(`BYE resume=0 : .*`)
+}
+
+// A lease whose BEAT does not come after a restart is lost as before it.
+func TestBeatIsWantedAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := newSuccession(t)
+	w := s.dial()
+	w.say("LOCK a ttl=20s beat=1s", granted5)
+	s.end()
+	s.start(w)
+	w.want(`BACK .*`)
+	w.want(`LOST lock=a lease=\S+ reason=beat : .*`)
+}
+
+// Who holds what is known after a restart as before it, to whoever would wait for himself:
+// of a lease that goes by a connection, and of one that goes by a process.
+func TestDeadlockAfterARestart(t *testing.T) {
+	for name, hold := range map[string]string{"a connection": "", "a process": " hold=pid"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSuccession(t)
+			w, other, look := s.dial(), s.dial(), s.dial()
+			w.say("LOCK a ttl=20s"+hold, granted5)
+			other.say("LOCK b ttl=20s", granted5)
+			s.end()
+			s.start(w, other, look)
+			for _, w := range []*wire{w, other, look} {
+				w.want(`BACK .*`)
+			}
+			other.waits(look, "LOCK a", 1)
+			w.say("LOCK b"+hold, `ERR DEADLOCK lock=b .*`)
+		})
+	}
+}
+
+// A process that has the number of another one, which held a lease and ended while there
+// was no daemon, does not hold it: be it that it was started at another time than that
+// one, or after the lease was taken.
+func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
+	s := newSuccession(t)
+	c, w := newChild(t, os.Getuid()), s.dial()
+	for _, name := range []string{"same", "other", "later", "unknown", "thread"} {
+		w.say(fmt.Sprintf("LOCK %s ttl=20s hold=pid pid=%d", name, c.pid), granted5)
+	}
+	s.end()
+	s.found = func(p *past) {
+		then := p.of(t, "same").holder.started
+		if then == 0 {
+			t.Error("when the process was started is not noted")
+		}
+		p.of(t, "other").holder.started -= tick
+		p.of(t, "later").holder.started, p.of(t, "later").lease.Since = 0, then-1
+		p.of(t, "unknown").holder.started = 0
+		p.of(t, "thread").holder.pid = aThread(t)
+	}
+	s.start(w)
+	w.want(`BACK .*`)
+	look := s.dial()
+	look.say("LOCK other,later,thread wait=5s", granted5)
+	look.say("TRY same", `ERR HELD .*`)
+	look.say("TRY unknown", `ERR HELD .*`)
+}
+
+// aThread is the number of a thread of this process that is not the process's.
+func aThread(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range all {
+		if tid, err := strconv.Atoi(entry.Name()); err == nil && tid != os.Getpid() {
+			return tid
+		}
+	}
+	t.Fatal("this process has no other thread")
+	return 0
+}
+
+// A lease of which nobody knows whether its process lives is not extended.
+func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
+	s := newSuccession(t)
+	c, w := newChild(t, os.Getuid()), s.dial()
+	w.say(fmt.Sprintf("LOCK a ttl=1s hold=pid pid=%d", c.pid), granted5)
+	s.end()
+	s.startWithoutFiles(w)
+	w.want(`BACK .*`)
+	w.want(`LOST lock=a .*`)
+}
+
+// A lease that nobody resumes ends with its ttl, also with linger=; one that is resumed is
+// kept for as long as before.
+func TestOnlyWhatIsResumedIsKept(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	w.say("LOCK left ttl=1s linger=1s", granted5)
+	lease := w.say("LOCK back ttl=1s", granted5)[0]
+	s.end()
+	s.start()
+	look, _ := s.dialUnkept()
+	look.say("RESUME back lease="+lease, granted5)
+	look.say("LOCK left wait=10s", granted5)
+	look.say("LOCK clock hold=ttl ttl=1500ms guard=1", granted5)
+	look.want(`LOST lock=clock .*`)
+	look.say("CHECK back", granted5)
+}
+
+// LOST of a lease that goes by a process reaches the connection that took it after a
+// restart as well, and is remembered by the next one.
+func TestLossOfAProcessAfterARestart(t *testing.T) {
+	s := newSuccession(t)
+	c, w, admin := newChild(t, os.Getuid()), s.dial(), s.dial()
+	w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
+	s.end()
+	s.start(w, admin)
+	w.want(`BACK .*`)
+	admin.want(`BACK .*`)
+	admin.say("FORCE a", `OK .*`)
+	w.want(`LOST lock=a lease=\S+ reason=forced : .*`)
+	s.end()
+	s.start(w, admin)
+	w.want(`BACK .*`)
+	w.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
+	s.end()
+	s.start() // nobody who took it is there, but the process
+	look := s.dial()
+	look.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
+	s.end()
+	c.end()
+	s.start(look)
+	if len(s.d.leases.all()) != 0 {
+		t.Error("a lost lease is remembered of which nobody can ask")
+	}
+}
+
+// A lease that is refused is told of once, its process is watched for it no more, and
+// nothing of it is left for the next daemon.
+func TestRefusedLeaseIsForgotten(t *testing.T) {
+	s := newSuccession(t)
+	c, w := newChild(t, os.Getuid()), s.dial()
+	w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
+	s.end()
+	s.found = func(p *past) { p.of(t, "a").lease.TTL = time.Hour } // more than max_ttl
+	s.start(w)
+	w.want(`BACK .*`)
+	w.want(`LOST lock=a .*`)
+	if len(s.d.processes.byPID) != 0 {
+		t.Error("the process is watched for nothing")
+	}
+	s.end()
+	s.found = func(p *past) {
+		if p.of(t, "a") != nil {
+			t.Error("the lease is noted still")
+		}
+	}
+	s.start(w)
+	w.want(`BACK .*`)
+	w.say("PING", `OK`)
+}
+
+// Of a client that has gone nothing is noted any more, once a daemon has found that: neither
+// its connection nor what it asked or held.
+func TestGoneClientIsForgotten(t *testing.T) {
+	s := newSuccession(t)
+	w, gone := s.dial(), s.dial()
+	w.say("LOCK a ttl=20s", granted5)
+	gone.say("LOCK b ttl=20s", granted5)
+	gone.waits(w, "LOCK a", 1)
+	s.end()
+	s.start(w)
+	w.want(`BACK .*`)
+	w.say("CHECK a", granted5)
+	w.say("LOCK b wait=5s", granted5)
+	s.end()
+	s.found = func(p *past) {
+		if len(p.conns) != 1 || len(p.asks) != 0 || len(p.leases) != 2 {
+			t.Errorf("noted are %d connections, %d requests and %d leases, want 1, none and 2", len(p.conns), len(p.asks), len(p.leases))
+		}
+	}
+	s.start(w)
+}
+
+// Where the manager has emptied its store, that a connection is missing says nothing about
+// its client; and where a part of the notes is missing, what seems to be under way may have
+// been granted: neither is given back.
+func TestNothingIsGivenBackInDoubt(t *testing.T) {
+	for name, doubt := range map[string]func(*succession) inheritance{
+		"no mark": func(s *succession) inheritance { return inheritance{} },
+		"a part of a held lease's notes": func(s *succession) inheritance {
+			s.part = true
+			return inheritance{marked: true}
+		},
+		"a part of an attempt's notes": func(s *succession) inheritance {
+			s.part, s.found = true, func(p *past) { p.of(t, "a").phase = phaseTaking }
+			return inheritance{marked: true}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSuccession(t)
+			s.dial().say("LOCK a ttl=20s", granted5)
+			s.end()
+			s.startWith(doubt(s))
+			s.dial().say("LOCK a wait=200ms", `ERR HELD .*`)
+		})
+	}
+}
+
+// Leases that are over by the time of the next daemon are lost, and said to be so, once each.
+func TestLostWhileThereWasNoDaemon(t *testing.T) {
+	const n = 30
+	s := newSuccession(t)
+	w := s.dial()
+	for i := range n {
+		w.say(fmt.Sprintf("LOCK a%d ttl=20s", i), granted5)
+	}
+	s.end()
+	s.found = func(p *past) {
+		for _, l := range p.leases {
+			l.lease.Deadline = 1
+		}
+	}
+	s.start(w)
+	w.want(`BACK .*`)
+	for range n {
+		w.want(`LOST lock=a\d+ .*`)
+	}
+	w.say("CHECK a0", `ERR LOST .*`)
+}
+
+// wait= of a LOCK that waits through a restart is not counted from that.
+func TestWaitGoesOnAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := newSuccession(t)
+	holder, w := s.dial(), s.dial()
+	holder.say("LOCK a ttl=20s", granted5)
+	asked := redlock.BootTime()
+	w.waits(holder, "LOCK a wait=2s", 1)
+	holder.say("LOCK clock hold=ttl ttl=1s guard=1", granted5)
+	holder.want(`LOST lock=clock .*`)
+	s.end()
+	s.start(holder, w)
+	w.want(`BACK .*`)
+	w.want(`ERR HELD .*`)
+	if took := redlock.BootTime() - asked; took < 2*time.Second || took > 2900*time.Millisecond {
+		t.Errorf("it waited for %v, want 2s", took)
+	}
 }
