@@ -1,6 +1,9 @@
 package daemon
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 // Who counts on a lease does so after RESUME as before, and is told so: the first
 // UNLOCK of an inner part must not release under an outer one.
@@ -70,4 +73,20 @@ func TestResumeTakesTheWaitersAlong(t *testing.T) {
 	other.want(granted5)
 	other.say("UNLOCK b", `OK lock=b`)
 	w.want(granted5)
+}
+
+// A lease that is being given back is nobody's any more: whoever resumes it just then
+// leaves it where it is.
+func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
+	s, h := &session{}, &holding{first: &desk{}}
+	h.place.set([]string{"a"}, kind{}, &h.asker)
+	if !h.claim() {
+		t.Fatal("it cannot be given back")
+	}
+	if err := (&resume{s: s, h: h}).take(); !errors.Is(err, errNoLease) {
+		t.Errorf("RESUME: %v, want %v", err, errNoLease)
+	}
+	if h.attached() != nil || h.desk() != h.first || len(s.desk.all()) != 0 {
+		t.Error("it goes by the connection")
+	}
 }
