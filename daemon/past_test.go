@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -247,6 +249,15 @@ func TestSift(t *testing.T) {
 	}
 	if got, want := string(left), "CCRRCHLHLMTlHtc"; got != want {
 		t.Errorf("applied are %q, want %q", got, want)
+	}
+}
+
+// What one version of the daemon notes the next one reads: where the records change, so
+// must tableFormat, and the old table is of no use then.
+func TestRecordFormat(t *testing.T) {
+	sum := sha256.Sum256(bytes.Join(records(), nil))
+	if got, want := hex.EncodeToString(sum[:]), "c2f90c5ecc80f1129d23579a23a05f1d76fb9ebc7e725dcf69e58ec233cc8834"; tableFormat != "redlockd table 1" || got != want {
+		t.Errorf("%s: the records have the sum %s, want %s", tableFormat, got, want)
 	}
 }
 

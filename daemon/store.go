@@ -35,13 +35,10 @@ const storedPrefix = "conn-"
 
 func storedName(number uint64) string { return storedPrefix + strconv.FormatUint(number, 10) }
 
-// storedNumber is the reverse of storedName; 0: it is no such name.
+// storedNumber is the reverse of storedName; of another name it is a number that no
+// connection has.
 func storedNumber(name string) uint64 {
-	digits, _ := strings.CutPrefix(name, storedPrefix)
-	number, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil {
-		return 0
-	}
+	number, _ := strconv.ParseUint(strings.TrimPrefix(name, storedPrefix), 10, 64)
 	return number
 }
 

@@ -328,22 +328,26 @@ func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 	look.say("CHECK back", granted5)
 }
 
-// LOST of a lease that goes by a process reaches the connection that took it after a
-// restart as well, and is remembered by the next one.
+// A lease that goes by a process is known where it was taken after a restart as well: a LOCK
+// there would wait for itself, LOST reaches it, and is remembered by the next daemon, too.
 func TestLossOfAProcessAfterARestart(t *testing.T) {
 	s := newSuccession(t)
 	c, w, admin := newChild(t, os.Getuid()), s.dial(), s.dial()
-	w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
+	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
 	s.end()
 	s.start(w, admin)
 	w.want(`BACK .*`)
 	admin.want(`BACK .*`)
+	w.say("LOCK a", `ERR ALREADY lock=a .*another hold=.*`)
 	admin.say("FORCE a", `OK .*`)
 	w.want(`LOST lock=a lease=\S+ reason=forced : .*`)
 	s.end()
 	s.start(w, admin)
 	w.want(`BACK .*`)
 	w.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
+	if s.d.leases.get(lease).lostAt == 0 {
+		t.Error("it is remembered for longer than an hour")
+	}
 	s.end()
 	s.start() // nobody who took it is there, but the process
 	look := s.dial()

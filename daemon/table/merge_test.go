@@ -1,7 +1,9 @@
 package table
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -128,5 +130,16 @@ func TestFaultInAMergedFile(t *testing.T) {
 	table.Freeze()
 	if _, _, damage, err := Open(o); damage == nil || err != nil {
 		t.Errorf("damage %v, error %v; want damage", damage, err)
+	}
+}
+
+// A file that could not be written to its end is none.
+func TestHalfWritten(t *testing.T) {
+	_, err := writeNew(filepath.Join(t.TempDir(), "t"), func(w io.Writer) error {
+		w.Write([]byte("half"))
+		return errShort
+	})
+	if !errors.Is(err, errShort) {
+		t.Errorf("error %v, want %v", err, errShort)
 	}
 }

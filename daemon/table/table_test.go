@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -267,6 +268,56 @@ func TestMissingFiles(t *testing.T) {
 		if got := state.(words); got["k3"] != "" {
 			t.Errorf("%s: what came after the gap was taken: %v", what, got)
 		}
+	}
+}
+
+// A file that was cut short says what is left of it, and that there was more; the files
+// that it had taken the place of say nothing beside it.
+func TestCutFileOfBefore(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 1, true, "a=1", "b=1")
+	content := appendFrame(nil, head{begins: true, size: 1000, owner: o.Owner}.encode())
+	if err := os.WriteFile(o.Path+".2", appendFrame(content, []byte("a=2")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, state, damage, err := Open(o)
+	if !errors.Is(damage, errCut) || err != nil {
+		t.Errorf("damage %v, error %v; want that it was cut", damage, err)
+	}
+	wantState(t, "what is left", state.(words), words{"a": "2"})
+}
+
+// A record that makes no sense is a fault as well: what follows may be about what it said.
+func TestFaultyRecord(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 1, true, "a=1", "=no key", "b=1")
+	_, state, damage, err := Open(o)
+	if damage == nil || err != nil {
+		t.Errorf("damage %v, error %v; want damage", damage, err)
+	}
+	wantState(t, "before the fault", state.(words), words{"a": "1"})
+}
+
+// A length of more than there is belongs to no record.
+func TestFrameBeyondTheEnd(t *testing.T) {
+	whole := appendFrame(nil, []byte("12345678"))
+	if record, _, err := nextFrame(whole); err != nil || string(record) != "12345678" {
+		t.Fatalf("got %q, %v", record, err)
+	}
+	for n := frameHead; n < len(whole); n++ {
+		if record, _, err := nextFrame(slices.Clip(whole[:n])); err == nil {
+			t.Errorf("%d bytes of %d: got %q", n, len(whole), record)
+		}
+	}
+}
+
+// What one version of the daemon writes the next one reads: a format that changes needs
+// another name (tableFormat of the daemon), which has the old one's table not be used.
+func TestFrameFormat(t *testing.T) {
+	got := appendFrame(nil, head{begins: true, size: 0x0102, owner: []byte("us")}.encode())
+	want := "0b000000" + "ef8a68b9" + "01" + "0201000000000000" + "7573" + "00"
+	if hex.EncodeToString(got) != want {
+		t.Errorf("got %x, want %s", got, want)
 	}
 }
 
