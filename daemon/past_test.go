@@ -143,6 +143,9 @@ func TestPast(t *testing.T) {
 	if l := held.leases[2]; l == nil || l.phase != phaseHeld || held.asks[2] != nil || l.lease.Fence != 5 || l.holder.uid != -1 {
 		t.Errorf("granted: got %+v, asks %v; want it held, and its LOCK answered", l, held.asks)
 	}
+	if c := held.conns[1]; c == nil || !c.stored || string(c.rest) != "OCKS" || c.skipping {
+		t.Errorf("a connection that was stored, and what was read of it: got %+v, want OCKS", c)
+	}
 	p := apply(t, all).opened()
 	want := newPast()
 	want.last = 10

@@ -1,6 +1,10 @@
 package daemon
 
-import "testing"
+import (
+	"fmt"
+	"os"
+	"testing"
+)
 
 // TestResumeUsers: who is told a lease's id may give it back, but not make it his own.
 // The same user may, by any connection, and the lease is that one's then.
@@ -47,4 +51,14 @@ func TestResumeKinds(t *testing.T) {
 	d.dial().say("TRY s slots=3", `ERR HELD lock=s slots=3 .*`)
 	second.say("UNLOCK s", `OK lock=s`)
 	d.dial().say("TRY s slots=3", granted5+` slot=`+place[3])
+}
+
+// A lease that goes by a process is known to the connection that resumed it: a LOCK of the
+// same name there would wait for itself.
+func TestResumeOfAProcess(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c, w, next := newChild(t, os.Getuid()), d.dial(), d.dial()
+	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
+	next.say("RESUME a lease="+lease, granted5)
+	next.say("LOCK a", `ERR ALREADY lock=a .*another hold=.*`)
 }

@@ -90,3 +90,33 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 		t.Error("it goes by the connection")
 	}
 }
+
+// RESUME says OK when a quorum has confirmed the lease, and not before.
+func TestResumeWithoutQuorum(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, next := d.dial(), d.dial()
+	lease := w.say("LOCK a ttl=20s", granted5)[0]
+	for _, server := range d.nodes.Servers[:2] {
+		server.Kill()
+	}
+	next.say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
+}
+
+// A name goes by one lease, or LOCK, of an owner: a lease is not resumed where it would be
+// the second, but for one that is lost.
+func TestResumeWhereTheNameIsTaken(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, next, look := d.dial(), d.dial(), d.dial()
+	next.say("LOCK a ttl=20s", granted5)
+	look.say("FORCE a", `OK .*`)
+	next.want(`LOST lock=a .*`)
+	lease := w.say("LOCK a ttl=20s wait=5s", granted5)[0]
+	next.send("@1 LOCK a")
+	look.until("STATUS", `waiters=1\b`)
+	next.say("@2 RESUME a lease="+lease, `@2 ERR ALREADY lock=a .*`)
+	next.send("@3 CANCEL 1")
+	next.want(`@[13] .*`)
+	next.want(`@[13] .*`)
+	next.say("RESUME a lease="+lease, granted5)
+	next.say("CHECK a", granted5)
+}

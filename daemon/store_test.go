@@ -139,3 +139,25 @@ func TestStoreInThePlaceOfWhatEnds(t *testing.T) {
 		t.Error("it is never stored")
 	}
 }
+
+// The connections of before a restart have their places with the manager: another one gets
+// what is left, as that drops what is too much without a word.
+func TestStoreCountsThoseOfBefore(t *testing.T) {
+	d, _ := noting(t)
+	st := d.store
+	st.places = 1
+	d.restoring = 7
+	before := d.connection(t)
+	d.restoring = 0
+	after := d.connection(t)
+	if s, _, _ := st.next(d.clock() + storeAge); s != nil {
+		t.Fatalf("connection %d is to be stored, and there is no room", s.number)
+	}
+	if !before.stored.settle() {
+		t.Error("the connection of before is not kept for the next restart")
+	}
+	d.ended(before)
+	if s, _, _ := st.next(d.clock() + storeAge); s != after {
+		t.Errorf("got %v, want connection %d, for which there is room now", s, after.number)
+	}
+}

@@ -472,3 +472,31 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 		t.Errorf("it waited for %v, want 2s", took)
 	}
 }
+
+// What is noted of RESUME is all that the next daemon needs: the connection, and the owner
+// that the lease goes by there.
+func TestResumedIsNoted(t *testing.T) {
+	s := newSuccession(t)
+	w, next := s.dial(), s.dial()
+	lease := w.say("LOCK a ttl=20s owner=me", granted5)[0]
+	next.say("RESUME a owner=me lease="+lease, granted5)
+	w.conn.Close()
+	next.until("STATUS", `connections=1\b`)
+	s.end()
+	s.start(next)
+	next.want(`BACK .*`)
+	next.say("UNLOCK a owner=me", `OK lock=a`)
+}
+
+// A LOCK that is counted is answered with the count, once, also where it is repeated after
+// a restart.
+func TestRepeatedLockIsCounted(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	w.say("LOCK a reentrant=yes ttl=20s id=1", counted(1))
+	w.say("LOCK a reentrant=yes ttl=20s id=2", counted(2))
+	s.end()
+	s.start()
+	w, _ = s.dialUnkept()
+	w.say("LOCK a reentrant=yes ttl=20s id=1", counted(2)+` again=yes`)
+}
