@@ -158,7 +158,7 @@ func (p *past) applyConn(kind recordKind, c *codec) error {
 
 // apply changes the rest, as ipc.Rest does.
 func (conn *pastConn) apply(change pastRest) error {
-	if change.drop > len(conn.rest) || change.keep > len(conn.rest)-change.drop {
+	if change.keep > len(conn.rest)-change.drop {
 		return errRecord
 	}
 	conn.rest = append(slices.Clone(conn.rest[change.drop:change.drop+change.keep]), change.add...)

@@ -255,6 +255,32 @@ func TestSift(t *testing.T) {
 	}
 }
 
+// What was read of a connection stays as it is, whoever stores it meanwhile; a change of more
+// than there is makes no sense.
+func TestPastRest(t *testing.T) {
+	p := apply(t, records()[:4])
+	for _, test := range []struct {
+		kind  recordKind
+		conn  pastConn
+		taken bool
+	}{
+		{recConn, pastConn{number: 1}, true},
+		{recRest, pastConn{number: 1, change: pastRest{drop: 5}}, false},
+		{recRest, pastConn{number: 1, change: pastRest{keep: 5}}, false},
+		{recRest, pastConn{number: 1, change: pastRest{drop: 2, keep: 3}}, false},
+		{recRest, pastConn{number: 2, change: pastRest{add: []byte("of nobody")}}, true},
+	} {
+		c := &codec{b: []byte{byte(test.kind)}}
+		test.conn.code(test.kind, c)
+		if err := p.Apply(c.b); err == nil != test.taken {
+			t.Errorf("%+v: error %v", test.conn.change, err)
+		}
+	}
+	if got := p.conns[1]; len(p.conns) != 1 || got.stored || string(got.rest) != "OCKS" {
+		t.Errorf("got %+v of %d connections, want one with OCKS, and not stored", got, len(p.conns))
+	}
+}
+
 // What one version of the daemon notes the next one reads: where the records change, so
 // must tableFormat, and the old table is of no use then.
 func TestRecordFormat(t *testing.T) {

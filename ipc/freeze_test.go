@@ -191,6 +191,19 @@ func TestFreezeEndsTheOthers(t *testing.T) {
 	hear(t, s.nc, "OK\n")
 }
 
+// A client that has said QUIT is told so, and waits for the end: its connection ends, be it
+// one that is kept.
+func TestFreezeEndsWhoQuits(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, nil)
+	s := d.dialStored(t)
+	say(t, s.nc, "@a LOCK x\nQUIT\n")
+	d.waiting(t, "x")
+	hear(t, s.nc, "OK\n")
+	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	hearEnd(t, s.nc, "@a ERR SHUTDOWN : the daemon is stopping\n")
+}
+
 // hearSorted hears lines until the end, the last one last.
 func hearSorted(t *testing.T, nc net.Conn, want ...string) {
 	t.Helper()

@@ -299,3 +299,31 @@ func TestJournalPanics(t *testing.T) {
 	hear(t, nc, internal+"OK\n")
 	d.hearDefects(t, "rest")
 }
+
+// That a line which was too long has ended is noted with the request behind it, at once:
+// after a restart the next line would be skipped instead.
+func TestJournalEndOfSkipping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		here, there := net.Pipe()
+		d := tab.daemon()
+		go d.ServeConn(there)
+		say(t, here, strings.Repeat("x", MaxLine+10))
+		buf := make([]byte, MaxLine)
+		if n, err := here.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ERR ") {
+			t.Fatalf("got %q, %v; want that it is too long", buf[:n], err)
+		}
+		synctest.Wait()
+		if !tab.skip {
+			t.Fatal("it is not noted that the line is skipped")
+		}
+		tab.log = nil
+		say(t, here, "xx\nLOCK x\n")
+		d.waiting(t, "x")
+		synctest.Wait()
+		tab.hearLog(t, "asked LOCK x, rest \"\"")
+		close(d.channel(d.gates, "x"))
+		hear(t, here, "OK lock=x\n")
+		endPipe(t, d, here)
+	})
+}

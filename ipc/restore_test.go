@@ -61,6 +61,33 @@ func TestRestoreKeepsOrder(t *testing.T) {
 	})
 }
 
+// A request without a tag does not overtake those that wait for their turn where the one
+// before them has just been answered.
+func TestRestoreOvertakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		d := newTable().daemon()
+		r, err := d.Restore(there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number, name := range []string{"x", "y", "z"} {
+			if name == "z" {
+				close(d.channel(d.gates, "x"))
+				synctest.Wait() // x is answered
+				close(d.channel(d.gates, "z"))
+			}
+			r.Begin(uint64(number+1), []byte("LOCK "+name))
+		}
+		r.Serve(nil, false)
+		hear(t, here, "OK lock=x\n")
+		synctest.Wait()
+		close(d.channel(d.gates, "y"))
+		hear(t, here, "OK lock=y\nOK lock=z\n")
+		endPipe(t, d, here)
+	})
+}
+
 // What was being skipped goes on being skipped, behind the lines that wait.
 func TestRestoreSkips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
