@@ -258,6 +258,9 @@ func TestSift(t *testing.T) {
 // What was read of a connection stays as it is, whoever stores it meanwhile; a change of more
 // than there is makes no sense.
 func TestPastRest(t *testing.T) {
+	if got := apply(t, records()[:3]).conns[1]; !got.skipping || string(got.rest) != "LOCKS" {
+		t.Errorf("got %+v, want LOCKS, and that the rest of a line is skipped", got)
+	}
 	p := apply(t, records()[:4])
 	for _, test := range []struct {
 		kind  recordKind
@@ -278,6 +281,31 @@ func TestPastRest(t *testing.T) {
 	}
 	if got := p.conns[1]; len(p.conns) != 1 || got.stored || string(got.rest) != "OCKS" {
 		t.Errorf("got %+v of %d connections, want one with OCKS, and not stored", got, len(p.conns))
+	}
+}
+
+// A connection ends with what it had asked, and nobody else's requests; the rest of one changes
+// with the request that was taken from it.
+func TestPastConnEnd(t *testing.T) {
+	p := newPast()
+	put := func(kind recordKind, code func(recordKind, *codec)) {
+		c := &codec{b: []byte{byte(kind)}}
+		code(kind, c)
+		if err := p.Apply(c.b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(recConn, (&pastConn{number: 1}).code)
+	put(recConn, (&pastConn{number: 2}).code)
+	put(recRest, (&pastConn{number: 2, change: pastRest{add: []byte("LOCK a\nPI")}}).code)
+	put(recAsk, (&pastAsk{number: 3, conn: 1}).code)
+	put(recAsk, (&pastAsk{number: 4, conn: 2, changed: true, change: pastRest{drop: 7, keep: 2}}).code)
+	put(recConnEnd, (&pastConn{number: 1}).code)
+	if len(p.conns) != 1 || len(p.asks) != 1 || p.asks[4] == nil {
+		t.Errorf("left are the connections %v and requests %v, want one of each, the second ones", p.conns, p.asks)
+	}
+	if got := string(p.conns[2].rest); got != "PI" {
+		t.Errorf("the rest is %q, want PI", got)
 	}
 }
 

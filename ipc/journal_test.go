@@ -327,3 +327,31 @@ func TestJournalEndOfSkipping(t *testing.T) {
 		endPipe(t, d, here)
 	})
 }
+
+// What waits and half a line behind it stay noted, each byte once, when a line of them begins,
+// be it the first that waits or one that overtakes them by its tag.
+func TestJournalRestBehindWhatBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		here, there := net.Pipe()
+		d := tab.daemon()
+		go d.ServeConn(there)
+		say(t, here, "LOCK x\nLOCK y\nPI")
+		synctest.Wait()
+		tab.hearLog(t, "asked LOCK x", `rest "LOCK y\nPI"`)
+		say(t, here, "NG\n@a LOCK z\n@b PI")
+		synctest.Wait()
+		tab.hearLog(t, `asked @a LOCK z, rest "LOCK y\nPING\n"`, `rest "LOCK y\nPING\n@b PI"`)
+		close(d.channel(d.gates, "x"))
+		hear(t, here, "OK lock=x\n")
+		synctest.Wait()
+		tab.hearLog(t, "answered 1", `asked LOCK y, rest "PING\n@b PI"`)
+		close(d.channel(d.gates, "y"))
+		hear(t, here, "OK lock=y\nOK\n")
+		synctest.Wait()
+		tab.hearLog(t, "answered 3", `rest "@b PI"`)
+		close(d.channel(d.gates, "z"))
+		hear(t, here, "@a OK lock=z\n")
+		endPipe(t, d, here)
+	})
+}
