@@ -1,170 +1,150 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"math"
-	"time"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
 )
 
-// run takes the lock, runs the command, and gives the lock back. It returns what
-// the process ends with: the command's exit code, or a failure.
-func (j *job) run() error {
+const lockHelp = `Take a lock for a shell: it is held by the process that calls redlock lock, such
+as a script, until that ends, however it ends, or runs redlock unlock. Nothing is
+printed, and nothing needs to be evaluated.
+
+  if redlock lock backup -w 10s; then
+      …
+      redlock unlock backup     # or leave it to the end of the script
+  fi
+
+HOLDER. It is the parent process, which is the shell, but for a few cases: what a
+shell runs in parentheses, in a pipeline, in $( ) or with &, it may run in another
+shell, which ends before it does; and sudo, timeout, xargs and the like are parents
+themselves. Write --pid $$ there: in all of them $$ is the script. The process must
+be one of the same user (root: of any), and is known by more than its number: the
+next one with that does not hold the lock.
+
+LOSS. Nobody can tell a shell that its lock was lost: redlock check does, before a
+step that matters. What is written to should refuse a smaller fencing token than it
+has seen (REDLOCK_FENCE of --print). With --beat the lock is also lost if redlock
+beat was not run for so long: for scripts that may hang.
+
+A second redlock lock of the same NAME by the same process is refused (exit code 1),
+unless the first one has ended.
+
+` + namesHelp + `
+
+With --print: REDLOCK_NAME, REDLOCK_FENCE, REDLOCK_LEASE (a secret), REDLOCK_TTL (how
+long it is valid unless it is extended, in milliseconds), REDLOCK_DEADLINE (the same
+instant, in milliseconds of CLOCK_BOOTTIME) and REDLOCK_SLOT (with --slots; or empty)
+as assignments for a shell, quoted: eval "$(redlock lock --print --pid $$ NAME)".
+
+TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.
+
+EXIT CODES
+   0  the lock is held
+   1  somebody else held it, or this process does already (-E changes it)
+  64  the command line is wrong, or redlockd refused an option
+  69  redlockd is not available, or too few nodes are
+  70  internal error
+  77  not allowed, or over a limit
+ 128+N  signal N came while it waited for the lock`
+
+const lockExample = `  if redlock lock backup -w 10s; then echo backing up; redlock unlock backup; fi
+  redlock lock -n report || exit 0           # it runs already
+  (redlock lock --pid $$ deploy) && redlock check deploy
+  eval "$(redlock lock --print --pid $$ import)"; echo "$REDLOCK_FENCE"
+  redlock lock --slots 3 --max 1h transcode  # three at a time, on all hosts together`
+
+// lockFlags are those of redlock run that concern the lock, and the holder's.
+type lockFlags struct {
+	runFlags
+	holder holderFlag
+	print  bool
+}
+
+func newLockCommand() *cobra.Command {
+	f := &lockFlags{}
+	cmd := &cobra.Command{
+		Use:               "lock NAME",
+		Short:             "Take a lock that a shell holds until it ends",
+		Long:              lockHelp,
+		Example:           lockExample,
+		Args:              unlessContradicting(oneLock),
+		ValidArgsFunction: completeSeveral,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			j := f.job()
+			j.name, j.stderr = args[0], cmd.ErrOrStderr()
+			if j.names, err = splitNames(j.name); err != nil {
+				return err
+			}
+			return f.run(j, cmd.OutOrStdout())
+		},
+	}
+	f.defineLock(cmd)
+	cmd.Flags().Var(&f.linger, "linger", "keep it so long after the process has ended (default: redlockd's)")
+	f.holder.define(cmd)
+	printFlag(cmd, &f.print)
+	withoutDefaults(cmd)
+	f.given = given(cmd)
+	return cmd
+}
+
+// run takes the lock and leaves it to the holder. If this process is not the
+// holder's child any more once the daemon knows the holder, that may be another
+// process with the number of the one that is meant.
+func (f *lockFlags) run(j *job, out io.Writer) error {
+	pid, err := f.holder.process()
+	if err != nil {
+		return err
+	}
+	j.options = append(f.lockOptions(), client.WithHold(client.HoldPID), client.WithPID(pid))
 	signals := catchSignals() // to the end: what comes too late changes no exit code
 	c, lease, err := j.obtain(signals)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.Inherit(); err != nil {
-		j.giveBack(lease)
-		return &failure{exitInternal, err}
-	}
-	before := c.Reconnects()
-	ended, err := j.runUnder(lease, signals, sameDaemon(c))
-	j.sayReconnects("while the command ran", c.Reconnects()-before)
-	var lost error
-	if ended == nil || ended.lost == nil {
-		lost = j.giveBack(lease)
-	}
-	switch {
-	case err != nil:
-		return err
-	case lost != nil:
-		return fail(exitLost, "%w; the command (pid %d) had ended by itself, and may have run without the lock", silence(lost), ended.pid)
-	}
-	return ended.outcome()
-}
-
-// sameDaemon tells whether the daemon is still the process that it was.
-func sameDaemon(c *client.Client) func() bool {
-	before := c.Reconnects() + c.Restarts()
-	return func() bool { return c.Reconnects()+c.Restarts() == before }
-}
-
-// obtain waits for the lock, until a signal comes: that is a failure then, and
-// the place in the queue is given up.
-func (j *job) obtain(signals *signals) (*client.Client, *client.Lease, error) {
-	ctx, calm := signals.interrupt()
-	c, err := connect(ctx)
-	var lease *client.Lease
-	if err == nil {
-		lease, err = j.lock(ctx, c)
-	}
-	if sig := calm(); sig != 0 {
-		j.leave(c, lease)
-		return nil, nil, exit(signalCode(sig))
-	}
-	if err == nil {
-		err = j.checkGrace(leaseTime(j.ttl, lease))
+	err = f.holder.check(pid)
+	if err == nil && f.print {
+		err = printText(out, assignments(j.name, lease))
 	}
 	if err != nil {
-		j.leave(c, lease)
-		return nil, nil, err
-	}
-	return c, lease, nil
-}
-
-// leave ends what obtain had come to. c and lease may be nil.
-func (j *job) leave(c *client.Client, lease *client.Lease) {
-	if lease != nil {
 		j.giveBack(lease)
 	}
-	if c != nil {
-		c.Close()
-	}
+	return err
 }
 
-// lock returns the lease, or a failure.
-func (j *job) lock(ctx context.Context, c *client.Client) (*client.Lease, error) {
-	start := time.Now()
-	lease, err := j.request(ctx, c)
-	if err != nil {
-		return nil, j.notObtained(err)
-	}
-	j.sayReconnects("while it was waited for", c.Reconnects())
-	j.say("lock %q: obtained after %v, fence %d", j.name, time.Since(start).Round(time.Millisecond), lease.Fence())
-	return lease, nil
+// holderFlag is --pid: the process that holds a lock, the parent unless given.
+type holderFlag struct {
+	pid   int
+	given func() bool
 }
 
-// request asks for the lock, and bounds what the answer may take where the daemon
-// is to give one in time.
-func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, error) {
-	defer j.explainWait(ctx, c)()
-	if !j.nonblock && !j.bounded {
-		return c.LockAll(ctx, j.names, j.options...)
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(j.wait, math.MaxInt64-answerTimeout)+answerTimeout)
-	defer cancel()
-	if j.nonblock {
-		return c.TryLockAll(ctx, j.names, j.options...)
-	}
-	return c.LockAll(ctx, j.names, append(j.options, client.WithWait(j.wait))...)
+func (h *holderFlag) define(cmd *cobra.Command) {
+	cmd.Flags().Var(anyNumber(&h.pid, "PID"), "pid", "the process PID holds it (default: the one that calls redlock, such as the shell)")
+	h.given = func() bool { return cmd.Flags().Changed("pid") }
 }
 
-// notObtained is the failure to get the lock. With -n a holder is no news: that
-// is what was asked for.
-func (j *job) notObtained(err error) error {
-	f := daemonFailure(inFlags(silence(asTyped(err, "lock", j.name))))
-	if f.code != exitConflict {
-		return f
+func (h *holderFlag) process() (int, error) {
+	pid := h.pid
+	if !h.given() {
+		pid = os.Getppid()
 	}
-	f.code = j.conflict
-	if j.nonblock && !j.verbose {
-		f.err = nil
-	}
-	return f
-}
-
-// giveBack unlocks, within answerTimeout. The command has ended: where that fails
-// it is said, and the command's exit code stays; but for a lease that was lost before,
-// which it returns.
-func (j *job) giveBack(lease *client.Lease) (lost error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
-	defer cancel()
-	err := lease.Unlock(ctx)
 	switch {
-	case givenBack(err):
-		j.say("lock %q: the command had given it back", j.name)
-	case errors.Is(err, client.ErrLost):
-		return err
-	case err != nil:
-		fmt.Fprintf(j.stderr, "redlock: %v (the command has ended; others get the lock in %s at the latest)\n", silence(err), left(lease))
-	default:
-		j.say("lock %q: given back", j.name)
+	case pid > 0:
+		return pid, nil
+	case h.given():
+		return 0, usage("--pid %d is no process", pid)
 	}
-	return nil
+	return 0, usage("the process that calls redlock is outside of this container: say with --pid which one holds the lock")
 }
 
-// sayReconnects is for a daemon that was restarted, or hung up, in between.
-func (j *job) sayReconnects(when string, times uint64) {
-	if times > 0 {
-		j.say("lock %q: the connection to redlockd was lost %s, and made again (times: %d)", j.name, when, times)
+// check fails if the parent that was to hold a lock has ended.
+func (h *holderFlag) check(pid int) error {
+	if h.given() || os.Getppid() == pid {
+		return nil
 	}
-}
-
-// left is until when a lease would hold others off.
-func left(lease *client.Lease) string {
-	return max(0, time.Until(lease.Deadline())).Round(time.Millisecond).String()
-}
-
-// say is for --verbose. It must not be called while the command runs: whoever
-// reads stderr may make it wait.
-func (j *job) say(format string, args ...any) {
-	if j.verbose {
-		fmt.Fprintf(j.stderr, "redlock: "+format+"\n", args...)
-	}
-}
-
-// leaseTime is the ttl that was asked for, or, where that was left to the
-// daemon, what a fresh lease shows of it: its validity, with a twentieth for what
-// the drift allowance and the way here have taken.
-func leaseTime(asked time.Duration, lease *client.Lease) time.Duration {
-	if asked != 0 {
-		return asked
-	}
-	return lease.Validity() / 20 * 21
+	return fail(exitConflict, "process %d, which was to hold the lock, has ended", pid)
 }

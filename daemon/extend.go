@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// extend extends a lease now.
+func (s *session) extend(call *ipc.Call) ipc.Work {
+	h, err := s.find(call)
+	if err == nil && call.Has(ipc.OptTTL) && (call.TTL < redlock.MinTTL || call.TTL > s.d.cfg.Quorum.MaxTTL) {
+		err = badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(call.TTL), ms(redlock.MinTTL), ms(s.d.cfg.Quorum.MaxTTL))
+	}
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return &extend{s, call, h}
+}
+
+// extend is an EXTEND under way.
+type extend struct {
+	s    *session
+	call *ipc.Call
+	h    *holding
+}
+
+func (e *extend) Run() {
+	if err := e.h.lease.Extend(e.call.Context(), e.call.TTL); err != nil {
+		e.s.refuse(e.call, err)
+		return
+	}
+	e.call.Reply(leaseFields(e.call, e.h))
+}
+
+// check answers from memory.
+func (s *session) check(call *ipc.Call) ipc.Work {
+	h, err := s.find(call)
+	if err == nil {
+		err = h.lease.Err()
+	}
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return reply(call, leaseFields(call, h))
+}
+
+// leaseFields is what LOCK, CHECK and EXTEND answer: ttl is the validity that
+// is left, and deadline the same instant on CLOCK_BOOTTIME.
+func leaseFields(call *ipc.Call, h *holding) *ipc.Response {
+	deadline := h.lease.Deadline()
+	r := ok(call).
+		Strs("lock", h.names()...).
+		Str("lease", h.lease.ID()).
+		Int("fence", int64(h.lease.Fence())).
+		Ms("ttl", h.lease.Validity()).
+		Ms("deadline", deadline)
+	return slotField(r, h.lease.Slot())
+}

@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// abandoned is a holding whose connection has ended. Where it was we who cut
+// it, the client may be at work and not know yet: the lock stays taken until
+// the deadline that it was told.
+func (d *daemon) abandoned(h *holding, wasCut bool) {
+	switch {
+	case h.lease.Err() != nil:
+		if !wasCut && h.hold == ipc.HoldConn && !d.stopping.Load() {
+			h.stopped()
+		}
+		d.unregister(h)
+	case h.hold != ipc.HoldConn: // held on, until its ttl is over; also where nobody knows whether its process lives
+	case wasCut:
+		d.giveUp(h)
+	default:
+		d.giveBackAfterLinger(h)
+	}
+}
+
+// stopped gives back what others may have anyway of a lease that was lost by FORCE:
+// the rest of several names, now that its client has stopped, or is gone. Without that
+// they are given back at the deadline.
+func (h *holding) stopped() {
+	if h.lease.Reason() == redlock.LostForced {
+		h.lease.Stopped()
+	}
+}
+
+// giveBackAfterLinger gives back at once where there is no linger=. When that began is
+// noted: the next daemon is to go on with it.
+func (d *daemon) giveBackAfterLinger(h *holding) {
+	if h.linger > 0 {
+		now := d.clock()
+		d.ledger.lease(recLeft, &pastLease{number: h.number, left: now})
+		d.lingerSince(h, now)
+		return
+	}
+	d.giveBack(h)
+}
+
+// lingerSince gives back when linger= is over that began at an instant.
+func (d *daemon) lingerSince(h *holding, then time.Duration) {
+	time.AfterFunc(then+h.linger-d.clock(), func() { d.giveBack(h) })
+}
+
+// giveUp lets a lease run out.
+func (d *daemon) giveUp(h *holding) {
+	h.lease.GiveUp()
+	d.unregister(h)
+	time.AfterFunc(max(h.lease.Validity(), 0), func() { d.end(h) })
+}
+
+// giveBack releases for a client that is gone. The lanes see to it that every
+// node hears of it; nobody waits.
+func (d *daemon) giveBack(h *holding) {
+	if d.stopping.Load() || !h.claim() {
+		return // it is we who go, and the client may be in the middle of its work; or it came back
+	}
+	release, err := d.release(h, 0)
+	d.forget(h)
+	if err == nil {
+		d.awaitRelease(h, release)
+		d.log.Debug("lease given back: its client is gone", "lock", h.place.label(), "user", h.user, "pid", h.pid)
+	}
+}
+
+// awaitRelease waits for what nobody else waits for, to note that it is over.
+func (d *daemon) awaitRelease(h *holding, release *redlock.Releasing) {
+	if h.number == 0 {
+		return
+	}
+	go func() { // as long as the node timeout
+		d.gaveBack(h, release.Wait(context.Background()))
+	}()
+}
