@@ -54,7 +54,10 @@ type Status struct {
 	Left   time.Duration
 	MaxTTL time.Duration // the longest that any host uses: how long a quarantine takes
 	Text   string        // whether locks can be taken, and what could be better, for people
-	Nodes  []Node
+	// Unnoted: a restart of redlockd would lose what is held and waited for, as its table
+	// cannot be written. Its log says why.
+	Unnoted bool
+	Nodes   []Node
 	// Counts is all else that the daemon counts, by its names in the protocol.
 	Counts map[string]int64
 }
@@ -191,6 +194,8 @@ func statusOf(r *ipc.Response) *Status {
 		MaxTTL: duration(r, "max_ttl"),
 		Text:   r.Text,
 		Counts: make(map[string]int64),
+
+		Unnoted: text(r, "unnoted") == "yes",
 	}
 	for _, f := range r.Fields {
 		switch n, ok := r.Int64(f.Key); f.Key {

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -309,11 +311,25 @@ func TestTableCutShort(t *testing.T) {
 	w.say("LOCK b", granted5)
 	w.say("UNLOCK a", `OK lock=a`)
 	w.say("CHECK b", granted5)
+	w.until("STATUS", `unnoted=yes .*; a restart of redlockd would lose what is held and waited for, .*`)
 	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
 		t.Errorf("want that the table was cut short, once:\n%s", got)
 	}
 	if _, err := os.Stat(table); err == nil {
 		t.Error("the next daemon would believe what is left of it")
+	}
+}
+
+// STATUS says nothing more of a table that is written again.
+func TestTableWrittenAgain(t *testing.T) {
+	d, closeNodes := embeddedDaemon(t, io.Discard)
+	defer closeNodes()
+	defer d.nodes.Close()
+	for _, err := range []error{errors.New("no space left on device"), nil} {
+		d.tableFailed(err)
+		if got := d.unnoted.Load(); got != (err != nil) {
+			t.Errorf("the table failed with %v: a restart would lose what is held: %v", err, got)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ const tableSuffix = ".table"
 func (d *daemon) openLedger(path string) (p *past, whole bool) {
 	owner, err := d.tableOwner()
 	if err != nil {
+		d.unnoted.Store(true)
 		d.log.Warn("a restart will lose what is held and waited for", "error", err)
 		table.Remove(path + tableSuffix)
 		return newPast(), false
@@ -37,6 +38,7 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 		d.log.Error("not all is known of the time before the restart: connections of then are cut, and leases that are known can be resumed", "error", damage)
 	}
 	if err != nil {
+		d.unnoted.Store(true)
 		d.log.Error("a restart will lose what is held and waited for", "error", err)
 		return p, false
 	}
@@ -47,7 +49,7 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 
 // tableFailed is told by the table.
 func (d *daemon) tableFailed(err error) {
-	if err == nil {
+	if d.unnoted.Store(err != nil); err == nil {
 		d.log.Info("the table is written again: a restart loses nothing")
 		return
 	}

@@ -130,7 +130,12 @@ func (s *session) status(call *ipc.Call) ipc.Work {
 	if status.Left > 0 {
 		r.Ms("left", status.Left)
 	}
-	return reply(call, countFields(r, status).Say(statusText(status)))
+	text := statusText(status)
+	if s.d.unnoted.Load() {
+		r.Str("unnoted", "yes")
+		text += "; a restart of redlockd would lose what is held and waited for, as its table cannot be written: its log says why"
+	}
+	return reply(call, countFields(r, status).Say(text))
 }
 
 // countFields are how often something happened since the daemon was started.

@@ -19,6 +19,7 @@ var (
 	descConnections = desc("redlockd_connections", "Clients connected.")
 	descLeases      = desc("redlockd_leases", "Leases held.")
 	descWaiters     = desc("redlockd_waiters", "LOCKs that wait, here or for the nodes.")
+	descUnnoted     = desc("redlockd_table_unwritten", "1: the table cannot be written, and a restart would lose what is held and waited for.")
 	descLongest     = desc("redlockd_queue_longest", "LOCKs that wait for the name for which the most do.")
 
 	descNodes     = desc("redlockd_nodes", "Nodes of the config.")
@@ -56,7 +57,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // Describe is a Collector's.
 func (s statusCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		descBuild, descConnections, descLeases, descWaiters, descLongest,
+		descBuild, descConnections, descLeases, descWaiters, descLongest, descUnnoted,
 		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings,
 	} {
 		to <- desc
@@ -84,6 +85,7 @@ func (s statusCollector) collectClients(c collection) {
 	c.gauge(descLeases, float64(s.d.leases.held()))
 	c.gauge(descWaiters, float64(len(waiting)))
 	c.gauge(descLongest, float64(longestLine(waiting)))
+	c.gauge(descUnnoted, oneIf(s.d.unnoted.Load()))
 }
 
 // longestLine is how many places stand in the longest line.

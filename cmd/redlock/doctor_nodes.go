@@ -14,7 +14,7 @@ import (
 func (p *patient) findings() []finding {
 	return slices.Concat(
 		p.checkDaemon(), p.checkVersion(),
-		p.checkQuorum(), p.checkNodeCount(), p.checkNodes(), p.checkSameHost(),
+		p.checkTable(), p.checkQuorum(), p.checkNodeCount(), p.checkNodes(), p.checkSameHost(),
 		p.checkLatency(), p.checkWakeups(),
 		p.checkMaxTTL(), p.checkLeaseTime(),
 		p.checkCounts(),
@@ -58,6 +58,15 @@ func (p *patient) checkQuorum() []finding {
 		return []finding{{"quorum", ok, text + ": none may fail", ""}}
 	}
 	return []finding{{"quorum", ok, fmt.Sprintf("%s: %d more may fail", text, s.Spare), ""}}
+}
+
+// checkTable: what is not noted is lost with the process.
+func (p *patient) checkTable() []finding {
+	if !p.status.Unnoted {
+		return nil
+	}
+	return []finding{{"table", bad, "a restart of redlockd would lose what is held and waited for: its table, beside its socket, cannot be written",
+		"make room there (df); its log says whether that is enough (journalctl -u redlockd); no restart while locks are held"}}
 }
 
 func readiness(s *client.Status) string {

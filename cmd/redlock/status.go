@@ -23,7 +23,8 @@ sees them.
 
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
 [{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts":
-{"leases", …}}. spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
+{"leases", …}}, and "unnoted": true where a restart of redlockd would lose what is
+held. spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
 what is left of a node's quarantine, and of those that keep a quorum from voting:
 nodes that are new or were restarted have no vote for max_ttl, as they may have
 forgotten locks. wakeups is how a node lets waiters know that a lock is free:
@@ -197,6 +198,8 @@ type statusJSON struct {
 	Text   string           `json:"text"`
 	Nodes  []nodeJSON       `json:"nodes"`
 	Counts map[string]int64 `json:"counts"`
+
+	Unnoted bool `json:"unnoted,omitempty"`
 }
 
 type nodeJSON struct {
@@ -212,7 +215,7 @@ type nodeJSON struct {
 func statusJSONOf(s *client.Status) statusJSON {
 	status := statusJSON{
 		Ready: ready(s), Quorum: s.Quorum, Spare: s.Spare, Left: s.Left.Milliseconds(), MaxTTL: s.MaxTTL.Milliseconds(),
-		Text: s.Text, Nodes: []nodeJSON{}, Counts: s.Counts,
+		Text: s.Text, Nodes: []nodeJSON{}, Counts: s.Counts, Unnoted: s.Unnoted,
 	}
 	for _, n := range s.Nodes {
 		status.Nodes = append(status.Nodes, nodeJSON{
