@@ -26,6 +26,7 @@ type job struct {
 	ttl      time.Duration // 0: the daemon's
 	grace    time.Duration // 0: the daemon's guard
 	options  []client.Option
+	shares   bool // the lock, with others
 	verbose  bool
 
 	stdin          io.Reader
@@ -62,6 +63,7 @@ func (f *runFlags) job() *job {
 		ttl:      time.Duration(f.ttl),
 		grace:    time.Duration(f.grace),
 		options:  f.lockOptions(),
+		shares:   f.shared || f.slots > 1,
 		verbose:  f.verbose,
 	}
 }

@@ -32,6 +32,8 @@ type waiting struct {
 	begin   time.Time
 	out     io.Writer
 	verbose bool
+	shares  bool // with others, who may be what it runs under
+	warned  bool // that it may wait for itself
 
 	said  reason // the last one, for those who read lines
 	width int    // of what stands on the terminal's line
@@ -41,7 +43,7 @@ type waiting struct {
 // called: nothing is said any more once that has returned.
 func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &waiting{client: c, name: j.name, names: j.names, begin: time.Now(), out: j.stderr, verbose: j.verbose}
+	w := &waiting{client: c, name: j.name, names: j.names, begin: time.Now(), out: j.stderr, verbose: j.verbose, shares: j.shares}
 	var done sync.WaitGroup
 	done.Go(func() { w.run(ctx) })
 	return func() {
@@ -53,6 +55,7 @@ func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 func (w *waiting) run(ctx context.Context) {
 	defer w.wipe()
 	for pause := explainAfter; sleep(ctx, pause); {
+		w.warnOfItself()
 		switch columns := columns(w.out); {
 		case columns > 0:
 			w.draw(w.reason(ctx), columns)
@@ -64,6 +67,17 @@ func (w *waiting) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// warnOfItself says, once, that it may wait for what it runs under itself.
+func (w *waiting) warnOfItself() {
+	above, err := splitNames(os.Getenv("REDLOCK_NAME"))
+	if w.warned || w.shares || err != nil || !slices.ContainsFunc(w.names, func(name string) bool { return slices.Contains(above, name) }) {
+		return
+	}
+	w.warned = true
+	w.wipe()
+	fmt.Fprintf(w.out, "redlock: lock %q: waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n", w.name)
 }
 
 // reason is why the lock is not ours yet. since is written the same way twice

@@ -99,6 +99,28 @@ func TestWaitForWhoIsNext(t *testing.T) {
 	p.ends(0)
 }
 
+// A command that waits for the lock that it runs under would wait for ever: that is said,
+// but not where it may share it.
+func TestWaitForItself(t *testing.T) {
+	t.Setenv("REDLOCK_NAME", "other,job")
+	h := startHeld(t, statusReady)
+	p := start(t, roleRedlock, h.socket, runOf([]string{"-w", "60"}, "true")...)
+	lock := h.read(ipc.VerbLock)
+	p.awaitSaid("redlock: lock \"job\": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n")
+	h.grant(lock)
+	p.ends(0)
+	for _, flags := range [][]string{{"-s"}, {"--slots", "2"}} {
+		h := startHeld(t, statusReady)
+		p := start(t, roleRedlock, h.socket, runOf(append(flags, "-w", "60"), "true")...)
+		lock := h.read(ipc.VerbLock)
+		h.asked(ipc.VerbStatus)
+		h.grant(lock)
+		if p.ends(0); strings.Contains(p.said(), "itself") {
+			t.Errorf("%v: it says %q", flags, p.said())
+		}
+	}
+}
+
 // Without --verbose, and without a terminal, only a quarantine is said, once.
 func TestQuietWait(t *testing.T) {
 	t.Parallel()
