@@ -34,7 +34,7 @@ done
 # The lock lives as long as nc does, and that (-N) as long as somebody has the other end
 # of its input: until this script and its work have ended, however they end.
 coproc REDLOCKD { exec nc -N -U "${REDLOCK_SOCKET:-/run/redlockd/redlockd.sock}"; }
-exec {from}<&"${REDLOCKD[0]}" {to}>&"${REDLOCKD[1]}"
+{ exec {from}<&"${REDLOCKD[0]}" {to}>&"${REDLOCKD[1]}"; } 2>/dev/null || fail 69 "redlockd is not there"
 trap '' PIPE # the end of nc is noticed by reading
 
 echo "LOCK $quoted $*" >&"$to"
