@@ -166,6 +166,29 @@ func TestRequestAppendTo(t *testing.T) {
 	}
 }
 
+// What is as long as it may be is taken, and a byte more is refused: what names take
+// together, and what verbs without names are about.
+func TestBoundsAreExact(t *testing.T) {
+	names := func(last int) string {
+		var list []string
+		for i := range 14 {
+			list = append(list, strings.Repeat(string(rune('a'+i)), 199))
+		}
+		return strings.Join(append(list, strings.Repeat("z", last)), ",")
+	}
+	for line, isTaken := range map[string]bool{
+		"LOCK " + names(199):                true, // 15 names of 199 bytes, and what stands before each
+		"LOCK " + names(200):                false,
+		"ADMIT " + strings.Repeat("n", 200): true,
+		"ADMIT " + strings.Repeat("n", 201): false,
+	} {
+		var r Request
+		if err := ParseRequest([]byte(line), &r); (err == nil) != isTaken {
+			t.Errorf("%.20s…, %d bytes: %v, want it taken: %v", line, len(line), err, isTaken)
+		}
+	}
+}
+
 func TestUsageNamesEveryOption(t *testing.T) {
 	const want = "RESUME name[,name...] [owner=] lease="
 	if got := VerbResume.Usage(); got != want {
