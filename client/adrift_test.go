@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,11 +59,7 @@ func TestOnlyWhatGoesWithTheConnectionIsResumed(t *testing.T) {
 // What is asked about a lease waits until that one is resumed: the daemon would not know
 // it, and say so, and that would be its end.
 func TestQuestionsWaitForTheirOwnLease(t *testing.T) {
-	for verb, ask := range map[string]func(context.Context, *Lease) error{
-		"CHECK":  func(ctx context.Context, l *Lease) error { return l.Check(ctx) },
-		"EXTEND": func(ctx context.Context, l *Lease) error { return l.Extend(ctx, 0) },
-		"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
-	} {
+	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
 			leases := map[string]*Lease{"abc": d.lock(c, "one", "abc"), "def": d.lock(c, "two", "def")}
@@ -106,10 +101,7 @@ func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
 		d.hangUp()
 		d.greet()
 		d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM granted=1 needed=3")
-		d.stop()
-		time.Sleep(2 * retryResume)
-		d.down.Store(false)
-		d.greet()
+		d.outage(2 * retryResume)
 		tag := d.expectTagged("RESUME job owner=1 lease=abc")
 		d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
 		synctest.Wait()
@@ -129,10 +121,7 @@ func TestCheckAfterAnOutage(t *testing.T) {
 		d.say(grant(d.expectTagged("LOCK job ttl=60000 hold=pid id=t.1")[1:], "job", "abc", 0, long))
 		l := locked.must(t)
 		time.Sleep(23 * time.Second)
-		d.stop()
-		time.Sleep(17 * time.Second)
-		d.down.Store(false)
-		d.greet()
+		d.outage(17 * time.Second)
 		tag := d.expectTagged("CHECK lease=abc")
 		d.say(grant(tag[1:], "job", "abc", d.elapsed(), long))
 		synctest.Wait()

@@ -75,6 +75,15 @@ func (d *scripted) greet() {
 	d.say("@0 OK version=1")
 }
 
+// outage is a daemon that is stopped for so long, and takes the next connection then.
+func (d *scripted) outage(length time.Duration) {
+	d.t.Helper()
+	d.stop()
+	time.Sleep(length)
+	d.down.Store(false)
+	d.greet()
+}
+
 // hangUp ends the connection, as a daemon does that is killed. It returns when
 // the client has noticed.
 func (d *scripted) hangUp() {

@@ -54,6 +54,13 @@ func want(t testing.TB, what string, got, wanted error) {
 	}
 }
 
+// questions are what is asked about a lease that is held, by verb.
+var questions = map[string]func(context.Context, *Lease) error{
+	"CHECK":  func(ctx context.Context, l *Lease) error { return l.Check(ctx) },
+	"EXTEND": func(ctx context.Context, l *Lease) error { return l.Extend(ctx, 0) },
+	"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
+}
+
 // over tells why a context has ended, nil if it has not.
 func over(ctx context.Context) error {
 	if ctx.Err() == nil {

@@ -32,11 +32,7 @@ func TestTriedLockIsGivenBack(t *testing.T) {
 
 // What is answered when nobody waits any more tells of the lease all the same.
 func TestLeftQuestionsTell(t *testing.T) {
-	for verb, ask := range map[string]func(context.Context, *Lease) error{
-		"CHECK":  func(ctx context.Context, l *Lease) error { return l.Check(ctx) },
-		"EXTEND": func(ctx context.Context, l *Lease) error { return l.Extend(ctx, 0) },
-		"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
-	} {
+	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
 			l := d.lock(c, "job", "abc")
@@ -102,10 +98,7 @@ func TestUnlockForAProcessGoesOn(t *testing.T) {
 		d.expectTagged("UNLOCK lease=abc")
 		_, err := unlocked.wait()
 		want(t, "unlock", err, context.DeadlineExceeded)
-		d.stop()
-		time.Sleep(time.Hour)
-		d.down.Store(false)
-		d.greet()
+		d.outage(time.Hour)
 		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 		synctest.Wait()
 		nothingLeft(t, c)

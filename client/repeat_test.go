@@ -9,27 +9,6 @@ import (
 	"time"
 )
 
-// As TestGivenUpLockForAProcessAcrossRestart: a TRY may have been granted just as well.
-func TestGivenUpTryForAProcessAcrossRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		tried := async(func() (*Lease, error) { return c.TryLock(ctx, "job", WithHold(HoldPID)) })
-		d.expect("@0 TRY job hold=pid id=t.1")
-		cancel()
-		_, err := tried.wait()
-		want(t, "try", err, context.Canceled)
-		d.hangUp()
-		d.greet()
-		d.expect("@0 TRY job hold=pid id=t.1")
-		d.expect("CANCEL 0")
-		d.say(grant("0", "job", "abc", 0, ttl))
-		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
-		synctest.Wait()
-		nothingLeft(t, c)
-	})
-}
-
 // The longest wait that can be said is as long on the next connection, and without one.
 func TestLongestWaitAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -38,10 +17,7 @@ func TestLongestWaitAcrossRestart(t *testing.T) {
 		const line = "@0 LOCK job wait=9223372036854 owner=1 id=t.1"
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(math.MaxInt64)) })
 		d.expect(line)
-		d.stop()
-		time.Sleep(time.Hour)
-		d.down.Store(false)
-		d.greet()
+		d.outage(time.Hour)
 		d.expect(line)
 		d.say(grant("0", "job", "abc", d.elapsed(), ttl))
 		locked.must(t)
@@ -112,10 +88,7 @@ func TestLimitedWithoutAConnection(t *testing.T) {
 		d.say("BACK")
 		d.expect("@1 PING")
 		d.say("@1 ERR LIMIT")
-		d.stop()
-		time.Sleep(2 * retryLimited)
-		d.down.Store(false)
-		d.greet()
+		d.outage(2 * retryLimited)
 		d.say(d.expectTagged("PING") + " OK")
 		pinged.must(t)
 	})

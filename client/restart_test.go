@@ -288,24 +288,38 @@ func TestGrantLostWithTheConnection(t *testing.T) {
 
 // A lock for a process that was given up as the connection ended may have been
 // granted, and would stay: it is asked for once more, to be given back.
-func TestGivenUpLockForAProcessAcrossRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job", WithHold(HoldPID)) })
-		d.expect("@0 LOCK job hold=pid id=t.1")
-		cancel()
-		_, err := locked.wait()
-		want(t, "lock", err, context.Canceled)
-		d.hangUp()
-		d.greet()
-		d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
-		d.expect("CANCEL 0")
-		d.say(grant("0", "job", "abc", 0, ttl))
-		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
-		synctest.Wait()
-		nothingLeft(t, c)
-	})
+func TestGivenUpForAProcessAcrossRestart(t *testing.T) {
+	for _, test := range []struct {
+		lock         func(*Client, context.Context) (*Lease, error)
+		first, again string
+	}{
+		{
+			func(c *Client, ctx context.Context) (*Lease, error) { return c.Lock(ctx, "job", WithHold(HoldPID)) },
+			"@0 LOCK job hold=pid id=t.1", "@0 LOCK job wait=0 hold=pid id=t.1",
+		},
+		{
+			func(c *Client, ctx context.Context) (*Lease, error) { return c.TryLock(ctx, "job", WithHold(HoldPID)) },
+			"@0 TRY job hold=pid id=t.1", "@0 TRY job hold=pid id=t.1",
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			locked := async(func() (*Lease, error) { return test.lock(c, ctx) })
+			d.expect(test.first)
+			cancel()
+			_, err := locked.wait()
+			want(t, test.first, err, context.Canceled)
+			d.hangUp()
+			d.greet()
+			d.expect(test.again)
+			d.expect("CANCEL 0")
+			d.say(grant("0", "job", "abc", 0, ttl))
+			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+			synctest.Wait()
+			nothingLeft(t, c)
+		})
+	}
 }
 
 // What is held by a process is released whenever there is a daemon.
