@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/systemd"
+)
+
+// succession is daemons in this process that follow each other, over the same embedded
+// nodes and the same table, with the connections that a service manager would keep.
+type succession struct {
+	t     *testing.T
+	path  string
+	nodes []redlock.Node
+	log   logged
+
+	d      *daemon // the one that serves
+	server *ipc.Server
+	opened chan *session
+	ends   map[*wire]*end
+	part   bool        // the next one finds only a part of what was noted
+	found  func(*past) // is called by the next one before it goes on with what it has found; nil: nothing is
+}
+
+// end is the daemon's end of a connection.
+type end struct {
+	number uint64
+	file   *os.File // as the service manager has it
+}
+
+func newSuccession(t *testing.T) *succession {
+	t.Helper()
+	cfg := DevConfig()
+	_, nodes, err := startEmbedded(&cfg.Quorum) // closed by the end of the process: a frozen daemon may dial still
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &succession{t: t, path: filepath.Join(shortDir(t), "s"), nodes: nodes, opened: make(chan *session, 1), ends: map[*wire]*end{}}
+	s.start()
+	t.Cleanup(s.end)
+	return s
+}
+
+// start starts a daemon that is handed the connections of some clients, and the mark.
+func (s *succession) start(of ...*wire) {
+	s.t.Helper()
+	var stored []systemd.StoredConn
+	for _, w := range of {
+		nc, err := net.FileConn(s.ends[w].file)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		stored = append(stored, systemd.StoredConn{Name: storedName(s.ends[w].number), Conn: nc.(*net.UnixConn)})
+	}
+	s.startWith(inheritance{conns: stored, marked: true})
+}
+
+func (s *succession) startWith(stored inheritance) {
+	s.t.Helper()
+	cfg := DevConfig()
+	d, err := newDaemon(cfg, NewLogger(LogConfig{Level: hclog.Info}, &s.log), s.nodes, true)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := d.processes.watch(); err != nil {
+		s.t.Fatal(err)
+	}
+	d.settle(s.t.Context())
+	s.d, s.server = d, d.newServer()
+	p, whole := d.openLedger(s.path)
+	d.store = &store{d: d, wake: make(chan struct{}, 1), stored: map[*session]struct{}{}, places: 100}
+	if s.found != nil {
+		s.found(p)
+	}
+	r := restoration{d: d, server: s.server, past: p, whole: whole && !s.part, marked: stored.marked, conns: map[uint64]*returned{}}
+	r.run(stored.conns)
+	s.server.Open = func(conn *ipc.Conn) (ipc.Session, error) {
+		opened, err := d.open(conn)
+		s.opened <- opened.(*session)
+		return opened, err
+	}
+}
+
+// startWithoutFiles has it find out nothing about processes.
+func (s *succession) startWithoutFiles(of ...*wire) {
+	s.t.Helper()
+	var restore func()
+	s.found = func(*past) { restore = allowNoFiles(s.t) }
+	s.start(of...)
+	restore()
+}
+
+// end freezes the daemon, as SIGTERM does. What is to be noted then blocks for ever, also
+// where Close waits for it.
+func (s *succession) end() {
+	s.d.freeze(s.server)
+	go s.d.nodes.Close()
+}
+
+// dial is a connection that the service manager has.
+func (s *succession) dial() *wire {
+	s.t.Helper()
+	w, session := s.dialUnkept()
+	s.d.store.stored[session] = struct{}{}
+	s.d.store.keep(session)
+	return w
+}
+
+// dialUnkept is one that it does not have.
+func (s *succession) dialUnkept() (*wire, *session) {
+	s.t.Helper()
+	ours, theirs, err := socketPair()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { ours.Close() })
+	file, err := theirs.(*net.UnixConn).File()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { file.Close() })
+	w := &wire{t: s.t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	go s.server.ServeConn(theirs)
+	session := <-s.opened
+	s.ends[w] = &end{number: session.number, file: file}
+	return w, session
+}

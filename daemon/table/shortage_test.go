@@ -1,0 +1,156 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Where no file can be written, the old ones are gone, as they would not be true for
+// long; once files can be written again, all is there.
+func TestNoFiles(t *testing.T) { testShortage(t, os.ErrExist, occupy, (*Table).Freeze) }
+
+// testShortage has a table go on in memory while it can make no files, for the reason that
+// shortage gives it, until that is over.
+func testShortage(t *testing.T, why error, shortage func(t *testing.T, path string) (over func()), end func(*Table)) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	var said []error
+	o.Failed = func(err error) { said = append(said, err) }
+	synctest.Test(t, func(t *testing.T) {
+		table, want := open(t, o)
+		fill := func(n int) {
+			for i := range n {
+				record := fmt.Appendf(nil, "k%d=%d", i%7, rand.Int())
+				table.Append(record)
+				_ = want.Apply(record)
+			}
+		}
+		fill(100)
+		synctest.Wait() // nothing is being merged
+		over := shortage(t, o.Path)
+		fillInVain := func(n int) {
+			fill(n)
+			synctest.Wait() // no file is being made ahead
+			if len(said) != 1 || !errors.Is(said[0], why) {
+				t.Fatalf("said %v, want once %v", said, why)
+			}
+			wantNoFiles(t, o.Path)
+		}
+		fillInVain(101)
+		time.Sleep(retryAfter) // fake time
+		fillInVain(102)
+		over()
+		fill(103)
+		if len(said) != 1 {
+			t.Fatalf("said %v: it was tried again at once", said)
+		}
+		time.Sleep(retryAfter)
+		fill(1)
+		if len(said) != 2 || said[1] != nil {
+			t.Fatalf("said %v, want that it is over", said)
+		}
+		fill(104)
+		synctest.Wait()
+		end(table)
+		_, got := open(t, o)
+		wantState(t, "after the restart", got, want)
+	})
+}
+
+// The record for which there is no file is kept as well as those after it.
+func TestNoFileForARecord(t *testing.T) {
+	for what, inTheWay := range map[string]string{"none can be made": asideSuffix, "it cannot have its name": ""} {
+		t.Run(what, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			o.SegmentSize = 1 << 10
+			table, want := open(t, o)
+			for _, suffix := range []string{inTheWay, aheadSuffix + asideSuffix} {
+				if err := os.MkdirAll(filepath.Join(table.file(2)+suffix, "full"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := 0; table.last != nil; i++ {
+				record := fmt.Appendf(nil, "k%d=1", i)
+				table.Append(record)
+				_ = want.Apply(record)
+			}
+			table.compacting.Wait()
+			wantState(t, "in memory", table.memory.(words), want)
+		})
+	}
+}
+
+// wantNoFiles wants nothing of a table; the directories of occupy are none of its.
+func wantNoFiles(t *testing.T, path string) {
+	t.Helper()
+	all, err := filepath.Glob(path + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range all {
+		if info, err := os.Lstat(left); err == nil && !info.IsDir() {
+			t.Fatalf("left the file %s, want none", left)
+		}
+	}
+}
+
+// Where a table cannot be written, the old one is gone: the next process would go on
+// with what has not been true for long.
+func TestOldTableIsRemoved(t *testing.T) {
+	for what, how := range map[string]func(o Options){
+		"by Open": func(o Options) {
+			if err := os.Mkdir(o.Path+".2"+asideSuffix, 0o700); err != nil { // in the way of a file
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(o.Path+".2"+asideSuffix+"/in", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, state, _, err := Open(o); err == nil || state.(words)["a"] != "1" {
+				t.Errorf("got error %v and %v, want an error, and what there was", err, state)
+			}
+		},
+		"by Remove": func(o Options) { Remove(o.Path) },
+	} {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		left(t, o, 1, true, "a=1")
+		if err := os.WriteFile(o.Path+".3"+asideSuffix, nil, 0o600); err != nil { // half made
+			t.Fatal(err)
+		}
+		how(o)
+		for _, suffix := range []string{".1", ".3" + asideSuffix} {
+			if _, err := os.Stat(o.Path + suffix); err == nil {
+				t.Errorf("%s: the old file %s is there", what, suffix)
+			}
+		}
+	}
+}
+
+// occupy keeps files of a table from being made.
+func occupy(t *testing.T, path string) (free func()) {
+	t.Helper()
+	var all []string
+	for n := range 200 {
+		all = append(all, fmt.Sprint(path, ".", n, asideSuffix))
+		if err := os.MkdirAll(filepath.Join(all[n], "full"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		for _, dir := range all {
+			os.RemoveAll(dir)
+		}
+	}
+}
+
+// A table cannot be made where its directory is not there.
+func TestNoDirectory(t *testing.T) {
+	_, state, _, err := Open(options(t, filepath.Join(t.TempDir(), "no", "t")))
+	if err == nil || state == nil {
+		t.Errorf("got state %v and error %v, want an empty one and an error", state, err)
+	}
+}
