@@ -21,16 +21,17 @@ func (d *testDaemon) takeForeign(name string) {
 // WHO shows for whom the nodes keep a lock that nobody holds.
 func TestWhoIsNext(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
-	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
-	for _, server := range d.nodes.Servers {
-		if _, err := server.Do("SET", "redlock:a\x00k", mark, "PX", "60000"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.nodes.KeepForCron(t, "redlock:a")
 	w := d.dial()
 	w.send("WHO a")
 	w.want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; it is kept for .*`)
 	w.want(`OK n=1`)
+	w.say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
+	for _, server := range d.nodes.Servers {
+		if _, err := server.Do("DEL", "redlock:a\x00k"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.say("LOCK a", granted5)
 	w.send("WHO a")
 	w.want(`- lock=a mode=exclusive host=\S+ pid=\d+ .*`)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
@@ -18,7 +17,7 @@ func TestManualHasFields(t *testing.T) {
 	cluster.Admit(t)
 	h := newHost(t, cluster)
 	h.serve()
-	keptForCron(t, cluster, "kept")
+	cluster.KeepForCron(t, "redlock:kept")
 	page := readFile(t, manuals(t)["redlockd-protocol.7"])
 	n, other := h.nc(), h.nc()
 	const grant = "LOCK, TRY, EXTEND, CHECK and RESUME"
@@ -53,20 +52,6 @@ func TestManualHasFields(t *testing.T) {
 		for key := range shown[titled] {
 			if !strings.Contains(key, " ") && !shown[titled][key+" was answered"] {
 				t.Errorf("%s: the page shows %s=, which was never answered", titled, key)
-			}
-		}
-	}
-}
-
-// keptForCron has the nodes keep a lock that nobody holds for somebody.
-func keptForCron(t *testing.T, cluster *redlocktest.Cluster, name string) {
-	t.Helper()
-	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
-	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
-	for _, server := range cluster.Servers {
-		for _, command := range [][]string{{"HSET", "redlockd:node", "keeps", until}, {"SET", "redlock:" + name + "\x00k", mark, "PX", "60000"}} {
-			if reply, err := server.Do(command...); err != nil || reply.Err != nil {
-				t.Fatal(err, reply.Err)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,6 +42,21 @@ func (c *Cluster) end(tb testing.TB) {
 	}
 	for _, s := range c.Servers {
 		tb.Logf("redis-server %s at %s printed:\n%s", s.name, s.Addr(), tail(s.Log(), 30))
+	}
+}
+
+// KeepForCron has all servers keep the lock of a key, which nobody holds, for somebody
+// who waits elsewhere (pid 4121, cron on web3), for a minute.
+func (c *Cluster) KeepForCron(tb testing.TB, key string) {
+	tb.Helper()
+	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
+	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
+	for _, s := range c.Servers {
+		for _, command := range [][]string{{"HSET", nodeKey, "keeps", until}, {"SET", key + keptFor, mark, "PX", minute}} {
+			if reply, err := s.Do(command...); err != nil || reply.Err != nil {
+				tb.Fatal(err, reply.Err)
+			}
+		}
 	}
 }
 
