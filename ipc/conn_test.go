@@ -3,6 +3,7 @@ package ipc
 import (
 	"errors"
 	"net"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +11,7 @@ import (
 
 // duplicateOf is what the service manager has of a connection: it goes on when the
 // one here is closed.
-func duplicateOf(t testing.TB, c *Conn) net.Conn {
+func duplicateOf(t testing.TB, c syscall.Conn) net.Conn {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err != nil {

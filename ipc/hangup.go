@@ -10,11 +10,16 @@ import (
 
 // hungUp tells whether the other side of a socket has closed both directions.
 func hungUp(fd uintptr) bool {
-	fds := []unix.PollFd{{Fd: int32(fd)}} // hang-ups are reported unasked
+	return polled(fd, 0)&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 // they are reported unasked
+}
+
+// polled is what of some events there is now.
+func polled(fd uintptr, events int16) int16 {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	for {
 		_, err := unix.Poll(fds, 0)
 		if !errors.Is(err, unix.EINTR) {
-			return err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+			return fds[0].Revents
 		}
 	}
 }

@@ -2,8 +2,6 @@ package ipc
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -26,10 +24,11 @@ type input struct {
 	ahead    []byte          // comes before what the connection receives
 	skipping bool            // what follows is the rest of a line that was too long
 	wait     lineWait        // for the end of the line that is begun
+	left     int             // of that line, bytes that were seen in the socket, and left there
 
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
 	tryWatch func(fd uintptr) bool // hungUp, likewise
-	most     int                   // tryRead reads no more at once
+	most     int                   // tryRead takes no more at once, but for a line
 	n        int                   // results of tryRead
 	err      error
 }
@@ -80,8 +79,10 @@ func (in *input) skipIn(b []byte) int {
 	return end + 1
 }
 
-// begun tells that of a line a part has been received, or skipped, and no more is here.
-func (in *input) begun() bool { return len(in.ahead) == 0 && (in.skipping || in.from < in.to) }
+// begun tells that of a line a part has come, or was skipped, and no more is here.
+func (in *input) begun() bool {
+	return len(in.ahead) == 0 && (in.skipping || in.from < in.to || in.left > 0)
+}
 
 // unread is how many bytes are here and not taken.
 func (in *input) unread() int { return in.to - in.from + len(in.ahead) }
@@ -92,95 +93,6 @@ func (in *input) appendUnread(b []byte) []byte {
 		b = append(b, in.buf[in.from:in.to]...)
 	}
 	return append(b, in.ahead...)
-}
-
-// receive waits for more, and takes at most so many bytes. It returns io.EOF at the
-// end, and a timeout when the connection's read deadline wakes it.
-func (in *input) receive(most int) error {
-	in.compact()
-	if len(in.ahead) > 0 {
-		in.receiveAhead()
-		return nil
-	}
-	if in.most = most; in.raw == nil {
-		return in.receivePlain()
-	}
-	if in.tryRead == nil {
-		in.tryRead = in.read
-	}
-	if err := in.raw.Read(in.tryRead); err != nil {
-		return err
-	}
-	return in.received(in.n, in.err)
-}
-
-// receiveNow is receive without waiting. It is false if nothing is there.
-func (in *input) receiveNow() (err error, some bool) {
-	if in.raw == nil {
-		return nil, false
-	}
-	in.compact()
-	if err := in.raw.Control(func(fd uintptr) { some = in.read(fd) }); err != nil {
-		return err, true
-	}
-	if !some {
-		return nil, false
-	}
-	return in.received(in.n, in.err), true
-}
-
-// receiveAhead takes what an earlier process received.
-func (in *input) receiveAhead() {
-	in.borrow()
-	n := copy(in.buf[in.to:], in.ahead)
-	in.to += n
-	if in.ahead = in.ahead[n:]; len(in.ahead) == 0 {
-		in.ahead = nil
-	}
-}
-
-// receivePlain is for connections that are no sockets, such as net.Pipe's.
-func (in *input) receivePlain() error {
-	in.borrow()
-	n, err := in.conn.Read(in.room())
-	if n == 0 && err == nil {
-		return nil
-	}
-	return in.received(n, err)
-}
-
-// read reads once without waiting, and tells whether that was to any effect.
-func (in *input) read(fd uintptr) bool {
-	in.borrow()
-	for {
-		in.n, in.err = RawRead(fd, in.room())
-		switch {
-		case in.err == nil:
-			return true
-		case errors.Is(in.err, syscall.EAGAIN):
-			in.giveBack()
-			return false
-		case !errors.Is(in.err, syscall.EINTR):
-			return true
-		}
-	}
-}
-
-// room is for what is read next.
-func (in *input) room() []byte {
-	return in.buf[in.to:min(in.to+in.most, readSize)]
-}
-
-func (in *input) received(n int, err error) error {
-	if n > 0 {
-		in.to += n
-		return nil
-	}
-	in.giveBack()
-	if err == nil {
-		return io.EOF
-	}
-	return err
 }
 
 // compact makes room behind the beginning of a line, which is shorter than MaxLine.
@@ -205,26 +117,12 @@ func (in *input) giveBack() {
 	}
 }
 
-// discard forgets what was not taken.
+// discard forgets what was not taken. Were it left in the socket, the client would hear
+// of a reset instead of the end.
 func (in *input) discard() {
+	if in.left > 0 {
+		in.takeLeft()
+	}
 	in.from, in.ahead = in.to, nil
 	in.giveBack()
-}
-
-// canWatch tells whether watch works.
-func (in *input) canWatch() bool { return in.raw != nil }
-
-// watch waits until the other side has closed altogether: it neither sends nor
-// reads. It reads nothing, and returns a timeout when the read deadline wakes it.
-func (in *input) watch() error { return in.raw.Read(in.tryWatch) }
-
-// closedByPeer tells whether the other side has closed altogether, as far as
-// can be known. What has no halves has.
-func (in *input) closedByPeer() bool {
-	if in.raw == nil {
-		return true
-	}
-	closed := false
-	err := in.raw.Control(func(fd uintptr) { closed = hungUp(fd) })
-	return closed || err != nil
 }

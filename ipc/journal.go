@@ -30,7 +30,7 @@ type Journal interface {
 type Rest struct {
 	Drop, Keep int
 	Add        []byte // valid during the call
-	Skipping   bool   // what comes next is the rest of a line that was too long, and is answered
+	Skipping   bool   // what comes next is the rest of a line that is not to be begun
 }
 
 // Apply makes the change to what was to be read before. It reuses before.
@@ -84,6 +84,21 @@ func (c *Conn) noteRest() {
 	}
 	*n = notes{waiting: waiting, unread: unread, skipping: c.in.skipping}
 	c.guard(func() { c.journal.Rest(rest) })
+}
+
+// takeLeft takes the beginning of a line that does not go on from the socket. Until the
+// journal has it, it is one to be skipped: who is killed in between has lost what it was,
+// and its rest must not become a request of its own.
+func (c *Conn) takeLeft() {
+	if c.journal != nil {
+		n := &c.notes
+		kept := n.waiting - n.taken
+		rest := Rest{Drop: n.taken, Keep: kept, Add: c.waiting.rest()[kept:], Skipping: true}
+		*n = notes{waiting: c.waiting.size(), skipping: true}
+		c.guard(func() { c.journal.Rest(rest) })
+	}
+	c.in.takeLeft()
+	c.noteRest()
 }
 
 // restAfter is the change that a line causes that is about to begin; nil where it

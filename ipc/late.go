@@ -12,9 +12,14 @@ const DefaultLineTimeout = 30 * time.Second
 // it, and the cause of the end of what it was waiting for.
 var ErrLate = errors.New("the client does not end the line that it has begun")
 
+// leftFor is how long the beginning of a line is left in the socket, where it takes room
+// far beyond its bytes: who sends a byte at a time cannot send hundreds.
+const leftFor = 100 * time.Millisecond
+
 // lineWait is how long the rest of a line is waited for.
 type lineWait struct {
 	due    time.Time // zero: it is not waited for yet
+	take   time.Time // what was left in the socket by then is taken
 	looked bool      // once it was due, what had come already was taken
 }
 
@@ -23,20 +28,34 @@ type lineWait struct {
 // in which nothing was read.
 func (c *Conn) waitForEnd() bool {
 	now := time.Now()
-	switch wait := &c.in.wait; {
+	wait := &c.in.wait
+	switch {
 	case wait.due.IsZero():
-		wait.due = now.Add(c.server.lineTimeout())
+		wait.due, wait.take = now.Add(c.server.lineTimeout()), now.Add(leftFor)
 	case !now.Before(wait.due):
 		c.lineIsDue()
 		return false
+	case c.in.left > 0 && !now.Before(wait.take):
+		wait.take = now.Add(leftFor)
+		c.takeLeft()
+		return false
 	}
-	c.nc.SetReadDeadline(c.in.wait.due) // fails only when closed: the read tells
+	c.nc.SetReadDeadline(c.in.waitUntil()) // fails only when closed: the read tells
 	select {
 	case <-c.wakeup: // its deadline may have been replaced: look for what is new
 		return false
 	default:
 		return true
 	}
+}
+
+// waitUntil is the next instant at which something is to be done about a line that is
+// begun.
+func (in *input) waitUntil() time.Time {
+	if in.left > 0 && in.wait.take.Before(in.wait.due) {
+		return in.wait.take
+	}
+	return in.wait.due
 }
 
 // lineIsDue ends the connection, unless it is this process that was late: it may

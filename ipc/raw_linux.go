@@ -30,6 +30,3 @@ func rawResult(n, _ uintptr, err syscall.Errno) (int, error) {
 	}
 	return -1, err
 }
-
-// errAgain is what most reads end with: made an error once.
-var errAgain error = syscall.EAGAIN

@@ -1,0 +1,58 @@
+package ipc
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+// inputOf is an input that is sent something, and whether its other side sends no more.
+func inputOf(t *testing.T, sent string, ended bool) *input {
+	t.Helper()
+	file, server := socketPair(t)
+	if _, err := file.WriteString(sent); err != nil {
+		t.Fatal(err)
+	}
+	if ended {
+		file.Close()
+	} else {
+		t.Cleanup(func() { file.Close() })
+	}
+	t.Cleanup(func() { server.Close() })
+	in := newInput(server, rawOf(server))
+	return &in
+}
+
+func (in *input) wantLine(t *testing.T, want string) {
+	t.Helper()
+	if line, ok := in.line(); !ok || string(line) != want {
+		t.Fatalf("got %.100q, %v; want %.100q", line, ok, want)
+	}
+}
+
+// No more is taken at once than asked for: whole lines of it, or the first.
+func TestReceiveAtMost(t *testing.T) {
+	for most, want := range map[int]int{1: 5, 4: 5, 5: 5, 9: 5, 10: 10, 16: 10, 17: 17} {
+		in := inputOf(t, "PING\nLIST\nSTATUS\n", false)
+		if in.receive(most); in.to-in.from != want {
+			t.Errorf("receive(%d) took %d bytes, want %d", most, in.to-in.from, want)
+		}
+	}
+	long := strings.Repeat("x", MaxLine-1)
+	in := inputOf(t, long+"\nPING\n", false)
+	in.receive(1)
+	in.wantLine(t, long)
+}
+
+// The beginning of a line is no more than that, and then comes the end, at once.
+func TestReceiveEndBehindABeginning(t *testing.T) {
+	in := inputOf(t, "PING\nLI", true)
+	in.receive(readSize)
+	in.wantLine(t, "PING")
+	if !in.begun() || in.from < in.to {
+		t.Errorf("the line is not begun, or %q of it was taken", in.buf[in.from:in.to])
+	}
+	if err := in.receive(readSize); err != io.EOF {
+		t.Errorf("got %v, want the end", err)
+	}
+}
