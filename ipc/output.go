@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -184,16 +185,41 @@ func (o *output) flush() {
 	}
 }
 
+// maxWrite is what is written at once. A Unix socket of Linux takes as much as this whole
+// or not at all: it becomes one buffer, where less than 36 KiB and half of SO_SNDBUF is.
+const maxWrite = 32 << 10
+
+// wholeLines is the beginning of b that is written at once: no line is cut. The
+// connection may outlast the process, also one that is killed, and the next one can not
+// continue half an answer.
+func wholeLines(b []byte) []byte {
+	if len(b) <= maxWrite {
+		return b
+	}
+	end := bytes.LastIndexByte(b[:maxWrite], '\n')
+	if end < 0 {
+		end = bytes.IndexByte(b, '\n')
+	}
+	return b[:end+1]
+}
+
 // flushSlowly writes what the socket did not take at once, from byte n of the
 // first chunk, and whatever is pending then.
 func (o *output) flushSlowly(chunk *buffer, n int) {
 	for ; chunk != nil; chunk, n = o.take(), 0 {
 		o.conn.SetWriteDeadline(time.Now().Add(o.timeout)) // fails only where the write will
-		_, err := o.conn.Write(chunk.b[n:])
+		err := o.writeAll(chunk.b[n:])
 		o.conn.SetWriteDeadline(time.Time{})
 		o.wrote(chunk, err)
 	}
 	o.ended()
+}
+
+func (o *output) writeAll(b []byte) (err error) {
+	for n := 0; len(b) > 0 && err == nil; b = b[n:] {
+		n, err = o.conn.Write(wholeLines(b))
+	}
+	return err
 }
 
 // take is what is pending; nil, and nobody writes any more, if nothing is.
@@ -239,7 +265,7 @@ func (o *output) writeSome(chunk []byte) (int, error) {
 // write reports done in any case: what is left is flushSlowly's.
 func (o *output) write(fd uintptr) bool {
 	for o.n < len(o.chunk) {
-		n, err := RawWrite(fd, o.chunk[o.n:])
+		n, err := RawWrite(fd, wholeLines(o.chunk[o.n:]))
 		switch {
 		case err == nil:
 			o.n += n
