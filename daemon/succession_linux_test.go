@@ -72,7 +72,9 @@ func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 	w, other, bare := s.dial(), s.dial(), s.dial()
 	other.say("LOCK other ttl=2s", granted5)
 	over := w.say("LOCK over hold=ttl ttl=300ms", granted5)[0]
-	w.want(`LOST lock=over .*`)
+	w.want(`LOST lock=over .*`) // a moment before its deadline
+	other.say("LOCK over wait=5s", granted5)
+	other.say("UNLOCK over", `OK .*`)
 	for name, ttl := range map[string]string{"a": "20s", "b": "15s", "c": "18s", "forced": "5s"} {
 		w.say("LOCK "+name+" ttl="+ttl, granted5)
 	}
