@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -229,7 +230,7 @@ func anyRecord(random *rand.Rand) []byte {
 		(&pastAsk{number: number(), conn: number(), line: change.add, changed: random.IntN(4) == 0, change: change}).code(kind, c)
 	default:
 		l := pastLease{number: number(), phase: phaseHeld + phase(random.IntN(3)), conn: number(), by: number(), reason: redlock.LostMax, further: []string{"f"}, left: time.Duration(random.IntN(9))}
-		l.lease.Fence, l.lease.Deadline = random.Uint64N(99), time.Duration(random.IntN(99))
+		l.lease.Fence, l.lease.Deadline, l.lease.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
 		l.code(kind, c)
 	}
 	return c.b
@@ -328,6 +329,52 @@ func TestFaultyRecords(t *testing.T) {
 		if len(record) > 0 && newPast().Apply(record[:len(record)-1]) == nil {
 			t.Errorf("%q is taken", record[:len(record)-1])
 		}
+	}
+}
+
+// A lease that was granted, lost or given back is one of these; there is no other state that
+// the next daemon could go on with.
+func TestRecordOfAnUnknownPhase(t *testing.T) {
+	for phase := range phases + 2 {
+		c := &codec{b: []byte{byte(recHeld)}}
+		(&pastLease{number: 1, phase: phase}).code(recHeld, c)
+		known := phase == phaseHeld || phase == phaseReleased || phase == phaseLost
+		if err := newPast().Apply(c.b); (err == nil) != known {
+			t.Errorf("phase %d: error %v", phase, err)
+		}
+	}
+}
+
+// Where one record makes no sense that is said of all together, too: what they come to must
+// not take the place of the files that they stand in.
+func TestPastApplyAllFaulty(t *testing.T) {
+	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recAnswered)}, {byte(recTaking), 2}, {byte(recConn), 1}} {
+		p := newPast()
+		if err := p.ApplyAll(slices.Values(append(records()[:5], faulty))); err == nil {
+			t.Errorf("%q among others is taken", faulty)
+		}
+	}
+}
+
+// A number far from all others takes no memory, where the records are applied together.
+func TestPastApplyAllFarAway(t *testing.T) {
+	for _, number := range []uint64{1 << 40, math.MaxUint64} {
+		c := &codec{b: []byte{byte(recAsk)}}
+		(&pastAsk{number: number}).code(recAsk, c)
+		p := newPast()
+		if err := p.ApplyAll(slices.Values([][]byte{c.b})); err != nil || p.asks[number] == nil || p.last != number {
+			t.Errorf("the request %d: %v, and known are %v", number, err, p.asks)
+		}
+	}
+}
+
+// Of a line that was too long, what comes next is its end: no request, also where the table
+// was written anew in between.
+func TestPastDumpsSkipping(t *testing.T) {
+	p := newPast()
+	p.last, p.conns[1] = 1, &pastConn{number: 1, skipping: true}
+	if got := apply(t, dumped(p)).conns[1]; got == nil || !got.skipping {
+		t.Errorf("got %+v, want that the rest of a line is skipped", got)
 	}
 }
 
