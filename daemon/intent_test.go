@@ -109,3 +109,27 @@ func TestNear(t *testing.T) {
 		t.Error("a writer is near where the lock is held by one alone")
 	}
 }
+
+// A reader who gives up, rather than hold, is in nobody's way either: the nodes are told of
+// the writer then.
+func TestNearWhenAReaderGivesUp(t *testing.T) {
+	q := newQueue()
+	all := line(q, reader, reader, kind{})
+	holds, asks, writer := all[0], all[1], all[2]
+	q.hold(holds, &holding{})
+	if isClosed(writer.near) {
+		t.Error("the writer is near while a reader asks")
+	}
+	if q.leave(asks, nil); !isClosed(writer.near) {
+		t.Error("the reader gave up, and the writer is not near")
+	}
+}
+
+// Nor are they told of one who shares the lock himself: of who wants a slot.
+func TestNearIsWhoWantsItAlone(t *testing.T) {
+	q := newQueue()
+	all := line(q, reader, three)
+	if q.hold(all[0], &holding{}); all[1].near != nil {
+		t.Error("one who wants a slot is near")
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 func newPlace(names ...string) *place { return &place{names: names} }
@@ -112,5 +114,29 @@ func TestQueueLeaveTwice(t *testing.T) {
 	q.leave(first, nil)
 	if !isCalled(second) || isCalled(third) {
 		t.Errorf("called: second %v, third %v; want the second alone", isCalled(second), isCalled(third))
+	}
+}
+
+// Who comes next goes on with the row of this host, and lets other hosts go first where it
+// was long enough. Where one of those was met it is over, by nothing else.
+func TestQueueRowGoesOn(t *testing.T) {
+	q := newQueue()
+	first, second, third := newPlace("a"), newPlace("a"), newPlace("a")
+	for _, p := range []*place{first, second, third} {
+		q.join(p)
+	}
+	q.setRow(first, row{yields: true})
+	q.leave(first, nil)
+	if _, yields := q.take(second); !yields || q.rowOf(third) != (row{}) {
+		t.Errorf("the next one yields: %v, and the one behind has the row %+v; want that the next yields", yields, q.rowOf(third))
+	}
+	q.setRow(second, row{n: 7})
+	q.note(second, &redlock.NoQuorumError{})
+	if got := q.rowOf(second); got.n != 7 {
+		t.Errorf("met no quorum: the row %+v, want that it goes on", got)
+	}
+	q.note(second, &redlock.HeldError{})
+	if got := q.rowOf(second); got != (row{}) {
+		t.Errorf("met another host: the row %+v, want that it is over", got)
 	}
 }
