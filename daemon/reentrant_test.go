@@ -157,3 +157,13 @@ func TestReentrantCountsToAThousand(t *testing.T) {
 	w.say("UNLOCK a", fmt.Sprint(`OK lock=a count=`, maxCount-1))
 	w.say("LOCK a reentrant=yes", counted(maxCount))
 }
+
+// Where the first asks the nodes, one that counts on it and gives up hears what that one
+// has met there.
+func TestReentrantMeetsWhatTheFirstMet(t *testing.T) {
+	here := startDaemon(t, 3, patientNodes)
+	w, other := here.dial(), here.another().dial()
+	other.say("LOCK a", granted5)
+	w.send("@1 LOCK a reentrant=yes")
+	w.until("TRY a reentrant=yes", `^ERR HELD lock=a .* : a: held by \S+ on \S+ \(pid \d+\)`)
+}
