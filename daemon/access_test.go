@@ -146,3 +146,37 @@ rule "roots" {
 		}
 	}
 }
+
+// ADMIT concerns every lock there is, also those that a pattern does not match that looks
+// wide enough.
+func TestAccessAllowingAll(t *testing.T) {
+	for locks, want := range map[string]bool{`"**"`: true, `"a", "**"`: true, `"*"`: false, `"x"`: false, `"**/*", "*"`: false, `"web/**"`: false} {
+		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=["+locks+"]\nallow=[\"admin\"]\n}")
+		if got := rules.allowingAll(caller{uid: 4001}, rightAdmin) != nil; got != want {
+			t.Errorf("locks = [%s]: every lock: %v, want %v", locks, got, want)
+		}
+	}
+}
+
+// Without rules nobody but root and the daemon's user ends what others hold, or may hold.
+func TestAccessWithoutRules(t *testing.T) {
+	s := &session{d: &daemon{}, caller: caller{uid: 4001}}
+	for verb, want := range map[ipc.Verb]bool{ipc.VerbForce: false, ipc.VerbAdmit: false, ipc.VerbLock: true, ipc.VerbStatus: true} {
+		if err := s.permit(&ipc.Call{Request: ipc.Request{Verb: verb}}); (err == nil) != want {
+			t.Errorf("%v: %v, want that it is allowed: %v", verb, err, want)
+		}
+	}
+}
+
+// STATUS is for whoever has any right on any lock.
+func TestAccessStatus(t *testing.T) {
+	for right, want := range map[string]bool{rightLock: true, rightInspect: true, rightAdmin: true} {
+		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=[\"x\"]\nallow=[\""+right+"\"]\n}")
+		for uid, allowed := range map[int]bool{4001: want, 4002: false} {
+			s := &session{caller: caller{uid: uid}}
+			if err := s.permitStatus(rules); (err == nil) != allowed {
+				t.Errorf("user %d, where %s is allowed to 4001: %v", uid, right, err)
+			}
+		}
+	}
+}
