@@ -176,3 +176,73 @@ func TestImpatientAreBounded(t *testing.T) {
 		t.Errorf("%d users are remembered who have nothing", len(l.users))
 	}
 }
+
+// The connections of all users together are bounded, those of before a restart among them,
+// whoever connects meanwhile.
+func TestConnectionsAreBounded(t *testing.T) {
+	l := newLimits(LimitsConfig{Connections: 3})
+	for uid := range 2 {
+		if err := l.admit(uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, another := &session{}, &session{}
+	if l.connect(one, true); l.connected() != 3 {
+		t.Errorf("%d are counted, want 3: one of before, and two that were admitted", l.connected())
+	}
+	if l.connect(another, false); l.connected() != 3 || one.listing != another.listing {
+		t.Errorf("%d are counted, want 3, and one LIST of a user at a time", l.connected())
+	}
+	if err := l.admit(2); !errors.Is(err, errLimit) {
+		t.Errorf("a fourth one: %v, want a limit", err)
+	}
+}
+
+// Leases of before a restart count, with all that counts on them; what was allowed then is.
+func TestLeasesOfBeforeCount(t *testing.T) {
+	l := newLimits(LimitsConfig{LeasesPerUser: 3})
+	l.restored(7, 2)
+	for range 2 {
+		if err := l.countUp(7, true); err != nil {
+			t.Errorf("one that counts up, of before: %v", err)
+		}
+	}
+	if l.countDown(7, 1); !errors.Is(l.countUp(7, false), errLimit) || !errors.Is(l.ask(7, false, false), errLimit) {
+		t.Error("a fourth one is allowed")
+	}
+}
+
+// Lost leases are counted for who has nothing else, too; where leases are not bounded,
+// none is one too many.
+func TestRememberedAreCounted(t *testing.T) {
+	for bound, want := range map[int]bool{3: true, 0: false} {
+		l := newLimits(LimitsConfig{LeasesPerUser: bound})
+		for range 3 {
+			if l.remember(7) {
+				t.Errorf("leases_per_user = %d: one of three is too many", bound)
+			}
+		}
+		if got := l.remember(7); got != want {
+			t.Errorf("leases_per_user = %d: a fourth one is too many: %v, want %v", bound, got, want)
+		}
+	}
+}
+
+// A desk remembers a thousand lost leases, and forgets the oldest of them, each once.
+func TestDeskRemembers(t *testing.T) {
+	k, all := &desk{}, make([]*holding, maxRemembered+3)
+	for i := range all {
+		all[i] = &holding{place: *newPlace("a")}
+	}
+	k.remember(all[0], false)
+	k.remove(all[0])
+	for i, h := range all[1:] {
+		var want *holding
+		if i >= maxRemembered {
+			want = all[1+i-maxRemembered]
+		}
+		if got := k.remember(h, false); got != want {
+			t.Fatalf("with %d that are remembered: the wrong one is forgotten, or none", i)
+		}
+	}
+}
