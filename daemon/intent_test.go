@@ -133,3 +133,22 @@ func TestNearIsWhoWantsItAlone(t *testing.T) {
 		t.Error("one who wants a slot is near")
 	}
 }
+
+// A writer who waits for another writer alone is not near: nobody could overtake him; who
+// waits for readers at one of his names is, whoever has the others.
+func TestNearWhereSomethingIsShared(t *testing.T) {
+	q := newQueue()
+	all := line(q, kind{}, kind{})
+	if q.hold(all[0], &holding{}); isClosed(all[1].near) {
+		t.Error("a writer is near where the lock is held by one alone")
+	}
+	q = newQueue()
+	shares, alone, both := newKindPlace(reader, "a"), newPlace("b"), newPlace("a", "b")
+	for _, p := range []*place{shares, alone, both} {
+		q.join(p)
+	}
+	q.hold(shares, &holding{})
+	if q.hold(alone, &holding{}); !isClosed(both.near) {
+		t.Error("a writer is not near where one of his names is shared")
+	}
+}

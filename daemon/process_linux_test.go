@@ -465,3 +465,32 @@ func TestFacts(t *testing.T) {
 		t.Errorf("of this process: %+v, %v", own, err)
 	}
 }
+
+// A client that cannot be seen may name no process, for its numbers may be others; what it
+// holds it may ask about.
+func TestClientThatCannotBeSeen(t *testing.T) {
+	dead := newChild(t, os.Getuid())
+	dead.end()
+	for _, pid := range []int{0, dead.pid} {
+		s := &session{pid: pid}
+		if err := s.mayName(); err != errForeign {
+			t.Errorf("pid %d names a process: %v, want %v", pid, err, errForeign)
+		}
+	}
+	s := &session{pid: dead.pid}
+	if err := s.mayAskAbout(os.Getpid()); err != nil {
+		t.Errorf("it asks about a process: %v", err)
+	}
+	if _, err := (&session{}).openPeer(); err != errInvisible {
+		t.Errorf("the process of one that cannot be seen: %v, want %v", err, errInvisible)
+	}
+}
+
+// The pidfd of a process that may not be used is closed.
+func TestRefusedPIDFDIsClosed(t *testing.T) {
+	c := newChild(t, os.Getuid())
+	before := pidfds(t, c.pid) // Go's own
+	if _, err := openAs(c.pid, func(facts) error { return errNotYours }); err != errNotYours || pidfds(t, c.pid) != before {
+		t.Errorf("%v, and %d pidfds are open, want %d", err, pidfds(t, c.pid), before)
+	}
+}
