@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // replace has the next daemon run with another quorum block.
@@ -264,4 +267,44 @@ func TestSuccessorGivesBackOnceMore(t *testing.T) {
 	for _, name := range []string{"held", "unlocked"} {
 		idle.expect("LOCK "+name+" wait=10s", "OK lock="+name)
 	}
+}
+
+// A client that does not read its answers may find some missing after a kill -9, but
+// none that is cut: BACK is a line of its own.
+func TestSuccessorOfHalfAnAnswer(t *testing.T) {
+	s := startSuccession(t, 100)
+	conn, err := net.Dial("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	s.stored(1)
+	io.WriteString(conn, strings.Repeat("HELP LOCK\n", 2000))
+	waitFor(t, "the socket is full", func() bool { return unreadOf(t, conn) > 150_000 })
+	s.succeed(syscall.SIGKILL)
+	lines, whole, answered := bufio.NewScanner(conn), map[string]bool{}, false
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "BACK") {
+		if line := lines.Text(); answered && !whole[line] {
+			t.Fatalf("got %q, which is no line of the answer", line)
+		}
+		whole[lines.Text()] = true
+		answered = answered || strings.HasPrefix(lines.Text(), "OK")
+	}
+	if lines.Err() != nil || !answered {
+		t.Errorf("no BACK came behind %d lines: %v", len(whole), lines.Err())
+	}
+}
+
+// unreadOf is how many bytes wait to be read.
+func unreadOf(t *testing.T, conn net.Conn) (n int) {
+	t.Helper()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err == nil {
+		raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
