@@ -14,7 +14,7 @@ var ErrLate = errors.New("the client does not end the line that it has begun")
 
 // leftFor is how long the beginning of a line is left in the socket, where it takes room
 // far beyond its bytes: who sends a byte at a time cannot send hundreds.
-const leftFor = 100 * time.Millisecond
+const leftFor = 20 * time.Millisecond
 
 // lineWait is how long the rest of a line is waited for.
 type lineWait struct {
