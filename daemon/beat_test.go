@@ -22,8 +22,8 @@ func TestBeat(t *testing.T) {
 	if lost := redlock.BootTime() - asked; lost < 400*time.Millisecond {
 		t.Errorf("LOST %v after the grant, before the beat of 400ms", lost)
 	}
-	w.say("BEAT a", `ERR LOST lock=a : .*\(beat\)`)
-	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
+	w.say("BEAT a", `ERR LOST lock=a reason=beat : .*\(beat\)`)
+	w.say("UNLOCK a", `ERR LOST lock=a reason=beat : .*`)
 	other.want(granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("others have the lock %v before the deadline of the lost lease", deadline-now)

@@ -85,8 +85,8 @@ func dialWithin(t *testing.T, server *ipc.Server) (w *wire, hangUp func()) {
 // work for as long as its LOST is under way. CHECK tells the same.
 func TestLostBeforeTheAnswer(t *testing.T) {
 	w := dialSlowed(t, func(a *ask) { a.lease.Lose(redlock.LostForced) })
-	w.say("LOCK a", `ERR LOST lock=a : .*`)
-	w.say("CHECK a", `ERR LOST lock=a : .*`)
+	w.say("LOCK a", `ERR LOST lock=a reason=forced : .*`)
+	w.say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
 }
 
 // A lease that is lost while its LOCK is being answered: LOST does not come before the

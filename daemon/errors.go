@@ -119,11 +119,14 @@ func answerOf(call *ipc.Call, err error) *ipc.Response {
 	r := call.Err(codeOf(err), err.Error())
 	var held *redlock.HeldError
 	var noQuorum *redlock.NoQuorumError
+	var lost *redlock.LostError
 	switch {
 	case errors.As(err, &held):
 		heldFields(r.Strs("lock", call.Names...), held)
 	case errors.As(err, &noQuorum):
 		noQuorumFields(r.Strs("lock", call.Names...), noQuorum)
+	case errors.As(err, &lost):
+		r.Strs("lock", call.Names...).Str("reason", string(lost.Reason))
 	case len(call.Names) > 0:
 		r.Strs("lock", call.Names...)
 	}

@@ -99,8 +99,8 @@ func TestLostBeforeTheDeadline(t *testing.T) {
 		}
 	}
 	w.until("STATUS", `spare=2\b`)
-	w.say("CHECK a", `ERR LOST lock=a : .*`)
-	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
+	w.say("CHECK a", `ERR LOST lock=a reason=quorum : .*`)
+	w.say("UNLOCK a", `ERR LOST lock=a reason=quorum : .*`)
 	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
 	w.say("LOCK a", granted5)
 }
@@ -117,7 +117,7 @@ func TestFlushedQuorumIsLost(t *testing.T) {
 		}
 	}
 	w.want(`LOST lock=a lease=\S+ reason=quorum : .*`)
-	w.say("UNLOCK b", `ERR LOST lock=b : .*`)
+	w.say("UNLOCK b", `ERR LOST lock=b reason=quorum : .*`)
 }
 
 // TestNobodyOfThisHostBeforeTheDeadline: the nodes have forgotten the lease,

@@ -14,6 +14,6 @@ func TestForce(t *testing.T) {
 	admin.say("FORCE a", `OK lock=a n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : .*`)
 	holder.want(`LOST lock=a lease=\S+ reason=forced : .*`)
 	waiter.want(granted5)
-	holder.say("UNLOCK a", `ERR LOST lock=a : .*`)
+	holder.say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
 	admin.say("WHO a", `- lock=a .*`)
 }

@@ -51,9 +51,9 @@ func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 	if now, deadline := redlock.BootTime(), duration(t, got[2]); now >= deadline {
 		t.Errorf("LOST came at %v, after the deadline %v", now, deadline)
 	}
-	w.say("CHECK a", `ERR LOST lock=a : .*`)
-	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
-	w.say("EXTEND a", `ERR LOST lock=a : .*`)
+	w.say("CHECK a", `ERR LOST lock=a reason=expired : .*`)
+	w.say("UNLOCK a", `ERR LOST lock=a reason=expired : .*`)
+	w.say("EXTEND a", `ERR LOST lock=a reason=expired : .*`)
 	w.say("LOCK a", granted5) // a new LOCK ends the memory of the old
 	w.say("CHECK a", granted5)
 }

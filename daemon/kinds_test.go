@@ -274,8 +274,8 @@ func TestEveryKindIsLost(t *testing.T) {
 			}
 			deadline := duration(t, w.say("CHECK "+kind.names, kind.grant)[2])
 			w.want(`LOST lock=` + kind.names + ` lease=\S+ reason=quorum : .*`)
-			w.say("CHECK "+kind.names, `ERR LOST lock=`+kind.names+` : .*`)
-			w.say("UNLOCK "+kind.names, `ERR LOST lock=`+kind.names+` : .*`)
+			w.say("CHECK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
+			w.say("UNLOCK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
 			next.want(granted5)
 			if now := redlock.BootTime(); now < deadline {
 				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)

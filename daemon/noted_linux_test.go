@@ -122,7 +122,7 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	w.say("LOCK a ttl=20s", granted5)
 	admin.say("FORCE a", `OK lock=a n=1 .*`)
 	w.want(`LOST lock=a .*`)
-	w.say("UNLOCK a", `ERR LOST lock=a : .*`)
+	w.say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
 	w.say("LOCK a ttl=20s", granted5) // which ends the memory of the other
 	w.say("UNLOCK a", `OK lock=a`)
 	if l := d.noted().of(t, "a"); l != nil {

@@ -59,7 +59,7 @@ func TestLostLeasesGrowOld(t *testing.T) {
 	w.say("LOCK b", granted5)
 	answers(w, "FORCE a", `OK lock=a n=1 .*`, `LOST lock=a .*`)
 	later.Store(int64(rememberLost - time.Minute))
-	w.say("CHECK a", `ERR LOST lock=a : .*`)
+	w.say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
 	later.Store(int64(rememberLost + time.Minute))
 	w.say("CHECK b", granted5) // one that is held does not grow old
 	w.say("CHECK a", `ERR NOTHELD lock=a : .*`)

@@ -13,7 +13,7 @@ var (
 	// ErrNoQuorum: too few nodes could vote. See NoQuorumError.
 	ErrNoQuorum = errors.New("no quorum")
 	// ErrLost: the lease is over, and other holders are possible from its stated
-	// deadline on.
+	// deadline on. See LostError.
 	ErrLost = errors.New("lost")
 	// ErrReleased: the lease was released before.
 	ErrReleased = errors.New("released already")

@@ -188,9 +188,9 @@ func (l *Lease) errAt(now time.Duration) error {
 	case l.state == released:
 		return fmt.Errorf("%s: %w", l.name(), ErrReleased)
 	case l.state == lost:
-		return fmt.Errorf("%s: %w (%s)", l.name(), ErrLost, l.reason)
+		return &LostError{Name: l.name(), Reason: l.reason}
 	case now >= l.lostAt():
-		return fmt.Errorf("%s: %w (%s)", l.name(), ErrLost, l.reasonOf())
+		return &LostError{Name: l.name(), Reason: l.reasonOf()}
 	}
 	return nil
 }

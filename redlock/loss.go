@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // LostReason is one word for how a lease was lost.
 type LostReason string
@@ -12,6 +15,16 @@ const (
 	LostBeat    LostReason = "beat"    // its holder gave no sign of life (Lease.Lose)
 	LostExpired LostReason = "expired" // it was not to be kept, and its ttl is over
 )
+
+// LostError says how a lease was lost. It matches ErrLost.
+type LostError struct {
+	Name   string // the lock
+	Reason LostReason
+}
+
+func (e *LostError) Error() string { return fmt.Sprintf("%s: %v (%s)", e.Name, ErrLost, e.Reason) }
+
+func (e *LostError) Is(target error) bool { return target == ErrLost }
 
 // Lose loses the lease, for a reason that the caller knows: it is extended no more,
 // and OnLost is called as for any other loss. The lock is given back at the stated

@@ -54,7 +54,7 @@ func (r *Releasing) Wait(ctx context.Context) error {
 func (q *Quorum) released(name string, b *ballot) error {
 	switch {
 	case b.refused > len(b.answers)-b.quorum:
-		return fmt.Errorf("%s: %w (%s): %d of %d nodes did not hold it any more", name, ErrLost, LostQuorum, b.refused, len(b.answers))
+		return fmt.Errorf("%w: %d of %d nodes did not hold it any more", &LostError{Name: name, Reason: LostQuorum}, b.refused, len(b.answers))
 	case b.lacksQuorum():
 		return q.noQuorum(name, b)
 	}
