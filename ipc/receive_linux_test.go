@@ -1,9 +1,12 @@
 package ipc
 
 import (
+	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // inputOf is an input that is sent something, and whether its other side sends no more.
@@ -54,5 +57,21 @@ func TestReceiveEndBehindABeginning(t *testing.T) {
 	}
 	if err := in.receive(readSize); err != io.EOF {
 		t.Errorf("got %v, want the end", err)
+	}
+}
+
+// A client that is killed before it has read all leaves no end, but a fault, and that
+// is told likewise.
+func TestReceiveReset(t *testing.T) {
+	file, server := socketPair(t)
+	defer server.Close()
+	if _, err := server.Write([]byte("OK\n")); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	in := newInput(server, rawOf(server))
+	server.SetReadDeadline(time.Now().Add(patience))
+	if err := in.receive(readSize); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v, want %v", err, syscall.ECONNRESET)
 	}
 }
