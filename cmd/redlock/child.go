@@ -150,6 +150,7 @@ func (c *child) watch() error {
 // itself leaves running is meant to run on. Where it was ended, by a signal or
 // for want of the lock, what it had started was not: that is told to end, and the
 // lock is kept until it has. One that has given the lock back has nothing to keep.
+// (Who ended while kin looked may have started another one, which was not seen.)
 func (c *child) over() bool {
 	switch {
 	case !c.ended:
@@ -157,10 +158,10 @@ func (c *child) over() bool {
 	case c.lost == nil && (c.back || !c.status.Signaled()):
 		return true
 	case c.killed:
-		if signalKin(syscall.SIGKILL) == 0 {
+		if signalKin(syscall.SIGKILL) == 0 && !childEnded() {
 			return true
 		}
-	case len(kin()) == 0:
+	case len(kin()) == 0 && !childEnded():
 		return true
 	case c.left.IsZero():
 		c.left = time.Now()

@@ -48,6 +48,13 @@ func kin() []kinsman {
 	return all
 }
 
+// childEnded tells whether a child has ended, and is not reaped yet.
+func childEnded() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
+}
+
 // childrenOf finds the children of a process: in the kernel's list of them, or
 // else by a look at all processes, which takes long on a machine with many.
 func childrenOf() func(pid int) []kinsman {

@@ -140,6 +140,26 @@ func TestLeftBehindIsKilled(t *testing.T) {
 	p.ends(exitLost)
 }
 
+// restless is a process that, told to end, goes on in one child after the other, so that
+// who has looked for it finds nobody any more; for longer than until the first SIGKILL.
+const restless = `use Time::HiRes "time"; $| = 1; $SIG{TERM} = sub { $end ||= time + 0.8 }; print "up $$\n"; select undef, undef, undef, 1 until $end;
+while (time < $end) { exit if fork } sleep 10; print "not killed\n"`
+
+// Who escapes one SIGKILL does not escape the next: nothing is left when redlock run ends.
+func TestLeftBehindAndRestless(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(2 * time.Second)})
+	p := start(t, roleRedlock, f.socket, runOf(nil, "sh", "-c", `for i in 1 2 3 4; do perl -e "$0" & done; wait`, restless)...)
+	for range 4 {
+		p.up()
+	}
+	p.ends(exitLost)
+	p.stdout.SetReadDeadline(time.Now().Add(3 * time.Second))
+	if out := p.rest(); out != "" {
+		t.Errorf("they say %q", out)
+	}
+}
+
 // A command that ends by itself may leave a process running, and who has made a
 // session of its own is never meant.
 func TestLeftBehindOnPurpose(t *testing.T) {
