@@ -249,7 +249,7 @@ func (c *child) sendToKin(sig syscall.Signal) { _ = signalKin(sig) }
 
 // leaseOver is for the end of the lease while the command runs.
 func (c *child) leaseOver(cause error) {
-	if c.lost == nil && givenBack(cause) && c.same() {
+	if givenBack(cause) && c.same() {
 		c.back = true
 		return
 	}
