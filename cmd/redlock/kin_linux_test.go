@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,7 +27,7 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q is %+v, %v, want %+v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "7 (sh", "7 (sh) S 3 4 5", "7 (sh) S x 4 5 " + rest} {
+	for _, text := range []string{"", "7 (sh", "7 (sh) S 3 4 5", "7 (sh) S x 4 5 " + rest, "7 (sh) S 3 4 5 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0"} {
 		if k, err := parseStat(7, []byte(text)); err == nil {
 			t.Errorf("%q is taken for %+v", text, k)
 		}
@@ -36,7 +39,37 @@ func TestParseStat(t *testing.T) {
 // may be one from outside, which is number 0 there.
 func TestChildren(t *testing.T) {
 	t.Parallel()
-	p := startCommand(t, command(t, "sh", "-c", "sleep 60 & sleep 61 & echo up $$; wait"), "", "")
+	for role, cmd := range map[string]*exec.Cmd{"": command(t, "sh", "-c", "sleep 60 & sleep 61 & echo up $$; wait"), roleThreads: command(t, testBinary)} {
+		t.Run(role, func(t *testing.T) { findsTwo(t, startCommand(t, cmd, role, "")) })
+	}
+}
+
+// roleThreads has a child of each of two threads.
+const roleThreads = "threads"
+
+func init() { roles[roleThreads] = threadsMain }
+
+func threadsMain([]string) int {
+	runtime.LockOSThread()
+	first, second := exec.Command("sleep", "60"), exec.Command("sleep", "61")
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		started <- second.Start()
+		select {} // the thread stays
+	}()
+	if err := errors.Join(first.Start(), <-started); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("up", os.Getpid())
+	first.Wait()
+	second.Wait()
+	return 0
+}
+
+func findsTwo(t *testing.T, p *process) {
+	t.Helper()
 	pid := p.up()
 	us, err := readKinsman(os.Getpid())
 	if err != nil {
@@ -91,20 +124,10 @@ func TestLeftBehindAndStopped(t *testing.T) {
 	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet("terminated")...)
 	p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
 	heir := p.up()
-	syscall.Kill(heir, syscall.SIGSTOP)
-	for end := time.Now().Add(patience); !isStopped(heir); {
-		if time.Now().After(end) {
-			t.Fatal("the heir does not stop")
-		}
-	}
+	awaitStopped(t, heir)
 	p.signal(syscall.SIGUSR1)
 	p.terminated()
 	p.ends(128 + int(syscall.SIGUSR1))
-}
-
-func isStopped(pid int) bool {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return strings.Contains(string(stat), ") T ")
 }
 
 // While it does not end the lock is kept, and that is said.
@@ -117,6 +140,9 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	p.signal(syscall.SIGALRM)
 	p.terminated()
 	p.awaitSaid("kept until those")
+	p.signal(syscall.SIGUSR2)                     // it looks again, and has said it
+	for p.line() != "got user defined signal 2" { // after that of the SIGCONT
+	}
 	f.read(ipc.VerbLock)
 	if len(f.requests) > 0 {
 		t.Errorf("while an heir ran the daemon read %v", (<-f.requests).Verb)
@@ -125,19 +151,38 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	p.rest()
 	p.ends(128 + int(syscall.SIGALRM))
 	f.read(ipc.VerbUnlock)
+	if n := strings.Count(p.said(), "kept until those"); n != 1 {
+		t.Errorf("it is said %d times, want once: %q", n, p.said())
+	}
 }
 
-// Where the lock is lost, none survives who does not stop.
+// Where the lock is lost, none survives who does not stop, however the command ends.
 func TestLeftBehindIsKilled(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(2 * time.Second)})
-	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet()...)
+	for name, script := range map[string]string{"by a signal": `"$@" & wait`, "by itself": `trap "exit 3" TERM; "$@" & wait`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, answers{ipc.VerbLock: grants(2 * time.Second)})
+			p := start(t, roleRedlock, f.socket, runOf(nil, append([]string{"sh", "-c", script, "sh"}, puppet()...)...)...)
+			p.up()
+			if out := p.rest(); !strings.Contains(out, "got terminated") {
+				t.Errorf("the heir said %q, want got terminated", out)
+			}
+			p.ends(exitLost)
+		})
+	}
+}
+
+// Those are told, too, that an heir has started.
+func TestLeftBehindOfHeirs(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	command := append([]string{"sh", "-c", `sh -c '"$@" & wait' sh "$@" & wait`, "sh"}, puppet("terminated")...)
 	p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
 	p.up()
-	if out := p.rest(); !strings.Contains(out, "got terminated") {
-		t.Errorf("the heir said %q, want got terminated", out)
-	}
-	p.ends(exitLost)
+	p.signal(syscall.SIGUSR1)
+	p.terminated()
+	p.ends(128 + int(syscall.SIGUSR1))
 }
 
 // restless is a process that, told to end, goes on in one child after the other, so that
@@ -158,6 +203,36 @@ func TestLeftBehindAndRestless(t *testing.T) {
 	if out := p.rest(); out != "" {
 		t.Errorf("they say %q", out)
 	}
+}
+
+// deadChild has a child that has ended, in the session that it was in itself, and does not look.
+const deadChild = `pipe R, W; if (!fork) { exit } close W; require POSIX; POSIX::setsid(); <R>; $| = 1; print "up $$\n"; sleep 60`
+
+// Nobody waits for the dead, whose parents are not of the kin.
+func TestLeftBehindAndDead(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	p := start(t, roleRedlock, f.socket, runOf(nil, "sh", "-c", `perl -e "$0" & wait`, deadChild)...)
+	daemon := p.up()
+	p.signal(syscall.SIGUSR1)
+	p.ends(128 + int(syscall.SIGUSR1))
+	syscall.Kill(daemon, syscall.SIGKILL)
+}
+
+// Whoever does not read stderr keeps nobody from ending.
+func TestLeftBehindIsToldToNobody(t *testing.T) {
+	t.Parallel()
+	_, full := readEnd(t)
+	defer full.Close()
+	fill(t, full)
+	f := startFake(t, holding())
+	run := runOf(nil, "sh", "-c", `(trap "" TERM; echo up $$; sleep 2) & wait`) // until after explainAfter
+	cmd := command(t, "sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh", testBinary}, run...)...)
+	cmd.ExtraFiles = []*os.File{full}
+	p := startCommand(t, cmd, roleRedlock, f.socket)
+	p.up()
+	p.signal(syscall.SIGUSR1)
+	p.ends(128 + int(syscall.SIGUSR1))
 }
 
 // A command that ends by itself may leave a process running, and who has made a
