@@ -2,12 +2,49 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
 )
+
+// roleTooLate learns of the loss of a lease after its deadline, twice.
+const roleTooLate = "too late"
+
+func init() { roles[roleTooLate] = tooLateMain }
+
+func tooLateMain(argv []string) int {
+	alarm, err := newAlarm()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	c := &child{signals: catchSignals(), lease: unsaid{}, alarm: alarm, stderr: os.Stderr, again: time.NewTimer(0)}
+	over, err := c.startOnThread(&exec.Cmd{Path: argv[0], Args: argv, Stdin: os.Stdin, SysProcAttr: diesWithParent()})
+	if err != nil {
+		return report(os.Stderr, "redlock", err)
+	}
+	defer over()
+	c.stop(errors.New("first word"))
+	fmt.Println("killed", c.killed)
+	c.stop(errors.New("second word"))
+	if err = c.watch(); err == nil {
+		err = c.outcome()
+	}
+	return report(os.Stderr, "redlock", err)
+}
+
+// After the deadline a command is not asked any more, nor made to go on if it has stopped;
+// and the first that was said of the loss is what people are told.
+func TestLossThatIsToldTooLate(t *testing.T) {
+	t.Parallel()
+	p := start(t, roleTooLate, "", "/bin/cat")
+	p.expect("killed true")
+	code := p.wait()
+	check(t, code, exitLost, p.said(), "first word")
+}
 
 // roleUnsaid runs a command under a lease that is extended once, and whose end
 // nobody says.

@@ -34,6 +34,28 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// A command that has to be killed was told why all the same, and so are people.
+func TestLostAndKilled(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]string{
+		"as it is":                puppet(),
+		"in a session of its own": append([]string{"setsid"}, puppet()...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, answers{ipc.VerbLock: grants(3 * time.Second)})
+			p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
+			p.up()
+			f.say("LOST lock=job lease=secret reason=quorum")
+			p.terminated()
+			p.ends(exitLost)
+			if stderr := p.said(); !strings.Contains(stderr, "could not be extended on a quorum") || !strings.Contains(stderr, "got SIGKILL") {
+				t.Errorf("stderr is %q, want why it was lost, and that it was killed", stderr)
+			}
+		})
+	}
+}
+
 // A daemon that ends, and does not come back: the command goes on until the lock is
 // no longer sure.
 func TestDaemonEnds(t *testing.T) {
@@ -93,6 +115,9 @@ func TestHungDaemonWhileRunning(t *testing.T) {
 	p.ends(exitLost)
 	left := end - boottime()
 	t.Logf("all over %v before the deadline", left)
+	if stderr := p.said(); !strings.Contains(stderr, "got SIGKILL 300ms before the deadline") { // a twentieth of -t
+		t.Errorf("stderr is %q", stderr)
+	}
 	if left <= 0 {
 		t.Errorf("the command ended %v after the deadline", -left)
 	}
