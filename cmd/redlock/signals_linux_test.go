@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 	"testing"
 )
@@ -23,4 +24,17 @@ func TestRareSignalsReachTheCommand(t *testing.T) {
 			p.ends(128 + int(sig))
 		})
 	}
+}
+
+// A stderr that nobody reads any more ends nobody, and changes no exit code.
+func TestStderrIsGone(t *testing.T) {
+	t.Parallel()
+	r, w := readEnd(t)
+	r.Close()
+	defer w.Close()
+	f := startFake(t, holding())
+	run := runOf([]string{"--verbose"}, "sh", "-c", "exit 6")
+	cmd := command(t, "sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh", testBinary}, run...)...)
+	cmd.ExtraFiles = []*os.File{w}
+	startCommand(t, cmd, roleRedlock, f.socket).ends(6)
 }

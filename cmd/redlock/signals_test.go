@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +46,51 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	}
 	p.tell("exit 11")
 	p.ends(11)
+}
+
+// Signals that come together all reach the command: here while redlock run is stopped.
+func TestSignalsThatComeTogether(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	p := startCommand(t, detached(command(t, testBinary, runOf(nil, puppet()...)...)), roleRedlock, f.socket)
+	p.up()
+	p.stop()
+	want := map[string]bool{"got " + syscall.SIGCONT.String(): true}
+	for _, sig := range []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH,
+	} {
+		p.signal(sig)
+		want["got "+sig.String()] = true
+	}
+	for p.signal(syscall.SIGCONT); len(want) > 0; delete(want, p.line()) {
+	}
+	p.tell("exit 11")
+	p.ends(11)
+}
+
+// A signal that comes with the grant ends redlock run as one before it does, and the
+// lock is given back, not left to its lease time.
+func TestSignalWithTheGrant(t *testing.T) {
+	f := startFake(t, holding())
+	t.Setenv(socketOfTests, f.socket)
+	s := &signals{others: make(chan os.Signal)} // of no length: who sends is heard
+	j := &job{name: "job", names: []string{"job"}, verbose: true, stderr: writes(func() { s.others <- syscall.SIGTERM })}
+	_, lease, err := j.obtain(s)
+	if got, is := errors.AsType[*failure](err); !is || got.code != 128+int(syscall.SIGTERM) || lease != nil {
+		t.Errorf("the lease is %v, the failure %v, want none and exit code 143", lease, err)
+	}
+	f.read(ipc.VerbLock)
+	f.read(ipc.VerbUnlock)
+}
+
+// writes is called when it is written that the lock was obtained.
+type writes func()
+
+func (w writes) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), "obtained") {
+		w()
+	}
+	return len(text), nil
 }
 
 func TestSignalWhileWaiting(t *testing.T) {

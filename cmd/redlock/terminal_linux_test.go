@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -156,14 +157,22 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 	f := startFake(t, holding())
 	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, puppet()...)...)
 	tt.up()
-	tt.typed("\x03")
-	tt.expect("got interrupt")
-	cmd.Process.Signal(syscall.SIGUSR1)
-	tt.expect("got user defined signal 1")
-	tt.typed("\x1c")
-	tt.expect("got quit")
-	cmd.Process.Signal(syscall.SIGUSR2)
-	tt.expect("got user defined signal 2")
+	for range 10 { // two that come together are one, by luck
+		for _, test := range []struct {
+			name string
+			send func()
+		}{
+			{"interrupt", func() { tt.typed("\x03") }},
+			{"quit", func() { tt.typed("\x1c") }},
+			{"stopped", func() { tt.typed("\x1a") }},
+			{"continued", func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT) }}, // as a shell does
+		} {
+			test.send()
+			tt.expect("got " + test.name)
+			cmd.Process.Signal(syscall.SIGUSR1)
+			tt.expect("got user defined signal 1")
+		}
+	}
 	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -205,5 +214,28 @@ func TestHangUp(t *testing.T) {
 	tt.master.Close()
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", err)
+	}
+}
+
+// When the shell that leads the session ends with its terminal, the kernel tells all in
+// the foreground: the command is not told a second time.
+func TestHangUpComesOnce(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	said := filepath.Join(t.TempDir(), "said")
+	run := runOf(nil, append([]string{"sh", "-c", `echo up 1; exec "$@" >"$0"`, said}, puppet("user defined signal 1")...)...)
+	tt, cmd := onTerminal(t, roleShell, f.socket, append([]string{testBinary}, run...)...)
+	tt.up()
+	has := func(text string) func() bool {
+		return func() bool { all, _ := os.ReadFile(said); return strings.Contains(string(all), text) }
+	}
+	await(t, "a command", has("up "))
+	tt.master.Close()
+	cmd.Wait()
+	await(t, "SIGHUP", has("got hangup\n"))
+	syscall.Kill(f.peer(), syscall.SIGUSR1)
+	await(t, "SIGUSR1", has("got user defined signal 1\n"))
+	if all, _ := os.ReadFile(said); strings.Count(string(all), "hangup") != 1 {
+		t.Errorf("the command said %q, want one hangup", all)
 	}
 }
