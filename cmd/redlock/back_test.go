@@ -29,17 +29,22 @@ func TestCommandGivesBack(t *testing.T) {
 // know nothing of the lease because it forgot: then the lock is lost.
 func TestForgottenByRestartedDaemon(t *testing.T) {
 	t.Parallel()
-	for name, code := range map[string]int{"the same": 6, "restarted": exitLost} {
+	for name, code := range map[string]int{"the same": 6, "restarted": exitLost, "another connection": exitLost} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			started := make(chan *fake, 1)
 			back := sync.OnceFunc(func() { (<-started).say("BACK") })
+			end := sync.OnceFunc(func() { (<-started).hangUp() })
 			f := startFake(t, answers{
 				ipc.VerbLock:   grants(time.Second),
 				ipc.VerbUnlock: says("ERR NOTHELD : gone"),
+				ipc.VerbResume: grants(time.Second),
 				ipc.VerbCheck: func() []string {
-					if name == "restarted" {
+					switch name {
+					case "restarted":
 						back()
+					case "another connection":
+						end()
 					}
 					return []string{"ERR NOTHELD : gone"}
 				},

@@ -35,11 +35,12 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "-n", "job", "true"}, 0, ""},
 		{[]string{"run", "--wait", "60", "job", "true"}, 0, ""},
 		{[]string{"run", "-w", "0.5", "job", "true"}, 0, ""},
-		{[]string{"run", "-w", "2000000h", "job", "true"}, 0, ""},
+		{[]string{"run", "-w", "2562047h47m16s", "job", "true"}, 0, ""}, // the longest that there is
 		{[]string{"run", "job", "sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
 		{[]string{"run", "job", "sh", "-c", "kill -KILL $$"}, 128 + 9, ""},
 		{[]string{"run", "job", bare, "5"}, 5, ""},
-		{[]string{"run", "job", "no-such-command"}, 127, `the command "no-such-command" cannot be run`},
+		{[]string{"run", "job", "no-such-command"}, 127, `the command "no-such-command" cannot be run: executable file not found in $PATH`},
+		{[]string{"run", "job", "--", "-c", "true"}, 127, `the command "-c" cannot be run`},
 		{[]string{"run", "job", "./no-such-command"}, 127, `the command "./no-such-command" cannot be run`},
 		{[]string{"run", "job", plain}, 126, "permission denied"},
 		{[]string{"run", "job", without}, 127, `without" cannot be run: `}, // only the kernel tells
@@ -109,7 +110,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"bench", "--workers", "many"}, "wanted is a number\n"},
 		{[]string{"run", "job", "-w", "5", "true"}, "flags stand before NAME: -w"},
 		{[]string{"run", "job", "-c", "echo", "hello"}, "exactly one word"},
-		{[]string{"run", "job", "-c"}, "exactly one word"},
+		{[]string{"run", "job", "-c"}, "exactly one word, the string for the shell, not 0\n"},
 		{[]string{"run", "-c", "true", "job", "true"}, "nothing follows NAME"},
 		{[]string{"run", "-t", "10", "--grace", "0.5", "job", "true"}, "SIGKILL 500ms before"},
 		{[]string{"run", "a\nb", "true"}, "NAME"},
@@ -347,6 +348,51 @@ func TestLostBeforeTheEnd(t *testing.T) {
 	for _, command := range []string{"true", "exit 6"} {
 		code, _, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", command)...)
 		check(t, code, exitLost, stderr, "had ended by itself, and may have run without the lock")
+	}
+}
+
+// A command that could not be run leaves no lock behind: --linger would keep it.
+func TestCommandThatCannotBeRun(t *testing.T) {
+	t.Parallel()
+	without := filepath.Join(t.TempDir(), "without")
+	script(t, without, "#!/no/such/interpreter", 0o755)
+	f := startFake(t, holding())
+	code, _, stderr := redlock(t, f.socket, runOf(nil, without)...)
+	check(t, code, exitNotFound, stderr, "cannot be run")
+	f.read(ipc.VerbLock)
+	f.read(ipc.VerbUnlock)
+}
+
+// Where PATH says so a command is found in the working directory.
+func TestCommandInWorkingDirectory(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	dir := t.TempDir()
+	script(t, filepath.Join(dir, "tool"), "exit 7", 0o755)
+	cmd := command(t, "sh", append([]string{"-c", `cd "$0" && PATH=.:$PATH exec "$@"`, dir, testBinary}, runOf(nil, "tool")...)...)
+	startCommand(t, cmd, roleRedlock, f.socket).ends(7)
+}
+
+// A daemon that was there, and does not answer what is to be answered at once, is not
+// waited for much longer.
+func TestDaemonThatFallsSilent(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		answers answers
+		flags   []string
+		code    int
+		said    string
+	}{
+		{nil, []string{"-n"}, exitUnavailable, "does not answer: it hangs"},
+		{nil, []string{"-w", "0.1"}, exitUnavailable, "does not answer: it hangs"},
+		{answers{ipc.VerbLock: grants(4 * time.Second)}, nil, 6, "unlock \"job\": gave up waiting: context deadline exceeded (the command has ended; others get the lock in 0s at the latest)"},
+	} {
+		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, test.answers)
+			code, _, stderr := redlock(t, f.socket, runOf(test.flags, "sh", "-c", "exit 6")...)
+			check(t, code, test.code, stderr, test.said)
+		})
 	}
 }
 
