@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAlarm(t *testing.T) {
@@ -26,4 +28,37 @@ func TestAlarm(t *testing.T) {
 	}
 	a.set(-1) // before this host was booted
 	<-a.C
+}
+
+// An alarm that rings and is not heard does not wait for that: it could not be closed.
+func TestAlarmUnheard(t *testing.T) {
+	a, err := newAlarm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a.set(0)
+		await(t, "a ring", func() bool { return !due(t, a) })
+	}
+	closed := make(chan struct{})
+	go func() {
+		a.close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Error("it does not close")
+	}
+}
+
+// due tells whether the timer has run out, and nobody has read that yet.
+func due(t *testing.T, a *alarm) (is bool) {
+	t.Helper()
+	descriptor(a.file, func(fd int) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(poll, 0)
+		is = err == nil && n == 1
+	})
+	return is
 }

@@ -115,7 +115,8 @@ func TestAdmitNodeThatIsDown(t *testing.T) {
 }
 
 func TestForcedTextControlsNoTerminal(t *testing.T) {
-	got := forcedText(client.Forced{Holders: 1, Holder: &client.Holder{Host: "\x1b[2J", User: "\x1b[2J"}})
+	forced := client.Forced{Holders: 1, Holder: &client.Holder{Host: "\x1b[2J", User: "\x1b[2J"}, Also: []string{"\x1b[2J"}}
+	got := forcedText(forced) + alsoText(forced)
 	if strings.Contains(got, "\x1b") {
 		t.Errorf("a holder controls the terminal: %q", got)
 	}

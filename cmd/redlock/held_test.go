@@ -3,9 +3,32 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
+
+// What cannot be extended is not printed as if it had been.
+func TestExtendRefused(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbExtend: says("ERR NOQUORUM : 3 of 5 nodes are down")})
+	code, stdout, stderr := redlock(t, f.socket, "extend", "--print", "job")
+	check(t, code, exitUnavailable, stderr, "3 of 5 nodes are down")
+	if stdout != "" {
+		t.Errorf("it prints %q", stdout)
+	}
+}
+
+// What is printed is what the extension came to, not what was before it.
+func TestExtendPrints(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbExtend: grants(time.Hour)})
+	code, stdout, stderr := redlock(t, f.socket, "extend", "-t", "1h", "--print", "job")
+	check(t, code, 0, stderr, "")
+	if !strings.Contains(stdout, "REDLOCK_TTL='35") { // milliseconds, of an hour
+		t.Errorf("it prints %q", stdout)
+	}
+}
 
 // What is not held, or was lost, is told with the words of the command line.
 func TestNotHeld(t *testing.T) {

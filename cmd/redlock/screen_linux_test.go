@@ -30,7 +30,9 @@ func TestForceAsks(t *testing.T) {
 		f.asked(ipc.VerbWho)
 		f.left()
 		tt.typed(answer)
-		tt.until(want.text)
+		if shown := tt.until(want.text); strings.HasPrefix(shown, "\n") != (answer == "\x04") {
+			t.Errorf("%q: after the question it shows %q, want a new line where none was typed", answer, shown)
+		}
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != want.code {
 			t.Errorf("%q: exit code %d, want %d", answer, code, want.code)
@@ -38,6 +40,20 @@ func TestForceAsks(t *testing.T) {
 		if len(f.requests) != want.forces {
 			t.Errorf("%q: FORCE was asked for %d times, want %d", answer, len(f.requests), want.forces)
 		}
+	}
+}
+
+// Whom it would be taken from is known, or nobody is asked, and nothing is taken.
+func TestForceAsksNobody(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbWho: says("ERR NOQUORUM : 3 of 5 nodes are down"), ipc.VerbForce: says(forcedWeb3)})
+	tt, cmd := onTerminal(t, roleRedlock, f.socket, "force", "job")
+	if shown := tt.until("3 of 5 nodes are down"); strings.Contains(shown, "Type yes") {
+		t.Errorf("it asks %q", shown)
+	}
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitUnavailable {
+		t.Errorf("exit code %d, want %d", code, exitUnavailable)
 	}
 }
 

@@ -122,8 +122,9 @@ func TestScriptWaits(t *testing.T) {
 func TestHeldUnderRun(t *testing.T) {
 	_, socket := startDaemon(t)
 	p := startScript(t, "sh", socket, `redlock run --beat 1m job -c 'redlock beat && redlock extend -t 5s && redlock check job && echo held
-redlock check other; echo "$?"; redlock check --pid $$ job; echo "$?"'`)
-	for _, want := range []string{"held", "1", "1"} {
+redlock check other; echo "$?"; redlock check --pid $$ job; echo "$?"
+redlock lock other; redlock check other; echo "$?"; REDLOCK_NAME=other REDLOCK_LEASE= redlock check; echo "$?"'`)
+	for _, want := range []string{"held", "1", "1", "0", "0"} {
 		p.expect(want)
 	}
 	p.ends(0)
