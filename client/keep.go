@@ -58,10 +58,13 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 // asked for, or of the longest that the lease was said to stand, where that is less:
 // with a bound on the holding time (WithMax, the daemon's max_hold) it is for less
 // from the start, and a fifth of what was asked for could be all of it. It needs mu.
+//
+// Where the ttl was changed by somebody else (redlock extend), it is the daemon's guard,
+// which its answers tell.
 func (l *Lease) setGuard(stands time.Duration) {
 	l.longest = max(l.longest, stands)
 	if !l.ownRule {
-		l.guard = min(cmp.Or(l.ttl, l.longest), l.longest) / 5
+		l.guard = min(cmp.Or(l.theirs, cmp.Or(l.ttl, l.longest)/5), l.longest/5)
 	}
 }
 
@@ -200,6 +203,7 @@ func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
 	if ttl > 0 {
 		l.ttl, l.longest = ttl, 0
 	}
+	l.theirs = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
 	if l.timer != nil { // nil: it was resumed before its grant was taken
 		l.timer.Reset(max(0, l.next(now)))

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -405,6 +406,28 @@ func TestGuardOfAnotherTTL(t *testing.T) {
 				t.Errorf("a ttl of %v, granted %v: a guard of %v, want %v", c.ttl, c.granted, l.guard, c.guard)
 			}
 			l.mu.Unlock()
+		}
+	})
+}
+
+// Somebody else may change the ttl: what the daemon says of its guard counts, and as long
+// as the lease stands for less no more than a fifth of that.
+func TestGuardThatTheDaemonTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		for _, c := range []struct{ told, stands, guard time.Duration }{
+			{600 * time.Millisecond, 3 * time.Second, 600 * time.Millisecond},
+			{4 * time.Second, 20 * time.Second, 4 * time.Second},
+			{time.Minute, 30 * time.Second, 6 * time.Second},
+		} {
+			checked := async(func() (bool, error) { return true, l.Check(t.Context()) })
+			tag, _ := d.tagged()
+			d.say(fmt.Sprint(grant(tag, "job", "abc", d.elapsed(), c.stands), " guard=", c.told.Milliseconds()))
+			checked.must(t)
+			if got := l.Guard(); got != c.guard {
+				t.Errorf("the daemon says %v, and that it stands for %v: a guard of %v, want %v", c.told, c.stands, got, c.guard)
+			}
 		}
 	})
 }

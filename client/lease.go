@@ -28,6 +28,7 @@ type Lease struct {
 	mu        sync.Mutex    // guards what follows
 	deadline  time.Duration // on the client's clock; only moves forward
 	guard     time.Duration // how long before the deadline it is given up
+	theirs    time.Duration // the daemon's guard; 0: it has not said
 	ttl       time.Duration // as it was asked for; 0: the daemon's default
 	longest   time.Duration // that an answer said it stands, since the ttl was asked for
 	cause     error         // why it is over: ErrUnlocked or a loss; nil while it is held
@@ -71,6 +72,14 @@ func (l *Lease) DeadlineBoottime() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
+}
+
+// Guard is how long before the deadline the lease is given up, and Lost closed, unless
+// its deadline has moved on: what WithGuard says, or a fifth of the ttl.
+func (l *Lease) Guard() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.guard
 }
 
 // Validity is how long the lease is ours yet, as far as is known here; 0 once it

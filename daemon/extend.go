@@ -29,7 +29,7 @@ func (e *extend) Run() {
 		e.s.refuse(e.call, err)
 		return
 	}
-	e.call.Reply(leaseFields(e.call, e.h))
+	e.call.Reply(keptFields(e.call, e.h))
 }
 
 // check answers from memory.
@@ -41,10 +41,16 @@ func (s *session) check(call *ipc.Call) ipc.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	return reply(call, leaseFields(call, h))
+	return reply(call, keptFields(call, h))
 }
 
-// leaseFields is what LOCK, CHECK and EXTEND answer: ttl is the validity that
+// keptFields is what CHECK and EXTEND answer: somebody else may have changed the ttl,
+// and the guard with it.
+func keptFields(call *ipc.Call, h *holding) *ipc.Response {
+	return leaseFields(call, h).Ms("guard", h.lease.Guard())
+}
+
+// leaseFields is what LOCK, RESUME, CHECK and EXTEND answer: ttl is the validity that
 // is left, and deadline the same instant on CLOCK_BOOTTIME.
 func leaseFields(call *ipc.Call, h *holding) *ipc.Response {
 	deadline := h.lease.Deadline()

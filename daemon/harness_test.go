@@ -218,4 +218,4 @@ func (w *wire) until(request, pattern string) {
 	})
 }
 
-const granted5 = `OK lock=\S+ lease=(\S+) fence=\d+ ttl=(\d+) deadline=(\d+)`
+const granted5 = `OK lock=\S+ lease=(\S+) fence=\d+ ttl=(\d+) deadline=(\d+)(?: guard=\d+)?`

@@ -195,6 +195,14 @@ func (l *Lease) errAt(now time.Duration) error {
 	return nil
 }
 
+// Guard is how long before its deadline the lease is lost unless it is extended: the
+// Request's, or a share of the ttl, which [Lease.Extend] may change.
+func (l *Lease) Guard() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline - l.lostAt()
+}
+
 // lostAt is the instant at which LOST is said unless the lease is extended
 // before. The caller holds mu.
 func (l *Lease) lostAt() time.Duration {

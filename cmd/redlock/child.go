@@ -26,6 +26,7 @@ type lease interface {
 	Name() string
 	Context() context.Context // ends when it is lost
 	DeadlineBoottime() time.Duration
+	Guard() time.Duration // of the deadline, from when on it is lost
 }
 
 // child is the command, once it has started. All that happens to it is done by
@@ -284,7 +285,13 @@ func (c *child) stop(cause error) {
 
 // killAt is when the command gets SIGKILL, on CLOCK_BOOTTIME. It moves on while
 // the lease is extended.
-func (c *child) killAt() time.Duration { return c.lease.DeadlineBoottime() - c.margin }
+func (c *child) killAt() time.Duration { return c.lease.DeadlineBoottime() - c.killMargin() }
+
+// killMargin is less than at first where somebody has made the lease time shorter
+// (redlock extend).
+func (c *child) killMargin() time.Duration {
+	return min(c.margin, killMargin(c.lease.Guard()*guardShare))
+}
 
 // killWhenDue kills the command, and what it has started, if it is time, and sets
 // the alarm if it is not.
@@ -319,7 +326,7 @@ func (c *child) outcome() error {
 // lastWords says how the command was stopped.
 func (c *child) lastWords() string {
 	if c.killed {
-		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.margin.Round(time.Millisecond))
+		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.killMargin().Round(time.Millisecond))
 	}
 	if c.status.Signaled() {
 		return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended by %v", c.pid, c.status.Signal())

@@ -57,6 +57,7 @@ type unsaid struct{ first, last time.Duration }
 
 func (unsaid) Name() string             { return "job" }
 func (unsaid) Context() context.Context { return context.Background() }
+func (unsaid) Guard() time.Duration     { return time.Minute }
 
 func (u unsaid) DeadlineBoottime() time.Duration {
 	if boottime() < u.first-450*time.Millisecond {

@@ -207,6 +207,8 @@ func completeNamesThenFiles(cmd *cobra.Command, args []string, word string) ([]s
 const (
 	killShare = 20 // a 20th of the lease time
 	leastKill = 50 * time.Millisecond
+
+	guardShare = 5 // of the lease time
 )
 
 // killMargin is how long before the deadline the command gets SIGKILL.
