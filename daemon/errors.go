@@ -120,15 +120,16 @@ func answerOf(call *ipc.Call, err error) *ipc.Response {
 	var held *redlock.HeldError
 	var noQuorum *redlock.NoQuorumError
 	var lost *redlock.LostError
+	if len(call.Names) > 0 { // else it was asked for by lease= or pid=
+		r.Strs("lock", call.Names...)
+	}
 	switch {
 	case errors.As(err, &held):
-		heldFields(r.Strs("lock", call.Names...), held)
+		heldFields(r, held)
 	case errors.As(err, &noQuorum):
-		noQuorumFields(r.Strs("lock", call.Names...), noQuorum)
+		noQuorumFields(r, noQuorum)
 	case errors.As(err, &lost):
-		r.Strs("lock", call.Names...).Str("reason", string(lost.Reason))
-	case len(call.Names) > 0:
-		r.Strs("lock", call.Names...)
+		r.Str("reason", string(lost.Reason))
 	}
 	return r
 }

@@ -43,7 +43,7 @@ func TestHoldPIDEndsWithALostLease(t *testing.T) {
 	admin.say("FORCE a", `OK lock=a n=1 also=b .*`)
 	w.want(`LOST lock=a,b .*`)
 	admin.say("TRY b", `ERR HELD .*`)
-	admin.say("CHECK lease="+lease, `ERR LOST .*`)
+	admin.say("CHECK lease="+lease, `ERR LOST reason=forced : a,b: .*`)
 	c.killed()
 	admin.say("LOCK b wait=10s", granted(`b`))
 	admin.until("CHECK lease="+lease, `^ERR NOTHELD `)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -49,7 +50,8 @@ func (h *held) ask(cmd *cobra.Command, args []string, do func(context.Context, *
 	})
 }
 
-// which is how the daemon is asked for the lease.
+// which is how the daemon is asked for the lease. A shell may become the last command of
+// its script (bash -c does): it is this process itself then that holds the lock.
 func (h *held) which(args []string) (find func(context.Context, *client.Client) (*client.Lease, error), err error) {
 	above, id := os.Getenv("REDLOCK_NAME"), os.Getenv("REDLOCK_LEASE")
 	h.name = cmp.Or(append(args, above)...)
@@ -70,6 +72,12 @@ func (h *held) which(args []string) (find func(context.Context, *client.Client) 
 		return nil, err
 	}
 	return func(ctx context.Context, c *client.Client) (*client.Lease, error) {
-		return c.LeaseOf(ctx, pid, names...)
+		lease, err := c.LeaseOf(ctx, pid, names...)
+		if !h.holder.given() && errors.Is(err, client.ErrNotHeld) {
+			if own, none := c.LeaseOf(ctx, os.Getpid(), names...); none == nil {
+				return own, nil
+			}
+		}
+		return lease, err
 	}, nil
 }

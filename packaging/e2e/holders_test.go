@@ -1,0 +1,37 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A command goes on where redlock extend has made its lock's lease time shorter than what
+// was kept of the first one to end it in.
+func TestExtendToLessUnderRun(t *testing.T) {
+	h, _, _ := dev(t)
+	output, err := h.redlock("run", "-t", "3s", "job", "sh", "-c", `"$0" extend -t 600ms && sleep 4 && echo done`, filepath.Join(binaries, "redlock")).CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(output), "done\n") {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+// bash becomes the last command of bash -c: what took the lock is redlock itself then, and
+// its parent is somebody else.
+func TestLastCommandOfBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here, whose last command takes its place")
+	}
+	h, _, _ := dev(t)
+	for verb, want := range map[string]string{"unlock": "", "check": "", "extend": "", "beat": ""} {
+		cmd := h.redlock()
+		cmd.Path, cmd.Args = bash, []string{bash, "-c", `PATH=$1:$PATH; redlock lock --beat 1m job; redlock ` + verb + ` job`, "bash", binaries}
+		if output, err := cmd.CombinedOutput(); err != nil || string(output) != want {
+			t.Errorf("redlock %s: %v: %s", verb, err, output)
+		}
+	}
+}
