@@ -47,18 +47,22 @@ func (s *session) check(call *ipc.Call) ipc.Work {
 // keptFields is what CHECK and EXTEND answer: somebody else may have changed the ttl,
 // and the guard with it.
 func keptFields(call *ipc.Call, h *holding) *ipc.Response {
-	return leaseFields(call, h).Ms("guard", h.lease.Guard())
+	return slotField(validityFields(call, h).Ms("guard", h.lease.Guard()), h.lease.Slot())
 }
 
-// leaseFields is what LOCK, RESUME, CHECK and EXTEND answer: ttl is the validity that
-// is left, and deadline the same instant on CLOCK_BOOTTIME.
+// leaseFields is what LOCK and RESUME answer.
 func leaseFields(call *ipc.Call, h *holding) *ipc.Response {
+	return slotField(validityFields(call, h), h.lease.Slot())
+}
+
+// validityFields: ttl is the validity that is left, and deadline the same instant on
+// CLOCK_BOOTTIME.
+func validityFields(call *ipc.Call, h *holding) *ipc.Response {
 	deadline := h.lease.Deadline()
-	r := ok(call).
+	return ok(call).
 		Strs("lock", h.names()...).
 		Str("lease", h.lease.ID()).
 		Int("fence", int64(h.lease.Fence())).
 		Ms("ttl", h.lease.Validity()).
 		Ms("deadline", deadline)
-	return slotField(r, h.lease.Slot())
 }

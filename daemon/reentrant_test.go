@@ -24,7 +24,7 @@ func TestReentrant(t *testing.T) {
 	other.say("UNLOCK lease="+lease, `OK lock=a count=1`)
 	other.say("TRY a", `ERR HELD lock=a .*`)
 	other.until("STATUS", `leases=1\b.*grants=1\b`)
-	w.say("CHECK a", same)
+	w.say("CHECK a", same+` guard=2000`)
 	w.say("UNLOCK a", `OK lock=a`)
 	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
 	other.say("TRY a", granted5)

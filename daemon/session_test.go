@@ -14,7 +14,7 @@ func TestASession(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	a, b := d.dial(), d.dial()
 	a.say("LOCK nightly-backup wait=5s", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+`)
-	a.say("CHECK nightly-backup", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+`)
+	a.say("CHECK nightly-backup", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+ guard=2000`)
 	b.say("LOCK nightly-backup wait=0", `ERR HELD lock=nightly-backup ttl=\d+ host=\S+ pid=\d+ user=\S+ since=\d+ : nightly-backup: held by \S+ on \S+ \(pid \d+\)`)
 	b.say("TRY nightly-backup", `ERR HELD .*`)
 	b.say("WHO nightly-backup", `- lock=nightly-backup mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=5 nodes=5`)

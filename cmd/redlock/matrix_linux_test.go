@@ -17,13 +17,22 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
+// needPerl is for tests with processes that are quicker, or know more system calls, than a
+// shell.
+func needPerl(t *testing.T) (path string) {
+	t.Helper()
+	path, err := exec.LookPath("perl")
+	if err != nil {
+		t.Skip("perl is needed, whose signals are those of the system: apt-get install perl-base")
+	}
+	return path
+}
+
 // Each signal, in each phase of redlock run, with each kind of command, started
 // directly and by -c, on a terminal and without: the exit code is right, and no
 // process is left.
 func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
-	if _, err := exec.LookPath("perl"); err != nil {
-		t.Skip("perl is needed, whose signals are those of the system: apt-get install perl-base")
-	}
+	needPerl(t)
 	for _, sig := range []syscall.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
 		syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH,

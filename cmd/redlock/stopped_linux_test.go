@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -91,10 +90,7 @@ const inGroup = `$pid = fork // die; if (!$pid) { setpgrp; exec @ARGV or die } w
 // the command.
 func TestStoppedWithoutShell(t *testing.T) {
 	t.Parallel()
-	perl, err := exec.LookPath("perl")
-	if err != nil {
-		t.Skip("perl is needed, whose signals are those of the system: apt-get install perl-base")
-	}
+	perl := needPerl(t)
 	f := startFake(t, holding())
 	args := append([]string{"-e", inGroup, testBinary}, runOf(nil, "sh", "-c", "echo up $$; kill -TSTP $$; exit 3")...)
 	p := startCommand(t, detached(command(t, perl, args...)), roleRedlock, f.socket)
