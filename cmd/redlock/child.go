@@ -225,10 +225,14 @@ func (c *child) stopped(by syscall.Signal) {
 	}
 }
 
-// forward passes a signal on, unless the command has it already.
+// forward passes a signal on, unless the command has it already. Once the command has
+// ended, nobody shows that others were stopped: Ctrl-Z is for this process, too.
 func (c *child) forward(sig syscall.Signal) {
 	if !c.signals.sentToAll(sig) {
 		c.sendToWhoRuns(sig)
+	}
+	if sig == syscall.SIGTSTP && !c.left.IsZero() {
+		c.stopped(sig)
 	}
 }
 

@@ -218,7 +218,9 @@ func (c *trial) act() {
 	}
 	c.send()
 	if !c.deadly() {
-		if !c.continuedByShell() {
+		if c.continuedByShell() {
+			c.until("the job goes on") // the key drops what is printed meanwhile
+		} else {
 			c.signal(syscall.SIGCONT)
 		}
 		if c.phase == whileWaiting || c.phase == whileRunning && c.kind != exitsNow {

@@ -205,6 +205,29 @@ func TestJobControl(t *testing.T) {
 	}
 }
 
+// So it is where the command has been ended, and those that it has left behind are
+// waited for.
+func TestJobControlOfWhoIsLeft(t *testing.T) {
+	needPerl(t)
+	t.Parallel()
+	f := startFake(t, holding())
+	script := "PERL_SIGNALS=unsafe perl -e '" + leaf + "' term; exit $?" // the handler runs at once
+	command := append([]string{testBinary}, runOf(nil, "sh", "-c", script)...)
+	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
+	tt.expect("up")
+	syscall.Kill(f.peer(), syscall.SIGTERM)
+	tt.expect("got TERM")
+	for range 3 {
+		tt.typed("\x1a")
+		for line := tt.line(); line != "the job goes on"; line = tt.line() { // or why it runs yet
+		}
+	}
+	tt.typed("end\n")
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) {
+		t.Errorf("the job ended with %v, want that of SIGTERM", err)
+	}
+}
+
 // A terminal that hangs up tells the session's leader only, which tells the command.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
