@@ -90,7 +90,7 @@ var helpLines = []helpLine{
 		"a line is at most 4096 bytes (max_line=), and ends within 30 s of its beginning: otherwise the connection does, with ERR SYNTAX and BYE",
 	}},
 	{ipc.VerbHelp, "HELP [verb]", []string{"this"}},
-	{ipc.VerbQuit, "QUIT", []string{"answers what is running, then closes; locks with hold=conn are given back"}},
+	{ipc.VerbQuit, "QUIT", []string{"answers what came before, begins nothing that comes after, and closes; locks with hold=conn are given back"}},
 }
 
 // help lists the verbs, or explains one.

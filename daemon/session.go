@@ -115,7 +115,7 @@ func (s *session) cancel(call *ipc.Call) ipc.Work {
 }
 
 func (s *session) quit(call *ipc.Call) ipc.Work {
-	s.conn.CloseAfterReplies()
+	call.Quit()
 	return reply(call, ok(call))
 }
 

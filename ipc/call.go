@@ -61,6 +61,16 @@ func (call *Call) Context() context.Context { return call.conn.calls.context(cal
 // IsGone tells whether it is known that the client hears no answer any more.
 func (call *Call) IsGone() bool { return call.conn.calls.gone(call) }
 
+// Quit is the Conn's CloseAfterReplies, for Begin: what came behind this request is not
+// begun either. (What has no tag does not overtake: all that waits for its turn did.)
+func (call *Call) Quit() {
+	if call.Tag == "" {
+		call.conn.notes.droppedWaiting()
+		call.conn.waiting = queue{}
+	}
+	call.conn.CloseAfterReplies()
+}
+
 // OK begins a positive answer, to be given to Reply. It is the call's own: there
 // is one answer at a time.
 func (call *Call) OK() *Response { return call.response.OK(call.Tag) }

@@ -119,7 +119,7 @@ func (c *Conn) WasCut() bool {
 }
 
 // CloseAfterReplies has the connection end as if the client's input had: what
-// was begun or read before is answered, and nothing after it is taken.
+// was begun or read before is answered, and nothing after it is taken. See Call.Quit.
 func (c *Conn) CloseAfterReplies() {
 	c.quitting.Store(true)
 	c.wake()

@@ -177,7 +177,7 @@ func (s *fakeSession) Begin(call *Call) Work {
 		call.Reply(call.OK())
 		call.Reply(call.OK())
 	case VerbQuit:
-		s.conn.CloseAfterReplies()
+		call.Quit()
 		call.Reply(call.OK())
 	}
 	return nil

@@ -62,6 +62,9 @@ func (n *notes) tookWaiting(line []byte) {
 	}
 }
 
+// droppedWaiting is called before no line waits for its turn any more.
+func (n *notes) droppedWaiting() { n.taken = n.waiting }
+
 // noteRest tells the journal what is not begun, if that is news.
 func (c *Conn) noteRest() {
 	if c.journal == nil {

@@ -275,6 +275,25 @@ func TestJournalRest(t *testing.T) {
 	}
 }
 
+// What came behind QUIT is not begun after a restart either.
+func TestJournalOfQuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		d := tab.daemon()
+		nc, over := pipeFake(d)
+		go bytes.NewBuffer(nil).ReadFrom(nc)
+		say(t, nc, "@w LOCK y\nLOCK x\nQUIT\nUNLOCK z\n")
+		synctest.Wait()
+		tab.hearLog(t, "asked @w LOCK y", "asked LOCK x", `rest "QUIT\nUNLOCK z\n"`)
+		close(d.channel(d.gates, "x"))
+		synctest.Wait()
+		tab.hearLog(t, "answered 2", `rest "UNLOCK z\n"`, `rest ""`)
+		close(d.channel(d.gates, "y"))
+		<-over
+		nc.Close()
+	})
+}
+
 // A journal that panics is a defect, and ends nothing.
 type brokenJournal struct{ *fakeSession }
 

@@ -72,7 +72,18 @@ func TestServerQuit(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
 	say(t, nc, "LOCK -x\nPING\n@b UNLOCK -x\nQUIT\nPING\n")
-	hear(t, nc, "@b OK lock=-x\nOK lock=-x\nOK\nOK\n")
+	hearEnd(t, nc, "@b OK lock=-x\nOK lock=-x\nOK\nOK\n")
+	d.hearEnds(t, "input gone=false", "close")
+}
+
+// One with a tag overtakes what waits for its turn, which is answered.
+func TestServerQuitWithTag(t *testing.T) {
+	d := startFake(t, nil)
+	nc := d.dial(t)
+	say(t, nc, "LOCK -x\nPING\n@q QUIT\nPING\n")
+	hear(t, nc, "@q OK\n")
+	close(d.channel(d.gates, "-x"))
+	hearEnd(t, nc, "OK lock=-x\nOK\n")
 	d.hearEnds(t, "input gone=false", "close")
 }
 
