@@ -34,6 +34,11 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
+	return s.begin(a)
+}
+
+func (s *session) begin(a *ask) ipc.Work {
+	call := a.call
 	if h := s.d.orphans.take(a); h != nil {
 		return &resume{s: s, call: call, h: h, again: true}
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -215,7 +216,8 @@ func (h *holding) count() int {
 }
 
 // further is a LOCK that counts up. While the first one of its owner waits, it
-// waits with that one, and shares its outcome.
+// waits with that one, and shares its outcome; but it goes on where that one alone
+// waits no longer.
 type further struct {
 	*ask
 	first *ask
@@ -226,12 +228,41 @@ func (f *further) Run() {
 	if err == nil {
 		err = f.first.outcome()
 	}
+	if endsOneAlone(err) && f.waits() {
+		f.goOn()
+		return
+	}
 	if err != nil {
 		f.s.refuse(f.call, err)
 		return
 	}
 	f.s.d.counted(f.call, f.first.holding, f.id)
 	f.call.Reply(grantFields(f.call, f.first.holding))
+}
+
+// endsOneAlone is so of what ends a LOCK that others of its owner need not share: it was
+// given up, or its time is over.
+func endsOneAlone(err error) bool {
+	return slices.ContainsFunc([]error{ipc.ErrCancelled, ipc.ErrGone, ipc.ErrLate, redlock.ErrHeld, redlock.ErrNoQuorum},
+		func(reason error) bool { return errors.Is(err, reason) })
+}
+
+// waits tells that nothing has ended its own wait.
+func (a *ask) waits() bool {
+	return a.waitLeft() != 0 && !isClosed(a.enough()) && a.call.Context().Err() == nil
+}
+
+// goOn asks anew, at the end of the queue, or after another one that is first now.
+func (f *further) goOn() {
+	a, err := f.s.newAsk(f.call)
+	if err != nil {
+		f.s.refuse(f.call, err)
+		return
+	}
+	a.since = f.since
+	if work := f.s.begin(a); work != nil {
+		work.Run()
+	}
 }
 
 // counted notes that one more counts on a lease, by its id=, or (none) one less,

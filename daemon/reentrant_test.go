@@ -3,6 +3,9 @@ package daemon
 import (
 	"fmt"
 	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // counted is a grant that is counted n times.
@@ -64,9 +67,42 @@ func TestReentrantWaitsWithTheFirst(t *testing.T) {
 	w.send("@1 LOCK a reentrant=yes")
 	holder.until("LIST", `state=waiting`)
 	w.send("@2 LOCK a reentrant=yes")
-	answers(w, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`, `@2 ERR CANCELLED .*`)
-	holder.say("UNLOCK a", `OK lock=a`)
-	w.say("LOCK a reentrant=yes", counted(1))
+	w.send("@3 LOCK a reentrant=yes id=x")
+	answers(w, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
+	answers(holder, "UNLOCK a", `OK lock=a`)
+	answers(w, "PING", `OK`, `@2 `+counted(2), `@3 `+counted(2))
+}
+
+// TestReentrantWaitsOn: the first one's wait= is not that of the others.
+func TestReentrantWaitsOn(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	holder, w := d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	w.send("@1 LOCK a reentrant=yes wait=200")
+	w.send("@2 LOCK a reentrant=yes")
+	w.send("@3 LOCK a reentrant=yes wait=1m")
+	w.say("@4 TRY a reentrant=yes", `@4 ERR HELD .*`) // the others are begun
+	w.want(`@1 ERR HELD lock=a .*`)
+	holder.until("LIST", `state=waiting`)
+	holder.send("LIST")
+	holder.want(`- lock=a state=held .*`)
+	holder.want(`- lock=a state=waiting .*since=\d{3,}\b.*`) // of the request, not of the HELD
+	holder.want(`OK n=2`)
+	answers(holder, "UNLOCK a", `OK lock=a`)
+	answers(w, "PING", `OK`, `@2 `+counted(2), `@3 `+counted(2))
+}
+
+// What ends the lock, or the daemon, ends all.
+func TestReentrantSharesTheRest(t *testing.T) {
+	for err, want := range map[error]bool{
+		ipc.ErrCancelled: true, ipc.ErrGone: true, ipc.ErrLate: true,
+		&redlock.HeldError{}: true, &redlock.NoQuorumError{}: true,
+		&redlock.LostError{}: false, redlock.ErrReleased: false, ipc.ErrShutdown: false, errAlready: false, nil: false,
+	} {
+		if got := endsOneAlone(err); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
 }
 
 // answers sends a request and wants these lines, in any order.
