@@ -16,6 +16,10 @@
 // notice a pause. So there is one way to end, whether it is SIGTERM or SIGKILL: it is
 // frozen, and the process ends. Without a service manager that keeps connections they
 // end with BYE, and clients RESUME their leases on new ones.
+//
+// Mutexes are held for moments, around fields, and not together, but for this: the
+// store's before a desk's or a session's, a desk's before a lease's (Lease.Err), and
+// that before a lane's, within redlock.
 package daemon
 
 import (
