@@ -196,10 +196,14 @@ func reasonText(reason error) string {
 	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
 		return e.Reason.Error() + "; its votes count again when that is over"
 	}
-	if e, ok := errors.AsType[redlock.ServerError](reason); ok && strings.HasPrefix(string(e), "NOAUTH ") {
-		return "it wants a password (NOAUTH), and got none: password_file of this node in redlockd.hcl names the file that has it"
-	}
-	return reason.Error()
+	e, _ := errors.AsType[redlock.ServerError](reason)
+	kind, _, _ := strings.Cut(string(e), " ")
+	return cmp.Or(loginTexts[kind], reason.Error())
+}
+
+var loginTexts = map[string]string{
+	"NOAUTH":    "it wants a password (NOAUTH), and got none: password_file of this node in redlockd.hcl names the file that has it",
+	"WRONGPASS": "it knows no such user, or the user has another password, or is off (WRONGPASS): see username and password_file of this node in redlockd.hcl, and ACL LIST on the node",
 }
 
 func statusText(status redlock.Status) string {
