@@ -64,12 +64,16 @@ func (d *daemon) listen(h *holding) {
 	}
 }
 
+// left is for how long no BEAT is needed. (The sum of last and within may be more than
+// there is.) It needs mu.
+func (p *pulse) left(now time.Duration) time.Duration { return p.within - (now - p.last) }
+
 // missedBeat settles whether too long ago was the last BEAT. If not, the timer is
 // set for when it will be.
 func (h *holding) missedBeat(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := h.pulse.last + h.pulse.within - now
+	left := h.pulse.left(now)
 	h.pulse.missed = h.pulse.missed || left <= 0
 	if !h.pulse.missed && h.pulse.timer != nil {
 		h.pulse.timer.Reset(left)
@@ -82,7 +86,7 @@ func (h *holding) missedBeat(now time.Duration) bool {
 func (h *holding) beaten(now time.Duration) (late bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pulse.missed = h.pulse.missed || now >= h.pulse.last+h.pulse.within
+	h.pulse.missed = h.pulse.missed || h.pulse.left(now) <= 0
 	h.pulse.last = now
 	return h.pulse.missed
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -61,6 +62,14 @@ func TestBeatWithoutBeat(t *testing.T) {
 	w.say("LOCK c beat=100ms", granted5)
 	w.say("UNLOCK c", `OK lock=c`)
 	w.say("BEAT c", `ERR NOTHELD lock=c : .*`)
+}
+
+// The longest time between two BEATs that can be said is not over at once.
+func TestLongPulse(t *testing.T) {
+	h := &holding{pulse: &pulse{within: math.MaxInt64, last: time.Hour}}
+	if h.missedBeat(2*time.Hour) || h.beaten(3*time.Hour) || h.missedBeat(4*time.Hour) {
+		t.Error("292 years are over")
+	}
 }
 
 // TestPulse: what comes after a beat's end is too late, whether the timer has run

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 		next:     now + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
-		l.end = now + r.Max
+		l.end = now + min(r.Max, math.MaxInt64-now) // there may be no later instant
 		l.deadline = l.capped(g.deadline)
 	}
 	l.arm(now)

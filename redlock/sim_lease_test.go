@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -359,6 +360,19 @@ func TestMaxWithLongerTTL(t *testing.T) {
 		want(t, "Extend by no other ttl", l.Extend(t.Context(), 0), nil)
 		f.at(end, -time.Second+1)
 		f.wantLost(l, seen, end-time.Second, redlock.LostMax)
+	})
+}
+
+// The longest bound that there is ends beyond all time, and is none.
+func TestEndlessMax(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: time.Second, Max: math.MaxInt64, Wait: math.MaxInt64, Keep: true})
+		f.at(l.Since(), 10*time.Second)
+		f.wantHeld(l, seen)
+		want(t, "Extend", l.Extend(t.Context(), 5*time.Second), nil)
+		want(t, "Release", l.Release(t.Context()), nil)
+		next, _ := f.watch(redlock.Request{Name: "x", TTL: time.Second})
+		want(t, "Release by the next one", next.Release(t.Context()), nil)
 	})
 }
 
