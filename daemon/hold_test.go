@@ -187,6 +187,24 @@ func TestInputThatEndsAtOnce(t *testing.T) {
 	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
 }
 
+// TestInputEndsWhileAnotherHostHolds: it ends the wait, and that is said; TRY has none.
+func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	d.another().dial().say("LOCK a", granted5)
+	w, look := d.dial(), d.dial()
+	w.waits(look, "@1 LOCK a wait=1h", 1)
+	w.send("@2 TRY a owner=2")
+	w.want(`@2 ERR HELD lock=a .*`)
+	w.conn.CloseWrite()
+	w.want(`@1 ERR CANCELLED lock=a : .*the input ended while it waited`)
+	for range 20 { // be its answer there before the end of the input, or not
+		once := d.dial()
+		once.send("TRY a")
+		once.conn.CloseWrite()
+		once.want(`ERR HELD lock=a .*`)
+	}
+}
+
 // TestHoldTTLWaitsOn: with hold=ttl a LOCK waits on after the end of the input,
 // as long as the other side reads.
 func TestHoldTTLWaitsOn(t *testing.T) {

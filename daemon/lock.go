@@ -226,6 +226,9 @@ func (a *ask) acquire(ctx context.Context) error {
 	if a.lease = lease; err == nil {
 		a.s.d.traceAttempt(a.holding, lease, nil)
 	}
+	if errors.Is(err, redlock.ErrHeld) && a.waitLeft() != 0 && isClosed(a.enough()) {
+		return errInputEnded // or the process, as outcome says
+	}
 	return err
 }
 
