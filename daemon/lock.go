@@ -22,6 +22,7 @@ type ask struct {
 	max      time.Duration
 
 	intent *redlock.Intent // nil: the nodes need not know that it waits
+	past   error           // what the LOCK ended with that it waited with before; nil: it did not
 
 	done   chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under the desk's mu)
 	failed error         // then: why there is no lease
@@ -166,7 +167,7 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 			over[first.holding] = true
 		}
 	}
-	if err := s.d.limits.ask(a.uid, a.place.patient, a.call.Replayed); err != nil {
+	if err := s.d.limits.ask(a.uid, a.place.patient, a.call.Replayed || a.past != nil); err != nil {
 		a.over(err)
 		return nil, err
 	}
@@ -263,9 +264,9 @@ func (a *ask) request() redlock.Request {
 }
 
 // dry is how long no quorum could vote already for who stood behind one that
-// met none: for longer than its ttl nobody waits for a quorum.
+// met none, or waited with it: for longer than its ttl nobody waits for a quorum.
 func (a *ask) dry() time.Duration {
-	if errors.Is(a.s.d.queue.metBy(&a.place), redlock.ErrNoQuorum) {
+	if errors.Is(a.past, redlock.ErrNoQuorum) || errors.Is(a.s.d.queue.metBy(&a.place), redlock.ErrNoQuorum) {
 		return a.waited()
 	}
 	return 0

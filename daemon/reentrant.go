@@ -83,7 +83,7 @@ func (a *ask) repeat(first *ask) (ipc.Work, error) {
 	if err := a.s.d.limits.question(a.uid); err != nil {
 		return nil, err
 	}
-	return &question{a.s, &repeat{call: a.call, first: first}}, nil
+	return &question{a.s, &repeat{ask: a, first: first}}, nil
 }
 
 // isOver tells whether the LOCK has come to its end, and no lease stands for it.
@@ -228,8 +228,8 @@ func (f *further) Run() {
 	if err == nil {
 		err = f.first.outcome()
 	}
-	if endsOneAlone(err) && f.waits() {
-		f.goOn()
+	if f.goesOn(err) {
+		f.goOn(err)
 		return
 	}
 	if err != nil {
@@ -240,6 +240,12 @@ func (f *further) Run() {
 	f.call.Reply(grantFields(f.call, f.first.holding))
 }
 
+// goesOn tells whether a LOCK that waited with another one, which ended with err, waits
+// on: not where its own wait is over as well.
+func (a *ask) goesOn(err error) bool {
+	return endsOneAlone(err) && a.waitLeft() != 0 && !isClosed(a.enough()) && a.call.Context().Err() == nil
+}
+
 // endsOneAlone is so of what ends a LOCK that others of its owner need not share: it was
 // given up, or its time is over.
 func endsOneAlone(err error) bool {
@@ -247,20 +253,16 @@ func endsOneAlone(err error) bool {
 		func(reason error) bool { return errors.Is(err, reason) })
 }
 
-// waits tells that nothing has ended its own wait.
-func (a *ask) waits() bool {
-	return a.waitLeft() != 0 && !isClosed(a.enough()) && a.call.Context().Err() == nil
-}
-
-// goOn asks anew, at the end of the queue, or after another one that is first now.
-func (f *further) goOn() {
-	a, err := f.s.newAsk(f.call)
+// goOn asks anew, at the end of the queue, or after another one that is first now. It
+// was let in before, and is not refused for want of room.
+func (a *ask) goOn(past error) {
+	anew, err := a.s.newAsk(a.call)
 	if err != nil {
-		f.s.refuse(f.call, err)
+		a.s.refuse(a.call, err)
 		return
 	}
-	a.since = f.since
-	if work := f.s.begin(a); work != nil {
+	anew.since, anew.past = a.since, past
+	if work := a.s.begin(anew); work != nil {
 		work.Run()
 	}
 }
@@ -299,9 +301,10 @@ func (f *further) waitForFirst(ctx context.Context) (err error) {
 	return nil
 }
 
-// repeat is the same LOCK once more, by its id=: it is answered as the first.
+// repeat is the same LOCK once more, by its id=: it is answered as the first; and where
+// it was a further one that it repeats, it goes on as that does.
 type repeat struct {
-	call  *ipc.Call
+	*ask
 	first *ask
 }
 
@@ -310,7 +313,12 @@ func (r *repeat) Run() {
 	if err == nil {
 		err = r.first.outcome()
 	}
-	if err == nil && !r.first.stillCounts(r.call.ID) {
+	switch {
+	case r.id != r.first.id && r.goesOn(err):
+		r.call.Reentrant = true // whichever of the two is there first
+		r.goOn(err)
+		return
+	case err == nil && !r.first.stillCounts(r.id):
 		err = errUndone
 	}
 	if err != nil {

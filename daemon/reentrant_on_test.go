@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"testing"
+)
+
+// TestReentrantRepeatWaitsOn: what repeats a further LOCK, by its id=, goes on with that.
+func TestReentrantRepeatWaitsOn(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	holder, w := d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	w.send("@1 LOCK a reentrant=yes id=x wait=100")
+	w.send("@2 LOCK a id=x") // of the first: its answer is its own
+	w.send("@3 LOCK a reentrant=yes id=y")
+	w.send("@4 LOCK a id=y")
+	answers(w, "@5 TRY a reentrant=yes", `@5 ERR HELD .*`, `@1 ERR HELD .*`, `@2 ERR HELD .*`)
+	answers(holder, "UNLOCK a", `OK lock=a`)
+	answers(w, "PING", `OK`, `@3 `+counted(1)+`(?: again=yes)?`, `@4 `+counted(1)+`(?: again=yes)?`)
+	w.say("UNLOCK a", `OK lock=a`)
+}
+
+// TestReentrantWaitsOnForAQuorum: as long as it would have waited by itself, and no longer.
+func TestReentrantWaitsOnForAQuorum(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	nodes := d.nodes.Servers[:2]
+	for _, server := range nodes {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const many = 30
+	for i := range many {
+		w.send("@a%d LOCK a reentrant=yes ttl=1s", i)
+	}
+	w.send("@b1 LOCK b reentrant=yes wait=1500")
+	w.send("@b2 LOCK b reentrant=yes ttl=2s")
+	w.send("@c1 LOCK c ttl=3s")
+	w.send("@d1 LOCK d reentrant=yes wait=1")
+	w.send("@d2 LOCK d reentrant=yes ttl=30s")
+	w.want(`@d1 ERR NOQUORUM .*`)
+	for range many {
+		w.want(`@a\d+ ERR NOQUORUM .*`) // not one after the other
+	}
+	w.want(`@b1 ERR NOQUORUM .*`)
+	w.want(`@b2 ERR NOQUORUM .*`) // after 2 s, of which 1.5 behind the other
+	w.want(`@c1 ERR NOQUORUM .*`)
+	for _, server := range nodes {
+		if err := server.Cont(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.want(`@d2 OK lock=d .* count=1`)
+}
+
+// TestReentrantWaitsOnBeyondLimits: who waits already is not refused.
+func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
+	d := startDaemon(t, 3, func(c *Config) { c.Limits.WaitersPerUser = 2 })
+	holder, w, other, look := d.dial(), d.dial(), d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	w.send("@1 LOCK a reentrant=yes wait=500")
+	w.send("@2 LOCK a reentrant=yes")
+	w.say("@3 TRY a reentrant=yes", `@3 ERR HELD .*`) // the others are begun
+	other.waits(look, "LOCK a", 2)
+	cfg := *d.cfg
+	cfg.Limits.WaitersPerUser = 1
+	d.reload <- &cfg
+	look.until("LOCK a", `waiters_per_user = 1`)
+	w.want(`@1 ERR HELD .*`)
+	answers(holder, "UNLOCK a", `OK lock=a`)
+	other.want(granted5)
+	other.say("UNLOCK a", `OK lock=a`)
+	w.want(`@2 ` + counted(1))
+}
