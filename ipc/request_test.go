@@ -33,9 +33,10 @@ func TestParseRequest(t *testing.T) {
 			Options: Options{Set: OptLease | OptOwner, Lease: "L", Owner: "o"}}},
 		{"HELLO 1", Request{Verb: VerbHello, Words: []string{"1"}}},
 		{"LOCK x note=", Request{Verb: VerbLock, Names: []string{"x"}, Options: Options{Set: OptNote}}},
+		{"LOCK my.redlockd:x", Request{Verb: VerbLock, Names: []string{"my.redlockd:x"}}},
 	}
+	var got Request // nothing of one is left in the next
 	for _, tt := range tests {
-		var got Request
 		if err := ParseRequest([]byte(tt.line), &got); err != nil {
 			t.Errorf("ParseRequest(%q): %v", tt.line, err)
 		} else if !sameRequest(&got, &tt.want) {
@@ -79,11 +80,14 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"LOCK a,", CodeName, "empty"},
 		{"WHO a,b", CodeName, "WHO takes one name"},
 		{"LOCK " + long, CodeName, "201 bytes long, and may be 200"},
-		{"LOCK redlockd:node", CodeName, "reserved"},
+		{"LOCK redlockd:node", CodeName, `the name "redlockd:node" is reserved: names of yours do not begin with redlockd:`},
 		{"LOCK %0A", CodeName, "control character"},
+		{"LOCK %7F", CodeName, "control character"},
 		{"LOCK %C2%85", CodeName, "control character"},
 		{"LOCK %FF", CodeName, "not UTF-8"},
 		{"LOCK a%4", CodeName, "two hexadecimal digits"},
+		{"LOCK a%4z", CodeName, "two hexadecimal digits"},
+		{"LOCK a%z4", CodeName, "two hexadecimal digits"},
 		{"LOCK " + strings.Repeat("n,", 100) + "m", CodeName, "twice"},
 		{"LOCK " + manyNames(101, 1), CodeName, "at most 100 names"},
 		{"LOCK " + manyNames(20, 180), CodeName, "together"},
@@ -96,6 +100,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"LOCK a ttl=1.5s", CodeOption, "a duration is a whole number"},
 		{"LOCK a ttl=", CodeOption, "a duration is"},
 		{"LOCK a ttl=forever", CodeOption, "a duration is"},
+		{"LOCK a wait=Forever", CodeOption, "a duration is"},
 		{"LOCK a ttl=99999999999999999999", CodeOption, "the largest duration is 2562047h"},
 		{"LOCK a ttl=2562048h", CodeOption, "the largest duration is 2562047h"},
 		{"LOCK a mode=both", CodeOption, "exclusive or shared"},
@@ -105,13 +110,16 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"LOCK a hold=pid pid=0", CodeOption, "a number from 1 to 2147483647"},
 		{"TRY a wait=forever", CodeOption, "wait= is no option of TRY"},
 		{"UNLOCK a wait=0", CodeOption, "wait= is no option of UNLOCK"},
+		{"TRY a lease=0", CodeOption, "lease= is no option of TRY"},
 		{"LOCK a slots=+3", CodeOption, "a number from 1 to"},
+		{"LOCK a slots=0x3", CodeOption, "a number from 1 to"},
 		{"LOCK a reentrant=maybe", CodeOption, "no or yes"},
 		{"LOCK a owner=", CodeOption, "0 bytes long"},
-		{"LOCK a note=" + long, CodeOption, "201 bytes long"},
+		{"LOCK a note=" + long, CodeOption, "it is 201 bytes long, and may be 0 to 200"},
 		{"LOCK a note=%zz", CodeOption, "two hexadecimal digits"},
 		{"LOCK a note=%ff", CodeOption, "not UTF-8"},
 		{"LOCK a pid=3", CodeOption, "pid= goes with hold=pid"},
+		{"LOCK a hold=ttl pid=3", CodeOption, "pid= goes with hold=pid"},
 		{"CHECK lease=L pid=3", CodeOption, "do not go together"},
 		{"RESUME a", CodeOption, "RESUME needs lease="},
 		{"LOCK a note=" + strings.Repeat("x", MaxLine), CodeTooLong, "4096"},
@@ -159,15 +167,15 @@ func TestRequestLineLength(t *testing.T) {
 func TestRequestAppendTo(t *testing.T) {
 	r := Request{Tag: "t", Verb: VerbLock, Names: []string{"a b", "c,d=\u0085\xff%ü"}, Options: Options{
 		Set: OptTTL | OptWait | OptReentrant | OptGuard | OptNote, TTL: 1500 * time.Microsecond, Wait: Forever,
-		Guard: -5 * time.Second, Note: "ü\n"}}
-	const want = "@t LOCK a%20b,c%2Cd%3D%C2%85%FF%25ü ttl=2 wait=forever guard=0 reentrant=no note=ü%0A\n"
+		Guard: -5 * time.Second, Note: "ü\n\x7f\ufffd"}}
+	const want = "@t LOCK a%20b,c%2Cd%3D%C2%85%FF%25ü ttl=2 wait=forever guard=0 reentrant=no note=ü%0A%7F\ufffd\n"
 	if got := string(r.AppendTo([]byte("x"))); got != "x"+want {
 		t.Errorf("\n got %q\nwant %q", got, "x"+want)
 	}
 }
 
-// What is as long as it may be is taken, and a byte more is refused: what names take
-// together, and what verbs without names are about.
+// What is as long, or as large, as it may be is taken, and what goes beyond by one is
+// refused: what names take together, what verbs without names are about, and options.
 func TestBoundsAreExact(t *testing.T) {
 	names := func(last int) string {
 		var list []string
@@ -176,11 +184,45 @@ func TestBoundsAreExact(t *testing.T) {
 		}
 		return strings.Join(append(list, strings.Repeat("z", last)), ",")
 	}
+	escaped := func(last string) string {
+		var list []string
+		for i := range 5 {
+			list = append(list, string(rune('a'+i))+strings.Repeat("%20", 199))
+		}
+		return strings.Join(append(list, last), ",")
+	}
 	for line, isTaken := range map[string]bool{
 		"LOCK " + names(199):                true, // 15 names of 199 bytes, and what stands before each
 		"LOCK " + names(200):                false,
 		"ADMIT " + strings.Repeat("n", 200): true,
 		"ADMIT " + strings.Repeat("n", 201): false,
+
+		"LOCK " + escaped("zzzz"):  true, // a space counts as it is written
+		"LOCK " + escaped("zzzzz"): false,
+
+		"LOCK " + manyNames(99, 1):  true,
+		"LOCK " + manyNames(100, 1): true,
+		"LOCK " + manyNames(101, 1): false,
+
+		"LOCK a owner=" + strings.Repeat("o", 64): true,
+		"LOCK a owner=" + strings.Repeat("o", 65): false,
+		"LOCK a note=" + strings.Repeat("n", 200): true,
+		"LOCK a note=" + strings.Repeat("n", 201): false,
+		"LOCK a id=":                               false,
+		"LOCK a id=" + strings.Repeat("i", 64):     true,
+		"LOCK a id=" + strings.Repeat("i", 65):     false,
+		"UNLOCK lease=":                            false,
+		"UNLOCK lease=" + strings.Repeat("l", 128): true,
+		"UNLOCK lease=" + strings.Repeat("l", 129): false,
+		"LOCK a slots=1000":                        true,
+		"LOCK a slots=1001":                        false,
+		"LOCK a hold=pid pid=2147483647":           true,
+		"LOCK a hold=pid pid=2147483648":           false,
+		"LOCK a ttl=2562047h":                      true,
+		"LOCK a ttl=2562048h":                      false,
+		"LOCK a ttl=9223372036854":                 true,
+		"LOCK a ttl=9223372036855":                 false,
+		"LOCK a wait=9223372036854775808ms":        false,
 	} {
 		var r Request
 		if err := ParseRequest([]byte(line), &r); (err == nil) != isTaken {

@@ -3,6 +3,7 @@ package ipc
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,33 @@ func TestResponseLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+// A line is as long as it may be, and no longer, be there room for a text or not.
+func TestResponseLineLength(t *testing.T) {
+	const most = MaxLine - len("OK a=\n")
+	for size, text := range map[int]string{
+		most - len(" : text"): " : text",
+		most - len(" : t"):    " : t",
+		most - len(" : "):     "",
+		most:                  "",
+	} {
+		var r Response
+		a := " a=" + strings.Repeat("x", size)
+		if got, want := string(r.OK("").Str("a", a[len(" a="):]).Say("text").AppendTo([]byte("before"))), "beforeOK"+a+text+"\n"; got != want {
+			t.Errorf("with a value of %d bytes the line has %d bytes, want %d", size, len(got), len(want))
+		}
+	}
+	var r Response
+	if got, want := string(r.OK("").Str("a", strings.Repeat("x", most+1)).Say("text").AppendTo(nil)), "OK : text\n"; got != want {
+		t.Errorf("got %.20q… of %d bytes, want %q", got, len(got), want)
+	}
+	for size, isTaken := range map[int]bool{most: true, most + 1: false} {
+		line := "OK a=" + strings.Repeat("x", size)
+		if err := ParseResponse([]byte(line), &r); (err == nil) != isTaken {
+			t.Errorf("%d bytes without LF: %v, want it taken: %v", len(line), err, isTaken)
+		}
+	}
+}
+
 // A reply to the largest request that is taken names all its locks and its note.
 func TestResponseHasRoomForAllNames(t *testing.T) {
 	var req Request
@@ -85,17 +113,20 @@ func TestParseResponse(t *testing.T) {
 	if !reflect.DeepEqual(r, want) {
 		t.Errorf("\n got %+v\nwant %+v", r, want)
 	}
+	if err := ParseResponse([]byte("OK n=1"), &r); err != nil || r.Tag != "" || r.Code != "" || r.Text != "" || len(r.Fields) != 1 {
+		t.Errorf("something of the line before is left: %+v, %v", r, err)
+	}
 }
 
 func TestResponseFields(t *testing.T) {
 	var r Response
-	r.OK("").Int("n", 3).Strs("l", "a", "b").Str("s", "x").Int("big", math.MaxInt64)
+	r.OK("").Int("n", 3).Strs("l", "a", "b").Str("s", "x").Int("big", math.MaxInt64).Int("small", math.MinInt64)
 	for _, key := range []string{"n=3", "l=a,b", "s=x"} {
 		key, want, _ := strings.Cut(key, "=")
 		if got, ok := r.Get(key); got != want || !ok {
 			t.Errorf("Get(%q) = %q, %v", key, got, ok)
 		}
-		if got := r.Strings(key); strings.Join(got, ",") != want {
+		if got := r.Strings(key); !slices.Equal(got, strings.Split(want, ",")) {
 			t.Errorf("Strings(%q) = %q", key, got)
 		}
 	}
@@ -111,8 +142,14 @@ func TestResponseFields(t *testing.T) {
 	if d, ok := r.Duration("n"); d != 3*time.Millisecond || !ok {
 		t.Errorf("Duration(n) = %v, %v", d, ok)
 	}
-	if _, ok := r.Duration("big"); ok {
-		t.Error("a duration overflows")
+	r.Int("longest", math.MaxInt64/1_000_000)
+	if d, ok := r.Duration("longest"); d != math.MaxInt64/1_000_000*time.Millisecond || !ok {
+		t.Errorf("Duration(longest) = %v, %v", d, ok)
+	}
+	for _, key := range []string{"big", "small", "s", "l", "none"} {
+		if d, ok := r.Duration(key); ok {
+			t.Errorf("Duration(%s) = %v", key, d)
+		}
 	}
 }
 
@@ -123,7 +160,7 @@ func TestParseResponseKinds(t *testing.T) {
 		event string
 	}{
 		{"OK", KindOK, ""}, {"@x OK n=0", KindOK, ""}, {"- node=a", KindLine, ""},
-		{"LOST lock=a reason=quorum", KindEvent, EventLost}, {"NEWS", KindEvent, "NEWS"},
+		{"LOST lock=a reason=quorum", KindEvent, EventLost}, {"NEWS", KindEvent, "NEWS"}, {"AZ", KindEvent, "AZ"},
 	}
 	for _, tt := range tests {
 		var r Response
@@ -135,7 +172,8 @@ func TestParseResponseKinds(t *testing.T) {
 
 func TestParseResponseRefuses(t *testing.T) {
 	for _, line := range []string{
-		"", "@a", "ok", "@a LOST", "ERR", "ERR held", "OK word", "OK =x", "OK a=%", "OK a=b,%zz", "OK \x01", "OK \xff",
+		"", "@a", "ok", "@a LOST", "ERR", "ERR held", "OK word", "OK =x", "ERR 17", "ERR A-Z", "OK a=%", "OK a=b,%zz", "OK a=\x01", "OK a=\xff",
+		"OK :x",
 		"@- OK", "OK a=" + strings.Repeat("x", MaxLine),
 	} {
 		var r Response
