@@ -19,20 +19,22 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	defer s.unlisten(l)
 	defer context.AfterFunc(ctx, func() { interrupt(l) })()
+	over := func() bool { return ctx.Err() != nil || s.isStopping() }
 	retry := backoff{}
 	a := newAcceptor(s, l)
-	for {
+	for !over() { // also where there is no end of those who come
 		nc, err := a.accept()
 		switch {
 		case err == nil:
 			retry = backoff{}
 			a.accepted(nc)
-		case ctx.Err() != nil || s.isStopping() || errors.Is(err, net.ErrClosed):
+		case errors.Is(err, net.ErrClosed):
 			return nil
-		default:
+		case !over():
 			s.acceptFailed(ctx, err, retry.next())
 		}
 	}
+	return nil
 }
 
 // acceptor takes what comes at a listener. It belongs to Serve.

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -52,6 +53,41 @@ func TestServeEndsWhileTurningAway(t *testing.T) {
 	hearEnd(t, d.dial(t), "ERR INTERNAL : full\n")
 	if err := d.Shutdown(t.Context(), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// So does its context, and Shutdown, also where there is always another to turn away.
+func TestServeEndsWhileThereIsNoEnd(t *testing.T) {
+	for what, end := range map[string]func(*Server, context.CancelFunc){
+		"context":  func(_ *Server, cancel context.CancelFunc) { cancel() },
+		"Shutdown": func(s *Server, _ context.CancelFunc) { s.stop(nil) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := newFake()
+			d.path = t.TempDir() + "/s"
+			l, err := net.Listen("unix", d.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			asked := 0
+			d.Admit = func(Peer) error {
+				end(&d.Server, cancel)
+				if asked++; asked < 1000 {
+					d.dial(t)
+				}
+				return errors.New("full")
+			}
+			d.dial(t)
+			if err := d.Serve(ctx, l); err != nil {
+				t.Error(err)
+			}
+			if asked > 100 {
+				t.Errorf("%d were turned away after that", asked)
+			}
+		})
 	}
 }
 
