@@ -102,23 +102,24 @@ func TestShareWaitIsStopped(t *testing.T) {
 		u := s.join(user(1))
 		u.owes.Store(int64(time.Hour))
 		p := u.wait(nil)
-		stops, over := make(chan struct{}), make(chan *place, 3)
-		for range 3 { // for a place, and two for their turn
-			go func() { over <- u.wait(stops) }()
+		stops, over := make([]chan struct{}, 3), make(chan *place, 3)
+		for i := range stops { // for a place, and two for their turn
+			stops[i] = make(chan struct{}, 1)
+			go func() { over <- u.wait(stops[i]) }()
 			synctest.Wait()
 		}
-		close(stops)
-		for range 3 {
-			if got := <-over; got != nil {
-				t.Error("a place was given to who waits no more")
+		for _, stop := range slices.Backward(stops) { // each at once, also where the first one waits on
+			start := time.Now()
+			stop <- struct{}{}
+			if got := <-over; got != nil || time.Since(start) > 0 {
+				t.Errorf("got %v after %v; who waits no more has no place, at once", got, time.Since(start))
 			}
 		}
 		p.used = time.Second
 		s.giveBack(p, s.now())
-		stops = make(chan struct{}, 1)
-		go func() { over <- u.wait(stops) }() // until the place is paid for
+		go func() { over <- u.wait(stops[0]) }() // until the place is paid for
 		synctest.Wait()
-		stops <- struct{}{}
+		stops[0] <- struct{}{}
 		if got := <-over; got != nil {
 			t.Error("a place was given to who waits no more")
 		}
@@ -187,16 +188,21 @@ func TestShareAloneAgain(t *testing.T) {
 	})
 }
 
-// costly is a session whose PINGs take 10 µs of processing, and HELLO nothing.
+// costly is a session whose PINGs take 10 µs of processing, and all else nothing.
 type costly struct {
 	fakeSession
 	pings *atomic.Int64 // of all sessions
 }
 
 func (c *costly) Begin(call *Call) Work {
-	if call.Verb == VerbPing {
+	switch call.Verb {
+	case VerbPing:
 		c.pings.Add(1)
 		time.Sleep(10 * time.Microsecond)
+	case VerbWho:
+		return workFunc(func() { call.Reply(call.OK()) })
+	case VerbQuit:
+		call.Quit()
 	}
 	call.Reply(call.OK())
 	return nil
