@@ -2,7 +2,9 @@ package ipc
 
 import (
 	"errors"
+	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 
@@ -50,6 +52,37 @@ func TestConnCutWithDuplicate(t *testing.T) {
 	c.cut(ErrSlow)
 	hearEnd(t, nc, "")
 	d.hearEnds(t, "input gone=true", "close")
+}
+
+// Who is cut for what he does not read is told from who has closed.
+func TestConnIsGone(t *testing.T) {
+	for err, want := range map[error]bool{
+		syscall.EPIPE: true, syscall.ECONNRESET: true, io.ErrClosedPipe: true,
+		syscall.ENOMEM: false, ErrSlow: false, ErrShutdown: false, os.ErrDeadlineExceeded: false,
+	} {
+		if got := isGone(&net.OpError{Op: "write", Err: err}); got != want {
+			t.Errorf("%v: the client is gone: %v, want %v", err, got, want)
+		}
+	}
+}
+
+// Reading pauses long before a client is cut, where nothing else was said.
+func TestConnBoundsOfOutput(t *testing.T) {
+	for _, tt := range []struct {
+		s            *Server
+		pause, limit int
+	}{
+		{&Server{}, 128 << 10, 1 << 20},
+		{&Server{MaxOutput: 100_000}, 50_000, 100_000},
+		{&Server{MaxOutput: 10 << 20}, 128 << 10, 10 << 20},
+		{&Server{PauseOutput: 70_000, MaxOutput: 100_000}, 70_000, 100_000},
+	} {
+		here, there := net.Pipe()
+		defer here.Close()
+		if o := &newConn(tt.s, there).out; o.pause != tt.pause || o.limit != tt.limit {
+			t.Errorf("MaxOutput %d: reading pauses at %d, the cut is at %d; want %d and %d", tt.s.MaxOutput, o.pause, o.limit, tt.pause, tt.limit)
+		}
+	}
 }
 
 func TestConnWithoutDescriptor(t *testing.T) {

@@ -2,8 +2,11 @@ package ipc
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -75,5 +78,52 @@ func TestOutputWritesWholeLinesSlowly(t *testing.T) {
 			t.Errorf("%d bytes were written at once, more than %d", n, maxWrite)
 		}
 		wantWhole(t, all, sent)
+	}
+}
+
+// dueWrites is a connection that notes when what is written has to be.
+type dueWrites struct {
+	net.Conn
+	due time.Time
+}
+
+func (w *dueWrites) SetWriteDeadline(due time.Time) error {
+	w.due = due
+	return w.Conn.SetWriteDeadline(due)
+}
+
+// What a socket does not take at once, here the rest of a chunk and one behind it, follows
+// once. Who waits for that is told, and what is written later has all its time again.
+func TestOutputGoesOnSlowly(t *testing.T) {
+	file, server := socketPair(t)
+	defer file.Close()
+	defer server.Close()
+	var writing sync.WaitGroup
+	var ended atomic.Int32
+	w := &dueWrites{Conn: server}
+	o := output{conn: w, raw: rawOf(server), limit: 16 << 20, timeout: patience, spawn: writing.Go,
+		others: func() bool { return false },
+		ended:  func() { ended.Add(1) },
+		failed: func(err error) { t.Error(err) },
+	}
+	var r Response
+	o.append(nil, r.OK(""))
+	if ended.Load() != 1 {
+		t.Errorf("writing has ended, and that was told %d times", ended.Load())
+	}
+	all := numberedLines(5000)
+	o.cork()
+	o.append(all, r.OK(""))
+	o.uncork() // as much as fits
+	o.append(all, r.OK(""))
+	go func() {
+		writing.Wait()
+		server.Close()
+	}()
+	got, err := io.ReadAll(file)
+	once := string(all) + "OK\n"
+	compare(t, string(got), "OK\n"+once+once, err)
+	if ended.Load() != 2 || !w.due.IsZero() || o.size.Load() != 0 {
+		t.Errorf("told %d times, want 2; due %v; %d bytes are left", ended.Load(), w.due, o.size.Load())
 	}
 }

@@ -38,8 +38,86 @@ func TestPipeClosedWhileWaiting(t *testing.T) {
 			t.Errorf("noticed after %v, want at once", took)
 		}
 		d.hearEnds(t, "input gone=true", "close")
+		d.wantNotCut(t)
 	})
 }
+
+// wantNotCut checks that it was the client that ended the connection.
+func (d *fakeDaemon) wantNotCut(t *testing.T) {
+	t.Helper()
+	if c := d.newest(); c.WasCut() || len(d.drops) != 0 {
+		t.Errorf("cut because of %v, and %d times", c.out.failure(), len(d.drops))
+	}
+}
+
+// What the client has not read is known, and the session is closed behind it.
+func TestPipeUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		wantUnread := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := d.newest().Unread(); got != want {
+				t.Errorf("%d bytes are unread, want %d", got, want)
+			}
+		}
+		say(t, nc, "FORCE a\n")
+		wantUnread(len("LOST lock=a\nOK\n"))
+		hear(t, nc, "LOST lock=a\nOK\n")
+		wantUnread(0)
+		say(t, nc, "QUIT\n")
+		wantUnread(len("OK\n"))
+		d.hearEnds(t, "input gone=false")
+		if len(d.ends) != 0 {
+			t.Error("the session is closed before the last answer is read")
+		}
+		hearEnd(t, nc, "OK\n")
+		<-over
+		d.hearEnds(t, "close")
+	})
+}
+
+// What waits for its turn, and for the client to read, is not in the way of the end of a
+// connection that is cut.
+func TestPipeCutWhilePaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		d.PauseOutput = 1
+		nc, over := pipeFake(d)
+		say(t, nc, "LOCK x\nPING\n")
+		synctest.Wait()
+		c := d.newest()
+		for range 2 { // one is being written, and one is to be
+			c.Send((&Response{}).Notice(EventLost))
+		}
+		synctest.Wait()
+		c.cut(ErrSlow)
+		<-over
+		if why := <-d.drops; why != ErrSlow || !c.WasCut() {
+			t.Errorf("cut because of %v", why)
+		}
+		d.hearEnds(t, "input gone=true", "close")
+	})
+}
+
+// A session that panics as it is closed ends nothing else.
+func TestPipeCloseFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		d.Open = func(c *Conn) (Session, error) { return &failing{fakeSession{d, c}}, nil }
+		nc, over := pipeFake(d)
+		say(t, nc, "QUIT\n")
+		hearEnd(t, nc, "OK\n")
+		<-over
+		d.hearDefects(t, "close")
+	})
+}
+
+// failing cannot be closed.
+type failing struct{ fakeSession }
+
+func (*failing) Close() { panic("close") }
 
 // A client that reads nothing is cut when the write timeout is over, exactly.
 func TestPipeWriteTimeout(t *testing.T) {

@@ -74,6 +74,8 @@ func TestServerQuit(t *testing.T) {
 	say(t, nc, "LOCK -x\nPING\n@b UNLOCK -x\nQUIT\nPING\n")
 	hearEnd(t, nc, "@b OK lock=-x\nOK lock=-x\nOK\nOK\n")
 	d.hearEnds(t, "input gone=false", "close")
+	d.newest().Send((&Response{}).Notice(EventLost)) // what comes too late goes nowhere
+	d.wantNotCut(t)
 }
 
 // One with a tag overtakes what waits for its turn, which is answered.
@@ -209,6 +211,44 @@ func TestServerClosedWhileWaiting(t *testing.T) {
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("noticed after %v", took)
 	}
+	d.wantNotCut(t)
+}
+
+// Who hears no answer any more waits for nothing, also where more may come from him.
+func TestServerClientReadsNoMore(t *testing.T) {
+	causes := make(chan error, 1)
+	d := startFake(t, func(d *fakeDaemon) {
+		d.Open = func(c *Conn) (Session, error) { return &deaf{fakeSession{d, c}, causes}, nil }
+	})
+	nc := d.dial(t)
+	say(t, nc, "@a LOCK x\nPING\n")
+	hear(t, nc, "OK\n")
+	if err := nc.CloseRead(); err != nil {
+		t.Fatal(err)
+	}
+	say(t, nc, "PING\n")
+	if why := await(t, causes, "the end of LOCK"); why != ErrGone {
+		t.Errorf("LOCK ended because of %v, want %v", why, ErrGone)
+	}
+	nc.Close()
+	d.hearEnds(t, "input gone=true", "close")
+}
+
+// deaf tells why a LOCK has ended.
+type deaf struct {
+	fakeSession
+	causes chan error
+}
+
+func (s *deaf) Begin(call *Call) Work {
+	if call.Verb != VerbLock {
+		return s.fakeSession.Begin(call)
+	}
+	return workFunc(func() {
+		<-call.Context().Done()
+		s.causes <- context.Cause(call.Context())
+		call.Reply(call.OK())
+	})
 }
 
 func TestServerClosedAfterHalfClose(t *testing.T) {
