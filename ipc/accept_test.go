@@ -8,13 +8,22 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Who is turned away is told why, however many come. Who is admitted between them is
 // served, as the user that he is.
 func TestServeTurnsAway(t *testing.T) {
 	var full atomic.Bool
+	var refused atomic.Int64
 	d := startFake(t, func(d *fakeDaemon) {
+		d.Refused = func(code Code) {
+			if code == CodeLimit {
+				refused.Add(1)
+			}
+		}
+		d.Dismissed = func(Peer) { t.Error("somebody is said not to be served after all") }
 		d.Admit = func(p Peer) error {
 			if p.Known && p.UID != uint32(os.Getuid()) {
 				t.Errorf("user %d is asked for, want %d", p.UID, os.Getuid())
@@ -34,6 +43,9 @@ func TestServeTurnsAway(t *testing.T) {
 		nc := d.dial(t)
 		say(t, nc, "PING\n")
 		hear(t, nc, "OK\n")
+	}
+	if got := refused.Load(); got != 3*2*32 {
+		t.Errorf("%d are said to be turned away, want %d", got, 3*2*32)
 	}
 	for _, c := range d.conns {
 		if p := c.Peer(); runtime.GOOS == "linux" && (!p.Known || p.UID != uint32(os.Getuid()) || p.PID != os.Getpid()) {
@@ -69,7 +81,6 @@ func TestServeEndsWhileThereIsNoEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.Close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			asked := 0
@@ -87,8 +98,95 @@ func TestServeEndsWhileThereIsNoEnd(t *testing.T) {
 			if asked > 100 {
 				t.Errorf("%d were turned away after that", asked)
 			}
+			if err := l.Close(); err != nil {
+				t.Errorf("the listener is not its owner's any more: %v", err)
+			}
 		})
 	}
+}
+
+// endingListener is one on which the wait for a connection is ended.
+type endingListener struct {
+	net.Listener
+	end func()
+}
+
+func (l *endingListener) Accept() (net.Conn, error) {
+	l.end()
+	return nil, os.ErrDeadlineExceeded
+}
+
+// The end of waiting is no failure that somebody is told of.
+func TestServeEndsWhileWaiting(t *testing.T) {
+	for _, isShutdown := range []bool{true, false} {
+		l, err := net.Listen("unix", t.TempDir()+"/s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		d := newFake()
+		d.AcceptFailed = func(err error, _ time.Duration) { t.Errorf("told of %v", err) }
+		end := cancel
+		if isShutdown {
+			end = func() { d.stop(nil) }
+		}
+		if err := d.Serve(ctx, &endingListener{l, end}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Serve ends where the listener is closed, before or meanwhile.
+func TestServeEndsWithListener(t *testing.T) {
+	for _, isBefore := range []bool{true, false} {
+		d := newFake()
+		d.path = t.TempDir() + "/s"
+		l, err := net.Listen("unix", d.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.AcceptFailed = func(err error, _ time.Duration) { t.Errorf("told of %v", err) }
+		d.Admit = func(Peer) error {
+			l.Close()
+			return errors.New("full")
+		}
+		if isBefore {
+			l.Close()
+		} else {
+			d.dial(t)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := d.Serve(ctx, l); err != nil || ctx.Err() != nil {
+			t.Errorf("closed before: %v: %v, %v", isBefore, err, ctx.Err())
+		}
+	}
+}
+
+// After a failure nothing is accepted for a while, up to a second, unless it is the end.
+func TestServePausesAfterFailure(t *testing.T) {
+	var b backoff
+	for range 20 {
+		b.next()
+	}
+	if got := b.next(); got != time.Second {
+		t.Errorf("after many failures it pauses for %v, want 1s", got)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var s Server
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for _, want := range []time.Duration{time.Second, 0} {
+			start := time.Now()
+			s.acceptFailed(ctx, errors.New("full"), time.Second)
+			if took := time.Since(start); took != want {
+				t.Errorf("it took %v, want %v", took, want)
+			}
+			cancel()
+		}
+	})
 }
 
 // Who comes while others are turned away is asked for once: what is counted in twice is

@@ -199,6 +199,30 @@ func TestPipeShutdownBoundByContext(t *testing.T) {
 	})
 }
 
+// Whoever calls Shutdown waits for the end, however many do; the first says what is said.
+func TestPipeShutdownTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		nc, over := pipeFake(d)
+		say(t, nc, "PING\n")
+		synctest.Wait()
+		downs := make(chan error, 2)
+		for _, word := range []string{"FIRST", "SECOND"} {
+			go func() {
+				downs <- d.Shutdown(t.Context(), func(Session) *Response { return new(Response).Notice(word) })
+			}()
+			synctest.Wait()
+		}
+		hearEnd(t, nc, "OK\nFIRST\n")
+		<-over
+		for range cap(downs) {
+			if err := <-downs; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // Queued lines, waiting while nothing else is read, are answered in order.
 func TestPipePausesAtFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,6 +33,7 @@ func TestParseRequest(t *testing.T) {
 			Options: Options{Set: OptLease | OptOwner, Lease: "L", Owner: "o"}}},
 		{"HELLO 1", Request{Verb: VerbHello, Words: []string{"1"}}},
 		{"LOCK x note=", Request{Verb: VerbLock, Names: []string{"x"}, Options: Options{Set: OptNote}}},
+		{"LOCK\tü\ufffd", Request{Verb: VerbLock, Names: []string{"ü\ufffd"}}},
 		{"LOCK my.redlockd:x", Request{Verb: VerbLock, Names: []string{"my.redlockd:x"}}},
 	}
 	var got Request // nothing of one is left in the next
@@ -60,6 +61,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"NONE", CodeVerb, `"NONE" is no verb`},
 		{"PING\x00", CodeSyntax, "byte 5 of the line is the control character U+0000: write it as %00"},
 		{"LOCK a\u0085b", CodeSyntax, "write it as %C2%85"},
+		{"LOCK a\x7fb", CodeSyntax, "write it as %7F"},
 		{"LOCK a\xff", CodeSyntax, "byte 7 of the line is not UTF-8"},
 		{"PING\r\r", CodeSyntax, "U+000D"},
 		{"LOCK", CodeSyntax, "LOCK needs a name: LOCK name[,name...]"},

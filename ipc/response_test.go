@@ -24,6 +24,8 @@ func TestResponseAppendTo(t *testing.T) {
 			"ERR HELD lock=n : held by cron on web3 (pid 4121)\n"},
 		{func() { r.Line("t").Str("node", "a").Say("tab\tand\nline\xff") }, "@t - node=a : tab and line\ufffd\n"},
 		{func() { r.Notice(EventBye).Ms("resume", 10*time.Second) }, "BYE resume=10000\n"},
+		{func() { r.OK("").Say("a\tb") }, "OK : a b\n"},
+		{func() { r.OK("").Say("a\nOK b") }, "OK : a OK b\n"},
 		{func() { r.OK("").Str("note", "\n\u0085\xff") }, "OK note=%0A%C2%85%FF\n"},
 	}
 	for _, tt := range tests {
