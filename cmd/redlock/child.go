@@ -41,6 +41,8 @@ type child struct {
 	alarm   *alarm        // for SIGKILL
 	stderr  io.Writer
 
+	suspension suspension
+
 	ended  bool
 	status syscall.WaitStatus // then: how
 	left   time.Time          // then: when others that were left behind were told to end; zero: none were
@@ -199,7 +201,9 @@ func (c *child) reap() error {
 			return fail(exitInternal, "pid %d cannot be waited for: %w", c.pid, err)
 		case pid != c.pid:
 		case status.Stopped():
-			c.stopped(status.StopSignal())
+			stopForShell(c.suspension.stopped(status.StopSignal()))
+		case status.Continued():
+			c.suspension.goesOn()
 		default:
 			c.ended, c.status = true, status
 		}
@@ -209,31 +213,28 @@ func (c *child) reap() error {
 // wait asks without blocking: pid 0 means that there is nothing new.
 func wait(status *syscall.WaitStatus) (pid int, err error) {
 	for {
-		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED|syscall.WCONTINUED, nil)
 		if err != syscall.EINTR {
 			return pid, err
 		}
 	}
 }
 
-// stopped makes this process stop with the command where a shell with job
-// control looks at it, which would wait for ever otherwise. SIGSTOP is not the
-// terminal's: somebody wants the command to stop, who may not think of us.
-func (c *child) stopped(by syscall.Signal) {
-	if by != syscall.SIGSTOP && underJobControl() {
-		syscall.Kill(os.Getpid(), syscall.SIGSTOP) // cannot fail; SIGCONT is passed on
+// forward passes a signal on, unless the command has it already.
+func (c *child) forward(sig syscall.Signal) {
+	if !c.signals.sentToAll(sig) || !c.isInOurGroup() {
+		c.sendToWhoRuns(sig)
+	}
+	if sig == syscall.SIGTSTP { // once the command has ended, nobody shows that others were stopped
+		stopForShell(c.suspension.typedNow() || !c.left.IsZero())
 	}
 }
 
-// forward passes a signal on, unless the command has it already. Once the command has
-// ended, nobody shows that others were stopped: Ctrl-Z is for this process, too.
-func (c *child) forward(sig syscall.Signal) {
-	if !c.signals.sentToAll(sig) {
-		c.sendToWhoRuns(sig)
-	}
-	if sig == syscall.SIGTSTP && !c.left.IsZero() {
-		c.stopped(sig)
-	}
+// isInOurGroup is what a command is that has made no process group of its own, as
+// timeout does. Of a command that has ended, those that it has left behind count.
+func (c *child) isInOurGroup() bool {
+	group, err := syscall.Getpgid(c.pid)
+	return err != nil || group == syscall.Getpgrp()
 }
 
 // sendToWhoRuns is to the command, or once that has ended, to those it has left behind.

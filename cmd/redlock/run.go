@@ -34,8 +34,10 @@ the lock (--verbose says who).
 THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
 signal, but not twice: what the terminal sends goes to its whole foreground group
 anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
-SIGWINCH are taken to be the terminal's, and not passed on. (SIGPIPE, SIGURG and
-SIGCHLD are for redlock run itself.) While all is stopped (Ctrl-Z) the lock is kept,
+SIGWINCH are taken to be the terminal's, and not passed on, unless the command has a
+process group of its own (timeout). (SIGPIPE, SIGURG and SIGCHLD are for redlock run
+itself. Of signals that are ignored when it starts, as by trap '' or nohup, the command
+ignores SIGHUP and SIGINT.) While all is stopped (Ctrl-Z) the lock is kept,
 and others wait. Stopped for longer than what was left of the lease, the command is
 killed when it goes on, as after LOSS: it cannot be asked first whether the lock is
 still its.

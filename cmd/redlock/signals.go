@@ -46,7 +46,7 @@ func catchSignals() *signals {
 }
 
 // catch leaves alone what this process was started to ignore (nohup, &): the
-// command inherits that.
+// command inherits that. (Go's runtime knows it of SIGHUP and SIGINT alone.)
 func (s *signals) catch(which []os.Signal) {
 	for _, sig := range which {
 		if !signal.Ignored(sig) {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -186,11 +187,23 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 }
 
 // Ctrl-Z stops both, so that the shell has its terminal again, and fg lets both
-// go on.
+// go on. So it is with a command that stops itself in its turn.
 func TestJobControl(t *testing.T) {
-	t.Parallel()
-	f := startFake(t, holding())
 	command := append([]string{testBinary}, runOf(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
+	for name, words := range map[string][]string{
+		"direct":       command,
+		"nested":       append([]string{testBinary}, runOf(nil, command...)...),
+		"nested twice": append([]string{testBinary}, runOf(nil, append([]string{testBinary}, runOf(nil, command...)...)...)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stopsAndGoesOn(t, words)
+		})
+	}
+}
+
+func stopsAndGoesOn(t *testing.T, command []string) {
+	f := startFake(t, holding())
 	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
 	tt.up()
 	for range 3 {
@@ -202,6 +215,31 @@ func TestJobControl(t *testing.T) {
 	tt.expect("hello")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the job ended with %v", err)
+	}
+}
+
+// A command in a process group of its own, as timeout is, does not get what the terminal
+// sends, but from redlock run.
+func TestJobControlOfAnotherGroup(t *testing.T) {
+	needPerl(t)
+	t.Parallel()
+	f := startFake(t, holding())
+	const script = `$| = 1; setpgrp; for my $s ("INT", "QUIT", "CONT") { $SIG{$s} = sub { print "got $s\n" } } print "up\n"; sleep 9 while 1`
+	command := append([]string{testBinary}, runOf(nil, "perl", "-e", script)...)
+	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
+	tt.expect("up")
+	tt.typed("\x03")
+	tt.expect("got INT")
+	tt.typed("\x1c")
+	tt.expect("got QUIT")
+	tt.typed("\x1a")
+	tt.expect("the job stopped")
+	if lines := []string{tt.line(), tt.line()}; !slices.Contains(lines, "the job goes on") || !slices.Contains(lines, "got CONT") {
+		t.Errorf("the terminal shows %q, want that both go on", lines)
+	}
+	syscall.Kill(f.peer(), syscall.SIGTERM)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) {
+		t.Errorf("the job ended with %v, want that of SIGTERM", err)
 	}
 }
 
