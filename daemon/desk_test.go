@@ -33,6 +33,17 @@ func TestDeskKeepsWhoCameAfter(t *testing.T) {
 	}
 }
 
+// Two that count on a lease may take it over at once.
+func TestDeskTakesInOnce(t *testing.T) {
+	var k desk
+	h := askFor("a", "b").holding
+	for range 2 {
+		if before, err := k.takeIn(h); before != nil || err != nil || k.get(h.ident("b")) != h {
+			t.Errorf("taken in: %v, %v", before, err)
+		}
+	}
+}
+
 // What is granted when all is given back already has no place any more.
 func TestDeskIsClosed(t *testing.T) {
 	var k desk

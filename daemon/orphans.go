@@ -26,39 +26,68 @@ type orphan struct {
 }
 
 // orphanOf has a line for each name: there may be commas in them.
-func orphanOf(h *holding) orphan { return orphan{h.uid, h.owner, h.id, strings.Join(h.names(), "\n")} }
+func orphanOf(h *holding, id string) orphan {
+	return orphan{h.uid, h.owner, id, strings.Join(h.names(), "\n")}
+}
 
-// add is for a restart.
+// orphansOf are all that count on h.
+func orphansOf(h *holding) (all []orphan) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range append([]string{h.id}, h.further()...) {
+		if id != "" {
+			all = append(all, orphanOf(h, id))
+		}
+	}
+	return all
+}
+
+// add is for a restart. (A lease with hold=ttl outlives its connection, and may have been
+// left on purpose: another LOCK of the same user is not taken for its repeat.)
 func (o *orphans) add(h *holding) {
-	if h.id == "" || h.hold != ipc.HoldConn {
+	if h.hold != ipc.HoldConn {
 		return
 	}
+	known := orphansOf(h)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byID == nil {
 		o.byID = map[orphan]*holding{}
 	}
-	o.byID[orphanOf(h)] = h
+	for _, by := range known {
+		o.byID[by] = h
+	}
 	o.left.Store(int64(len(o.byID)))
 }
 
-// take is the lease that a LOCK has got before the restart; nil: none, or it is over.
+// take is the lease that a LOCK has got before the restart; nil: none, or it is over, or
+// a connection's again. Several that count on it may be repeated at once.
 func (o *orphans) take(a *ask) *holding {
 	if a.id == "" || a.hold != ipc.HoldConn || o.left.Load() == 0 {
 		return nil
 	}
-	h := o.remove(orphanOf(a.holding))
+	h := o.remove(orphanOf(a.holding, a.id))
 	if h == nil || h.attached() != nil || h.lease.Err() != nil || h.place.kind != a.place.kind {
 		return nil
 	}
 	return h
 }
 
-func (o *orphans) remove(id orphan) *holding {
+// forget is for a lease that is a connection's again.
+func (o *orphans) forget(h *holding) {
+	if o.left.Load() == 0 {
+		return
+	}
+	for _, by := range orphansOf(h) {
+		o.remove(by)
+	}
+}
+
+func (o *orphans) remove(by orphan) *holding {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h := o.byID[id]
-	delete(o.byID, id)
+	h := o.byID[by]
+	delete(o.byID, by)
 	o.left.Store(int64(len(o.byID)))
 	return h
 }

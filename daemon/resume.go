@@ -92,6 +92,7 @@ func (r *resume) take() error {
 		return errNoLease
 	}
 	from.remove(h)
+	s.d.orphans.forget(h)
 	s.d.queue.reown(&h.place, owner{s, h.owner})
 	if h.hold == ipc.HoldConn {
 		h.lease.Keep()
@@ -120,7 +121,11 @@ func (k *desk) takeIn(h *holding) (before []*holding, err error) {
 	defer k.mu.Unlock()
 	for _, name := range h.names() {
 		at := h.ident(name)
-		if other := k.holdings[at]; k.asks[at] != nil || other != nil && other.lease.Err() == nil {
+		other := k.holdings[at]
+		if other == h {
+			return nil, nil // by another LOCK that counts on it
+		}
+		if k.asks[at] != nil || other != nil && other.lease.Err() == nil {
 			return nil, fmt.Errorf("%s: %w by this owner on this connection", h.place.label(), errAlready)
 		}
 	}

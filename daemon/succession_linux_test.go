@@ -49,6 +49,23 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	again.say("LOCK shared wait=0 id=1", `ERR HELD .*`)
 }
 
+// Once it is a connection's again, it is that one's, also when that has ended (linger=).
+func TestRepeatedLockIsTakenOnce(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	for n := 1; n <= 2; n++ {
+		w.say(fmt.Sprint("LOCK a reentrant=yes ttl=20s linger=20s id=", n), counted(n))
+	}
+	s.end()
+	s.start()
+	w, _ = s.dialUnkept()
+	w.say("LOCK a reentrant=yes id=2", counted(2)+` again=yes`)
+	w.conn.Close()
+	w, _ = s.dialUnkept()
+	w.until("STATUS", `connections=1\b`)
+	w.say("LOCK a reentrant=yes wait=0 id=1", `ERR HELD .*`)
+}
+
 // A connection of which nothing is noted was told what nobody knows: it ends, and the
 // manager is to keep it no more.
 func TestUnknownConnectionEnds(t *testing.T) {
@@ -374,4 +391,34 @@ func TestRepeatedLockIsCounted(t *testing.T) {
 	s.start()
 	w, _ = s.dialUnkept()
 	w.say("LOCK a reentrant=yes ttl=20s id=1", counted(2)+` again=yes`)
+}
+
+// So is one that counted up, whichever is repeated first, or all at once; but not one that
+// was undone before.
+func TestFurtherLocksAreRepeated(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	for n := 1; n <= 4; n++ {
+		w.say(fmt.Sprint("LOCK a,b reentrant=yes ttl=20s id=", n), granted(`a,b`)+fmt.Sprint(` count=`, n))
+	}
+	w.say("UNLOCK a,b", `OK lock=a,b count=3`)
+	w.say("LOCK t hold=ttl ttl=20s id=1", granted(`t`)) // may be left on purpose
+	lock := granted(`a,b`) + ` count=3 again=yes`
+	s.end()
+	s.start()
+	w, _ = s.dialUnkept()
+	w.send("@3 LOCK a,b reentrant=yes id=3")
+	w.send("@1 LOCK a,b reentrant=yes id=1")
+	w.send("@2 LOCK a,b reentrant=yes id=2")
+	answers(w, "@9 PING", `@9 OK`, `@1 `+lock, `@2 `+lock, `@3 `+lock)
+	s.end()
+	s.start()
+	w, _ = s.dialUnkept()
+	w.say("LOCK t wait=0 id=1", `ERR HELD .*`)
+	w.say("LOCK a,b reentrant=yes id=3", lock)
+	w.say("UNLOCK a,b", `OK lock=a,b count=2`)
+	w.say("UNLOCK a,b", `OK lock=a,b count=1`)
+	w.say("LOCK a,b reentrant=yes id=2", granted(`a,b`)+` count=2`)
+	w.say("LOCK a,b reentrant=yes id=1", granted(`a,b`)+` count=2 again=yes`)
+	w.say("LOCK a,b reentrant=yes id=4", granted(`a,b`)+` count=3`)
 }
