@@ -121,7 +121,7 @@ func (r *Request) isTry(which OptionSet, value string) bool {
 
 // names reads the names of locks, between commas.
 func (r *Request) names(list string) error {
-	size := 0
+	size := -1 // between n names there are n-1 commas
 	for rest, more := list, true; more; {
 		var word string
 		word, rest, more = strings.Cut(rest, ",")

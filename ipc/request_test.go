@@ -194,13 +194,13 @@ func TestBoundsAreExact(t *testing.T) {
 		return strings.Join(append(list, last), ",")
 	}
 	for line, isTaken := range map[string]bool{
-		"LOCK " + names(199):                true, // 15 names of 199 bytes, and what stands before each
-		"LOCK " + names(200):                false,
+		"LOCK " + names(200):                true, // 15 names, 3,000 bytes with the commas
+		"LOCK " + names(201):                false,
 		"ADMIT " + strings.Repeat("n", 200): true,
 		"ADMIT " + strings.Repeat("n", 201): false,
 
-		"LOCK " + escaped("zzzz"):  true, // a space counts as it is written
-		"LOCK " + escaped("zzzzz"): false,
+		"LOCK " + escaped("zzzzz"):  true, // a space counts as it is written
+		"LOCK " + escaped("zzzzzz"): false,
 
 		"LOCK " + manyNames(99, 1):  true,
 		"LOCK " + manyNames(100, 1): true,
