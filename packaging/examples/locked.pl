@@ -23,6 +23,7 @@ $SIG{PIPE} = 'IGNORE';    # the end of redlockd is noticed by reading
 STDOUT->autoflush;
 
 my $conn = IO::Socket::UNIX->new(Peer => $socket) or fail(69, "$socket: $!");
+my $received = '';        # from there, and not looked at yet
 (my $quoted = $name) =~ s{([^\w/.-])}{sprintf '%%%02X', ord $1}aeg;
 
 # The lock lives as long as this connection: it is given back however the program ends.
@@ -44,15 +45,27 @@ sub work {
 # pause waits, and stops the program when the lock is lost meanwhile.
 sub pause {
     my ($seconds) = @_;
-    IO::Select->new($conn)->can_read($seconds) or return;
-    event($conn->getline);
+    for (my $line = line($seconds); !defined $line || $line ne ''; $line = line(0)) {
+        event($line);
+    }
+}
+
+# line is the next one; '' if none comes within so many seconds, undef at the end. (With
+# getline, the second of two that come together would stay unseen until there is a third.)
+sub line {
+    my ($seconds) = @_;
+    while (1) {
+        return $1 if $received =~ s/^(.*\n)//;
+        IO::Select->new($conn)->can_read($seconds) or return '';
+        sysread($conn, $received, 4096, length $received) or return undef;
+    }
 }
 
 # ask sends a request and returns its OK, or stops the program.
 sub ask {
     print $conn "@_\n";
     $conn->flush;
-    while (defined(my $line = $conn->getline)) {
+    while (defined(my $line = line())) {
         return $line if $line =~ /^OK\b/;
         fail($status{$1} // 70, $line) if $line =~ /^ERR (\w+)/;
         event($line);

@@ -52,13 +52,18 @@ class Lock:
         self.listener.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failure, *_):
         if not self.lost.is_set():
-            self.send("UNLOCK", self.name)
+            with contextlib.suppress(OSError):  # it has ended
+                self.send("UNLOCK", self.name)
         self.listener.join()
         self.conn.close()
+        if failure:
+            return
         if self.unlocked.startswith("ERR "):
             raise Refused(self.unlocked)
+        if self.lost.is_set():  # after the last look
+            raise Lost(self.why)
 
     def send(self, *words):
         self.conn.sendall((" ".join(words) + "\n").encode())

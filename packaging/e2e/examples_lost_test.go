@@ -1,0 +1,72 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An example misses no LOST, be it that it comes together with another line, or with the
+// answer to UNLOCK; and what gets no answer to that does not say that all is well.
+func TestExamplesMissNoLoss(t *testing.T) {
+	const lost = "LOST lock=job lease=x reason=quorum : gone\n"
+	for name, story := range map[string]struct {
+		steps          string
+		lock, unlocked string // what is said, at once
+		codes          []int
+	}{
+		"with the grant":  {"40", lost, "", []int{75}},
+		"behind BACK":     {"40", "BACK : again\n" + lost, "", []int{75}},
+		"with the answer": {"1", "", lost + "ERR LOST lock=job reason=quorum : gone\n", []int{75}},
+		"no answer":       {"1", "", "", []int{69, 75}},
+	} {
+		for _, e := range examples {
+			t.Run(e.file+", "+name, func(t *testing.T) {
+				if _, err := exec.LookPath(e.interpreter); err != nil {
+					t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
+				}
+				socket := sayToOne(t, story.lock, story.unlocked)
+				cmd := exec.CommandContext(t.Context(), exampleCommand(t, e.file, e.interpreter), "job", story.steps)
+				cmd.Env = append(os.Environ(), "REDLOCK_SOCKET="+socket)
+				out, err := cmd.CombinedOutput()
+				if !slices.Contains(story.codes, cmd.ProcessState.ExitCode()) || strings.Contains(string(out), "done\n") || strings.Contains(string(out), "step 40\n") {
+					t.Errorf("%v, want exit code %v, and that it stops; printed\n%s", err, story.codes, out)
+				}
+			})
+		}
+	}
+}
+
+// sayToOne is the socket of a daemon that grants one LOCK, and then says no more than
+// this, until it hangs up.
+func sayToOne(t *testing.T, lock, unlocked string) (socket string) {
+	socket = filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	deadline := (bootTime(t) + time.Minute).Milliseconds()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		_, _ = in.ReadString('\n') // the LOCK; where it is not there, nobody reads
+		fmt.Fprintf(conn, "OK lock=job lease=x fence=5 ttl=60000 deadline=%d\n%s", deadline, lock)
+		_, _ = in.ReadString('\n')
+		fmt.Fprint(conn, unlocked)
+	}()
+	return socket
+}
