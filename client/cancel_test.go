@@ -79,6 +79,23 @@ func TestGrantBeforeTheCancel(t *testing.T) {
 	nothingLeft(t, c)
 }
 
+// What is left of the context's deadline when the daemon's wait is over is no whole
+// millisecond, and is the end of it all the same.
+func TestDeadlineInFractions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second+900*time.Microsecond)
+		defer cancel()
+		locked := async(func() (int, error) { return 0, lockErr(c.Lock(ctx, "job")) })
+		tag := d.expectTagged("LOCK job wait=980 owner=1 id=t.1")
+		time.Sleep(980 * time.Millisecond)
+		d.say(tag + " ERR HELD lock=job ttl=5000")
+		_, err := locked.wait()
+		want(t, "lock", err, context.DeadlineExceeded)
+		want(t, "lock", err, ErrHeld)
+	})
+}
+
 // The daemon hangs: CANCEL cannot even be written.
 func TestCancelWhileTheDaemonHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

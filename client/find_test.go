@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -79,6 +80,31 @@ func TestLeaseOf(t *testing.T) {
 		d.say(d.expectTagged("UNLOCK lease=abc") + " OK lock=a,b")
 		unlocked.must(t)
 		nothingLeft(t, c)
+	})
+}
+
+// Its guard is the daemon's, however little is left of it; and who took it may have
+// unlocked it.
+func TestFoundLeaseHasItsGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
+		d.say(grant(d.expectTagged("CHECK job pid=7")[1:], "job", "abc", 0, 1100*time.Millisecond) + " guard=1000")
+		l := found.must(t)
+		if l.Guard() != time.Second {
+			t.Errorf("the guard is %v, want 1s", l.Guard())
+		}
+		extended := async(func() (int, error) { return 0, l.Extend(t.Context(), 0) })
+		d.say(grant(d.expectTagged("EXTEND lease=abc")[1:], "job", "abc", 0, 2*time.Second) + " guard=900")
+		extended.must(t)
+		if l.Guard() != 900*time.Millisecond {
+			t.Errorf("the guard is %v then, want 900 ms", l.Guard())
+		}
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR NOTHELD")
+		if _, err := unlocked.wait(); !errors.Is(err, ErrNotHeld) || errors.Is(err, ErrLost) {
+			t.Errorf("unlock: %v, want ErrNotHeld alone", err)
+		}
 	})
 }
 

@@ -43,6 +43,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	defer l.mu.Unlock()
 	l.ownRule, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
 	l.deadline = max(l.deadline, deadlineOf(r, now)) // it may have been resumed already
+	l.theirs = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
 	if l.cause != nil {
 		return true
@@ -60,10 +61,13 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 // from the start, and a fifth of what was asked for could be all of it. It needs mu.
 //
 // Where the ttl was changed by somebody else (redlock extend), it is the daemon's guard,
-// which its answers tell.
+// which its answers tell; so it is with a lease that somebody else took.
 func (l *Lease) setGuard(stands time.Duration) {
 	l.longest = max(l.longest, stands)
-	if !l.ownRule {
+	switch {
+	case l.found && l.theirs > 0:
+		l.guard = l.theirs
+	case !l.ownRule:
 		l.guard = min(cmp.Or(l.theirs, cmp.Or(l.ttl, l.longest)/5), l.longest/5)
 	}
 }
@@ -181,11 +185,16 @@ func (l *Lease) told(cl *call, r *ipc.Response) error {
 	case ipc.CodeLost:
 		l.drop(err)
 	case ipc.CodeNotHeld:
-		l.drop(lost(l.name, "the daemon does not know it any more", err))
+		l.drop(l.unknown(cl))
 	default:
 		l.askAgain()
 	}
 	return err
+}
+
+// unknown is the loss of a lease that is NOTHELD, and was not unlocked here.
+func (l *Lease) unknown(cl *call) error {
+	return lost(l.name, "the daemon does not know it any more", cl.refusal())
 }
 
 // moveOn learns a later deadline, and the ttl if that was changed. Answers can
@@ -276,6 +285,9 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && cl.repeated:
 		l.c.forget(l)
 		return nil
+	case r.Code == ipc.CodeNotHeld && !l.found:
+		l.c.forget(l)
+		return l.unknown(cl)
 	case r.Code == ipc.CodeLost || r.Code == ipc.CodeNotHeld:
 		l.c.forget(l)
 		return cl.refusal()

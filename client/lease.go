@@ -74,7 +74,7 @@ func (l *Lease) DeadlineBoottime() time.Duration {
 	return l.deadline
 }
 
-// Guard is how long before the deadline the lease is given up, and Lost closed, unless
+// Guard is how long before the deadline the lease is given up, and its Context ends, unless
 // its deadline has moved on: what WithGuard says, or a fifth of the ttl.
 func (l *Lease) Guard() time.Duration {
 	l.mu.Lock()
@@ -122,7 +122,8 @@ func (l *Lease) makeContext(parent context.Context) {
 // call, but its outcome is unknown then. From the call on the lease's context
 // has ended and Validity is 0.
 //
-// A lease that was unlocked before is ErrNotHeld, one that was lost ErrLost.
+// A lease that was unlocked before is ErrNotHeld, one that was lost ErrLost, also where
+// the daemon does not know it any more.
 // After a refusal for another reason (ErrLimit, say), Unlock can be called again.
 func (l *Lease) Unlock(ctx context.Context) error {
 	alive := ctx.Err() == nil

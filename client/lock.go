@@ -79,11 +79,12 @@ func (l *Lease) within(ctx context.Context) context.Context {
 	return l.ctx
 }
 
-// finish unlocks after fn, even if ctx is done, unless fn has done so.
+// finish unlocks after fn, even if ctx is done, unless fn has done so (by this lease:
+// one that the daemon does not know any more is lost).
 func (l *Lease) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 	defer cancel()
-	if err := l.Unlock(ctx); !errors.Is(err, ErrNotHeld) {
+	if err := l.Unlock(ctx); !errors.Is(err, ErrNotHeld) || errors.Is(err, ErrLost) {
 		return err
 	}
 	return nil
@@ -188,8 +189,9 @@ func (cl *call) noLock(ctx context.Context, bounded bool) error {
 	return err
 }
 
-// atEnd tells that the deadline of ctx has as good as come.
+// atEnd tells that the deadline of ctx has as good as come. (boundBy asks for whole
+// milliseconds, which the daemon may round once more.)
 func atEnd(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) <= replyMargin
+	return ok && time.Until(deadline) <= replyMargin+2*time.Millisecond
 }

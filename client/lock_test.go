@@ -289,6 +289,7 @@ func TestDo(t *testing.T) {
 		"the unlock failed": {func(context.Context, *Lease) error { return nil }, "@0 ERR DENIED", []error{ErrDenied}},
 		"both failed":       {func(context.Context, *Lease) error { return errWork }, "@0 ERR INTERNAL", []error{errWork, ErrInternal}},
 		"unlocked by fn":    {func(ctx context.Context, l *Lease) error { return l.Unlock(ctx) }, "@0 OK", nil},
+		"lost unheard":      {func(context.Context, *Lease) error { return nil }, "@0 ERR NOTHELD", []error{ErrLost, ErrNotHeld}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)

@@ -28,10 +28,13 @@ func main() {
 	}
 }
 
-// write writes all pages into a directory.
+// write writes all pages into a directory, which it makes where there is none.
 func write(version, date, dir string) error {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	fill := strings.NewReplacer("@VERSION@", escape(version), "@DATE@", escape(date), "@VERBS@", strings.TrimSuffix(verbs(), "\n"))
