@@ -28,13 +28,14 @@ type input struct {
 
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
 	tryWatch func(fd uintptr) bool // hungUp, likewise
+	hasEnd   func(fd uintptr) bool // endsBehind
 	most     int                   // tryRead takes no more at once, but for a line
 	n        int                   // results of tryRead
 	err      error
 }
 
 func newInput(conn net.Conn, raw syscall.RawConn) input {
-	return input{conn: conn, raw: raw, tryWatch: hungUp}
+	return input{conn: conn, raw: raw, tryWatch: hungUp, hasEnd: endsBehind}
 }
 
 // line is the next line without its LF; ok is false if none is complete. A line

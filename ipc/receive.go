@@ -76,7 +76,7 @@ func (in *input) received() error {
 // read looks once without waiting, and tells whether that was to any effect.
 func (in *input) read(fd uintptr) (news bool) {
 	in.borrow()
-	switch n, err := rawPeek(fd, in.room()); {
+	switch n, err := in.peek(fd); {
 	case n > 0 && peeks:
 		in.n, in.err, news = in.see(fd, in.buf[in.to:in.to+n])
 	case n > 0:
@@ -92,6 +92,19 @@ func (in *input) read(fd uintptr) (news bool) {
 		in.giveBack()
 	}
 	return news
+}
+
+// peek sees what is there: none at the end, also where the beginning of a line is left
+// that has been seen before. The end is looked for first: what came before it is there.
+func (in *input) peek(fd uintptr) (n int, err error) {
+	n, err = rawPeek(fd, in.room())
+	if n <= 0 || n != in.left || !in.hasEnd(fd) {
+		return n, err
+	}
+	if n, err = rawPeek(fd, in.room()); n == in.left {
+		return 0, nil
+	}
+	return n, err
 }
 
 // room is for what is seen next. A line fits.
@@ -114,7 +127,7 @@ func (in *input) see(fd uintptr, seen []byte) (n int, err error, news bool) {
 		in.left = 0
 		return len(seen), nil, true
 	case len(seen) == in.left:
-		return 0, io.EOF, endsBehind(fd)
+		return 0, nil, false
 	}
 	in.left = len(seen)
 	return 0, nil, true

@@ -60,6 +60,35 @@ func TestReceiveEndBehindABeginning(t *testing.T) {
 	}
 }
 
+// What comes between the look at the beginning of a line and the look for the end is no
+// less there.
+func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
+	for rest, want := range map[string]string{"NG\n@a LIST\n": "PING", "NG": ""} {
+		file, server := socketPair(t)
+		defer server.Close()
+		in := newInput(server, rawOf(server))
+		in.hasEnd = func(fd uintptr) bool {
+			file.WriteString(rest) // fails the second time: it is closed
+			file.Close()
+			return endsBehind(fd)
+		}
+		if _, err := file.WriteString("PI"); err != nil {
+			t.Fatal(err)
+		}
+		in.receive(readSize)
+		if err := in.receive(readSize); err != nil {
+			t.Errorf("behind PI comes %q, and then %v", rest, err)
+		}
+		if want != "" {
+			in.wantLine(t, want)
+			in.wantLine(t, "@a LIST")
+		}
+		if err := in.receive(readSize); err != io.EOF {
+			t.Errorf("got %v, want the end", err)
+		}
+	}
+}
+
 // A client that is killed before it has read all leaves no end, but a fault, and that
 // is told likewise.
 func TestReceiveReset(t *testing.T) {
