@@ -185,7 +185,7 @@ func (l *Lease) told(cl *call, r *ipc.Response) error {
 	case ipc.CodeLost:
 		l.drop(err)
 	case ipc.CodeNotHeld:
-		l.drop(l.unknown(cl))
+		l.drop(l.unknown(err))
 	default:
 		l.askAgain()
 	}
@@ -193,8 +193,8 @@ func (l *Lease) told(cl *call, r *ipc.Response) error {
 }
 
 // unknown is the loss of a lease that is NOTHELD, and was not unlocked here.
-func (l *Lease) unknown(cl *call) error {
-	return lost(l.name, "the daemon does not know it any more", cl.refusal())
+func (l *Lease) unknown(err error) error {
+	return lost(l.name, "the daemon does not know it any more", err)
 }
 
 // moveOn learns a later deadline, and the ttl if that was changed. Answers can
@@ -287,7 +287,7 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 		return nil
 	case r.Code == ipc.CodeNotHeld && !l.found:
 		l.c.forget(l)
-		return l.unknown(cl)
+		return l.unknown(cl.refusal())
 	case r.Code == ipc.CodeLost || r.Code == ipc.CodeNotHeld:
 		l.c.forget(l)
 		return cl.refusal()

@@ -28,17 +28,18 @@ type ask struct {
 	failed error         // then: why there is no lease
 }
 
-// lock starts a LOCK that is allowed (Begin): options, limits, then the local queue,
-// in the order of arrival. The rest waits.
+// lock is for a LOCK that is allowed (Begin): its options, and then start.
 func (s *session) lock(call *ipc.Call) ipc.Work {
 	a, err := s.newAsk(call)
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	return s.begin(a)
+	return s.start(a)
 }
 
-func (s *session) begin(a *ask) ipc.Work {
+// start begins a LOCK, or one that goes on: limits, then the local queue, in the order of
+// arrival. The rest waits.
+func (s *session) start(a *ask) ipc.Work {
 	call := a.call
 	if h := s.d.orphans.take(a); h != nil {
 		return &resume{s: s, call: call, h: h, again: true}

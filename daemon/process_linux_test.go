@@ -156,24 +156,6 @@ func TestHoldPIDIsOneOwner(t *testing.T) {
 	})
 }
 
-// TestHoldPIDWaitsOn: who waits with the LOCK of another connection of its process goes
-// on when that connection ends.
-func TestHoldPIDWaitsOn(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	c := newChild(t, os.Getuid())
-	holder, a, b := d.dial(), d.dial(), d.dial()
-	mine := fmt.Sprintf(" hold=pid pid=%d", c.pid)
-	holder.say("LOCK a", granted5)
-	a.waits(holder, "LOCK a reentrant=yes"+mine, 1)
-	b.send("@1 LOCK a reentrant=yes" + mine)
-	b.say("@2 TRY a reentrant=yes"+mine, `@2 ERR HELD .*`) // the other is begun
-	a.conn.Close()
-	holder.until("STATUS", `waiters=1\b.*connections=2\b`)
-	holder.say("UNLOCK a", `OK lock=a`)
-	b.want(`@1 ` + counted(1))
-	b.say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a`)
-}
-
 // TestHoldPIDWaits: on, after the end of the input, as long as the other side
 // reads; but no longer than its process lives.
 func TestHoldPIDWaits(t *testing.T) {

@@ -262,7 +262,7 @@ func (a *ask) goOn(past error) {
 		return
 	}
 	anew.since, anew.past = a.since, past
-	if work := a.s.begin(anew); work != nil {
+	if work := a.s.start(anew); work != nil {
 		work.Run()
 	}
 }

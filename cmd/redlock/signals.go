@@ -79,8 +79,8 @@ func (s *signals) interrupt() (ctx context.Context, calm func() syscall.Signal) 
 	}
 }
 
-// sentToAll tells whether a signal that has come also went to the command, whose
-// process group is ours. Nobody says who sent a signal, but the terminal sends
+// sentToAll tells whether a signal that has come also went to all of our process
+// group, as to the command. Nobody says who sent a signal, but the terminal sends
 // its own to the whole group in its foreground, as the shell does with SIGCONT.
 // When it hangs up, so does whoever tells us, unless that is the kernel, which
 // tells the session's leader only.
