@@ -348,6 +348,7 @@ func TestDoTellsFnAndCallerOfLoss(t *testing.T) {
 		_, err := done.wait()
 		want(t, "fn's context", within, ErrLost)
 		want(t, "Do", err, ErrLost)
+		synctest.Wait() // the reader ends the context, and then forgets the lease
 		nothingLeft(t, c)
 	})
 }
