@@ -92,3 +92,27 @@ func TestPulse(t *testing.T) {
 		t.Error("the timer waits on although a BEAT was too late")
 	}
 }
+
+// TestLostIsListed: LIST and WHO say of a lock that was lost that it was, for as long as
+// nobody else can have it, also when its client is gone.
+func TestLostIsListed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	w, look := d.dial(), d.dial()
+	w.say("LOCK a beat=100ms ttl=3s note=job", granted5)
+	w.want(`LOST lock=a .* reason=beat : .*`)
+	w.conn.Close()
+	look.until("STATUS", `connections=1\b`)
+	look.send("LIST")
+	left := duration(t, look.want(`- lock=a state=lost .*note=job .*ttl=(\S+)`)[0])
+	look.want(`OK n=1`)
+	look.send("WHO a")
+	look.want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
+	look.want(`OK n=1`)
+	if left <= 0 || left > 3*time.Second {
+		t.Errorf("listed for %v, want what is left of 3s", left)
+	}
+	look.say("LOCK a", granted5)
+	look.say("UNLOCK a", `OK lock=a`)
+	look.until("LIST", `^OK n=0`)
+}

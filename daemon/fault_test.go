@@ -390,23 +390,27 @@ func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 }
 
 // TestCutConnectionKeepsItsLocks: a client that the daemon hangs up on may be
-// at work: its lock stays taken until the deadline that it was told.
+// at work: its lock stays taken until the deadline that it was told, and is listed.
 func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	d := startDaemon(t, 3, nil)
-	w, cut := d.dialImpatient()
+	w, impatient, cut := d.dialImpatient()
 	deadline := duration(t, w.say("LOCK a ttl=700ms", granted5)[2])
 	cut()
+	if listed := impatient.leases.all(); len(listed) != 1 || listed[0].lease.Left() <= 0 {
+		t.Errorf("listed while others cannot have it: %v, want a lost lease", listed)
+	}
 	d.dial().say("LOCK a", granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
 	}
+	eventually(t, "it is listed no more", func() bool { return len(impatient.leases.all()) == 0 })
 }
 
 // What was taken with a lock that was forced away stays taken as well: the client has
 // neither said that it has stopped, nor hung up.
 func TestCutConnectionKeepsTheRest(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
-	w, cut := d.dialImpatient()
+	w, _, cut := d.dialImpatient()
 	admin := d.dial()
 	w.say("LOCK a,b ttl=30s", granted(`a,b`))
 	admin.say("FORCE a", `OK lock=a n=1 .*`)
@@ -417,7 +421,7 @@ func TestCutConnectionKeepsTheRest(t *testing.T) {
 
 // dialImpatient is a connection to another daemon over the same nodes, which hangs up on
 // whoever does not read for a moment: cut has it do so.
-func (d *testDaemon) dialImpatient() (w *wire, cut func()) {
+func (d *testDaemon) dialImpatient() (w *wire, impatient *daemon, cut func()) {
 	t := d.t
 	t.Helper()
 	nodes, closeNodes, err := nodesOf(d.cfg, false)
@@ -425,7 +429,7 @@ func (d *testDaemon) dialImpatient() (w *wire, cut func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(closeNodes)
-	impatient, err := newDaemon(d.cfg, hclog.NewNullLogger(), nodes, false)
+	impatient, err = newDaemon(d.cfg, hclog.NewNullLogger(), nodes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +448,7 @@ func (d *testDaemon) dialImpatient() (w *wire, cut func()) {
 		server.ServeConn(theirs)
 	}()
 	w = &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
-	return w, func() {
+	return w, impatient, func() {
 		w.send("%s", strings.Repeat("HELP\n", 2000)) // whose answers nobody reads
 		<-served
 	}

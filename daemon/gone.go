@@ -17,7 +17,7 @@ func (d *daemon) abandoned(h *holding, wasCut bool) {
 		if !wasCut && h.hold == ipc.HoldConn && !d.stopping.Load() {
 			h.stopped()
 		}
-		d.unregister(h)
+		d.unregisterLost(h)
 	case h.hold != ipc.HoldConn: // held on, until its ttl is over; also where nobody knows whether its process lives
 	case wasCut:
 		d.giveUp(h)
@@ -33,6 +33,16 @@ func (h *holding) stopped() {
 	if h.lease.Reason() == redlock.LostForced {
 		h.lease.Stopped()
 	}
+}
+
+// unregisterLost has LIST show a lost lease whose client is gone for as long as others
+// cannot have the lock.
+func (d *daemon) unregisterLost(h *holding) {
+	if left := h.lease.Left(); left > 0 {
+		time.AfterFunc(left, func() { d.unregister(h) })
+		return
+	}
+	d.unregister(h)
 }
 
 // giveBackAfterLinger gives back at once where there is no linger=. When that began is
@@ -55,7 +65,8 @@ func (d *daemon) lingerSince(h *holding, then time.Duration) {
 // giveUp lets a lease run out.
 func (d *daemon) giveUp(h *holding) {
 	h.lease.GiveUp()
-	d.unregister(h)
+	d.ledger.lease(recLost, &pastLease{number: h.number, reason: h.lease.Reason()})
+	d.unregisterLost(h)
 	time.AfterFunc(max(h.lease.Validity(), 0), func() { d.end(h) })
 }
 

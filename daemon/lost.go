@@ -44,7 +44,7 @@ func (d *daemon) tellLost(h *holding) {
 	d.ledger.lease(recTold, &pastLease{number: h.number})
 	switch {
 	case s == nil && h.process == nil:
-		d.unregister(h)
+		d.unregisterLost(h)
 	default:
 		d.remember(h)
 	}

@@ -182,13 +182,14 @@ func (t *processes) closeAll() {
 }
 
 // processEnded gives back what a process held that has ended. What was lost before
-// nobody can ask about any more.
+// nobody can ask about any more, but for LIST.
 func (d *daemon) processEnded(h *holding) {
 	if h.lease.Err() != nil {
 		if !d.stopping.Load() {
 			h.stopped()
 		}
-		d.forget(h)
+		d.unregisterLost(h)
+		d.unlist(h)
 		return
 	}
 	d.giveBackAfterLinger(h)

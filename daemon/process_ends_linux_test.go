@@ -49,6 +49,25 @@ func TestHoldPIDEndsWithALostLease(t *testing.T) {
 	admin.until("CHECK lease="+lease, `^ERR NOTHELD `)
 }
 
+// What others cannot have yet is listed until they can.
+func TestHoldPIDEndsAndIsListed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	w := d.dial()
+	others := pidfds(t, c.pid) // Go's own
+	w.say(fmt.Sprintf("LOCK a ttl=3s beat=100ms hold=pid pid=%d", c.pid), granted5)
+	w.want(`LOST lock=a .* reason=beat : .*`)
+	c.killed()
+	eventually(t, "its end is noticed", func() bool { return pidfds(t, c.pid) == others })
+	w.send("LIST")
+	w.want(`- lock=a state=lost .*`)
+	w.want(`OK n=1`)
+	w.say("LOCK a", granted5)
+	w.say("UNLOCK a", `OK lock=a`)
+	w.until("LIST", `^OK n=0`)
+}
+
 // All that wait for a process that ends are told so, also those that would have counted on
 // the first, or repeat it.
 func TestHoldPIDEndsWhileManyWait(t *testing.T) {

@@ -147,6 +147,11 @@ func (d *daemon) forget(h *holding) {
 	if h.lease != nil {
 		d.unregister(h)
 	}
+	d.unlist(h)
+}
+
+// unlist ends that it goes by its names.
+func (d *daemon) unlist(h *holding) {
 	if s := h.attached(); s != nil {
 		s.remove(h)
 	}
