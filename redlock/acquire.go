@@ -9,8 +9,8 @@ import (
 
 // Acquire locks a name, or several at once, on a quorum of nodes, retrying until
 // granted, until r.Wait is over, or ctx is done. The error matches ErrHeld or
-// ErrNoQuorum, whichever the last attempt met; ErrRequest; or the cause of ctx's
-// end. Where no quorum could vote for a whole ttl, it gives up with ErrNoQuorum.
+// ErrNoQuorum, whichever the last attempt met; ErrRequest; ErrClosed; or the cause of
+// ctx's end. Where no quorum could vote for a whole ttl, it gives up with ErrNoQuorum.
 // Nothing is left on any node when it fails: what an attempt may have set is
 // released in the background, repeatedly if need be.
 //
@@ -34,7 +34,11 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err := q.check(&r); err != nil {
 		return nil, err
 	}
-	a.target = q.target(&r)
+	t := q.target(&r)
+	if err := a.checkBegun(&t); err != nil {
+		return nil, err
+	}
+	a.target = t
 	return a.run(ctx)
 }
 
@@ -51,6 +55,18 @@ type acquiring struct {
 	turn     turn
 	since    time.Duration // when it began
 	inside   bool          // it has passed the gate
+}
+
+// checkBegun wants what was begun for the request, and its intent, to be about what it
+// asks for.
+func (a *acquiring) checkBegun(t *target) error {
+	switch {
+	case a.begun != nil && !a.begun.isAbout(t):
+		return fmt.Errorf("redlock: %w: what was begun is for %s, and not for %s", ErrRequest, a.begun.name(), t.name())
+	case a.waiter != nil && !a.target.isAbout(t):
+		return fmt.Errorf("redlock: %w: the intent is for %s, and not for %s", ErrRequest, a.target.name(), t.name())
+	}
+	return nil
 }
 
 func (a *acquiring) run(ctx context.Context) (*Lease, error) {
@@ -71,6 +87,9 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 		}
 		if ctx.Err() != nil {
 			break
+		}
+		if isClosed(a.q.closing) {
+			return nil, fmt.Errorf("%s: given up: %w; the last attempt: %w", a.r.lock(), ErrClosed, err)
 		}
 		if a.r.Failed != nil {
 			a.r.Failed(err)
@@ -199,6 +218,8 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 			return true
 		case <-a.r.Enough:
 			return false
+		case <-a.q.closing:
+			return true // the nodes are asked no more, which is the error
 		}
 	}
 }

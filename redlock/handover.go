@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -40,7 +39,7 @@ func (l *Lease) HandOver(r Request) (*Releasing, *Begun, error) {
 		return nil, nil, err
 	}
 	t := q.target(&r)
-	if l.kind != "" || t.kind != "" || t.key != l.key || !slices.Equal(t.also, l.also) {
+	if l.kind != "" || t.kind != "" || !l.isAbout(&t) {
 		return nil, nil, fmt.Errorf("redlock: %w: %s is not what a lease of %s can be handed over for", ErrRequest, r.lock(), l.name())
 	}
 	now := q.clock()

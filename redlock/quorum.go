@@ -84,8 +84,9 @@ type Quorum struct {
 	places   places
 	gate     gate
 
-	stop context.CancelFunc
-	done sync.WaitGroup
+	stop    context.CancelFunc
+	closing <-chan struct{} // closed when Close begins
+	done    sync.WaitGroup
 }
 
 // New starts to lock over the nodes. It does not wait for them: a node that is
@@ -95,7 +96,7 @@ func New(o Options) (*Quorum, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}, stop: stop}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}, stop: stop, closing: ctx.Done()}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
 	for _, l := range q.lanes {
@@ -161,7 +162,8 @@ func (q *Quorum) Settle(ctx context.Context) {
 // Close ends all connections. It releases nothing: leases stay on the nodes
 // until their deadlines, are extended no more, and no loss is told. Releases
 // that were under way are sent first; it returns when all goroutines have
-// ended, within about eight node timeouts.
+// ended, within about eight node timeouts. Acquires that wait return an error that
+// matches ErrClosed.
 func (q *Quorum) Close() {
 	q.stop()
 	q.done.Wait()

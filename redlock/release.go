@@ -2,14 +2,16 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
 
 // Release gives the lock back. It returns nil once a quorum of nodes released,
 // and waits for that at most for the node timeout or until ctx is done; the
-// error matches ErrNoQuorum if it did not come to that: the release is
-// repeated in the background then, until the lock has expired by itself.
+// error matches ErrNoQuorum if it did not come to that (and the cause of ctx's end
+// where it was that): the release is repeated in the background then, until the lock
+// has expired by itself.
 // ErrLost and ErrReleased where there is nothing to release; ErrLost also where
 // so many nodes did not hold the lock any more that it cannot have been held.
 func (l *Lease) Release(ctx context.Context) error {
@@ -45,7 +47,11 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 // Wait waits for the nodes as Release does.
 func (r *Releasing) Wait(ctx context.Context) error {
 	r.q.await(ctx, r.b)
-	return r.q.released(r.name, r.b)
+	err := r.q.released(r.name, r.b)
+	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // that is no fault of the nodes
+		return fmt.Errorf("%s: %w has released it yet, and the release goes on: %w", r.name, ErrNoQuorum, context.Cause(ctx))
+	}
+	return err
 }
 
 // released says what a release came to. A node that did not hold the token

@@ -216,6 +216,18 @@ func TestBegunTwice(t *testing.T) {
 	})
 }
 
+// What was begun for one lock is no grant of another: refused, and given back.
+func TestBegunForAnother(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		_, r := f.handOver(f.acquire(oneTry))
+		r.Name = "y"
+		_, err := f.q.Acquire(t.Context(), r)
+		wantErr(t, "what was begun for x, given for y", err, redlock.ErrRequest)
+		time.Sleep(10 * ms)
+		f.wantNoKeys("after that")
+	})
+}
+
 // Abandon after the grant (a defer, as one has it of a transaction's Rollback) must
 // not take the lock from a lease that is held.
 func TestBegunAbandonedAfterGrant(t *testing.T) {

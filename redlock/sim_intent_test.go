@@ -29,3 +29,17 @@ func TestIntend(t *testing.T) {
 		first.BeginRelease()
 	})
 }
+
+// An intent for one lock is none for another: refused, and ended.
+func TestIntentForAnother(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		f.acquire(redlock.Request{Name: "x", TTL: keptLong, Shared: true})
+		i, err := other.Intend(redlock.Request{Name: "x", TTL: 20 * time.Second})
+		want(t, "Intend", err, nil)
+		time.Sleep(ms)
+		_, err = other.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second, Intent: i})
+		wantErr(t, "an intent for x, given for y", err, redlock.ErrRequest)
+		time.Sleep(ms)
+		f.acquire(redlock.Request{Name: "x", TTL: time.Second, Shared: true})
+	})
+}

@@ -391,6 +391,28 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// Who waits on a Quorum that is closed hears so at once, also where no node tells him
+// anything.
+func TestCloseEndsWhoWaits(t *testing.T) {
+	deaf := func(o *redlock.Options) {
+		for i := range o.Nodes {
+			o.Nodes[i].Listen = nil
+		}
+	}
+	for _, change := range []func(*redlock.Options){longLeases, deaf} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			f.acquire(exclusive)
+			w := f.wait(other, patient)
+			time.Sleep(100 * ms)
+			closed := f.now()
+			other.Close()
+			<-w.done
+			wantErr(t, "who waits", w.err, redlock.ErrClosed)
+			wantWithin(t, "after Close", w.granted-closed, 0, 10*ms)
+		}, change)
+	}
+}
+
 // wantNoKeysBut allows keys on nodes that could not be told.
 func (f *fleet) wantNoKeysBut(allowed ...string) {
 	f.Helper()

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,7 +181,12 @@ func TestReleaseNotWaitedFor(t *testing.T) {
 		time.Sleep(20 * ms)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantErr(t, "not waited for", l.Release(ctx), redlock.ErrNoQuorum)
+		err := l.Release(ctx)
+		wantErr(t, "not waited for", err, redlock.ErrNoQuorum)
+		wantErr(t, "not waited for", err, context.Canceled)
+		if nodes, is := errors.AsType[*redlock.NoQuorumError](err); is {
+			t.Errorf("the nodes are blamed: %v", nodes)
+		}
 		time.Sleep(20 * ms)
 		f.wantNoKeys("after its release")
 	})

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -63,6 +64,11 @@ func slotsOf(kind string) int {
 	}
 	n, _ := strconv.Atoi(slots)
 	return n
+}
+
+// isAbout tells whether it has the same keys, in the same order.
+func (t *target) isAbout(other *target) bool {
+	return t.key == other.key && slices.Equal(t.also, other.also)
 }
 
 // width is how many keys it has.
