@@ -26,7 +26,11 @@ const (
 func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	l.fence, l.slot = fenceOf(r), int(number(r, "slot"))
 	if l.startTimer(r, o) {
-		return l.stands(ipc.VerbLock) // unless LOST came with the grant
+		err := l.stands(ipc.VerbLock)
+		if err != nil { // LOST came with the grant
+			_ = l.beginUnlock() // which says err; nobody is at work
+		}
+		return err
 	}
 	if l.found {
 		l.drop(l.expired())
@@ -183,7 +187,7 @@ func (l *Lease) told(cl *call, r *ipc.Response) error {
 	err := cl.refusal()
 	switch r.Code {
 	case ipc.CodeLost:
-		l.drop(err)
+		l.taken(r, err)
 	case ipc.CodeNotHeld:
 		l.drop(l.unknown(err))
 	default:
@@ -248,6 +252,14 @@ func (l *Lease) stopTimer() {
 	}
 }
 
+// taken ends a lease that the daemon says is lost.
+func (l *Lease) taken(r *ipc.Response, cause error) {
+	l.mu.Lock()
+	l.rest = len(l.names) > 1 && text(r, "reason") == "forced"
+	l.mu.Unlock()
+	l.drop(cause)
+}
+
 // drop ends a lease that the daemon keeps no more: nothing is owed.
 func (l *Lease) drop(cause error) {
 	l.end(cause, false)
@@ -261,14 +273,16 @@ func (l *Lease) drop(cause error) {
 // beginUnlock ends the lease, and errs if there is nothing to unlock.
 func (l *Lease) beginUnlock() error {
 	l.mu.Lock()
-	again, owed := l.unlocking, l.owed
+	again, owed, rest := l.unlocking, l.owed, l.rest
 	cause := l.cause
-	l.unlocking, l.owed = true, false
+	l.unlocking, l.owed, l.rest = true, false, false
 	l.mu.Unlock()
 	switch {
 	case cause != nil && cause != ErrUnlocked:
 		if owed {
 			l.giveBack() // its holder has stopped: no need to wait for the deadline
+		} else if rest {
+			l.c.spawn(l.postUnlock) // likewise
 		}
 		return cause
 	case again:

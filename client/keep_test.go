@@ -198,7 +198,7 @@ func TestLostEvent(t *testing.T) {
 			c, d := dialScripted(t)
 			l, other := d.lock(c, "job", "abc"), d.lock(c, "other", "def")
 			time.Sleep(time.Second)
-			d.say("LOST lock=job lease=abc reason=" + reason)
+			d.say("LOST lock=job lease=abc reason=" + reason) // one name: nothing else is taken
 			<-l.Context().Done()
 			d.at("the end of the lease", time.Second)
 			cause := over(l.Context())

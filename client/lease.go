@@ -36,6 +36,7 @@ type Lease struct {
 	checkNext bool            // the timer is set for a CHECK
 	checking  bool            // a CHECK of the timer's is under way
 	owed      bool            // lost while the daemon may keep it: to be unlocked at the deadline
+	rest      bool            // forced away, and the daemon keeps its other names until its holder has stopped
 	unlocking bool            // UNLOCK was sent, or need not be
 	base      context.Context // whose values ctx has
 	ctx       context.Context // nil until somebody wants it
@@ -123,7 +124,8 @@ func (l *Lease) makeContext(parent context.Context) {
 // has ended and Validity is 0.
 //
 // A lease that was unlocked before is ErrNotHeld, one that was lost ErrLost, also where
-// the daemon does not know it any more.
+// the daemon does not know it any more. (Of LockAll's names of which one was forced away
+// others can have the rest from then on, and not only at the deadline.)
 // After a refusal for another reason (ErrLimit, say), Unlock can be called again.
 func (l *Lease) Unlock(ctx context.Context) error {
 	alive := ctx.Err() == nil

@@ -72,6 +72,56 @@ func TestLockAll(t *testing.T) {
 	})
 }
 
+// Where one of several was forced away, the daemon keeps the others until their holder
+// says that he has stopped: Unlock, which comes when his work is over, says so, once.
+func TestRestIsGivenBack(t *testing.T) {
+	for _, reason := range []string{"forced", "forced, as CHECK says", "max"} { // max: they are all given back together
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			locked := async(func() (*Lease, error) { return c.LockAll(t.Context(), []string{"a", "b"}) })
+			d.line()
+			d.say(grant("0", "a,b", "abc", 0, ttl))
+			l := locked.must(t)
+			if reason == "forced, as CHECK says" {
+				checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+				d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST lock=a,b reason=forced")
+				_, _ = checked.wait()
+			} else {
+				d.say("LOST lock=a,b lease=abc reason=" + reason)
+			}
+			<-l.Context().Done()
+			time.Sleep(time.Second) // it is still at work
+			want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+			if reason != "max" {
+				tag := d.expectTagged("UNLOCK lease=abc")
+				d.at("UNLOCK", time.Second)
+				d.say(tag + " ERR LOST lock=a,b reason=forced")
+			}
+			want(t, "unlock again", l.Unlock(t.Context()), ErrLost)
+			time.Sleep(time.Minute)
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// Who never had them is not at work either.
+func TestRestIsGivenBackOnArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.LockAll(t.Context(), []string{"a", "b"}) })
+		d.line()
+		d.say(grant("0", "a,b", "abc", 0, ttl), "LOST lock=a,b lease=abc reason=forced")
+		l, err := locked.wait()
+		if err == nil {
+			err = l.Unlock(t.Context()) // or that is what it takes
+		}
+		want(t, "the lease, or unlock", err, ErrLost)
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
 func TestSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

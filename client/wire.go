@@ -322,7 +322,7 @@ func (l *link) event(r *ipc.Response) {
 		lease := l.c.leases[text(r, "lease")]
 		l.c.mu.Unlock()
 		if lease != nil {
-			lease.drop(lostBy(lease.name, r))
+			lease.taken(r, lostBy(lease.name, r))
 		}
 	case ipc.EventBye:
 		l.leaves()
