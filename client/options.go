@@ -25,7 +25,8 @@ const (
 	// unless told otherwise.
 	HoldConn Hold = iota
 	// HoldTTL keeps it for its ttl, whatever becomes of this process; nothing but
-	// Lease.Extend extends it.
+	// Lease.Extend extends it. After a connection was made anew, Check, Extend and
+	// Unlock tell whether somebody took it away by force: its context does not.
 	HoldTTL
 	// HoldPID keeps it, extended by the daemon, while a process lives: this one, or
 	// that of WithPID; whatever becomes of the connection. The process is who holds
@@ -87,8 +88,8 @@ func WithGuard(guard time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Guard, ipc.OptGuard, "guard", guard, 1) }
 }
 
-// WithLinger sets how long the lock stays taken after the death of this client;
-// Unlock is immediate. Default: the daemon's config.
+// WithLinger sets how long the lock stays taken after the death of this client, at
+// most the daemon's max_ttl; Unlock is immediate. Default: the daemon's config.
 func WithLinger(linger time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Linger, ipc.OptLinger, "linger", linger, 0) }
 }

@@ -40,7 +40,7 @@ var helpLines = []helpLine{
 		"hold=: conn, until the connection closes; pid, until a process ends (pid=, or the one that asks); or ttl, for just that long",
 		"beat=: lost if no BEAT comes for so long",
 		"max=: longest total holding time, which can only lower the config's lease.max_hold; guard=: how long before the deadline LOST is said (ttl/5)",
-		"linger=: how long the lock stays taken after its client dies (UNLOCK is immediate); without it the config's lease.linger",
+		"linger=: how long the lock stays taken after its client dies, at most max_ttl (UNLOCK is immediate); without it the config's lease.linger",
 		"note=: a text for people: LIST shows it, and WHO where the lock is held through this daemon",
 		"fence= of the answer grows with every grant: have what you write to refuse a smaller one than it has seen",
 		"owner=: who on this connection asks; id=: a repeat with the same word gets the same grant, after a restart also on another connection",
