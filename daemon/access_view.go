@@ -41,7 +41,7 @@ func (view) only(names []string, keep func(string) bool) (kept []string) {
 	return kept
 }
 
-// counts are how many leases and waiters of this daemon LIST would show.
+// counts are how many leases that are held, and waiters, of this daemon LIST would show.
 func (v view) counts(d *daemon) (leases, waiters int) {
 	for _, h := range d.leases.all() {
 		if h.lease.Err() == nil && v.shows(&h.place) != nil {

@@ -109,6 +109,11 @@ func TestLostIsListed(t *testing.T) {
 	look.send("WHO a")
 	look.want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
 	look.want(`OK n=1`)
+	look.send("STATUS") // counts what is held
+	for range 3 {
+		look.want(`- node=.*`)
+	}
+	look.want(`OK .* leases=0 .*`)
 	if left <= 0 || left > 3*time.Second {
 		t.Errorf("listed for %v, want what is left of 3s", left)
 	}
