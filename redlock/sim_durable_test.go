@@ -1,6 +1,9 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +59,55 @@ func TestDurableNodeOfAnotherList(t *testing.T) {
 		f.wantState(alone, 0, redlock.NodeQuarantined)
 		time.Sleep(longest + 2*beat)
 		f.wantState(alone, 0, redlock.NodeReady)
+	})
+}
+
+// A durable node that comes up with a file of before a quarantine, be it that nobody has
+// ended that yet, has not its votes since. Guards judge: isOutdated.
+func TestDurableNodeWithAnOldFile(t *testing.T) {
+	durableTest(t, 3, func(t *testing.T, f *fleet) {
+		old := f.sims[0].Snapshot()
+		f.sims[0].Flush()
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		f.sims[0].Crash(true)
+		f.sims[0].Restore(old)
+		time.Sleep(400 * ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+	})
+}
+
+// A node that did not write every vote to its file for a while, and is restarted, waits,
+// also where a host that has not seen that lets it vote first. Guards suspicion: believed.
+func TestDurableNodeIsBelievedByAnother(t *testing.T) {
+	var away atomic.Bool // this host reaches the node no more
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetDurable(false)
+		time.Sleep(beat + 100*ms)
+		f.sims[0].SetDurable(true)
+		time.Sleep(beat + 100*ms)
+		away.Store(true)
+		f.sims[0].Crash(true)
+		f.sims[0].Restart()
+		late := f.another(withQuarantine, durableNodes)
+		defer late.Close()
+		late.Settle(t.Context())
+		f.wantState(late, 0, redlock.NodeReady) // as its file says
+		away.Store(false)
+		time.Sleep(400 * ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		time.Sleep(beat + 100*ms)
+		f.wantState(late, 0, redlock.NodeQuarantined)
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	}, durableNodes, func(o *redlock.Options) {
+		dial := o.Nodes[0].Dial
+		o.Nodes[0].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			if away.Load() {
+				return nil, errors.New("away")
+			}
+			return dial(ctx)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -30,6 +31,8 @@ type memory struct {
 	early     bool          // it is to end now: somebody knows that no lock is held
 	markedAt  time.Duration // BootTime when that was first seen
 	markedIn  uint64        // and in whose turn
+	seen      string        // the word of the last epoch, of whatever kind
+	outdated  []string      // words before that
 	word      string        // of the last admitted epoch; and, since that run_id, what was seen under it:
 	runID     string
 	replID    string
@@ -90,12 +93,41 @@ func (l *lane) judge(ctx context.Context, s *sighting) ruling {
 		return l.judgeRestarted(s, e)
 	case e.name != l.node.Name:
 		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many: correct the address of one of them, or the names, which must be the same on every host", e.runID, e.name))
-	case e.pending:
-		return l.judgePending(ctx, s, e)
-	case e.digest != l.fleet.digest:
+	case !e.pending && e.digest != l.fleet.digest:
 		return refusedFor(errOtherList(e.digest, l.fleet.digest))
+	case l.memory.isOutdated(e.word):
+		l.withdrawn(errOutdated, false)
+		return l.mark(s, false)
+	}
+	l.memory.see(e.word)
+	if e.pending {
+		return l.judgePending(ctx, s, e)
 	}
 	return l.judgeAdmitted(s, e)
+}
+
+var errOutdated = errors.New("what it was before answers at its address again (a former Redis, another database, an old file), and knows nothing of the votes given since")
+
+// mostOutdated bounds the words that are remembered, of a node that is replaced again
+// and again.
+const mostOutdated = 256
+
+// isOutdated tells of a word that the node's epoch had before another one. Each
+// quarantine has a new word, so what shows an old one has forgotten all since.
+func (m *memory) isOutdated(word string) bool { return slices.Contains(m.outdated, word) }
+
+// see notes the word of the node's epoch.
+func (m *memory) see(word string) {
+	if m.seen == word {
+		return
+	}
+	if m.seen != "" {
+		m.outdated = append(m.outdated, m.seen)
+	}
+	if len(m.outdated) > mostOutdated {
+		m.outdated = m.outdated[1:]
+	}
+	m.seen = word
 }
 
 func refusedFor(err error) ruling {

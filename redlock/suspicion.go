@@ -12,6 +12,7 @@ func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
 	if m.word != e.word {
 		m.watch, m.countersGone = clockWatch{}, false
 	}
+	believed := m.word == e.word && m.runID != e.runID && s.at < m.durableFrom
 	if m.word != e.word || m.runID != e.runID { // a durable node keeps its word over a restart
 		m.word, m.runID, m.replID, m.uptime = e.word, e.runID, s.info.replID, s.info.uptime
 		m.evicted = s.info.evicted
@@ -23,6 +24,8 @@ func (m *memory) suspicion(s *sighting, e epoch, window time.Duration) error {
 	uptime := m.uptime
 	m.uptime = s.info.uptime
 	switch {
+	case believed:
+		return errors.New("it was restarted, and another host, which did not see that it had not written every vote to its file, let it vote")
 	case m.countersGone:
 		return errors.New("its fencing counters are gone: somebody deleted them")
 	case s.info.replID != m.replID:
