@@ -69,11 +69,11 @@ type StoredConn struct {
 // closed, and comes with an error: it stays in the store until Unstore.
 func (m *Manager) Stored(prefix string) []StoredConn {
 	files := m.takeFunc(func(name string) bool { return strings.HasPrefix(name, prefix) })
-	defer closeAll(files)
 	stored := make([]StoredConn, len(files))
 	for i, file := range files {
 		conn, err := unixConn(file)
 		stored[i] = StoredConn{Name: file.Name(), Conn: conn, Err: err}
+		file.Close() // before the next: all twice may be more files than are allowed
 	}
 	return stored
 }

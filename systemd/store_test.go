@@ -116,6 +116,39 @@ func TestStore(t *testing.T) {
 	passes(t, stored[0].Conn, client)
 }
 
+// As many can be taken over as were served: no descriptor is needed twice meanwhile.
+func TestStoredNeedsNoMoreFiles(t *testing.T) {
+	const many, spare = 40, 10
+	var files []*os.File
+	for range many {
+		conn, _ := pair(t, unix.SOCK_STREAM)
+		files = append(files, handed(t, "conn-7", conn))
+	}
+	var limit, low unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low = limit
+	low.Cur = uint64(files[many-1].Fd()) + spare
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	stored := (&Manager{handed: files}).Stored("conn-")
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range stored {
+		if s.Err != nil {
+			t.Error(s.Err)
+			continue
+		}
+		s.Conn.Close()
+	}
+	if len(stored) != many {
+		t.Errorf("got %d, want %d", len(stored), many)
+	}
+}
+
 func TestUnstore(t *testing.T) {
 	listener := fakeManager(t)
 	if err := managed(t).Unstore("conn-7"); err != nil {
