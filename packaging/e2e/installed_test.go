@@ -44,6 +44,7 @@ func TestInstalled(t *testing.T) {
 	i.step("reload", i.reload)
 	i.step("stop", i.stopped)
 	newer := newerPackage(t, p.deb())
+	i.step("faulty config", func() { i.upgradeWithFaultyConfig(p.deb()) })
 	i.step("under load", func() { i.underLoad(newer) })
 	i.step("nodes down", func() { i.startWithNodesDown(cluster) })
 	i.step("full store", i.fullStore)
@@ -235,6 +236,27 @@ func (i *installation) upgrade(l *load, deb string) {
 	if got := i.run("dpkg-query", "-W", "-f", "${Version} ${Status}", "redlockd"); got != "1.1.0-1 install ok installed" {
 		i.t.Errorf("after the upgrade: %s", got)
 	}
+}
+
+// upgradeWithFaultyConfig: the daemon that runs goes on, as none would come after it.
+func (i *installation) upgradeWithFaultyConfig(deb string) {
+	i.t.Helper()
+	const config = "/etc/redlockd/redlockd.hcl"
+	n := i.host.nc()
+	n.expect("LOCK job wait=20s", "OK lock=job")
+	good, before := readFile(i.t, i.path(config)), i.property("redlockd", "MainPID")
+	writeFile(i.t, i.path(config), good+"no_such_word = 1\n")
+	output := i.run("dpkg", "-i", i.copy(deb))
+	if after := i.property("redlockd", "MainPID"); after != before {
+		i.t.Errorf("the process is %s, before it was %s", after, before)
+	}
+	if !strings.Contains(output, config+":") || !strings.Contains(output, "systemctl restart redlockd") {
+		i.t.Errorf("dpkg does not tell the fault, and what to do:\n%s", output)
+	}
+	writeFile(i.t, i.path(config), good)
+	i.restart("dpkg", "-i", i.copy(deb))
+	n.comes("BACK ")
+	n.expect("UNLOCK job", "OK lock=job")
 }
 
 // purge: nothing is left but the user, the group, and copies of the files with them.
