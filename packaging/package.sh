@@ -38,6 +38,7 @@ main() {
 	build "$arch" "$stage"
 	list_contents
 	write_manuals
+	write_pages
 	write_completions
 	write_debian_files
 	package deb
@@ -69,6 +70,14 @@ write_manuals() {
 	go run -buildvcs=false ./packaging/man "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)" "$stage"
 	for page in redlockd.8 redlockd.hcl.5 redlockd-protocol.7; do
 		gzip -9n "$stage/$page"
+	done
+}
+
+# write_pages has the links lead to where the packages have the files: all in one directory.
+write_pages() {
+	local page
+	for page in README.md packaging/*.md; do
+		sed -E 's|\]\((packaging/\|\.\./)|](|g; s|\]\(LICENSE\)|](https://www.apache.org/licenses/LICENSE-2.0)|' "$page" >"$stage/${page##*/}"
 	done
 }
 

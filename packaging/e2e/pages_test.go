@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -24,6 +25,22 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for _, page := range append(pages, readme) {
+		checkLinks(t, page)
+	}
+}
+
+// The same is so where the packages have the pages, all in one directory.
+func TestPackagedPages(t *testing.T) {
+	p := needPackages(t)
+	root := t.TempDir()
+	if output, err := exec.Command("dpkg-deb", "--extract", p.deb(), root).CombinedOutput(); err != nil {
+		t.Skipf("dpkg-deb is not to be had: %v %s", err, output)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "usr", "share", "doc", "redlockd", "*.md"))
+	if err != nil || len(pages) < 5 {
+		t.Fatalf("only the pages %q: %v", pages, err)
+	}
+	for _, page := range pages {
 		checkLinks(t, page)
 	}
 }
