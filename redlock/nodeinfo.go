@@ -20,8 +20,7 @@ type nodeInfo struct {
 	cluster  bool
 	evicts   string // the eviction policy, where maxmemory is set; "" where nothing is evicted
 	evicted  int64  // keys that it evicted since it was started, or since CONFIG RESETSTAT
-	aof      bool   // keeps an append-only file, and could write to it
-	fsync    string // appendfsync; asked of durable nodes alone
+	file     appendOnly
 }
 
 // infoSections are the sections of INFO that readInfo wants.
@@ -46,7 +45,11 @@ func readInfo(text string) nodeInfo {
 		replicas: int(number("connected_slaves")),
 		cluster:  fields["redis_mode"] == "cluster" || fields["cluster_enabled"] == "1",
 		evicted:  number("evicted_keys"),
-		aof:      fields["aof_enabled"] == "1" && fields["aof_last_write_status"] != "err",
+		file: appendOnly{
+			enabled:   fields["aof_enabled"] == "1",
+			failed:    fields["aof_last_write_status"] == "err" || fields["aof_last_bgrewrite_status"] == "err",
+			rewriting: fields["aof_rewrite_in_progress"] == "1" || fields["aof_rewrite_scheduled"] == "1",
+		},
 	}
 	if policy := fields["maxmemory_policy"]; number("maxmemory") > 0 && policy != "noeviction" {
 		info.evicts = policy
@@ -56,7 +59,7 @@ func readInfo(text string) nodeInfo {
 
 // embeddedInfo stands for the INFO that embedded nodes do not have.
 func embeddedInfo() nodeInfo {
-	return nodeInfo{version: "7", runID: "embedded", role: "master", aof: true}
+	return nodeInfo{version: "7", runID: "embedded", role: "master", file: appendOnly{enabled: true}}
 }
 
 // refusal says why a node like this gets no vote at all, with the fix; nil
@@ -88,37 +91,6 @@ func orUnknown(role string) string {
 	return role
 }
 
-// warnings are what makes the locks less safe or less available than they
-// could be, each with the fix.
-func (i *nodeInfo) warnings(durable bool) []string {
-	switch {
-	case durable && !i.survivesRestart():
-		return []string{fmt.Sprintf("durable = true does not hold: appendonly is %s and appendfsync %s; "+
-			"until CONFIG SET appendonly yes and appendfsync always, a restart is quarantined", yesNo(i.aof), orNothing(i.fsync))}
-	case !durable && !i.aof:
-		return []string{"no persistence: a restart forgets all votes and fencing counters, and costs a quarantine; " +
-			"appendonly yes and appendfsync always with durable = true avoid that"}
-	}
-	return nil
-}
-
-// survivesRestart: every vote is on disk before it is answered.
-func (i *nodeInfo) survivesRestart() bool { return i.aof && i.fsync == "always" }
-
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "not to be read"
-	}
-	return s
-}
-
 // sighting is what one round trip told of a node.
 type sighting struct {
 	info  nodeInfo
@@ -142,7 +114,8 @@ func (l *lane) appendLook() {
 	info := l.appendCommand("INFO")
 	*info = append(*info, infoSections...)
 	if l.node.Durable {
-		l.appendCommand("CONFIG", "GET", "appendfsync")
+		config := l.appendCommand("CONFIG", "GET")
+		*config = append(*config, fileSettings...)
 	}
 }
 
@@ -164,13 +137,13 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	if len(replies) > 2 {
 		s.info = readInfo(replies[2].Str)
 	}
-	if len(replies) > 3 && len(replies[3].Array) == 2 {
-		s.info.fsync = replies[3].Array[1].Str
+	if len(replies) > 3 {
+		s.info.file.readSettings(replies[3].Array)
 	}
 	return s, nil
 }
 
-var lookWords = [...]string{"TIME", "HGET " + nodeKey + " epoch", "INFO", "CONFIG GET appendfsync"}
+var lookWords = [...]string{"TIME", "HGET " + nodeKey + " epoch", "INFO", "CONFIG GET " + fileSettings[0]}
 
 // look asks for a sighting alone.
 func (l *lane) look(ctx context.Context, conn Conn) (*sighting, error) {

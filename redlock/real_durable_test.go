@@ -45,10 +45,16 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 func TestRealNodeIsNotDurable(t *testing.T) {
 	s := newSite(t, 3, appending("everysec"))
 	h := s.newHost(durable)
-	wantWarning(t, h.of("c").Warning, "durable = true does not hold: appendonly is yes and appendfsync everysec")
+	wantWarning(t, h.of("c").Warning, "durable = true does not hold: appendfsync is everysec; until")
 	must(t, s.server("c").Restart())
 	h.wentThrough("c", redlock.NodeQuarantined)
 	h.awaits("c", redlock.NodeReady)
+}
+
+// While such a node rewrites its file, votes are not on disk when they are answered.
+func TestRealNodeIsNotDurableInRewrites(t *testing.T) {
+	h := newSite(t, 3, appending("always"), redlocktest.Args("--no-appendfsync-on-rewrite", "yes")).newHost(durable)
+	wantWarning(t, h.of("c").Warning, "durable = true does not hold: no-appendfsync-on-rewrite is yes; until")
 }
 
 // Durable on the server's side alone changes nothing: whoever runs it has not

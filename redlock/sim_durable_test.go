@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,6 +76,40 @@ func TestDurableNodeWithAnOldFile(t *testing.T) {
 		time.Sleep(400 * ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 	})
+}
+
+// A durable node whose append-only file is switched on again has not the votes before in
+// it until it was rewritten, which may take long, or fail: a restart waits. A file that was
+// whole, and is rewritten, stays so. Guards noteFile, hasEachVote.
+func TestDurableNodeRewritesItsFile(t *testing.T) {
+	for _, tt := range []struct {
+		what, field, value string
+		off                bool // before
+		waits              bool
+	}{
+		{"rewritten", "aof_rewrite_in_progress", "1", false, false},
+		{"switched on and rewritten", "aof_rewrite_in_progress", "1", true, true},
+		{"switched on and about to be rewritten", "aof_rewrite_scheduled", "1", true, true},
+		{"not rewritten", "aof_last_bgrewrite_status", "err", false, true},
+		{"not written", "aof_last_write_status", "err", false, true},
+	} {
+		durableTest(t, 3, func(t *testing.T, f *fleet) {
+			if tt.off {
+				f.sims[0].SetDurable(false)
+				time.Sleep(beat + 100*ms)
+				f.sims[0].SetDurable(true)
+			}
+			f.sims[0].SetInfo(tt.field, tt.value)
+			time.Sleep(longest + 2*beat)
+			warned := strings.Contains(strings.Join(f.nodeStatus(f.q, 0).Warning, " "), "durable = true does not hold")
+			want(t, tt.what+": it is warned of", warned, tt.waits)
+			f.sims[0].Crash(true)
+			f.sims[0].SetInfo(tt.field, "")
+			f.sims[0].Restart()
+			time.Sleep(400 * ms)
+			f.wantState(f.q, 0, map[bool]redlock.NodeState{true: redlock.NodeQuarantined, false: redlock.NodeReady}[tt.waits])
+		})
+	}
 }
 
 // A node that did not write every vote to its file for a while, and is restarted, waits,

@@ -46,6 +46,7 @@ type memory struct {
 	localUntil time.Duration
 
 	countersGone bool          // it said so itself
+	fileWhole    bool          // its append-only file has every vote, as far as was seen
 	durableFrom  time.Duration // BootTime from which on its file has every vote that still counts
 }
 
@@ -159,7 +160,7 @@ func (l *lane) mark(s *sighting, kept bool) ruling {
 func (l *lane) judgeRestarted(s *sighting, e epoch) ruling {
 	m := &l.memory
 	own := e.name == l.node.Name && (m.word == "" || e.word == m.word || e.word == m.marker.word)
-	if l.node.Durable && s.info.survivesRestart() && s.at >= m.durableFrom && own && !e.pending && e.digest == l.fleet.digest {
+	if l.node.Durable && s.info.file.hasEachVote() && s.at >= m.durableFrom && own && !e.pending && e.digest == l.fleet.digest {
 		e.runID = s.info.runID
 		return ruling{write: &e}
 	}
@@ -185,9 +186,7 @@ func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 		l.withdrawn(why, kept)
 		return l.mark(s, kept)
 	}
-	if !s.info.survivesRestart() {
-		m.durableFrom = s.at + l.fleet.longestTTL()
-	}
+	m.noteDurable(s.at, l.fleet.longestTTL())
 	if s.at < m.localUntil {
 		return l.onlyHere()
 	}
@@ -251,7 +250,8 @@ func (l *lane) stand(s standing) {
 }
 
 func (l *lane) noteWarnings(s *sighting) {
-	warnings := s.info.warnings(l.node.Durable)
+	l.memory.noteFile(&s.info.file)
+	warnings := l.memory.fileWarnings(&s.info.file, l.node.Durable)
 	l.mu.Lock()
 	l.warning = warnings
 	l.mu.Unlock()

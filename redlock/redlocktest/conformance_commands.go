@@ -89,6 +89,7 @@ func checkInfoSections(p *probe) {
 	want := map[string]string{
 		"redis_mode": "standalone", "maxmemory": "0", "maxmemory_policy": "noeviction",
 		"loading": "0", "aof_enabled": "0", "aof_last_write_status": "ok",
+		"aof_last_bgrewrite_status": "ok", "aof_rewrite_in_progress": "0", "aof_rewrite_scheduled": "0",
 		"role": "master", "connected_slaves": "0", "cluster_enabled": "0",
 	}
 	got := p.do("INFO", "SERVER", "memory", "persistence", "Replication", "cluster").Str

@@ -113,7 +113,7 @@ func (g generator) command() redlock.Command {
 		"CLIENT KILL ID x", "CLIENT KILL ID 99999", "CLIENT KILL NOSUCH 3", "CLIENT SETNAME näme", "TIME x",
 		"SCRIPT FLUSH", "SCRIPT FLUSH x", "SCRIPT LOAD", "SCRIPT NOSUCH", "EVALSHA x", "EVALSHA x 0", "EVALSHA x x",
 		"EVALSHA x 2 a", "EVALSHA x -1", "FLUSHALL x", "FLUSHALL SYNC", "KEYS nosuch*", "KEYS ?x", "INFO nosuch",
-		"CONFIG", "CONFIG NOSUCH", "CONFIG GET", "CONFIG GET appendfsync", "CONFIG GET nosuch AppendFsync", "CONFIG GET nosuch",
+		"CONFIG", "CONFIG NOSUCH", "CONFIG GET", "CONFIG GET appendfsync", "CONFIG GET no-appendfsync-on-rewrite", "CONFIG GET nosuch AppendFsync", "CONFIG GET nosuch",
 		"CONFIG RESETSTAT", "CONFIG RESETSTAT x", "MGET a b c h", "MGET",
 	)))
 }

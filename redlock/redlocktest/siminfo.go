@@ -82,7 +82,10 @@ func (s *state) infoSections(now int64) []infoSection {
 			{"uptime_in_seconds", decimal(s.uptime(now))},
 		}},
 		{"Memory", []infoField{{"maxmemory", "0"}, {"maxmemory_policy", "noeviction"}}},
-		{"Persistence", []infoField{{"loading", "0"}, {"aof_enabled", aof}, {"aof_last_write_status", "ok"}}},
+		{"Persistence", []infoField{
+			{"loading", "0"}, {"aof_enabled", aof}, {"aof_rewrite_in_progress", "0"}, {"aof_rewrite_scheduled", "0"},
+			{"aof_last_bgrewrite_status", "ok"}, {"aof_last_write_status", "ok"},
+		}},
 		{"Stats", []infoField{{"total_commands_processed", decimal(s.commands)}, {"evicted_keys", "0"}}},
 		{"Replication", []infoField{
 			{"role", role}, {"master_link_status", link}, {"connected_slaves", "0"}, {"master_replid", replID},
@@ -114,9 +117,9 @@ func (s *state) uptime(now int64) int64 { return now/1_000_000 - s.started/1_000
 // configGet is CONFIG GET name …, for the settings that say how durable the node
 // is. As in Redis a name comes back as it was written.
 func configGet(c call) redlock.Reply {
-	settings := map[string]string{"appendfsync": "everysec", "appendonly": "no"}
+	settings := map[string]string{"appendfsync": "everysec", "appendonly": "no", "no-appendfsync-on-rewrite": "no"}
 	if c.durable {
-		settings = map[string]string{"appendfsync": "always", "appendonly": "yes"}
+		settings["appendfsync"], settings["appendonly"] = "always", "yes"
 	}
 	reply := list()
 	for _, name := range c.args {
