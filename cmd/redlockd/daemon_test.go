@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -80,14 +81,40 @@ func (n notifier) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestReloadAtTheEnd: a daemon that has ended takes no config, and the program ends all the same.
+// TestConfigWarns: what is dubious in a config is logged at the start, and with each reload.
+func TestConfigWarns(t *testing.T) {
+	twoNodes := strings.Replace(goodConfig, `  node "c" { address = "10.0.0.3:6379" }`+"\n", "", 1)
+	name := writeConfig(t, twoNodes)
+	var f *fixture
+	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+		f.signals <- syscall.SIGHUP
+		<-o.Reload
+		return nil
+	})
+	f.check(t, f.run([]string{"-config", name}), exitOK, "", "2 nodes bear no more failures than 1")
+	if n := strings.Count(f.err.String(), "2 nodes bear no more failures than 1"); n != 2 {
+		t.Errorf("the warning is logged %d times, want at the start and with the reload:\n%s", n, f.err.String())
+	}
+}
+
+// TestReloadAtTheEnd: a daemon that ends while a config is read takes it no more, and the
+// program ends all the same.
 func TestReloadAtTheEnd(t *testing.T) {
+	heard := listenAsManager(t)
 	var f *fixture
 	f = newFixture(t, func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
 		f.signals <- syscall.SIGHUP
+		heard("RELOADING=1")
 		return nil
 	})
-	f.check(t, f.run([]string{"-dev"}), exitOK, "", "")
+	ended := make(chan int)
+	go func() { ended <- f.run([]string{"-dev"}) }()
+	select {
+	case code := <-ended:
+		f.check(t, code, exitOK, "", "")
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end: nobody takes the config")
+	}
 }
 
 // TestDev runs the real daemon: the first line on stdout says what to type,

@@ -14,17 +14,17 @@ import (
 	"github.com/redlockd/redlockd/daemon"
 )
 
-// The service manager hears of a reload, and that it is over, also where the config
-// was refused; of one that was taken over the daemon says so.
-func TestManagerHearsOfReload(t *testing.T) {
+// listenAsManager is a service manager, for the test: heard waits for the next message.
+func listenAsManager(t *testing.T) (heard func(want string)) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "n")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer manager.Close()
+	t.Cleanup(func() { manager.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
-	heard := func(want string) {
+	return func(want string) {
 		t.Helper()
 		manager.SetReadDeadline(time.Now().Add(20 * time.Second))
 		buffer := make([]byte, 4096)
@@ -33,6 +33,12 @@ func TestManagerHearsOfReload(t *testing.T) {
 			t.Errorf("heard %q, %v; want %s", got, err, want)
 		}
 	}
+}
+
+// The service manager hears of a reload, and that it is over, also where the config
+// was refused; of one that was taken over the daemon says so.
+func TestManagerHearsOfReload(t *testing.T) {
+	heard := listenAsManager(t)
 	name := writeConfig(t, goodConfig)
 	var f *fixture
 	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
