@@ -240,6 +240,32 @@ func TestChildEnded(t *testing.T) { // not beside others, which have children
 	}
 }
 
+// Who is left is told to end, or killed once more where others were killed; and it is not over
+// before the dead are reaped: what they have started until then would not have been seen.
+func TestLeftBehindIsLookedForAgain(t *testing.T) { // not beside others, whose processes it would end
+	for want, killed := range map[syscall.Signal]bool{syscall.SIGTERM: false, syscall.SIGKILL: true} {
+		heir := command(t, "sh", "-c", "echo up $$; read end")
+		p := startCommand(t, heir, "", "")
+		p.up()
+		c := &child{ended: true, lost: errors.New("lost"), killed: killed, again: time.NewTimer(0)}
+		if c.over() {
+			t.Errorf("%v: it is over, and somebody ran", want)
+		}
+		p.stdin.Close() // who took no signal ends by itself
+		var info unix.Siginfo
+		if err := unix.Waitid(unix.P_PID, heir.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+			t.Fatal(err)
+		}
+		if c.over() {
+			t.Errorf("%v: it is over, and the dead are not reaped", want)
+		}
+		p.ends(-int(want))
+		if !c.over() {
+			t.Errorf("%v: it is not over, and nobody is left", want)
+		}
+	}
+}
+
 // deadChild has a child that has ended, in the session that it was in itself, and does not look.
 const deadChild = `pipe R, W; if (!fork) { exit } close W; require POSIX; POSIX::setsid(); <R>; $| = 1; print "up $$\n"; sleep 60`
 

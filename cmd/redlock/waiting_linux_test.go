@@ -103,12 +103,14 @@ func TestWaitForWhoIsNext(t *testing.T) {
 // but not where it may share it.
 func TestWaitForItself(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "other,job")
-	h := startHeld(t, statusReady)
-	p := start(t, roleRedlock, h.socket, runOf([]string{"-w", "60"}, "true")...)
-	lock := h.read(ipc.VerbLock)
-	p.awaitSaid("redlock: lock \"job\": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n")
-	h.grant(lock)
-	p.ends(0)
+	for _, flags := range [][]string{nil, {"--slots", "1"}} {
+		h := startHeld(t, statusReady)
+		p := start(t, roleRedlock, h.socket, runOf(append(flags, "-w", "60"), "true")...)
+		lock := h.read(ipc.VerbLock)
+		p.awaitSaid("redlock: lock \"job\": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n")
+		h.grant(lock)
+		p.ends(0)
+	}
 	for _, flags := range [][]string{{"-s"}, {"--slots", "2"}} {
 		h := startHeld(t, statusReady)
 		p := start(t, roleRedlock, h.socket, runOf(append(flags, "-w", "60"), "true")...)
