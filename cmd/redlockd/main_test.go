@@ -152,18 +152,25 @@ access {
     locks = ["**"]
     allow = ["admin"]
   }
+  rule "comma" {
+    users = ["4001"]
+    locks = ["db,1"]
+    allow = ["lock"]
+  }
 }`)
 	for _, c := range []struct {
 		as, lock string
 		code     int
 		out, err string
 	}{
-		{"4001", "web/a", exitOK, "lock     allowed  by rule \"web\"\ninspect  denied   by no access rule of 2\nadmin    allowed  by rule \"ops\"\n", ""},
-		{"4001", "web/a/b", exitDenied, "lock     denied   by no access rule of 2\n", ""},
+		{"4001", "web/a", exitOK, "lock     allowed  by rule \"web\"\ninspect  denied   by no access rule of 3\nadmin    allowed  by rule \"ops\"\n", ""},
+		{"4001", "web/a/b", exitDenied, "lock     denied   by no access rule of 3\n", ""},
 		{"4002", "web/a", exitDenied, "admin    allowed  by rule \"ops\"\n", ""},
 		{"4001", "web/a,web/b", exitOK, "web/b: admin    allowed  by rule", ""},
-		{"4001", "web/a,db", exitDenied, "db: lock     denied   by no access rule of 2\n", ""},
-		{"4001", "web/a%2Cb/c", exitDenied, "lock     denied   by no access rule of 2\n", ""},
+		{"4001", "web/a,db", exitDenied, "db: lock     denied   by no access rule of 3\n", ""},
+		{"4001", "web/a%2Cb/c", exitDenied, "lock     denied   by no access rule of 3\n", ""},
+		{"4001", "db,web/a", exitDenied, "web/a: lock     allowed  by rule \"web\"\n", ""},
+		{"4001", "db%2C1", exitOK, "lock     allowed  by rule \"comma\"\n", ""},
 		{"4001", "web/a,", exitUsage, "", "a name is empty"},
 		{"no-such-user", "web/a", exitUsage, "", `no user "no-such-user"`},
 		{"4001", "redlockd:x", exitUsage, "", "reserved"},
@@ -202,6 +209,18 @@ func TestFlagsOverrideConfig(t *testing.T) {
 	if got.Socket.Path != "x.sock" || got.Log.Level != hclog.Error || len(got.Quorum.Nodes) != 3 {
 		t.Errorf("got socket %q, level %v, %d nodes; want x.sock, error, 3", got.Socket.Path, got.Log.Level, len(got.Quorum.Nodes))
 	}
+}
+
+// TestLongestSocket: a path may be as long as the kernel takes it.
+func TestLongestSocket(t *testing.T) {
+	longest := strings.Repeat("x", 107)
+	f := newFixture(t, func(_ context.Context, cfg *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+		if cfg.Socket.Path != longest {
+			t.Errorf("got socket %q, want %q", cfg.Socket.Path, longest)
+		}
+		return nil
+	})
+	f.check(t, f.run([]string{"-dev", "-socket", longest}), exitOK, "", "")
 }
 
 func TestServeFails(t *testing.T) {

@@ -62,3 +62,15 @@ func TestFaultyManager(t *testing.T) {
 	f := newFixture(t, nil)
 	f.check(t, f.run([]string{"-dev"}), exitFailed, "", "WATCHDOG_USEC")
 }
+
+// A service manager that cannot be told is no reason not to reload, but is logged.
+func TestManagerIsGone(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
+	var f *fixture
+	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+		f.signals <- syscall.SIGHUP
+		<-o.Reload
+		return nil
+	})
+	f.check(t, f.run([]string{"-dev"}), exitOK, "", "does not know of the reload")
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+// roleVariable says that the test binary is to be another program.
+const (
+	roleVariable = "REDLOCKD_TEST_ROLE"
+	roleRedlockd = "redlockd" // the daemon itself
+	roleStuck    = "stuck"    // one whose shutdown does not end
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case roleRedlockd:
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	case roleStuck:
+		os.Exit(stuck())
+	}
+	os.Exit(m.Run())
+}
+
+func stuck() int {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	serve := func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+		fmt.Println("serving")
+		<-ctx.Done()
+		fmt.Println("stopping")
+		select {}
+	}
+	c := &command{stdout: os.Stdout, stderr: os.Stderr, signals: signals, serve: serve, die: dieOf}
+	return c.run([]string{"-dev"})
+}
+
+// program is the test binary in a role, until the test's patience is over.
+type program struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr *bufio.Reader
+}
+
+func startProgram(t *testing.T, role string, args ...string) *program {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	pipe := func(r io.ReadCloser, err error) *bufio.Reader {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bufio.NewReader(r)
+	}
+	p := &program{t: t, cmd: cmd, stdout: pipe(cmd.StdoutPipe()), stderr: pipe(cmd.StderrPipe())}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		cmd.Wait()
+	})
+	return p
+}
+
+// await reads lines until one has text in it.
+func (p *program) await(from *bufio.Reader, text string) {
+	p.t.Helper()
+	for {
+		line, err := from.ReadString('\n')
+		if strings.Contains(line, text) {
+			return
+		}
+		if err != nil {
+			p.t.Fatalf("%v until %q was said, last %q", err, text, line)
+		}
+	}
+}
+
+func (p *program) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestProgram: the program leaves no cores, SIGHUP does not end it, and SIGTERM does, in order.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	p := startProgram(t, roleRedlockd, "-dev", "-socket", filepath.Join(t.TempDir(), "s"))
+	p.await(p.stdout, "nc -U ")
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.cmd.Process.Pid))
+	if _, rest, _ := strings.Cut(string(limits), "Max core file size"); err != nil || strings.Join(strings.Fields(rest)[:2], " ") != "0 0" {
+		t.Errorf("the limits are %s, %v; want no cores", limits, err)
+	}
+	p.signal(syscall.SIGHUP)
+	p.await(p.stderr, "config reloaded")
+	p.signal(syscall.SIGTERM)
+	p.await(p.stderr, "asked to stop")
+	io.Copy(io.Discard, p.stderr)
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v, want exit code 0", err)
+	}
+}
+
+// TestSecondSignalEndsTheProcess: where the shutdown does not end, the second signal does what
+// it does to a program that knows nothing of it.
+func TestSecondSignalEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	p := startProgram(t, roleStuck)
+	p.await(p.stdout, "serving")
+	p.signal(syscall.SIGTERM)
+	p.await(p.stdout, "stopping")
+	p.signal(syscall.SIGINT)
+	p.cmd.Wait()
+	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v, want by SIGINT", p.cmd.ProcessState)
+	}
+}
