@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,26 @@ func TestNotify(t *testing.T) {
 		if got := heard(t, conn); !regexp.MustCompile("^" + c.want + "$").MatchString(got) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// A reload is known by its time: microseconds of the monotonic clock.
+func TestReloadingTellsTheTime(t *testing.T) {
+	conn := fakeManager(t)
+	now := func() int64 {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			t.Fatal(err)
+		}
+		return now.Nano() / 1000
+	}
+	before := now()
+	if err := managed(t).Reloading(); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(heard(t, conn), "MONOTONIC_USEC=")
+	if told, err := strconv.ParseInt(text, 10, 64); err != nil || told < before || told > now() {
+		t.Errorf("got the time %q, want one from %d to %d", text, before, now())
 	}
 }
 
@@ -165,6 +186,9 @@ func TestListener(t *testing.T) {
 	listener.Close()
 	if _, err := net.Dial("unix", path); err != nil {
 		t.Errorf("after Close: %v; want the manager's socket to go on", err)
+	}
+	if again := m.CloseRest(); len(again) != 0 {
+		t.Errorf("the rest again is %q, want none", again)
 	}
 	if listener, err := m.Listener(ListenerName); listener != nil || err != nil {
 		t.Errorf("asked again: got %v, %v; want none", listener, err)

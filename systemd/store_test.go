@@ -3,6 +3,7 @@ package systemd
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -198,6 +199,9 @@ func TestStoreRefuses(t *testing.T) {
 			t.Errorf("name %q: got %v, want an error that quotes it", name, err)
 		}
 	}
+	if err := store(t, m, strings.Repeat("a", 255), conn); err != nil {
+		t.Errorf("the longest name: got %v, want none", err)
+	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -288,27 +292,64 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// A manager that listens anew is told, too.
+// What was stored ends where everybody has closed it: no duplicate is left behind, neither of
+// what is handed to the manager nor of what is handed over by it.
+func TestNoDuplicateIsLeft(t *testing.T) {
+	listener := fakeManager(t)
+	keeper := managed(t)
+	one := func(conn *net.UnixConn) *Manager { return &Manager{handed: []*os.File{handed(t, "conn-7", conn)}} }
+	for name, use := range map[string]func(conn *net.UnixConn){
+		"Store": func(conn *net.UnixConn) {
+			if err := store(t, keeper, "conn-7", conn); err != nil {
+				t.Error(err)
+			}
+			heard(t, listener) // which takes no descriptor
+		},
+		"Stored":    func(conn *net.UnixConn) { one(conn).Stored("conn-")[0].Conn.Close() },
+		"Take":      func(conn *net.UnixConn) { one(conn).Take("conn-7") },
+		"CloseRest": func(conn *net.UnixConn) { one(conn).CloseRest() },
+	} {
+		conn, client := pair(t, unix.SOCK_STREAM)
+		use(conn)
+		conn.Close()
+		client.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("%s: the client reads %v, want the end of the connection", name, err)
+		}
+	}
+}
+
+// A manager that listens anew is told, too, and gets what is stored.
 func TestManagerListensAnew(t *testing.T) {
 	listener := fakeManager(t)
 	m := managed(t)
 	if err := m.Ready(); err != nil {
 		t.Fatal(err)
 	}
-	path := listener.LocalAddr().String()
-	listener.Close()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	anew, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer anew.Close()
-	if err := m.Stopping(); err != nil {
-		t.Fatal(err)
-	}
-	if got := heard(t, anew); got != "STOPPING=1" {
-		t.Errorf("got %q, want STOPPING=1", got)
+	address := &net.UnixAddr{Name: listener.LocalAddr().String(), Net: "unixgram"}
+	conn, _ := pair(t, unix.SOCK_STREAM)
+	for want, say := range map[string]func() error{
+		"STOPPING=1":               m.Stopping,
+		"FDSTORE=1\nFDNAME=conn-7": func() error { return store(t, m, "conn-7", conn) },
+	} {
+		listener.Close()
+		if err := os.Remove(address.Name); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if listener, err = net.ListenUnixgram("unixgram", address); err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		if err := say(); err != nil {
+			t.Fatal(err)
+		}
+		message, fds := heardWith(t, listener)
+		if stores := strings.HasPrefix(want, "FDSTORE"); message != want || stores != (len(fds) == 1) {
+			t.Errorf("got %q with the descriptors %v, want %q", message, fds, want)
+		}
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
 	}
 }
