@@ -356,11 +356,13 @@ func TestCommandThatCannotBeRun(t *testing.T) {
 	t.Parallel()
 	without := filepath.Join(t.TempDir(), "without")
 	script(t, without, "#!/no/such/interpreter", 0o755)
-	f := startFake(t, holding())
-	code, _, stderr := redlock(t, f.socket, runOf(nil, without)...)
-	check(t, code, exitNotFound, stderr, "cannot be run")
-	f.read(ipc.VerbLock)
-	f.read(ipc.VerbUnlock)
+	for _, unlocked := range []string{"OK", "ERR LOST : lost (quorum): it could not be extended"} {
+		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says(unlocked)})
+		code, _, stderr := redlock(t, f.socket, runOf(nil, without)...)
+		check(t, code, exitNotFound, stderr, "cannot be run")
+		f.read(ipc.VerbLock)
+		f.read(ipc.VerbUnlock)
+	}
 }
 
 // Where PATH says so a command is found in the working directory.

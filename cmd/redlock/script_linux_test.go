@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // startScript starts one that a shell runs, with redlock in its PATH.
@@ -145,6 +146,45 @@ redlock lock job; echo "$?"`)
 	p.ends(0)
 	if said := p.said(); strings.Count(said, "LOST: ") != 3 {
 		t.Errorf("stderr %q, want that LOST is told three times", said)
+	}
+}
+
+// A shell that becomes the last command of its script holds the lock itself then; but who
+// names a process is told of that.
+func TestHolderThatBecomesRedlock(t *testing.T) {
+	_, socket := startDaemon(t)
+	for last, want := range map[string]int{"check job": 0, "unlock job": 0, "check --pid $PPID job": exitConflict} {
+		startScript(t, "sh", socket, "redlock lock job && exec redlock "+last).ends(want)
+	}
+}
+
+// A process that is named with --pid need not be the one that calls redlock.
+func TestHolderThatIsNotTheParent(t *testing.T) {
+	f := startFake(t, holding())
+	p := startScript(t, "sh", f.socket, `redlock lock --pid $PPID job; echo "$?"`)
+	p.expect("0")
+	p.ends(0)
+	if req := f.read(ipc.VerbLock); req.PID != os.Getpid() {
+		t.Errorf("LOCK had pid=%d, want %d", req.PID, os.Getpid())
+	}
+	if len(f.requests) > 0 {
+		t.Errorf("after LOCK the daemon read %v", (<-f.requests).Verb)
+	}
+}
+
+// A script that ends while its lock is waited for does not get it: there may be another process
+// with its number by then.
+func TestHolderHasEnded(t *testing.T) {
+	f := startFake(t, answers{ipc.VerbUnlock: says("OK")})
+	p := startScript(t, "sh", f.socket, "redlock lock --print job & read _")
+	lock := f.read(ipc.VerbLock)
+	p.stdin.Close()
+	p.ends(1) // what read ends with
+	f.grant(lock)
+	f.read(ipc.VerbUnlock)
+	p.awaitSaid(fmt.Sprintf("process %d, which was to hold the lock, has ended", p.cmd.Process.Pid))
+	if out := p.rest(); out != "" {
+		t.Errorf("it prints %q", out)
 	}
 }
 

@@ -186,6 +186,38 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 	}
 }
 
+// So it is for those that a command that was ended has left behind.
+func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet("user defined signal 2")...)
+	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, command...)...)
+	tt.up()
+	expect := func(want string) {
+		t.Helper()
+		line := tt.line()
+		for strings.Contains(line, "redlock: ") || line == "got continued" {
+			line = tt.line()
+		}
+		if line != want {
+			t.Errorf("the terminal shows %q, want %q", line, want)
+		}
+	}
+	cmd.Process.Signal(syscall.SIGUSR1)
+	expect("got terminated")
+	for range 10 {
+		tt.typed("\x03")
+		expect("got interrupt")
+		cmd.Process.Signal(syscall.SIGALRM)
+		expect("got alarm clock")
+	}
+	cmd.Process.Signal(syscall.SIGUSR2)
+	expect("got user defined signal 2")
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGUSR1) {
+		t.Errorf("it ended with %v, want that of SIGUSR1", err)
+	}
+}
+
 // Ctrl-Z stops both, so that the shell has its terminal again, and fg lets both
 // go on. So it is with a command that stops itself in its turn.
 func TestJobControl(t *testing.T) {

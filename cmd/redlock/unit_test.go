@@ -51,3 +51,26 @@ func TestKillMargin(t *testing.T) {
 		}
 	}
 }
+
+// Whose lease time was made shorter is not killed long before its deadline: it would be
+// while the lease is extended.
+func TestKillMarginOfAnotherLeaseTime(t *testing.T) {
+	for guard, want := range map[time.Duration]time.Duration{
+		400 * time.Millisecond: 100 * time.Millisecond, // of 2 s
+		6 * time.Second:        1500 * time.Millisecond,
+		time.Minute:            1500 * time.Millisecond, // longer: what was announced stays
+	} {
+		c := &child{margin: killMargin(30 * time.Second), lease: guarded{guard: guard}}
+		if got := c.killMargin(); got != want {
+			t.Errorf("with a guard of %v the margin is %v, want %v", guard, got, want)
+		}
+	}
+}
+
+// guarded is a lease with a guard.
+type guarded struct {
+	lease
+	guard time.Duration
+}
+
+func (g guarded) Guard() time.Duration { return g.guard }
