@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +44,19 @@ func TestKilledThenNext(t *testing.T) {
 // commandLine is a file that is empty once the process pid has left user space
 // for good, and not there at all once it is reaped.
 func commandLine(pid int) string { return fmt.Sprintf("/proc/%d/cmdline", pid) }
+
+// So it is with a script without a #! line, which the shell runs.
+func TestKilledWithItsScript(t *testing.T) {
+	t.Parallel()
+	tool := filepath.Join(t.TempDir(), "tool")
+	script(t, tool, "echo up $$; exec cat", 0o755)
+	f := startFake(t, holding())
+	p := start(t, roleRedlock, f.socket, runOf(nil, tool)...)
+	p.up()
+	p.signal(syscall.SIGKILL)
+	p.rest() // it ends with the script
+	p.ends(-int(syscall.SIGKILL))
+}
 
 // What the command has started is not killed with it, but holds the lock.
 func TestKilledKeepsTheLockForOrphans(t *testing.T) {

@@ -199,6 +199,17 @@ func TestRequest(t *testing.T) {
 	f.read(ipc.VerbUnlock)
 }
 
+// The longest time that there is to wait is no time that is over already.
+func TestRequestOfLongWait(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	code, _, stderr := redlock(t, f.socket, runOf([]string{"-w", "2562047h47m16s"}, "true")...)
+	check(t, code, 0, stderr, "")
+	if got := f.read(ipc.VerbLock).Options.Wait; got < 2562047*time.Hour {
+		t.Errorf("LOCK had wait=%v, want 2562047h47m16s", got)
+	}
+}
+
 func TestRequestOfKind(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

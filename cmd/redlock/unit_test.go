@@ -1,8 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/client"
 )
 
 func TestDurationFlag(t *testing.T) {
@@ -74,3 +79,18 @@ type guarded struct {
 }
 
 func (g guarded) Guard() time.Duration { return g.guard }
+
+// That redlockd does not answer is said where nothing better is known.
+func TestSilence(t *testing.T) {
+	for _, why := range []error{client.ErrHeld, client.ErrNoQuorum, client.ErrUnavailable, client.ErrShutdown} {
+		if err := errors.Join(why, context.DeadlineExceeded); silence(err) != err {
+			t.Errorf("%v is taken for %v", err, silence(err))
+		}
+	}
+	if err := silence(context.DeadlineExceeded); !strings.Contains(err.Error(), "does not answer") || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the end of the time is said to be %v", err)
+	}
+	if err := silence(context.Canceled); err != context.Canceled {
+		t.Errorf("the end by a signal is said to be %v", err)
+	}
+}

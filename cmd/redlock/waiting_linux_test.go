@@ -52,11 +52,6 @@ func (h *heldForLong) list(pid int, waiters ...int) {
 	}
 }
 
-const (
-	statusReady       = "OK n=0 nodes=5 quorum=3 spare=2 : ready"
-	statusQuarantined = "OK n=0 nodes=5 quorum=3 spare=-1 left=28000 : no quorum for another 28s"
-)
-
 // --verbose says who holds the lock, once for each change.
 func TestVerboseWait(t *testing.T) {
 	t.Parallel()
@@ -255,6 +250,9 @@ func TestClock(t *testing.T) {
 	now := time.Now()
 	if got := clock(now.Add(-time.Hour)); len(got) != len("15:04:05") {
 		t.Errorf("an hour ago is %q, want a time only", got)
+	}
+	if got := clock(now.Add(-20 * time.Hour)); !strings.HasPrefix(got, now.Add(-20*time.Hour).Format("2006-01-02 ")) {
+		t.Errorf("20 hours ago is %q, want a date", got)
 	}
 	if got := clock(now.Add(-100 * time.Hour)); !strings.HasPrefix(got, now.Add(-100*time.Hour).Format("2006-01-02 ")) {
 		t.Errorf("100 hours ago is %q, want a date", got)

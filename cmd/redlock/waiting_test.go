@@ -1,0 +1,97 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+const (
+	statusReady       = "OK n=0 nodes=5 quorum=3 spare=2 : ready"
+	statusQuarantined = "OK n=0 nodes=5 quorum=3 spare=-1 left=28000 : no quorum for another 28s"
+)
+
+// A grant that comes while it is asked who holds the lock leaves nothing to say.
+func TestGrantWhileAsked(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbStatus: says(statusReady), ipc.VerbUnlock: says("OK")})
+	p := start(t, roleRedlock, f.socket, runOf([]string{"--verbose"}, "true")...)
+	lock := f.read(ipc.VerbLock)
+	f.asked(ipc.VerbStatus)
+	f.asked(ipc.VerbWho)
+	f.grant(lock)
+	p.ends(0)
+	if said := p.said(); strings.Contains(said, "waiting") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+// Once the wait is over nothing is written any more: what the command shows is not overwritten.
+func TestNothingIsSaidAfterTheWait(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbStatus: says(statusQuarantined)})
+	var written atomic.Bool
+	begun, over := make(chan struct{}), make(chan struct{})
+	j := &job{name: "job", names: []string{"job"}, stderr: writing(func() {
+		close(begun)
+		<-over
+		time.Sleep(20 * time.Millisecond) // who does not wait is over before that
+		written.Store(true)
+	})}
+	end := j.explainWait(t.Context(), dial(t, f.socket))
+	<-begun
+	close(over)
+	if end(); !written.Load() {
+		t.Error("the wait is over, and it is written yet")
+	}
+}
+
+// writing is called when something is written.
+type writing func()
+
+func (w writing) Write(text []byte) (int, error) {
+	w()
+	return len(text), nil
+}
+
+// What has been said is not said again, however long ago the holder took the lock; that it
+// waits for itself is said once, after what stands on the terminal's line.
+func TestSaidOnce(t *testing.T) {
+	t.Setenv("REDLOCK_NAME", "job")
+	var out strings.Builder
+	w := &waiting{name: "job", names: []string{"job"}, out: &out, width: 4}
+	for range 2 {
+		w.warnOfItself()
+	}
+	w.sayOnce(reason{what: "held by alice", since: " since 10:00:00"})
+	w.sayOnce(reason{what: "held by alice", since: " since 10:00:01"})
+	w.sayOnce(reason{what: "held by alice", since: " since 10:00:01", place: 1, queued: 2})
+	const want = "\r    \r" + `redlock: lock "job": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself
+redlock: lock "job": waiting: held by alice since 10:00:00
+redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the queue of this host
+`
+	if got := out.String(); got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}
+
+// Of those for whom a lock is kept, only one is this process: a pid is that of a host.
+func TestKeptForUs(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	us := client.Holder{Waits: true, PID: os.Getpid(), Host: host}
+	holds, another, elsewhere := us, us, us
+	holds.Waits, another.PID, elsewhere.Host = false, us.PID+1, host+"2"
+	for h, want := range map[client.Holder]bool{us: true, holds: false, another: false, elsewhere: false} {
+		if got := isKeptForUs(h); got != want {
+			t.Errorf("%+v: kept for us is %v, want %v", h, got, want)
+		}
+	}
+}
