@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -70,6 +72,8 @@ func TestFindings(t *testing.T) {
 		"on this host": {func(p *patient) {
 			p.status.Nodes[0].Address, p.status.Nodes[1].Address, p.status.Nodes[2].Address = "unix:/run/a.sock", "127.0.0.1:1", "localhost:2"
 		}, []string{"warning same-host: a, b, c can be reached from this host alone"}},
+		"no host": {func(p *patient) { p.status.Nodes[1].Address = ":6379" },
+			[]string{"warning same-host: b can be reached from this host alone"}},
 		"-dev": {func(p *patient) {
 			for i := range p.status.Nodes {
 				p.status.Nodes[i].Address, p.status.Nodes[i].Wakeups = "embedded", "polling"
@@ -127,6 +131,43 @@ func TestVersionsDiffer(t *testing.T) {
 		if got := p.checkVersion()[0]; got.result != want {
 			t.Errorf("redlockd %s: %v, want %v", daemon, got, want)
 		}
+	}
+	version = "devel-abc"
+	if got := (&patient{hello: client.Hello{Version: "1.1"}}).checkVersion()[0]; got.result != ok {
+		t.Errorf("redlock %s beside redlockd 1.1: %v, want ok", version, got)
+	}
+}
+
+// Who waits for a quarantine that there is none of waits in vain: what to do is told by what
+// is the matter.
+func TestFixes(t *testing.T) {
+	quorum := func(left time.Duration) finding {
+		return healthy(func(p *patient) { p.status.Spare, p.status.Left = -1, left }).checkQuorum()[0]
+	}
+	for want, f := range map[string]finding{
+		"bring back the nodes":       quorum(0),
+		"wait; where":                quorum(time.Second),
+		"restart it (systemctl":      unanswered(context.DeadlineExceeded),
+		"end some connections":       unanswered(client.ErrLimit),
+		"a rule of the config":       unanswered(client.ErrDenied),
+		"what is said of the socket": unanswered(fs.ErrPermission),
+		"start it (systemctl start":  unanswered(client.ErrUnavailable),
+	} {
+		if f.result != bad || !strings.Contains(f.fix, want) {
+			t.Errorf("found %+v, want the fix %q", f, want)
+		}
+	}
+}
+
+// Where all is well each check says so, but for those of what is rarely the matter.
+func TestAllChecksSpeak(t *testing.T) {
+	var checks []string
+	for _, f := range healthy(func(*patient) {}).findings() {
+		checks = append(checks, f.check)
+	}
+	want := []string{"daemon", "version", "quorum", "node-count", "node", "same-host", "latency", "max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing"}
+	if !slices.Equal(checks, want) {
+		t.Errorf("the checks are %q, want %q", checks, want)
 	}
 }
 

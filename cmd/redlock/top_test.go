@@ -106,6 +106,18 @@ func TestTopRefused(t *testing.T) {
 	check(t, code, exitDenied, stderr, "rule web")
 }
 
+// What cannot be written is not asked for again.
+func TestTopThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, withHello(shown))
+	cmd := command(t, "sh", "-c", `exec "$@" >/dev/full`, "sh", testBinary, "top", "--interval", "100ms")
+	p := startCommand(t, cmd, roleRedlock, f.socket)
+	p.ends(exitInternal)
+	if said := p.said(); !strings.Contains(said, "the output cannot be written") {
+		t.Errorf("stderr is %q", said)
+	}
+}
+
 func TestRates(t *testing.T) {
 	at := func(seconds int, counts map[string]int64) *picture {
 		return &picture{at: time.Unix(int64(seconds), 0), status: &client.Status{Counts: counts}}
