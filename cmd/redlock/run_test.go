@@ -159,6 +159,7 @@ func TestNotObtained(t *testing.T) {
 		{"held, code 0", held, []string{"-nE0"}, 0, ""},
 		{"held while it waited", held, []string{"-w", "1m"}, 1, "held by cron on web3 (pid 4121)"},
 		{"held, long flags", held, []string{"--timeout=1m", "--conflict-exit-code=5"}, 5, "held by cron"},
+		{"deadlock", "ERR DEADLOCK : this process holds it", []string{"-E", "5"}, 5, "this process holds it"},
 		{"no quorum", "ERR NOQUORUM granted=2 needed=3 : 2 of 5 granted: c: timeout", []string{"-n"}, 69, "c: timeout (redlock status shows the nodes)"},
 		{"no quorum while it waited", "ERR NOQUORUM granted=2 needed=3", []string{"-w", "1m", "-E", "5"}, 69, "no quorum"},
 		{"denied", "ERR DENIED : rule web", nil, 77, "rule web"},

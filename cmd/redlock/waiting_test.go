@@ -37,11 +37,12 @@ func TestNothingIsSaidAfterTheWait(t *testing.T) {
 	f := startFake(t, answers{ipc.VerbStatus: says(statusQuarantined)})
 	var written atomic.Bool
 	begun, over := make(chan struct{}), make(chan struct{})
-	j := &job{name: "job", names: []string{"job"}, stderr: writing(func() {
+	j := &job{name: "job", names: []string{"job"}, stderr: writing(func() error {
 		close(begun)
 		<-over
 		time.Sleep(20 * time.Millisecond) // who does not wait is over before that
 		written.Store(true)
+		return nil
 	})}
 	end := j.explainWait(t.Context(), dial(t, f.socket))
 	<-begun
@@ -52,12 +53,9 @@ func TestNothingIsSaidAfterTheWait(t *testing.T) {
 }
 
 // writing is called when something is written.
-type writing func()
+type writing func() error
 
-func (w writing) Write(text []byte) (int, error) {
-	w()
-	return len(text), nil
-}
+func (w writing) Write(text []byte) (int, error) { return len(text), w() }
 
 // What has been said is not said again, however long ago the holder took the lock; that it
 // waits for itself is said once, after what stands on the terminal's line.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -132,6 +133,7 @@ func TestSameGrant(t *testing.T) {
 		{"a second later", after(func(*client.Holder) {}), true},
 		{"a late answer", after(func(h *client.Holder) { h.Since -= 400 * time.Millisecond }), true},
 		{"taken in between", after(func(h *client.Holder) { h.Since = 900 * time.Millisecond }), false},
+		{"taken again soon", after(func(h *client.Holder) { h.Since = 1100 * time.Millisecond }), false},
 		{"another process", after(func(h *client.Holder) { h.PID++ }), false},
 		{"another host", after(func(h *client.Holder) { h.Host = "web4" }), false},
 		{"another user", after(func(h *client.Holder) { h.User = "root" }), false},
@@ -141,5 +143,38 @@ func TestSameGrant(t *testing.T) {
 		if got := sameGrant(before, test.now, time.Second); got != test.want {
 			t.Errorf("%s: %v, want %v", test.what, got, test.want)
 		}
+	}
+	unknown := client.Holder{Mode: "exclusive"}
+	if !sameGrant(unknown, unknown, time.Second) {
+		t.Error("a client that does not say who it is is another one each time")
+	}
+}
+
+// A change that cannot be written is the end, as the first line would be.
+func TestWatchThatCannotBeWritten(t *testing.T) {
+	held := false
+	f := startFake(t, answers{ipc.VerbWho: func() []string {
+		if held = !held; held {
+			return heldFromNowBy("cron")()
+		}
+		return []string{"OK n=0"}
+	}})
+	t.Setenv(socketOfTests, f.socket)
+	lines := 0
+	w := &watcher{name: "job", every: durationFlag(time.Millisecond), out: writing(func() error {
+		if lines++; lines < 3 {
+			return nil
+		}
+		return errors.New("no space left")
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(t.Context()) }()
+	select {
+	case err := <-ended:
+		if got, is := errors.AsType[*failure](err); !is || got.code != exitInternal {
+			t.Errorf("it ends with %v, want exit code 70", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it goes on")
 	}
 }
