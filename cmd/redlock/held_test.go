@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +29,58 @@ func TestExtendPrints(t *testing.T) {
 	check(t, code, 0, stderr, "")
 	if !strings.Contains(stdout, "REDLOCK_TTL='35") { // milliseconds, of an hour
 		t.Errorf("it prints %q", stdout)
+	}
+}
+
+// Of a lock that is not held nothing is printed, and --print changes no exit code.
+func TestNothingToPrint(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]struct {
+		code   int
+		stderr string
+	}{
+		"ERR NOTHELD : this process does not hold it": {exitConflict, ""},
+		"ERR LOST : reason=beat":                      {exitLost, "LOST: reason=beat"},
+		"ERR INTERNAL : a defect":                     {exitInternal, "please report it"},
+	} {
+		f := startFake(t, answers{ipc.VerbCheck: says(answer)})
+		code, stdout, stderr := redlock(t, f.socket, "check", "--print", "job")
+		check(t, code, want.code, stderr, want.stderr)
+		if stdout != "" {
+			t.Errorf("%s: it prints %q", answer, stdout)
+		}
+	}
+}
+
+// Times are printed in milliseconds, the deadline on the clock of deadlines; and the first slot
+// is one as any.
+func TestPrints(t *testing.T) {
+	t.Parallel()
+	deadline := boottime() + time.Hour
+	for _, slot := range []string{"1", ""} {
+		f := startFake(t, answers{ipc.VerbCheck: func() []string {
+			if slot == "" {
+				return []string{granted(deadline, time.Hour)}
+			}
+			return []string{granted(deadline, time.Hour) + " slot=" + slot}
+		}})
+		code, stdout, stderr := redlock(t, f.socket, "check", "--print", "job")
+		check(t, code, 0, stderr, "")
+		printed := map[string]string{}
+		for line := range strings.Lines(stdout) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+			printed[name] = strings.Trim(value, "'")
+		}
+		ttl, err := strconv.Atoi(printed["REDLOCK_TTL"])
+		if most := int(time.Hour.Milliseconds()); err != nil || ttl > most || ttl < most-int(patience.Milliseconds()) {
+			t.Errorf("REDLOCK_TTL is %d, want the milliseconds of an hour, less what has passed", ttl)
+		}
+		delete(printed, "REDLOCK_TTL")
+		want := map[string]string{"REDLOCK_NAME": "job", "REDLOCK_FENCE": "77", "REDLOCK_LEASE": "secret",
+			"REDLOCK_DEADLINE": strconv.FormatInt(deadline.Milliseconds(), 10), "REDLOCK_SLOT": slot}
+		if !maps.Equal(printed, want) {
+			t.Errorf("it prints %v, want %v", printed, want)
+		}
 	}
 }
 

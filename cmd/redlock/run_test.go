@@ -211,6 +211,28 @@ func TestRequestOfLongWait(t *testing.T) {
 	}
 }
 
+// The other names that flock has for flags say the same.
+func TestRequestOfAliases(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		flags []string
+		verb  ipc.Verb
+		wait  time.Duration
+	}{
+		{[]string{"--timeout", "90"}, ipc.VerbLock, 90 * time.Second},
+		{[]string{"--wait", "90"}, ipc.VerbLock, 90 * time.Second},
+		{[]string{"--nonblock"}, ipc.VerbTry, 0},
+		{[]string{"--nb"}, ipc.VerbTry, 0},
+	} {
+		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbTry: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+		code, _, stderr := redlock(t, f.socket, runOf(test.flags, "true")...)
+		check(t, code, 0, stderr, "")
+		if got := f.read(test.verb).Options.Wait; got != test.wait {
+			t.Errorf("%v asked for wait=%v, want %v", test.flags, got, test.wait)
+		}
+	}
+}
+
 func TestRequestOfKind(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -317,6 +339,19 @@ func TestEnvironment(t *testing.T) {
 	if want := "job 77 secret " + f.socket + "\n"; stdout != want {
 		t.Errorf("the environment is %q, want %q", stdout, want)
 	}
+}
+
+// A script without a #! line has its words, and the environment, as any command.
+func TestScriptOfTheShell(t *testing.T) {
+	t.Parallel()
+	tool := filepath.Join(t.TempDir(), "tool")
+	script(t, tool, `echo "$REDLOCK_NAME $REDLOCK_FENCE $# $1 $2"; read -r line; echo "$line"; exit 7`, 0o755)
+	f := startFake(t, holding())
+	p := start(t, roleRedlock, f.socket, runOf(nil, tool, "a b", "c")...)
+	p.expect("job 77 2 a b c")
+	p.tell("hello")
+	p.expect("hello")
+	p.ends(7)
 }
 
 func TestStdinPassesThrough(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/ipc"
@@ -161,11 +162,11 @@ func TestHolderThatBecomesRedlock(t *testing.T) {
 // A process that is named with --pid need not be the one that calls redlock.
 func TestHolderThatIsNotTheParent(t *testing.T) {
 	f := startFake(t, holding())
-	p := startScript(t, "sh", f.socket, `redlock lock --pid $PPID job; echo "$?"`)
+	p := startScript(t, "sh", f.socket, `redlock lock --pid $PPID --linger 3s -t 20s job; echo "$?"`)
 	p.expect("0")
 	p.ends(0)
-	if req := f.read(ipc.VerbLock); req.PID != os.Getpid() {
-		t.Errorf("LOCK had pid=%d, want %d", req.PID, os.Getpid())
+	if req := f.read(ipc.VerbLock); req.PID != os.Getpid() || req.Linger != 3*time.Second || req.TTL != 20*time.Second {
+		t.Errorf("LOCK had %+v, want pid=%d linger=3000 ttl=20000", req, os.Getpid())
 	}
 	if len(f.requests) > 0 {
 		t.Errorf("after LOCK the daemon read %v", (<-f.requests).Verb)
