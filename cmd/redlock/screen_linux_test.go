@@ -98,3 +98,12 @@ func TestBenchShowsProgress(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A terminal that does not tell its size has a usual one: nothing would be shown otherwise.
+func TestScreenWithoutSize(t *testing.T) {
+	_, slave := openTerminal(t)
+	defer slave.Close()
+	if s, ok := screenOf(slave); !ok || s != (screen{80, 24}) {
+		t.Errorf("the screen is %v, %v, want 80 columns and 24 rows", s, ok)
+	}
+}

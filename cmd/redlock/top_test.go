@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -106,15 +107,31 @@ func TestTopRefused(t *testing.T) {
 	check(t, code, exitDenied, stderr, "rule web")
 }
 
-// What cannot be written is not asked for again.
-func TestTopThatCannotBeWritten(t *testing.T) {
+// What cannot be written is told by the exit code, and not asked for again.
+func TestOutputThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, withHello(shown))
-	cmd := command(t, "sh", "-c", `exec "$@" >/dev/full`, "sh", testBinary, "top", "--interval", "100ms")
-	p := startCommand(t, cmd, roleRedlock, f.socket)
-	p.ends(exitInternal)
-	if said := p.said(); !strings.Contains(said, "the output cannot be written") {
-		t.Errorf("stderr is %q", said)
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	a := withHello(shown)
+	a[ipc.VerbWho] = says("- lock=job mode=exclusive host=web3 pid=12 user=cron since=10 held=3 nodes=5", "OK n=1")
+	f := startFake(t, a)
+	for _, args := range []string{"top --interval 100ms", "status", "status --json", "list", "who job", "who --json job"} {
+		words := append([]string{"-c", `exec "$@" >/dev/full`, "sh", testBinary}, strings.Fields(args)...)
+		p := startCommand(t, command(t, "sh", words...), roleRedlock, f.socket)
+		p.ends(exitInternal)
+		if said := p.said(); !strings.Contains(said, "the output cannot be written") {
+			t.Errorf("%s: stderr is %q", args, said)
+		}
+	}
+}
+
+// That a restart would lose what is held is not kept from programs.
+func TestStatusJSONTellsUnnoted(t *testing.T) {
+	for _, unnoted := range []bool{false, true} {
+		if got := statusJSONOf(&client.Status{Unnoted: unnoted}).Unnoted; got != unnoted {
+			t.Errorf("unnoted is %v, want %v", got, unnoted)
+		}
 	}
 }
 
