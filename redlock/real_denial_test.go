@@ -58,3 +58,39 @@ func TestRealWrongTypeIsNoDenial(t *testing.T) {
 	wantNoQuorum(t, err, redlock.FailedError, "a", "b")
 	want(t, "ready nodes", h.Status().Ready, 3)
 }
+
+// A node that lets nobody see who holds a lock has not said that another does: a release
+// is repeated until it was done, and an extension that fails so loses nothing.
+func TestRealUnseenIsNotLost(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost(maxTTL(steady))
+	l := h.take(redlock.Request{Name: "x", TTL: steady})
+	servers := []*redlocktest.Server{s.server("a"), s.server("b")}
+	for _, server := range servers {
+		s.tell(server, "ACL", "SETUSER", "default", "-get")
+	}
+	wantErr(t, "extend", l.Extend(t.Context(), 0), redlock.ErrNoQuorum)
+	want(t, "the lease", l.Err(), nil)
+	wantErr(t, "release", l.Release(t.Context()), redlock.ErrNoQuorum)
+	for _, server := range servers {
+		s.tell(server, "ACL", "SETUSER", "default", "+get")
+	}
+	h.giveBack(h.take(redlock.Request{Name: "x", TTL: steady, Wait: steady / 2}))
+}
+
+// What somebody else wrote to a lock's keys is answered for, whatever it is: the
+// connection stays.
+func TestRealPlantedTime(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	for _, node := range []string{"a", "b", "c"} {
+		s.tell(s.server(node), "SET", "redlock:x", "redlockd:slots=3")
+		s.tell(s.server(node), "ZADD", "redlock:x\x00m", "inf", "1 somebody's")
+	}
+	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+	wantErr(t, "a lock that is planted for ever", err, redlock.ErrHeld)
+	held, err := h.Who(t.Context(), "x")
+	if err != nil || len(held) != 1 || held[0].TTL != redlock.Endless {
+		t.Errorf("who: %+v, %v; want one that ends never", held, err)
+	}
+}

@@ -82,7 +82,7 @@ func heldBy(name string, b *ballot) *HeldError {
 	shown, kind := tally(b.answers), b.kindShown()
 	e := &HeldError{Name: name, Shared: kind == kindShared || kind == kindWriter, Waiting: isWaiting(kind), Slots: slotsOf(kind)}
 	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
-		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, !shown[0].Holder.Known()
+		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, isForeign(&shown[0])
 		e.token = shown[0].token
 	}
 	if e.Slots > 0 {
@@ -92,6 +92,13 @@ func heldBy(name string, b *ballot) *HeldError {
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.quorum-1-b.unheard())
 	return e
 }
+
+// mostShown is how much the nodes show of a value that is none of ours: see ballot.lua.
+const mostShown = 4096
+
+// isForeign tells of another client, who rings no bell: his key itself is listened to,
+// which takes reading it. A large value is not read again and again.
+func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }
 
 // soonest is when the first place of a semaphore may be free, as the nodes say that
 // have no free one.

@@ -2,6 +2,9 @@ package redlock_test
 
 import (
 	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -342,6 +345,28 @@ func TestPlacesAreWanted(t *testing.T) {
 			}
 			first.BeginRelease()
 			<-second.done
+		})
+	}
+}
+
+// What another client has at the key is listened to, which takes reading it, unless it is
+// large: megabytes would be read again and again. Guards isForeign.
+func TestLargeValueIsNotListenedTo(t *testing.T) {
+	for _, value := range []string{"somebody's", strings.Repeat("x", 5000)} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			var read atomic.Bool
+			f.sims[0].OnCommand(func(c redlock.Command) {
+				if c[0] == "MGET" && slices.Contains(c, "redlock:x") {
+					read.Store(true)
+				}
+			})
+			every(f.sims, func(s *redlocktest.Sim) { s.Do("SET", "redlock:x", value) })
+			w := f.wait(other, patient)
+			time.Sleep(time.Second)
+			want(t, "the key is listened to", read.Load(), value == "somebody's")
+			every(f.sims, func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
+			<-w.done
+			want(t, "who waits", w.err, nil)
 		})
 	}
 }

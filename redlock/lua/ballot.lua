@@ -61,7 +61,8 @@
 --   x  1 deleted, 0 where the token does not hold the key: noted all the same
 --   i, k, m, d  1
 --   c  {field, value, …}
---   or the error that Redis gave for this operation alone (of e, r and f, a key of
+--   a value is shown up to the length SHOWN.
+--   Or the error that Redis gave for this operation alone (of e, r and f, a key of
 --   another type is 0: no token holds it). The errors EPOCH, another incarnation,
 --   and COUNTERS, it lost these, of everything but releases: no vote.
 --
@@ -96,6 +97,8 @@ local KIND, SHARED, WRITER, KEPT = 'redlockd:', 'redlockd:shared', 'redlockd:wri
 -- How far a proposal may be ahead of this node's TIME, in microseconds: the
 -- clock of one host must not push all counters far into the future.
 local AHEAD = 1000000
+-- How much is shown of a value that is none of ours, which may be megabytes.
+local SHOWN = 4096
 -- Beyond this, counters come too near to what a double can count (2^53).
 local LIMIT = 9006099743113216 -- 2^53 - 2^40
 
@@ -241,7 +244,7 @@ for i = 1, ops do
           if value == token then
             refused = nil
           elseif type(value) == 'string' and sub(value, 1, 9) ~= KIND then
-            refused = {value, call('PTTL', key)}
+            refused = {sub(value, 1, SHOWN), call('PTTL', key)}
           else
             rare = rare or seldom()
             refused = rare.blocker(key, token)

@@ -10,6 +10,9 @@ local function make(state)
   local SHARED, WRITER, KEPT = 'redlockd:shared', 'redlockd:writer', 'redlockd:kept'
   -- As in ballot.lua.
   local AHEAD, LIMIT = 1000000, 9006099743113216
+  -- As in ballot.lua. A time that is left is cut as well: what somebody else wrote can be
+  -- more than a number of Redis has.
+  local SHOWN, LONGEST = 4096, 1000000000000000
   -- How far a counter may be raised ahead of this node's TIME, in microseconds (52
   -- weeks): another node's word alone must not bring it near to LIMIT.
   local FARTHEST = 31449600000000
@@ -22,6 +25,17 @@ local function make(state)
   -- isKind: what else begins so is another client's.
   local function isKind(value)
     return value == SHARED or type(value) == 'string' and string.match(value, '^redlockd:slots=%d+$') ~= nil
+  end
+
+  local function shown(value) return sub(value, 1, SHOWN) end
+
+  -- left is how long it is until an instant.
+  local function left(instant) return math.min(instant - now, LONGEST) end
+
+  -- fault is the error that stands for a value, but for that of a key of another type,
+  -- which no token holds.
+  local function fault(value)
+    return type(value) == 'table' and sub(value.err, 1, 9) ~= 'WRONGTYPE' and value or nil
   end
 
   local function at(ttl) return string.format('%.0f', now + ttl) end
@@ -50,12 +64,12 @@ local function make(state)
 
   -- holder shows by whom the key is held that has this value.
   local function holder(key, value)
-    local shown = {value, call('PTTL', key)}
+    local reply = {value, call('PTTL', key)}
     local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
     if last[2] then
-      shown[3], shown[4] = last[1], last[2] - now
+      reply[3], reply[4] = shown(last[1]), left(last[2])
     end
-    return shown
+    return reply
   end
 
   -- place is nil where nobody else has the place with which the token begins. Or
@@ -70,7 +84,7 @@ local function make(state)
     for i = 1, #members, 2 do
       local slot = tonumber(string.match(members[i], '^%d+'))
       if slot == wanted and members[i] ~= token then
-        refusal = {kind, members[2] - now, members[i], members[i + 1] - now, 0}
+        refusal = {kind, left(members[2]), shown(members[i]), left(members[i + 1]), 0}
       end
       taken[slot or 0] = true
     end
@@ -89,7 +103,7 @@ local function make(state)
     if type(value) == 'table' then
       return value
     elseif value and not isKind(value) then
-      return {value, call('PTTL', key)}
+      return {shown(value), call('PTTL', key)}
     elseif value and not settle(key) then
       value = false
     end
@@ -161,7 +175,7 @@ local function make(state)
     if not value or value == token then
       return nil
     elseif not isKind(value) then
-      return type(value) == 'table' and value or {value, call('PTTL', key)}
+      return type(value) == 'table' and value or {shown(value), call('PTTL', key)}
     end
     return settle(key) and holder(key, value) or nil
   end
@@ -194,8 +208,8 @@ local function make(state)
   local function marked(where, mark, how)
     local other = call('GET', where)
     if type(other) == 'string' and other ~= mark then
-      local left = call('PTTL', where)
-      return {how, left, other, left}
+      local ttl = call('PTTL', where)
+      return {how, ttl, shown(other), ttl}
     end
   end
 
@@ -315,7 +329,7 @@ local function make(state)
     -- leave is a release of a key that has this value.
     leave = function(key, token, value)
       if not isKind(value) then
-        return 0
+        return fault(value) or 0
       end
       local done = call('ZREM', key .. '\0m', token)
       if done == 1 then
@@ -329,8 +343,9 @@ local function make(state)
 
     extend = function(key, token, ttl, value)
       local score = isKind(value) and call('ZSCORE', key .. '\0m', token)
-      if type(score) == 'table' and sub(score.err, 1, 9) ~= 'WRONGTYPE' then
-        return score
+      local err = fault(value) or fault(score)
+      if err then
+        return err
       elseif type(score) ~= 'string' or tonumber(score) <= now then
         return 0
       end
@@ -342,15 +357,15 @@ local function make(state)
     -- who shows all; of a lock that nobody holds, for whom it is kept.
     who = function(key, value)
       if value and not isKind(value) then
-        return {value, call('PTTL', key)}
+        return {shown(value), call('PTTL', key)}
       elseif not value or not settle(key) then
         return marked(key .. '\0k', nil, KEPT) or {}
       end
-      local shown, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
+      local reply, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
       for i = 1, #members, 2 do
-        shown[i + 2], shown[i + 3] = members[i], members[i + 1] - now
+        reply[i + 2], reply[i + 3] = shown(members[i]), left(members[i + 1])
       end
-      return shown
+      return reply
     end,
   }
 end

@@ -3,6 +3,7 @@ package redlocktest
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -31,6 +32,7 @@ var scriptCases = []conformanceCase{
 	{"counters are raised with the epoch", nil, checkRewriteCounters},
 	{"many operations", nil, checkMany},
 	{"an error is never a vote", nil, checkErrorIsNoVote},
+	{"a large value of somebody else", nil, checkLargeValue},
 	{"operations on a wrong type", []Feature{RedisWords}, checkScriptsWrongType},
 	{"scripts in a group", nil, checkScriptGroup},
 }
@@ -294,6 +296,23 @@ func checkErrorIsNoVote(p *probe) {
 	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
 	p.expectVote(failed("ERR"), p.ballot(opExtend("k", "mine", "soon")))
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+}
+
+// checkLargeValue: what somebody else wrote is shown in part, whoever asks.
+func checkLargeValue(p *probe) {
+	p.admit()
+	large := strings.Repeat("x", 5000)
+	p.expect(number(1), "HSET", nodeKey, "ab", "0")
+	part := list(text(large[:4096]), number(-1))
+	p.expect(text("OK"), "SET", "k", large)
+	for _, o := range []scriptOp{
+		opAcquire("k", "mine", minute), opRead("k", "mine", minute), opJoin("k", "1 mine", "redlockd:slots=3", minute), opWho("k"),
+		opHandOver("k", "old", "mine", minute),
+	} {
+		p.expectVote(part, p.ballot(o))
+	}
+	p.expect(list(part, part), p.ballot(opOther("j", "mine", "ab"), opAcquire("k", "mine", minute))...)
+	p.expect(text(large), "GET", "k")
 }
 
 func checkScriptsWrongType(p *probe) {

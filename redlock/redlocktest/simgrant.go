@@ -172,7 +172,7 @@ func (b *ballotCall) blocker(key, token string) *redlock.Reply {
 	case isKind(value):
 		shown = b.holder(key, value)
 	default:
-		shown = list(text(value), b.left(key))
+		shown = list(shownText(value), b.left(key))
 	}
 	return &shown
 }

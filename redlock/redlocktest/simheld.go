@@ -65,14 +65,17 @@ func (b *ballotCall) who(key string) redlock.Reply {
 	case !ok || isKind(value) && !b.settle(key):
 		return b.whoIsNext(key)
 	}
-	shown := list(text(value), b.left(key))
+	shown := list(shownText(value), b.left(key))
 	if isKind(value) {
 		for _, m := range b.sortedMembers(key) {
-			shown.Array = append(shown.Array, text(m.token), number(m.until-b.now/1000))
+			shown.Array = append(shown.Array, shownText(m.token), number(m.until-b.now/1000))
 		}
 	}
 	return shown
 }
+
+// shownText shows no more of what somebody else wrote than the scripts do.
+func shownText(value string) redlock.Reply { return text(value[:min(len(value), 4096)]) }
 
 // whoIsNext is for whom a lock is kept that nobody holds; an empty list: for nobody.
 func (b *ballotCall) whoIsNext(key string) redlock.Reply {

@@ -133,7 +133,7 @@ func (c call) holder(key, kind string) redlock.Reply {
 	shown := list(text(kind), c.left(key))
 	if sorted := c.sortedMembers(key); len(sorted) > 0 {
 		last := sorted[len(sorted)-1]
-		shown.Array = append(shown.Array, text(last.token), number(last.until-c.now/1000))
+		shown.Array = append(shown.Array, shownText(last.token), number(last.until-c.now/1000))
 	}
 	return shown
 }
@@ -156,7 +156,7 @@ func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 		shown = refuse(err)
 		return &shown
 	case ok && !isKind(value):
-		shown = list(text(value), b.left(o.key))
+		shown = list(shownText(value), b.left(o.key))
 		return &shown
 	case !ok || !b.settle(o.key):
 		return nil
@@ -202,7 +202,7 @@ func (b *ballotCall) place(o operand) *redlock.Reply {
 	sorted := b.sortedMembers(o.key)
 	for _, m := range sorted {
 		if placeOf(m.token) == wanted && m.token != o.token {
-			shown := list(text(o.kind), number(sorted[0].until-b.now/1000), text(m.token), number(m.until-b.now/1000), number(0))
+			shown := list(text(o.kind), number(sorted[0].until-b.now/1000), shownText(m.token), number(m.until-b.now/1000), number(0))
 			refused = &shown
 		}
 		taken[placeOf(m.token)] = true

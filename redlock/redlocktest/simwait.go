@@ -111,7 +111,7 @@ func (b *ballotCall) marked(where, kind string) *redlock.Reply {
 		return nil
 	}
 	left := b.left(where)
-	shown := list(text(kind), left, text(mark), left)
+	shown := list(text(kind), left, shownText(mark), left)
 	return &shown
 }
 
