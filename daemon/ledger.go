@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redlockd/redlockd/daemon/table"
 	"github.com/redlockd/redlockd/ipc"
@@ -24,6 +26,23 @@ func (l *ledger) next() uint64 {
 		return 0
 	}
 	return l.last.Add(1)
+}
+
+// look finds out once a second, until ctx ends, whether somebody has removed the table.
+func (l *ledger) look(ctx context.Context) {
+	if l == nil {
+		return
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.table.Look()
+		}
+	}
 }
 
 // leave ends noting: what is noted stays for the next process.

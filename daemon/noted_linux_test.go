@@ -1,9 +1,13 @@
 package daemon
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/table"
 )
@@ -127,5 +131,27 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	w.say("UNLOCK a", `OK lock=a`)
 	if l := d.noted().of(t, "a"); l != nil {
 		t.Errorf("noted: %+v, want nothing", l)
+	}
+}
+
+// TestTableRemoved: whoever removes the table costs nothing: there is another one soon.
+func TestTableRemoved(t *testing.T) {
+	var log logged
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	w := d.dial()
+	w.say("LOCK a", granted5)
+	table := d.cfg.Socket.Path + tableSuffix
+	if err := os.Remove(table + ".1"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "there is another table", func() bool {
+		_, err := os.Stat(table + ".2")
+		return err == nil && strings.Contains(log.String(), "the table is written again")
+	})
+	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "were removed") {
+		t.Errorf("want that the table was removed, once:\n%s", got)
+	}
+	if d.noted().of(t, "a") == nil {
+		t.Error("what is held is not noted")
 	}
 }

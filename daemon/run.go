@@ -171,6 +171,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance
 	var attending sync.WaitGroup
 	defer attending.Wait()
 	attending.Go(func() { d.attend(accepting, o.Manager) })
+	attending.Go(func() { d.ledger.look(accepting) })
 	err := d.untilStopped(ctx, served, o)
 	stop()
 	d.tell(o.Manager.Stopping())

@@ -13,5 +13,6 @@
 // what was begun in the moment of a kill is not there. Where no file can be written
 // (a full disk) the old ones are removed, as what they say would be wrong soon, and
 // the state is kept in memory until files can be written again. Where somebody
-// removes files, or cuts them short, nothing is noted any more.
+// removes files, and that is noticed while all that they said is in memory, new ones are
+// begun; otherwise, or where he cuts them short, nothing is noted any more.
 package table

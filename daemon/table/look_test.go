@@ -1,0 +1,108 @@
+package table
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// told is what Failed was told, a word each.
+func told(o *Options) *string {
+	all := new(string)
+	o.Failed = func(err error) {
+		switch {
+		case err == nil:
+			*all += "over "
+		case strings.Contains(err.Error(), "start the daemon again"):
+			*all += "lost "
+		default:
+			*all += "removed "
+		}
+	}
+	return all
+}
+
+// Where files were removed that are in memory yet, all is there again after Look, as far
+// as it can be: which is told.
+func TestLook(t *testing.T) {
+	for name, removed := range map[string]func(table *Table) []int{
+		"nothing":        func(*Table) []int { return nil },
+		"the last":       func(table *Table) []int { return []int{table.number} },
+		"one before it":  func(table *Table) []int { return []int{table.frozen[len(table.frozen)-1].number} },
+		"all but merged": func(table *Table) []int { return append(table.numbers()[1:], table.number) },
+		"the merged":     func(table *Table) []int { return table.numbers()[:1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			said := told(&o)
+			table, want := open(t, o)
+			fill(t, table, want)
+			table.compacting.Wait() // merged
+			table.busy = true
+			for i := 0; len(table.frozen) < 3; i++ { // and not these
+				record := fmt.Appendf(nil, "more%d=1", i%5)
+				table.Append(record)
+				_ = want.Apply(record)
+				table.compacting.Wait()
+			}
+			table.busy = false
+			for _, number := range removed(table) {
+				if err := os.Remove(table.file(number)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			table.Look()
+			table.Look()
+			wantSaid := map[string]string{"nothing": "", "the merged": "lost "}
+			if expected, special := wantSaid[name]; special && *said != expected || !special && *said != "removed over " {
+				t.Errorf("told %q", *said)
+			}
+			table.Append([]byte("late=1"))
+			_ = want.Apply([]byte("late=1"))
+			table.Leave()
+			if name == "the merged" {
+				clear(want) // rather nothing than what seems to be all
+			}
+			_, got := open(t, o)
+			wantState(t, "after the restart", got, want)
+		})
+	}
+}
+
+// A table that is frozen holds nobody up who looks at it.
+func TestLookAtFrozen(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	said := told(&o)
+	table, _ := open(t, o)
+	table.Freeze()
+	if err := os.Remove(table.file(table.number)); err != nil {
+		t.Fatal(err)
+	}
+	table.Look()
+	if *said != "" {
+		t.Errorf("told %q", *said)
+	}
+}
+
+// While files are being made one, some are about to be removed.
+func TestLookWhileMerging(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	said := told(&o)
+	table, _ := open(t, o)
+	if err := os.Remove(table.file(table.number)); err != nil {
+		t.Fatal(err)
+	}
+	table.busy = true
+	table.Look()
+	if *said != "" {
+		t.Errorf("told %q meanwhile", *said)
+	}
+	table.busy = false
+	table.Look()
+	if *said != "removed over " {
+		t.Errorf("told %q", *said)
+	}
+	table.Leave()
+}
