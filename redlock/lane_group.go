@@ -372,6 +372,8 @@ func (l *lane) fail(c *call, err error) {
 	case isKind(err, "LATE"):
 		kind = FailedLate
 		l.session.look = true // it came in time, so the node's clock was stepped
+	case isKind(err, "WRONGTYPE"):
+		err = fmt.Errorf("%w%s", err, wrongTypeHelp)
 	}
 	l.mu.Lock()
 	l.owe(c)
@@ -385,6 +387,9 @@ func (l *lane) fail(c *call, err error) {
 	l.session.refused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
 }
+
+// wrongTypeHelp names no key: whoever waits behind another may not know that one's lock.
+const wrongTypeHelp = " (somebody else wrote to the lock's key, which is its name behind key_prefix, or to redlockd:node: TYPE shows it; DEL it there if nobody needs it, or use another key_prefix)"
 
 // deniesVote tells the errors with which a node says that it is not the one that
 // was admitted, or not any more.

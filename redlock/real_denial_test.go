@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -57,6 +58,7 @@ func TestRealWrongTypeIsNoDenial(t *testing.T) {
 	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, redlock.FailedError, "a", "b")
 	want(t, "ready nodes", h.Status().Ready, 3)
+	want(t, "what to do is said: "+err.Error(), strings.Contains(err.Error(), "DEL it there"), true)
 }
 
 // A node that lets nobody see who holds a lock has not said that another does: a release
