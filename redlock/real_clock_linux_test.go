@@ -35,7 +35,9 @@ func TestRealClockIsStepped(t *testing.T) {
 			left.looksAgain(c, before) // by two hosts
 			right.wantHeld("x")
 			want(t, "the lease", held.Err(), nil)
-			wantOnce(t, left, right, redlock.ClockJumped, "c")
+			if len(left.told(redlock.HostClockJumped, ""))+len(right.told(redlock.HostClockJumped, "")) == 0 { // a host too busy to look at the others blames itself
+				wantOnce(t, left, right, redlock.ClockJumped, "c")
+			}
 			told := len(left.told(redlock.ClockJumped, "c")) + len(left.told(redlock.HostClockJumped, "")) // its own: it could not look in time
 			want(t, "clocks that jumped", left.Status().Counts.ClockJumps, uint64(told))
 		})
