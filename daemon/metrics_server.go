@@ -23,20 +23,35 @@ const (
 
 // serveMetrics answers Prometheus from now on, at the address of the config, until
 // stop is called, which waits for it. Nothing is served where the config has no
-// such address. The error: nothing can be listened to there.
-func (d *daemon) serveMetrics() (stop func(), err error) {
+// such address; nor, for as long as that is so, where nobody can listen there.
+func (d *daemon) serveMetrics() (stop func()) {
 	if d.cfg.Metrics == nil {
-		return func() {}, nil
+		return func() {}
 	}
-	listener, err := net.Listen("tcp", d.cfg.Metrics.Address)
-	if err != nil {
-		return nil, fmt.Errorf("metrics.address of the config: %w (another program, or a second redlockd, may listen there: ss -ltnp shows which; choose another port)", err)
+	ctx, cancel := context.WithCancel(context.Background())
+	server, ended := d.metricsServer(), make(chan struct{})
+	listener := d.metricsListener(ctx)
+	go func() {
+		defer close(ended)
+		if listener == nil {
+			listener = d.awaitMetricsAddress(ctx)
+		}
+		if listener != nil {
+			d.answerPrometheus(server, listener)
+		}
+	}()
+	return func() {
+		cancel()
+		stopMetrics(server)
+		<-ended
 	}
-	server := d.metricsServer()
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+}
+
+func (d *daemon) answerPrometheus(server *http.Server, listener net.Listener) {
 	d.log.Info("serving metrics", "url", "http://"+listener.Addr().String()+"/metrics")
-	return func() { d.stopMetrics(server, ended) }, nil
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		d.log.Error("metrics could not be served any more", "error", err)
+	}
 }
 
 func (d *daemon) metricsServer() *http.Server {
@@ -60,13 +75,10 @@ func (d *daemon) metricsServer() *http.Server {
 }
 
 // stopMetrics ends the server, with what it answers just now if that is quick.
-func (d *daemon) stopMetrics(server *http.Server, ended <-chan error) {
+func stopMetrics(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeGrace)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
 		server.Close() // an error has nothing to do with who still reads
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		d.log.Error("metrics could not be served any more", "error", err)
 	}
 }

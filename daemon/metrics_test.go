@@ -12,11 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
@@ -232,25 +229,6 @@ func TestMetricsAreBounded(t *testing.T) {
 		if strings.Contains(series, "secret") {
 			t.Errorf("got %s", series)
 		}
-	}
-}
-
-// TestMetricsPortInUse: the daemon says which setting it is, and does not start.
-func TestMetricsPortInUse(t *testing.T) {
-	cfg := DevConfig()
-	cfg.Socket.Path = t.TempDir() + "/s"
-	cfg.Metrics = &MetricsConfig{Address: ownAddress()}
-	other, err := net.Listen("tcp", cfg.Metrics.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	err = Run(t.Context(), cfg, hclog.NewNullLogger(), RunOptions{Dev: true})
-	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "metrics.address") || !strings.Contains(err.Error(), cfg.Metrics.Address) {
-		t.Errorf("got %v, want an error that names metrics.address and %s", err, cfg.Metrics.Address)
-	}
-	if _, err := os.Stat(cfg.Socket.Path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v of the socket, want none left", err)
 	}
 }
 

@@ -60,11 +60,7 @@ func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error
 		return err
 	}
 	ends.add(stopWatching)
-	stopMetrics, err := d.serveMetrics()
-	if err != nil {
-		return err
-	}
-	ends.add(stopMetrics)
+	ends.add(d.serveMetrics())
 	d.settle(ctx)
 	stored := takeStored(o.Manager)
 	listener, err := d.openSocket(claim, o.Manager)
