@@ -14,7 +14,8 @@ const logLevelWords = "trace, debug, info, warn and error"
 // object. Its level can be changed at any time with SetLevel, and its format with
 // SetLogFormat, for all loggers derived from it too. It is safe for concurrent use.
 func NewLogger(cfg LogConfig, w io.Writer) hclog.Logger {
-	return newFormatLogger(hclog.LoggerOptions{Level: cfg.Level, Output: w}, cfg.Format)
+	lines, ok := w.(*LogWriter)
+	return newFormatLogger(hclog.LoggerOptions{Level: cfg.Level, Output: w, DisableTime: ok && lines.journal}, cfg.Format)
 }
 
 // ParseLogLevel reads trace, debug, info, warn or error.

@@ -19,7 +19,7 @@ type formatLogger struct {
 func newFormatLogger(o hclog.LoggerOptions, format LogFormat) *formatLogger {
 	o.Mutex = new(sync.Mutex)
 	asJSON := o
-	asJSON.JSONFormat = true
+	asJSON.JSONFormat, asJSON.DisableTime = true, false // whoever reads it wants all in it
 	l := &formatLogger{hclog.New(&o), hclog.New(&asJSON), new(atomic.Bool)}
 	SetLogFormat(l, format)
 	return l

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 // LogWriter hands log lines on to a writer that may block, such as a pipe that
@@ -13,6 +16,7 @@ import (
 // are counted and dropped.
 type LogWriter struct {
 	to      io.Writer
+	journal bool // to is a stream of systemd's journal: see JournalLines
 	lines   chan []byte
 	dropped atomic.Int64
 	closing chan struct{}
@@ -25,20 +29,37 @@ const (
 )
 
 // NewLogWriter starts to write to to. Close must be called at the end.
-func NewLogWriter(to io.Writer) *LogWriter {
-	w := &LogWriter{to: to, lines: make(chan []byte, logLines), closing: make(chan struct{}), done: make(chan struct{})}
+func NewLogWriter(to io.Writer) *LogWriter { return newLogWriter(to, false) }
+
+// NewJournalWriter is NewLogWriter where to is a stream of systemd's journal: each line
+// begins with its priority. [NewLogger] leaves out the time then, which the journal has.
+func NewJournalWriter(to io.Writer) *LogWriter { return newLogWriter(to, true) }
+
+func newLogWriter(to io.Writer, journal bool) *LogWriter {
+	w := &LogWriter{to: to, journal: journal, lines: make(chan []byte, logLines), closing: make(chan struct{}), done: make(chan struct{})}
 	go w.run()
 	return w
 }
 
-// Write takes one line. It never fails and never blocks.
-func (w *LogWriter) Write(line []byte) (int, error) {
+// Write takes one entry. It never fails and never blocks.
+func (w *LogWriter) Write(entry []byte) (int, error) { return w.LevelWrite(hclog.NoLevel, entry) }
+
+// LevelWrite is Write for a logger, which knows the level (hclog.LevelWriter).
+func (w *LogWriter) LevelWrite(level hclog.Level, entry []byte) (int, error) {
 	select {
-	case w.lines <- append([]byte(nil), line...):
+	case w.lines <- w.marked(level, entry):
 	default:
 		w.dropped.Add(1)
 	}
-	return len(line), nil
+	return len(entry), nil
+}
+
+// marked is a copy of the entry as it is to be written.
+func (w *LogWriter) marked(level hclog.Level, entry []byte) []byte {
+	if w.journal {
+		return JournalLines(level, entry)
+	}
+	return bytes.Clone(entry)
 }
 
 // Close writes what waits, for a second at most.
@@ -80,6 +101,6 @@ func (w *LogWriter) drain() {
 func (w *LogWriter) write(line []byte) {
 	w.to.Write(line)
 	if n := w.dropped.Swap(0); n > 0 {
-		fmt.Fprintf(w.to, "%d log lines were dropped: they came faster than they could be written\n", n)
+		w.to.Write(w.marked(hclog.Warn, fmt.Appendf(nil, "%d log lines were dropped: they came faster than they could be written\n", n)))
 	}
 }

@@ -18,10 +18,10 @@ import (
 func (c *command) daemon(o options) int {
 	cfg, err := o.load()
 	if err != nil {
-		fmt.Fprintln(c.stderr, c.missing(err, o.config, "-config FILE reads another one; -dev needs none, to try redlockd out"))
+		c.complain(c.missing(err, o.config, "-config FILE reads another one; -dev needs none, to try redlockd out"))
 		return exitFailed
 	}
-	lines := daemon.NewLogWriter(c.stderr)
+	lines := c.logWriter()
 	defer lines.Close() // an error here is that the log cannot be written
 	log := daemon.NewLogger(cfg.Log, lines)
 	for _, warning := range cfg.Warnings {
@@ -34,6 +34,22 @@ func (c *command) daemon(o options) int {
 		return exitFailed
 	}
 	return exitOK
+}
+
+// complain says why there is no log: its config is faulty.
+func (c *command) complain(why error) {
+	if c.journal {
+		c.stderr.Write(daemon.JournalLines(hclog.Error, []byte(why.Error()))) // an error has nobody to be told to
+		return
+	}
+	fmt.Fprintln(c.stderr, why)
+}
+
+func (c *command) logWriter() *daemon.LogWriter {
+	if c.journal {
+		return daemon.NewJournalWriter(c.stderr)
+	}
+	return daemon.NewLogWriter(c.stderr)
 }
 
 func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logger) error {

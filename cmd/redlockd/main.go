@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/systemd"
 )
 
 const (
@@ -34,7 +35,7 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	c := &command{stdout: stdout, stderr: stderr, signals: signals, config: defaultConfig, serve: daemon.Run, die: dieOf}
+	c := &command{stdout: stdout, stderr: stderr, journal: systemd.StderrIsJournal(), signals: signals, config: defaultConfig, serve: daemon.Run, die: dieOf}
 	return c.run(args)
 }
 
@@ -45,6 +46,7 @@ func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{
 // command is one run of redlockd, with what a test replaces.
 type command struct {
 	stdout, stderr io.Writer
+	journal        bool // stderr is a stream of systemd's journal
 	signals        <-chan os.Signal
 	config         string // where the config is unless -config says otherwise
 	serve          func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error

@@ -34,7 +34,7 @@ func TestInstalled(t *testing.T) {
 
 	t.Cleanup(func() {
 		if t.Failed() && m.leader != 0 {
-			t.Logf("the journal:\n%s", i.run("sh", "-c", `journalctl -b --no-pager -o cat -u redlockd | grep '\[INFO\]\|\[WARN\]\|\[ERROR\]\|redlockd.service' | tail -n 200`))
+			t.Logf("the journal:\n%s", i.run("sh", "-c", `journalctl -b --no-pager -o short-precise -u redlockd | grep '\[INFO\]\|\[WARN\]\|\[ERROR\]\|redlockd.service' | tail -n 200`))
 		}
 	})
 

@@ -71,6 +71,7 @@ func (i *installation) startWithNodesDown(cluster *redlocktest.Cluster) {
 	holder.expect("PING", "OK")
 	holder.expect("LOCK other wait=0", "ERR NOQUORUM lock=other")
 	i.journalHas("no quorum yet")
+	i.warnsOf("no quorum yet")
 	cont(i.t, cluster.Servers[2:])
 	waitFor(i.t, "the lease is extended", func() bool {
 		return number(i.t, sameLease(holder, "CHECK down", granted), "ttl") > 28_000
@@ -89,6 +90,15 @@ func sameLease(n *terminal, request, granted string) string {
 func (i *installation) journalHas(want string) {
 	i.t.Helper()
 	waitFor(i.t, "the journal says "+want, func() bool { return strings.Contains(i.journal("redlockd"), want) })
+}
+
+// warnsOf: who asks the journal for warnings sees that one, and nothing less urgent.
+func (i *installation) warnsOf(want string) {
+	i.t.Helper()
+	warnings := i.run("journalctl", "-b", "--no-pager", "-o", "cat", "-p", "warning", "-u", "redlockd")
+	if !strings.Contains(warnings, "[WARN]  "+want) || strings.Contains(warnings, "[INFO]") {
+		i.t.Errorf("journalctl -p warning has\n%s\nwant a line with %q, and none with [INFO]", warnings, want)
+	}
 }
 
 // fullStore: of more connections than the service manager keeps those with leases

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+)
+
+// In the journal, whoever asks for warnings sees what keeps redlockd from starting: each
+// fault of the config, too, though there is no log yet.
+func TestFaultsInTheJournal(t *testing.T) {
+	f := newFixture(t, nil)
+	f.journal = true
+	name := writeConfig(t, faultyConfig)
+	f.check(t, f.run([]string{"-config", name}), exitFailed, "", "<3>"+name+":2:13: ")
+	if lines := strings.Count(f.err.String(), "\n"); lines < 2 || strings.Count("\n"+f.err.String(), "\n<3>") != lines {
+		t.Errorf("got %q, want several lines with <3> before each", f.err.String())
+	}
+}
+
+// The log has its priorities there, and not elsewhere.
+func TestLogInTheJournal(t *testing.T) {
+	for journal, want := range map[bool]string{true: "<4>[WARN]  careful\n", false: " [WARN]  careful\n"} {
+		f := newFixture(t, func(_ context.Context, _ *daemon.Config, log hclog.Logger, _ daemon.RunOptions) error {
+			log.Warn("careful")
+			return nil
+		})
+		f.journal = journal
+		f.check(t, f.run([]string{"-dev"}), exitOK, "", want)
+	}
+}
