@@ -3,10 +3,13 @@ package daemon
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -39,6 +42,17 @@ func TestHoldTTL(t *testing.T) {
 	if now := redlock.BootTime(); now < deadline-700*time.Millisecond/5 {
 		t.Errorf("granted to another at %v, before the first lease was over at %v", now, deadline)
 	}
+}
+
+// TestHoldTTLIsLost: one that ends before its ttl is worth a warning, as any other.
+func TestHoldTTLIsLost(t *testing.T) {
+	var log logged
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	w := d.dial()
+	w.say("LOCK a hold=ttl ttl=20s", granted5)
+	d.dial().say("FORCE a", `OK lock=a .*`)
+	w.want(`LOST lock=a .* reason=forced : .*`)
+	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "[WARN]  lease lost: lock=a reason=forced ") })
 }
 
 // TestHoldTTLIsToldOfItsEnd: LOST reason=expired, before the deadline.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -218,6 +219,9 @@ func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 	look.say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
 	look.want(`LOST lock=clock .*`)
 	look.say("CHECK back", granted5)
+	for _, want := range []string{"[WARN]  lease lost: lock=left reason=expired ", "[INFO]  lease over: its ttl ended, as hold=ttl asks: lock=clock "} {
+		eventually(t, "logged: "+want, func() bool { return strings.Contains(s.log.String(), want) })
+	}
 }
 
 // A lease that goes by a process is known where it was taken after a restart as well: a LOCK
@@ -344,6 +348,9 @@ func TestLostWhileThereWasNoDaemon(t *testing.T) {
 		w.want(`LOST lock=a\d+ .*`)
 	}
 	w.say("CHECK a0", `ERR LOST .*`)
+	if log := s.log.String(); strings.Count(log, "[WARN]  lease lost: ") != n || strings.Count(log, `or no redlockd ran"`) != n {
+		t.Errorf("not each loss is logged, and why:\n%s", log)
+	}
 }
 
 // wait= of a LOCK that waits through a restart is not counted from that.

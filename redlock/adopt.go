@@ -88,7 +88,7 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		end:      r.End,
 		guard:    r.Guard,
 		ttl:      r.TTL,
-		next:     now,
+		next:     r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process was to extend it
 		deadline: q.rules.adopted(r.Deadline, now, r.TTL),
 	}, nil
 }

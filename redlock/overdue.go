@@ -6,8 +6,8 @@ import (
 )
 
 // OverdueError is why a lease was lost whose extension came too late: not for want of
-// nodes alone, but because this host had not come to it, or had to wait for them for
-// long. It matches what Err matches.
+// nodes alone, but because this process had not come to it (one that adopted the lease may
+// not have run yet), or had to wait for them for long. It matches what Err matches.
 type OverdueError struct {
 	Name  string
 	Due   time.Duration // before the loss: when its extension was due
@@ -19,9 +19,9 @@ type OverdueError struct {
 func (e *OverdueError) Error() string {
 	due, asked := e.Due.Round(time.Millisecond), e.Asked.Round(time.Millisecond)
 	if e.Asked == 0 {
-		return fmt.Sprintf("%s: its extension was due %v before, and this host has not come to it: it is overloaded, or was stopped", e.Name, due)
+		return fmt.Sprintf("%s: its extension was due %v before, and this process has not come to it: the host is overloaded, or was stopped, or no redlockd ran", e.Name, due)
 	}
-	text := fmt.Sprintf("%s: its extension was due %v before, and this host came to it %v late: it is overloaded, or was stopped, or its nodes are too slow for what they are asked",
+	text := fmt.Sprintf("%s: its extension was due %v before, and this process came to it %v late: the host is overloaded, or was stopped, or no redlockd ran, or its nodes are too slow for what they are asked",
 		e.Name, due, due-asked)
 	if e.Err == nil {
 		return text

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -165,6 +166,37 @@ func TestAdoptLapsed(t *testing.T) {
 				}
 			}
 			want(t, "releases", len(j.of("r")), 5)
+		})
+	}
+}
+
+// Why it was lost is that nobody extended it in time, as far as anybody knows; not where it
+// could be asked for soon enough. Guards adoptable: next.
+func TestAdoptOverdue(t *testing.T) {
+	for _, c := range []struct {
+		away, due time.Duration // 0: it was not overdue
+		down      bool
+	}{
+		{away: 2500 * ms, due: 1500 * ms}, // less what drift is for
+		{away: 2000 * ms, due: 1400 * ms, down: true},
+		{away: 1000 * ms, down: true},
+	} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l := f.acquire(kept3s)
+			f.q.Close()
+			f.at(l.Since(), c.away)
+			f.restart(0)
+			if c.down {
+				every(f.sims, hang)
+			}
+			next, _ := f.adopt(l.Record())
+			<-next.Lost()
+			overdue, is := errors.AsType[*redlock.OverdueError](next.Cause())
+			want(t, name("overdue, adopted after %v", c.away), is, c.due != 0)
+			if is {
+				wantWithin(t, "due before", overdue.Due, c.due-50*ms, c.due+50*ms)
+				want(t, "asked", overdue.Asked != 0, c.down)
+			}
 		})
 	}
 }

@@ -223,11 +223,11 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 		case overdue.Asked == 0:
 			never++
 			wantWithin(t, "due before", overdue.Due, 400*ms, 500*ms)
-			want(t, "says so", strings.Contains(overdue.Error(), "this host has not come to it"), true)
+			want(t, "says so", strings.Contains(overdue.Error(), "this process has not come to it"), true)
 		default:
 			late++
 			wantWithin(t, "late", overdue.Due-overdue.Asked, 100*ms, 500*ms)
-			want(t, "says so", strings.Contains(overdue.Error(), "this host came to it"), true)
+			want(t, "says so", strings.Contains(overdue.Error(), "this process came to it"), true)
 		}
 	}
 	if never == 0 || late == 0 {
