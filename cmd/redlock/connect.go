@@ -68,14 +68,15 @@ func ask(ctx context.Context, use func(context.Context, *client.Client) error) e
 }
 
 // silence says what the end of a context without an answer means, where the error
-// does not tell why there is none.
+// does not tell why there is none. (systemd accepts connections for a daemon that its
+// config keeps from starting.)
 func silence(err error) error {
 	known := false
 	for _, why := range []error{client.ErrHeld, client.ErrNoQuorum, client.ErrUnavailable, client.ErrShutdown} {
 		known = known || errors.Is(err, why)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && !known {
-		return fmt.Errorf("redlockd at %s does not answer: it hangs, or this host is overloaded: %w", socketPath(), err)
+		return fmt.Errorf("redlockd at %s does not answer: it hangs, this host is overloaded, or it cannot start (systemctl status redlockd, redlockd validate): %w", socketPath(), err)
 	}
 	return err
 }

@@ -114,7 +114,8 @@ func unanswered(err error) finding {
 	case errors.Is(err, client.ErrLimit):
 		f.fix = "end some connections of this user, or raise what the text names, in limits of the config (systemctl reload redlockd)"
 	case errors.Is(err, context.DeadlineExceeded):
-		f.fix = "restart it (systemctl restart redlockd), and see its log (journalctl -u redlockd)"
+		f.fix = "see whether it runs (systemctl status redlockd): where it does, restart it (systemctl restart redlockd); where it is started over and over, " +
+			"mend its config (redlockd validate names the faults); its log is journalctl -u redlockd"
 	}
 	return f
 }

@@ -236,6 +236,17 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// A socket that accepts and does not answer may be that of systemd, which starts a daemon
+// over and over that its config keeps from starting: another restart does not help it.
+func TestDoctorUnanswered(t *testing.T) {
+	f := unanswered(daemonFailure(silence(context.DeadlineExceeded)))
+	for _, command := range []string{"systemctl status redlockd", "redlockd validate"} {
+		if !strings.Contains(f.text, command) || !strings.Contains(f.fix, command) {
+			t.Errorf("found is %+v, want %s in both", f, command)
+		}
+	}
+}
+
 // Without a daemon it says so, and the rest is looked at.
 func TestDoctorAlone(t *testing.T) {
 	t.Parallel()
