@@ -109,6 +109,8 @@ func unanswered(err error) finding {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "what is said of the socket"
+	case errors.Is(err, fs.ErrNotExist):
+		f.fix = "what is said of the socket"
 	case errors.Is(err, client.ErrDenied):
 		f.fix = "run redlock doctor as a user whom a rule of the config's access block allows something (root is nobody special there)"
 	case errors.Is(err, client.ErrLimit):

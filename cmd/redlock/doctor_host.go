@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,8 @@ import (
 func checkSocket(path string) []finding {
 	info, err := os.Stat(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && isListenedAt(path):
+		return []finding{{"socket", bad, "the socket " + path + " was removed, while somebody listens there: nobody can connect", removedFix}}
 	case errors.Is(err, fs.ErrNotExist):
 		return []finding{{"socket", bad, "there is no socket " + path, "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"}}
 	case err != nil:
@@ -30,6 +33,28 @@ func checkSocket(path string) []finding {
 		findings = []finding{{"socket", ok, fmt.Sprintf("%s is %v, %s", path, info.Mode().Perm(), ownersOf(info)), ""}}
 	}
 	return findings
+}
+
+// removedFix: to start what runs does nothing, and redlockd cannot make what is systemd's.
+const removedFix = "systemctl restart redlockd.socket redlockd.service (all connections end; what they hold can be resumed for its validity); " +
+	"where redlockd was started by hand, end it and start it again"
+
+// listening is a flag of sockets in /proc/net/unix (__SO_ACCEPTCON).
+const listening = 1 << 16
+
+// isListenedAt tells whether a process has a socket at the path, be it that its file is gone.
+func isListenedAt(path string) bool {
+	sockets, _ := os.ReadFile("/proc/net/unix") // without it that is not known
+	for line := range strings.Lines(string(sockets)) {
+		fields := strings.Fields(line)
+		if len(fields) < 8 || !strings.HasSuffix(line, " "+path+"\n") {
+			continue
+		}
+		if flags, _ := strconv.ParseUint(fields[3], 16, 32); flags&listening != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // The right of all others to write; to open a socket is to write.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -210,6 +211,43 @@ func TestCheckSocket(t *testing.T) {
 	look("in a sticky folder")
 }
 
+// Where somebody listens at a socket whose file was removed, to start what runs does nothing.
+func TestSocketRemoved(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells who listens where")
+	}
+	path := filepath.Join(t.TempDir(), "s o")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	accepted, err := l.Accept() // has the path as well
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ what, path, text, fix string }{
+		{"removed", path, "the socket " + path + " was removed, while somebody listens there", "systemctl restart redlockd.socket redlockd.service"},
+		{"another's path has its end", path[1:], "there is no socket", "start redlockd (systemctl start redlockd)"},
+	} {
+		if got := checkSocket(test.path)[0]; got.result != bad || !strings.HasPrefix(got.text, test.text) || !strings.HasPrefix(got.fix, test.fix) {
+			t.Errorf("%s: found %+v, want %q, %q", test.what, got, test.text, test.fix)
+		}
+	}
+	l.Close()
+	if got := checkSocket(path)[0]; !strings.HasPrefix(got.text, "there is no socket") {
+		t.Errorf("when nobody listens any more: found %+v", got)
+	}
+}
+
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -261,7 +299,7 @@ func TestDoctorAlone(t *testing.T) {
 	}
 	want := []findingJSON{
 		{"socket", "bad", "there is no socket /nowhere/s", "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"},
-		{"daemon", "bad", got.Findings[1].Text, "start it (systemctl start redlockd), and see its log (journalctl -u redlockd)"},
+		{"daemon", "bad", got.Findings[1].Text, "what is said of the socket"},
 	}
 	if got.Result != "bad" || !slices.Equal(got.Findings[:2], want) || !strings.Contains(got.Findings[1].Text, "nobody listens there") {
 		t.Errorf("found is %+v, want %+v", got, want)
