@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,18 +36,6 @@ func connect(ctx context.Context) (*client.Client, error) {
 		return nil, daemonFailure(shutOut(socketPath(), silence(err)))
 	}
 	return c, nil
-}
-
-// shutOut says what lets a user in who may not open the socket, where err is that.
-func shutOut(path string, err error) error {
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	info, hidden := os.Stat(path)
-	if hidden != nil {
-		return err
-	}
-	return &reworded{fmt.Sprintf("this user may not open %s, which is %v, %s: %s", path, info.Mode().Perm(), ownersOf(info), wayIn(info)), err}
 }
 
 // ask connects, and uses the connection for questions that are answered within

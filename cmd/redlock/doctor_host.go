@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +22,7 @@ func checkSocket(path string) []finding {
 	case errors.Is(err, fs.ErrNotExist):
 		return []finding{{"socket", bad, "there is no socket " + path, "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"}}
 	case err != nil:
-		return []finding{{"socket", bad, err.Error(), "rights to go there, for this user"}}
+		return []finding{checkWay(path, err)}
 	case info.Mode().Type() != fs.ModeSocket:
 		return []finding{{"socket", bad, path + " is no socket", "remove it and restart redlockd, or say in REDLOCK_SOCKET where it listens"}}
 	}
@@ -33,6 +31,14 @@ func checkSocket(path string) []finding {
 		findings = []finding{{"socket", ok, fmt.Sprintf("%s is %v, %s", path, info.Mode().Perm(), ownersOf(info)), ""}}
 	}
 	return findings
+}
+
+// checkWay is of a socket that this user cannot even look at.
+func checkWay(path string, err error) finding {
+	if folder, info := closedFolder(path); info != nil && errors.Is(err, fs.ErrPermission) {
+		return finding{"socket", bad, "this user may not enter " + rightsOf(folder, info), wayInto(info)}
+	}
+	return finding{"socket", bad, err.Error(), "rights to go there, for this user"}
 }
 
 // removedFix: to start what runs does nothing, and redlockd cannot make what is systemd's.
@@ -63,8 +69,7 @@ const othersWrite fs.FileMode = 0o002
 func checkSocketRights(path string, info fs.FileInfo) (findings []finding) {
 	if unix.Access(path, unix.W_OK) != nil {
 		findings = append(findings, finding{"socket", bad,
-			fmt.Sprintf("this user may not open %s: it is %v, %s", path, info.Mode().Perm(), ownersOf(info)),
-			wayIn(info)})
+			"this user may not open " + rightsOf(path, info), wayIn(info)})
 	}
 	if info.Mode()&othersWrite != 0 {
 		findings = append(findings, finding{"socket", warning,
@@ -72,21 +77,6 @@ func checkSocketRights(path string, info fs.FileInfo) (findings []finding) {
 			`mode = "0660" and a group in the socket block of the config`})
 	}
 	return findings
-}
-
-// The right of the socket's group to open it.
-const groupWrite fs.FileMode = 0o020
-
-// rootGroup is the group that nobody should join for that: it is let in to much more.
-const rootGroup = 0
-
-// wayIn is what lets a user open a socket that he may not open.
-func wayIn(info fs.FileInfo) string {
-	if _, gid := ids(info); info.Mode()&groupWrite != 0 && gid != rootGroup {
-		return "join its group (usermod -aG " + groupOf(info) + " USER), and log in again"
-	}
-	return "set socket.group and socket.mode in the config, and restart redlockd (where systemd listens: SocketGroup= and SocketMode=, with systemctl edit redlockd.socket); " +
-		"where it is redlockd -dev, run this as the user who runs that, " + ownerOf(info)
 }
 
 // checkFolder: in a folder that others may write to, one with the sticky bit is safe.
@@ -97,36 +87,4 @@ func checkFolder(folder string) []finding {
 	}
 	return []finding{{"socket", bad, fmt.Sprintf("%s is %v: any user may put another socket in the place of redlockd's", folder, info.Mode().Perm()),
 		"chmod o-w " + folder}}
-}
-
-// ownersOf is for people: "user root, group redlock".
-func ownersOf(info fs.FileInfo) string {
-	return fmt.Sprintf("user %s, group %s", ownerOf(info), groupOf(info))
-}
-
-func ownerOf(info fs.FileInfo) string {
-	uid, _ := ids(info)
-	name := strconv.Itoa(uid)
-	if owner, err := user.LookupId(name); err == nil {
-		return owner.Username
-	}
-	return name
-}
-
-func groupOf(info fs.FileInfo) string {
-	_, gid := ids(info)
-	name := strconv.Itoa(gid)
-	if group, err := user.LookupGroupId(name); err == nil {
-		return group.Name
-	}
-	return name
-}
-
-// ids are -1 where the file system has no such thing.
-func ids(info fs.FileInfo) (uid, gid int) {
-	stat, known := info.Sys().(*syscall.Stat_t)
-	if !known {
-		return -1, -1
-	}
-	return int(stat.Uid), int(stat.Gid)
 }

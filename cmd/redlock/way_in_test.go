@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +47,30 @@ func TestWayIn(t *testing.T) {
 	}
 }
 
+// So it is with a folder that keeps him from the socket.
+func TestWayInto(t *testing.T) {
+	for _, test := range []struct {
+		info rights
+		want string
+	}{
+		{rights{mode: 0o750, gid: 4002}, "join its group (usermod -aG 4002 USER)"},
+		{rights{mode: 0o710, gid: 4002}, "join its group (usermod -aG 4002 USER)"},
+		{rights{mode: 0o740, gid: 4002}, "let this user enter it"},
+		{rights{mode: 0o700, gid: 4002}, "let this user enter it"},
+		{rights{mode: 0o750, gid: 0}, "let this user enter it"},
+	} {
+		if got := wayInto(test.info); !strings.HasPrefix(got, test.want) {
+			t.Errorf("for %v of group %d it says %q, want %q", test.info.mode, test.info.gid, got, test.want)
+		}
+	}
+	if folder, info := closedFolder("s"); folder != "." || info == nil {
+		t.Errorf("where the path is short it finds %q", folder)
+	}
+	if folder, info := closedFolder("/nowhere/else/s"); folder != "/" || info == nil {
+		t.Errorf("where there is nothing it finds %q", folder)
+	}
+}
+
 // Who may not open the socket hears the same from all commands.
 func TestShutOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
@@ -76,16 +102,56 @@ func TestShutOutOfSocket(t *testing.T) {
 	if err := os.Chmod(f.socket, 0); err != nil {
 		t.Fatal(err)
 	}
-	cmd := command(t, testBinary, "status")
-	if os.Getuid() == 0 { // who may open everything
-		cmd = command(t, readable(t, f.socket, testBinary), "status")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	}
-	p := startCommand(t, cmd, roleRedlock, f.socket)
+	p := asStranger(t, f.socket, f.socket, "status")
 	p.ends(exitDenied)
 	if stderr := p.said(); !strings.HasPrefix(stderr, "redlock: this user may not open "+f.socket+", which is ----------, user ") {
 		t.Errorf("stderr is %q", stderr)
 	}
+}
+
+// /run/redlockd is for the group alone, too: who is not in it cannot even look at the socket.
+func TestShutOutOfFolder(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, nil)
+	folder := filepath.Join(filepath.Dir(f.socket), "closed")
+	if err := os.Mkdir(folder, 0o050); err != nil {
+		t.Fatal(err)
+	}
+	group := strconv.Itoa(os.Getgid())
+	if os.Getuid() == 0 {
+		group = "4002"
+		if err := os.Chown(folder, 0, 4002); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if known, err := user.LookupGroupId(group); err == nil {
+		group = known.Name
+	}
+	socket := filepath.Join(folder, "s")
+	text, join := "this user may not enter "+folder+", which is ----r-x---, user ", "join its group (usermod -aG "+group+" USER), and log in again"
+	p := asStranger(t, f.socket, socket, "status")
+	p.ends(exitDenied)
+	if stderr := p.said(); !strings.HasPrefix(stderr, "redlock: "+text) || !strings.Contains(stderr, ": "+join) {
+		t.Errorf("stderr is %q, want %q and %q", stderr, text, join)
+	}
+	p = asStranger(t, f.socket, socket, "doctor")
+	stdout := p.rest()
+	p.ends(int(bad))
+	if !strings.Contains(stdout, text) || !strings.Contains(stdout, "; fix: "+join) {
+		t.Errorf("doctor says %q, want %q and %q", stdout, text, join)
+	}
+}
+
+// asStranger starts redlock as a user who is no root. He may enter the folder of the socket
+// beside.
+func asStranger(t *testing.T, beside, socket string, args ...string) *process {
+	t.Helper()
+	cmd := command(t, testBinary, args...)
+	if os.Getuid() == 0 { // who may open everything
+		cmd = command(t, readable(t, beside, testBinary), args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	return startCommand(t, cmd, roleRedlock, socket)
 }
 
 // readable is a copy of a program that everybody may run, in the folder of the socket,
