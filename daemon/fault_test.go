@@ -174,8 +174,12 @@ func TestStopReleasesNothing(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	waiter.want(`ERR SHUTDOWN lock=a : .*`)
-	for _, w := range []*wire{holder, waiter, idle} {
-		w.want(`BYE resume=\d+ : .*`)
+	for w, bye := range map[*wire]string{
+		holder: `BYE resume=[1-9]\d* : .*: RESUME them on a new connection`,
+		waiter: `BYE resume=0 : .* nothing is held that could be resumed: .*`,
+		idle:   `BYE resume=0 : .* nothing is held that could be resumed: .*`,
+	} {
+		w.want(bye)
 		w.ends()
 	}
 	if keys := d.keys(); len(keys) != 3 {

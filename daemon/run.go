@@ -265,8 +265,11 @@ func bye(s ipc.Session) *ipc.Response {
 }
 
 func byeFor(left time.Duration) *ipc.Response {
-	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", max(left, 0)).
-		Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
+	bye := new(ipc.Response).Notice(ipc.EventBye).Ms("resume", max(left, 0))
+	if left <= 0 {
+		return bye.Say("the daemon stops, or could not keep this connection, over which nothing is held that could be resumed: ask again on a new one")
+	}
+	return bye.Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
 }
 
 // byeLate is the last line for a client that did not end a line in time: what it has
