@@ -55,8 +55,12 @@ type Status struct {
 	MaxTTL time.Duration // the longest that any host uses: how long a quarantine takes
 	Text   string        // whether locks can be taken, and what could be better, for people
 	// Unnoted: a restart of redlockd would lose what is held and waited for, as its table
-	// cannot be written. Its log says why.
+	// cannot be written. Table is one word for why: "unwritten" (it is tried again),
+	// "removed" (its files were, or were cut short), "unopened" (when the daemon was
+	// started) or "boot" (which boot this is cannot be read, in /proc); "" where it is
+	// written, and of an older daemon.
 	Unnoted bool
+	Table   string
 	Nodes   []Node
 	// Counts is all else that the daemon counts, by its names in the protocol.
 	Counts map[string]int64
@@ -196,6 +200,7 @@ func statusOf(r *ipc.Response) *Status {
 		Counts: make(map[string]int64),
 
 		Unnoted: text(r, "unnoted") == "yes",
+		Table:   text(r, "table"),
 	}
 	for _, f := range r.Fields {
 		switch n, ok := r.Int64(f.Key); f.Key {

@@ -52,9 +52,9 @@ type daemon struct {
 	processes *processes // that hold leases (hold=pid)
 
 	orphans orphans
-	ledger  *ledger     // what outlasts the process; nil: nothing does
-	unnoted atomic.Bool // it should, and does not: the table cannot be written
-	store   *store      // connections that do; nil: none
+	ledger  *ledger      // what outlasts the process; nil: nothing does
+	unnoted atomic.Int32 // an unnoted: why what should does not
+	store   *store       // connections that do; nil: none
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 

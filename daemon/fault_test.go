@@ -315,7 +315,7 @@ func TestTableCutShort(t *testing.T) {
 	w.say("LOCK b", granted5)
 	w.say("UNLOCK a", `OK lock=a`)
 	w.say("CHECK b", granted5)
-	w.until("STATUS", `unnoted=yes .*; a restart of redlockd would lose what is held and waited for, .*`)
+	w.until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose what is held and waited for, as files of its table were removed, .*`)
 	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
 		t.Errorf("want that the table was cut short, once:\n%s", got)
 	}
@@ -331,8 +331,9 @@ func TestTableWrittenAgain(t *testing.T) {
 	defer d.nodes.Close()
 	for _, err := range []error{errors.New("no space left on device"), nil} {
 		d.tableFailed(err)
-		if got := d.unnoted.Load(); got != (err != nil) {
-			t.Errorf("the table failed with %v: a restart would lose what is held: %v", err, got)
+		want := map[bool]unnoted{true: unwritten, false: noted}[err != nil]
+		if got := unnoted(d.unnoted.Load()); got != want {
+			t.Errorf("the table failed with %v: %q, want %q", err, got, want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ const tableSuffix = ".table"
 func (d *daemon) openLedger(path string) (p *past, whole bool) {
 	owner, err := d.tableOwner()
 	if err != nil {
-		d.unnoted.Store(true)
+		d.unnoted.Store(int32(noBoot))
 		d.log.Warn("a restart will lose what is held and waited for", "error", err)
 		table.Remove(path + tableSuffix)
 		return newPast(), false
@@ -38,7 +38,7 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 		d.log.Error("not all is known of the time before the restart: connections of then are cut, and leases that are known can be resumed", "error", damage)
 	}
 	if err != nil {
-		d.unnoted.Store(true)
+		d.unnoted.Store(int32(unopened))
 		d.log.Error("a restart will lose what is held and waited for", "error", err)
 		return p, false
 	}
@@ -49,17 +49,54 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 
 // tableFailed is told by the table.
 func (d *daemon) tableFailed(err error) {
-	if d.unnoted.Store(err != nil); err == nil {
+	if d.unnoted.Store(int32(whyUnnoted(err))); err == nil {
 		d.log.Info("the table is written again: a restart loses nothing")
 		return
 	}
 	d.log.Error("the table cannot be written: as long as that is so, a restart loses what is held and waited for", "error", err)
 }
 
+// unnoted is why a restart would lose what is held and waited for. What is to be done
+// about it is not the same.
+type unnoted int32
+
 const (
-	tableFormat = "redlockd table 1"
-	bootIDFile  = "/proc/sys/kernel/random/boot_id"
+	noted     unnoted = iota // it would not, or nothing is to outlast the process
+	unwritten                // and it is tried again
+	removed
+	unopened
+	noBoot
 )
+
+// String is what STATUS calls it.
+func (u unnoted) String() string {
+	return [...]string{"", "unwritten", "removed", "unopened", "boot"}[u]
+}
+
+func (u unnoted) text() string {
+	return [...]string{
+		unwritten: "its table cannot be written for now: its log says why",
+		removed:   "files of its table were removed, or cut short: a restart alone begins a new one",
+		unopened:  "its table could not be begun, which is not tried again before a restart: its log says why",
+		noBoot:    "which boot this is cannot be read in " + bootIDFile,
+	}[u]
+}
+
+// whyUnnoted is what an error of the table means that was opened.
+func whyUnnoted(err error) unnoted {
+	switch {
+	case err == nil:
+		return noted
+	case errors.Is(err, table.ErrRemoved):
+		return removed
+	}
+	return unwritten
+}
+
+const tableFormat = "redlockd table 1"
+
+// bootIDFile is another one in tests.
+var bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // tableOwner is what has to be the same for a table to be of use: the instants in it
 // are of this boot, and its tokens on these nodes.

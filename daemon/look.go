@@ -131,9 +131,9 @@ func (s *session) status(call *ipc.Call) ipc.Work {
 		r.Ms("left", status.Left)
 	}
 	text := statusText(status)
-	if s.d.unnoted.Load() {
-		r.Str("unnoted", "yes")
-		text += "; a restart of redlockd would lose what is held and waited for, as its table cannot be written: its log says why"
+	if why := unnoted(s.d.unnoted.Load()); why != noted {
+		r.Str("unnoted", "yes").Str("table", why.String())
+		text += "; a restart of redlockd would lose what is held and waited for, as " + why.text()
 	}
 	return reply(call, countFields(r, status).Say(text))
 }

@@ -85,7 +85,7 @@ func (s statusCollector) collectClients(c collection) {
 	c.gauge(descLeases, float64(s.d.leases.held()))
 	c.gauge(descWaiters, float64(len(waiting)))
 	c.gauge(descLongest, float64(longestLine(waiting)))
-	c.gauge(descUnnoted, oneIf(s.d.unnoted.Load()))
+	c.gauge(descUnnoted, oneIf(s.d.unnoted.Load() != int32(noted)))
 }
 
 // longestLine is how many places stand in the longest line.

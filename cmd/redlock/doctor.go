@@ -27,8 +27,9 @@ or bad: no lock can be taken, or two might hold the same. What the daemon counts
 (clock jumps, lost fencing counters) is warned of until it is restarted; brand-new
 nodes, which have no counters either, look as if they had lost them.
 
-The checks: socket, daemon, version, quorum, node-count, node, same-host, latency,
-wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing, restarts, clock.
+The checks: socket, daemon, version, table, quorum, node-count, node, same-host,
+latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing, restarts,
+clock.
 
 With --json: {"result": the worst, "findings": [{"check", "result", "text",
 "fix"}]}. A check can find several things.

@@ -60,13 +60,28 @@ func (p *patient) checkQuorum() []finding {
 	return []finding{{"quorum", ok, fmt.Sprintf("%s: %d more may fail", text, s.Spare), ""}}
 }
 
+// tableFaults are why nothing is noted, by the daemon's words for it.
+var tableFaults = map[string]struct{ text, fix string }{
+	"unwritten": {"its table, beside its socket, cannot be written",
+		"make room there (df); its log says whether that is enough (journalctl -u redlockd); no restart while locks are held"},
+	"removed": {"files of its table, beside its socket, were removed or cut short by somebody",
+		"a restart begins a new one, and loses what is held: when little is (systemctl restart redlockd)"},
+	"unopened": {"when it was started its table, beside its socket, could not be begun",
+		"its log says why (journalctl -u redlockd): make room there (df), or let its user write there; and when little is held, systemctl restart redlockd"},
+	"boot": {"it cannot read which boot this is (/proc/sys/kernel/random/boot_id)",
+		"have /proc where redlockd runs (a chroot, a container), and when little is held, start it again"},
+}
+
 // checkTable: what is not noted is lost with the process.
 func (p *patient) checkTable() []finding {
 	if !p.status.Unnoted {
 		return nil
 	}
-	return []finding{{"table", bad, "a restart of redlockd would lose what is held and waited for: its table, beside its socket, cannot be written",
-		"make room there (df); its log says whether that is enough (journalctl -u redlockd); no restart while locks are held"}}
+	why, isTold := tableFaults[p.status.Table]
+	if !isTold {
+		why = tableFaults["unwritten"]
+	}
+	return []finding{{"table", bad, "a restart of redlockd would lose what is held and waited for: " + why.text, why.fix}}
 }
 
 func readiness(s *client.Status) string {

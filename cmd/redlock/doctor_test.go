@@ -38,6 +38,23 @@ func healthy(change func(*patient)) *patient {
 	return p
 }
 
+const lostByRestart = "bad table: a restart of redlockd would lose what is held and waited for: "
+
+// unnoted has the daemon say why.
+func unnoted(why string) func(*patient) {
+	return func(p *patient) { p.status.Unnoted, p.status.Table = true, why }
+}
+
+// Room is made where that is what is missing.
+func TestRoomForTable(t *testing.T) {
+	for why, want := range map[string]bool{"": true, "unwritten": true, "unopened": true, "removed": false, "boot": false} {
+		f := healthy(unnoted(why)).checkTable()[0]
+		if got := strings.Contains(f.fix, "(df)"); got != want {
+			t.Errorf("%q: found is %+v, want that it takes room: %v", why, f, want)
+		}
+	}
+}
+
 // Each change has just the findings that are wanted; the rest is ok.
 func TestFindings(t *testing.T) {
 	for what, test := range map[string]struct {
@@ -89,7 +106,12 @@ func TestFindings(t *testing.T) {
 			[]string{"warning max-ttl: max_ttl is 30s here, and 1m0s on another host"}},
 		"short leases": {func(p *patient) { p.hello.TTL = 449 * time.Millisecond },
 			[]string{"warning lease-time: leases take 449ms"}},
-		"one jump": {func(p *patient) { p.status.Counts["clock_jumps"] = 1 }, []string{"warning clock-jumps: clocks jumped once, of nodes"}},
+		"table, of an older daemon": {func(p *patient) { p.status.Unnoted = true }, []string{lostByRestart + "its table, beside its socket, cannot be written"}},
+		"no room for the table":     {unnoted("unwritten"), []string{lostByRestart + "its table, beside its socket, cannot be written"}},
+		"table removed":             {unnoted("removed"), []string{lostByRestart + "files of its table, beside its socket, were removed"}},
+		"table not begun":           {unnoted("unopened"), []string{lostByRestart + "when it was started its table"}},
+		"no /proc":                  {unnoted("boot"), []string{lostByRestart + "it cannot read which boot this is"}},
+		"one jump":                  {func(p *patient) { p.status.Counts["clock_jumps"] = 1 }, []string{"warning clock-jumps: clocks jumped once, of nodes"}},
 		"one node, and that is down": {func(p *patient) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], -1, 1 },
 			[]string{"bad quorum: the only node is not ready: no lock can be taken", "warning node-count: there is one node"}},
 		"long enough leases": {func(p *patient) { p.hello.TTL = 450 * time.Millisecond }, nil},

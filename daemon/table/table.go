@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -40,6 +41,9 @@ type Options struct {
 }
 
 const segmentSize = 2 << 20
+
+// ErrRemoved is why nothing is written any more, for good.
+var ErrRemoved = errors.New("files of the table were removed, or cut short")
 
 // Table is open for appending. It is safe for concurrent use.
 type Table struct {
@@ -242,7 +246,7 @@ func (t *Table) fail(err error) {
 func (t *Table) lose(err error) {
 	t.drop()
 	t.closed = true
-	t.tell(fmt.Errorf("files of the table were removed, or cut short: start the daemon again to begin a new one: %w", err))
+	t.tell(fmt.Errorf("%w: start the daemon again to begin a new one: %w", ErrRemoved, err))
 }
 
 // retryAfter is how long nothing is written after a failure: a try costs a copy of
