@@ -50,15 +50,24 @@ func (q *Quorum) noQuorum(name string, b *ballot) *NoQuorumError {
 		Failed:  b.failures(),
 		Retry:   q.options.NodeTimeout,
 	}
-	if e.Quarantine = q.quarantineLeft(e.Failed); e.Quarantine > 0 {
+	var endless bool
+	switch e.Quarantine, endless = q.quarantineLeft(e.Failed); {
+	case e.Quarantine > 0:
 		e.Retry = e.Quarantine
+	case endless:
+		e.Retry = max(e.Retry, endlessRetry)
 	}
 	return e
 }
 
+// endlessRetry is when another attempt makes sense where a quarantine ends only with the
+// return of other nodes, or an ADMIT: to ask at each NodeTimeout finds out nothing else.
+const endlessRetry = time.Second
+
 // quarantineLeft is how long it takes until a quorum can vote where quarantines
-// are all that is in the way; 0 where something else is.
-func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
+// are all that is in the way; 0 where something else is. endless tells of one that waits
+// for more than time.
+func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, endless bool) {
 	var left []time.Duration
 	for _, failure := range failures {
 		if failure.Failure != FailedQuarantined {
@@ -70,10 +79,12 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) time.Duration {
 			left = append(left, max(e.Left, time.Millisecond))
 		case isServerError(failure.Err): // it has only just said so
 			left = append(left, q.longestTTL())
-		} // else it waits for more than time
+		default:
+			endless = true
+		}
 	}
 	able := len(q.lanes) - len(failures)
-	return untilQuorum(left, q.quorum-able)
+	return untilQuorum(left, q.quorum-able), endless
 }
 
 // heldBy names the holder that most nodes showed, and how long its lease lasts

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,33 @@ func TestCountersAreCopied(t *testing.T) {
 		f.wantState(f.q, 0, redlock.NodeReady)
 		want(t, "a counter that the others had", f.sims[0].Do("HGET", nodeKey, "zz").Str, ahead)
 		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet
+	})
+}
+
+// Where a node waits for others that are down, nobody is sent to try again within
+// milliseconds; where nodes are only down, he is, and where a quarantine has an end, when
+// that is over. Guards noQuorum: endlessRetry.
+func TestRetryWhereCountersAreMissing(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		wantRetry := func(what string, retry, quarantine time.Duration) {
+			t.Helper()
+			_, err := f.q.Acquire(t.Context(), oneTryFor(time.Second))
+			var e *redlock.NoQuorumError
+			if !errors.As(err, &e) || e.Retry != retry || e.Quarantine != quarantine {
+				t.Errorf("%s: %v, %+v; want retry=%v and quarantine=%v", what, err, e, retry, quarantine)
+			}
+		}
+		every(f.sims[1:], down)
+		time.Sleep(2 * beat)
+		wantRetry("down", 50*ms, 0)
+		f.sims[1].Flush()
+		f.sims[1].Up()
+		time.Sleep(2 * beat)
+		left := f.nodeStatus(f.q, 1).Left
+		wantRetry("in quarantine", left, left)
+		time.Sleep(longest)
+		f.wantState(f.q, 1, redlock.NodeQuarantined, "copied from 2", "there are 1")
+		wantRetry("its quarantine is over", time.Second, 0)
 	})
 }
 
