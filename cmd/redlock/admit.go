@@ -23,7 +23,9 @@ func newAdmitCommand() *cobra.Command {
 A node that is new, or was restarted without its data, has no vote until every
 lease is over that it may have forgotten. Only you can know that there are none:
 because the nodes are brand-new, and no lock was ever taken on them. Otherwise two
-holders of one lock are possible. It is for root and redlockd's own user or, where
+holders of one lock are possible. (Where a node's quarantine is over, and it waits for
+others that are down to copy fencing counters from, it is the tokens alone that may
+begin anew.) It is for root and redlockd's own user or, where
 there are access rules, for whoever has "admin" for every lock; and it is logged.
 
 With --json: {"admitted": ["a", …]}, the nodes whose votes count from now on that

@@ -51,9 +51,9 @@ func (p *patient) checkQuorum() []finding {
 		return []finding{{"quorum", bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines are over", text, short(s.Left)),
 			"wait; where the nodes are brand-new: redlock admit all"}}
 	case s.Spare < 0:
-		return []finding{{"quorum", bad, text + ": no lock can be taken", "bring back the nodes that are named below"}}
+		return []finding{{"quorum", bad, text + ": no lock can be taken", "what is said of the nodes below"}}
 	case s.Spare == 0 && len(s.Nodes) > 2:
-		return []finding{{"quorum", warning, text + ": no further node may fail", "bring back the nodes that are named below"}}
+		return []finding{{"quorum", warning, text + ": no further node may fail", "what is said of the nodes below"}}
 	case s.Spare == 0:
 		return []finding{{"quorum", ok, text + ": none may fail", ""}}
 	}
@@ -132,6 +132,9 @@ func nodeFix(n client.Node) string {
 		if strings.Contains(n.Reason, word) {
 			return "give the user that redlockd logs in as the rights in OPERATING.md (ACL SETUSER), and username and password_file in the config"
 		}
+	}
+	if n.State == "quarantined" && n.Left == 0 {
+		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; where none can be, and fencing tokens may begin anew: redlock admit and its name"
 	}
 	return nodeFixes[n.State]
 }

@@ -55,6 +55,15 @@ func TestRoomForTable(t *testing.T) {
 	}
 }
 
+// Nobody is told to wait for what time does not end.
+func TestQuarantineFix(t *testing.T) {
+	for left, want := range map[time.Duration]string{time.Second: "wait (", 0: "time does not end it: "} {
+		if got := nodeFix(client.Node{State: "quarantined", Left: left}); !strings.HasPrefix(got, want) || !strings.Contains(got, "redlock admit") {
+			t.Errorf("with %v left: %q, want %q", left, got, want)
+		}
+	}
+}
+
 // Each change has just the findings that are wanted; the rest is ok.
 func TestFindings(t *testing.T) {
 	for what, test := range map[string]struct {
@@ -70,6 +79,10 @@ func TestFindings(t *testing.T) {
 			p.status.Spare, p.status.Left = -1, 12*time.Second
 			p.status.Nodes[1].State, p.status.Nodes[1].Left, p.status.Nodes[1].Reason = "quarantined", 12*time.Second, "restarted"
 		}, []string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken for 12s,", "warning node: b: quarantined: restarted"}},
+		"quarantine without an end": {func(p *patient) {
+			p.status.Spare, p.status.Nodes[1].State, p.status.Nodes[1].Reason = -1, "quarantined", "its quarantine is over, but"
+			p.status.Nodes[2].State, p.status.Nodes[2].Reason = "down", "connection refused"
+		}, []string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken", "warning node: b: quarantined: its quarantine is over, but", "warning node: c: down"}},
 		"one down": {func(p *patient) {
 			p.status.Spare, p.status.Nodes[2].State, p.status.Nodes[2].Reason = 0, "down", "connection refused"
 		},
@@ -168,7 +181,7 @@ func TestFixes(t *testing.T) {
 		return healthy(func(p *patient) { p.status.Spare, p.status.Left = -1, left }).checkQuorum()[0]
 	}
 	for want, f := range map[string]finding{
-		"bring back the nodes":       quorum(0),
+		"said of the nodes below":    quorum(0),
 		"wait; where":                quorum(time.Second),
 		"restart it (systemctl":      unanswered(context.DeadlineExceeded),
 		"end some connections":       unanswered(client.ErrLimit),
