@@ -42,13 +42,14 @@ func checkWay(path string, err error) finding {
 }
 
 // removedFix: to start what runs does nothing, and redlockd cannot make what is systemd's.
-const removedFix = "systemctl restart redlockd.socket redlockd.service (all connections end; what they hold can be resumed for its validity); " +
-	"where redlockd was started by hand, end it and start it again"
+const removedFix = "systemctl restart redlockd.socket redlockd.service (all connections end; what they hold can be resumed for its validity)"
 
 // listening is a flag of sockets in /proc/net/unix (__SO_ACCEPTCON).
 const listening = 1 << 16
 
-// isListenedAt tells whether a process has a socket at the path, be it that its file is gone.
+// isListenedAt tells whether a process has a socket at the path, be it that its file is
+// gone, as systemd makes it. (One that redlockd has made is known by another name, and
+// whoever starts a second one is told of the first.)
 func isListenedAt(path string) bool {
 	sockets, _ := os.ReadFile("/proc/net/unix") // without it that is not known
 	for line := range strings.Lines(string(sockets)) {
