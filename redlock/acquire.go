@@ -204,6 +204,9 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 	for {
 		select {
 		case <-rung:
+			if isClosed(a.q.closing) { // which rings, too
+				return true
+			}
 			if a.waiter.open() >= a.q.quorum {
 				rung = nil
 				a.q.counts.wakeups.Add(1)
