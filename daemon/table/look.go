@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 )
 
 // Look finds out whether the files are there under their names: what is appended tells
@@ -28,12 +27,8 @@ func (t *Table) Look() {
 		t.lose(missing)
 		return
 	}
-	t.memory = state
-	t.drop()
-	t.tell(fmt.Errorf("files of the table were removed: %w", missing))
-	if t.retried = time.Now(); t.begin(state) == nil {
-		t.tell(nil)
-	}
+	t.leaveFiles(state, fmt.Errorf("files of the table were removed: %w", missing))
+	t.tryFiles()
 }
 
 // missing is the error of the first file that is not there. It needs mu.

@@ -234,10 +234,15 @@ func (t *Table) fail(err error) {
 		t.lose(missing)
 		return
 	}
+	t.leaveFiles(state, err)
+}
+
+// leaveFiles has memory count: what the files say would be wrong soon. It needs mu.
+func (t *Table) leaveFiles(state State, why error) {
 	t.memory = state
 	t.retried = time.Now()
 	t.drop()
-	t.tell(err)
+	t.tell(why)
 }
 
 // lose ends appending for good: somebody has removed files, or cut them short, and
@@ -259,6 +264,11 @@ func (t *Table) keep(record []byte) {
 	if t.busy || time.Since(t.retried) < retryAfter {
 		return
 	}
+	t.tryFiles()
+}
+
+// tryFiles begins a file of what is in memory, if one can be made. It needs mu.
+func (t *Table) tryFiles() {
 	t.retried = time.Now()
 	if t.begin(t.memory) == nil {
 		t.tell(nil)
