@@ -210,7 +210,10 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 			if a.waiter.open() >= a.q.quorum {
 				rung = nil
 				a.q.counts.wakeups.Add(1)
-				timer.Reset(a.patience.within(a.spread(), a.q.clock()))
+				if delay = a.patience.within(a.spread(), a.q.clock()); delay == 0 {
+					return true // and not with others at the same instant, in any order
+				}
+				timer.Reset(delay)
 			} else if delay > settle { // the other nodes may be down, and say nothing
 				delay = settle
 				timer.Reset(settle + a.q.rules.jitter(a.r.lock(), settle/8)) // not all who heard it at once

@@ -10,7 +10,8 @@ import (
 // past the instant at which the lock may be free.
 type patience struct {
 	jitter func(n time.Duration) time.Duration
-	until  time.Duration // no attempt is begun later; negative: no end
+	spread func() time.Duration // keeps apart who tries at the same instant
+	until  time.Duration        // no attempt is begun later; negative: no end
 	ttl    time.Duration
 	voted  time.Duration // when a quorum voted last, or the start
 	limit  time.Duration // of the next delay
@@ -33,6 +34,7 @@ const (
 func (q *Quorum) newPatience(r *Request, since, start time.Duration) *patience {
 	p := &patience{until: since + r.Wait, ttl: r.TTL, voted: start - r.Dry, limit: firstRetry}
 	p.jitter = func(n time.Duration) time.Duration { return q.rules.jitter(r.lock(), n) }
+	p.spread = func() time.Duration { return q.spread(r.lock(), 0) }
 	if r.Wait < 0 {
 		p.until = -1
 	}
@@ -61,7 +63,7 @@ func (p *patience) next(err error, now time.Duration, told bool) (delay time.Dur
 			delay = p.ttl/toldShare + p.jitter(p.ttl/toldShare)
 		}
 		if held.TTL > 0 && held.TTL != Endless {
-			delay = min(delay, held.TTL+time.Millisecond)
+			delay = min(delay, held.TTL+time.Millisecond+p.spread())
 		}
 	}
 	return p.within(delay, now), true

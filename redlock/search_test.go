@@ -146,7 +146,7 @@ func TestSearchRepeats(t *testing.T) {
 		t.Skip("the race detector has Go's scheduler choose at random")
 	}
 	inOrder(t)
-	for seed := range uint64(20) {
+	for seed := range uint64(60) {
 		first, second := redlocktest.Simulate(t, searchPlan(seed)), redlocktest.Simulate(t, searchPlan(seed))
 		for range 2 {
 			if first.Hash() == second.Hash() {

@@ -2,6 +2,8 @@ package redlock_test
 
 import (
 	"errors"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -203,6 +205,32 @@ func TestPolling(t *testing.T) {
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, 300*ms)
+	}, deaf, longLeases)
+}
+
+// Those who were refused together do not come back together when the lock ends: of
+// several hosts none would have a quorum.
+func TestNotAtOneInstant(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		foreign(f.sims, "x", 15*ms) // less than the first delay may be
+		end := f.now() + 15*ms
+		var mu sync.Mutex
+		asked := map[time.Duration]bool{}
+		f.sims[0].OnCommand(func(redlock.Command) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[f.now()] = f.now() > end
+		})
+		for range 30 {
+			f.wait(f.q, patient)
+		}
+		time.Sleep(19 * ms)
+		mu.Lock()
+		defer mu.Unlock()
+		maps.DeleteFunc(asked, func(_ time.Duration, after bool) bool { return !after })
+		if len(asked) < 15 {
+			t.Errorf("30 who waited asked at %d instants: %v", len(asked), asked)
+		}
 	}, deaf, longLeases)
 }
 
