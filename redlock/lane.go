@@ -278,11 +278,6 @@ func (c *call) answer(node int, replies []Reply, failure *NodeError) {
 
 // run connects, serves and connects again until ctx ends.
 func (l *lane) run(ctx context.Context) {
-	if l.node.Listen != nil {
-		var hearing sync.WaitGroup
-		defer hearing.Wait()
-		hearing.Go(func() { l.hear(ctx) })
-	}
 	backoff, flaky := firstBackoff, firstBackoff
 	settle := sync.OnceFunc(func() { close(l.settled) })
 	defer settle()

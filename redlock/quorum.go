@@ -84,7 +84,7 @@ type Quorum struct {
 	places   places
 	gate     gate
 
-	stop    context.CancelFunc
+	stops   []context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
 	done    sync.WaitGroup
 }
@@ -95,15 +95,31 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}, stop: stop, closing: ctx.Done()}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
-	for _, l := range q.lanes {
-		q.done.Go(func() { l.run(ctx) })
-	}
-	q.done.Go(func() { q.keeper.run(ctx) })
+	q.start()
 	return q, nil
+}
+
+func (q *Quorum) start() {
+	for _, l := range q.lanes {
+		q.until(l.run)
+		if l.node.Listen != nil {
+			q.until(l.hear)
+		}
+	}
+	q.closing = q.until(q.keeper.run)
+}
+
+// until has run go on until Close, which ends those that were begun one after the other,
+// so that a simulation ends in the same way each time: one context for all of them would
+// end the contexts that they made of it in any order. The channel is closed then.
+func (q *Quorum) until(run func(context.Context)) <-chan struct{} {
+	ctx, stop := context.WithCancel(context.Background())
+	q.stops = append(q.stops, stop)
+	q.done.Go(func() { run(ctx) })
+	return ctx.Done()
 }
 
 func (o *Options) complete() error {
@@ -165,6 +181,8 @@ func (q *Quorum) Settle(ctx context.Context) {
 // ended, within about eight node timeouts. Acquires that wait return an error that
 // matches ErrClosed.
 func (q *Quorum) Close() {
-	q.stop()
+	for _, stop := range q.stops {
+		stop()
+	}
 	q.done.Wait()
 }
