@@ -76,6 +76,7 @@ type laneSession struct {
 	probe    bool          // whether it is still denied what locks need is to be found out
 	hearer   int64         // where the node was told to tell what has changed; 0: nowhere
 	refused  bool          // it has answered with an error since the last heartbeat
+	doubt    bool          // it was silent: whether it answers scripts is to be found out before it is ready
 }
 
 // timing are the bounds that follow from node_timeout.
@@ -296,6 +297,7 @@ func (l *lane) run(ctx context.Context) {
 		since := l.clock()
 		err = l.serve(ctx, conn)
 		conn.Close()
+		l.session.doubt = errors.As(err, new(silence))
 		l.down(err)
 		flaky = l.rest(ctx, flaky, l.clock()-since)
 	}

@@ -35,7 +35,7 @@ func dialError(err error) error {
 
 // handshake: who answers comes first, the connection before this one is ended,
 // releases of before come next, and then only is it found out whether the node
-// may vote.
+// may vote: not before it answers scripts where the last connection was silent.
 func (l *lane) handshake(ctx context.Context, conn Conn) error {
 	s, err := l.introduce(ctx, conn)
 	if err != nil {
@@ -43,6 +43,11 @@ func (l *lane) handshake(ctx context.Context, conn Conn) error {
 	}
 	if err := l.reload(ctx, conn); err != nil {
 		return err
+	}
+	if l.session.doubt { // CLIENT PAUSE … WRITE lets all else through
+		if err := l.probe(ctx, conn); err != nil {
+			return err
+		}
 	}
 	return l.verify(ctx, conn, s)
 }

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,4 +96,24 @@ func TestRealPlantedTime(t *testing.T) {
 	if err != nil || len(held) != 1 || held[0].TTL != redlock.Endless {
 		t.Errorf("who: %+v, %v; want one that ends never", held, err)
 	}
+}
+
+// A node that answers all but scripts (CLIENT PAUSE … WRITE) is not ready again and again:
+// it is down until it answers these.
+func TestRealPausedNodeIsDown(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	server := s.server("a")
+	s.tell(server, "CLIENT", "PAUSE", "60000", "WRITE")
+	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.awaits("a", redlock.NodeDown)
+	h.forget()
+	before := s.looks(server)
+	h.eventually("it is looked at again and again", func() bool { return s.looks(server) >= before+4 })
+	if slices.Contains(h.states("a"), redlock.NodeReady) {
+		t.Errorf("it was said to be ready meanwhile: %v", h.states("a"))
+	}
+	s.tell(server, "CLIENT", "UNPAUSE")
+	h.awaits("a", redlock.NodeReady)
+	h.wantNoQuarantine("a pause")
 }
