@@ -33,6 +33,7 @@ type Sim struct {
 	mu    sync.Mutex // guards what follows; never held while waiting or while a function of the test runs
 	clock clock
 	state state
+	other *state     // of the Redis that is not at the node's address now; nil: there was only one
 	conns []*simConn // those that the server side has not forgotten, in the order of dialling
 
 	pending []*flight // what waits for its time, in the order in which it happens
@@ -79,9 +80,14 @@ type Counts struct {
 // NewSim returns a node that is up and empty and has the time of time.Now.
 func NewSim(name string) *Sim {
 	s := &Sim{name: name, clock: newClock(), counts: Counts{Commands: map[string]int{}}}
-	s.state = newState(name, s.clock.now())
-	s.state.kill, s.state.clients, s.state.tell = s.killLocked, s.clients, s.tell
+	s.state = s.newState(name)
 	return s
+}
+
+func (s *Sim) newState(name string) state {
+	state := newState(name, s.clock.now())
+	state.kill, state.clients, state.tell = s.killLocked, s.clients, s.tell
+	return state
 }
 
 // Close cuts all connections and waits until nothing that belongs to the node

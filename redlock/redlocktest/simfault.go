@@ -112,6 +112,21 @@ func (s *Sim) Flush() {
 	s.state.flush()
 }
 
+// Move has the node's address lead to another Redis, which is new and empty, and back
+// with the next call: none of the two ends meanwhile. Connections break.
+func (s *Sim) Move() {
+	s.lock()
+	defer s.mu.Unlock()
+	s.breakAll()
+	if s.other == nil {
+		other := s.newState(s.name + "'")
+		other.durable, other.infoLies, other.variants = s.state.durable, s.state.infoLies, s.state.variants
+		s.other = &other
+	}
+	s.state, *s.other = *s.other, s.state
+	s.watchExpiry()
+}
+
 // Cut breaks all connections. What is under way is lost.
 func (s *Sim) Cut() {
 	s.lock()
