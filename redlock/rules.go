@@ -42,6 +42,10 @@ type rules struct {
 	// its uptime says, which is nothing of when it was flushed.
 	quarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
 
+	// isOutdated tells of an epoch that the node had before another one: what shows it
+	// again knows nothing of the votes given since.
+	isOutdated func(m *memory, word string) bool
+
 	// votes tells whether a node may vote: not in a quarantine.
 	votes func(NodeState) bool
 
@@ -123,6 +127,7 @@ var soundRules = rules{
 	agreed:        func(nodes, quorum int) bool { return nodes >= quorum },
 	believes:      func(fence, bound uint64) bool { return fence <= bound },
 	quarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
+	isOutdated:    (*memory).isOutdated,
 	votes:         func(state NodeState) bool { return state == NodeReady },
 	copyCounters:  (*lane).copyCounters,
 	meanwhile:     func(*lane, context.Context) {},

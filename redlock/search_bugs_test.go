@@ -48,6 +48,7 @@ var plantedBugs = []plantedBug{
 	{name: "vote of a quarantined node", rule: "vote of a quarantined node", checks: "quorum exclusion"},
 	{name: "counters not copied", rule: "counters not copied", checks: "counters fence"},
 	{name: "counters copied too early", rule: "counters copied too early", checks: "counters fence"},
+	{name: "former node believed", rule: "former node believed", checks: "exclusion quorum"},
 	{name: "blind FORCE", variant: redlocktest.ForceBlindly, checks: "exclusion"},
 	{name: "epoch checked on connect only", variant: redlocktest.IgnoreEpoch, checks: "exclusion"},
 	{name: "hand-over without a new fencing token", variant: redlocktest.HandOverFence, checks: "fence"},

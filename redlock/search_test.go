@@ -35,6 +35,7 @@ func searchPlan(seed uint64) redlocktest.Plan {
 		Options: options,
 
 		Restarts: seed%4 == 1,
+		Moves:    seed%8 == 3 && seed%3 != 0,
 	}
 }
 

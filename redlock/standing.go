@@ -96,7 +96,7 @@ func (l *lane) judge(ctx context.Context, s *sighting) ruling {
 		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many: correct the address of one of them, or the names, which must be the same on every host", e.runID, e.name))
 	case !e.pending && e.digest != l.fleet.digest:
 		return refusedFor(errOtherList(e.digest, l.fleet.digest))
-	case l.memory.isOutdated(e.word):
+	case l.rules.isOutdated(&l.memory, e.word):
 		l.withdrawn(errOutdated, false)
 		return l.mark(s, false)
 	}

@@ -33,6 +33,10 @@ type Plan struct {
 	// data.
 	Loss bool
 
+	// Moves has the addresses of nodes lead to another Redis, and back. No daemon
+	// forgets what it saw.
+	Moves bool
+
 	// Restarts has daemons be killed, and others go on with their leases. (Otherwise,
 	// those that crash leave theirs behind.)
 	Restarts bool

@@ -67,6 +67,7 @@ func faultKinds() []faultKind {
 		{"majority partition", 2, nil, majorityPartition},
 		{"majority hang", 1, nil, majorityHang},
 		{"daemon crash", 2, forgetting, daemonCrash},
+		{"moved address", 20, moving, atNode(20, moveAddress)},
 		{"crash without data", 4, losing, atNode(500, crashWithoutData)},
 		{"flush", 2, losing, atNode(20, flushAllKeys)},
 		{"flush before vouching", 2, losing, atNode(2500, flushBeforeVouching)},
@@ -77,7 +78,8 @@ func faultKinds() []faultKind {
 	}
 }
 
-func forgetting(p Plan) bool { return !p.Restarts }
+func forgetting(p Plan) bool { return !p.Restarts && !p.Moves }
+func moving(p Plan) bool     { return p.Moves }
 func losing(p Plan) bool     { return p.Loss }
 func stepping(p Plan) bool   { return p.Steps }
 

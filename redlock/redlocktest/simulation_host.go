@@ -21,7 +21,8 @@ type simNode struct {
 	releases releases
 	copied   atomic.Bool // it got the keys of another, whose clock is another
 	copies   copying
-	durable  bool // and the daemons are told so
+	former   atomic.Value // string: the epoch of the one that is there again; no more vote is given in it
+	durable  bool         // and the daemons are told so
 	latency  latency
 }
 

@@ -195,6 +195,29 @@ func (f *faults) ambush(n *simNode, c redlock.Command) {
 	}
 }
 
+// moveAddress has another Redis answer as the node, or the former one again. Not before
+// each daemon has had the time to see the one that is there: to one that has not, the
+// former one went on all the time. (So none may be started meanwhile either.)
+func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+	if !f.isSeen(n) || f.isCrashed(n) || !f.mayLose(n) {
+		return nil, false
+	}
+	f.unsettle(n, tokensLast)
+	n.Move()
+	n.former.Store(n.Do("HGET", nodeKey, "epoch").Str)
+	n.releases.forget()
+	f.noteLoss(n)
+	return nothing, true
+}
+
+// isSeen tells whether each daemon has seen the epoch of a node that may vote.
+func (f *faults) isSeen(n *simNode) bool {
+	return n.isAdmitted() && !slices.ContainsFunc(f.w.hosts, func(h *host) bool {
+		q, _ := h.daemon()
+		return q == nil || q.Status().Nodes[n.index].State != redlock.NodeReady
+	})
+}
+
 // resync makes the node a replica for a while, with the data of another or none.
 func resync(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	from := pick(f.random, f.w.nodes...)

@@ -119,10 +119,11 @@ func (f *faults) alsoLost(n *simNode) (others int) {
 	return others
 }
 
-// isAdmitted tells whether the node's own hash says that it may vote.
+// isAdmitted tells whether the node's own hash says that it may vote, and has not said
+// so since before the node was another one.
 func (n *simNode) isAdmitted() bool {
 	epoch := n.Do("HGET", nodeKey, "epoch").Str
-	return strings.HasPrefix(epoch, "admitted:"+n.RunID())
+	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && epoch != n.former.Load()
 }
 
 // losesQuorums: in some plans a quorum of nodes may be without counters.
