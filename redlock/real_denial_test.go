@@ -117,3 +117,24 @@ func TestRealPausedNodeIsDown(t *testing.T) {
 	h.awaits("a", redlock.NodeReady)
 	h.wantNoQuarantine("a pause")
 }
+
+// What is held is extended on nodes without memory, too, of whatever kind it is: nothing
+// grows by that. (A script that has written may write more.)
+func TestRealNoMemoryKeepsLeases(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	leases := map[string]*redlock.Lease{
+		"exclusive": h.take(redlock.Request{Name: "x", TTL: quarantine}),
+		"several":   h.take(redlock.Request{Names: []string{"y", "z"}, TTL: quarantine}),
+		"shared":    h.take(redlock.Request{Name: "r", TTL: quarantine, Shared: true}),
+		"place":     h.take(redlock.Request{Name: "s", TTL: quarantine, Slots: 3}),
+	}
+	for _, node := range []string{"a", "b", "c"} {
+		s.tell(s.server(node), "CONFIG", "SET", "maxmemory", "1")
+	}
+	for what, l := range leases {
+		if err := l.Extend(t.Context(), 0); err != nil {
+			t.Errorf("extend %s: %v", what, err)
+		}
+	}
+}

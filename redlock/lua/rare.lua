@@ -349,6 +349,7 @@ local function make(state)
       elseif type(score) ~= 'string' or tonumber(score) <= now then
         return 0
       end
+      call('PEXPIRE', key, ttl, 'GT') -- a node without memory lets a script write more that has written
       local done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
       local _, err = settle(key)
       return type(done) == 'table' and done or err or 1
