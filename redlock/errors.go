@@ -85,19 +85,37 @@ type NoQuorumError struct {
 func (e *NoQuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: no quorum: %d nodes failed, and %d granted of the %d that are needed", e.Name, len(e.Failed), e.Granted, e.Needed)
-	var waiting []string
-	for _, failure := range e.Failed {
-		if failure.Failure == FailedQuarantined && e.Quarantine > 0 {
-			waiting = append(waiting, failure.Node)
-		} else {
-			fmt.Fprintf(&b, "; %v", failure)
-		}
+	waiting, others := e.split()
+	for _, failure := range others {
+		fmt.Fprintf(&b, "; %v", failure)
 	}
 	if e.Quarantine > 0 {
 		fmt.Fprintf(&b, "; a quorum can vote in %v: in quarantine are %s, which are new or were restarted, and may have forgotten locks that are still held",
 			seconds(e.Quarantine), strings.Join(waiting, ", "))
 	}
 	return b.String()
+}
+
+// split is which nodes are waited for alone, and what is wrong with the others: those
+// that say the same are one.
+func (e *NoQuorumError) split() (waiting []string, others []*NodeError) {
+	said := map[string]*NodeError{}
+	for _, failure := range e.Failed {
+		if failure.Failure == FailedQuarantined && e.Quarantine > 0 {
+			waiting = append(waiting, failure.Node)
+			continue
+		}
+		same := said[failure.what()]
+		if same == nil {
+			same = &NodeError{Op: failure.Op, Failure: failure.Failure, Err: failure.Err}
+			said[failure.what()] = same
+			others = append(others, same)
+		} else {
+			same.Node += ", "
+		}
+		same.Node += failure.Node
+	}
+	return waiting, others
 }
 
 func (e *NoQuorumError) Is(target error) bool { return target == ErrNoQuorum }
@@ -132,9 +150,9 @@ type NodeError struct {
 	Err     error
 }
 
-func (e *NodeError) Error() string {
-	return fmt.Sprintf("%s: %s: %s: %v", e.Node, e.Op, e.Failure, e.Err)
-}
+func (e *NodeError) Error() string { return e.Node + ": " + e.what() }
+
+func (e *NodeError) what() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Failure, e.Err) }
 
 func (e *NodeError) Unwrap() error { return e.Err }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -333,7 +333,7 @@ func TestRealWrongType(t *testing.T) {
 	_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
 	wantErr(t, "a list where the lock should be", err, redlock.ErrNoQuorum)
 	var node *redlock.NodeError
-	if !errors.As(err, &node) || node.Failure != redlock.FailedError || !strings.Contains(err.Error(), node.Node+": acquire: error: WRONGTYPE") {
+	if !errors.As(err, &node) || node.Failure != redlock.FailedError || !regexp.MustCompile(`; `+node.Node+`(, \w)*: acquire: error: WRONGTYPE`).MatchString(err.Error()) {
 		t.Errorf("got error %v, want WRONGTYPE and the names of the nodes", err)
 	}
 	s.pair("y")

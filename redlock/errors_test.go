@@ -1,0 +1,22 @@
+package redlock_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Nodes that say the same are named together: an outage of five is one text, not five.
+func TestNoQuorumErrorSaysThingsOnce(t *testing.T) {
+	full, silent := errors.New("OOM"), errors.New("silent for 400ms")
+	failed := func(node string, how redlock.Failure, err error) *redlock.NodeError {
+		return &redlock.NodeError{Node: node, Op: "acquire", Failure: how, Err: err}
+	}
+	err := &redlock.NoQuorumError{Name: "x", Granted: 1, Needed: 3, Failed: []*redlock.NodeError{
+		failed("a", redlock.FailedError, full), failed("b", redlock.FailedTimeout, silent), failed("c", redlock.FailedError, full), failed("d", redlock.FailedDown, full),
+	}}
+	want(t, "the text", err.Error(), "x: no quorum: 4 nodes failed, and 1 granted of the 3 that are needed; "+
+		"a, c: acquire: error: OOM; b: acquire: timeout: silent for 400ms; d: acquire: down: OOM")
+	want(t, "the node of the first", err.Failed[0].Node, "a")
+}
