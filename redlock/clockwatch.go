@@ -30,6 +30,14 @@ func sampleOf(reply *Reply, sent, heard time.Duration) clockSample {
 	return clockSample{at: heard, low: read - heard, high: read - sent, known: true}
 }
 
+// ms is what the node's clock showed, in milliseconds; 0: that is not known.
+func (s clockSample) ms() int64 {
+	if !s.known {
+		return 0
+	}
+	return (s.low + s.at).Milliseconds()
+}
+
 // clockWatch notices a node's clock that does not run like ours: keys that
 // expire too early are votes forgotten. It holds each sample against those of
 // up to max_ttl before, so that a slow slew shows as well as a step.

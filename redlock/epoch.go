@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -82,11 +83,23 @@ func errEpoch(text string) error {
 		"or, when nobody holds a lock any more: HDEL %s epoch", nodeKey, text, nodeKey)
 }
 
-// newWord makes a quarantine unlike any other.
-func newWord() string {
-	var random [9]byte
-	rand.Read(random[:]) // never fails (crypto/rand)
-	return base64.RawURLEncoding.EncodeToString(random[:])
+// newWord makes a quarantine unlike any other. It begins with the node's own time, in
+// milliseconds, so that of two words it can be told which is the later one.
+func newWord(ms int64) string {
+	var word [9]byte
+	binary.BigEndian.PutUint64(word[:], uint64(ms)<<16)
+	rand.Read(word[6:]) // never fails (crypto/rand)
+	return base64.RawURLEncoding.EncodeToString(word[:])
+}
+
+// timeOf is the node's time that a word begins with; what earlier versions wrote begins
+// with anything.
+func timeOf(word string) (ms int64) {
+	bytes, err := base64.RawURLEncoding.DecodeString(word)
+	if err != nil || len(bytes) < 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(bytes) >> 16)
 }
 
 // listDigest stands for the node list: the names and how many they are. With

@@ -88,8 +88,10 @@ var spoiled = map[string]func(*rules){
 		}
 	},
 	"counters copied too early": copyEarly,
-	"former node believed":      func(r *rules) { r.isOutdated = func(*memory, string) bool { return false } },
-	"repair counts at once":     func(r *rules) { r.confirms = func(bool) bool { return true } },
+	"former node believed": func(r *rules) {
+		r.former = func(*memory, epoch, *sighting, time.Duration) error { return nil }
+	},
+	"repair counts at once": func(r *rules) { r.confirms = func(bool) bool { return true } },
 	"quarantine by uptime": func(r *rules) {
 		r.quarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
 	},

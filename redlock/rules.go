@@ -42,9 +42,9 @@ type rules struct {
 	// its uptime says, which is nothing of when it was flushed.
 	quarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
 
-	// isOutdated tells of an epoch that the node had before another one: what shows it
-	// again knows nothing of the votes given since.
-	isOutdated func(m *memory, word string) bool
+	// former says why an epoch is that of one who was at the node's address before, and
+	// knows nothing of the votes given since.
+	former func(m *memory, e epoch, s *sighting, quarantine time.Duration) error
 
 	// votes tells whether a node may vote: not in a quarantine.
 	votes func(NodeState) bool
@@ -127,7 +127,7 @@ var soundRules = rules{
 	agreed:        func(nodes, quorum int) bool { return nodes >= quorum },
 	believes:      func(fence, bound uint64) bool { return fence <= bound },
 	quarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
-	isOutdated:    (*memory).isOutdated,
+	former:        (*memory).former,
 	votes:         func(state NodeState) bool { return state == NodeReady },
 	copyCounters:  (*lane).copyCounters,
 	meanwhile:     func(*lane, context.Context) {},

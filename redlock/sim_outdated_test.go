@@ -1,6 +1,9 @@
 package redlock_test
 
 import (
+	"context"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,4 +53,71 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 		f.at(begin, longest+2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 	})
+}
+
+// A daemon that was started when the other Redis was there has never seen the former one:
+// that its epoch is another one from one moment to the next says enough. Guards
+// memory.former.
+func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		f.sims[0].Move()
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.q.Close()
+		later := f.another(withQuarantine)
+		defer later.Close()
+		time.Sleep(beat)
+		f.wantState(later, 0, redlock.NodeReady)
+		begin := f.now()
+		f.sims[0].Move()
+		time.Sleep(beat + 400*ms)
+		f.wantState(later, 0, redlock.NodeQuarantined, "forgotten locks")
+		f.at(begin, longest-ms)
+		f.wantState(later, 0, redlock.NodeQuarantined)
+		f.at(begin, longest+2*beat)
+		f.wantState(later, 0, redlock.NodeReady)
+	})
+}
+
+// A host that did not see the quarantine of a node believes others that it was waited for,
+// or that somebody ended it (ADMIT). Guards memory.former.
+func TestAdmittedUnseen(t *testing.T) {
+	for name, admit := range map[string]bool{"waited for": false, "ended": true} {
+		t.Run(name, func(t *testing.T) {
+			admittedTest(t, 5, func(t *testing.T, f *fleet) {
+				var away atomic.Bool
+				other := f.another(withQuarantine, unreachableWhile(&away))
+				defer other.Close()
+				time.Sleep(beat)
+				f.wantState(other, 0, redlock.NodeReady)
+				away.Store(true)
+				f.sims[0].Flush()
+				f.sims[0].Cut()
+				time.Sleep(beat)
+				f.wantState(f.q, 0, redlock.NodeQuarantined)
+				if admit {
+					want(t, "ADMIT", f.q.Admit(t.Context(), "a"), nil)
+				} else {
+					time.Sleep(longest + 2*beat)
+				}
+				f.wantState(f.q, 0, redlock.NodeReady)
+				away.Store(false)
+				time.Sleep(beat)
+				f.wantState(other, 0, redlock.NodeReady)
+			})
+		})
+	}
+}
+
+// unreachableWhile has the first node not be reached.
+func unreachableWhile(away *atomic.Bool) func(*redlock.Options) {
+	return func(o *redlock.Options) {
+		dial := o.Nodes[0].Dial
+		o.Nodes[0].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			if away.Load() {
+				return nil, syscall.EHOSTUNREACH
+			}
+			return dial(ctx)
+		}
+	}
 }

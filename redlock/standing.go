@@ -32,6 +32,7 @@ type memory struct {
 	markedAt  time.Duration // BootTime when that was first seen
 	markedIn  uint64        // and in whose turn
 	seen      string        // the word of the last epoch, of whatever kind
+	seenAt    time.Duration // BootTime when it was seen last
 	outdated  []string      // words before that
 	word      string        // of the last admitted epoch; and, since that run_id, what was seen under it:
 	runID     string
@@ -96,29 +97,56 @@ func (l *lane) judge(ctx context.Context, s *sighting) ruling {
 		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many: correct the address of one of them, or the names, which must be the same on every host", e.runID, e.name))
 	case !e.pending && e.digest != l.fleet.digest:
 		return refusedFor(errOtherList(e.digest, l.fleet.digest))
-	case l.rules.isOutdated(&l.memory, e.word):
-		l.withdrawn(errOutdated, false)
+	}
+	if err := l.rules.former(&l.memory, e, s, l.quarantine()); err != nil {
+		l.withdrawn(err, false)
 		return l.mark(s, false)
 	}
-	l.memory.see(e.word)
+	l.memory.see(e.word, s.at)
 	if e.pending {
 		return l.judgePending(ctx, s, e)
 	}
 	return l.judgeAdmitted(s, e)
 }
 
-var errOutdated = errors.New("what it was before answers at its address again (a former Redis, another database, an old file), and knows nothing of the votes given since")
+var (
+	errOutdated = errors.New("what it was before answers at its address again (a former Redis, another database, an old file), and knows nothing of the votes given since")
+	errTooSoon  = errors.New("it was another one a moment ago (a former Redis is back at its address, another database, an old file), and may know nothing of the votes given there")
+)
 
 // mostOutdated bounds the words that are remembered, of a node that is replaced again
 // and again.
 const mostOutdated = 256
 
-// isOutdated tells of a word that the node's epoch had before another one. Each
-// quarantine has a new word, so what shows an old one has forgotten all since.
-func (m *memory) isOutdated(word string) bool { return slices.Contains(m.outdated, word) }
+// former says why an epoch is that of one who was there before, and has forgotten all
+// since; nil: it is not. Each quarantine has a new word. So an old one is back where a
+// lane saw it before another one. And where it did not, the one that was there a moment
+// ago gives way to a later one only: no quarantine was over since, but for one that ADMIT
+// ended.
+func (m *memory) former(e epoch, s *sighting, quarantine time.Duration) error {
+	switch {
+	case slices.Contains(m.outdated, e.word):
+		return errOutdated
+	case m.seen == "" || m.seen == e.word || e.pending || s.at-m.seenAt >= quarantine-drift(quarantine):
+		return nil
+	}
+	if began := timeOf(e.word); began > timeOf(m.seen) && began <= s.clock.ms() {
+		return nil
+	}
+	return errTooSoon
+}
+
+// quarantine is how long one lasts at least.
+func (l *lane) quarantine() time.Duration {
+	if l.fleet.options.NoQuarantine {
+		return 0
+	}
+	return l.fleet.longestTTL()
+}
 
 // see notes the word of the node's epoch.
-func (m *memory) see(word string) {
+func (m *memory) see(word string, at time.Duration) {
+	m.seenAt = at
 	if m.seen == word {
 		return
 	}
@@ -148,7 +176,7 @@ func (l *lane) mark(s *sighting, kept bool) ruling {
 	return ruling{write: &epoch{
 		pending: true,
 		runID:   s.info.runID,
-		word:    newWord(),
+		word:    newWord(s.clock.ms()),
 		maxTTL:  l.fleet.longestTTL(),
 		kept:    kept,
 		name:    l.node.Name,

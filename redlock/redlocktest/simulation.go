@@ -33,8 +33,7 @@ type Plan struct {
 	// data.
 	Loss bool
 
-	// Moves has the addresses of nodes lead to another Redis, and back. No daemon
-	// forgets what it saw.
+	// Moves has the addresses of nodes lead to another Redis, and back.
 	Moves bool
 
 	// Restarts has daemons be killed, and others go on with their leases. (Otherwise,

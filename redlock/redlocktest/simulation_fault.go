@@ -78,7 +78,7 @@ func faultKinds() []faultKind {
 	}
 }
 
-func forgetting(p Plan) bool { return !p.Restarts && !p.Moves }
+func forgetting(p Plan) bool { return !p.Restarts }
 func moving(p Plan) bool     { return p.Moves }
 func losing(p Plan) bool     { return p.Loss }
 func stepping(p Plan) bool   { return p.Steps }

@@ -196,8 +196,8 @@ func (f *faults) ambush(n *simNode, c redlock.Command) {
 }
 
 // moveAddress has another Redis answer as the node, or the former one again. Not before
-// each daemon has had the time to see the one that is there: to one that has not, the
-// former one went on all the time. (So none may be started meanwhile either.)
+// each daemon has seen the one that is there: to one that has not, the former one went on
+// all the time.
 func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	if !f.isSeen(n) || f.isCrashed(n) || !f.mayLose(n) {
 		return nil, false

@@ -1,6 +1,7 @@
 package redlocktest
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -81,7 +82,7 @@ func (f *faults) majority() []*simNode {
 // daemonCrash: a daemon ends without releasing anything, and starts again.
 func daemonCrash(f *faults) (mishap, bool) {
 	h := pick(f.random, f.w.hosts...)
-	if q, _ := h.daemon(); q == nil {
+	if q, _ := h.daemon(); q == nil || slices.ContainsFunc(f.w.nodes, (*simNode).isFormer) {
 		return mishap{}, false
 	}
 	f.done.Go(func() { h.crash() })
@@ -123,7 +124,14 @@ func (f *faults) alsoLost(n *simNode) (others int) {
 // so since before the node was another one.
 func (n *simNode) isAdmitted() bool {
 	epoch := n.Do("HGET", nodeKey, "epoch").Str
-	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && epoch != n.former.Load()
+	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
+}
+
+// isFormer tells of a node that is again what it was before, which nobody has noticed
+// yet. A daemon that is started then cannot.
+func (n *simNode) isFormer() bool {
+	former, moved := n.former.Load().(string)
+	return moved && former != "" && former == n.Do("HGET", nodeKey, "epoch").Str
 }
 
 // losesQuorums: in some plans a quorum of nodes may be without counters.
