@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -57,7 +58,7 @@ func (q *queue) leaveParty(p *place) {
 // program waits for that is no lock.
 func (q *queue) mayWait(p *place) error {
 	for _, name := range p.names {
-		for _, ahead := range slices.Backward(q.lines[name]) {
+		for _, ahead := range slices.Backward(q.lines[name].places) {
 			q.joinParty(ahead)
 			if ahead.waits() {
 				break // it has seen to those before it
@@ -101,6 +102,48 @@ type search struct {
 	asker *place
 	mine  *party
 	among map[*party]bool // nobody else is looked at; nil: all are
+	seen  map[string]*seen
+}
+
+// seen is how far a line was looked through.
+type seen struct {
+	all, firm   int // so many of the first were in somebody's way; firm: but for those who share
+	gone, moved int // so many of the first are not stuck; moved: likewise
+}
+
+// seenOf is for the line of one name.
+func (s *search) seenOf(name string) *seen {
+	if s.seen == nil {
+		s.seen = map[string]*seen{}
+	}
+	if s.seen[name] == nil {
+		s.seen[name] = &seen{}
+	}
+	return s.seen[name]
+}
+
+// unseen are those in w's way in a line who have not been in anybody's in this search:
+// what is found behind them does not depend on who waits for them.
+func (s *search) unseen(w *place, name string) iter.Seq2[*place, way] {
+	line := s.q.lines[name]
+	crowded := w.isCrowded(line)
+	if w.kind.slots > 0 && !crowded {
+		return w.inWay(line)
+	}
+	return func(yield func(*place, way) bool) {
+		seen := s.seenOf(name)
+		next := &seen.all
+		if w.kind.shared {
+			next, seen.firm = &seen.firm, max(seen.firm, seen.all)
+		}
+		for *next < len(line.places) && line.places[*next].number < w.number {
+			ahead := line.places[*next]
+			*next++ // who is found behind ahead goes on with the next one
+			if how, is := w.wayOf(ahead, crowded); is && !yield(ahead, how) {
+				return
+			}
+		}
+	}
 }
 
 // newSearch needs mu.
@@ -113,7 +156,7 @@ func (q *queue) newSearch(asker *place, mine *party) *search {
 // last step.
 func (s *search) from(w *place) (way []waitsFor, found bool) {
 	for _, name := range w.names {
-		for ahead, how := range w.inWay(s.q.lines[name]) {
+		for ahead, how := range s.unseen(w, name) {
 			if way, found = s.past(w, ahead); found {
 				return append(way, waitsFor{w.who, ahead.who, name, ahead.holding != nil, how}), true
 			}

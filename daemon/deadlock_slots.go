@@ -1,5 +1,7 @@
 package daemon
 
+import "iter"
+
 // cycleOfStuck is the cycle that p would close where some wait for slots: it
 // leads past those only who can never go on. It needs mu.
 func (q *queue) cycleOfStuck(p *place, mine *party) []waitsFor {
@@ -38,7 +40,7 @@ func (s *search) stuck() map[*party]bool {
 // each behind those that it waits for, as far as that can be.
 func (s *search) reach(w *place, order []*party) []*party {
 	for _, name := range w.names {
-		for ahead := range w.inWay(s.q.lines[name]) {
+		for ahead := range s.unseen(w, name) {
 			party := ahead.party
 			if party == s.mine || party.searched == s.n {
 				continue
@@ -68,10 +70,10 @@ func (s *search) isStuck(p *party, stuck map[*party]bool) bool {
 // staysBehind tells whether those in the way of w, a place of p's, stay there.
 func (s *search) staysBehind(w *place, p *party, stuck map[*party]bool) bool {
 	for _, name := range w.names {
-		taken := int32(0)
-		for ahead, how := range w.inWay(s.q.lines[name]) {
-			if !stuck[ahead.party] || ahead.party == p || s.endsByItself(ahead) {
-				continue // or it is p's own, lost: see endsByItself
+		taken := int16(0)
+		for ahead, how := range s.notGone(w, name, stuck) {
+			if ahead.party == p {
+				continue // it is p's own, lost: see endsByItself
 			}
 			if taken++; how == conflict || taken == w.kind.slots {
 				return true
@@ -79,4 +81,30 @@ func (s *search) staysBehind(w *place, p *party, stuck map[*party]bool) bool {
 		}
 	}
 	return false
+}
+
+// notGone are those in w's way in a line who are stuck, as far as is known. Who is not
+// will not be: the first ones of whom that is known are not looked at again.
+func (s *search) notGone(w *place, name string, stuck map[*party]bool) iter.Seq2[*place, way] {
+	line := s.q.lines[name]
+	crowded := w.isCrowded(line)
+	return func(yield func(*place, way) bool) {
+		seen := s.seenOf(name)
+		first := &seen.gone
+		if w.kind.shared {
+			first, seen.moved = &seen.moved, max(seen.moved, seen.gone)
+		}
+		for i := *first; i < len(line.places) && line.places[i].number < w.number; i++ {
+			ahead := line.places[i]
+			how, is := w.wayOf(ahead, crowded)
+			switch {
+			case !stuck[ahead.party], s.endsByItself(ahead), w.kind.shared && !is:
+				if i == *first {
+					*first++
+				}
+			case is && !yield(ahead, how):
+				return
+			}
+		}
+	}
 }

@@ -139,7 +139,7 @@ func (q *queue) second(p *place) (second *place) {
 		return nil
 	}
 	for _, name := range p.names {
-		line := q.lines[name]
+		line := q.lines[name].places
 		if len(line) < 2 || line[0] != p || second != nil && line[1] != second {
 			return nil
 		}

@@ -9,12 +9,13 @@ package daemon
 // noteNear tells those who wait first in the lines that it has come to that. It
 // needs mu.
 func (q *queue) noteNear(names []string) {
+	once := onceEach(names)
 	for _, name := range names {
-		for _, p := range q.lines[name] {
+		for _, p := range q.lines[name].places {
 			if p.called {
 				continue
 			}
-			if p.near != nil && !isClosed(p.near) && q.isNear(p) {
+			if p.near != nil && !isClosed(p.near) && once.looksAt(p) && q.isNear(p) {
 				close(p.near)
 			}
 			break

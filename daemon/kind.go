@@ -10,14 +10,14 @@ import (
 // kind is how a lock is wanted. The zero kind is by one alone.
 type kind struct {
 	shared bool
-	slots  int32 // by so many at a time, each in a slot of his own; 0: it has none
+	slots  int16 // by so many at a time, each in a slot of his own; 0: it has none
 }
 
 // kindOf reads the options, and refuses what no node could keep.
 func kindOf(call *ipc.Call) (kind, error) {
 	k := kind{shared: call.Mode == ipc.Shared}
 	if call.Slots > 1 { // one slot is what one alone has
-		k.slots = int32(call.Slots) // at most ipc.MaxSlots
+		k.slots = int16(call.Slots) // at most ipc.MaxSlots
 	}
 	switch {
 	case k.slots > 0 && k.shared:
@@ -47,24 +47,29 @@ func overlap(a, b *place) bool {
 // inWay are those before p in a line for which it waits, the first one first:
 // all of them have to go, but of those who crowd only as many as make a slot
 // free. Whoever is not in the line stands behind all.
-func (p *place) inWay(line []*place) iter.Seq2[*place, way] {
+func (p *place) inWay(line lineup) iter.Seq2[*place, way] {
 	return func(yield func(*place, way) bool) {
-		crowded := p.kind.slots > 0 && p.crowd(line) >= p.kind.slots
-		for _, ahead := range line {
-			how := conflict
-			switch {
-			case ahead == p:
+		crowded := p.isCrowded(line)
+		for _, ahead := range line.places {
+			if ahead == p {
 				return
-			case ahead.kind == p.kind && crowded:
-				how = crowd
-			case ahead.kind == p.kind && !p.kind.alone():
-				continue
 			}
-			if !yield(ahead, how) {
+			if how, is := p.wayOf(ahead, crowded); is && !yield(ahead, how) {
 				return
 			}
 		}
 	}
+}
+
+// wayOf is how ahead, who stands before p, is in its way, if he is.
+func (p *place) wayOf(ahead *place, crowded bool) (how way, is bool) {
+	switch {
+	case ahead.kind != p.kind, p.kind.alone():
+		return conflict, true
+	case crowded:
+		return crowd, true
+	}
+	return 0, false
 }
 
 // way is how somebody is in the way of another.
@@ -76,7 +81,13 @@ const (
 )
 
 // firstInWay is the first of those; nil: none.
-func (p *place) firstInWay(line []*place) (first *place) {
+func (p *place) firstInWay(line lineup) (first *place) {
+	if p.kind.shared { // thousands may stand before it who share as well
+		if line.firm != nil && line.firm.number < p.number {
+			return line.firm
+		}
+		return nil
+	}
 	p.inWay(line)(func(ahead *place, _ way) bool {
 		first = ahead
 		return false
@@ -84,10 +95,15 @@ func (p *place) firstInWay(line []*place) (first *place) {
 	return first
 }
 
+// isCrowded tells whether all slots are taken, or wanted, by those before p.
+func (p *place) isCrowded(line lineup) bool {
+	return p.kind.slots > 0 && p.crowd(line) >= int(p.kind.slots)
+}
+
 // crowd counts those before p who want a slot as p does: they are served before
 // it, whether they hold one yet or not.
-func (p *place) crowd(line []*place) (n int32) {
-	for _, ahead := range line {
+func (p *place) crowd(line lineup) (n int) {
+	for _, ahead := range line.places {
 		if ahead == p {
 			break
 		}

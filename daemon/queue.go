@@ -17,9 +17,18 @@ import (
 // lines from the first moment on, so that two of them cannot wait for each other.
 type queue struct {
 	mu       sync.Mutex // guards what follows, and what of a place is said to be its
-	lines    map[string][]*place
+	lines    map[string]lineup
+	joined   uint64           // places, ever
 	parties  map[owner]*party // who waits for whom: see deadlock.go
 	searches int
+}
+
+// lineup is who stands in the line for one name, the first one first. One user can have
+// thousands stand in a hundred lines each: nothing is to look at all of them for each
+// of them, as everybody waits meanwhile.
+type lineup struct {
+	places []*place // by their numbers
+	firm   *place   // the first who would not share with others; nil: all would
 }
 
 // place is one request's stand in the lines of its names, from its arrival
@@ -27,27 +36,29 @@ type queue struct {
 type place struct {
 	names []string
 	first [1]string // what names is made of where there is one
-	kind  kind
 	who   *asker
 	owner owner
 	ask   *ask // whose it is
 
+	number uint64 // in the order of arrival
+
 	near chan struct{} // closed when it wants its locks alone, and those in its way hold and share them; nil: it has its turn, or would share
 	turn chan struct{} // closed when nothing is in its way any more; nil: its turn came with its arrival
 
-	// Guarded by the queue's mu, but patient.
+	// Guarded by the queue's mu, but kind and patient.
 	begun   *redlock.Begun // the grant that was begun for it, and that it has not taken yet
 	row     row            // that a lease of its would go on with
 	party   *party         // nil while it neither waits nor is waited for
 	holding *holding       // once granted
 	met     error          // how its last attempt on the nodes failed, or the one before it in the line
+	kind    kind           // does not change
+	patient bool           // it waits where its turn does not come at once; does not change
 	called  bool
 	left    bool // it takes no turn any more
-	patient bool // it waits where its turn does not come at once; does not change
 }
 
 func newQueue() *queue {
-	return &queue{lines: map[string][]*place{}, parties: map[owner]*party{}}
+	return &queue{lines: map[string]lineup{}, parties: map[owner]*party{}}
 }
 
 // set makes it the place of one who asks for these names, which it copies.
@@ -75,6 +86,7 @@ func (p *place) label() string {
 func (q *queue) join(p *place) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.number(p)
 	p.called = q.before(p) == nil
 	if p.waits() {
 		if err := q.mayWait(p); err != nil {
@@ -87,11 +99,27 @@ func (q *queue) join(p *place) error {
 	if !p.called && p.kind.alone() {
 		p.near = make(chan struct{})
 	}
-	for _, name := range p.names {
-		q.lines[name] = append(q.lines[name], p)
-	}
+	q.append(p)
 	q.noteNear(p.names)
 	return nil
+}
+
+// number needs mu.
+func (q *queue) number(p *place) {
+	q.joined++
+	p.number = q.joined
+}
+
+// append puts p, which has a number, at the end of its lines. It needs mu.
+func (q *queue) append(p *place) {
+	for _, name := range p.names {
+		line := q.lines[name]
+		line.places = append(line.places, p)
+		if line.firm == nil && !p.kind.shared {
+			line.firm = p
+		}
+		q.lines[name] = line
+	}
 }
 
 // leave takes p out of its lines, and calls those whose turn it is now. met is
@@ -104,9 +132,10 @@ func (q *queue) leave(p *place, met error) {
 	for _, name := range p.names {
 		q.remove(name, p)
 	}
+	once := onceEach(p.names)
 	for _, name := range p.names {
 	behind:
-		for _, next := range q.lines[name] {
+		for _, next := range q.lines[name].places {
 			if next.called {
 				continue
 			}
@@ -114,7 +143,7 @@ func (q *queue) leave(p *place, met error) {
 				next.met = met
 			}
 			switch {
-			case q.callIfFree(next):
+			case once.looksAt(next) && q.callIfFree(next):
 				next.row = p.row
 			case !next.kind.shared:
 				break behind // nobody overtakes
@@ -127,15 +156,47 @@ func (q *queue) leave(p *place, met error) {
 // remove needs mu.
 func (q *queue) remove(name string, p *place) {
 	line := q.lines[name]
-	i := slices.Index(line, p)
+	i := slices.Index(line.places, p)
 	if i < 0 {
 		return
 	}
-	if line = slices.Delete(line, i, i+1); len(line) == 0 {
+	if line.places = slices.Delete(line.places, i, i+1); len(line.places) == 0 {
 		delete(q.lines, name)
-	} else {
-		q.lines[name] = line
+		return
 	}
+	if line.firm == p {
+		line.firm = firstFirm(line.places[i:])
+	}
+	q.lines[name] = line
+}
+
+// firstFirm is the first who would not share; nil: all would.
+func firstFirm(places []*place) *place {
+	if i := slices.IndexFunc(places, func(p *place) bool { return !p.kind.shared }); i >= 0 {
+		return places[i]
+	}
+	return nil
+}
+
+// once is for who stands in several lines, and need not be looked at in each. Nil: there
+// is but one line.
+type once map[*place]bool
+
+func onceEach(names []string) once {
+	if len(names) == 1 {
+		return nil
+	}
+	return once{}
+}
+
+// looksAt is false if it looked at p before.
+func (o once) looksAt(p *place) bool {
+	if o == nil {
+		return true
+	}
+	before := o[p]
+	o[p] = true
+	return !before
 }
 
 // callIfFree needs mu.
@@ -194,7 +255,7 @@ func (q *queue) waiting() []*place {
 	defer q.mu.Unlock()
 	var all []*place
 	for name, line := range q.lines {
-		for _, p := range line {
+		for _, p := range line.places {
 			if p.holding == nil && p.names[0] == name {
 				all = append(all, p)
 			}

@@ -76,7 +76,7 @@ type model []*place
 // mayHold tells by brute force whether place i has nobody in its way.
 func (m model) mayHold(i int) bool {
 	for _, name := range m[i].names {
-		same := int32(0)
+		same := int16(0)
 		for _, ahead := range m[:i] {
 			switch {
 			case !slices.Contains(ahead.names, name):

@@ -240,7 +240,7 @@ func newReturning(l *pastLease) *returning {
 		tally:  newTally(slices.Clone(l.further)),
 		pulse:  newPulse(of.beat),
 	}
-	h.place.set(l.lease.Names, kind{shared: l.lease.Shared, slots: int32(l.lease.Slots)}, &h.asker)
+	h.place.set(l.lease.Names, kind{shared: l.lease.Shared, slots: int16(l.lease.Slots)}, &h.asker)
 	h.place.called = true
 	return &returning{holding: h, past: l}
 }
@@ -347,9 +347,8 @@ func (q *queue) restore(p *place, h *holding) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p.holding = h
-	for _, name := range p.names {
-		q.lines[name] = append(q.lines[name], p)
-	}
+	q.number(p)
+	q.append(p)
 }
 
 // settle does for a lease what was due while there was no daemon.

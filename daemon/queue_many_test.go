@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// crowdOf are n places that want many names in common, and one each that nobody else wants.
+func crowdOf(k kind, n int) (all []*place) {
+	var common []string
+	for i := range 90 {
+		common = append(common, fmt.Sprint("common ", i))
+	}
+	for i := range n {
+		p := &place{patient: true, kind: k, owner: owner{name: fmt.Sprint("owner ", i)}}
+		p.set(append(common, fmt.Sprint("own ", i)), k, &asker{})
+		all = append(all, p)
+	}
+	return all
+}
+
+// TestQueueOfMany: everybody waits while the queue looks who is in whose way. What one of
+// thousands costs, each of whom wants many names, does not grow with their square.
+func TestQueueOfMany(t *testing.T) {
+	for what, do := range map[string]func(n int) time.Duration{
+		"a writer for whom readers wait leaves":           func(n int) time.Duration { return leaveReaders(n) },
+		"one for whom somebody waits comes behind others": func(n int) time.Duration { return joinBehindOthers(n, kind{}) },
+		"one for whose slot one of them waits":            func(n int) time.Duration { return joinBehindOthers(n, kind{slots: 2}) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			few, many := least(func() time.Duration { return do(300) }), least(func() time.Duration { return do(2400) })
+			t.Logf("with 300 others %v, with 2400 %v", few, many)
+			if many > 40*few { // 8 times as much to look at, whose square is 64 times as much
+				t.Errorf("with 300 others it takes %v, and %v with 2400", few, many)
+			}
+		})
+	}
+}
+
+// TestQueueOfManyWhoStandInManyLines: each of them is looked at once, and not in each line.
+func TestQueueOfManyWhoStandInManyLines(t *testing.T) {
+	free := least(func() time.Duration { return leaveReaders(300) })
+	kept := least(func() time.Duration { return leaveReaders(300, "common 89") })
+	t.Logf("readers who can go on %v, others %v", free, kept)
+	if kept > 30*free {
+		t.Errorf("it takes %v where the readers can go on, and %v where another one keeps them waiting", free, kept)
+	}
+}
+
+func least(do func() time.Duration) time.Duration {
+	best := do()
+	for range 4 {
+		best = min(best, do())
+	}
+	return best
+}
+
+// leaveReaders is what it takes that a writer leaves for whom readers wait. Another one
+// may have one of the names.
+func leaveReaders(n int, others ...string) time.Duration {
+	q := newQueue()
+	writer := crowdOf(kind{}, 1)[0]
+	writer.names = writer.names[:len(writer.names)-1-len(others)]
+	q.join(writer)
+	for _, name := range others {
+		q.join(newKindPlace(kind{}, name))
+	}
+	for _, p := range crowdOf(reader, n) {
+		q.join(p)
+	}
+	began := time.Now()
+	q.leave(writer, nil)
+	return time.Since(began)
+}
+
+// joinBehindOthers is what it takes to find no deadlock for one who has one of two slots,
+// or a lock, for which those wait behind whom it comes, or others.
+func joinBehindOthers(n int, of kind) time.Duration {
+	q := newQueue()
+	waits := crowdOf(kind{}, n)
+	holder, other, waiter, last := newKindPlace(of, "held"), newKindPlace(of, "held"), newKindPlace(of, "held"), crowdOf(kind{}, 1)[0]
+	holder.owner, other.owner, last.owner = owner{name: "asker"}, owner{name: "another"}, owner{name: "asker"}
+	waiter.owner, waiter.patient = owner{name: "waiter"}, true
+	q.join(holder)
+	if of.slots > 0 {
+		waiter.owner = waits[0].owner // who goes on when the other one has gone
+		q.join(other)
+	}
+	for _, p := range append(waits, waiter) {
+		q.join(p)
+	}
+	began := time.Now()
+	if err := q.join(last); err != nil {
+		panic(err)
+	}
+	return time.Since(began)
+}
