@@ -56,9 +56,17 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	case len(shown) == 0:
 		return nil, fmt.Errorf("%s: %w by anybody", name, ErrNotHeld)
 	case len(holders) == 0:
-		return nil, &HeldError{Name: name, TTL: shown[0].TTL}
+		return nil, q.undecided(name, &shown[0])
 	}
 	return holders, nil
+}
+
+// undecided is the error where too few nodes show a token, and others that could do not
+// answer.
+func (q *Quorum) undecided(name string, most *Holding) error {
+	held := &HeldError{Name: name, Holder: most.Holder, TTL: most.TTL, Shared: most.Shared, Slots: most.Slots}
+	return fmt.Errorf("%w; no more than %d of the %d nodes that answered show that, and it takes %d to take it away: try again when more of them answer, or have it end by itself",
+		held, most.Held, most.Nodes, q.quorum)
 }
 
 // forceAway deletes those tokens, and returns which a quorum had until then. The

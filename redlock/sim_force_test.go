@@ -76,6 +76,24 @@ func TestForceOfNobody(t *testing.T) {
 	})
 }
 
+// Who has it on too few of the nodes that answer is named. Guards undecided.
+func TestForceNamesWhoMayHoldIt(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[2].Hang()
+		r := oneTry
+		r.Holder = redlock.Holder{Host: "web3", PID: 4121, User: "cron"}
+		_, err := f.q.Acquire(t.Context(), r)
+		want(t, "LOCK", err, nil)
+		forget(f.sims[0])
+		_, err = f.q.Force(t.Context(), "x")
+		wantErr(t, "on one of two, perhaps two of three", err, redlock.ErrHeld)
+		if text := err.Error(); !strings.Contains(text, "held by cron on web3 (pid 4121); no more than 1 of the 2 nodes") {
+			t.Errorf("got %s", text)
+		}
+		f.sims[2].Resume()
+	})
+}
+
 // A vote of the next one is not deleted, though it came between the look and the
 // deletion. Guards ballot.lua: force compares.
 func TestForceTakesOnlyWhatWasShown(t *testing.T) {
