@@ -59,7 +59,12 @@ func (d *daemon) giveBackAfterLinger(h *holding) {
 
 // lingerSince gives back when linger= is over that began at an instant.
 func (d *daemon) lingerSince(h *holding, then time.Duration) {
-	time.AfterFunc(then+h.linger-d.clock(), func() { d.giveBack(h) })
+	nth := h.beginLinger()
+	time.AfterFunc(then+h.linger-d.clock(), func() {
+		if !h.lingersAgain(nth) {
+			d.giveBack(h)
+		}
+	})
 }
 
 // giveUp lets a lease run out.

@@ -46,6 +46,7 @@ type holding struct {
 	memory  memory
 	stage   stage
 	hold    ipc.Hold // does not change
+	lingers uint16   // how often its client was gone, so that it lingered
 }
 
 // memory is whether a lost lease can be asked of.
@@ -116,6 +117,22 @@ func (h *holding) detach(s *session) bool {
 	}
 	h.session = nil
 	return true
+}
+
+// beginLinger counts how often its client was gone. One that came back in between
+// (RESUME), and is gone again, has all of linger= once more.
+func (h *holding) beginLinger() (nth uint16) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lingers++
+	return h.lingers
+}
+
+// lingersAgain tells whether its client was gone again since.
+func (h *holding) lingersAgain(nth uint16) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lingers != nth
 }
 
 // desk is where the holding goes by its names.

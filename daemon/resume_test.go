@@ -58,6 +58,24 @@ func TestResumeEndsLinger(t *testing.T) {
 	next.say("UNLOCK a", `OK lock=a`)
 }
 
+// Who came back, and is gone again, has all of linger= once more.
+func TestLingerAfterResume(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	w, next, look := d.dial(), d.dial(), d.dial()
+	lease := w.say("LOCK a ttl=20s linger=4s", granted5)[0]
+	look.say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
+	w.conn.Close()
+	look.until("STATUS", `connections=2\b`)
+	next.say("RESUME a lease="+lease, granted5)
+	look.say("LOCK half hold=ttl ttl=2500ms guard=1", granted5)
+	look.want(`LOST lock=half .*`)
+	next.conn.Close()
+	look.want(`LOST lock=clock .*`) // linger= of the first one is over since a second
+	look.say("TRY a", `ERR HELD .*`)
+	look.say("LOCK a wait=4s", granted5)
+}
+
 // Those who wait for a lease wait for whoever has it now: he cannot wait for them. Who had
 // it before can.
 func TestResumeTakesTheWaitersAlong(t *testing.T) {
