@@ -72,9 +72,7 @@ func (r *resume) answer() *ipc.Response {
 func (r *resume) take() error {
 	h, s := r.h, r.s
 	if h.process != nil {
-		h.attach(s, nil)
-		s.note(h)
-		return nil
+		return r.hear()
 	}
 	from := h.desk()
 	if from == &s.desk {
@@ -87,7 +85,7 @@ func (r *resume) take() error {
 	for _, lost := range before {
 		s.d.forget(lost)
 	}
-	if !h.attach(s, &s.desk) {
+	if _, ok := h.attach(s, &s.desk); !ok {
 		s.desk.remove(h)
 		return errNoLease
 	}
@@ -100,19 +98,34 @@ func (r *resume) take() error {
 	return nil
 }
 
+// hear makes a lease that goes by a process known to this connection, and to no other.
+func (r *resume) hear() error {
+	r.s.note(r.h) // before anybody could have it forgotten here
+	before, ok := r.h.attach(r.s, nil)
+	switch {
+	case !ok:
+		r.s.remove(r.h)
+		return errNoLease
+	case before != nil && before != r.s:
+		before.remove(r.h)
+	}
+	return nil
+}
+
 // attach has a session hear of the holding's loss, and the holding go by its names
-// there. It is false if it is being given back.
-func (h *holding) attach(s *session, k *desk) bool {
+// there, instead of the one before. It is false if it is being given back.
+func (h *holding) attach(s *session, k *desk) (before *session, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	before = h.session
 	if h.giving {
-		return false
+		return before, false
 	}
 	h.session = s
 	if k != nil {
 		h.moved = k // who counts on it comes along
 	}
-	return true
+	return before, true
 }
 
 // takeIn has a holding that was another desk's go by its names here, as add does.

@@ -61,4 +61,18 @@ func TestResumeOfAProcess(t *testing.T) {
 	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
 	next.say("RESUME a lease="+lease, granted5)
 	next.say("LOCK a", `ERR ALREADY lock=a .*another hold=.*`)
+	w.say("CHECK a", `ERR NOTHELD .*`)
+}
+
+// The connection that had it before knows nothing of it any more: what it takes later is
+// found by its name.
+func TestResumeOfAProcessAgain(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c, w, next := newChild(t, os.Getuid()), d.dial(), d.dial()
+	for range 10 {
+		lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
+		w.say("CHECK a", granted5)
+		next.say("RESUME a lease="+lease, granted5)
+		next.say("UNLOCK a", `OK lock=a`)
+	}
 }

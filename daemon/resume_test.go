@@ -109,6 +109,23 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 	}
 }
 
+// A lease that goes by a process is known to one connection, and to none if it is being
+// given back.
+func TestResumeOfAProcessLeavesNothing(t *testing.T) {
+	w, next := &session{}, &session{}
+	h := &holding{first: &desk{}, process: &process{}, session: w}
+	h.place.set([]string{"a"}, kind{}, &h.asker)
+	w.note(h)
+	if err := (&resume{s: next, h: h}).take(); err != nil || len(w.entrusted()) != 0 || len(next.entrusted()) != 1 {
+		t.Errorf("%v; the one before knows %d, this one %d", err, len(w.entrusted()), len(next.entrusted()))
+	}
+	next.remove(h)
+	h.setGiving(true)
+	if err := (&resume{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.entrusted()) != 0 {
+		t.Errorf("RESUME of what is given back: %v, want %v; it knows %d", err, errNoLease, len(next.entrusted()))
+	}
+}
+
 // RESUME says OK when a quorum has confirmed the lease, and not before.
 func TestResumeWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)
