@@ -42,7 +42,7 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 func (s *session) start(a *ask) ipc.Work {
 	call := a.call
 	if h := s.d.orphans.take(a); h != nil {
-		return &resume{s: s, call: call, h: h, again: true}
+		return &resume{s: s, call: call, h: h, again: a}
 	}
 	after, err := s.enter(a)
 	if after != nil || err != nil {

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // resume is a RESUME under way: a client is back, on another connection, and wants
@@ -13,7 +16,7 @@ type resume struct {
 	s     *session
 	call  *ipc.Call
 	h     *holding
-	again bool // it is a LOCK, repeated by its id=
+	again *ask // the LOCK that it is, repeated by its id=; nil: a RESUME
 }
 
 // resume takes a lease over: from a connection of before a restart, which the daemon
@@ -43,7 +46,7 @@ func (s *session) resumable(call *ipc.Call) (*holding, error) {
 func (r *resume) Run() {
 	err := r.take()
 	if err == nil {
-		err = r.h.lease.Extend(r.call.Context(), 0)
+		err = r.confirm()
 	}
 	if err != nil {
 		r.s.refuse(r.call, err)
@@ -51,10 +54,62 @@ func (r *resume) Run() {
 	}
 	r.s.d.resumed(r.s, r.call, r.h)
 	answer := r.answer()
-	if r.again {
+	if r.again != nil {
 		answer.Str("again", "yes")
 	}
 	r.call.Reply(answer)
+}
+
+// askedAgain is how long after a quorum was not met it is asked for once more.
+const askedAgain = 100 * time.Millisecond
+
+// confirm has a quorum confirm the lease. A LOCK waits for one as any other does, and if
+// it is refused nothing of it is left.
+func (r *resume) confirm() error {
+	err := r.h.lease.Extend(r.call.Context(), 0)
+	if r.again == nil {
+		return err
+	}
+	for errors.Is(err, redlock.ErrNoQuorum) && r.again.pause(askedAgain) {
+		next := r.h.lease.Extend(r.call.Context(), 0)
+		if errors.Is(next, redlock.ErrLost) {
+			break // for its ttl there was no quorum
+		}
+		err = next
+	}
+	if err != nil && !r.s.d.stopping.Load() { // else it can be repeated once more
+		r.undo()
+	}
+	return err
+}
+
+// pause waits for so long, and tells whether the request goes on waiting.
+func (a *ask) pause(most time.Duration) bool {
+	timer := time.NewTimer(min(most, a.alarm()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return a.alarm() > 0
+	case <-a.enough():
+	case <-a.call.Context().Done():
+	}
+	return false
+}
+
+// undo has the LOCK count no more, and gives the lease back if none does.
+func (r *resume) undo() {
+	d, h := r.s.d, r.h
+	left := h.countDown()
+	if d.uncounted(h); left > 0 {
+		d.counted(r.call, h)
+		return
+	}
+	release, err := d.release(h, 0)
+	if err != nil { // it was lost, and LOST is or will be said
+		return
+	}
+	d.forget(h)
+	d.awaitRelease(h, release)
 }
 
 // answer is that of LOCK. A RESUME does not say whether it counts: it is told where

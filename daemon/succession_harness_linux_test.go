@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -87,6 +89,32 @@ func (s *succession) startWith(stored inheritance) {
 		s.opened <- opened.(*session)
 		return opened, err
 	}
+}
+
+// nodesMayFail has the nodes of the next daemons answer nothing while down is set.
+func (s *succession) nodesMayFail() (down *atomic.Bool) {
+	down = new(atomic.Bool)
+	for i := range s.nodes {
+		dial := s.nodes[i].Dial
+		s.nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			conn, err := dial(ctx)
+			return failing{conn, down}, err
+		}
+	}
+	return down
+}
+
+// failing is a connection to a node that fails while down is set.
+type failing struct {
+	redlock.Conn
+	down *atomic.Bool
+}
+
+func (c failing) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	if c.down.Load() {
+		return net.ErrClosed
+	}
+	return c.Conn.Do(ctx, group, replies)
 }
 
 // startWithoutFiles has it find out nothing about processes.

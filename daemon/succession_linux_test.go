@@ -400,6 +400,37 @@ func TestRepeatedLockIsCounted(t *testing.T) {
 	w.say("LOCK a reentrant=yes ttl=20s id=1", counted(2)+` again=yes`)
 }
 
+// Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
+// if it were new, and what is refused leaves nothing.
+func TestRepeatedLockWithoutQuorum(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	w.say("LOCK a ttl=20s id=1", granted5)
+	w.say("LOCK b ttl=20s id=1", granted5)
+	w.say("LOCK c reentrant=yes ttl=20s id=1", counted(1))
+	w.say("LOCK c reentrant=yes ttl=20s id=2", counted(2))
+	w.say("LOCK d ttl=1s id=1", granted5)
+	s.end()
+	down := s.nodesMayFail()
+	s.start()
+	w, _ = s.dialUnkept()
+	look, _ := s.dialUnkept()
+	brief, _ := s.dialUnkept()
+	down.Store(true)
+	brief.send("LOCK d ttl=1s id=1")
+	w.send("@a LOCK a ttl=20s id=1")
+	w.say("LOCK b ttl=20s wait=0 id=1", `ERR NOQUORUM lock=b .*`)
+	w.say("LOCK c reentrant=yes ttl=20s wait=150ms id=2", `ERR NOQUORUM lock=c .*`)
+	brief.want(`LOST lock=d .*`)
+	brief.want(`ERR NOQUORUM lock=d .*`)
+	down.Store(false)
+	w.want(`@a ` + granted5 + ` again=yes`)
+	look.say("LOCK b wait=20s", granted5)
+	w.say("LOCK c reentrant=yes ttl=20s id=1", counted(1)+` again=yes`)
+	w.say("UNLOCK c", `OK lock=c`)
+	look.say("LOCK c wait=20s", granted5)
+}
+
 // So is one that counted up, whichever is repeated first, or all at once; but not one that
 // was undone before.
 func TestFurtherLocksAreRepeated(t *testing.T) {
