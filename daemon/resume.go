@@ -153,8 +153,12 @@ func (r *resume) take() error {
 	return nil
 }
 
-// hear makes a lease that goes by a process known to this connection, and to no other.
+// hear makes a lease that goes by a process known to this connection, and to no other. It
+// is nobody's where that has ended: it lingers, and is given back then.
 func (r *resume) hear() error {
+	if r.h.process.hasEnded() {
+		return fmt.Errorf("%w: process %d, which it went by, has ended", errNoLease, r.h.process.pid)
+	}
 	r.s.note(r.h) // before anybody could have it forgotten here
 	before, ok := r.h.attach(r.s, nil)
 	switch {
