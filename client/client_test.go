@@ -271,6 +271,20 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 	})
 }
 
+// The daemon may read the end of the input, and answer, before the connection is over.
+func TestCloseIsNoCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		lock := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		c.leave() // which Close does first
+		d.say("@0 ERR CANCELLED lock=job : cancelled by the client: the input ended while it waited")
+		d.conn.Close()
+		_, err := lock.wait()
+		want(t, "a waiting lock", err, ErrClosed)
+	})
+}
+
 func TestWriteToClosedSocket(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

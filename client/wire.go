@@ -227,8 +227,11 @@ func (l *link) hear(r *ipc.Response) error {
 
 // postpones tells that a refusal is none: what was asked is asked again. SHUTDOWN is
 // one of FORCE and ADMIT: where they were under way in a restart, nothing else stops.
+// Close ends the input, for which those who wait are CANCELLED: run tells them why.
 func (l *link) postpones(cl *call, r *ipc.Response) bool {
 	switch {
+	case r.Code == ipc.CodeCancelled && l.c.closed():
+		return true
 	case r.Code == ipc.CodeShutdown && cl.worthRepeating() && cl.postponed < mostPostponed:
 		cl.postponed++
 		l.leaves() // and the next connection has it asked again
