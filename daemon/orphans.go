@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,16 +62,44 @@ func (o *orphans) add(h *holding) {
 }
 
 // take is the lease that a LOCK has got before the restart; nil: none, or it is over, or
-// a connection's again. Several that count on it may be repeated at once.
+// a connection's again, or that of another client who says the same id=. Several that
+// count on it may be repeated at once.
 func (o *orphans) take(a *ask) *holding {
 	if a.id == "" || a.hold != ipc.HoldConn || o.left.Load() == 0 {
 		return nil
 	}
-	h := o.remove(orphanOf(a.holding, a.id))
-	if h == nil || h.attached() != nil || h.lease.Err() != nil || h.place.kind != a.place.kind {
+	by := orphanOf(a.holding, a.id)
+	h := o.get(by)
+	if h == nil || h.pid != a.pid && mayLive(h.pid) {
+		return nil
+	}
+	if o.remove(by) != h { // another repeat was faster
+		return nil
+	}
+	if h.attached() != nil || h.lease.Err() != nil || h.place.kind != a.place.kind {
 		return nil
 	}
 	return h
+}
+
+// mayLive tells whether there is a process with that number, as far as can be seen: it may
+// be at work under what it has got.
+func mayLive(pid int) bool {
+	if pid == 0 {
+		return false
+	}
+	fd, err := openPID(pid)
+	if err != nil {
+		return errors.Is(err, errShort)
+	}
+	defer closeFD(fd)
+	return isAlive(fd)
+}
+
+func (o *orphans) get(by orphan) *holding {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.byID[by]
 }
 
 // forget is for a lease that is a connection's again.

@@ -400,6 +400,28 @@ func TestRepeatedLockIsCounted(t *testing.T) {
 	w.say("LOCK a reentrant=yes ttl=20s id=1", counted(2)+` again=yes`)
 }
 
+// What another process has got that lives, and may be at work, is not handed to who says
+// the same id=.
+func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
+	s := newSuccession(t)
+	c := newChild(t, os.Getuid())
+	w, _ := s.dialUnkept()
+	lease := w.say("LOCK a ttl=20s id=1", granted5)[0]
+	s.end()
+	s.found = func(p *past) {
+		for _, l := range p.leases {
+			l.holder.pid = c.pid
+		}
+	}
+	s.start()
+	w, _ = s.dialUnkept()
+	w.say("TRY a id=1", `ERR HELD .*`)
+	c.end()
+	if got := w.say("TRY a id=1", granted5+` again=yes`)[0]; got != lease {
+		t.Errorf("the lease %s, want %s", got, lease)
+	}
+}
+
 // Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
 // if it were new, and what is refused leaves nothing.
 func TestRepeatedLockWithoutQuorum(t *testing.T) {
