@@ -99,6 +99,9 @@ func (a *ask) pause(most time.Duration) bool {
 // undo has the LOCK count no more, and gives the lease back if none does.
 func (r *resume) undo() {
 	d, h := r.s.d, r.h
+	if h.attached() != r.s {
+		return // who knows its id was here meanwhile (RESUME)
+	}
 	left := h.countDown()
 	if d.uncounted(h); left > 0 {
 		d.counted(r.call, h)

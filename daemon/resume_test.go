@@ -126,6 +126,15 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	}
 }
 
+// A repeated LOCK that is refused gives nothing back that another connection has resumed.
+func TestRefusedRepeatLeavesWhatIsResumed(t *testing.T) {
+	s, other := &session{}, &session{}
+	h := &holding{session: other, stage: begun}
+	if (&resume{s: s, h: h}).undo(); h.stage != begun {
+		t.Error("it counts no more")
+	}
+}
+
 // RESUME says OK when a quorum has confirmed the lease, and not before.
 func TestResumeWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)
