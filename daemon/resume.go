@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -132,8 +133,7 @@ func (r *resume) take() error {
 	if h.process != nil {
 		return r.hear()
 	}
-	from := h.desk()
-	if from == &s.desk {
+	if h.desk() == &s.desk {
 		return nil // it is there already
 	}
 	before, err := s.desk.takeIn(h)
@@ -143,11 +143,14 @@ func (r *resume) take() error {
 	for _, lost := range before {
 		s.d.forget(lost)
 	}
-	if _, ok := h.attach(s, &s.desk); !ok {
+	_, from, ok := h.attach(s, &s.desk)
+	if !ok {
 		s.desk.remove(h)
 		return errNoLease
 	}
-	from.remove(h)
+	if from != &s.desk { // else another RESUME here was faster
+		from.remove(h)
+	}
 	s.d.orphans.forget(h)
 	s.d.queue.reown(&h.place, owner{s, h.owner})
 	if h.hold == ipc.HoldConn {
@@ -163,7 +166,7 @@ func (r *resume) hear() error {
 		return fmt.Errorf("%w: process %d, which it went by, has ended", errNoLease, r.h.process.pid)
 	}
 	r.s.note(r.h) // before anybody could have it forgotten here
-	before, ok := r.h.attach(r.s, nil)
+	before, _, ok := r.h.attach(r.s, nil)
 	switch {
 	case !ok:
 		r.s.remove(r.h)
@@ -176,18 +179,18 @@ func (r *resume) hear() error {
 
 // attach has a session hear of the holding's loss, and the holding go by its names
 // there, instead of the one before. It is false if it is being given back.
-func (h *holding) attach(s *session, k *desk) (before *session, ok bool) {
+func (h *holding) attach(s *session, k *desk) (before *session, from *desk, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before = h.session
+	before, from = h.session, cmp.Or(h.moved, h.first)
 	if h.giving {
-		return before, false
+		return before, from, false
 	}
 	h.session = s
 	if k != nil {
 		h.moved = k // who counts on it comes along
 	}
-	return before, true
+	return before, from, true
 }
 
 // takeIn has a holding that was another desk's go by its names here, as add does.

@@ -2,7 +2,10 @@ package daemon
 
 import (
 	"errors"
+	"sync"
 	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Who counts on a lease does so after RESUME as before, and is told so: the first
@@ -123,6 +126,32 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	h.setGiving(true)
 	if err := (&resume{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.entrusted()) != 0 {
 		t.Errorf("RESUME of what is given back: %v, want %v; it knows %d", err, errNoLease, len(next.entrusted()))
+	}
+}
+
+// A lease that two resume at once goes by its names on one connection.
+func TestTwoResumeAtOnce(t *testing.T) {
+	d := &daemon{queue: newQueue()}
+	for range 3000 {
+		h := &holding{first: &desk{}, hold: ipc.HoldTTL}
+		h.place.set([]string{"a"}, kind{}, &h.asker)
+		h.first.add(h)
+		var both [2]session
+		var wg sync.WaitGroup
+		for i := range both {
+			both[i].d = d
+			wg.Go(func() {
+				if err := (&resume{s: &both[i], h: h}).take(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for i := range both {
+			if has := both[i].desk.get(h.ident("a")) == h; has != (h.attached() == &both[i]) {
+				t.Fatalf("connection %d finds it: %v", i, has)
+			}
+		}
 	}
 }
 
