@@ -68,11 +68,11 @@ func TestResumeOfAProcess(t *testing.T) {
 // resumed.
 func TestResumeOfAProcessThatHasEnded(t *testing.T) {
 	d := startDaemon(t, 3, nil)
-	c, w, next := newChild(t, os.Getuid()), d.dial(), d.dial()
+	c, w, next, look := newChild(t, os.Getuid()), d.dial(), d.dial(), d.dial()
 	lease := w.say(fmt.Sprintf("LOCK a ttl=20s linger=20s hold=pid pid=%d", c.pid), granted5)[0]
 	c.end()
 	next.until("RESUME a lease="+lease, `ERR NOTHELD lock=a .*has ended`)
-	next.say("TRY a", `ERR HELD .*`)
+	look.say("TRY a", `ERR HELD .*`)
 }
 
 // The connection that had it before knows nothing of it any more: what it takes later is
