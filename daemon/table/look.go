@@ -6,10 +6,10 @@ import (
 	"os"
 )
 
-// Look finds out whether the files are there under their names: what is appended tells
-// only of those that were cut short. Where somebody has removed some, the table begins
-// anew with what is in memory yet; where that is not all, nothing is noted any more. It
-// does not wait for others who use the table.
+// Look finds out whether the files are there under their names, and whole: what is
+// appended tells only of a page that was cut off. Where somebody has removed some, the
+// table begins anew with what is in memory yet; where that is not all, or one was cut
+// short, nothing is noted any more. It does not wait for others who use the table.
 func (t *Table) Look() {
 	if !t.mu.TryLock() {
 		return // it is in use, or frozen
@@ -18,8 +18,12 @@ func (t *Table) Look() {
 	if t.closed || t.last == nil || t.busy {
 		return
 	}
-	missing := t.missing()
-	if missing == nil {
+	missing, short := t.missing()
+	switch {
+	case short != nil:
+		t.lose(short)
+		return
+	case missing == nil:
 		return
 	}
 	state, err := t.stateInMemory()
@@ -31,21 +35,26 @@ func (t *Table) Look() {
 	t.tryFiles()
 }
 
-// missing is the error of the first file that is not there. It needs mu.
-func (t *Table) missing() error {
-	for _, number := range append(t.numbers(), t.number) {
-		if _, err := os.Lstat(t.file(number)); errors.Is(err, os.ErrNotExist) {
-			return err
+// missing is the error of a file that is not there, and short that of one which is no
+// longer as long as it was made. It needs mu.
+func (t *Table) missing() (missing, short error) {
+	for _, f := range append(t.frozen[:len(t.frozen):len(t.frozen)], frozen{number: t.number, mapped: t.last}) {
+		file, err := os.Lstat(t.file(f.number))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			missing = err
+		case err == nil && file.Size() < int64(f.length()):
+			short = fmt.Errorf("%s: %w: %d bytes of %d are left", t.file(f.number), errShort, file.Size(), f.length())
 		}
 	}
-	return nil
+	return missing, short
 }
 
 // stateInMemory is made of the mappings, and of the file that was merged. It needs mu.
 func (t *Table) stateInMemory() (state State, err error) {
 	state = t.o.New()
 	err = guarded(func() error {
-		for i, f := range append(t.frozen[:len(t.frozen):len(t.frozen)], frozen{t.number, t.last}) {
+		for i, f := range append(t.frozen[:len(t.frozen):len(t.frozen)], frozen{number: t.number, mapped: t.last}) {
 			if err := t.addFrozen(state, f, i == 0); err != nil {
 				return err
 			}

@@ -71,6 +71,47 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// A file that is cut within a page is appended to as if nothing were, and the rest of it
+// is gone: Look tells, and rather nothing is left than what seems to be all.
+func TestLookCutShort(t *testing.T) {
+	for name, which := range map[string]func(table *Table) int{
+		"the last":   func(table *Table) int { return table.number },
+		"a full one": func(table *Table) int { return table.frozen[len(table.frozen)-1].number },
+		"the merged": func(table *Table) int { return table.numbers()[0] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			said := told(&o)
+			table, want := open(t, o)
+			fill(t, table, want)
+			table.compacting.Wait()
+			table.busy = true
+			for number := table.number; table.number == number; {
+				table.Append([]byte("more=1"))
+			}
+			table.busy = false
+			table.Look()
+			if *said != "" {
+				t.Fatalf("told %q of files that are whole", *said)
+			}
+			file := table.file(which(table))
+			info, err := os.Stat(file)
+			if err == nil {
+				err = os.Truncate(file, info.Size()-1)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.Look()
+			table.Look()
+			if *said != "lost " {
+				t.Errorf("told %q, want %q", *said, "lost ")
+			}
+			wantNoFiles(t, o.Path)
+		})
+	}
+}
+
 // A table that is frozen holds nobody up who looks at it.
 func TestLookAtFrozen(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))

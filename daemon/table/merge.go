@@ -12,6 +12,15 @@ import (
 type frozen struct {
 	number int
 	mapped *segment // it was just filled; nil: it was merged
+	merged int      // its length then
+}
+
+// length is how long the file was made.
+func (f frozen) length() int {
+	if f.mapped != nil {
+		return len(f.mapped.memory)
+	}
+	return f.merged
 }
 
 func (t *Table) numbers() (numbers []int) {
@@ -161,7 +170,7 @@ func (t *Table) merged(files []frozen, size int, missing error) (over bool) {
 		t.lose(missing)
 	case size > 0:
 		t.frozen = t.frozen[len(files)-1:]
-		t.frozen[0].mapped = nil
+		t.frozen[0].mapped, t.frozen[0].merged = nil, size
 		t.size = t.sizeFor(size)
 	default:
 		for _, f := range files {

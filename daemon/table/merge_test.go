@@ -37,7 +37,7 @@ func TestReplayWhileMerging(t *testing.T) {
 		table.mu.Lock()
 		table.appendToNext([]byte("last=1"))
 		want["last"] = "1"
-		table.frozen = append(table.frozen, frozen{table.number, table.last})
+		table.frozen = append(table.frozen, frozen{number: table.number, mapped: table.last})
 		table.last = nil
 		files := slices.Clone(table.frozen[:len(table.frozen)-1])
 		var merging sync.WaitGroup

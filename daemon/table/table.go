@@ -213,7 +213,7 @@ func (t *Table) content(state State) (content []byte) {
 
 // appendToNext goes on in another file: this one is full. It needs mu.
 func (t *Table) appendToNext(record []byte) {
-	t.frozen = append(t.frozen, frozen{t.number, t.last})
+	t.frozen = append(t.frozen, frozen{number: t.number, mapped: t.last})
 	t.last = nil
 	if err := t.startFile(false, max(t.size, 2*frameSize(len(record))), nil); err != nil {
 		if t.fail(err); !t.closed {
@@ -278,7 +278,7 @@ func (t *Table) tryFiles() {
 // drop removes all files. It needs mu.
 func (t *Table) drop() {
 	if t.last != nil {
-		t.frozen = append(t.frozen, frozen{t.number, t.last})
+		t.frozen = append(t.frozen, frozen{number: t.number, mapped: t.last})
 		t.last = nil
 	}
 	t.takeSpare().discard()
