@@ -47,7 +47,16 @@ func (s *session) check(call *ipc.Call) ipc.Work {
 // keptFields is what CHECK and EXTEND answer: somebody else may have changed the ttl,
 // and the guard with it.
 func keptFields(call *ipc.Call, h *holding) *ipc.Response {
-	return slotField(validityFields(call, h).Ms("guard", h.lease.Guard()), h.lease.Slot())
+	return countField(slotField(validityFields(call, h).Ms("guard", h.lease.Guard()), h.lease.Slot()), h)
+}
+
+// countField is for who does not say whether it counts: it is told where more than one
+// UNLOCK is needed.
+func countField(r *ipc.Response, h *holding) *ipc.Response {
+	if n := h.count(); n > 1 {
+		r.Int("count", int64(n))
+	}
+	return r
 }
 
 // leaseFields is what LOCK and RESUME answer.

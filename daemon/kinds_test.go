@@ -354,10 +354,10 @@ func TestEveryKindGoesByNameAndLease(t *testing.T) {
 			if kind.options != "" {
 				w.say("LOCK "+kind.names+" reentrant=yes", `ERR ALREADY .*another mode.*`)
 			}
-			if ttl := duration(t, other.say("EXTEND lease="+lease+" ttl=20s", kind.grant)[1]); ttl < 15*time.Second {
+			if ttl := duration(t, other.say("EXTEND lease="+lease+" ttl=20s", kind.grant+` count=2`)[1]); ttl < 15*time.Second {
 				t.Errorf("EXTEND ttl=20s: %v are left", ttl)
 			}
-			w.say("EXTEND "+kind.names, kind.grant)
+			w.say("EXTEND "+kind.names, kind.grant+` count=2`)
 			w.say("UNLOCK "+kind.names, `OK lock=`+kind.names+` count=1`)
 			other.say("UNLOCK lease="+lease, `OK lock=`+kind.names)
 			w.say("CHECK "+kind.names, `ERR NOTHELD .*`)

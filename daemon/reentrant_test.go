@@ -23,6 +23,8 @@ func TestReentrant(t *testing.T) {
 	w.say("LOCK a reentrant=no", `ERR ALREADY lock=a : .*`)
 	w.say("TRY a reentrant=yes owner=2", `ERR HELD lock=a .*`)
 	other.say("TRY a reentrant=yes", `ERR HELD lock=a .*`)
+	w.say("CHECK a", same+` guard=2000 count=3`)
+	w.say("EXTEND a", same+` guard=2000 count=3`)
 	w.say("UNLOCK a", `OK lock=a count=2`)
 	other.say("UNLOCK lease="+lease, `OK lock=a count=1`)
 	other.say("TRY a", `ERR HELD lock=a .*`)

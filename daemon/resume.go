@@ -116,14 +116,12 @@ func (r *resume) undo() {
 	d.awaitRelease(h, release)
 }
 
-// answer is that of LOCK. A RESUME does not say whether it counts: it is told where
-// more than one UNLOCK is needed.
+// answer is that of LOCK.
 func (r *resume) answer() *ipc.Response {
-	answer := grantFields(r.call, r.h)
-	if n := r.h.count(); n > 1 && !r.call.Reentrant {
-		answer.Int("count", int64(n))
+	if r.call.Reentrant {
+		return grantFields(r.call, r.h)
 	}
-	return answer
+	return countField(grantFields(r.call, r.h), r.h)
 }
 
 // take makes the lease this connection's, from now on: were it to end while the
