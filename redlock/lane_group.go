@@ -277,19 +277,27 @@ func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
 	l.sent = l.clock()
 	err := conn.Do(ctx, l.commands, l.replies)
 	l.heard = l.clock()
-	l.noteAnswered(l.heard - l.sent)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return silence(l.heard - l.sent)
-	}
-	if err != nil && errors.As(err, new(*AnswerError)) {
+	trip := l.heard - l.sent
+	switch {
+	case err == nil:
+		l.noteAnswered(trip)
+		if l.timed != nil {
+			l.timed(l.node.Name, trip)
+		}
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		l.noteAnswered(0)
+		return silence(trip)
+	case errors.As(err, new(*AnswerError)):
+		l.noteAnswered(trip)
 		return l.noteOdd(err)
 	}
-	if l.timed != nil && err == nil {
-		l.timed(l.node.Name, l.heard-l.sent)
-	}
+	l.noteAnswered(0)
 	return err
 }
 
+// noteAnswered is of a group that nothing is waited for any more; rtt 0: it was not
+// answered.
 func (l *lane) noteAnswered(rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -337,6 +337,9 @@ func TestNodeStates(t *testing.T) {
 		f.sims[0].Hang()
 		time.Sleep(2 * time.Second)
 		want(t, "hung for long", f.state(), redlock.NodeDown)
+		if rtt := f.q.Status().Nodes[0].RTT; rtt > 80*ms { // as long as the one took that came after all
+			t.Errorf("RTT %v, and no answer took that long", rtt)
+		}
 		f.sims[0].Resume()
 		time.Sleep(time.Second)
 		synctest.Wait()

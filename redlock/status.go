@@ -29,7 +29,7 @@ type NodeStatus struct {
 	Left    time.Duration // of a quarantine; 0 also where it waits for something else than time
 	Here    bool          // the quarantine is this host's alone, whose clock may have stood still: nobody can end it early
 	Warning []string      // what makes the locks less safe or available than they could be, with the fix
-	RTT     time.Duration // of the last round trip; 0 before the first
+	RTT     time.Duration // of the last round trip that was answered; 0 before the first
 	// Tracking: it tells when a lock that somebody waits for is given back (CLIENT
 	// TRACKING). Where fewer than a quorum do, who waits tries at random intervals.
 	Tracking bool
