@@ -49,6 +49,8 @@ type daemon struct {
 	users  users
 	meter  *meter // nil: off
 
+	quorate quorate // nodes, as the log has them
+
 	processes *processes // that hold leases (hold=pid)
 
 	orphans orphans
@@ -111,6 +113,7 @@ func (d *daemon) observe() func(redlock.NodeStatus) {
 		mu.Unlock()
 		if !d.stopping.Load() { // then it is we who hang up
 			d.logNode(s, before)
+			d.logQuorum(s)
 		}
 	}
 }

@@ -135,6 +135,9 @@ func (d *daemon) settle(ctx context.Context) {
 	for _, warning := range status.Warning {
 		d.log.Warn(warning)
 	}
+	if status.Spare() < 0 {
+		d.quorate.lacks(d.clock())
+	}
 	if status.Spare() < 0 && status.Left == 0 {
 		d.log.Warn("no quorum yet: locks cannot be taken until more nodes are ready",
 			"ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// quorate knows from what is observed of single nodes whether a quorum is ready: what
+// is told of each does not say when locks could not be taken.
+type quorate struct {
+	mu    sync.Mutex // guards what follows
+	ready map[string]bool
+	there bool          // a quorum was ready, when a node changed last
+	told  bool          // that there is none
+	since time.Duration // of that
+}
+
+// lacks notes that it is told that there is no quorum.
+func (q *quorate) lacks(now time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.there {
+		q.told, q.since = true, now
+	}
+}
+
+// see takes in what a node is. lost: there is no quorum any more; back: there is one
+// again, after it was told for so long that there is none.
+func (q *quorate) see(s redlock.NodeStatus, quorum int, now time.Duration) (ready int, lost, back bool, lasted time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ready == nil {
+		q.ready = map[string]bool{}
+	}
+	q.ready[s.Name] = s.State == redlock.NodeReady
+	for _, is := range q.ready {
+		if is {
+			ready++
+		}
+	}
+	before := q.there
+	q.there = ready >= quorum
+	switch {
+	case before && !q.there:
+		q.told, q.since = true, now
+		return ready, true, false, 0
+	case !before && q.there && q.told:
+		q.told = false
+		return ready, false, true, now - q.since
+	}
+	return ready, false, false, 0
+}
+
+// logQuorum says when locks cannot be taken any more, and when they can again: once each.
+func (d *daemon) logQuorum(s redlock.NodeStatus) {
+	nodes := len(d.cfg.Quorum.Nodes)
+	quorum := nodes/2 + 1
+	switch ready, lost, back, lasted := d.quorate.see(s, quorum, d.clock()); {
+	case lost:
+		d.log.Error("no quorum any more: no lock can be taken, and those that are held are lost at their deadlines, unless nodes come back",
+			"ready", ready, "quorum", quorum, "nodes", nodes)
+	case back:
+		d.log.Info("there is a quorum: locks can be taken", "ready", ready, "quorum", quorum, "nodes", nodes, "after", lasted.Round(time.Millisecond))
+	}
+}

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// It is told once that there is no quorum any more, and once that there is one again,
+// and nothing where there always was one.
+func TestQuorate(t *testing.T) {
+	const down, ready = redlock.NodeDown, redlock.NodeReady
+	type event struct {
+		node  string
+		state redlock.NodeState
+		lacks bool // and then it is told that there is none
+		want  string
+	}
+	for name, events := range map[string][]event{
+		"from the start on": {{"a", ready, false, ""}, {"b", ready, false, ""}, {"c", ready, false, ""}, {"c", down, false, ""}, {"c", ready, false, ""}},
+		"late at the start": {{"a", ready, false, ""}, {"b", redlock.NodeQuarantined, true, ""}, {"b", ready, false, "back after 1s"}, {"c", ready, false, ""}},
+		"lost":              {{"a", ready, false, ""}, {"b", ready, false, ""}, {"b", redlock.NodeRefused, false, "lost"}, {"a", down, false, ""}, {"b", ready, false, ""}, {"c", ready, false, "back after 3s"}},
+		"there meanwhile":   {{"a", ready, false, ""}, {"b", ready, true, ""}, {"c", down, false, ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var q quorate
+			for i, e := range events {
+				now := time.Duration(i) * time.Second
+				_, lost, back, lasted := q.see(redlock.NodeStatus{Name: e.node, State: e.state}, 2, now)
+				if got := quorateWord(lost, back, lasted); got != e.want {
+					t.Errorf("event %d, %v: told %q, want %q", i, e, got, e.want)
+				}
+				if e.lacks {
+					q.lacks(now)
+				}
+			}
+		})
+	}
+}
+
+func quorateWord(lost, back bool, lasted time.Duration) string {
+	switch {
+	case lost:
+		return "lost"
+	case back:
+		return "back after " + lasted.String()
+	}
+	return ""
+}
+
+// TestLogOfQuorum: the log has when no lock could be taken.
+func TestLogOfQuorum(t *testing.T) {
+	var log logged
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d.dial().until("STATUS", `spare=1\b`)
+	d.nodes.Servers[0].Kill()
+	d.nodes.Servers[1].Kill()
+	eventually(t, "the log has that there is no quorum", func() bool {
+		return strings.Contains(log.String(), "[ERROR] no quorum any more: ")
+	})
+	for _, server := range d.nodes.Servers[:2] {
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.nodes.Admit(t)
+	eventually(t, "the log has that there is one again", func() bool {
+		return regexp.MustCompile(`\[INFO\]  there is a quorum: .*quorum=2 nodes=3 after=\d`).MatchString(log.String())
+	})
+	for _, word := range []string{"no quorum any more", "there is a quorum"} {
+		if n := strings.Count(log.String(), word); n != 1 {
+			t.Errorf("%q is there %d times, want once:\n%s", word, n, log.String())
+		}
+	}
+}
