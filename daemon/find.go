@@ -17,6 +17,8 @@ func (s *session) find(call *ipc.Call) (*holding, error) {
 		return nil, err
 	case h != nil && s.d.tooOld(h):
 		s.d.forget(h)
+	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.owner:
+		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= tells alone which is meant", call.Owner)
 	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
 		return h, nil
 	case h != nil && call.Has(ipc.OptLease):

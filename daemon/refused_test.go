@@ -32,6 +32,21 @@ func TestRefusals(t *testing.T) {
 	look.say("CHECK lease="+lease, granted5)
 }
 
+// Nothing that a request says is let fall: an owner= beside lease= is that of its LOCK.
+func TestOwnerBesideLease(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, other := d.dial(), d.dial()
+	lease := w.say("LOCK a owner=mine ttl=20s beat=20s", granted5)[0]
+	for _, verb := range []string{"CHECK", "EXTEND", "BEAT", "UNLOCK"} {
+		for _, owner := range []string{"another", "%20"} {
+			other.say(verb+" lease="+lease+" owner="+owner, `ERR OPTION : bad option: owner=.*another owner=.*`)
+		}
+	}
+	for _, verb := range []string{"CHECK", "EXTEND", "BEAT", "UNLOCK"} {
+		other.say(verb+" a lease="+lease+" owner=mine", `OK lock=a.*`)
+	}
+}
+
 // A further LOCK that waits with the first ends with the input, as that one does.
 func TestFurtherInputEnded(t *testing.T) {
 	d := startDaemon(t, 3, nil)
