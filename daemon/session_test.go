@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +106,23 @@ func TestWrongLease(t *testing.T) {
 func TestMostSlots(t *testing.T) {
 	if ipc.MaxSlots != redlock.MaxSlots {
 		t.Errorf("slots=%d can be asked for, and %d be had", ipc.MaxSlots, redlock.MaxSlots)
+	}
+}
+
+// HELP LOCK, and with it redlockd-protocol(7), tells the bounds that its options have.
+func TestHelpTellsBounds(t *testing.T) {
+	help := strings.Join(helpLines[0].does, "\n")
+	for _, want := range []string{
+		fmt.Sprintf(`(?m)^slots=K: .*at most %d;`, ipc.MaxSlots),
+		fmt.Sprintf(`(?m)^note=: .*at most %d bytes`, ipc.MaxNote),
+		fmt.Sprintf(`(?m)^owner=: .*id=: .*1 to %d bytes$`, min(ipc.MaxOwner, ipc.MaxID)),
+		fmt.Sprintf(`(?m)^beat=: .*at least %d ms`, leastBeat.Milliseconds()),
+		fmt.Sprintf(`(?m)^max=: .*at least %d ms`, redlock.MinTTL.Milliseconds()),
+		fmt.Sprintf(`(?m)^several names, at most %d \(3,000 bytes\)`, ipc.MaxNames),
+	} {
+		if !regexp.MustCompile(want).MatchString(help) {
+			t.Errorf("HELP LOCK has not %q:\n%s", want, help)
+		}
 	}
 }
 

@@ -147,7 +147,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows NAME is the command's
 	flags.VarP(textFlag{&f.shell, "STRING"}, "command", "c", "run STRING by /bin/sh -c")
 	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
-	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline (default: a fifth of the lease time)")
+	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline, at most half of the lease time (default: a fifth of it)")
 	withoutDefaults(cmd)
 }
 
@@ -160,11 +160,11 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	flags.VarP(&numberFlag{&f.conflict, "CODE", 0, math.MaxUint8}, "conflict-exit-code", "E", "exit code CODE if somebody else held the lock")
 	flags.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
-	flags.Var(&numberFlag{&f.slots, "K", 1, ipc.MaxSlots}, "slots", "at most K at a time, on all hosts together; all must say the same K")
-	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies (default: redlockd's)")
-	flags.Var(textFlag{&f.note, "TEXT"}, "note", "TEXT for who looks with redlock list")
-	flags.Var(&f.max, "max", "hold it at most so long: it is lost then (default: redlockd's)")
-	flags.Var(&f.beat, "beat", "the lock is lost when redlock beat was not run for so long (default: never)")
+	flags.Var(&numberFlag{&f.slots, "K", 1, ipc.MaxSlots}, "slots", "at most K at a time, 1 to 1000, on all hosts together; all must say the same K")
+	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl, which redlock status --json has (default: redlockd's)")
+	flags.Var(textFlag{&f.note, "TEXT"}, "note", "TEXT for who looks with redlock list, at most 200 bytes")
+	flags.Var(&f.max, "max", "hold it at most so long, 100ms or more: it is lost then (default: redlockd's)")
+	flags.Var(&f.beat, "beat", "the lock is lost when redlock beat was not run for so long, 100ms or more (default: never)")
 	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
 	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
 	flags.BoolVarP(&f.exclusive, "alone", "e", false, "as --exclusive")
