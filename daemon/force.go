@@ -47,7 +47,7 @@ func (f *force) Run() {
 		r.Say("nobody held it")
 	case 1:
 		holderFields(r.Int("held", int64(forced[0].Held)), forced[0].Holder)
-		r.Say("the holder is told, but may be at work until it notices" + alsoText(also))
+		r.Say(forcedText(forced[0].Holder) + alsoText(also))
 	default:
 		r.Say("the holders are told, but may be at work until they notice" + alsoText(also))
 	}
@@ -94,11 +94,23 @@ func (r *registry) lists(name string) map[string][]string {
 	return lists
 }
 
+// forcedText says what becomes of a holder: who is no daemon is told nothing.
+func forcedText(h redlock.Holder) string {
+	if !h.Known() {
+		return "another Redlock client held it, whom nobody tells, and who may be at work until it looks at its key"
+	}
+	return "the holder is told, but may be at work until it notices"
+}
+
 // log names everybody whom the lock was taken from.
 func (f *force) log(forced []redlock.Holding, err error) {
 	log := f.s.d.log.With("lock", f.call.Names[0], "user", f.s.user, "pid", f.s.pid)
 	log.Warn("FORCE", "holders", len(forced), "error", orNone(err))
 	for _, h := range forced {
+		if !h.Holder.Known() {
+			log.Warn("taken away by FORCE", "holder", "another Redlock client, which is not told")
+			continue
+		}
 		log.Warn("taken away by FORCE", "holder", h.Holder.User, "host", h.Holder.Host, "holder's pid", h.Holder.PID)
 	}
 }

@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -36,6 +39,19 @@ func TestWhoIsNext(t *testing.T) {
 	w.send("WHO a")
 	w.want(`- lock=a mode=exclusive host=\S+ pid=\d+ .*`)
 	w.want(`OK n=1`)
+}
+
+// FORCE does not say that a client of another library is told.
+func TestForceForeign(t *testing.T) {
+	var log logged
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d.takeForeign("a")
+	w := d.dial()
+	w.say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it, whom nobody tells, .*`)
+	w.say("TRY a", granted5)
+	if got := log.String(); !strings.Contains(got, `taken away by FORCE: lock=a `) || !strings.Contains(got, `holder="another Redlock client`) {
+		t.Errorf("the log has not from whom it was taken:\n%s", got)
+	}
 }
 
 // Who has had his turn on this host, and waits for others, waits no longer than he said:
