@@ -161,7 +161,7 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	flags.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
 	flags.Var(&numberFlag{&f.slots, "K", 1, ipc.MaxSlots}, "slots", "at most K at a time, 1 to 1000, on all hosts together; all must say the same K")
-	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl, which redlock status --json has (default: redlockd's)")
+	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl of redlockd's config (default: its lease.ttl)")
 	flags.Var(textFlag{&f.note, "TEXT"}, "note", "TEXT for who looks with redlock list, at most 200 bytes")
 	flags.Var(&f.max, "max", "hold it at most so long, 100ms or more: it is lost then (default: redlockd's)")
 	flags.Var(&f.beat, "beat", "the lock is lost when redlock beat was not run for so long, 100ms or more (default: never)")
