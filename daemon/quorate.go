@@ -59,7 +59,7 @@ func (d *daemon) logQuorum(s redlock.NodeStatus) {
 	quorum := nodes/2 + 1
 	switch ready, lost, back, lasted := d.quorate.see(s, quorum, d.clock()); {
 	case lost:
-		d.log.Error("no quorum any more: no lock can be taken, and those that are held are lost at their deadlines, unless nodes come back",
+		d.log.Error("no quorum any more: no lock can be taken, and those that are held may be lost, unless nodes come back",
 			"ready", ready, "quorum", quorum, "nodes", nodes)
 	case back:
 		d.log.Info("there is a quorum: locks can be taken", "ready", ready, "quorum", quorum, "nodes", nodes, "after", lasted.Round(time.Millisecond))
