@@ -10,7 +10,7 @@ import (
 
 // Why a process cannot hold a lock, or cannot be asked about.
 var (
-	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does", errDenied)
+	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", errDenied)
 	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", errDenied)
 	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", errDenied)
 	errNoProcess = fmt.Errorf("%w: there is no such process, or it has ended", errOption)
