@@ -184,10 +184,24 @@ func wakeUps(node redlock.NodeStatus) string {
 // nodeText is why a node has no vote, or what could be better about it.
 func nodeText(node redlock.NodeStatus) string {
 	var texts []string
-	if node.Reason != nil {
+	switch {
+	case isWanting(node):
+		texts = append(texts, wantingText(node))
+	case node.Reason != nil:
 		texts = append(texts, reasonText(node.Reason))
 	}
 	return strings.Join(append(texts, node.Warning...), "; ")
+}
+
+// isWanting: when its quarantine is over it has no vote yet, as it is now.
+func isWanting(node redlock.NodeStatus) bool { return node.Left > 0 && node.Found < node.Needs }
+
+func wantingText(node redlock.NodeStatus) string {
+	text := fmt.Sprintf("when that is over its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.Needs, node.Found)
+	if e, ok := errors.AsType[*redlock.QuarantineError](node.Reason); ok {
+		return e.Reason.Error() + "; " + text
+	}
+	return text
 }
 
 // reasonText leaves out how long a quarantine lasts, which left= tells, and what Redis
@@ -220,6 +234,9 @@ func outlook(status redlock.Status) string {
 	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, isHere):
 		return fmt.Sprintf("no quorum for another %v: this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; "+
 			"LOCK waits for that; it ends by itself, and cannot be ended early", seconds(status.Left))
+	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, isWanting):
+		return fmt.Sprintf("no quorum for another %v, and then not before more nodes are up: those that were restarted or flushed have no vote for max_ttl, because they may have forgotten locks, "+
+			"and copy fencing counters from others then, of which too few may vote; LOCK waits for the first", seconds(status.Left))
 	case spare < 0 && status.Left > 0:
 		return fmt.Sprintf("no quorum for another %v: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
 			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new", seconds(status.Left))

@@ -53,6 +53,9 @@ func TestRetryWhereCountersAreMissing(t *testing.T) {
 		time.Sleep(2 * beat)
 		left := f.nodeStatus(f.q, 1).Left
 		wantRetry("in quarantine", left, left)
+		if s := f.nodeStatus(f.q, 1); s.Needs != 2 || s.Found != 1 {
+			t.Errorf("in quarantine it needs %d others, and %d are found; want 2, 1", s.Needs, s.Found)
+		}
 		time.Sleep(longest)
 		f.wantState(f.q, 1, redlock.NodeQuarantined, "copied from 2", "there are 1")
 		wantRetry("its quarantine is over", time.Second, 0)
@@ -67,7 +70,13 @@ func TestTotalLossIsTold(t *testing.T) {
 		notices.drop()
 		last := f.acquire(redlock.Request{Name: "x", TTL: time.Second}).Fence()
 		every(f.sims, flush)
-		time.Sleep(longest + 2*beat)
+		time.Sleep(2 * beat)
+		for _, s := range f.q.Status().Nodes {
+			if s.State != redlock.NodeQuarantined || s.Found < s.Needs {
+				t.Errorf("%s is %s and needs %d others, of which %d are found; want quarantined, and enough: all have lost them", s.Name, s.State, s.Needs, s.Found)
+			}
+		}
+		time.Sleep(longest)
 		want(t, "ready", f.q.Status().Ready, 5)
 		notices.want(t, redlock.CountersLost, "")
 		want(t, "counted", f.q.Status().Counts.CounterLosses, uint64(2)) // and the new fleet

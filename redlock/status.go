@@ -27,6 +27,8 @@ type NodeStatus struct {
 	State   NodeState
 	Reason  error         // why it is not ready; or, where it is, what it answered with an error lately
 	Left    time.Duration // of a quarantine; 0 also where it waits for something else than time
+	Needs   int           // of a quarantine: so many other nodes have to vote when it is over, for it to copy fencing counters from; 0: none
+	Found   int           // how many of these there will be, as it is now
 	Here    bool          // the quarantine is this host's alone, whose clock may have stood still: nobody can end it early
 	Warning []string      // what makes the locks less safe or available than they could be, with the fix
 	RTT     time.Duration // of the last round trip that was answered; 0 before the first
@@ -73,7 +75,34 @@ func (q *Quorum) Status() Status {
 		}
 	}
 	status.Left = untilQuorum(left, q.quorum-status.Ready)
+	q.noteSources(&status)
 	return status
+}
+
+// noteSources tells of quarantines which time alone does not end, before it is over: see
+// vouch.
+func (q *Quorum) noteSources(status *Status) {
+	if q.options.NoQuarantine {
+		return
+	}
+	found := status.Ready
+	var lost []*NodeStatus
+	for i, l := range q.lanes {
+		node, span := &status.Nodes[i], l.lossSpan()
+		switch {
+		case node.State != NodeQuarantined:
+		case !span.lost, span.total:
+			found++ // it has its counters, or begins anew: time is all that it waits for
+		default:
+			lost = append(lost, node)
+		}
+	}
+	if len(lost) >= q.quorum {
+		return // as with new nodes: that none has any is about to be seen
+	}
+	for _, node := range lost {
+		node.Needs, node.Found = q.copySources(), found
+	}
 }
 
 // untilQuorum is when so many quarantines will be over; 0 where none need to,

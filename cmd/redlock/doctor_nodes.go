@@ -47,7 +47,7 @@ func (p *patient) checkQuorum() []finding {
 	s := p.status
 	text := readiness(s)
 	switch {
-	case s.Spare < 0 && s.Left > 0:
+	case s.Spare < 0 && s.Left > 0 && !slices.ContainsFunc(s.Nodes, wantsOthers):
 		return []finding{{"quorum", bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines are over", text, short(s.Left)),
 			"wait; where the nodes are brand-new: redlock admit all"}}
 	case s.Spare < 0:
@@ -133,10 +133,24 @@ func nodeFix(n client.Node) string {
 			return "give the user that redlockd logs in as the rights in OPERATING.md (ACL SETUSER), and username and password_file in the config"
 		}
 	}
-	if n.State == "quarantined" && n.Left == 0 {
-		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; where none can be, and fencing tokens may begin anew: redlock admit and its name"
+	if wantsOthers(n) {
+		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; where none can be, and fencing tokens may begin anew: redlock admit and its name" + onceOver(n)
 	}
 	return nodeFixes[n.State]
+}
+
+// wantsOthers tells a quarantine which time alone does not end. While there is time left
+// nothing but its text tells.
+func wantsOthers(n client.Node) bool {
+	return n.State == "quarantined" && (n.Left == 0 || strings.Contains(n.Reason, "counters are to be copied from"))
+}
+
+// onceOver: before that it may have forgotten locks that are held.
+func onceOver(n client.Node) string {
+	if n.Left > 0 {
+		return ", when its time is over and not before"
+	}
+	return ""
 }
 
 // nodeFixes are for states whose reason does not say what to do.

@@ -64,6 +64,23 @@ func TestQuarantineFix(t *testing.T) {
 	}
 }
 
+// While it has time left, nobody is told that it is time which ends it, nor to end it now.
+func TestQuarantineThatNeedsOthers(t *testing.T) {
+	p := healthy(func(p *patient) {
+		b := &p.status.Nodes[1]
+		p.status.Spare, p.status.Left = -1, 12*time.Second
+		b.State, b.Left = "quarantined", 12*time.Second
+		b.Reason = "it is new; when that is over its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up"
+	})
+	if f := p.checkQuorum()[0]; strings.Contains(f.text, "12s") || strings.Contains(f.fix, "wait") {
+		t.Errorf("found is %+v, want nothing of waiting", f)
+	}
+	fix := nodeFix(p.status.Nodes[1])
+	if !strings.HasPrefix(fix, "time does not end it: ") || !strings.HasSuffix(fix, "redlock admit and its name, when its time is over and not before") {
+		t.Errorf("fix %q", fix)
+	}
+}
+
 // Each change has just the findings that are wanted; the rest is ok.
 func TestFindings(t *testing.T) {
 	for what, test := range map[string]struct {
