@@ -19,10 +19,6 @@ func printFlag(cmd *cobra.Command, to *bool) {
 // whose connection is closed nothing would be valid. name is that of the lock, or of
 // several, as the command line has them. The variables are never renamed.
 func assignments(name string, l *client.Lease) string {
-	slot := ""
-	if l.Slot() > 0 {
-		slot = strconv.Itoa(l.Slot())
-	}
 	var b strings.Builder
 	for _, field := range [][2]string{
 		{"REDLOCK_NAME", name},
@@ -30,11 +26,19 @@ func assignments(name string, l *client.Lease) string {
 		{"REDLOCK_LEASE", l.ID()},
 		{"REDLOCK_TTL", strconv.FormatInt(l.Validity().Milliseconds(), 10)},
 		{"REDLOCK_DEADLINE", strconv.FormatInt(l.DeadlineBoottime().Milliseconds(), 10)},
-		{"REDLOCK_SLOT", slot},
+		{"REDLOCK_SLOT", slotWord(l)},
 	} {
 		fmt.Fprintf(&b, "%s=%s\n", field[0], quoted(field[1]))
 	}
 	return b.String()
+}
+
+// slotWord is the place of a semaphore that a lease has, or empty.
+func slotWord(l *client.Lease) string {
+	if l.Slot() == 0 {
+		return ""
+	}
+	return strconv.Itoa(l.Slot())
 }
 
 // printText prints what is for programs.

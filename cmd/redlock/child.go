@@ -78,7 +78,7 @@ func (j *job) command(lease *client.Lease) *exec.Cmd {
 	return &exec.Cmd{
 		Path:        j.path,
 		Args:        j.argv,
-		Env:         environment(os.Environ(), j.name, lease.ID(), strconv.FormatUint(lease.Fence(), 10)),
+		Env:         environment(os.Environ(), j.name, lease),
 		Stdin:       j.stdin,
 		Stdout:      j.stdout,
 		Stderr:      j.stderr,

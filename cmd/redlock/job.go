@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -173,11 +174,12 @@ func cannotRun(command string, err error) error {
 }
 
 // environment is this process's, and what the command may want to know of its lock.
-func environment(environ []string, name, lease, fence string) []string {
+func environment(environ []string, name string, l *client.Lease) []string {
 	return append(slices.Clip(environ),
 		"REDLOCK_NAME="+name,
-		"REDLOCK_FENCE="+fence,
-		"REDLOCK_LEASE="+lease,
+		"REDLOCK_FENCE="+strconv.FormatUint(l.Fence(), 10),
+		"REDLOCK_LEASE="+l.ID(),
+		"REDLOCK_SLOT="+slotWord(l), // empty, too: it may be there of a redlock run above
 		"REDLOCK_SOCKET="+socketPath(),
 	)
 }

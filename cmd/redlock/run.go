@@ -49,7 +49,8 @@ Processes that make a session of their own, as daemons do, are left alone.
 
 Its environment has REDLOCK_NAME, REDLOCK_FENCE (the fencing token, which grows
 with every grant: what is written to should refuse a smaller one than it has
-seen), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
+seen), REDLOCK_SLOT (with --slots, which of the K places it is, from 1, each with
+tokens of its own; or empty), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
 
 RESTARTS of redlockd are waited for. Where systemd runs it, the connection and the
 place among those who wait stay the same; elsewhere the place may be another one.

@@ -341,6 +341,21 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// Who has a place of a semaphore knows which: each has tokens of its own. Who has none
+// does not take that of a redlock run above for his.
+func TestEnvironmentOfSlots(t *testing.T) {
+	for slot, want := range map[string]string{" slot=2": "2\n", "": "none\n"} {
+		t.Setenv("REDLOCK_SLOT", "7")
+		placed := func() []string { return []string{granted(boottime()+time.Minute, time.Minute) + slot} }
+		f := startFake(t, answers{ipc.VerbLock: placed, ipc.VerbUnlock: says("OK")})
+		code, stdout, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", `echo "${REDLOCK_SLOT:-none}"`)...)
+		check(t, code, 0, stderr, "")
+		if stdout != want {
+			t.Errorf("with%q REDLOCK_SLOT is %q, want %q", slot, stdout, want)
+		}
+	}
+}
+
 // A script without a #! line has its words, and the environment, as any command.
 func TestScriptOfTheShell(t *testing.T) {
 	t.Parallel()
