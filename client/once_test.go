@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redlockd/redlockd/ipc"
 )
 
 // once is FORCE and ADMIT, which are not to be done twice.
@@ -227,28 +225,5 @@ func TestOnceIsNotSent(t *testing.T) {
 		d.expect("@0 " + line)
 		d.say("@0 - node=a", "@0 OK n=1")
 		asked.must(t)
-	})
-}
-
-// The connection ended, and the next one was taken up, between the look at which it is
-// and the attempt to send.
-func TestOnceIsSentOnTheNextConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		d.lock(c, "held", "abc")
-		before := c.link.Load()
-		d.hangUp()
-		d.greet()
-		d.say(grant(d.expectTagged("RESUME held owner=1 lease=abc")[1:], "held", "abc", d.elapsed(), ttl))
-		cl, err := c.begin(t.Context(), ipc.VerbAdmit, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cl.req.Words = append(cl.req.Words, "all")
-		cl.state.Store(waiting)
-		want(t, "sending it", c.transmitOn(before, cl), nil)
-		d.say(d.expectTagged("ADMIT all") + " OK")
-		<-cl.ready
-		c.calls.put(cl)
 	})
 }

@@ -3,9 +3,12 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // The daemon is killed, and is back after a second: leases are resumed, and what
@@ -433,4 +436,32 @@ func TestConnectionThatEndsAtOnce(t *testing.T) {
 			t.Errorf("lock: %v", err)
 		}
 	})
+}
+
+// The connection ended, and the next one was taken up, between the look at which it is
+// and the attempt to send: it goes to the next one, as nobody else sends it there.
+func TestSentOnTheNextConnection(t *testing.T) {
+	for line, verb := range map[string]ipc.Verb{"PING": ipc.VerbPing, "ADMIT all": ipc.VerbAdmit} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			d.lock(c, "held", "abc")
+			before := c.link.Load()
+			d.hangUp()
+			d.greet()
+			d.say(grant(d.expectTagged("RESUME held owner=1 lease=abc")[1:], "held", "abc", d.elapsed(), ttl))
+			cl, err := c.begin(t.Context(), verb, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cl.req.Words = append(cl.req.Words, strings.Fields(line)[1:]...)
+			cl.state.Store(waiting)
+			want(t, "sending it", c.transmitOn(before, cl), nil)
+			if cl.sent.Load() != c.link.Load().number {
+				t.Fatalf("%s was not sent on the connection that there is", line)
+			}
+			d.say(d.expectTagged(line) + " OK")
+			<-cl.ready
+			c.calls.put(cl)
+		})
+	}
 }

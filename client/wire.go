@@ -88,8 +88,9 @@ func (c *Client) transmit(cl *call) error {
 	return c.transmitOn(l, cl)
 }
 
-// transmitOn is for a connection that may be over by now. What is sent once, and was not,
-// is made as if it had never come to it, or the next one would not take it up.
+// transmitOn is for a connection that may be over by now. What was not sent on it is made
+// as if it had never come to it: the next one may have been taken up meanwhile, and what is
+// sent once it would not take up at all.
 func (c *Client) transmitOn(l *link, cl *call) error {
 	if cl.parked() || !cl.sent.CompareAndSwap(0, l.number) {
 		return nil
@@ -98,7 +99,7 @@ func (c *Client) transmitOn(l *link, cl *call) error {
 	switch {
 	case errors.Is(err, errHangs) && cl.sent.CompareAndSwap(l.number, unsendable):
 		return err
-	case err != nil && cl.once() && cl.sent.CompareAndSwap(l.number, 0) && c.cut.Load() >= l.number:
+	case err != nil && cl.sent.CompareAndSwap(l.number, 0) && c.cut.Load() >= l.number:
 		return c.transmit(cl) // the next connection may have been taken up before that
 	}
 	return nil // where the connection is over, the next one takes it up
