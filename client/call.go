@@ -58,6 +58,8 @@ type call struct {
 	lease  *Lease   // what it is about; nil: none
 	faults []string // what was wished and cannot be
 	why    error    // with dead: why there is no answer; nil: Close
+	doubt  bool     // with dead: it was sent, and may have been done
+	posted bool     // nobody waits for it, also while it is waiting
 
 	lines []ipc.Response // the answer's lines before the last
 	reply ipc.Response   // its last
@@ -198,6 +200,7 @@ func (cl *call) reset() {
 	clear(cl.lines)
 	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
 	cl.name, cl.lease, cl.faults, cl.why, cl.lines = "", nil, nil, nil, cl.lines[:0]
+	cl.doubt, cl.posted = false, false
 	cl.repeated, cl.paused, cl.limited, cl.postponed, cl.restart = false, false, 0, 0, 0
 	cl.sent.Store(0)
 	cl.until.Store(untilPatience)

@@ -144,23 +144,10 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		return err
 	}
 	if err := l.c.roundTrip(ctx, cl); err != nil {
-		if ctx.Err() == nil {
-			l.keepReleasing()
-		}
 		return err
 	}
 	defer l.c.calls.put(cl)
 	return l.unlocked(cl, &cl.reply)
-}
-
-// keepReleasing is for an Unlock that found no daemon. What the daemon extends
-// without us is released when there is one; the rest is over with its validity.
-func (l *Lease) keepReleasing() {
-	if l.hold == HoldPID {
-		l.c.spawn(l.postUnlock)
-		return
-	}
-	l.c.forget(l)
 }
 
 // detach is ctx without its end, but for its deadline, or else unlockTimeout.

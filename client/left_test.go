@@ -197,3 +197,140 @@ func TestStrayTagsAreFree(t *testing.T) {
 		}
 	})
 }
+
+// What a process may have got, without its caller knowing, is given back when there is a
+// daemon, however long that takes: also where the lock failed, or was given up, as there was
+// none. What was not sent got nothing.
+func TestLockForAProcessFailsWithoutADaemon(t *testing.T) {
+	for name, test := range map[string]struct {
+		lock  func(context.Context, *Client) (*Lease, error)
+		again string
+		sent  bool
+		want  error
+	}{
+		"lock": {func(ctx context.Context, c *Client) (*Lease, error) {
+			return c.Lock(ctx, "job", WithHold(HoldPID), WithWait(time.Second))
+		}, "LOCK job wait=0 hold=pid id=t.1", true, ErrUnavailable},
+		"lock, that was not sent": {func(ctx context.Context, c *Client) (*Lease, error) {
+			return c.Lock(ctx, "job", WithHold(HoldPID), WithWait(time.Second))
+		}, "", false, ErrUnavailable},
+		"try": {func(ctx context.Context, c *Client) (*Lease, error) {
+			return c.TryLock(ctx, "job", WithHold(HoldPID))
+		}, "TRY job hold=pid id=t.1", true, ErrUnavailable},
+		"try, given up": {func(ctx context.Context, c *Client) (*Lease, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return c.TryLock(ctx, "job", WithHold(HoldPID))
+		}, "TRY job hold=pid id=t.1", true, context.DeadlineExceeded},
+		"try, given up before it was sent": {func(ctx context.Context, c *Client) (*Lease, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return c.TryLock(ctx, "job", WithHold(HoldPID))
+		}, "", false, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				if !test.sent {
+					d.stop()
+				}
+				locked := async(func() (*Lease, error) { return test.lock(t.Context(), c) })
+				if test.sent {
+					d.line()
+					d.stop()
+				}
+				_, err := locked.wait()
+				want(t, name, err, test.want)
+				if !test.sent {
+					synctest.Wait()
+					nothingLeft(t, c)
+					return
+				}
+				time.Sleep(time.Hour)
+				d.down.Store(false)
+				d.greet()
+				tag := d.expectTagged(test.again)
+				d.expect("CANCEL " + tag[1:])
+				d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+				d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+				synctest.Wait()
+				nothingLeft(t, c)
+			})
+		})
+	}
+}
+
+// The same of an UNLOCK whose context ends in the moment in which it fails, or that is
+// refused a connection before its caller has let go of it.
+func TestUnlockForAProcessFails(t *testing.T) {
+	for name, fail := range map[string]func(t *testing.T, c *Client, d *scripted, l *Lease){
+		"as its context ends": func(t *testing.T, c *Client, d *scripted, l *Lease) {
+			d.stop()
+			ctx, cancel := context.WithCancel(t.Context())
+			unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
+			synctest.Wait()
+			c.calls.flying(func(cl *call) { // as who fails it and who gives it up do at once
+				cl.sent.Store(unsendable)
+				cl.why = errNobody
+				cl.state.Store(dead)
+				cancel()
+				cl.ready <- struct{}{}
+			})
+			_, err := unlocked.wait()
+			want(t, "unlock", err, ErrUnavailable)
+		},
+		"as it is posted": func(t *testing.T, c *Client, d *scripted, l *Lease) {
+			want(t, "beginning it", l.beginUnlock(), nil)
+			d.stop()
+			cl, err := l.begin(t.Context(), ipc.VerbUnlock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.post(cl)
+			cl.state.Store(waiting) // as it is before it is let go of
+			c.failAll(ErrDenied)
+			c.letGo(cl)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc", WithHold(HoldPID))
+				fail(t, c, d, l)
+				time.Sleep(time.Hour)
+				d.down.Store(false)
+				d.greet()
+				d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+				synctest.Wait()
+				nothingLeft(t, c)
+				l = d.lock(c, "job", "def", WithHold(HoldPID)) // for this one somebody waits
+				d.stop()
+				before := d.elapsed()
+				want(t, "the next", l.Unlock(t.Context()), ErrUnavailable)
+				d.at("its end", before+defaultPatience)
+			})
+		})
+	}
+}
+
+// Where there is a connection again by the time at which a lock is found to have failed, it
+// does not wait there.
+func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl.lease, cl.req.Names = &Lease{c: c, name: "job"}, append(cl.req.Names, "job")
+		want(t, "its options", cl.wish([]Option{WithHold(HoldPID), WithWait(time.Minute)}), nil)
+		c.identify(cl)
+		cl.doubt = true
+		c.unanswered(cl)
+		d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
+		d.say(grant("0", "job", "abc", 0, ttl))
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}

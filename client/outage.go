@@ -137,10 +137,10 @@ func (c *Client) sweep(tried bool) {
 	next := end
 	c.fail(over, func(cl *call) bool {
 		until := cl.until.Load()
-		switch until {
-		case untilAnswered:
+		switch {
+		case until == untilAnswered, cl.goesOn():
 			return false
-		case untilPatience:
+		case until == untilPatience:
 			return hopeless && (tried || !before)
 		}
 		at := later(end, c.born.Add(time.Duration(until)))
@@ -175,7 +175,7 @@ func (c *Client) sweepAgain(in time.Duration) {
 
 // failAll fails all calls but what has to be given back.
 func (c *Client) failAll(why error) {
-	c.fail(why, func(cl *call) bool { return cl.state.Load() == waiting })
+	c.fail(why, func(cl *call) bool { return cl.state.Load() == waiting && !cl.posted })
 }
 
 // dropLeft lets go of the calls that nobody waits for any more, and that are
@@ -189,9 +189,11 @@ func (c *Client) dropLeft() {
 func (c *Client) fail(why error, which func(cl *call) bool) {
 	var toSettle []*call
 	c.calls.flying(func(cl *call) {
-		if sent := cl.sent.Load(); sent > c.cut.Load() || !which(cl) || !cl.sent.CompareAndSwap(sent, unsendable) {
+		sent := cl.sent.Load()
+		if sent > c.cut.Load() || !which(cl) || !cl.sent.CompareAndSwap(sent, unsendable) {
 			return
 		}
+		cl.doubt = sent != 0
 		if cl.bury(why) {
 			toSettle = append(toSettle, cl)
 		}

@@ -150,7 +150,7 @@ func (cl *call) worthRepeating() bool {
 	case ipc.VerbUnlock, ipc.VerbCheck:
 		return true
 	case ipc.VerbLock, ipc.VerbTry:
-		return cl.req.Hold == ipc.HoldPID // else what it got ends with the connection, or by itself
+		return cl.goesOn() // else what it got ends with the connection, or by itself
 	}
 	return false
 }

@@ -62,10 +62,35 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 		err = cmp.Or(cl.why, ErrClosed)
 	}
 	if err != nil {
-		c.calls.put(cl)
+		c.unanswered(cl)
 		return failed(op(verb), name, err)
 	}
 	return nil
+}
+
+// unanswered is for a call whose caller is told that there is no daemon. What it gives back
+// to a process, or may have got for one, does not end by itself: that is seen to when there
+// is a daemon. An UNLOCK of anything else is over with the lease's validity.
+func (c *Client) unanswered(cl *call) {
+	switch {
+	case cl.forProcess() && (cl.doubt || !cl.locks()):
+		cl.anew()
+		c.post(cl)
+		return
+	case cl.req.Verb == ipc.VerbUnlock:
+		c.forget(cl.lease)
+	}
+	c.calls.put(cl)
+}
+
+// anew makes a call that failed one to be posted. A LOCK does not wait: it only tells what
+// there is to be given back.
+func (cl *call) anew() {
+	cl.sent.Store(0)
+	if cl.req.Verb == ipc.VerbLock {
+		cl.req.Wait = 0
+		cl.req.Set |= ipc.OptWait
+	}
 }
 
 // gaveUp is the error of a call whose context was done before the answer came.
@@ -120,9 +145,6 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	if cl.locks() {
 		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before a tag can be another's
 	}
-	if cl.givesBackToProcess() {
-		cl.until.Store(untilAnswered)
-	}
 	if !cl.state.CompareAndSwap(leaving, left) {
 		c.settle(cl) // answered in between
 	} else if l := c.link.Load(); l == nil || cl.sent.Load() != l.number {
@@ -146,9 +168,7 @@ func (c *Client) cancel(l *link, tags ...string) {
 
 // post sends a request that nobody waits for: the reader settles its answer.
 func (c *Client) post(cl *call) {
-	if cl.givesBackToProcess() {
-		cl.until.Store(untilAnswered)
-	}
+	cl.posted = true
 	cl.state.Store(waiting) // while it is ours yet
 	err := c.transmit(cl)
 	if err != nil && cl.state.CompareAndSwap(waiting, dead) {
@@ -170,9 +190,25 @@ func (c *Client) letGo(cl *call) {
 	}
 }
 
-// givesBackToProcess: what it gives back does not end by itself while the process lives.
-func (cl *call) givesBackToProcess() bool {
-	return cl.req.Verb == ipc.VerbUnlock && cl.lease.hold == HoldPID
+// forProcess: what it gives back, or gets, does not end by itself while the process lives.
+func (cl *call) forProcess() bool {
+	if cl.req.Verb == ipc.VerbUnlock {
+		return cl.lease.hold == HoldPID
+	}
+	return cl.locks() && cl.req.Hold == ipc.HoldPID
+}
+
+// goesOn: nobody waits for it, and it goes on until it is answered, however long there is
+// no connection. What was not sent when its caller left has got nothing. It is for calls
+// in flight.
+func (cl *call) goesOn() bool {
+	switch {
+	case cl.posted:
+		return cl.forProcess()
+	case cl.state.Load() == waiting, cl.locks() && cl.sent.Load() == 0:
+		return false
+	}
+	return cl.forProcess()
 }
 
 // settle does what is left to do with the answer of a call that nobody waits for.
