@@ -185,3 +185,22 @@ func TestRepeatIsRefusedTooOften(t *testing.T) {
 		d.at("the end", mostLimited*retryLimited)
 	})
 }
+
+// The first answer may be under way when the repeat, which was refused with LIMIT, is sent
+// again: it is one answer nevertheless.
+func TestAnswerWhileARepeatIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() ([]Holder, error) { return c.Who(t.Context(), "job") })
+		d.expect("@0 WHO job")
+		d.say("BACK")
+		d.expect("@1 WHO job")
+		d.say("@1 ERR LIMIT", "@0 - lock=job host=a")
+		d.expect("@1 WHO job")
+		d.at("the repeat", retryLimited)
+		d.say("@0 - lock=job host=b", "@0 OK n=2")
+		if holders := asked.must(t); len(holders) != 2 {
+			t.Errorf("Who: %+v, want both", holders)
+		}
+	})
+}

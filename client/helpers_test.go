@@ -75,8 +75,8 @@ func nothingLeft(t testing.TB, c *Client) {
 	if n := len(c.allLeases()); n > 0 {
 		t.Errorf("%d leases are left", n)
 	}
-	if n, m := len(c.calls.lockPlaces), len(c.calls.otherPlaces); n+m > 0 {
-		t.Errorf("%d locks and %d other requests are left in flight", n, m)
+	if n, m, o := len(c.calls.lockPlaces), len(c.calls.resumePlaces), len(c.calls.otherPlaces); n+m+o > 0 {
+		t.Errorf("%d locks, %d RESUMEs and %d other requests are left in flight", n, m, o)
 	}
 	for _, cl := range c.calls.all() {
 		if cl.state.Load() != idle {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Processes that are started after Inherit hold the connection, others do not.
@@ -28,6 +30,53 @@ func TestInherit(t *testing.T) {
 		t.Errorf("after Close, while a child runs, the daemon reads %d bytes, %v, want the end", n, err)
 	}
 	child.Close()
+}
+
+// A connection that is being made when Inherit is called is held as well.
+func TestInheritWhileAConnectionIsMade(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := async(func() (net.Conn, error) { return greet(l) })
+	c, err := Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	accepted.must(t).Close()
+	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+	daemon, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer daemon.Close()
+	in := bufio.NewReader(daemon)
+	for _, wanted := range []string{"@0 HELLO 1\n", "@0 PING\n"} {
+		if line, err := in.ReadString('\n'); line != wanted {
+			t.Fatalf("the daemon reads %q, %v, want %q", line, err, wanted)
+		}
+		if wanted == "@0 HELLO 1\n" {
+			if err := c.Inherit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := daemon.Write([]byte("@0 OK version=1\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pinged.must(t)
+	raw, err := c.link.Load().conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		if flags, err := unix.FcntlInt(fd, unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			t.Errorf("the connection has the flags %#x (%v), want it to be inherited", flags, err)
+		}
+	})
 }
 
 func TestInheritNoSocket(t *testing.T) {

@@ -180,8 +180,8 @@ func (c *Client) takeUp(l *link) {
 	c.madeAt = time.Now()
 	c.reconnects.Add(1)
 	c.link.Store(l) // from here on others send on it, too: sent tells what
-	if c.closed() {
-		l.hangUp() // Close may not have seen it
+	if c.closed() || c.passOn(l) != nil {
+		l.hangUp() // Close may not have seen it, nor Inherit
 		return
 	}
 	c.resumeAll(l)
@@ -190,6 +190,7 @@ func (c *Client) takeUp(l *link) {
 		before := cl.sent.Load()
 		if cl.worthRepeating() && before < l.number && !cl.parked() && cl.sent.CompareAndSwap(before, l.number) {
 			cl.repeated = cl.repeated || before != 0
+			cl.lines = cl.lines[:0] // what there is of an answer is answered again
 			return cl.tag
 		}
 		return ""
@@ -212,6 +213,7 @@ func (c *Client) back(l *link) {
 			return ""
 		}
 		cl.repeated = true
+		cl.lines = cl.lines[:0] // as in takeUp: both are the reader's, whose the lines are
 		return c.calls.another(cl)
 	})
 	if doubt {
@@ -260,7 +262,6 @@ func (c *Client) repeat(l *link, which func(cl *call) (tag string)) {
 	now := time.Since(c.born)
 	c.calls.flying(func(cl *call) {
 		if tag := which(cl); tag != "" {
-			cl.lines = cl.lines[:0] // what there is of an answer is answered again
 			lines = cl.appendAgain(lines, tag, now)
 			again = append(again, cl)
 		}

@@ -465,3 +465,86 @@ func TestSentOnTheNextConnection(t *testing.T) {
 		})
 	}
 }
+
+// What there was of an answer when the connection ended is answered again.
+func TestHalfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		asked := async(func() ([]Holder, error) { return c.Who(t.Context(), "job") })
+		d.expect("@0 WHO job")
+		d.say("@0 - lock=job host=a")
+		d.hangUp()
+		d.greet()
+		d.expect("@0 WHO job")
+		d.say("@0 - lock=job host=b", "@0 OK n=1")
+		if holders := asked.must(t); len(holders) != 1 || holders[0].Host != "b" {
+			t.Errorf("Who: %+v, want the lines of one answer", holders)
+		}
+	})
+}
+
+// A RESUME that was refused is said again on the same connection only, and of a lease that
+// is held yet.
+func TestResumeIsSaidAgainOnce(t *testing.T) {
+	for what, end := range map[string]func(d *scripted){
+		"another connection": func(d *scripted) {
+			d.hangUp()
+			d.greet()
+			d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		},
+		"a loss": func(d *scripted) { d.say("LOST lock=job lease=abc reason=forced") },
+		"another connection, where it is refused": func(d *scripted) {
+			d.hangUp()
+			time.Sleep(retryResume / 2)
+			d.greet()
+			again := d.elapsed()
+			d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM")
+			d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+			d.at("the second RESUME there", again+retryResume)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				d.lock(c, "job", "abc")
+				d.hangUp()
+				d.greet()
+				d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM")
+				synctest.Wait()
+				end(d)
+				time.Sleep(2 * retryResume)
+				pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+				d.say(d.expectTagged("PING") + " OK")
+				pinged.must(t)
+			})
+		})
+	}
+}
+
+// A lease that has waited for a place among the requests until the connection was over is
+// not asked for there, and takes no place.
+func TestResumeOnAConnectionThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		before := c.link.Load()
+		d.hangUp()
+		d.greet()
+		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		synctest.Wait()
+		l.askResume(before)
+		if n := len(c.calls.resumePlaces); n > 0 {
+			t.Errorf("%d RESUMEs are left in flight", n)
+		}
+		for range maxResumes {
+			c.calls.resumePlaces <- struct{}{} // it would wait for ever
+		}
+		l.askResume(before)
+		for range maxResumes {
+			<-c.calls.resumePlaces
+		}
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+	})
+}
