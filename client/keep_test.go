@@ -430,6 +430,12 @@ func TestGuardThatTheDaemonTells(t *testing.T) {
 			if got := l.Guard(); got != c.guard {
 				t.Errorf("the daemon says %v, and that it stands for %v: a guard of %v, want %v", c.told, c.stands, got, c.guard)
 			}
+			beaten := async(func() (bool, error) { return true, l.Beat(t.Context()) })
+			d.say(d.expectTagged("BEAT lease=abc") + " OK lock=job") // which tells nothing of it
+			beaten.must(t)
+			if got := l.Guard(); got != c.guard {
+				t.Errorf("a guard of %v after BEAT, want %v", got, c.guard)
+			}
 		}
 	})
 }

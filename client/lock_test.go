@@ -122,6 +122,26 @@ func TestRestIsGivenBackOnArrival(t *testing.T) {
 	})
 }
 
+// The same, where it is the reader that is first for sure.
+func TestRestIsGivenBackBeforeItIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		var r ipc.Response
+		if err := ipc.ParseResponse([]byte(grant("0", "a,b", "abc", 0, ttl)+" reason=forced"), &r); err != nil {
+			t.Fatal(err)
+		}
+		l := &Lease{c: c, name: "a,b", names: []string{"a", "b"}, base: t.Context()}
+		if !c.register(&call{lease: l, reply: r}) {
+			t.Fatal("the grant is none")
+		}
+		l.taken(&r, lostBy(l.name, &r))
+		want(t, "the lease", l.start(&r, &ipc.Options{}), ErrLost)
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
 func TestSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

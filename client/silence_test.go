@@ -10,7 +10,11 @@ import (
 // An answer that comes when the lease has ended changes nothing: its holder may still be
 // stopping, and it is given back at the deadline that he was told, no sooner and no later.
 func TestAnswerAfterSilence(t *testing.T) {
-	for name, left := range map[string]time.Duration{"a later deadline": ttl, "an earlier one": time.Second} {
+	for name, answer := range map[string]func(tag string, now time.Duration) string{
+		"a later deadline": func(tag string, now time.Duration) string { return grant(tag, "job", "abc", now, ttl) },
+		"an earlier one":   func(tag string, now time.Duration) string { return grant(tag, "job", "abc", now, time.Second) },
+		"a refusal":        func(tag string, _ time.Duration) string { return "@" + tag + " ERR LIMIT" },
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, d := dialScripted(t)
@@ -18,7 +22,7 @@ func TestAnswerAfterSilence(t *testing.T) {
 				tag := d.expectTagged("CHECK lease=abc")
 				<-l.Context().Done()
 				d.at("the end of the lease", overAfter)
-				d.say(grant(tag[1:], "job", "abc", d.elapsed(), left))
+				d.say(answer(tag[1:], d.elapsed()))
 				tag = d.expectTagged("UNLOCK lease=abc")
 				d.at("UNLOCK", ttl)
 				d.say(tag + " OK")
