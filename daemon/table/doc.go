@@ -12,7 +12,8 @@
 // the last one is full. Each record has a checksum, and its length is written last:
 // what was begun in the moment of a kill is not there. Where no file can be written
 // (a full disk) the old ones are removed, as what they say would be wrong soon, and
-// the state is kept in memory until files can be written again. Where somebody
-// removes files, and that is noticed while all that they said is in memory, new ones are
-// begun; otherwise, or where he cuts them short, nothing is noted any more.
+// the state is kept in memory until files can be written again. All files stay mapped: so
+// what they say is known where none can be opened. Where somebody removes files, new ones
+// are begun; but where that is noticed only when some are made one, or where he cuts them
+// short, nothing is noted any more.
 package table

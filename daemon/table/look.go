@@ -3,13 +3,14 @@ package table
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 )
 
 // Look finds out whether the files are there under their names, and whole: what is
 // appended tells only of a page that was cut off. Where somebody has removed some, the
-// table begins anew with what is in memory yet; where that is not all, or one was cut
-// short, nothing is noted any more. It does not wait for others who use the table.
+// table begins anew with what is in memory; where one was cut short, nothing is noted any
+// more. It does not wait for others who use the table.
 func (t *Table) Look() {
 	if !t.mu.TryLock() {
 		return // it is in use, or frozen
@@ -50,29 +51,29 @@ func (t *Table) missing() (missing, short error) {
 	return missing, short
 }
 
-// stateInMemory is made of the mappings, and of the file that was merged. It needs mu.
+// stateInMemory is made of the mappings. It keeps nothing of them. The error says that
+// somebody has cut a file short, or written into it. It needs mu.
 func (t *Table) stateInMemory() (state State, err error) {
 	state = t.o.New()
+	apply := func(records iter.Seq[[]byte]) error {
+		for record := range records {
+			if err := state.Apply(record); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	files := t.frozen[:len(t.frozen):len(t.frozen)]
+	if t.last != nil {
+		files = append(files, frozen{t.number, t.last})
+	}
 	err = guarded(func() error {
-		for i, f := range append(t.frozen[:len(t.frozen):len(t.frozen)], frozen{number: t.number, mapped: t.last}) {
-			if err := t.addFrozen(state, f, i == 0); err != nil {
+		for _, f := range files {
+			if err := t.add(f.mapped, apply); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	return state, err
-}
-
-func (t *Table) addFrozen(state State, f frozen, first bool) error {
-	if f.mapped == nil {
-		return t.replayFile(state, f.number, first)
-	}
-	records := f.mapped.records()
-	for record := range records.all {
-		if err := state.Apply(record); err != nil {
-			return err
-		}
-	}
-	return records.fault
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"slices"
 )
@@ -11,16 +12,15 @@ import (
 // frozen is a file that nothing is appended to any more.
 type frozen struct {
 	number int
-	mapped *segment // it was just filled; nil: it was merged
-	merged int      // its length then
+	mapped *segment // its records; nil: it is of an earlier process
 }
 
-// length is how long the file was made.
+// length is how long the file was made; 0: that is not known.
 func (f frozen) length() int {
-	if f.mapped != nil {
-		return len(f.mapped.memory)
+	if f.mapped == nil {
+		return 0
 	}
-	return f.merged
+	return len(f.mapped.memory)
 }
 
 func (t *Table) numbers() (numbers []int) {
@@ -41,8 +41,8 @@ func (t *Table) compact() {
 		f.lend(true)
 	}
 	t.compacting.Go(func() {
-		size, err := t.merge(files)
-		over := t.merged(files, size, err)
+		merged, err := t.merge(files)
+		over := t.merged(files, merged, err)
 		t.rest(files, over)
 	})
 }
@@ -54,51 +54,53 @@ func (f frozen) lend(lent bool) {
 	}
 }
 
-// merge writes one file in the place of others, under the number of the last. 0: it
+// merge writes one file in the place of others, under the number of the last. nil: it
 // could not, and they are as they were. The error says that some are not there, or not
 // all of one.
-func (t *Table) merge(files []frozen) (size int, missing error) {
-	var read mappings
-	defer read.end()
+func (t *Table) merge(files []frozen) (merged *segment, missing error) {
 	var state State
 	err := guarded(func() (err error) {
-		state, err = t.sum(files, &read)
+		state, err = t.sum(files)
 		return err
 	})
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errShort):
-		return 0, err
+		return nil, err
 	case err != nil:
-		return 0, nil // these are ours: they cannot be read now, which may pass
+		return nil, nil // the next process finds the fault
 	}
-	size, err = t.writeMerged(t.file(files[len(files)-1].number), state)
+	merged, err = t.writeMerged(t.file(files[len(files)-1].number), state)
 	switch {
 	case errors.Is(err, errShort):
-		return 0, err
+		return nil, err
 	case err != nil:
-		return 0, nil
+		return nil, nil // which may pass
 	}
 	for _, f := range files[:len(files)-1] {
 		os.Remove(t.file(f.number)) // what stays does not count: the merged one begins anew
 	}
-	return size, nil
+	return merged, nil
 }
 
 // writeMerged puts a file with a state in the place of the one at path, or leaves that.
-func (t *Table) writeMerged(path string, state State) (size int, err error) {
-	size, err = writeNew(path+asideSuffix, func(w io.Writer) error {
+func (t *Table) writeMerged(path string, state State) (*segment, error) {
+	content, err := writeNew(path+asideSuffix, func(w io.Writer) error {
 		return guarded(func() error {
 			t.write(w, state)
 			return nil
 		})
 	})
-	if err == nil {
-		err = os.Rename(path+asideSuffix, path)
-	}
 	if err != nil {
 		os.Remove(path + asideSuffix)
+		return nil, err
 	}
-	return size, err
+	s := &segment{path: path + asideSuffix, memory: content, merged: true}
+	if err := os.Rename(s.path, path); err != nil {
+		s.discard()
+		return nil, err
+	}
+	s.path = path
+	return s, nil
 }
 
 // write writes a state as a file has it, beside which no other counts.
@@ -111,67 +113,49 @@ func (t *Table) write(w io.Writer, state State) {
 	})
 }
 
-// mappings are of files that a state was made of.
-type mappings [][]byte
-
-func (m *mappings) end() {
-	for _, memory := range *m {
-		if err := unmap(memory); err != nil {
-			panic("table: " + err.Error()) // a defect: it is ours, and mapped
-		}
-	}
-}
-
-// sum is the state that files of ours come to. Those that were just filled are taken
-// from memory, but have to be there. The state is of use until the mappings end.
-func (t *Table) sum(files []frozen, read *mappings) (State, error) {
+// sum is the state that files of ours come to. They are taken from memory, but have to be
+// there. The state is of use until their mappings end.
+func (t *Table) sum(files []frozen) (State, error) {
 	state := t.o.New()
-	for i, f := range files {
-		if err := t.add(state, f, i == 0, read); err != nil {
+	for _, f := range files {
+		if _, err := os.Lstat(t.file(f.number)); err != nil {
+			return nil, err
+		}
+		if err := t.add(f.mapped, state.ApplyAll); err != nil {
 			return nil, err
 		}
 	}
 	return state, nil
 }
 
-func (t *Table) add(state State, f frozen, first bool, read *mappings) error {
-	if f.mapped == nil {
-		return t.addFile(state, f.number, first, read)
+// add has the records of a file applied. Those of one that was merged were looked at last
+// when that was written: they are checked.
+func (t *Table) add(s *segment, apply func(iter.Seq[[]byte]) error) error {
+	if !s.merged {
+		records := s.records()
+		return errors.Join(apply(records.all), records.fault)
 	}
-	if _, err := os.Lstat(t.file(f.number)); err != nil {
-		return err
-	}
-	records := f.mapped.records()
-	return errors.Join(state.ApplyAll(records.all), records.fault)
-}
-
-func (t *Table) addFile(state State, number int, first bool, read *mappings) error {
-	content, err := mapOwn(t.file(number))
+	records, err := t.recordsOf(s.memory, true)
 	if err != nil {
 		return err
 	}
-	*read = append(*read, content)
-	records, err := t.recordsOf(content, first)
-	if err != nil {
-		return err
-	}
-	return errors.Join(state.ApplyAll(records.all), records.end())
+	return errors.Join(apply(records.all), records.end())
 }
 
 // merged notes which files there are. It tells whether those that were merged are
 // needed no more.
-func (t *Table) merged(files []frozen, size int, missing error) (over bool) {
+func (t *Table) merged(files []frozen, merged *segment, missing error) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.last == nil: // all were dropped meanwhile
-		os.Remove(t.file(files[len(files)-1].number))
+		merged.discard()
 	case missing != nil:
 		t.lose(missing)
-	case size > 0:
+	case merged != nil:
 		t.frozen = t.frozen[len(files)-1:]
-		t.frozen[0].mapped, t.frozen[0].merged = nil, size
-		t.size = t.sizeFor(size)
+		t.frozen[0].mapped = merged
+		t.size = t.sizeFor(len(merged.memory))
 	default:
 		for _, f := range files {
 			f.lend(false)

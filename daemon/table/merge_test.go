@@ -14,7 +14,7 @@ import (
 )
 
 // Files that are made one while they are read come to the same state.
-func TestReplayWhileMerging(t *testing.T) {
+func TestReadWhileMerging(t *testing.T) {
 	for range 100 {
 		table, _, _, err := Open(options(t, filepath.Join(t.TempDir(), "t")))
 		if err != nil {
@@ -37,13 +37,11 @@ func TestReplayWhileMerging(t *testing.T) {
 		table.mu.Lock()
 		table.appendToNext([]byte("last=1"))
 		want["last"] = "1"
-		table.frozen = append(table.frozen, frozen{number: table.number, mapped: table.last})
-		table.last = nil
-		files := slices.Clone(table.frozen[:len(table.frozen)-1])
+		files := slices.Clone(table.frozen)
 		var merging sync.WaitGroup
 		merging.Go(func() { table.merge(files) })
 		for range 5 {
-			if got, err := table.replayOurs(); err != nil || !maps.Equal(got.(words), want) {
+			if got, err := table.stateInMemory(); err != nil || !maps.Equal(got.(words), want) {
 				t.Fatalf("got %v, %v; want %v", got, err, want)
 			}
 		}
@@ -115,22 +113,47 @@ func TestMergedLater(t *testing.T) {
 // A merged file that somebody has written into is no reason to die, nor to write more: the
 // next process finds the fault.
 func TestFaultInAMergedFile(t *testing.T) {
-	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, want := open(t, o)
-	fill(t, table, want)
-	if len(table.frozen) != 1 || table.frozen[0].mapped != nil {
-		t.Fatalf("the files are %+v, want one that was merged", table.frozen)
+	for what, fault := range map[string]func(content []byte) []byte{
+		"another":  func([]byte) []byte { return []byte("nothing of ours") },
+		"one byte": func(content []byte) []byte { content[len(content)-5]++; return content },
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			table, want := open(t, o)
+			fill(t, table, want)
+			if len(table.frozen) != 1 || !table.frozen[0].mapped.merged {
+				t.Fatalf("the files are %+v, want one that was merged", table.frozen)
+			}
+			path := table.file(table.frozen[0].number)
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, fault(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				fill(t, table, want)
+			}
+			table.Freeze()
+			if _, _, damage, err := Open(o); damage == nil || err != nil {
+				t.Errorf("damage %v, error %v; want damage", damage, err)
+			}
+		})
 	}
-	if err := os.WriteFile(table.file(table.frozen[0].number), []byte("nothing of ours"), 0o600); err != nil {
-		t.Fatal(err)
+}
+
+// The next file is as large as what was merged, or that would be merged again and again.
+func TestSizeBesideAMergedFile(t *testing.T) {
+	table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+	for i := range 200 {
+		table.Append(fmt.Appendf(nil, "key%d=value", i))
+		table.compacting.Wait()
 	}
-	for range 3 {
-		fill(t, table, want)
+	if merged := len(table.frozen[0].mapped.memory); merged < 1000 || table.size != merged {
+		t.Errorf("files of %d bytes beside a merged one of %d, want them as large", table.size, merged)
 	}
-	table.Freeze()
-	if _, _, damage, err := Open(o); damage == nil || err != nil {
-		t.Errorf("damage %v, error %v; want damage", damage, err)
-	}
+	table.Leave()
 }
 
 // A file that could not be written to its end is none.

@@ -23,16 +23,6 @@ func readOwn(path string) ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// mapOwn is readOwn that takes no memory besides the file's, until unmap.
-func mapOwn(path string) ([]byte, error) {
-	file, err := openOwn(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() // the mapping stays
-	return mapToRead(file)
-}
-
 func openOwn(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -69,24 +59,18 @@ func createNew(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// writeNew has a file written piece by piece, and returns its size. An error of a piece is
-// the error of all.
-func writeNew(path string, write func(io.Writer) error) (size int, err error) {
+// writeNew has a file written piece by piece, and maps it: what was written can be read
+// from then on, also where no more files can be opened. An error of a piece is the error
+// of all.
+func writeNew(path string, write func(io.Writer) error) (content []byte, err error) {
 	file, err := createNew(path)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	w := &counted{to: bufio.NewWriterSize(file, 64<<10)}
-	err = write(w)
-	return w.n, errors.Join(err, w.to.Flush(), file.Close())
-}
-
-type counted struct {
-	to *bufio.Writer
-	n  int
-}
-
-func (c *counted) Write(b []byte) (int, error) {
-	c.n += len(b)
-	return c.to.Write(b)
+	defer file.Close() // the mapping stays
+	w := bufio.NewWriterSize(file, 64<<10)
+	if err := errors.Join(write(w), w.Flush()); err != nil {
+		return nil, err
+	}
+	return mapToRead(file)
 }

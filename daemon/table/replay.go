@@ -27,17 +27,6 @@ func (t *Table) replay(numbers []int) (State, error) {
 	return state, nil
 }
 
-// replayOurs is replay of our own files, which are whole: what can be wrong is that they
-// are made one in this moment, which the second try finds done. It needs mu, so that
-// this comes once.
-func (t *Table) replayOurs() (State, error) {
-	state, err := t.replay(t.numbers())
-	if err != nil {
-		state, err = t.replay(t.numbers())
-	}
-	return state, err
-}
-
 // firstThatCounts is the last one that begins anew.
 func (t *Table) firstThatCounts(numbers []int) int {
 	for i, number := range slices.Backward(numbers) {
@@ -74,7 +63,7 @@ func (t *Table) recordsOf(content []byte, first bool) (*checked, error) {
 	if cause := t.o.Check(h.owner); cause != nil {
 		return nil, fmt.Errorf("%w: %w", errOwner, cause)
 	}
-	if first != h.begins { // or it has just taken the place of those before it: see replayOurs
+	if first != h.begins {
 		return nil, errGap
 	}
 	return &checked{content: rest, cut: err}, nil

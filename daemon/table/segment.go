@@ -18,7 +18,8 @@ type segment struct {
 	begin  int // where the records begin, behind the head
 	used   int
 
-	lent bool // it is being merged: who does that ends the mapping
+	merged bool // it was written whole, and is not written to: the head is in memory, too
+	lent   bool // it is being merged: who does that ends the mapping
 }
 
 // newSegment makes a file without a head yet, under its name aside.

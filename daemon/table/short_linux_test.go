@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -140,6 +141,83 @@ func TestMappingsEndThatWereNotMerged(t *testing.T) {
 	}
 }
 
+// A merged file for which there is no place, or no table any more, is gone with its mapping.
+func TestMergedInVain(t *testing.T) {
+	for what, end := range map[string]func(t *testing.T, table *Table, merged *segment){
+		"the table has left its files": func(t *testing.T, table *Table, merged *segment) {
+			table.mu.Lock()
+			table.drop()
+			table.mu.Unlock()
+			if !table.merged([]frozen{{}}, merged, nil) {
+				t.Error("what was merged is needed yet")
+			}
+		},
+		"it cannot have its name": func(t *testing.T, table *Table, merged *segment) {
+			merged.discard()
+			if s, err := table.writeMerged(t.TempDir(), words{}); err == nil {
+				t.Errorf("made %+v, want none", s)
+			}
+			table.Leave()
+			Remove(table.o.Path)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			made, ended := countMappings(t)
+			table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+			table.Append([]byte("a=1"))
+			merged, err := table.writeMerged(table.file(7), words{"a": "1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(t, table, merged)
+			if *made < 2 || *made != *ended {
+				t.Errorf("%d mappings were made, and %d ended", *made, *ended)
+			}
+			wantNoFiles(t, table.o.Path)
+		})
+	}
+}
+
+// Where what is in memory is not all, as a file was cut short, nothing is noted any more.
+func TestCutShortIsNotAll(t *testing.T) {
+	for what, notice := range map[string]func(*Table) error{
+		"another was removed": func(table *Table) error {
+			err := os.Remove(table.file(table.number))
+			table.busy = false
+			table.Look()
+			return err
+		},
+		"no more can be made": func(table *Table) error {
+			fallocate = func(int, uint32, int64, int64) error { return unix.ENOSPC }
+			for range 100 {
+				table.Append([]byte("a=1"))
+			}
+			return nil
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			said := told(&o)
+			table, want := open(t, o)
+			fill(t, table, want)
+			short(t, "", nil) // undoes what notice does
+			table.busy = true // or who merges would notice
+			if err := os.Truncate(table.file(table.frozen[0].number), 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := notice(table); err != nil {
+				t.Fatal(err)
+			}
+			if *said != "lost " {
+				t.Errorf("told %q, want that it is lost", *said)
+			}
+			table.busy = false
+			table.Leave()
+			wantNoFiles(t, o.Path)
+		})
+	}
+}
+
 // Files that are being made are waited for: the next process makes some of the same names.
 func TestFreezeWaitsForTheNextFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -168,4 +246,24 @@ func TestFreezeWaitsForTheNextFile(t *testing.T) {
 			t.Error("it never returns")
 		}
 	})
+}
+
+// The same where no more files can be opened: what was merged is read without.
+func TestNoDescriptors(t *testing.T) {
+	testShortage(t, unix.EMFILE, func(t *testing.T, _ string) (over func()) {
+		var before unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Fatal(err)
+		}
+		over = sync.OnceFunc(func() {
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+				t.Fatal(err)
+			}
+		})
+		t.Cleanup(over)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+		return over
+	}, (*Table).Leave)
 }

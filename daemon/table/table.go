@@ -229,7 +229,7 @@ func (t *Table) appendToNext(record []byte) {
 
 // fail goes on in memory: what the files say would not be true for long. It needs mu.
 func (t *Table) fail(err error) {
-	state, missing := t.replayOurs()
+	state, missing := t.stateInMemory()
 	if missing != nil {
 		t.lose(missing)
 		return
