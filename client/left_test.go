@@ -334,3 +334,52 @@ func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 		nothingLeft(t, c)
 	})
 }
+
+// An answer that comes in the moment in which a call is given up counts, and one that comes
+// before a call is let go of is settled. Neither leaves anything for the call that is next.
+func TestAnsweredInTheSameMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		answer := func(verb ipc.Verb) *call {
+			cl, err := l.begin(t.Context(), verb)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cl.state.Store(answered)
+			cl.reply.OK(cl.tag)
+			cl.ready <- struct{}{}
+			return cl
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 { // whichever await sees first
+			cl := answer(ipc.VerbLock)
+			if !c.await(ctx, cl) || len(cl.ready) > 0 {
+				t.Fatal("the answer does not count, or counts for the next call")
+			}
+			c.calls.put(cl)
+		}
+		cl := answer(ipc.VerbUnlock)
+		c.letGo(cl)
+		if len(cl.ready) > 0 {
+			t.Error("the answer counts for the next call")
+		}
+		nothingLeft(t, c)
+	})
+}
+
+// What is posted when all is over is settled at once.
+func TestPostedAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		c.Close()
+		cl, err := l.begin(t.Context(), ipc.VerbUnlock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.post(cl)
+		nothingLeft(t, c)
+	})
+}
