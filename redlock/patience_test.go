@@ -1,0 +1,100 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+)
+
+// patienceOf is one with the longest delays that there can be, or the shortest.
+func patienceOf(longest bool, until time.Duration) *patience {
+	return &patience{
+		jitter: func(n time.Duration) time.Duration {
+			if longest {
+				return n - 1
+			}
+			return 0
+		},
+		spread: func() time.Duration { return 0 },
+		until:  until, ttl: 6 * time.Second, voted: time.Hour, limit: firstRetry,
+	}
+}
+
+var (
+	heldFor = func(ttl time.Duration) error { return &HeldError{TTL: ttl} }
+	noVotes = &NoQuorumError{}
+)
+
+// The delays grow, at random within a quarter and all of what they are for.
+func TestPatienceGrows(t *testing.T) {
+	for longest, limit := range map[bool]func(time.Duration) time.Duration{
+		true:  func(d time.Duration) time.Duration { return d - 1 },
+		false: func(d time.Duration) time.Duration { return d / 4 },
+	} {
+		p := patienceOf(longest, -1)
+		for _, of := range []time.Duration{20, 40, 80, 160, 250, 250} {
+			if delay, again := p.next(noVotes, time.Hour, false); !again || delay != limit(of*time.Millisecond) {
+				t.Errorf("a delay of %v (%v), want %v", delay, again, limit(of*time.Millisecond))
+			}
+		}
+	}
+}
+
+// Who is told when the lock is free waits long, but not past the instant at which it may be
+// free untold, and not where it is free in part, which nobody tells.
+func TestPatienceOfWhoIsTold(t *testing.T) {
+	for what, c := range map[string]struct {
+		err  error
+		told bool
+		want time.Duration
+	}{
+		"not told":           {heldFor(time.Minute), false, firstRetry / 4},
+		"told":               {heldFor(time.Minute), true, time.Second},
+		"told, soon free":    {heldFor(100 * time.Millisecond), true, 101 * time.Millisecond},
+		"soon free":          {heldFor(time.Millisecond), false, 2 * time.Millisecond},
+		"told, never free":   {heldFor(Endless), true, time.Second},
+		"told, not known":    {heldFor(0), true, time.Second},
+		"told, free in part": {&HeldError{TTL: time.Minute, split: true}, true, firstRetry / 4},
+		"no quorum":          {noVotes, true, firstRetry / 4},
+	} {
+		if delay, again := patienceOf(false, -1).next(c.err, time.Hour, c.told); !again || delay != c.want {
+			t.Errorf("%s: a delay of %v (%v), want %v", what, delay, again, c.want)
+		}
+	}
+}
+
+// There is no attempt after the wait, nor when no quorum has voted for a ttl. Who holds the
+// lock, and a quarantine, which ends by itself, are waited for.
+func TestPatienceEnds(t *testing.T) {
+	const start, ttl = time.Hour, 6 * time.Second
+	for what, c := range map[string]struct {
+		err   error
+		until time.Duration
+		at    time.Duration
+		again bool
+	}{
+		"before the end":             {heldFor(time.Minute), start + time.Second, start + time.Second - 1, true},
+		"at the end":                 {heldFor(time.Minute), start + time.Second, start + time.Second, false},
+		"no end":                     {heldFor(time.Minute), -1, start + 100*ttl, true},
+		"no quorum for nearly a ttl": {noVotes, -1, start + ttl - 1, true},
+		"no quorum for a ttl":        {noVotes, -1, start + ttl, false},
+		"a quarantine":               {&NoQuorumError{Quarantine: time.Minute}, -1, start + 100*ttl, true},
+	} {
+		p := patienceOf(true, c.until)
+		delay, again := p.next(c.err, c.at, false)
+		if again != c.again || c.until > 0 && again && c.at+delay != c.until {
+			t.Errorf("%s: again %v, after %v; want %v", what, again, delay, c.again)
+		}
+	}
+	p := patienceOf(true, -1)
+	p.next(heldFor(time.Minute), start+ttl, false) // a quorum has voted
+	if _, again := p.next(noVotes, start+2*ttl-1, false); !again {
+		t.Error("a quorum has voted since, which counts for nothing")
+	}
+	p.stoodStill(ttl)
+	if _, again := p.next(noVotes, start+3*ttl-1, false); !again {
+		t.Error("no node was asked since, which counts against them")
+	}
+	if _, again := p.next(noVotes, start+3*ttl, false); again {
+		t.Error("no quorum has voted for a ttl, and there is another attempt")
+	}
+}
