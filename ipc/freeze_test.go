@@ -3,6 +3,7 @@ package ipc
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -359,5 +360,53 @@ func TestFreezeOnce(t *testing.T) {
 	}
 	if err := d.Shutdown(t.Context(), nil); err != nil {
 		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// Who is not kept, and does not read, holds Freeze no longer than its context, and is cut.
+// A kept one whose session does not come back is left as it is: the next process has it.
+func TestFreezeOutOfTime(t *testing.T) {
+	for name, keep := range map[string]bool{"not kept": false, "its session does not come back": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tab := newTable()
+				tab.noting = keep
+				d := tab.daemon()
+				nc, over := pipeFake(d)
+				if keep {
+					say(t, nc, "@a LOCK x\n")
+					d.waiting(t, "x") // after Noting
+				} else {
+					say(t, nc, "PING\n") // whose answer is not read
+				}
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				if err := d.Freeze(ctx, Freezing{Keep: func(Session) bool { return keep }}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Freeze: %v", err)
+				}
+				synctest.Wait()
+				select {
+				case why := <-d.drops:
+					if keep || !errors.Is(why, ErrShutdown) {
+						t.Errorf("cut because of %v", why)
+					}
+				default:
+					if !keep {
+						t.Error("not cut")
+					}
+				}
+				if keep {
+					close(d.channel(d.gates, "x"))
+					go io.Copy(io.Discard, nc)
+					defer nc.Close()
+				}
+				<-over
+				if took := time.Since(start); took != time.Second {
+					t.Errorf("it took %v, want 1s", took)
+				}
+			})
+		})
 	}
 }
