@@ -232,6 +232,9 @@ func (h *host) end() {
 	if q != nil {
 		q.Close()
 	}
+	if q != nil && h.table != nil {
+		h.table.end()
+	}
 }
 
 func (h *host) isDown() bool {

@@ -26,6 +26,7 @@ type table struct {
 	mu    sync.Mutex // guards what follows; nothing else is called under it
 	rows  map[string]*row
 	order []*row
+	ended time.Duration // the last daemon was killed
 }
 
 // row is an attempt, and then maybe a lease.
@@ -136,7 +137,17 @@ func (t *table) change(id string, how func(*row)) {
 // tableKeeps is how long what was begun or given back may be on a node.
 const tableKeeps = simulatedMaxTTL + simulatedMaxTTL/50 + 2*nodeTimeout
 
-// read is what there is to be adopted, and to be abandoned.
+// end: the daemon is killed. What is in the table then grows no older before there is
+// another one: only a daemon that runs forgets.
+func (t *table) end() {
+	now := t.h.w.record.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = now
+}
+
+// read is what there is to be adopted, and to be abandoned: for the daemon after this one
+// as well, for as long again.
 func (t *table) read() (held, under []*row) {
 	now := t.h.w.record.now()
 	t.mu.Lock()
@@ -145,7 +156,8 @@ func (t *table) read() (held, under []*row) {
 		switch {
 		case e.lease != nil:
 			held = append(held, e)
-		case now < e.at+tableKeeps:
+		case t.ended < e.at+tableKeeps:
+			e.at = max(e.at, now)
 			under = append(under, e)
 		}
 	}
