@@ -98,9 +98,9 @@ func readiness(s *client.Status) string {
 func (p *patient) checkNodeCount() []finding {
 	switch n := len(p.status.Nodes); {
 	case n == 1:
-		return []finding{{"node-count", warning, "there is one node: without it no lock can be taken", "3 nodes bear the loss of one, 5 of two"}}
+		return []finding{{"node-count", warning, "there is one node: without it no lock can be taken", "3 nodes bear the loss of one, 5 of two: see Changing the nodes in OPERATING.md"}}
 	case n%2 == 0:
-		return []finding{{"node-count", warning, fmt.Sprintf("%d nodes bear no more failures than %d", n, n-1), "one node more, or one less"}}
+		return []finding{{"node-count", warning, fmt.Sprintf("%d nodes bear no more failures than %d", n, n-1), "one node more, or one less: see Changing the nodes in OPERATING.md"}}
 	default:
 		return []finding{{"node-count", ok, fmt.Sprintf("%d nodes bear the failure of %d", n, n/2), ""}}
 	}

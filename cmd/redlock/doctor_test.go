@@ -307,7 +307,7 @@ func TestDoctor(t *testing.T) {
 		code    []int // the host's clock may be kept or not
 		want    string
 	}{
-		{withHello(nothing), []int{1}, "warning  node-count   there is one node: without it no lock can be taken; fix: 3 nodes bear the loss of one, 5 of two\n"},
+		{withHello(nothing), []int{1}, "warning  node-count   there is one node: without it no lock can be taken; fix: 3 nodes bear the loss of one, 5 of two: see Changing the nodes in OPERATING.md\n"},
 		{withHello(shown), []int{2}, "bad      quorum       1 of 4 nodes are ready, and 3 are needed: no lock can be taken for 12s, until quarantines are over; fix: wait; where the nodes are brand-new: redlock admit all\n"},
 		{answers{ipc.VerbStatus: says("ERR DENIED : rule web")}, []int{2}, "bad      daemon  status: DENIED: rule web; fix: run redlock doctor as a user whom a rule of the config's access block allows something (root is nobody special there)\n"},
 		{withHello(answers{ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready rtt=2", "OK n=1 quorum=1 spare=0 max_ttl=30000 unnoted=yes : locks work")}), []int{2},

@@ -23,8 +23,8 @@ sees them.
 
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
 [{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts":
-{"leases", …}}, and "unnoted": true where a restart of redlockd would lose what is
-held. spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
+{"leases", …}}; and where a restart of redlockd would lose what is held, "unnoted":
+true and "table", a word for why (redlockd-protocol(7)). spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
 what is left of a node's quarantine, and of those that keep a quorum from voting:
 nodes that are new or were restarted have no vote for max_ttl, as they may have
 forgotten locks. wakeups is how a node lets waiters know that a lock is free:
@@ -199,7 +199,8 @@ type statusJSON struct {
 	Nodes  []nodeJSON       `json:"nodes"`
 	Counts map[string]int64 `json:"counts"`
 
-	Unnoted bool `json:"unnoted,omitempty"`
+	Unnoted bool   `json:"unnoted,omitempty"`
+	Table   string `json:"table,omitempty"`
 }
 
 type nodeJSON struct {
@@ -215,7 +216,7 @@ type nodeJSON struct {
 func statusJSONOf(s *client.Status) statusJSON {
 	status := statusJSON{
 		Ready: ready(s), Quorum: s.Quorum, Spare: s.Spare, Left: s.Left.Milliseconds(), MaxTTL: s.MaxTTL.Milliseconds(),
-		Text: s.Text, Nodes: []nodeJSON{}, Counts: s.Counts, Unnoted: s.Unnoted,
+		Text: s.Text, Nodes: []nodeJSON{}, Counts: s.Counts, Unnoted: s.Unnoted, Table: s.Table,
 	}
 	for _, n := range s.Nodes {
 		status.Nodes = append(status.Nodes, nodeJSON{

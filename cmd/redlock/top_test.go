@@ -126,11 +126,16 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// That a restart would lose what is held is not kept from programs.
+// That a restart would lose what is held is not kept from programs, nor why.
 func TestStatusJSONTellsUnnoted(t *testing.T) {
-	for _, unnoted := range []bool{false, true} {
-		if got := statusJSONOf(&client.Status{Unnoted: unnoted}).Unnoted; got != unnoted {
-			t.Errorf("unnoted is %v, want %v", got, unnoted)
+	for want, status := range map[string]client.Status{
+		`"counts":null}`:                                  {},
+		`"counts":null,"unnoted":true}`:                   {Unnoted: true},
+		`"counts":null,"unnoted":true,"table":"removed"}`: {Unnoted: true, Table: "removed"},
+	} {
+		got, err := json.Marshal(statusJSONOf(&status))
+		if err != nil || !strings.HasSuffix(string(got), want) {
+			t.Errorf("%s, %v, want it to end in %s", got, err, want)
 		}
 	}
 }
