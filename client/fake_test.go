@@ -134,6 +134,14 @@ func (d *scripted) expect(want string) {
 	}
 }
 
+// givenBack answers the UNLOCK of abc that comes next, after which nothing is left.
+func (d *scripted) givenBack(c *Client) {
+	d.t.Helper()
+	d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+	synctest.Wait()
+	nothingLeft(d.t, c)
+}
+
 // expectTagged reads the next line, which must be want with whatever tag, and
 // returns the tag with its @.
 func (d *scripted) expectTagged(want string) string {

@@ -15,7 +15,7 @@ import (
 // Processes that are started after Inherit hold the connection, others do not.
 // Close ends it for the daemon, whoever holds it.
 func TestInherit(t *testing.T) {
-	c, daemon := overSocket(t)
+	_, c, daemon := overSocket(t)
 	before, _ := socketsOf(t) // what this process was given itself
 	if err := c.Inherit(); err != nil {
 		t.Fatal(err)
@@ -34,19 +34,8 @@ func TestInherit(t *testing.T) {
 
 // A connection that is being made when Inherit is called is held as well.
 func TestInheritWhileAConnectionIsMade(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	accepted := async(func() (net.Conn, error) { return greet(l) })
-	c, err := Dial(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	accepted.must(t).Close()
+	l, c, daemon := overSocket(t)
+	daemon.Close()
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 	daemon, err := l.Accept()
 	if err != nil {
@@ -94,14 +83,13 @@ func isTimeout(err error) bool {
 }
 
 // overSocket connects a Client over a socket.
-func overSocket(t *testing.T) (c *Client, daemon net.Conn) {
+func overSocket(t *testing.T) (l net.Listener, c *Client, daemon net.Conn) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	accepted := async(func() (net.Conn, error) { return greet(l) })
 	c, err = Dial(t.Context(), path)
 	if err != nil {
@@ -111,8 +99,9 @@ func overSocket(t *testing.T) (c *Client, daemon net.Conn) {
 	t.Cleanup(func() {
 		c.Close()
 		daemon.Close()
+		l.Close()
 	})
-	return c, daemon
+	return l, c, daemon
 }
 
 // child runs until Close.

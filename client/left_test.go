@@ -99,9 +99,7 @@ func TestUnlockForAProcessGoesOn(t *testing.T) {
 		_, err := unlocked.wait()
 		want(t, "unlock", err, context.DeadlineExceeded)
 		d.outage(time.Hour)
-		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
-		synctest.Wait()
-		nothingLeft(t, c)
+		d.givenBack(c)
 	})
 }
 
@@ -252,9 +250,7 @@ func TestLockForAProcessFailsWithoutADaemon(t *testing.T) {
 				tag := d.expectTagged(test.again)
 				d.expect("CANCEL " + tag[1:])
 				d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
-				d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
-				synctest.Wait()
-				nothingLeft(t, c)
+				d.givenBack(c)
 			})
 		})
 	}
@@ -300,9 +296,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 				time.Sleep(time.Hour)
 				d.down.Store(false)
 				d.greet()
-				d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
-				synctest.Wait()
-				nothingLeft(t, c)
+				d.givenBack(c)
 				l = d.lock(c, "job", "def", WithHold(HoldPID)) // for this one somebody waits
 				d.stop()
 				before := d.elapsed()
@@ -329,9 +323,7 @@ func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 		c.unanswered(cl)
 		d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
 		d.say(grant("0", "job", "abc", 0, ttl))
-		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
-		synctest.Wait()
-		nothingLeft(t, c)
+		d.givenBack(c)
 	})
 }
 

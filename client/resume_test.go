@@ -1,0 +1,164 @@
+package client
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What the daemon says of a lease that is to be resumed.
+func TestResumeIsRefused(t *testing.T) {
+	for reply, wanted := range map[string][]error{
+		"ERR LOST lock=job lease=abc reason=quorum : no quorum": {ErrLost},
+		"ERR NOTHELD lock=job":                     {ErrLost, ErrNotHeld},
+		"ERR VERB : RESUME is not in this version": {ErrLost},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+			synctest.Wait()
+			d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " " + reply)
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // not before
+			_, err := checked.wait()
+			want(t, "check", err, ErrLost)
+			synctest.Wait()
+			for _, sentinel := range wanted {
+				want(t, reply, over(l.Context()), sentinel)
+			}
+			d.at("the end of the lease", 0)
+			nothingLeft(t, c)
+		})
+	}
+}
+
+// What waits for leases to be resumed does not take the places that this needs, however
+// much it is. Guards table.places: resumePlaces.
+func TestResumeHasPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		var checks []future[int]
+		for range maxOthers {
+			checks = append(checks, async(func() (int, error) { return 0, l.Check(t.Context()) }))
+		}
+		synctest.Wait()
+		d.down.Store(false)
+		d.greet()
+		tag := d.expectTagged("RESUME job owner=1 lease=abc")
+		d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+		for range checks {
+			tag := d.expectTagged("CHECK lease=abc")
+			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+		}
+		for _, check := range checks {
+			check.must(t)
+		}
+		if d.elapsed() > mostPause {
+			t.Errorf("the last answer came after %v", d.elapsed())
+		}
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		unlocked.must(t)
+		nothingLeft(t, c)
+	})
+}
+
+// What may pass is asked again, until the lease's own end.
+func TestResumeIsTriedAgain(t *testing.T) {
+	for _, succeeds := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			for d.elapsed() < overAfter-2*retryResume {
+				d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM granted=1 needed=3")
+			}
+			tag := d.expectTagged("RESUME job owner=1 lease=abc")
+			if succeeds {
+				d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+				d.expectTagged("CHECK lease=abc") // by the timer, which was waiting
+				synctest.Wait()
+				if l.Validity() != ttl {
+					t.Errorf("validity %v, want 10s", l.Validity())
+				}
+				return
+			}
+			<-l.Context().Done()
+			d.at("the end of the lease", overAfter)
+			d.expectTagged("CHECK lease=abc")                     // of the timer, now that it waits for nothing
+			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl)) // too late: it is given back
+			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		})
+	}
+}
+
+// A RESUME that was refused is said again on the same connection only, and of a lease that
+// is held yet.
+func TestResumeIsSaidAgainOnce(t *testing.T) {
+	for what, end := range map[string]func(d *scripted){
+		"another connection": func(d *scripted) {
+			d.hangUp()
+			d.greet()
+			d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		},
+		"a loss": func(d *scripted) { d.say("LOST lock=job lease=abc reason=forced") },
+		"another connection, where it is refused": func(d *scripted) {
+			d.hangUp()
+			time.Sleep(retryResume / 2)
+			d.greet()
+			again := d.elapsed()
+			d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM")
+			d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+			d.at("the second RESUME there", again+retryResume)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				d.lock(c, "job", "abc")
+				d.hangUp()
+				d.greet()
+				d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM")
+				synctest.Wait()
+				end(d)
+				time.Sleep(2 * retryResume)
+				pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+				d.say(d.expectTagged("PING") + " OK")
+				pinged.must(t)
+			})
+		})
+	}
+}
+
+// A lease that has waited for a place among the requests until the connection was over is
+// not asked for there, and takes no place.
+func TestResumeOnAConnectionThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		before := c.link.Load()
+		d.hangUp()
+		d.greet()
+		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		synctest.Wait()
+		l.askResume(before)
+		if n := len(c.calls.resumePlaces); n > 0 {
+			t.Errorf("%d RESUMEs are left in flight", n)
+		}
+		for range maxResumes {
+			c.calls.resumePlaces <- struct{}{} // it would wait for ever
+		}
+		l.askResume(before)
+		for range maxResumes {
+			<-c.calls.resumePlaces
+		}
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+	})
+}
