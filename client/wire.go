@@ -202,10 +202,7 @@ func (cl *call) forProcess() bool {
 // no connection. What was not sent when its caller left has got nothing. It is for calls
 // in flight.
 func (cl *call) goesOn() bool {
-	switch {
-	case cl.posted:
-		return cl.forProcess()
-	case cl.state.Load() == waiting, cl.locks() && cl.sent.Load() == 0:
+	if !cl.posted && (cl.state.Load() == waiting || cl.locks() && cl.sent.Load() == 0) {
 		return false
 	}
 	return cl.forProcess()

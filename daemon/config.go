@@ -41,6 +41,9 @@ type QuorumConfig struct {
 	Nodes       []NodeConfig  // in the order of the file; at least one
 }
 
+// Needed is how many of the nodes are a quorum.
+func (c *QuorumConfig) Needed() int { return len(c.Nodes)/2 + 1 }
+
 // NodeConfig is one Redis master.
 type NodeConfig struct {
 	Name         string // unique, up to 32 of [A-Za-z0-9._-]

@@ -55,8 +55,7 @@ func (q *quorate) see(s redlock.NodeStatus, quorum int, now time.Duration) (read
 
 // logQuorum says when locks cannot be taken any more, and when they can again: once each.
 func (d *daemon) logQuorum(s redlock.NodeStatus) {
-	nodes := len(d.cfg.Quorum.Nodes)
-	quorum := nodes/2 + 1
+	nodes, quorum := len(d.cfg.Quorum.Nodes), d.cfg.Quorum.Needed()
 	switch ready, lost, back, lasted := d.quorate.see(s, quorum, d.clock()); {
 	case lost:
 		d.log.Error("no quorum any more: no lock can be taken, and those that are held may be lost, unless nodes come back",

@@ -24,12 +24,13 @@ sees them.
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
 [{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts":
 {"leases", …}}; and where a restart of redlockd would lose what is held, "unnoted":
-true and "table", a word for why (redlockd-protocol(7)). spare is how many more nodes may fail, below 0 where there is no quorum. left_ms is
-what is left of a node's quarantine, and of those that keep a quorum from voting:
-nodes that are new or were restarted have no vote for max_ttl, as they may have
-forgotten locks. wakeups is how a node lets waiters know that a lock is free:
-"tracking", or "polling" where it does not and they ask at random intervals; ""
-is not known. Counts are since redlockd was started.
+true and "table", a word for why (redlockd-protocol(7)). spare is how many more
+nodes may fail, below 0 where there is no quorum. left_ms is what is left of a
+node's quarantine, and of those that keep a quorum from voting: nodes that are new
+or were restarted have no vote for max_ttl, as they may have forgotten locks.
+wakeups is how a node lets waiters know that a lock is free: "tracking", or
+"polling" where it does not and they ask at random intervals; "" is not known.
+Counts are since redlockd was started.
 
 Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not
 available; 64 usage; 70 internal; 77 denied.`,

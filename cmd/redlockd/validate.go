@@ -32,8 +32,7 @@ func (c *command) validate(args []string) int {
 	if isSet(flags, "as") {
 		return c.judge(cfg, *as, *lock)
 	}
-	n := len(cfg.Quorum.Nodes)
-	fmt.Fprintf(c.stdout, "ok: %d nodes, %d needed for a lock, socket %s\n", n, n/2+1, cfg.Socket.Path)
+	fmt.Fprintf(c.stdout, "ok: %d nodes, %d needed for a lock, socket %s\n", len(cfg.Quorum.Nodes), cfg.Quorum.Needed(), cfg.Socket.Path)
 	return exitOK
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"slices"
 )
 
 // Look finds out whether the files are there under their names, and whole: what is
@@ -39,7 +40,7 @@ func (t *Table) Look() {
 // missing is the error of a file that is not there, and short that of one which is no
 // longer as long as it was made. It needs mu.
 func (t *Table) missing() (missing, short error) {
-	for _, f := range append(t.frozen[:len(t.frozen):len(t.frozen)], frozen{number: t.number, mapped: t.last}) {
+	for _, f := range t.files() {
 		file, err := os.Lstat(t.file(f.number))
 		switch {
 		case errors.Is(err, os.ErrNotExist):
@@ -63,12 +64,8 @@ func (t *Table) stateInMemory() (state State, err error) {
 		}
 		return nil
 	}
-	files := t.frozen[:len(t.frozen):len(t.frozen)]
-	if t.last != nil {
-		files = append(files, frozen{t.number, t.last})
-	}
 	err = guarded(func() error {
-		for _, f := range files {
+		for _, f := range t.files() {
 			if err := t.add(f.mapped, apply); err != nil {
 				return err
 			}
@@ -76,4 +73,12 @@ func (t *Table) stateInMemory() (state State, err error) {
 		return nil
 	})
 	return state, err
+}
+
+// files are all that the table has, the one that is appended to as well. It needs mu.
+func (t *Table) files() []frozen {
+	if t.last == nil {
+		return t.frozen
+	}
+	return append(slices.Clip(t.frozen), frozen{number: t.number, mapped: t.last})
 }

@@ -229,10 +229,10 @@ func (h *host) end() {
 	q := h.q
 	h.q = nil
 	h.mu.Unlock()
-	if q != nil {
-		q.Close()
+	if q == nil {
+		return
 	}
-	if q != nil && h.table != nil {
+	if q.Close(); h.table != nil {
 		h.table.end()
 	}
 }

@@ -32,7 +32,7 @@ type table struct {
 // row is an attempt, and then maybe a lease.
 type row struct {
 	redlock.Record
-	at    time.Duration // when it was begun, or given back; if lost, when it is to be
+	at    time.Duration // when it was begun, or given back, by whichever daemon; if lost, when it is to be
 	lost  bool
 	lease *redlock.Lease // nil: it is an attempt, or over
 	grant *Grant
