@@ -136,7 +136,7 @@ redlock lock other; redlock check other; echo "$?"; REDLOCK_NAME=other REDLOCK_L
 func TestScriptLoses(t *testing.T) {
 	_, socket := startDaemon(t)
 	p := startScript(t, "sh", socket, `
-redlock lock -t 1s --beat 200ms job && redlock beat job && echo beaten
+redlock lock -t 2s --beat 1s job && redlock beat job && echo beaten
 while redlock extend job 2>/dev/null; do :; done
 redlock beat job; echo "$?"; redlock check job; echo "$?"; redlock unlock job; echo "$?"
 redlock lock job; echo "$?"`)
