@@ -160,14 +160,16 @@ func checkLook(replies []Reply) error {
 	if !isTime(&replies[0]) {
 		return oddAnswer("TIME", "seconds and microseconds", &replies[0])
 	}
-	if epoch := &replies[1]; !epoch.Nil && !epoch.isText() {
-		return oddAnswer(lookWords[1], "a string", epoch)
+	for i := 1; i <= 2; i++ {
+		if field := &replies[i]; !field.Nil && !field.isText() {
+			return oddAnswer(lookWords[i], "a string", field)
+		}
 	}
-	if len(replies) > 2 && !replies[2].isText() {
-		return oddAnswer("INFO", "a string", &replies[2])
+	if len(replies) > 3 && !replies[3].isText() {
+		return oddAnswer("INFO", "a string", &replies[3])
 	}
-	if len(replies) > 3 && !isFields(&replies[3]) {
-		return oddAnswer(lookWords[3], "fields and values", &replies[3])
+	if len(replies) > 4 && !isFields(&replies[4]) {
+		return oddAnswer(lookWords[4], "fields and values", &replies[4])
 	}
 	return nil
 }

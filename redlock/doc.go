@@ -75,6 +75,14 @@
 // its disk before it answers. An Acquire that waits rides a quarantine out; the
 // error of one that does not has what is left of it ([NoQuorumError].Quarantine).
 //
+// On each node stand the words of the other nodes' epochs, too, written by whoever
+// sees a new one; a word begins with the node's TIME, or later than the one before.
+// So a process that reaches another Redis under a node's name than the rest does finds
+// out from the other nodes that there is a later one (two of them must say so, where a
+// quorum has so many), counts no vote of its own any more, and quarantines it; and the
+// rest does the same by that quarantine's word, so that neither has a vote until
+// all processes reach the same one.
+//
 // # Repair
 //
 // When a quorum has confirmed an extension, the key is set again on nodes that
@@ -146,12 +154,10 @@
 // fencing tokens. Where several share a lock, their tokens are in a sorted set
 // beside the key, which has the kind as its value, as long as the longest of them.
 // Bell, marks and set have keys that no name can make: a zero byte is in them. The
-// hash redlockd:node holds the epoch, the counters, and until when locks may be kept for
-// somebody, whatever the prefix; redlockd:forced:… notes what [Quorum.Force] took away. To
+// hash redlockd:node holds the epoch, the words of the other nodes', the counters, and until
+// when locks may be kept for somebody, whatever the prefix; redlockd:forced:… notes what [Quorum.Force] took away. To
 // change the node list: stop all processes, wait max_ttl, HDEL redlockd:node
-// epoch on every node. To put another Redis in the place of a node, stop all
-// processes and wait max_ttl too: where some go to the old one and some to the
-// new one, under one name, two quorums can be disjoint.
+// epoch on every node.
 //
 // The Lua scripts (lua/*.lua) are loaded with SCRIPT LOAD and called with
 // EVALSHA. A node is Redis 7 or later and must allow, for Prefix* and

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -84,9 +85,11 @@ func errEpoch(text string) error {
 }
 
 // newWord makes a quarantine unlike any other. It begins with the node's own time, in
-// milliseconds, so that of two words it can be told which is the later one.
-func newWord(ms int64) string {
+// milliseconds, so that of two words it can be told which is the later one; and with more
+// than the last one that is known of the node, which may have been by another clock.
+func newWord(ms int64, last string) string {
 	var word [9]byte
+	ms = max(ms, timeOf(last)+1)
 	binary.BigEndian.PutUint64(word[:], uint64(ms)<<16)
 	rand.Read(word[6:]) // never fails (crypto/rand)
 	return base64.RawURLEncoding.EncodeToString(word[:])
@@ -100,6 +103,22 @@ func timeOf(word string) (ms int64) {
 		return 0
 	}
 	return int64(binary.BigEndian.Uint64(bytes) >> 16)
+}
+
+// longestWord bounds what is remembered of what somebody else may have written.
+const longestWord = 32
+
+// isWord tells what newWord can have made.
+func isWord(text string) bool {
+	ms := timeOf(text)
+	return len(text) <= longestWord && ms > 0 && ms < maxNodeSeconds*1000
+}
+
+// isLater tells whether an epoch began after another, by their words.
+func isLater(a, b string) bool { return compareWords(a, b) > 0 }
+
+func compareWords(a, b string) int {
+	return cmp.Or(cmp.Compare(timeOf(a), timeOf(b)), cmp.Compare(a, b))
 }
 
 // listDigest stands for the node list: the names and how many they are. With

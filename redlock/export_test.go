@@ -89,7 +89,11 @@ var spoiled = map[string]func(*rules){
 	},
 	"counters copied too early": copyEarly,
 	"former node believed": func(r *rules) {
-		r.former = func(*memory, epoch, *sighting, time.Duration) error { return nil }
+		r.last = func(words *register, node int, word string) (bool, error) {
+			news, _ := words.see(node, word)
+			words.outdone[node].Store(false)
+			return news, nil
+		}
 	},
 	"repair counts at once": func(r *rules) { r.confirms = func(bool) bool { return true } },
 	"quarantine by uptime": func(r *rules) {
@@ -143,3 +147,9 @@ func CounterOf(key string) string {
 
 // Gate has all lanes wait in pass before they take what was handed over.
 func Gate(o *Options, pass func()) { o.ownRules().gather = pass }
+
+// LaterWord is that of an epoch after the one that says so.
+func LaterWord(text string) string {
+	e, _ := parseEpoch(text)
+	return newWord(0, e.word)
+}

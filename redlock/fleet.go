@@ -19,6 +19,7 @@ type fleet struct {
 	jumps   jumps
 	horizon horizon
 	bells   bells
+	words   *register
 	timers  sync.Pool              // of *time.Timer, stopped: each ballot needs one, for a moment
 	aged    func(by time.Duration) // all leases of this host are so much older than it knew
 
@@ -34,6 +35,7 @@ func newFleet(o *Options) *fleet {
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, len(o.Nodes))
 	f.horizon = newHorizon(len(o.Nodes))
+	f.words = newRegister(o.Nodes, f.quorum)
 	for i, node := range o.Nodes {
 		f.lanes = append(f.lanes, newLane(node, i, f))
 	}

@@ -181,8 +181,7 @@ func (f *fleet) hostJumped(by clockJump, missed, now time.Duration) {
 func (f *fleet) lookAll(but *lane) {
 	for _, l := range f.lanes {
 		if l != but {
-			l.lookNow.Store(true)
-			l.stir()
+			l.lookSoon()
 		}
 	}
 }

@@ -228,6 +228,12 @@ func (l *lane) stir() {
 	}
 }
 
+// lookSoon has the lane look at its node.
+func (l *lane) lookSoon() {
+	l.lookNow.Store(true)
+	l.stir()
+}
+
 // admit queues c or says why not. The caller holds mu.
 func (l *lane) admit(c *call, now time.Duration) *NodeError {
 	switch {
@@ -249,6 +255,9 @@ func (l *lane) admit(c *call, now time.Duration) *NodeError {
 	l.queue = append(l.queue, *c)
 	return nil
 }
+
+// isOutdone tells whether a later incarnation of the node is known than the lane has seen.
+func (l *lane) isOutdone() bool { return l.fleet.words.outdone[l.index].Load() }
 
 // isConnected tells whether a release can be sent. The caller holds mu.
 func (l *lane) isConnected() bool { return l.state != NodeDown && l.state != NodeConnecting }

@@ -357,6 +357,10 @@ func (l *lane) answerSpan(calls []call, reply *Reply) {
 // all of them.
 func (l *lane) answerCall(c *call, replies []Reply) {
 	l.doubt(c.ops, replies)
+	if !c.isRelease() && l.isOutdone() {
+		l.fail(c, errOutdone)
+		return
+	}
 	for i := range replies {
 		if err := replies[i].Err; err != nil && (!c.several || deniesVote(err)) {
 			l.fail(c, err)
@@ -401,7 +405,9 @@ const wrongTypeHelp = " (somebody else wrote to the lock's key, which is its nam
 
 // deniesVote tells the errors with which a node says that it is not the one that
 // was admitted, or not any more.
-func deniesVote(err error) bool { return isKind(err, "EPOCH") || isKind(err, "COUNTERS") }
+func deniesVote(err error) bool {
+	return isKind(err, "EPOCH") || isKind(err, "COUNTERS") || errors.Is(err, errOutdone)
+}
 
 // forgetTrouble ends the memory of errors once the node has answered none for a
 // heartbeat.

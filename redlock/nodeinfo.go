@@ -95,6 +95,7 @@ func orUnknown(role string) string {
 type sighting struct {
 	info  nodeInfo
 	epoch string        // what is in its hash; "" for nothing
+	words string        // the same, of the other nodes' incarnations
 	clock clockSample   // its TIME
 	at    time.Duration // BootTime when the answer was there
 	asked uint64        // turns before and after it, in the order of all that is asked
@@ -108,6 +109,7 @@ func (l *lane) appendLook() {
 	l.asked = l.fleet.jumps.next()
 	l.appendCommand("TIME")
 	l.appendCommand("HGET", nodeKey, "epoch")
+	l.appendCommand("HGET", nodeKey, "words")
 	if l.node.Embedded {
 		return
 	}
@@ -130,20 +132,20 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	if err := checkLook(replies); err != nil {
 		return nil, l.noteOdd(err)
 	}
-	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, at: l.heard, asked: l.asked, heard: l.fleet.jumps.next()}
+	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, words: replies[2].Str, at: l.heard, asked: l.asked, heard: l.fleet.jumps.next()}
 	s.clock = l.readTime(&replies[0])
 	s.clock.turn = s.heard
 	l.fleet.horizon.note(l.index, s.clock)
-	if len(replies) > 2 {
-		s.info = readInfo(replies[2].Str)
-	}
 	if len(replies) > 3 {
-		s.info.file.readSettings(replies[3].Array)
+		s.info = readInfo(replies[3].Str)
+	}
+	if len(replies) > 4 {
+		s.info.file.readSettings(replies[4].Array)
 	}
 	return s, nil
 }
 
-var lookWords = [...]string{"TIME", "HGET " + nodeKey + " epoch", "INFO", "CONFIG GET " + fileSettings[0]}
+var lookWords = [...]string{"TIME", "HGET " + nodeKey + " epoch", "HGET " + nodeKey + " words", "INFO", "CONFIG GET " + fileSettings[0]}
 
 // look asks for a sighting alone.
 func (l *lane) look(ctx context.Context, conn Conn) (*sighting, error) {

@@ -23,7 +23,7 @@ func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
 	}
 	l.noteLoss(!e.kept, m.markedIn, s.asked)
 	l.fleet.noteTotalLoss()
-	waiting := ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: whyPending(e.kept), until: l.quarantineEnd(s)}}
+	waiting := ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: m.whyPending(s.at, e), until: l.quarantineEnd(s)}}
 	if s.at < waiting.until {
 		l.rules.meanwhile(l, ctx)
 		return waiting
@@ -41,8 +41,11 @@ func (l *lane) quarantineEnd(s *sighting) time.Duration {
 	return l.rules.quarantineEnd(l.memory.markedAt, l.fleet.longestTTL(), started)
 }
 
-func whyPending(kept bool) error {
-	if kept {
+func (m *memory) whyPending(now time.Duration, e epoch) error {
+	switch {
+	case m.outdoneAt != 0 && now-m.outdoneAt < e.maxTTL:
+		return errOutdone
+	case e.kept:
 		return errors.New("its clock jumped, so it may have let locks go that are still held")
 	}
 	return errors.New("it is new, or was restarted, flushed or resynchronised, so it may have forgotten locks that are still held")

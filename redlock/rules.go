@@ -42,9 +42,9 @@ type rules struct {
 	// its uptime says, which is nothing of when it was flushed.
 	quarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
 
-	// former says why an epoch is that of one who was at the node's address before, and
-	// knows nothing of the votes given since.
-	former func(m *memory, e epoch, s *sighting, quarantine time.Duration) error
+	// last says why an epoch is not the last one of the node that is known, by its word;
+	// and whether others do not know it.
+	last func(words *register, node int, word string) (news bool, err error)
 
 	// votes tells whether a node may vote: not in a quarantine.
 	votes func(NodeState) bool
@@ -127,7 +127,7 @@ var soundRules = rules{
 	agreed:        func(nodes, quorum int) bool { return nodes >= quorum },
 	believes:      func(fence, bound uint64) bool { return fence <= bound },
 	quarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
-	former:        (*memory).former,
+	last:          (*register).see,
 	votes:         func(state NodeState) bool { return state == NodeReady },
 	copyCounters:  (*lane).copyCounters,
 	meanwhile:     func(*lane, context.Context) {},

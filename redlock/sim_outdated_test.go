@@ -2,17 +2,19 @@ package redlock_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // A node's address moves to another Redis, which is admitted and votes, and back to the
 // former one, which never ended and knows nothing of these votes: that costs a
-// quarantine, from then on. Guards memory.isOutdated.
+// quarantine, from then on. Guards register.see.
 func TestFormerNodeIsBack(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -23,7 +25,7 @@ func TestFormerNodeIsBack(t *testing.T) {
 		begin := f.now()
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
-		f.wantState(f.q, 0, redlock.NodeQuarantined, "forgotten locks")
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "a former one is back")
 		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1)
 		f.at(begin, longest-ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
@@ -49,15 +51,14 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		f.at(begin, longest-ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 2)
+		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1) // of no vote that it had
 		f.at(begin, longest+2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 	})
 }
 
 // A daemon that was started when the other Redis was there has never seen the former one:
-// that its epoch is another one from one moment to the next says enough. Guards
-// memory.former.
+// the epoch that it saw last says enough. Guards newWord and register.see.
 func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -71,7 +72,7 @@ func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 		begin := f.now()
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
-		f.wantState(later, 0, redlock.NodeQuarantined, "forgotten locks")
+		f.wantState(later, 0, redlock.NodeQuarantined, "a former one is back")
 		f.at(begin, longest-ms)
 		f.wantState(later, 0, redlock.NodeQuarantined)
 		f.at(begin, longest+2*beat)
@@ -79,8 +80,104 @@ func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	})
 }
 
+// A daemon that was started when the former Redis was back has seen no other: the nodes
+// say that there was one. Guards lane.compare and lane.tellWords.
+func TestFormerNodeMeetsANewDaemon(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		f.sims[0].Move()
+		time.Sleep(longest + 2*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.q.Close()
+		f.sims[0].Move()
+		f.delay(each(0), each(ms)) // that one is seen before what the others say
+		later := f.another(withQuarantine)
+		defer later.Close()
+		begin := f.now()
+		time.Sleep(100 * ms)
+		f.wantState(later, 0, redlock.NodeQuarantined, "a former one is back")
+		f.wantState(later, 1, redlock.NodeReady)
+		f.at(begin, longest-ms)
+		f.wantState(later, 0, redlock.NodeQuarantined)
+		f.at(begin, longest+2*beat)
+		f.wantState(later, 0, redlock.NodeReady)
+	})
+}
+
+// The same where a durable node has an older file of its own again, without the votes
+// that it gave since. Guards judgeRestarted: compare.
+func TestOlderFileMeetsANewDaemon(t *testing.T) {
+	durableTest(t, 5, func(t *testing.T, f *fleet) {
+		older := f.sims[0].Snapshot()
+		f.sims[0].Flush()
+		time.Sleep(2*longest + 3*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		f.q.Close()
+		f.sims[0].Crash(true)
+		f.sims[0].Restore(older)
+		later := f.another(withQuarantine, durableNodes)
+		defer later.Close()
+		time.Sleep(beat)
+		f.wantState(later, 0, redlock.NodeQuarantined)
+	})
+}
+
+// Two hosts reach two Redises under one name: as if the address were changed host by
+// host. Neither has a vote until one is left, from when on it is a quarantine.
+// Guards lane.compare.
+func TestTwoUnderOneName(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		moved := redlocktest.NewSim("a")
+		defer moved.Close()
+		moved.SetDelay(func() (request, reply time.Duration) { return 20 * ms, 0 }) // the others are seen before
+		time.Sleep(beat * 3 / 10)                                                   // this host's looks are between the other's
+		begin := f.now()
+		other := f.another(withQuarantine, func(o *redlock.Options) { o.Nodes[0] = moved.Node() })
+		defer other.Close()
+		f.at(begin, beat+100*ms) // told at once, and seen with the next look
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "its address is not the same on every host")
+		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1)
+		for f.now() < begin+3*longest {
+			time.Sleep(beat / 4)
+			f.wantState(f.q, 0, redlock.NodeQuarantined)
+			f.wantState(other, 0, redlock.NodeQuarantined)
+		}
+		f.wantState(other, 0, redlock.NodeQuarantined, "its address is not the same on every host")
+		f.q.Close()
+		time.Sleep(longest + 2*beat)
+		f.wantState(other, 0, redlock.NodeReady)
+		want(t, "all nodes are ready", other.Status().Ready, 5)
+	})
+}
+
+// What a node has voted is not counted when a later one is known by then; but what it gave
+// back is. Guards lane.answerCall.
+func TestOutdoneVoteDoesNotCount(t *testing.T) {
+	admittedTest(t, 5, func(t *testing.T, f *fleet) {
+		held := f.acquire(redlock.Request{Name: "held", TTL: longest})
+		every(f.sims[3:], down)
+		time.Sleep(beat / 2)
+		every(f.sims[1:3], (*redlocktest.Sim).Cut) // from now on they are looked at at other times than the first
+		time.Sleep(beat / 2)
+		looked := f.now() - beat/2
+		later := redlock.LaterWord(f.sims[0].Do("HGET", nodeKey, "epoch").Str)
+		every(f.sims[1:3], func(s *redlocktest.Sim) { s.Do("HSET", nodeKey, "words", "a="+later) })
+		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 20 * ms })
+		f.at(looked, beat-10*ms)
+		releasing, err := held.BeginRelease()
+		want(t, "to give back", err, nil)
+		_, err = f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
+		wantErr(t, "with its vote alone", err, redlock.ErrNoQuorum)
+		if !strings.Contains(err.Error(), "a: acquire: quarantined: another Redis") {
+			t.Errorf("%v: want that the first has no vote, and why", err)
+		}
+		want(t, "the release", releasing.Wait(t.Context()), nil)
+		time.Sleep(200 * ms)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+	})
+}
+
 // A host that did not see the quarantine of a node believes others that it was waited for,
-// or that somebody ended it (ADMIT). Guards memory.former.
+// or that somebody ended it (ADMIT). Guards register.see.
 func TestAdmittedUnseen(t *testing.T) {
 	for name, admit := range map[string]bool{"waited for": false, "ended": true} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -31,14 +30,12 @@ type memory struct {
 	early     bool          // it is to end now: somebody knows that no lock is held
 	markedAt  time.Duration // BootTime when that was first seen
 	markedIn  uint64        // and in whose turn
-	seen      string        // the word of the last epoch, of whatever kind
-	seenAt    time.Duration // BootTime when it was seen last
-	outdated  []string      // words before that
 	word      string        // of the last admitted epoch; and, since that run_id, what was seen under it:
 	runID     string
 	replID    string
 	uptime    int64
 	evicted   int64
+	outdoneAt time.Duration // BootTime when an epoch was seen that was not the last one; 0: never
 	watch     clockWatch
 	jumpSince uint64 // the turn of the last sample before the jump that watch shows
 
@@ -63,9 +60,9 @@ func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 		v := l.judge(ctx, s)
 		if v.write == nil {
 			l.stand(v.standing)
-			return nil
+			return l.tellWords(ctx, conn, s, v.state)
 		}
-		if err := l.rewrite(ctx, conn, s, &v); err != nil {
+		if err := l.rewrite(ctx, conn, s, v.write.String(), v.records); err != nil {
 			return l.refuse(err)
 		}
 		var err error
@@ -74,6 +71,18 @@ func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 		}
 	}
 	l.stand(standing{state: NodeQuarantined, reason: errRestless})
+	return nil
+}
+
+// tellWords writes to the node what it does not say of the others yet. Where that fails,
+// it is tried again with the next look.
+func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state NodeState) error {
+	if state == NodeRefused || l.fleet.words.owed(l.index) == "" {
+		return nil
+	}
+	if err := l.rewrite(ctx, conn, s, s.epoch, nil); !isServerError(err) {
+		return err
+	}
 	return nil
 }
 
@@ -98,65 +107,35 @@ func (l *lane) judge(ctx context.Context, s *sighting) ruling {
 	case !e.pending && e.digest != l.fleet.digest:
 		return refusedFor(errOtherList(e.digest, l.fleet.digest))
 	}
-	if err := l.rules.former(&l.memory, e, s, l.quarantine()); err != nil {
-		l.withdrawn(err, false)
+	if err := l.compare(s, e); err != nil {
+		if !e.pending {
+			l.withdrawn(err, false)
+		}
 		return l.mark(s, false)
 	}
-	l.memory.see(e.word, s.at)
 	if e.pending {
 		return l.judgePending(ctx, s, e)
 	}
 	return l.judgeAdmitted(s, e)
 }
 
-var (
-	errOutdated = errors.New("what it was before answers at its address again (a former Redis, another database, an old file), and knows nothing of the votes given since")
-	errTooSoon  = errors.New("it was another one a moment ago (a former Redis is back at its address, another database, an old file), and may know nothing of the votes given there")
-)
-
-// mostOutdated bounds the words that are remembered, of a node that is replaced again
-// and again.
-const mostOutdated = 256
-
-// former says why an epoch is that of one who was there before, and has forgotten all
-// since; nil: it is not. Each quarantine has a new word. So an old one is back where a
-// lane saw it before another one. And where it did not, the one that was there a moment
-// ago gives way to a later one only: no quarantine was over since, but for one that ADMIT
-// ended.
-func (m *memory) former(e epoch, s *sighting, quarantine time.Duration) error {
-	switch {
-	case slices.Contains(m.outdated, e.word):
-		return errOutdated
-	case m.seen == "" || m.seen == e.word || e.pending || s.at-m.seenAt >= quarantine-drift(quarantine):
-		return nil
-	}
-	if began := timeOf(e.word); began > timeOf(m.seen) && began <= s.clock.ms() {
-		return nil
-	}
-	return errTooSoon
-}
-
-// quarantine is how long one lasts at least.
-func (l *lane) quarantine() time.Duration {
+// compare finds out whether the epoch is the last one that anybody knows of, and takes in
+// what stands at the node of the others.
+func (l *lane) compare(s *sighting, e epoch) error {
 	if l.fleet.options.NoQuarantine {
-		return 0
+		return nil
 	}
-	return l.fleet.longestTTL()
-}
-
-// see notes the word of the node's epoch.
-func (m *memory) see(word string, at time.Duration) {
-	m.seenAt = at
-	if m.seen == word {
-		return
+	for _, node := range l.fleet.words.note(l.index, s.words) {
+		l.fleet.lanes[node].lookSoon()
 	}
-	if m.seen != "" {
-		m.outdated = append(m.outdated, m.seen)
+	news, err := l.rules.last(l.fleet.words, l.index, e.word)
+	if err != nil {
+		l.memory.outdoneAt = s.at
 	}
-	if len(m.outdated) > mostOutdated {
-		m.outdated = m.outdated[1:]
+	if news {
+		l.fleet.lookAll(l) // who looks writes it there
 	}
-	m.seen = word
+	return err
 }
 
 func refusedFor(err error) ruling {
@@ -176,7 +155,7 @@ func (l *lane) mark(s *sighting, kept bool) ruling {
 	return ruling{write: &epoch{
 		pending: true,
 		runID:   s.info.runID,
-		word:    newWord(s.clock.ms()),
+		word:    newWord(s.clock.ms(), l.fleet.words.newest(l.index)),
 		maxTTL:  l.fleet.longestTTL(),
 		kept:    kept,
 		name:    l.node.Name,
@@ -226,14 +205,14 @@ func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 	return ruling{standing: standing{state: NodeReady, epoch: s.epoch}}
 }
 
-// rewrite writes an epoch, unless somebody else wrote another since.
-func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, v *ruling) error {
+// rewrite writes an epoch, and the others' words, unless somebody else wrote another since.
+func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, epoch string, records []byte) error {
 	ahead := proposalAhead
 	if l.fleet.options.NoQuarantine {
 		ahead = 0
 	}
 	l.commands = l.commands[:0]
-	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.epoch, v.write.String(), string(v.records), strconv.FormatInt(ahead.Microseconds(), 10))
+	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), l.fleet.words.owed(l.index))
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@
 --          FARTHEST ahead of TIME, it is not what grants made of it: so it counts
 --          for nothing.
 -- ARGV[4]  in microseconds
+-- ARGV[5]  what is to stand in the field words; '': what does
 --
 -- Reply: 1 written, 0 where another epoch (or none) is there; the error FAR where
 -- a counter in ARGV[3] is FARTHEST ahead of TIME; or the error that Redis gave.
@@ -50,6 +51,10 @@ if #fields > 0 then
     changed[#changed + 1] = fields[i]
     changed[#changed + 1] = string.format('%.0f', value)
   end
+end
+if ARGV[5] ~= '' then
+  changed[#changed + 1] = 'words'
+  changed[#changed + 1] = ARGV[5]
 end
 local done = call('HSET', node, unpack(changed))
 return type(done) == 'table' and done or 1

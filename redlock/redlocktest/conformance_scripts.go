@@ -30,6 +30,7 @@ var scriptCases = []conformanceCase{
 	{"only the admitted incarnation votes", nil, checkEpoch},
 	{"the epoch is rewritten by one only", nil, checkRewrite},
 	{"counters are raised with the epoch", nil, checkRewriteCounters},
+	{"what is said of the others goes with the epoch", nil, checkWords},
 	{"many operations", nil, checkMany},
 	{"an error is never a vote", nil, checkErrorIsNoVote},
 	{"a large value of somebody else", nil, checkLargeValue},

@@ -85,8 +85,8 @@ func simError(format string, args ...any) error {
 
 // rewriteNode is node.lua: a comparison of the epoch, and a write.
 func rewriteNode(c call, keys, argv []string) redlock.Reply {
-	if len(keys) != 1 || len(argv) != 4 {
-		return refuse(simError("node: one key and four arguments: got %d keys and %d arguments", len(keys), len(argv)))
+	if len(keys) != 1 || len(argv) != 5 {
+		return refuse(simError("node: one key and five arguments: got %d keys and %d arguments", len(keys), len(argv)))
 	}
 	epoch, _, err := c.hget(keys[0], "epoch")
 	if err != nil {
@@ -111,6 +111,9 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 		return refuse(err)
 	}
 	h.set("epoch", argv[1])
+	if argv[4] != "" {
+		h.set("words", argv[4])
+	}
 	h.raise(records, c.now+ahead, c.now+farthest)
 	c.changed(keys[0])
 	return number(1)

@@ -196,10 +196,10 @@ func (f *faults) ambush(n *simNode, c redlock.Command) {
 }
 
 // moveAddress has another Redis answer as the node, or the former one again. Not before
-// each daemon has seen the one that is there: to one that has not, the former one went on
-// all the time.
+// the other nodes say which one is there now: until then, to a daemon that has not seen
+// that one, the former one went on all the time.
 func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
-	if !f.isSeen(n) || f.isCrashed(n) || !f.mayLose(n) {
+	if !f.isTold(n) || f.isCrashed(n) || !f.mayLose(n) {
 		return nil, false
 	}
 	f.unsettle(n, tokensLast)
@@ -210,11 +210,10 @@ func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return nothing, true
 }
 
-// isSeen tells whether each daemon has seen the epoch of a node that may vote.
-func (f *faults) isSeen(n *simNode) bool {
-	return n.isAdmitted() && !slices.ContainsFunc(f.w.hosts, func(h *host) bool {
-		q, _ := h.daemon()
-		return q == nil || q.Status().Nodes[n.index].State != redlock.NodeReady
+// isTold tells whether a node may vote, and all others say in which epoch.
+func (f *faults) isTold(n *simNode) bool {
+	return n.isAdmitted() && !slices.ContainsFunc(f.w.nodes, func(other *simNode) bool {
+		return other != n && !strings.Contains(other.Do("HGET", nodeKey, "words").Str, n.name+"="+n.word())
 	})
 }
 

@@ -1,7 +1,6 @@
 package redlocktest
 
 import (
-	"slices"
 	"strings"
 	"time"
 )
@@ -82,7 +81,7 @@ func (f *faults) majority() []*simNode {
 // daemonCrash: a daemon ends without releasing anything, and starts again.
 func daemonCrash(f *faults) (mishap, bool) {
 	h := pick(f.random, f.w.hosts...)
-	if q, _ := h.daemon(); q == nil || slices.ContainsFunc(f.w.nodes, (*simNode).isFormer) {
+	if q, _ := h.daemon(); q == nil {
 		return mishap{}, false
 	}
 	f.done.Go(func() { h.crash() })
@@ -127,8 +126,13 @@ func (n *simNode) isAdmitted() bool {
 	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
 }
 
+// word is that of the node's epoch.
+func (n *simNode) word() string {
+	return strings.Split(n.Do("HGET", nodeKey, "epoch").Str+":::", ":")[2]
+}
+
 // isFormer tells of a node that is again what it was before, which nobody has noticed
-// yet. A daemon that is started then cannot.
+// yet.
 func (n *simNode) isFormer() bool {
 	former, moved := n.former.Load().(string)
 	return moved && former != "" && former == n.Do("HGET", nodeKey, "epoch").Str
