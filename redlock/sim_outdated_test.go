@@ -27,12 +27,18 @@ func TestFormerNodeIsBack(t *testing.T) {
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "a former one is back")
 		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1)
-		f.at(begin, longest-ms)
-		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		f.at(begin, longest+2*beat)
-		f.wantState(f.q, 0, redlock.NodeReady)
+		f.wantOver(f.q, begin)
 		wantErr(t, "the lease of then", held.Err(), redlock.ErrLost)
 	})
+}
+
+// wantOver: the first node's quarantine, which began then, lasts as long as any.
+func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
+	f.Helper()
+	f.at(begin, longest-ms)
+	f.wantState(q, 0, redlock.NodeQuarantined)
+	f.at(begin, longest+2*beat)
+	f.wantState(q, 0, redlock.NodeReady)
 }
 
 // A quarantine that was seen for a moment, of a Redis that was at the address for so
@@ -49,11 +55,8 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		f.at(begin, longest-ms)
-		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		f.wantOver(f.q, begin)
 		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1) // of no vote that it had
-		f.at(begin, longest+2*beat)
-		f.wantState(f.q, 0, redlock.NodeReady)
 	})
 }
 
@@ -73,10 +76,7 @@ func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
 		f.wantState(later, 0, redlock.NodeQuarantined, "a former one is back")
-		f.at(begin, longest-ms)
-		f.wantState(later, 0, redlock.NodeQuarantined)
-		f.at(begin, longest+2*beat)
-		f.wantState(later, 0, redlock.NodeReady)
+		f.wantOver(later, begin)
 	})
 }
 
@@ -96,10 +96,7 @@ func TestFormerNodeMeetsANewDaemon(t *testing.T) {
 		time.Sleep(100 * ms)
 		f.wantState(later, 0, redlock.NodeQuarantined, "a former one is back")
 		f.wantState(later, 1, redlock.NodeReady)
-		f.at(begin, longest-ms)
-		f.wantState(later, 0, redlock.NodeQuarantined)
-		f.at(begin, longest+2*beat)
-		f.wantState(later, 0, redlock.NodeReady)
+		f.wantOver(later, begin)
 	})
 }
 
