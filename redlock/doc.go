@@ -81,7 +81,9 @@
 // out from the other nodes that there is a later one (two of them must say so, where a
 // quorum has so many), counts no vote of its own any more, and quarantines it; and the
 // rest does the same by that quarantine's word, so that neither has a vote until
-// all processes reach the same one.
+// all processes reach the same one. For that to be in time a quarantine is not over
+// before N − quorum + 1 other nodes have said its word for 2.5 s, or for max_ttl if
+// that is shorter.
 //
 // # Repair
 //

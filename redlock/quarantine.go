@@ -62,16 +62,33 @@ func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
 		return ruling{write: &e, records: recordsOf(new([maxCounters]uint64))}
 	}
 	counters, sources := l.rules.copyCounters(l, ctx)
-	switch needed := l.fleet.copySources(); {
-	case sources >= needed:
-	case l.lossSpan().total || l.memory.early:
-		l.fleet.announceLoss()
-	default:
+	needed, anew := l.fleet.copySources(), l.lossSpan().total || l.memory.early
+	switch {
+	case sources < needed && !anew:
 		waiting.reason = errNoSources(needed, sources)
+		return waiting
+	case sources < needed:
+		l.fleet.announceLoss()
+	case !anew && !l.isKnown(e.maxTTL):
+		waiting.reason = errUnknown
 		return waiting
 	}
 	return ruling{write: &e, records: recordsOf(counters)}
 }
+
+// isKnown tells whether the other nodes have said long enough of which quarantine this is
+// the end: whoever reaches another Redis under the node's name has begun a later one there
+// by now, and that would be known here.
+func (l *lane) isKnown(maxTTL time.Duration) bool {
+	told := l.fleet.words.told(l.index)
+	return told != 0 && l.clock()-told >= min(maxTTL, noticed)
+}
+
+// noticed is within what time two hosts hear of each other by way of other nodes: each
+// looks at them once a heartbeat.
+const noticed = 2*heartbeat + heartbeat/2
+
+var errUnknown = errors.New("its quarantine is over, but the other nodes do not know of it long enough: others could reach another Redis under its name")
 
 func (l *lane) copyCounters(ctx context.Context) (counters *[maxCounters]uint64, sources int) {
 	return l.fleet.copyCounters(ctx, l.clock)

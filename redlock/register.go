@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // register is which incarnation of each node is the last one, as far as this process has
@@ -19,12 +20,14 @@ import (
 // too: it could keep all the rest from voting.
 type register struct {
 	names   []string // of the nodes, by index
-	sources int      // so many others must say it
+	sources int      // so many others must say a word
+	enough  int      // so many others that say it have one in each quorum
 
-	mu      sync.Mutex    // guards what follows
-	last    []string      // by node: the latest word that is believed
-	said    [][]string    // by node, by the one that it is of: the word that stands there
-	outdone []atomic.Bool // by node: its lane saw an earlier one, and has not looked since
+	mu      sync.Mutex      // guards what follows
+	last    []string        // by node: the latest word that is believed
+	toldAt  []time.Duration // by node: BootTime since when enough others say that; 0: they do not
+	said    [][]string      // by node, by the one that it is of: the word that stands there
+	outdone []atomic.Bool   // by node: its lane saw an earlier one, and has not looked since
 }
 
 // mostSources is how many others must say a word: one may be wrong.
@@ -33,7 +36,9 @@ const mostSources = 2
 func newRegister(nodes []Node, quorum int) *register {
 	r := &register{
 		sources: max(1, min(mostSources, quorum-1)),
+		enough:  len(nodes) - quorum + 1,
 		last:    make([]string, len(nodes)),
+		toldAt:  make([]time.Duration, len(nodes)),
 		said:    make([][]string, len(nodes)),
 		outdone: make([]atomic.Bool, len(nodes)),
 	}
@@ -59,24 +64,25 @@ func (r *register) see(node int, word string) (news bool, err error) {
 	if r.last[node] == word || !isWord(word) {
 		return false, nil
 	}
-	r.last[node] = word
+	r.last[node], r.toldAt[node] = word, 0
 	return true, nil
 }
 
 // note takes in what stands at a node, and returns of which nodes a later word is believed
 // by that than their lanes have seen: no vote counts that these hear.
-func (r *register) note(from int, words string) (outdone []int) {
+func (r *register) note(from int, words string, at time.Duration) (outdone []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read(from, words)
 	for node := range r.last {
-		claimed := r.claimed(node)
-		if !isLater(claimed, r.last[node]) {
-			continue
+		if claimed := r.claimed(node, r.sources); isLater(claimed, r.last[node]) {
+			r.outdone[node].Store(true)
+			r.last[node], r.toldAt[node] = claimed, 0
+			outdone = append(outdone, node)
 		}
-		r.outdone[node].Store(true)
-		r.last[node] = claimed
-		outdone = append(outdone, node)
+		if r.toldAt[node] == 0 && !isLater(r.last[node], r.claimed(node, r.enough)) {
+			r.toldAt[node] = at
+		}
 	}
 	return outdone
 }
@@ -93,14 +99,14 @@ func (r *register) read(from int, words string) {
 	}
 }
 
-// claimed is the latest word of a node that enough others say, or a later one. It needs mu.
-func (r *register) claimed(node int) string {
+// claimed is the latest word of a node that so many others say, or a later one. It needs mu.
+func (r *register) claimed(node, sources int) string {
 	words := make([]string, len(r.said))
 	for from := range r.said {
 		words[from] = r.said[from][node]
 	}
 	slices.SortFunc(words, compareWords)
-	return words[max(0, len(words)-r.sources)]
+	return words[max(0, len(words)-sources)]
 }
 
 // newest is the latest word of a node that is believed.
@@ -108,6 +114,13 @@ func (r *register) newest(node int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last[node]
+}
+
+// told is since when enough others say the last word of a node; 0: they do not.
+func (r *register) told(node int) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.toldAt[node]
 }
 
 // owed is what is to stand at a node; "": it does already.

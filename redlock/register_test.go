@@ -3,6 +3,7 @@ package redlock
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // registerOf is of nodes named a, b, c and so on.
@@ -23,9 +24,9 @@ func TestRegisterWantsSources(t *testing.T) {
 		if _, err := r.see(0, old); err != nil {
 			t.Fatalf("%d nodes: %v", n, err)
 		}
-		r.note(0, "a="+next) // what it says of itself is in its epoch
+		r.note(0, "a="+next, 1) // what it says of itself is in its epoch
 		for from := 1; from < n; from++ {
-			r.note(from, "a="+next)
+			r.note(from, "a="+next, 1)
 			if outdone := r.outdone[0].Load(); outdone != (from >= sources) {
 				t.Errorf("%d nodes, %d say so: outdone is %t, want it with %d", n, from, outdone, sources)
 			}
@@ -43,12 +44,12 @@ func TestRegisterWantsSources(t *testing.T) {
 func TestRegisterTakesTheLaterOne(t *testing.T) {
 	r := registerOf(5)
 	first, second, third := newWord(1, ""), newWord(2, ""), newWord(3, "")
-	r.note(1, "a="+third)
-	r.note(2, "a="+first)
+	r.note(1, "a="+third, 1)
+	r.note(2, "a="+first, 1)
 	if got := r.newest(0); got != first {
 		t.Errorf("believed: %q, want %q, which two reach", got, first)
 	}
-	r.note(3, "a="+second)
+	r.note(3, "a="+second, 1)
 	if got := r.newest(0); got != second {
 		t.Errorf("believed: %q, want %q, which two reach", got, second)
 	}
@@ -64,16 +65,16 @@ func TestRegisterOwes(t *testing.T) {
 	}
 	r.see(0, word)
 	r.see(1, word)
-	r.note(1, "d="+far)
+	r.note(1, "d="+far, 1)
 	want := "a=" + word + ",d=" + far
 	if owed := r.owed(1); owed != want {
 		t.Errorf("owed %q, want %q", owed, want)
 	}
-	r.note(1, want)
+	r.note(1, want, 1)
 	if owed := r.owed(1); owed != "" {
 		t.Errorf("when it says all: %q", owed)
 	}
-	r.note(1, "")
+	r.note(1, "", 1)
 	if owed := r.owed(1); owed != "a="+word {
 		t.Errorf("after a FLUSHALL: %q, want what is believed", owed)
 	}
@@ -85,7 +86,7 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	beyond := newWord(maxNodeSeconds*1000, "")
 	for _, words := range []string{"", ",", "=", "a", "a=", "a=w", "x=" + newWord(5, ""), "a=" + beyond,
 		"a=" + strings.Repeat("A", longestWord) + newWord(5, ""), "a=not base 64 !"} {
-		r.note(1, words)
+		r.note(1, words, 1)
 		if word := r.newest(0); word != "" {
 			t.Errorf("%q: %q is believed", words, word)
 		}
@@ -95,5 +96,22 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	}
 	if _, err := r.see(0, "b="+newWord(5, "")); err != nil || r.newest(0) != "" {
 		t.Errorf("an epoch of no word: %v, believed %q", err, r.newest(0))
+	}
+}
+
+// Since when enough others say a node's last word, so that one of them is in each quorum,
+// is told of that word alone.
+func TestRegisterTold(t *testing.T) {
+	r := registerOf(5)
+	r.see(0, newWord(1_000_000, ""))
+	for from := 1; from < 5; from++ {
+		r.note(from, "a="+r.newest(0), time.Duration(from))
+		if got, want := r.told(0), time.Duration(from/3*3); got != want {
+			t.Errorf("%d say so: since %v, want %v", from, got, want)
+		}
+	}
+	r.see(0, newWord(0, r.newest(0)))
+	if got := r.told(0); got != 0 {
+		t.Errorf("the next word is said since %v, want that it is not", got)
 	}
 }

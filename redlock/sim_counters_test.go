@@ -25,7 +25,7 @@ func TestCountersAreCopied(t *testing.T) {
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "copied from 3", "there are 1")
 		want(t, "left of the quarantine", f.nodeStatus(f.q, 0).Left, 0)
 		every(f.sims[1:3], up)
-		time.Sleep(2 * beat)
+		time.Sleep(4 * beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		want(t, "a counter that the others had", f.sims[0].Do("HGET", nodeKey, "zz").Str, ahead)
 		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet
@@ -118,7 +118,7 @@ func TestLossesDoNotAddUp(t *testing.T) {
 		time.Sleep(longest + 2*beat)
 		f.wantState(f.q, 1, redlock.NodeQuarantined, "there are 1")
 		f.sims[2].Up()
-		time.Sleep(2 * beat)
+		time.Sleep(4 * beat)
 		f.wantState(f.q, 1, redlock.NodeReady)
 		if l := f.acquire(oneTryFor(time.Second)); l.Fence() <= last {
 			t.Errorf("fencing token %d after %d", l.Fence(), last)

@@ -77,13 +77,18 @@ func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 // tellWords writes to the node what it does not say of the others yet. Where that fails,
 // it is tried again with the next look.
 func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state NodeState) error {
-	if state == NodeRefused || l.fleet.words.owed(l.index) == "" {
+	words := l.fleet.words.owed(l.index)
+	if state == NodeRefused || words == "" {
 		return nil
 	}
-	if err := l.rewrite(ctx, conn, s, s.epoch, nil); !isServerError(err) {
-		return err
+	err := l.rewrite(ctx, conn, s, s.epoch, nil)
+	switch {
+	case isServerError(err):
+		return nil
+	case err == nil && l.replies[0].Int == 1:
+		l.fleet.words.note(l.index, words, l.heard)
 	}
-	return nil
+	return err
 }
 
 var errRestless = errors.New("its epoch is being written by others all the time; it is looked at again in a second")
@@ -125,7 +130,7 @@ func (l *lane) compare(s *sighting, e epoch) error {
 	if l.fleet.options.NoQuarantine {
 		return nil
 	}
-	for _, node := range l.fleet.words.note(l.index, s.words) {
+	for _, node := range l.fleet.words.note(l.index, s.words, s.at) {
 		l.fleet.lanes[node].lookSoon()
 	}
 	news, err := l.rules.last(l.fleet.words, l.index, e.word)
