@@ -78,7 +78,7 @@ func (e *behindError) Unwrap() error { return e.HeldError }
 // behind is the answer to who stands behind one of this host that waits itself: for
 // the readers to go, for another of its names, or for the nodes to answer.
 func (s *session) behind(p *place, way obstacle) error {
-	held := &redlock.HeldError{Name: p.label(), Holder: s.d.holderOf(way.waiter.who), Waiting: true}
+	held := &redlock.HeldError{Name: p.label(), Holder: s.d.holderOf(way.waiter.who, way.waiter.who.since), Waiting: true}
 	if way.behind != nil && way.behind.same {
 		held.Shared = true
 		return held

@@ -87,25 +87,25 @@ func (s *session) listAll(call *ipc.Call) ipc.Work {
 			state, left = "lost", h.lease.Left()
 		}
 		if names != nil && (state == "held" || left > 0) {
-			call.Line(slotField(s.listLine(call, names, &h.place, state), h.lease.Slot()).
+			call.Line(slotField(s.listLine(call, names, &h.place, state, h.lease.Since()), h.lease.Slot()).
 				Int("fence", int64(h.lease.Fence())).Ms("ttl", left))
 			n++
 		}
 	}
 	for _, p := range s.d.queue.waiting() {
 		if names := view.shows(p); names != nil {
-			call.Line(s.listLine(call, names, p, "waiting"))
+			call.Line(s.listLine(call, names, p, "waiting", p.who.since))
 			n++
 		}
 	}
 	return reply(call, ok(call).Int("n", int64(n)))
 }
 
-func (s *session) listLine(call *ipc.Call, names []string, p *place, state string) *ipc.Response {
+func (s *session) listLine(call *ipc.Call, names []string, p *place, state string, since time.Duration) *ipc.Response {
 	who := p.who
 	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", p.kind.mode())
 	slotsField(line, int(p.kind.slots)).
-		Int("pid", int64(who.pid)).Str("user", who.user).Ms("since", s.d.clock()-who.since)
+		Int("pid", int64(who.pid)).Str("user", who.user).Ms("since", s.d.clock()-since)
 	if who.note != "" {
 		line.Str("note", who.note)
 	}
@@ -258,16 +258,17 @@ func isHere(n redlock.NodeStatus) bool { return n.Here }
 func (s *session) heldHere(h *holding) error {
 	return &redlock.HeldError{
 		Name:   s.view().label(&h.place),
-		Holder: s.d.holderOf(&h.asker),
+		Holder: s.d.holderOf(&h.asker, h.lease.Since()),
 		Shared: h.place.kind.shared,
 		Slots:  int(h.place.kind.slots),
 		TTL:    max(h.lease.Validity(), time.Millisecond),
 	}
 }
 
-func (d *daemon) holderOf(who *asker) redlock.Holder {
+// holderOf is who holds a lock since a BootTime, or has waited for it.
+func (d *daemon) holderOf(who *asker, since time.Duration) redlock.Holder {
 	return redlock.Holder{
 		Host: d.host, PID: who.pid, UID: who.uid, User: who.user,
-		Since: time.Now().Add(who.since - d.clock()),
+		Since: time.Now().Add(since - d.clock()),
 	}
 }
