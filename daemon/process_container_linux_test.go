@@ -43,7 +43,7 @@ func TestHoldPIDOfAContainer(t *testing.T) {
 		}
 		matches(t, strings.TrimSuffix(line, "\n"), pattern)
 	}
-	foreign := `ERR OPTION lock=a : .*where processes have other numbers.*`
+	foreign := `ERR OPTION lock=a : .*where processes have other numbers.* use hold=conn \(redlock run\), or lease=`
 	say(fmt.Sprintf("LOCK a hold=pid pid=%d", os.Getpid()), foreign)
 	say(fmt.Sprintf("UNLOCK a pid=%d", os.Getpid()), foreign)
 	say("LOCK a hold=pid", granted5)

@@ -17,9 +17,9 @@ var (
 	errThread    = fmt.Errorf("%w: it is a thread: give the number of its process", errOption)
 	errHidden    = fmt.Errorf("%w: the daemon cannot see whose process it is, as its /proc is mounted with hidepid (ProtectProc= of its service)", errOption)
 	errForeign   = fmt.Errorf("%w: the client runs where processes have other numbers (in a container?), or has ended: "+
-		"leave pid= out, use hold=conn, or lease=", errOption)
-	errInvisible = fmt.Errorf("%w: the daemon cannot see the client's process (is the daemon in a container?): use hold=conn", errOption)
-	errNoPIDFD   = fmt.Errorf("%w: this system has no pidfd (Linux has, from 5.3 on): use hold=conn", errOption)
+		"leave pid= out, use hold=conn (redlock run), or lease=", errOption)
+	errInvisible = fmt.Errorf("%w: the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)", errOption)
+	errNoPIDFD   = fmt.Errorf("%w: this system has no pidfd (Linux has, from 5.3 on): use hold=conn (redlock run)", errOption)
 )
 
 // useProcess is the process that a LOCK with hold=pid is for: that of pid=, or the
