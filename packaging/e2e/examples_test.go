@@ -160,8 +160,8 @@ func (x *example) isUsedWrongly() {
 func (x *example) worksAndUnlocks() {
 	x.t.Helper()
 	printed := x.ends(x.run("a b,=%", "2", "linger=20s", "note=example"), 0, "")
-	if !strings.Contains(printed, "\nstep 1\nstep 2\ndone") {
-		x.t.Errorf("%s prints %q, want two steps, and that it is done", x.program, printed)
+	if !strings.HasPrefix(printed, "holding a b,=%, ") || !strings.Contains(printed, "\nstep 1\nstep 2\ndone") {
+		x.t.Errorf("%s prints %q, want the name, two steps, and that it is done", x.program, printed)
 	}
 	other := x.nc()
 	other.expect("TRY a%20b%2C%3D%25", "OK lock=a%20b%2C%3D%25 ")
@@ -181,10 +181,11 @@ func (x *example) excludes() {
 	other.kill()
 }
 
-// isRefused: what is wrong has a code of its own.
+// isRefused: what is wrong has a code of its own, and no name begins a request.
 func (x *example) isRefused() {
 	x.t.Helper()
 	x.ends(x.run("job", "1", "ttl=1"), 70, "ERR OPTION lock=job")
+	x.ends(x.run("job\nFORCE\tother", "1"), 70, "ERR NAME")
 	nowhere := &example{&host{t: x.t, socket: x.dir + "/nowhere"}, x.program}
 	nowhere.ends(nowhere.run("job", "1"), 69, "nowhere")
 }

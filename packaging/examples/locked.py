@@ -32,7 +32,8 @@ class Lock:
     """A lock, held in a with block: with Lock("name", "wait=5s") as lock."""
 
     def __init__(self, name, *options):
-        self.name = urllib.parse.quote(name, safe="/")
+        self.name = name
+        self.quoted = urllib.parse.quote(name, safe="/")
         self.options = options
         self.lost = threading.Event()  # to be looked at, or waited for, while working
         self.why = ""
@@ -42,7 +43,7 @@ class Lock:
         self.conn = socket.socket(socket.AF_UNIX)  # with its end, the lock is given back
         self.conn.connect(SOCKET)
         self.lines = self.conn.makefile(encoding="utf-8", newline="\n")
-        self.send("LOCK", self.name, *self.options)
+        self.send("LOCK", self.quoted, *self.options)
         answer = next((line for line in self.lines if line.startswith(("OK", "ERR"))), "")  # BACK is none
         if not answer.startswith("OK "):
             raise Refused(answer.strip() or "ERR SHUTDOWN : redlockd is gone")
@@ -55,7 +56,7 @@ class Lock:
     def __exit__(self, failure, *_):
         if not self.lost.is_set():
             with contextlib.suppress(OSError):  # it has ended
-                self.send("UNLOCK", self.name)
+                self.send("UNLOCK", self.quoted)
         self.listener.join()
         self.conn.close()
         if failure:

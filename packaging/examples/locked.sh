@@ -27,7 +27,7 @@ name=$1 steps=$2 answer=
 shift 2
 
 quoted=$name # as the protocol has names
-for pair in %=%25 ' =%20' ==%3D ,=%2C; do
+for pair in %=%25 ' =%20' ==%3D ,=%2C $'\t=%09' $'\n=%0A'; do
 	quoted=${quoted//"${pair:0:1}"/"${pair:2}"}
 done
 
