@@ -124,6 +124,17 @@ func TestDevKinds(t *testing.T) {
 	other.want(`- node=a address=embedded state=ready wakeups=polling .*`)
 }
 
+// TestDevLeavesNothing: what is held ends with the nodes, and with the process.
+func TestDevLeavesNothing(t *testing.T) {
+	d := startDev(t)
+	w := d.dial()
+	w.say("LOCK a", granted5)
+	if err := d.stop(); err != nil {
+		t.Error(err)
+	}
+	w.want(`BYE resume=0 : .* nothing is held that could be resumed: .*`)
+}
+
 // TestShutdownIsQuiet: that the daemon hangs up is not reported as five nodes
 // that went down.
 func TestShutdownIsQuiet(t *testing.T) {

@@ -322,6 +322,10 @@ func TestTableCutShort(t *testing.T) {
 	if _, err := os.Stat(table); err == nil {
 		t.Error("the next daemon would believe what is left of it")
 	}
+	if err := d.stop(); err != nil {
+		t.Error(err)
+	}
+	w.want(`BYE resume=0 : .*`)
 }
 
 // STATUS says nothing more of a table that is written again.

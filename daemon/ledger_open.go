@@ -93,6 +93,12 @@ func whyUnnoted(err error) unnoted {
 	return unwritten
 }
 
+// bequeaths tells whether a daemon that comes next is left what this one holds. (Where
+// the table cannot be written for now, some of it is.)
+func (d *daemon) bequeaths() bool {
+	return d.ledger != nil && unnoted(d.unnoted.Load()) != removed
+}
+
 const tableFormat = "redlockd table 1"
 
 // bootIDFile is another one in tests.

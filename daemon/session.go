@@ -204,9 +204,13 @@ func (d *daemon) ended(s *session) {
 }
 
 // left is how long the leases of this connection stay on the nodes when nobody
-// extends them: the shortest validity; 0 where there are none.
+// extends them, and can be resumed: the shortest validity; 0 where there are none, or
+// the next daemon will know of none.
 func (s *session) left() time.Duration {
 	var shortest time.Duration
+	if !s.d.bequeaths() {
+		return shortest
+	}
 	for _, h := range append(s.desk.all(), s.entrusted()...) {
 		if left := h.lease.Validity(); h.lease.Err() == nil && (shortest == 0 || left < shortest) {
 			shortest = left
