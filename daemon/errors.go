@@ -89,7 +89,7 @@ func notWithID(names []string) error {
 
 // heldWithin: it is held, but goes by the list that it was locked as.
 func heldWithin(names, list []string) error {
-	return fmt.Errorf("%s: %w as such by this owner on this connection, but as %s, which it goes by",
+	return fmt.Errorf("%s: %w as such, but as %s, which it goes by",
 		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
 }
 
