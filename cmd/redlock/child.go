@@ -51,6 +51,7 @@ type child struct {
 	lost   error              // why the lock was lost; nil: it was not
 	back   bool               // the command gave the lock back, and goes on without it
 	killed bool
+	spare  time.Duration // then: what was left of the lock
 }
 
 // runUnder runs the command until it has ended, and stops it if the lease is
@@ -314,7 +315,7 @@ func (c *child) killWhenDue() {
 	}
 	c.send(syscall.SIGKILL)
 	c.sendToKin(syscall.SIGKILL)
-	c.killed = true
+	c.killed, c.spare = true, c.lease.DeadlineBoottime()-boottime()
 }
 
 // outcome is what the process ends with once the command has ended.
@@ -330,10 +331,12 @@ func (c *child) outcome() error {
 
 // lastWords says how the command was stopped.
 func (c *child) lastWords() string {
-	if c.killed {
-		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.killMargin().Round(time.Millisecond))
-	}
-	if c.status.Signaled() {
+	switch {
+	case c.killed && c.spare > 0:
+		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.spare.Round(time.Millisecond))
+	case c.killed:
+		return fmt.Sprintf("the command (pid %d) got SIGKILL only %v after the last known deadline of the lock: others may have had it by then", c.pid, -c.spare.Round(time.Millisecond))
+	case c.status.Signaled():
 		return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended by %v", c.pid, c.status.Signal())
 	}
 	return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended with exit code %d", c.pid, c.status.ExitStatus())
