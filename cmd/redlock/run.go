@@ -23,8 +23,9 @@ it.
 ` + namesHelp + `
 
 WAITING. Without -n or -w it waits for as long as somebody else holds the lock.
-A signal ends the wait. On a terminal a line shows who holds the lock, since when,
-and the place among those who wait on this host; elsewhere --verbose says so.
+A signal ends the wait. On a terminal a line shows the place among those who wait on
+this host, who holds the lock and, if it is long enough, since when; elsewhere
+--verbose says so.
 Where no quorum of nodes can be asked the exit code is 69, with -n at once,
 otherwise after -w or the lease time, whichever is shorter. Nodes that are new or
 were restarted have no vote for a while (redlock status says how long): that is
