@@ -58,7 +58,7 @@ func fetchEntries(ctx context.Context) (entries []client.Entry, err error) {
 
 func printEntries(out io.Writer, entries []client.Entry) error {
 	if len(entries) == 0 {
-		_, err := fmt.Fprintln(out, "nothing is held or waited for")
+		_, err := fmt.Fprintln(out, "nothing is held or waited for, as far as you may see")
 		return unwritten(err)
 	}
 	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}

@@ -142,7 +142,7 @@ job        waiting  exclusive     77    www   20ms   -     -
 a%2Cb,job  waiting  shared        78    www   20ms   -     -
 gpu        waiting  1 of 4 slots  79    www   20ms   -     -
 `},
-		{"list, nothing", nothing, []string{"list"}, 0, "\nnothing is held or waited for\n"},
+		{"list, nothing", nothing, []string{"list"}, 0, "\nnothing is held or waited for, as far as you may see\n"},
 		{"list, JSON", shown, []string{"list", "--json"}, 0, `
 [
   {
