@@ -32,6 +32,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // run is the whole program; it returns the exit code.
 func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	forbidCores()
+	outliveReaders()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -42,6 +43,10 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 // forbidCores: the memory of the daemon has the passwords of the nodes. Where even that
 // fails, the limit of whoever started it holds.
 func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) }
+
+// outliveReaders has a log that nobody reads any more end nothing: Go ends a program whose
+// stderr is a broken pipe, also where whoever started it has SIGPIPE ignored, as systemd has.
+func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
 
 // command is one run of redlockd, with what a test replaces.
 type command struct {

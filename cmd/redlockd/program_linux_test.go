@@ -54,6 +54,7 @@ type program struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	stdout, stderr *bufio.Reader
+	log            io.Closer // of what stderr reads
 }
 
 func startProgram(t *testing.T, role string, args ...string) *program {
@@ -61,13 +62,14 @@ func startProgram(t *testing.T, role string, args ...string) *program {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	pipe := func(r io.ReadCloser, err error) *bufio.Reader {
+	pipe := func(r io.ReadCloser, err error) io.ReadCloser {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return bufio.NewReader(r)
+		return r
 	}
-	p := &program{t: t, cmd: cmd, stdout: pipe(cmd.StdoutPipe()), stderr: pipe(cmd.StderrPipe())}
+	stdout, stderr := pipe(cmd.StdoutPipe()), pipe(cmd.StderrPipe())
+	p := &program{t: t, cmd: cmd, stdout: bufio.NewReader(stdout), stderr: bufio.NewReader(stderr), log: stderr}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +115,19 @@ func TestProgram(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.await(p.stderr, "asked to stop")
 	io.Copy(io.Discard, p.stderr)
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v, want exit code 0", err)
+	}
+}
+
+// TestNobodyReadsTheLog: whoever reads the log may end, and the locks go on. (What it logs
+// when it is asked to stop nobody can be told.) Guards outliveReaders.
+func TestNobodyReadsTheLog(t *testing.T) {
+	t.Parallel()
+	p := startProgram(t, roleRedlockd, "-dev", "-socket", filepath.Join(t.TempDir(), "s"))
+	p.await(p.stdout, "nc -U ")
+	p.log.Close()
+	p.signal(syscall.SIGTERM)
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v, want exit code 0", err)
 	}
