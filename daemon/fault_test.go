@@ -244,6 +244,22 @@ func TestSocketIsNotStolen(t *testing.T) {
 	}
 }
 
+// TestLeasesOfTheLiving: where somebody has removed a living daemon's socket and lock file,
+// a second one does not go on with the leases that the first one extends. Guards lockSocket.
+func TestLeasesOfTheLiving(t *testing.T) {
+	d, path := noting(t)
+	cfg := SocketConfig{Path: path, Mode: 0o600}
+	if second, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "end it first") {
+		t.Fatalf("a second daemon: %v, %v; want it refused", second, err)
+	}
+	d.ledger.leave() // as its end would
+	second, err := listenAt(&cfg)
+	if err != nil {
+		t.Fatalf("after the first one's end: %v, want it to serve", err)
+	}
+	second.remove()
+}
+
 // listenAt is what a daemon without a service manager does.
 func listenAt(cfg *SocketConfig) (*socket, error) {
 	c, err := claimSocket(cfg, nil)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/redlockd/redlockd/daemon/table"
 )
 
 // socket is the Unix socket that clients connect to, and the lock file beside
@@ -46,6 +48,11 @@ func lockSocket(path string) (*os.File, error) {
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("socket %s: another redlockd serves it (%s is locked): %w", path, file.Name(), err)
+	}
+	if used := table.InUse(path + tableSuffix); used != "" {
+		file.Close()
+		return nil, fmt.Errorf("socket %s: another redlockd that served it lives, and appends to %s, though %s was removed, or is another one: "+
+			"end it first, as two that go on with the same leases can give away what is held", path, used, file.Name())
 	}
 	return file, nil
 }

@@ -18,18 +18,19 @@ type segment struct {
 	begin  int // where the records begin, behind the head
 	used   int
 
-	merged bool // it was written whole, and is not written to: the head is in memory, too
-	lent   bool // it is being merged: who does that ends the mapping
+	file   *os.File // as long as it is the last one, or is to be: see InUse
+	merged bool     // it was written whole, and is not written to: the head is in memory, too
+	lent   bool     // it is being merged: who does that ends the mapping
 }
 
 // newSegment makes a file without a head yet, under its name aside.
 func newSegment(path string, size int) (*segment, error) {
 	path += asideSuffix
-	memory, err := mapFile(path, size)
+	memory, file, err := mapFile(path, size)
 	if err != nil {
 		return nil, err
 	}
-	return &segment{path: path, memory: memory}, nil
+	return &segment{path: path, memory: memory, file: file}, nil
 }
 
 // start has an empty file count, with records in it. It is there under its name with
@@ -85,8 +86,18 @@ func (s *segment) append(record []byte) (fits bool, err error) {
 	return true, err
 }
 
+// full says that it is not the last one any more: another one is locked. (This one's lock
+// may last as long as its mapping.)
+func (s *segment) full() {
+	if s.file != nil {
+		s.file.Close()
+		s.file = nil
+	}
+}
+
 // close keeps the file.
 func (s *segment) close() {
+	s.full()
 	if err := unmap(s.memory); err != nil {
 		panic("table: " + err.Error()) // a defect: it is ours, and mapped
 	}

@@ -10,21 +10,24 @@ import (
 // What the kernel can refuse for want of space or memory; tests have it do so.
 var fallocate, mmap, munmap = unix.Fallocate, unix.Mmap, unix.Munmap
 
-// mapFile makes a file of so many zeros, which nobody else can read, and maps it.
-// The space is taken now: a write to the mapping never fails. One that is there
-// already, from an earlier time, is replaced.
-func mapFile(path string, size int) ([]byte, error) {
+// mapFile makes a file of so many zeros, which nobody else can read, maps it, and locks
+// it until it is closed: see InUse. The space is taken now: a write to the mapping never
+// fails. One that is there already, from an earlier time, is replaced.
+func mapFile(path string, size int) ([]byte, *os.File, error) {
 	file, err := createNew(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer file.Close() // the mapping stays
-	memory, err := mapped(int(file.Fd()), size)
+	var memory []byte
+	if err = lock(file, unix.LOCK_EX); err == nil {
+		memory, err = mapped(int(file.Fd()), size)
+	}
 	if err != nil {
+		file.Close()
 		os.Remove(path)
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return memory, nil
+	return memory, file, nil
 }
 
 // mapToRead maps a file as it is. An empty one was not left so.

@@ -8,7 +8,7 @@ import (
 )
 
 // mapFile needs Linux: elsewhere a restart of the daemon loses what it held.
-func mapFile(string, int) ([]byte, error) { return nil, errors.ErrUnsupported }
+func mapFile(string, int) ([]byte, *os.File, error) { return nil, nil, errors.ErrUnsupported }
 
 func mapToRead(*os.File) ([]byte, error) { return nil, errors.ErrUnsupported }
 

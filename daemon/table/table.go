@@ -213,7 +213,8 @@ func (t *Table) content(state State) (content []byte) {
 
 // appendToNext goes on in another file: this one is full. It needs mu.
 func (t *Table) appendToNext(record []byte) {
-	t.frozen = append(t.frozen, frozen{number: t.number, mapped: t.last})
+	full := t.last
+	t.frozen = append(t.frozen, frozen{number: t.number, mapped: full})
 	t.last = nil
 	if err := t.startFile(false, max(t.size, 2*frameSize(len(record))), nil); err != nil {
 		if t.fail(err); !t.closed {
@@ -221,6 +222,7 @@ func (t *Table) appendToNext(record []byte) {
 		}
 		return
 	}
+	full.full()
 	if _, err := t.last.append(record); err != nil {
 		t.lose(err)
 	}

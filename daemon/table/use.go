@@ -1,0 +1,43 @@
+package table
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// A living process has the last of its files locked, from before that counts until the
+// next one does. So nobody else goes on where it is: neither with its leases, which it
+// extends itself, nor in its files.
+
+// InUse is a file of the table at the path that a living process appends to; "": there is
+// none.
+func InUse(path string) (file string) {
+	t := Table{o: Options{Path: path}}
+	numbers, _ := numbered(path) // none where there is no such directory
+	for _, number := range numbers {
+		if isLocked(t.file(number)) {
+			return t.file(number)
+		}
+	}
+	return ""
+}
+
+// isLocked is false of a file that is none of ours.
+func isLocked(path string) bool {
+	file, err := openOwn(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return errors.Is(lock(file, syscall.LOCK_SH), syscall.EWOULDBLOCK)
+}
+
+func lock(file *os.File, how int) error {
+	for {
+		err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
+		if err != syscall.EINTR {
+			return err
+		}
+	}
+}
