@@ -23,9 +23,10 @@
 //   - validity = ttl − (now − start) − drift, where start is read on
 //     CLOCK_BOOTTIME before the first byte is sent (Redis, "Distributed locks").
 //   - [Lease.Fence]: a grant whose attempt began after another grant has the
-//     larger token, and no two tokens are equal, even where clocks jump or a
-//     holder sleeps past its deadline, as long as no quorum of nodes loses its
-//     counters at once ([CountersLost] tells of that).
+//     larger token, and no two tokens are equal (but for those of readers whose
+//     requests cross), even where clocks jump or a holder sleeps past its deadline,
+//     as long as no quorum of nodes loses its counters at once ([CountersLost] tells
+//     of that).
 //   - A lock whose holder died can be taken again one ttl later at the latest.
 //   - Locks work as long as a quorum, ⌊N/2⌋+1 of the nodes, may vote and answers
 //     within the node timeout. One that hangs delays nobody.

@@ -117,7 +117,7 @@ func (l *Lease) ID() string {
 
 // Fence is the fencing token of this grant: larger than that of every grant of
 // the same name that was there when this one was asked for, and never given
-// twice. A resource that remembers the largest that it saw, and refuses smaller
+// twice, but to readers whose requests cross. A resource that remembers the largest that it saw, and refuses smaller
 // ones (WHERE fence <= $token), is safe from a holder that was paused beyond its
 // deadline. It says nothing of time, though it looks like microseconds.
 func (l *Lease) Fence() uint64 { return l.fence }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,35 @@ func TestFenceIsWrittenBack(t *testing.T) {
 		want(t, "the next one takes one round trip", f.now()-begin, 6*ms)
 		want(t, "its token", l.Fence(), ahead+2)
 		want(t, "write-backs counted", f.q.Status().Counts.WriteBacks, uint64(1))
+	})
+}
+
+// Readers whose requests cross may have one token, as they may be at work at once: what
+// comes after both has a larger one, and so has what a reader asks for when one of them
+// was granted. Guards agree.
+func TestReadersMayHaveOneToken(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		reader := redlock.Request{Name: "x", TTL: time.Second, Shared: true}
+		other := f.another()
+		defer other.Close()
+		other.Settle(t.Context())
+		time.Sleep(100 * ms) // it listens, too
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, ahead) })
+		hang(f.sims[2])
+		var slow atomic.Int64 // the node that hears of it later
+		f.delay(func(node int) time.Duration { return map[bool]time.Duration{node == int(slow.Load()): 10 * ms}[true] }, func(int) time.Duration { return 20 * ms })
+		first := f.start(t.Context(), reader)
+		time.Sleep(ms)
+		slow.Store(1)
+		second, err := other.Acquire(t.Context(), reader)
+		want(t, "error of the second reader", err, nil)
+		one, err := first.wait()
+		want(t, "error of the first reader", err, nil)
+		want(t, "token of the first", one.Fence(), ahead+2)
+		want(t, "token of the second", second.Fence(), ahead+2)
+		third := f.acquire(reader)
+		want(t, "token of a third, who came after them", third.Fence(), ahead+3)
 	})
 }
 
