@@ -125,6 +125,9 @@ func TestDialBoundByContext(t *testing.T) {
 	want(t, "a daemon that hangs", err, context.DeadlineExceeded)
 	_, err = Dial(ctx, path)
 	want(t, "a context that is done", err, context.DeadlineExceeded)
+	if errors.Is(err, ErrUnavailable) {
+		t.Errorf("a context that is done: %v, and it was not tried", err)
+	}
 }
 
 func TestHelloIsRefused(t *testing.T) {
@@ -149,6 +152,9 @@ func TestHelloIsRefused(t *testing.T) {
 			err := c.open(t.Context())
 			if !errors.Is(err, wanted) {
 				t.Errorf("%q: error %v, want %v", answer, err, wanted)
+			}
+			if wanted == ErrInvalid && errors.Is(err, ErrUnavailable) {
+				t.Errorf("%q: error %v, and there is a daemon", answer, err)
 			}
 			synctest.Wait()
 			if err == nil {
@@ -308,4 +314,24 @@ func TestWriteToClosedSocket(t *testing.T) {
 	}
 	want(t, "the second request", s.send(ping, true), ErrUnavailable)
 	want(t, "the second request", s.send(ping, true), syscall.EPIPE)
+}
+
+// A socket that had been full when it was closed on the other side refuses what comes next.
+func TestWriteToFullSocketThatIsClosed(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	finished := make(chan struct{})
+	s := newSender(ours, func(finish func()) {
+		go func() {
+			finish()
+			close(finished)
+		}()
+	}, newTable().several)
+	ping := &ipc.Request{Verb: ipc.VerbPing}
+	if err := s.send(ping, false); err != nil {
+		t.Errorf("the first request is refused: %v", err)
+	}
+	theirs.Close()
+	<-finished
+	want(t, "the second request", s.send(ping, true), ErrUnavailable)
 }

@@ -94,7 +94,7 @@ func (l *link) greet(ctx context.Context) error {
 	if !stop() {
 		return ended(op(ipc.VerbHello), "", ctx) // the deadline of the connection is, or will be, spoilt
 	}
-	if refused, ok := errors.AsType[*Error](err); ok && refused != l.notice {
+	if _, refused := errors.AsType[*Error](err); refused {
 		return err
 	} else if err != nil {
 		return l.ending(err)
