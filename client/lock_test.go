@@ -170,7 +170,10 @@ func TestRequestsOfOptions(t *testing.T) {
 		{[]Option{WithHold(HoldConn)}, "LOCK job hold=conn owner=1 id=t.1"},
 		{[]Option{WithHold(HoldTTL)}, "LOCK job hold=ttl owner=1 id=t.1"},
 		{[]Option{WithShared()}, "LOCK job mode=shared owner=1 id=t.1"},
+		{[]Option{WithHold(HoldTTL), WithHold(HoldConn)}, "LOCK job hold=conn owner=1 id=t.1"},
+		{[]Option{WithHold(HoldPID), WithPID(1)}, "LOCK job hold=pid pid=1 id=t.1"},
 		{[]Option{WithSlots(3)}, "LOCK job slots=3 owner=1 id=t.1"},
+		{[]Option{WithSlots(1), WithTTL(1), WithNote(strings.Repeat("x", ipc.MaxNote))}, "LOCK job ttl=1 slots=1 owner=1 note=" + strings.Repeat("x", ipc.MaxNote) + " id=t.1"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
@@ -458,4 +461,53 @@ func TestOpNamesAreVerbs(t *testing.T) {
 	if got := op(ipc.VerbUnlock); got != "unlock" {
 		t.Errorf("op(UNLOCK) = %q, want unlock", got)
 	}
+}
+
+// As many names as there can be, and no more, are asked for.
+func TestBoundOnNames(t *testing.T) {
+	var names []string
+	for i := range ipc.MaxNames + 1 {
+		names = append(names, strconv.Itoa(i))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		tried := async(func() (*Lease, error) { return c.TryLockAll(t.Context(), names[1:]) })
+		d.expect("@0 TRY " + strings.Join(names[1:], ",") + " owner=1 id=t.1")
+		d.say("@0 ERR HELD")
+		_, err := tried.wait()
+		want(t, "all", err, ErrHeld)
+		want(t, "one more", lockErr(c.TryLockAll(t.Context(), names)), ErrInvalid)
+	})
+}
+
+// What is wrong with an option is said as it is, of the lock that it is for.
+func TestTextsOfOptions(t *testing.T) {
+	c, _ := dialScripted(t)
+	for want, err := range map[string]error{
+		`lock "job": OPTION: a ttl of 0s: more than 0 is wanted, or none at all for what redlockd has`:     lockErr(c.Lock(t.Context(), "job", WithTTL(0))),
+		`lock "job": OPTION: a wait of -1s: it cannot be negative, a linger of -1s: it cannot be negative`: lockErr(c.Lock(t.Context(), "job", WithWait(-time.Second), WithLinger(-time.Second))),
+		`lock "a,b": OPTION: 0 slots: at least 1 is wanted`:                                                lockErr(c.LockAll(t.Context(), []string{"a", "b"}, WithSlots(0))),
+		`lock "a,a": NAME: the name "a" is there twice`:                                                    lockErr(c.LockAll(t.Context(), []string{"a", "a"})),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("error %q, want %q", err, want)
+		}
+	}
+}
+
+// Do returns the error of the work itself, where that is all.
+func TestDoReturnsTheErrorOfTheWork(t *testing.T) {
+	errWork := errors.New("work failed")
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		done := async(func() (int, error) {
+			return 0, c.Do(t.Context(), "job", func(context.Context, *Lease) error { return errWork })
+		})
+		d.line()
+		d.say(grant("0", "job", "abc", 0, ttl))
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		if _, err := done.wait(); err != errWork {
+			t.Errorf("Do: %#v, want what fn has returned", err)
+		}
+	})
 }

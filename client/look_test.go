@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"reflect"
 	"testing"
 	"testing/synctest"
@@ -14,14 +15,14 @@ func TestWho(t *testing.T) {
 		d.expect("@0 WHO a%2Cb")
 		d.say("@0 - lock=a%2Cb mode=shared host=web3 pid=12 user=cron since=100 ttl=900 held=3 nodes=5",
 			"LOST lock=x lease=y reason=max",
-			"@0 - lock=a%2Cb mode=shared ttl=800 held=4 nodes=5",
+			"@0 - lock=a%2Cb mode=shared ttl=800 held=4 nodes=5 note=a%20note",
 			"@0 - lock=a%2Cb mode=exclusive slots=5 slot=2 ttl=700 held=3 nodes=5",
 			"@0 - lock=a%2Cb mode=exclusive waiting=yes host=web4 pid=13 user=cron since=100 ttl=600 held=4 nodes=5",
 			"@0 OK n=4")
 		got := asked.must(t)
 		want := []Holder{
 			{Name: "a,b", Mode: "shared", Host: "web3", PID: 12, User: "cron", Since: 100 * time.Millisecond, TTL: 900 * time.Millisecond, Held: 3, Nodes: 5},
-			{Name: "a,b", Mode: "shared", TTL: 800 * time.Millisecond, Held: 4, Nodes: 5},
+			{Name: "a,b", Mode: "shared", TTL: 800 * time.Millisecond, Held: 4, Nodes: 5, Note: "a note"},
 			{Name: "a,b", Mode: "exclusive", Slots: 5, Slot: 2, TTL: 700 * time.Millisecond, Held: 3, Nodes: 5},
 			{Name: "a,b", Mode: "exclusive", Host: "web4", PID: 13, User: "cron", Since: 100 * time.Millisecond, TTL: 600 * time.Millisecond, Held: 4, Nodes: 5, Waits: true},
 		}
@@ -46,13 +47,15 @@ func TestList(t *testing.T) {
 			"@0 - lock=job state=waiting mode=exclusive pid=13 user=root since=2000",
 			"@0 - lock=a%2Cb,c state=waiting mode=shared pid=14 user=root since=2000",
 			"@0 - lock=gpu state=held mode=exclusive slots=4 slot=1 fence=9 ttl=9000 pid=15 user=root since=2000",
-			"@0 OK n=4")
+			"@0 - lock=late state=lost mode=exclusive fence=10 ttl=900 pid=16 user=root since=2000",
+			"@0 OK n=5")
 		got := asked.must(t)
 		want := []Entry{
 			{Name: "job", Names: []string{"job"}, Mode: "exclusive", Fence: 1795247588294176, TTL: 9 * time.Second, PID: 12, User: "cron", Since: time.Second, Note: "a note"},
 			{Name: "job", Names: []string{"job"}, Waits: true, Mode: "exclusive", PID: 13, User: "root", Since: 2 * time.Second},
 			{Name: "a,b,c", Names: []string{"a,b", "c"}, Waits: true, Mode: "shared", PID: 14, User: "root", Since: 2 * time.Second},
 			{Name: "gpu", Names: []string{"gpu"}, Mode: "exclusive", Slots: 4, Slot: 1, Fence: 9, TTL: 9 * time.Second, PID: 15, User: "root", Since: 2 * time.Second},
+			{Name: "late", Names: []string{"late"}, Lost: true, Mode: "exclusive", Fence: 10, TTL: 900 * time.Millisecond, PID: 16, User: "root", Since: 2 * time.Second},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("List:\n%+v, want\n%+v", got, want)
@@ -92,16 +95,37 @@ func TestHello(t *testing.T) {
 	})
 }
 
+// What is not told is an error, and not that there is nothing.
 func TestLookIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		asked := async(func() (*Status, error) { return c.Status(t.Context()) })
-		d.expect("@0 STATUS")
-		d.say("@0 - node=a", "@0 ERR DENIED : rule web does not allow inspect")
-		status, err := asked.wait()
-		want(t, "status", err, ErrDenied)
-		if status != nil {
-			t.Errorf("status %+v with an error", status)
-		}
-	})
+	for line, look := range map[string]func(context.Context, *Client) (told bool, err error){
+		"WHO job": func(ctx context.Context, c *Client) (bool, error) {
+			holders, err := c.Who(ctx, "job")
+			return holders != nil, err
+		},
+		"LIST": func(ctx context.Context, c *Client) (bool, error) {
+			entries, err := c.List(ctx)
+			return entries != nil, err
+		},
+		"STATUS": func(ctx context.Context, c *Client) (bool, error) {
+			status, err := c.Status(ctx)
+			return status != nil, err
+		},
+		"HELLO 1": func(ctx context.Context, c *Client) (bool, error) {
+			hello, err := c.Hello(ctx)
+			return hello != Hello{}, err
+		},
+		"PING": func(ctx context.Context, c *Client) (bool, error) { return false, c.Ping(ctx) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			asked := async(func() (bool, error) { return look(t.Context(), c) })
+			d.expect("@0 " + line)
+			d.say("@0 - node=a lock=a", "@0 ERR DENIED ttl=10 : rule web does not allow inspect")
+			told, err := asked.wait()
+			want(t, line, err, ErrDenied)
+			if told {
+				t.Errorf("%s: something is told, with an error", line)
+			}
+		})
+	}
 }
