@@ -51,6 +51,29 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 	})
 }
 
+// What nobody has got is given back across the end of the connection as well, and is not
+// resumed: nobody is at work.
+func TestGivenBackAcrossRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		cancel()
+		_, err := locked.wait()
+		want(t, "lock", err, context.Canceled)
+		d.say(grant("0", "job", "abc", 0, ttl))
+		d.expect("CANCEL 0")
+		d.expectTagged("UNLOCK lease=abc")
+		d.hangUp()
+		d.greet()
+		d.givenBack(c)
+		if n := c.Resumed(); n > 0 {
+			t.Errorf("%d leases were resumed", n)
+		}
+	})
+}
+
 // The grant comes while its caller is about to say CANCEL.
 func TestGrantBeforeTheCancel(t *testing.T) {
 	c, d := dialScripted(t)
@@ -306,22 +329,22 @@ func TestFullSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
-	for i := range 2000 {
+	const locks = 2000 // more than the socket and the model take
+	for i := range locks {
 		wg.Go(func() {
 			_, err := c.Lock(ctx, "held", WithNote(strings.Repeat("x", 190)+strconv.Itoa(i)))
 			want(t, "lock", err, context.Canceled)
 		})
 	}
-	waitUntil(t, "the socket is full", func() bool {
-		c.link.Load().out.mu.Lock()
-		defer c.link.Load().out.mu.Unlock()
-		return c.link.Load().out.writing && len(c.link.Load().out.pending) > 0
-	})
+	waitUntil(t, "all are about to be sent", func() bool { return len(c.calls.lockPlaces) == locks })
 	cancel()
 	wg.Wait()
 	want(t, "unlock", held.Unlock(ctx), context.Canceled)
 	m.mu.Unlock()
 	m.mustBecomeEmpty(c)
+	if n := c.Reconnects(); n > 0 {
+		t.Errorf("%d connections were made: one that is full is not over", n)
+	}
 }
 
 // waitUntil polls for an event; it bounds a failing test, never a passing one.

@@ -105,6 +105,7 @@ func TestFoundLeaseHasItsGuard(t *testing.T) {
 		if _, err := unlocked.wait(); !errors.Is(err, ErrNotHeld) || errors.Is(err, ErrLost) {
 			t.Errorf("unlock: %v, want ErrNotHeld alone", err)
 		}
+		nothingLeft(t, c)
 	})
 }
 
@@ -161,4 +162,18 @@ func TestLeaseOfNobody(t *testing.T) {
 		want(t, "no name", err, ErrInvalid)
 		nothingLeft(t, c)
 	})
+}
+
+// An answer that names no lease, or no deadline, is none.
+func TestLeaseOfWithoutItsFields(t *testing.T) {
+	for _, answer := range []string{" OK", " OK lease=abc ttl=9000", " OK deadline=2000000 ttl=9000"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
+			d.say(d.expectTagged("CHECK job pid=7") + answer)
+			_, err := found.wait()
+			want(t, answer, err, ErrInternal)
+			nothingLeft(t, c)
+		})
+	}
 }

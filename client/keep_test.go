@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -331,6 +332,43 @@ func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
 		d.hangUp()
 		if errors.Is(c.Err(), ErrLimit) {
 			t.Errorf("Err %v, which is about an answer to CANCEL", c.Err())
+		}
+	})
+}
+
+// The longest ttl there can be is asked for as the longest that can be said.
+func TestExtendForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		extended := async(func() (int, error) { return 0, l.Extend(t.Context(), math.MaxInt64) })
+		d.say(d.expectTagged("EXTEND ttl=9223372036854 lease=abc") + " ERR OPTION : at most 30s")
+		_, err := extended.wait()
+		want(t, "extend", err, ErrInvalid)
+	})
+}
+
+// A deadline that does not move on is asked for again and again, but not without end.
+func TestChecksOfADeadlineThatStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		checks := 0
+		for last := time.Duration(0); ; checks++ {
+			tag, line := d.tagged()
+			if line != "CHECK lease=abc" {
+				break // at the deadline
+			}
+			if now := d.elapsed(); now-last < minCheck {
+				t.Errorf("CHECK %v after the one before, want %v at least", now-last, minCheck)
+			}
+			last = d.elapsed()
+			d.say(grant(tag, "job", "abc", 0, ttl))
+		}
+		d.at("UNLOCK", ttl)
+		want(t, "the lease", over(l.Context()), ErrLost)
+		if checks != 9 { // 8 s, halved until less than 2 * minCheck is left
+			t.Errorf("%d CHECKs, want 9", checks)
 		}
 	})
 }

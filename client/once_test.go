@@ -195,6 +195,17 @@ func TestOnceWhenTheConnectionEnds(t *testing.T) {
 	}
 }
 
+// Close ends what is under way, and says that it was Close.
+func TestOnceWhileTheClientIsClosed(t *testing.T) {
+	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
+		asked := async(ask)
+		d.expect("@0 " + line)
+		c.Close()
+		_, err := asked.wait()
+		want(t, line, err, ErrClosed)
+	})
+}
+
 // What was not sent yet waits for a connection, and has one made, like all else.
 func TestOnceWaitsForAConnection(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {

@@ -46,3 +46,43 @@ func TestUnlockWaitsNoLongerThanItsContext(t *testing.T) {
 		})
 	}
 }
+
+// What was asked for without a connection is sent once: where the daemon does not know the
+// lease then, it was lost, and not given back by an UNLOCK before.
+func TestUnlockOfALeaseThatIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		synctest.Wait()
+		d.down.Store(false)
+		d.greet()
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR NOTHELD lock=job")
+		_, err := unlocked.wait()
+		want(t, "unlock", err, ErrLost)
+		want(t, "unlock", err, ErrNotHeld)
+		nothingLeft(t, c)
+	})
+}
+
+// A context that had ended before the call bounds it, also where it is that of a lease that
+// was unlocked: the end that Unlock itself makes is another.
+func TestUnlockUnderTheContextOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		first, l := d.lock(c, "first", "abc"), d.lock(c, "job", "def")
+		ctx := first.Context()
+		unlocked := async(func() (int, error) { return 0, first.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		unlocked.must(t)
+		again := async(func() (int, error) { return 0, l.Unlock(ctx) })
+		tag := d.expectTagged("UNLOCK lease=def")
+		_, err := again.wait()
+		want(t, "unlock", err, context.Canceled)
+		d.at("the end of Unlock", 0)
+		d.say(tag + " OK")
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
