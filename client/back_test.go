@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,59 @@ func TestStrayGrantIsGivenBack(t *testing.T) {
 	})
 }
 
+// A stray that grants nothing has nothing to be given back: what it tells of may be
+// another's.
+func TestOtherStraysAreNotGivenBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		ask   func(ctx context.Context, c *Client) (*Lease, error)
+		line  string
+		stray string
+	}{
+		"a lease that was found": {func(ctx context.Context, c *Client) (*Lease, error) {
+			return c.LeaseByID(ctx, "xyz", "job")
+		}, "CHECK job lease=xyz", grant("0", "job", "xyz", 0, ttl)},
+		"a refusal": {func(ctx context.Context, c *Client) (*Lease, error) {
+			return c.Lock(ctx, "job")
+		}, "LOCK job owner=1 id=t.1", "@0 ERR LOST lock=job lease=xyz"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				asked := async(func() (*Lease, error) { return test.ask(t.Context(), c) })
+				d.expect("@0 " + test.line)
+				d.say("BACK")
+				d.expect("@1 " + test.line)
+				d.say("@1 ERR INTERNAL")
+				_, err := asked.wait()
+				want(t, name, err, ErrInternal)
+				if strings.HasPrefix(test.line, "LOCK") {
+					d.expect("CANCEL 0")
+				}
+				d.say(test.stray)
+				synctest.Wait()
+				pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+				d.say(d.expectTagged("PING") + " OK") // no UNLOCK before
+				pinged.must(t)
+			})
+		})
+	}
+}
+
+// A stray that is answered twice is a reply to no request.
+func TestStrayIsAnsweredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		d.say("BACK")
+		d.expect("@1 PING")
+		d.say("@1 OK", "@0 OK", "@0 OK")
+		pinged.must(t)
+		synctest.Wait()
+		want(t, "Err", c.Err(), errNoCall)
+	})
+}
+
 // A daemon that is restarted before it has answered HELLO, on a connection that is
 // kept, may never answer it: it is asked on another one.
 func TestBackBeforeHello(t *testing.T) {
@@ -92,11 +146,11 @@ func TestCancelAndBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
-			d.expect("@0 LOCK job owner=1 id=t.1")
+			locked := async(func() (*Lease, error) { return c.Lock(ctx, "job", WithWait(time.Minute)) })
+			d.expect("@0 LOCK job wait=60000 owner=1 id=t.1")
 			if first == "BACK" {
 				d.say("BACK")
-				d.expect("@1 LOCK job owner=1 id=t.1")
+				d.expect("@1 LOCK job wait=60000 owner=1 id=t.1")
 				synctest.Wait() // else who repeats it may give it up as well
 				cancel()
 			} else {

@@ -112,3 +112,64 @@ func TestInheritWithoutAConnection(t *testing.T) {
 		want(t, "ping", err, context.Canceled)
 	})
 }
+
+// Close waits for no pause between two attempts to connect.
+func TestCloseBetweenTwoAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.lock(c, "job", "abc") // which is to be resumed
+		d.stop()
+		time.Sleep(5 * time.Second)
+		tries, before := d.tries.Load(), d.elapsed()
+		c.Close()
+		d.at("the end of Close", before)
+		if n := d.tries.Load(); n != tries {
+			t.Errorf("%d attempts after Close", n-tries)
+		}
+	})
+}
+
+// Patience ends with the outage: what waits for its lease to be resumed on the next
+// connection goes on.
+func TestPatienceIsOverAfterTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+		time.Sleep(defaultPatience / 2)
+		d.down.Store(false)
+		d.greet()
+		for d.elapsed() <= defaultPatience {
+			d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM")
+		}
+		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		d.say(grant(d.expectTagged("CHECK lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		checked.must(t)
+	})
+}
+
+// When patience is over a call waits for the attempt that is made for it, whatever is asked
+// for meanwhile.
+func TestOneAttemptIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t, WithPatience(time.Second))
+		d.stop()
+		time.Sleep(2 * time.Second)
+		d.down.Store(false)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		time.Sleep(attemptTimeout / 2)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(time.Minute)) })
+		synctest.Wait()
+		d.greet()
+		tags := map[string]string{}
+		for range 2 {
+			tag, rest := d.tagged()
+			tags[rest] = "@" + tag
+		}
+		d.say(tags["PING"]+" OK", tags["LOCK job wait=60000 owner=1 id=t.1"]+" ERR HELD")
+		pinged.must(t)
+		_, err := locked.wait()
+		want(t, "lock", err, ErrHeld)
+	})
+}

@@ -111,3 +111,38 @@ func TestTryUnderADeadline(t *testing.T) {
 		}
 	})
 }
+
+// A LOCK whose wait is over does not wait on the next connection.
+func TestWaitThatIsOverAcrossRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(time.Second)) })
+		d.expect("@0 LOCK job wait=1000 owner=1 id=t.1")
+		d.outage(defaultPatience / 2)
+		d.expect("@0 LOCK job wait=0 owner=1 id=t.1")
+		d.say("@0 ERR HELD")
+		_, err := locked.wait()
+		want(t, "lock", err, ErrHeld)
+	})
+}
+
+// What was sent again after LIMIT is not sent again for another that was.
+func TestLimitedIsRepeatedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		first := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		second := async(func() ([]Holder, error) { return c.Who(t.Context(), "job") })
+		d.expect("@1 WHO job")
+		d.say("BACK")
+		d.expect("@2 PING")
+		d.expect("@3 WHO job")
+		d.say("@2 ERR LIMIT")
+		d.expect("@2 PING")
+		d.say("@3 ERR LIMIT")
+		d.expect("@3 WHO job")
+		d.say("@3 OK n=0", "@2 OK")
+		first.must(t)
+		second.must(t)
+	})
+}
