@@ -105,8 +105,8 @@ func cutAll(path string) {
 	}
 }
 
-// cutting is a state that keeps the bytes of what is merged, as it may, and has the files
-// cut short in the middle of it.
+// cutting is a state that keeps the bytes of what is merged, as it may, and has the file
+// cut short in the middle of it: that one alone, so that nobody else notices.
 type cutting struct {
 	words
 	path                  string
@@ -116,7 +116,7 @@ type cutting struct {
 
 func (c *cutting) ApplyAll(records iter.Seq[[]byte]) error {
 	if c.whenRead {
-		cutAll(c.path)
+		os.Truncate(c.path+".1", 0)
 	}
 	for record := range records {
 		c.kept = append(c.kept, record)
@@ -126,7 +126,7 @@ func (c *cutting) ApplyAll(records iter.Seq[[]byte]) error {
 
 func (c *cutting) Dump(yield func([]byte)) {
 	if c.whenWritten && len(c.kept) > 0 {
-		cutAll(c.path)
+		os.Truncate(c.path+".1", 0)
 	}
 	for _, record := range c.kept {
 		yield(record)

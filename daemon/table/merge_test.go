@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Files that are made one while they are read come to the same state.
@@ -106,6 +107,44 @@ func TestMergedLater(t *testing.T) {
 	if files, err := numbered(o.Path); err != nil || len(files) > 2 {
 		t.Errorf("there are the files %v, %v; want 2 at most", files, err)
 	}
+	_, got := open(t, o)
+	wantState(t, "after the restart", got, want)
+}
+
+// Nothing is begun anew while files are being made one: who does that would have none of
+// those that it knows.
+func TestNoNewFileWhileMerging(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, want := open(t, o)
+	table.mu.Lock()
+	table.leaveFiles(want, errShort)
+	table.busy, table.retried = true, time.Time{}
+	table.mu.Unlock()
+	for _, busy := range []bool{true, false} {
+		table.busy = busy
+		table.Append([]byte("a=1"))
+		if inMemory := table.last == nil; inMemory != busy {
+			t.Errorf("while merging (%v): it goes on in memory: %v", busy, inMemory)
+		}
+	}
+	table.Leave()
+}
+
+// What is in the way of a file's name aside is removed: it is none of ours any more.
+func TestLeftoverIsReplaced(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	table, want := open(t, o)
+	for number := range 10 {
+		for _, suffix := range []string{asideSuffix, aheadSuffix + asideSuffix} {
+			if err := os.WriteFile(table.file(number)+suffix, []byte("left"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 3 {
+		fill(t, table, want)
+	}
+	table.Leave()
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, want)
 }

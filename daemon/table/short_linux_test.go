@@ -100,6 +100,26 @@ func countMappings(t *testing.T) (made, ended *int) {
 	return made, ended
 }
 
+// Files that are mapped are not kept open, or there would be no more in the end.
+func TestDescriptorsEnd(t *testing.T) {
+	count := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	table, want := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+	before := count()
+	for range 100 {
+		fill(t, table, want)
+	}
+	if after := count(); after > before+10 {
+		t.Errorf("%d files are open after 100 were merged, and %d before", after, before)
+	}
+	table.Leave()
+}
+
 // What is mapped to be merged is let go of. Guards merge: read.end.
 func TestMappingsEnd(t *testing.T) {
 	made, ended := countMappings(t)

@@ -14,7 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 )
 
 // words is a state: "key=value" sets, "key" removes.
@@ -408,6 +410,81 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		table.Append(record)
+	}
+	table.Leave()
+}
+
+// What is of no use has nothing of it used, also where the files before it are ours; what
+// is no table, or cannot be read, leaves what was before it.
+func TestFaultInALaterFile(t *testing.T) {
+	for what, test := range map[string]struct {
+		spoil func(o Options) error
+		want  words
+	}{
+		"another owner": {func(o Options) error {
+			o.Owner = []byte("them")
+			left(t, o, 2, false, "b=1")
+			return nil
+		}, words{}},
+		"no table":     {func(o Options) error { return os.WriteFile(o.Path+".2", []byte("nothing of ours"), 0o600) }, words{"a": "1"}},
+		"an empty one": {func(o Options) error { return os.WriteFile(o.Path+".2", nil, 0o600) }, words{"a": "1"}},
+		"a directory":  {func(o Options) error { return os.Mkdir(o.Path+".2", 0o700) }, words{"a": "1"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			left(t, o, 1, true, "a=1")
+			if err := test.spoil(o); err != nil {
+				t.Fatal(err)
+			}
+			_, state, damage, err := Open(o)
+			if damage == nil || err != nil {
+				t.Errorf("damage %v, error %v; want damage", damage, err)
+			}
+			wantState(t, "of the first", state.(words), test.want)
+		})
+	}
+}
+
+// The damage is told also where no new table can be made.
+func TestDamageWithoutATable(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 1, true, "a=1", "=no key")
+	inTheWay(t, o.Path, 2)
+	_, state, damage, err := Open(o)
+	if damage == nil || err == nil {
+		t.Errorf("damage %v, error %v; want both", damage, err)
+	}
+	wantState(t, "before the fault", state.(words), words{"a": "1"})
+}
+
+// Whoever reads a file while it is appended to finds records up to some moment, and no
+// fault: so does the next process after a kill. Guards putFrame: the length comes last.
+func TestReadWhileAppending(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	o.SegmentSize = 32 << 20
+	table, _ := open(t, o)
+	table.busy = true // or the mapping would end with the merging
+	read, used := table.last.memory, table.last.begin
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for record := bytes.Repeat([]byte("a=1"), 20_000); table.number == 1; {
+			table.Append(record)
+		}
+	}()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		for atomic.LoadUint32((*uint32)(unsafe.Pointer(&read[used]))) != 0 {
+			_, rest, err := nextFrame(read[used:])
+			if err != nil {
+				t.Fatalf("at %d: %v", used, err)
+			}
+			used = len(read) - len(rest)
+		}
 	}
 	table.Leave()
 }
