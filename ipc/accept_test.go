@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -219,5 +220,28 @@ func TestServeAdmitsOnce(t *testing.T) {
 	}
 	if got := asked.Load(); got != 1+n {
 		t.Errorf("admission was asked for %d times for %d connections", got, 1+n)
+	}
+}
+
+// All whom nobody admits are told so, and their connections end, however many they are.
+func TestServeTurnsManyAway(t *testing.T) {
+	const n = 2 * maxTurnedAway
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	d := startFake(t, func(d *fakeDaemon) {
+		begin := sync.OnceFunc(func() { close(begun) })
+		d.Admit = func(Peer) error {
+			begin()
+			<-goOn // all have connected by then
+			return errors.New("full")
+		}
+	})
+	all := []net.Conn{d.dial(t)}
+	<-begun
+	for range n {
+		all = append(all, d.dial(t))
+	}
+	close(goOn)
+	for _, nc := range all {
+		hearEnd(t, nc, "ERR INTERNAL : full\n")
 	}
 }

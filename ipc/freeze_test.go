@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,10 +151,59 @@ func TestFreezeIsSilent(t *testing.T) {
 	if _, err := d.Restore(s.dup); !errors.Is(err, ErrShutdown) {
 		t.Errorf("Restore: %v, want ErrShutdown", err)
 	}
-	s.nc.SetReadDeadline(past)
-	if n, err := s.nc.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%d bytes were heard: %v", n, err)
+	hearNothing(t, s.nc)
+}
+
+// hearNothing checks that nothing was sent. (A read whose deadline is over does not look.)
+func hearNothing(t *testing.T, nc net.Conn) {
+	t.Helper()
+	got, n, err := make([]byte, 1000), 0, error(nil)
+	rawOf(nc).Control(func(fd uintptr) { n, err = RawRead(fd, got) })
+	if !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("%q was heard: %v", got[:max(n, 0)], err)
 	}
+}
+
+// What is answered right before Freeze is written, also where the reading goroutine was
+// about to answer more.
+func TestPipeFreezeBetweenTwoLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		d := tab.daemon()
+		open, frozen := d.Open, make(chan error, 1)
+		d.Open = func(c *Conn) (Session, error) {
+			session, err := open(c)
+			return freezer{session.(journaled), func() {
+				go func() { frozen <- d.Freeze(t.Context(), Freezing{Keep: keepAll, Seal: tab.seal}) }()
+				for !c.freezing.Load() {
+					runtime.Gosched()
+				}
+			}}, err
+		}
+		nc, over := pipeFake(d)
+		say(t, nc, "@a PING\n@b PING\n")
+		hear(t, nc, "@a OK\n")
+		if err := <-frozen; err != nil {
+			t.Errorf("Freeze: %v", err)
+		}
+		<-over
+		tab.mu.Lock()
+		defer tab.mu.Unlock()
+		if tab.rest != "@b PING\n" {
+			t.Errorf("the rest is %q, want what was not begun", tab.rest)
+		}
+	})
+}
+
+// freezer has the server freeze while a request is begun.
+type freezer struct {
+	journaled
+	freeze func()
+}
+
+func (f freezer) Begin(call *Call) Work {
+	f.freeze()
+	return f.journaled.Begin(call)
 }
 
 // Connections that are not kept end as in Shutdown, before the table is sealed.

@@ -50,6 +50,39 @@ func (d *fakeDaemon) wantNotCut(t *testing.T) {
 	}
 }
 
+// A call has one context, however often it is asked for.
+func TestCallContextIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		var contexts []context.Context
+		d.Open = func(c *Conn) (Session, error) {
+			return &beginning{fakeSession{d, c}, func(call *Call) Work {
+				return workFunc(func() {
+					contexts = append(contexts, call.Context(), call.Context())
+					<-contexts[0].Done()
+					call.Reply(call.OK())
+				})
+			}}, nil
+		}
+		nc, over := pipeFake(d)
+		say(t, nc, "@a LOCK x\n")
+		synctest.Wait()
+		nc.Close()
+		<-over
+		if contexts[0] != contexts[1] || context.Cause(contexts[1]) != ErrGone {
+			t.Errorf("the causes are %v and %v", context.Cause(contexts[0]), context.Cause(contexts[1]))
+		}
+	})
+}
+
+// beginning is a session that begins as it is told to.
+type beginning struct {
+	fakeSession
+	begin func(*Call) Work
+}
+
+func (b *beginning) Begin(call *Call) Work { return b.begin(call) }
+
 // What the client has not read is known, and the session is closed behind it.
 func TestPipeUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

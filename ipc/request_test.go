@@ -20,10 +20,10 @@ func TestParseRequest(t *testing.T) {
 		{"LOCK b,a,%2c wait=forever", Request{Verb: VerbLock, Names: []string{"b", "a", ","},
 			Options: Options{Set: OptWait, Wait: Forever}}},
 		{"TRY a wait=0s", Request{Verb: VerbTry, Names: []string{"a"}, Options: Options{Set: OptWait}}},
-		{"TRY gr%C3%BCn%20%25 ttl=250ms mode=shared slots=3 hold=pid pid=7 max=1h linger=0 beat=2m owner=o guard=100 reentrant=yes note=a=b,c id=i",
+		{"TRY gr%C3%BCn%20%25 ttl=250ms mode=shared slots=3 hold=pid pid=7 max=1h linger=5s beat=2m owner=o guard=100 reentrant=yes note=a=b,c id=i",
 			Request{Verb: VerbTry, Names: []string{"grün %"}, Options: Options{
 				Set: tryOptions, TTL: 250 * time.Millisecond, Mode: Shared, Slots: 3, Hold: HoldPID, PID: 7,
-				Max: time.Hour, Beat: 2 * time.Minute, Owner: "o", Guard: 100 * time.Millisecond,
+				Max: time.Hour, Linger: 5 * time.Second, Beat: 2 * time.Minute, Owner: "o", Guard: 100 * time.Millisecond,
 				Reentrant: true, Note: "a=b,c", ID: "i"}}},
 		{"UNLOCK lease=L", Request{Verb: VerbUnlock, Options: Options{Set: OptLease, Lease: "L"}}},
 		{"CHECK x pid=12", Request{Verb: VerbCheck, Names: []string{"x"}, Options: Options{Set: OptPID, PID: 12}}},

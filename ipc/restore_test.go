@@ -101,6 +101,20 @@ func TestRestoreSkips(t *testing.T) {
 	})
 }
 
+// A line that is too long, and of which a part is to be read again only later, is skipped.
+func TestRestoreTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1250 // 10,000 bytes
+		tab := newTable()
+		tab.rest = strings.Repeat("@a PING\n", n) + "@b " + strings.Repeat("x", 8000) + "\n@c PI"
+		d, nc := pipeRestored(t, tab)
+		hear(t, nc, strings.Repeat("@a OK\n", n)+"@b "+lineTooLong)
+		say(t, nc, "NG\n")
+		hear(t, nc, "@c OK\n")
+		endPipe(t, d, nc)
+	})
+}
+
 // A rest that is longer than what is read at once.
 func TestRestoreLongRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -488,3 +488,14 @@ func testServeGoesOn(t *testing.T, shortage syscall.Errno) {
 		t.Error(err)
 	}
 }
+
+// What waited for its turn when the client closed is begun, and has ended already.
+func TestServerClosedBeforeItsTurn(t *testing.T) {
+	d := startFake(t, nil)
+	nc := d.dial(t)
+	say(t, nc, "LOCK x\nLOCK y\n")
+	d.waiting(t, "x")
+	nc.Close()
+	d.waiting(t, "y")
+	d.hearEnds(t, "input gone=true", "close")
+}

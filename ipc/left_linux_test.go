@@ -1,0 +1,34 @@
+package ipc
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// notes is how much was noted.
+func (t *table) notes() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.log)
+}
+
+// The beginning of a line that is taken from the socket is noted behind the lines that
+// wait for their turn, and until it is there, as one to be skipped.
+func TestLeftIsNotedBehindWhatWaits(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, nil)
+	s := d.dialStored(t)
+	say(t, s.nc, "LOCK x\nPING\nLI")
+	d.waiting(t, "x")
+	for end := time.Now().Add(patience); tab.notes() < 4 && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	tab.hearLog(t, "asked LOCK x", `rest "PING\n"`, `rest "PING\n" skipping`, `rest "PING\nLI"`)
+	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	close(d.channel(d.gates, "x"))
+	d2, _ := tab.restart(t, s.dup)
+	say(t, s.nc, "ST\n")
+	close(d2.channel(d2.gates, "x"))
+	hear(t, s.nc, "OK lock=x\nOK\nOK\n")
+}
