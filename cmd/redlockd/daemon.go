@@ -84,6 +84,7 @@ type watcher struct {
 	cancel context.CancelFunc
 	served <-chan struct{} // closed when serving is over
 	reload chan<- *daemon.Config
+	next   *daemon.Config // what was read again, and the daemon has not taken yet; nil: nothing
 
 	manager *systemd.Manager
 }
@@ -96,6 +97,8 @@ func (w *watcher) watch() {
 		select {
 		case <-w.served:
 			return
+		case w.taker() <- w.next:
+			w.next = nil
 		case sig := <-w.c.signals:
 			switch {
 			case sig == syscall.SIGHUP && !stopping:
@@ -104,7 +107,7 @@ func (w *watcher) watch() {
 			case stopping:
 				w.c.die(sig)
 			default:
-				stopping = true
+				stopping, w.next = true, nil
 				w.log.Info("asked to stop", "signal", sig)
 				w.cancel()
 			}
@@ -112,7 +115,16 @@ func (w *watcher) watch() {
 	}
 }
 
-// readAgain hands the config of today to the daemon, or logs why the old one stays.
+// taker is whom the config is for that was read again; nil while there is none. A daemon
+// that has just been started takes it only when it serves: signals go on meanwhile.
+func (w *watcher) taker() chan<- *daemon.Config {
+	if w.next == nil {
+		return nil
+	}
+	return w.reload
+}
+
+// readAgain has the config of today handed to the daemon, or logs why the old one stays.
 // The service manager hears that the reload is over from the one who ended it.
 func (w *watcher) readAgain() {
 	w.tell(w.manager.Reloading())
@@ -125,10 +137,7 @@ func (w *watcher) readAgain() {
 	for _, warning := range next.Warnings {
 		w.log.Warn("config", "warning", warning)
 	}
-	select {
-	case w.reload <- next:
-	case <-w.served:
-	}
+	w.next = next
 }
 
 func (w *watcher) tell(err error) {

@@ -97,6 +97,34 @@ func TestConfigWarns(t *testing.T) {
 	}
 }
 
+// TestStopBeforeReload: a daemon that has not taken a new config yet, as it is starting, is
+// stopped all the same, and ended by a second signal; the config is that of the last SIGHUP.
+func TestStopBeforeReload(t *testing.T) {
+	name := writeConfig(t, goodConfig)
+	heard := listenAsManager(t)
+	var f *fixture
+	f = newFixture(t, func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+		for i := range 2 {
+			replaceConfig(t, name, goodConfig+fmt.Sprintf("limits { connections = %d }\n", i+1))
+			f.signals <- syscall.SIGHUP
+			heard("RELOADING=1")
+		}
+		f.signals <- syscall.SIGHUP // which is read once the last one was
+		heard("RELOADING=1")
+		if got := <-o.Reload; got.Limits.Connections != 2 {
+			t.Errorf("got %d connections, want those of the last config", got.Limits.Connections)
+		}
+		f.signals <- syscall.SIGHUP
+		heard("RELOADING=1")
+		f.signals <- syscall.SIGTERM
+		<-ctx.Done()
+		f.signals <- syscall.SIGINT
+		<-f.died
+		return nil
+	})
+	f.check(t, f.run([]string{"-config", name}), exitOK, "", "asked to stop")
+}
+
 // TestReloadAtTheEnd: a daemon that ends while a config is read takes it no more, and the
 // program ends all the same.
 func TestReloadAtTheEnd(t *testing.T) {
