@@ -15,6 +15,7 @@ func TestParseRequest(t *testing.T) {
 	}{
 		{"PING", Request{Verb: VerbPing}},
 		{"@a1 ping\r", Request{Tag: "a1", Verb: VerbPing}},
+		{"@azAZ09 PING", Request{Tag: "azAZ09", Verb: VerbPing}},
 		{" \tLOCK\t nightly-backup  wait=5s ", Request{Verb: VerbLock, Names: []string{"nightly-backup"},
 			Options: Options{Set: OptWait, Wait: 5 * time.Second}}},
 		{"LOCK b,a,%2c wait=forever", Request{Verb: VerbLock, Names: []string{"b", "a", ","},
@@ -316,5 +317,23 @@ func BenchmarkRequestAppendTo(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		out = r.AppendTo(out[:0])
+	}
+}
+
+// What no line can say cannot be a name either, for those who have it from elsewhere.
+func TestCheckName(t *testing.T) {
+	for name, text := range map[string]string{
+		"":                             "a name is empty",
+		"\xff":                         "is not UTF-8",
+		"a\nb":                         "a control character",
+		"redlockd:x":                   "is reserved",
+		strings.Repeat("x", MaxName+1): "is 201 bytes long, and may be 200",
+		strings.Repeat("ü", MaxName/2): "",
+		"a name, with %2C and = in its w\u00f6rds": "",
+	} {
+		err := CheckName(name)
+		if (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("CheckName(%q): %v, want %q", name, err, text)
+		}
 	}
 }
