@@ -20,6 +20,11 @@ func TestFaultsInTheJournal(t *testing.T) {
 	if lines := strings.Count(f.err.String(), "\n"); lines < 2 || strings.Count("\n"+f.err.String(), "\n<3>") != lines {
 		t.Errorf("got %q, want several lines with <3> before each", f.err.String())
 	}
+	f = newFixture(t, nil)
+	f.run([]string{"-config", name})
+	if strings.Contains(f.err.String(), "<") {
+		t.Errorf("elsewhere: got %q, want no <3>", f.err.String())
+	}
 }
 
 // The log has its priorities there, and not elsewhere.

@@ -85,7 +85,8 @@ func TestUsage(t *testing.T) {
 		{"-version", exitOK, "redlockd " + daemon.Version() + "\n", ""},
 		{"-help", exitOK, "redlockd validate [-config FILE]", ""},
 		{"validate -h", exitOK, "Usage:", ""},
-		{"-nonsense", exitUsage, "", "-nonsense"},
+		{"-nonsense", exitUsage, "", "-nonsense\nredlockd -help shows the usage\n"},
+		{"-help", exitOK, "-log-level LEVEL\n", ""},
 		{"serve", exitUsage, "", `unknown argument "serve"`},
 		{"validate it", exitUsage, "", `unknown argument "it"`},
 		{"validate -as root", exitUsage, "", "-as USER and -lock NAME go together"},
@@ -167,6 +168,7 @@ access {
 		{"4001", "web/a/b", exitDenied, "lock     denied   by no access rule of 3\n", ""},
 		{"4002", "web/a", exitDenied, "admin    allowed  by rule \"ops\"\n", ""},
 		{"4001", "web/a,web/b", exitOK, "web/b: admin    allowed  by rule", ""},
+		{"4001", "web/a,web/b", exitOK, "web/a: admin    allowed  by rule", ""},
 		{"4001", "web/a,db", exitDenied, "db: lock     denied   by no access rule of 3\n", ""},
 		{"4001", "web/a%2Cb/c", exitDenied, "lock     denied   by no access rule of 3\n", ""},
 		{"4001", "db,web/a", exitDenied, "web/a: lock     allowed  by rule \"web\"\n", ""},
@@ -201,6 +203,9 @@ func TestFlagsOverrideConfig(t *testing.T) {
 		got = cfg
 		if o.Dev || o.Reload == nil {
 			t.Errorf("got options %+v, want no Dev and a Reload", o)
+		}
+		if o.Ready != nil {
+			t.Error("a daemon with nodes of a config says what to type")
 		}
 		return nil
 	})

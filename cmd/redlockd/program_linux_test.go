@@ -147,3 +147,27 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 		t.Errorf("it ended with %v, want by SIGINT", p.cmd.ProcessState)
 	}
 }
+
+// TestProgramFails: the exit code is that of what it has said, with a priority in the journal.
+func TestProgramFails(t *testing.T) {
+	t.Parallel()
+	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	var stat syscall.Stat_t
+	if err := syscall.Fstat(int(stderr.Fd()), &stat); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-config", filepath.Join(t.TempDir(), "none.hcl"))
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleRedlockd, fmt.Sprintf("JOURNAL_STREAM=%d:%d", stat.Dev, stat.Ino))
+	cmd.Stderr = stderr
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitFailed {
+		t.Errorf("it ended with %v, want exit code %d", err, exitFailed)
+	}
+	said, err := os.ReadFile(stderr.Name())
+	if want := "<3>config: open "; err != nil || !strings.HasPrefix(string(said), want) {
+		t.Errorf("it has said %q, %v; want %s…", said, err, want)
+	}
+}
