@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"strconv"
@@ -14,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
@@ -162,6 +166,9 @@ func TestMetricsOfLosses(t *testing.T) {
 	admin.say("FORCE c", `OK lock=c n=1 held=\d .*`)
 	w.want(`LOST lock=c .* reason=forced .*`)
 	d.untilScraped("redlockd_holding_seconds_count", 3) // each until its deadline
+	if held := d.scrape()["redlockd_holding_seconds_sum"]; held < 1 || held > 60 {
+		t.Errorf("they were held for %v s, want some seconds", held)
+	}
 	d.scrape().want(t, scraped{
 		`redlockd_losses_total{reason="expired"}`: 1,
 		`redlockd_losses_total{reason="max"}`:     1,
@@ -275,4 +282,55 @@ func TestMeterAllocatesNothing(t *testing.T) {
 			t.Errorf("%s: got %v allocations, want none", name, allocs)
 		}
 	}
+}
+
+// scrapeMeter is what a meter alone tells.
+func scrapeMeter(t *testing.T, m *meter) scraped {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(m.all...)
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s := scraped{}
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.HasPrefix(line, "#") {
+			s.add(t, strings.TrimSpace(line))
+		}
+	}
+	return s
+}
+
+// TestMeterUnits: seconds, shares and numbers, each in its own series; a meter that is
+// switched off is told the same, and counts nothing.
+func TestMeterUnits(t *testing.T) {
+	m := newMeter(&Config{Metrics: &MetricsConfig{}, Quorum: QuorumConfig{Nodes: []NodeConfig{{Name: "a"}, {Name: "b"}}}})
+	a := &ask{holding: &holding{}, s: &session{d: &daemon{clock: func() time.Duration { return 3 * time.Second }}}}
+	a.since = 500 * time.Millisecond
+	for _, m := range []*meter{m, nil} {
+		m.answered(a, nil)
+		m.answered(a, context.Canceled)
+		m.answered(a, context.Canceled)
+		m.refused(ipc.CodeNoQuorum)
+		m.lost(redlock.LostQuorum)
+		m.forced(3)
+		m.holdsBack()
+		m.roundTrip("b", 250*time.Millisecond)
+		m.extended(4*time.Second, 16*time.Second)
+		m.ended(a.holding, time.Hour) // it has not begun
+	}
+	scrapeMeter(t, m).want(t, scraped{
+		`redlockd_waiting_seconds_sum{outcome="granted"}`:   2.5,
+		`redlockd_waiting_seconds_sum{outcome="refused"}`:   5,
+		`redlockd_waiting_seconds_count{outcome="refused"}`: 2,
+		`redlockd_refusals_total{code="NOQUORUM"}`:          1,
+		`redlockd_refusals_total{code="HELD"}`:              0,
+		`redlockd_losses_total{reason="quorum"}`:            1,
+		`redlockd_losses_total{reason="forced"}`:            0,
+		`redlockd_forces_total`:                             3,
+		`redlockd_held_back_total`:                          1,
+		`redlockd_node_round_trip_seconds_sum{node="b"}`:    .25,
+		`redlockd_node_round_trip_seconds_count{node="a"}`:  0,
+		`redlockd_extension_left_ratio_sum`:                 .25,
+		`redlockd_holding_seconds_count`:                    0,
+	})
 }

@@ -1,0 +1,182 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestConfigBounds: what is just good, and what is just not, for each kind of value.
+func TestConfigBounds(t *testing.T) {
+	x := func(n int) string { return strings.Repeat("x", n) }
+	for what, c := range map[string]struct {
+		check     configCheck
+		good, bad []string
+	}{
+		"name":       {checkName, []string{"a", "9._-", x(32)}, []string{"", x(33), ".a", "-a", "_a", "a b", "all"}},
+		"key prefix": {checkKeyPrefix, []string{"", x(64), "redlock:", "redlockx"}, []string{x(65), "a b", "redlockd:", "redlockd:x", "redlockd"}},
+		"host":       {checkHost, []string{x(253), "::1", "a_b"}, []string{"", x(254), "-a", ".a", "10.0.0.256", "a b"}},
+		"username":   {checkUsername, []string{x(128)}, []string{"", x(129), "a b"}},
+		"file":       {checkFileName, []string{"a b"}, []string{"", "a\x00b"}},
+		"path":       {checkUnixPath, []string{"/" + x(106), "/a b"}, []string{"", "a", "/" + x(107), "/a/", "/a\nb"}},
+		"mode":       {checkMode, []string{"600", "0777"}, []string{"", "9", "1777", "0460", "0060", "0o600"}},
+		"account":    {checkAccount, []string{x(256)}, []string{"", x(257), "a b", "a\xff"}},
+		"lock":       {checkLockPattern, []string{"a b", x(200), "**"}, []string{"", x(201), "***", "a\nb", "\xff"}},
+		"listen":     {checkListenAddress, []string{"[::]:1", "a:65535"}, []string{"a", ":1", "a:0", "a:65536", "::1:80"}},
+		"node":       {checkNodeAddress, []string{"a:1", "unix:/a"}, []string{"redis://a:1", "u:p@a:1", "unix:a", "unix:/" + x(107)}},
+	} {
+		for _, value := range c.good {
+			if wanted := c.check(value); wanted != "" {
+				t.Errorf("%s %q: refused: wanted %s", what, value, wanted)
+			}
+		}
+		for _, value := range c.bad {
+			if c.check(value) == "" {
+				t.Errorf("%s %q: taken", what, value)
+			}
+		}
+	}
+}
+
+// TestConfigOfHold: what is held without being asked for is within what may be asked for, and
+// a value that is at fault by itself is at fault once.
+func TestConfigOfHold(t *testing.T) {
+	const within = "a duration from 0s to "
+	for lease, want := range map[string]string{
+		`linger = "30s"`:     "",
+		`linger = "30001ms"`: "7:18: lease.linger: wanted at most 30s, which is quorum.max_ttl, found 30.001s",
+		`linger = "25h"`:     "7:18: lease.linger: wanted " + within + "24h, found \"25h\"",
+		`max_hold = "0s"`:    "",
+		`max_hold = "100ms"`: "",
+		`max_hold = "99ms"`:  "7:20: lease.max_hold: wanted 0s for no bound, or at least 100ms, found 99ms",
+		`max_hold = "8761h"`: "7:20: lease.max_hold: wanted " + within + "8760h, found \"8761h\"",
+		`max_hold = "8760h"`: "",
+		`ttl = "30s"`:        "",
+		`ttl = "30001ms"`:    "7:15: lease.ttl: wanted at most 30s, which is quorum.max_ttl, found 30.001s",
+		`ttl = "99ms"`:       "7:15: lease.ttl: wanted a duration from 100ms to 24h, found \"99ms\"",
+	} {
+		_, err := loadSource(t, nodesSource(3)+"# \nlease { "+lease+" }\n")
+		got := ""
+		if err != nil {
+			_, got, _ = strings.Cut(err.Error(), "redlockd.hcl:")
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", lease, got, want)
+		}
+	}
+}
+
+// TestConfigOfLeastTTL: the least ttl that goes with a node_timeout is good.
+func TestConfigOfLeastTTL(t *testing.T) {
+	for _, less := range []time.Duration{0, time.Millisecond} {
+		ttl := leastTTL(50*time.Millisecond) - less
+		_, err := loadSource(t, fmt.Sprintf("%slease { ttl = %q }\n", nodesSource(3), formatDuration(ttl)))
+		if (err == nil) != (less == 0) {
+			t.Errorf("a ttl of %v: %v", ttl, err)
+		}
+	}
+}
+
+// TestConfigTakes: the most of what is counted, and flags.
+func TestConfigTakes(t *testing.T) {
+	cfg := mustLoad(t, `limits { connections = 1000000000 }
+quorum {
+  node "a" {
+    address = "a:1"
+    durable = true
+  }
+  node "b" { address = "b:1" }
+}`)
+	if cfg.Limits.Connections != configMaxCount || !cfg.Quorum.Nodes[0].Durable || cfg.Quorum.Nodes[1].Durable {
+		t.Errorf("got %+v, %+v", cfg.Limits, cfg.Quorum.Nodes)
+	}
+	if _, err := loadSource(t, nodesSource(3)+"limits { connections = 1000000001 }"); err == nil {
+		t.Error("1,000,000,001 connections were taken")
+	}
+	if d, wanted := parseConfigDuration("24h", 0, 24*time.Hour); d != 24*time.Hour || wanted != "" {
+		t.Errorf("got %v, %q", d, wanted)
+	}
+}
+
+// TestConfigNeeded: a quorum is more than half of the nodes.
+func TestConfigNeeded(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
+		if got := (&QuorumConfig{Nodes: make([]NodeConfig, n)}).Needed(); got != want {
+			t.Errorf("of %d nodes: %d, want %d", n, got, want)
+		}
+	}
+}
+
+// TestConfigOfManyWords: brackets and quotes that are closed are not counted.
+func TestConfigOfManyWords(t *testing.T) {
+	var users []string
+	for i := range 2 * configMaxNesting {
+		users = append(users, fmt.Sprintf("%q", fmt.Sprint(10_000+i)))
+	}
+	cfg := mustLoad(t, nodesSource(3)+"access {\n  rule \"many\" {\n    users = ["+strings.Join(users, ", ")+"]\n    locks = [\"**\"]\n    allow = [\"lock\"]\n  }\n}")
+	if n := len(cfg.Access.Rules[0].uids); n != len(users) {
+		t.Errorf("got %d users, want %d", n, len(users))
+	}
+}
+
+// TestConfigSize: a file may be as large as it may be, and no larger.
+func TestConfigSize(t *testing.T) {
+	source := nodesSource(3)
+	for _, more := range []int{0, 1} {
+		name := filepath.Join(t.TempDir(), "redlockd.hcl")
+		if err := os.WriteFile(name, []byte(source+strings.Repeat("\n", configMaxBytes-len(source)+more)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadConfig(name); (err == nil) != (more == 0) {
+			t.Errorf("%d bytes: %v", configMaxBytes+more, err)
+		}
+	}
+}
+
+// TestConfigWarnsInOrder: of the file, whatever is looked at first.
+func TestConfigWarnsInOrder(t *testing.T) {
+	cfg := mustLoad(t, "socket { group = \"no-such-group-here\" }\n"+nodesSource(2))
+	places := make([]string, len(cfg.Warnings))
+	for i, warning := range cfg.Warnings {
+		places[i] = strings.SplitN(strings.TrimPrefix(warning, cfg.Path+":"), ":", 2)[0]
+	}
+	if !slices.Equal(places, []string{"1", "2"}) {
+		t.Errorf("the warnings are of the lines %q: %q", places, cfg.Warnings)
+	}
+}
+
+// TestConfigQuoteBounds: what stands where a password may be is not shown, however it begins.
+func TestConfigQuoteBounds(t *testing.T) {
+	for value, want := range map[string]string{
+		"hunter2@a":             `"…@a"`,
+		"@a":                    `"…@a"`,
+		"?password=hunter2":     `"?…"`,
+		"u:h@x@a?b":             `"…@a?…"`,
+		strings.Repeat("ü", 80): `"` + strings.Repeat("ü", 80) + `"`,
+		strings.Repeat("ü", 81): `"` + strings.Repeat("ü", 80) + `…"`,
+	} {
+		if got := configQuote(value); got != want {
+			t.Errorf("%q: got %s, want %s", value, got, want)
+		}
+	}
+}
+
+// TestConfigComparesWhatIsGood: what is at fault by itself says nothing of others.
+func TestConfigComparesWhatIsGood(t *testing.T) {
+	for quorum, lease := range map[string]string{
+		`max_ttl = "30"`:      `linger = "40s"`,
+		`max_ttl = "40"`:      `ttl = "40s"`,
+		`node_timeout = "0s"`: `ttl = "100ms"`,
+	} {
+		source := strings.Replace(nodesSource(3), "quorum {\n", "quorum {\n"+quorum+"\n", 1) + "lease { " + lease + " }\n"
+		_, err := loadSource(t, source)
+		if faults, is := errors.AsType[*ConfigError](err); !is || len(faults.Faults) != 1 || faults.Faults[0].Line != 2 {
+			t.Errorf("%s, %s: %v, want the first alone", quorum, lease, err)
+		}
+	}
+}
