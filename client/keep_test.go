@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -333,6 +334,34 @@ func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
 		if errors.Is(c.Err(), ErrLimit) {
 			t.Errorf("Err %v, which is about an answer to CANCEL", c.Err())
 		}
+	})
+}
+
+// What there is to know of a lease can be looked at while it changes. (With -race.)
+func TestLookAtALeaseThatMovesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		end := d.elapsed() + time.Minute
+		var looking sync.WaitGroup
+		for _, look := range []func(){
+			func() { l.Deadline() },
+			func() { l.Validity() },
+			func() { l.Guard() },
+			func() { _ = l.stands(ipc.VerbCheck) },
+		} {
+			looking.Go(func() { // nothing but look orders it and what is learnt
+				for d.elapsed() < end+2*time.Second {
+					look()
+					time.Sleep(time.Second)
+				}
+			})
+		}
+		for d.elapsed() < end {
+			d.say(grant(d.expectTagged("CHECK lease=abc")[1:], "job", "abc", d.elapsed(), ttl) + " guard=1000")
+		}
+		d.say("LOST lock=job lease=abc reason=quorum")
+		looking.Wait()
 	})
 }
 

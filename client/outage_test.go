@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,42 @@ func TestGarbageEndsOnlyWhatGoesWithTheConnection(t *testing.T) {
 		if err := over(kept.Context()); err != nil || kept.Validity() != ttl {
 			t.Errorf("the other: validity %v (%v), want 10s", kept.Validity(), err)
 		}
+	})
+}
+
+// closing tells when it is closed.
+type closing struct {
+	net.Conn
+	closed func()
+}
+
+func (c closing) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// Where it is the client that ends the connection, the daemon gives the leases back when it
+// sees that: they are over before.
+func TestGarbageEndsLeasesBeforeTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := newScripted(t)
+		var l *Lease
+		c.dial = func(ctx context.Context) (net.Conn, error) {
+			conn, err := d.dial(ctx)
+			return closing{conn, func() {
+				if l != nil && over(l.Context()) == nil {
+					t.Error("the lease stands when the daemon sees the end")
+				}
+			}}, err
+		}
+		opened := async(func() (int, error) { return 0, c.open(t.Context()) })
+		d.greet()
+		opened.must(t)
+		l = d.lock(c, "job", "abc")
+		d.say("ssh")
+		<-l.Context().Done()
+		synctest.Wait()
+		c.Close()
 	})
 }
 
