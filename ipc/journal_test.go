@@ -374,3 +374,43 @@ func TestJournalRestBehindWhatBegins(t *testing.T) {
 		endPipe(t, d, here)
 	})
 }
+
+// An answer is noted before anybody can hear it: what was heard and is not noted would be
+// answered once more after a restart.
+func TestPipeAnswerIsNotedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		d := tab.daemon()
+		open, noted := d.Open, 0
+		d.Open = func(c *Conn) (Session, error) {
+			session, err := open(c)
+			return noting{session.(journaled), func() {
+				if noted++; c.Unread() > 0 {
+					t.Errorf("%d bytes of the answer are under way", c.Unread())
+				}
+			}}, err
+		}
+		nc, over := pipeFake(d)
+		say(t, nc, "@a LOCK x\n")
+		synctest.Wait()
+		close(d.channel(d.gates, "x"))
+		synctest.Wait()
+		hear(t, nc, "@a OK lock=x\n")
+		if noted != 1 {
+			t.Errorf("noted %d times, want once", noted)
+		}
+		nc.Close()
+		<-over
+	})
+}
+
+// noting tells when an answer is noted.
+type noting struct {
+	journaled
+	noted func()
+}
+
+func (n noting) Answered(call *Call) {
+	n.noted()
+	n.journaled.Answered(call)
+}

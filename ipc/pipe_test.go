@@ -75,6 +75,30 @@ func TestCallContextIsOne(t *testing.T) {
 	})
 }
 
+// The context of a call is over with the call, whoever has it still.
+func TestCallContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		var ctx context.Context
+		d.Open = func(c *Conn) (Session, error) {
+			return &beginning{fakeSession{d, c}, func(call *Call) Work {
+				ctx = call.Context()
+				call.Reply(call.OK())
+				return nil
+			}}, nil
+		}
+		nc, over := pipeFake(d)
+		say(t, nc, "PING\n")
+		hear(t, nc, "OK\n")
+		<-ctx.Done()
+		if cause := context.Cause(ctx); cause != context.Canceled {
+			t.Errorf("the cause is %v, want %v", cause, context.Canceled)
+		}
+		nc.Close()
+		<-over
+	})
+}
+
 // beginning is a session that begins as it is told to.
 type beginning struct {
 	fakeSession
