@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -178,5 +180,16 @@ func TestAccessStatus(t *testing.T) {
 				t.Errorf("user %d, where %s is allowed to 4001: %v", uid, right, err)
 			}
 		}
+	}
+}
+
+// Who is denied FORCE is in the log, and not only in his answer.
+func TestAccessDenialIsLogged(t *testing.T) {
+	d := startDaemon(t, 1, func(cfg *Config) { cfg.Access = rulesOf(t, testRules) })
+	var log logged
+	w := d.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log)).dial()
+	w.say("FORCE x", `ERR DENIED lock=x : .*`)
+	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
+		t.Errorf("the log is\n%s", log.String())
 	}
 }
