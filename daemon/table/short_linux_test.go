@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
@@ -266,6 +267,88 @@ func TestFreezeWaitsForTheNextFile(t *testing.T) {
 			t.Error("it never returns")
 		}
 	})
+}
+
+// So are files that are being made one: some would be removed, and one renamed, after it.
+func TestFreezeWaitsForMerging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		goOn := make(chan struct{})
+		o.New = func() State { return waiting{words{}, goOn} }
+		table, _, _, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for !table.busy {
+			table.Append([]byte("a=1"))
+			synctest.Wait() // no file is being made ahead
+		}
+		frozen := false
+		go func() {
+			table.Freeze()
+			frozen = true
+		}()
+		synctest.Wait()
+		if frozen {
+			t.Fatal("files are merged after it")
+		}
+		close(goOn)
+		synctest.Wait()
+		if !frozen {
+			t.Error("it never returns")
+		}
+	})
+}
+
+// waiting is a state of which files are merged when they may be.
+type waiting struct {
+	words
+	goOn chan struct{}
+}
+
+func (w waiting) ApplyAll(records iter.Seq[[]byte]) error {
+	<-w.goOn
+	return w.words.ApplyAll(records)
+}
+
+// The files of before are there until the one that takes their place is: a kill in any
+// moment loses nothing.
+func TestOldFilesStayUntilTheNew(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 1, true, "a=1")
+	m := mmap
+	t.Cleanup(func() { mmap = m })
+	asked := 0
+	mmap = func(fd int, offset int64, length, prot, flags int) ([]byte, error) {
+		asked++
+		if _, err := os.Lstat(o.Path + ".1"); err != nil {
+			t.Errorf("while the new file is made: %v", err)
+		}
+		return m(fd, offset, length, prot, flags)
+	}
+	table, _ := open(t, o)
+	table.Leave()
+	if asked != 1 {
+		t.Errorf("%d files were made, want one", asked)
+	}
+}
+
+// A file gets its name when all is in it, and none where that is not to be.
+func TestFileWithoutItsContent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.1")
+	s, err := newSegment(path, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(s.path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(path, []byte("head"), nil); !errors.Is(err, errShort) {
+		t.Errorf("error %v, want %v", err, errShort)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
+		t.Errorf("left %v, %v, want nothing", entries, err)
+	}
 }
 
 // The same where no more files can be opened: what was merged is read without.
