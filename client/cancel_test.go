@@ -188,6 +188,13 @@ func TestOtherRequestsAreLeft(t *testing.T) {
 	})
 }
 
+// What can be in flight is no more than the daemon takes as it comes.
+func TestPlacesAreThoseOfTheDaemon(t *testing.T) {
+	if n := maxLocks + maxOthers + maxResumes; n > ipc.DefaultMaxInFlight {
+		t.Errorf("%d requests can be in flight, and the daemon takes %d", n, ipc.DefaultMaxInFlight)
+	}
+}
+
 // More locks than places wait for one, and leave room for what ends their wait.
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,3 +32,42 @@ func TestTextsOfErrors(t *testing.T) {
 		}
 	}
 }
+
+// Each code of the protocol matches what it says, and nothing else; what is no refusal of
+// ours, as CANCELLED, matches nothing.
+func TestSentinelsOfAllCodes(t *testing.T) {
+	want := map[ipc.Code]error{
+		ipc.CodeSyntax: ErrInvalid, ipc.CodeVerb: ErrInvalid, ipc.CodeName: ErrInvalid, ipc.CodeOption: ErrInvalid, ipc.CodeTooLong: ErrInvalid,
+		ipc.CodeHeld: ErrHeld, ipc.CodeAlready: ErrHeld, ipc.CodeDeadlock: ErrDeadlock, ipc.CodeNoQuorum: ErrNoQuorum,
+		ipc.CodeNotHeld: ErrNotHeld, ipc.CodeLost: ErrLost, ipc.CodeDenied: ErrDenied, ipc.CodeLimit: ErrLimit,
+		ipc.CodeShutdown: ErrShutdown, ipc.CodeInternal: ErrInternal, ipc.CodeCancelled: nil,
+	}
+	for code, own := range want {
+		for _, sentinel := range want {
+			if got := sentinel != nil && errors.Is(&Error{Code: string(code)}, sentinel); got != (sentinel != nil && sentinel == own) {
+				t.Errorf("%s matches %v: %v", code, sentinel, got)
+			}
+		}
+	}
+}
+
+// Why a lease was lost is said in words, also where the daemon has said a reason alone.
+func TestTextsOfLosses(t *testing.T) {
+	for event, want := range map[string]string{
+		"LOST lock=job lease=abc reason=quorum":         "it could not be extended on a quorum of nodes",
+		"LOST lock=job lease=abc reason=forced":         "somebody deleted it by force: others may hold it already",
+		"LOST lock=job lease=abc reason=max":            "its longest holding time is over",
+		"LOST lock=job lease=abc reason=beat":           "no BEAT came in time",
+		"LOST lock=job lease=abc reason=expired":        "its time is over",
+		"LOST lock=job lease=abc reason=newer":          "reason newer",
+		"LOST lock=job lease=abc reason=max : by FORCE": "by FORCE",
+	} {
+		var r ipc.Response
+		if err := ipc.ParseResponse([]byte(event), &r); err != nil {
+			t.Fatal(err)
+		}
+		if got := lostBy("job", &r); got.Error() != `lease "job": LOST: `+want || !errors.Is(got, ErrLost) || got.Fields["lease"] != "abc" {
+			t.Errorf("%s: %v, want %q", event, got, want)
+		}
+	}
+}
