@@ -94,3 +94,22 @@ func TestSilence(t *testing.T) {
 		t.Errorf("the end by a signal is said to be %v", err)
 	}
 }
+
+// Who shares a lock does not wait for himself where what he runs under has it, too.
+func TestSharesOfFlags(t *testing.T) {
+	for _, test := range []struct {
+		flags runFlags
+		want  bool
+	}{
+		{runFlags{}, false},
+		{runFlags{exclusive: true}, false},
+		{runFlags{shared: true}, true},
+		{runFlags{slots: 1}, false},
+		{runFlags{slots: 2}, true},
+	} {
+		test.flags.given = func(string) bool { return false }
+		if got := test.flags.job().shares; got != test.want {
+			t.Errorf("%+v: shares %v, want %v", test.flags, got, test.want)
+		}
+	}
+}
