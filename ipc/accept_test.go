@@ -225,7 +225,7 @@ func TestServeAdmitsOnce(t *testing.T) {
 
 // All whom nobody admits are told so, and their connections end, however many they are.
 func TestServeTurnsManyAway(t *testing.T) {
-	const n = 2 * maxTurnedAway
+	const n = 64 // more than are turned away without a pause for others
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	d := startFake(t, func(d *fakeDaemon) {
 		begin := sync.OnceFunc(func() { close(begun) })
