@@ -15,5 +15,6 @@
 // the state is kept in memory until files can be written again. All files stay mapped: so
 // what they say is known where none can be opened. Where somebody removes files, new ones
 // are begun; but where that is noticed only when some are made one, or where he cuts them
-// short, nothing is noted any more. A living process has the last file locked: see InUse.
+// short, nothing is noted any more. A living process has the last file locked (see InUse),
+// and notes nothing more where it finds another one's there.
 package table

@@ -10,8 +10,9 @@ import (
 
 // Look finds out whether the files are there under their names, and whole: what is
 // appended tells only of a page that was cut off. Where somebody has removed some, the
-// table begins anew with what is in memory; where one was cut short, nothing is noted any
-// more. It does not wait for others who use the table.
+// table begins anew with what is in memory; where one was cut short, or another process
+// has begun a table since, nothing is noted any more. It does not wait for others who use
+// the table.
 func (t *Table) Look() {
 	if !t.mu.TryLock() {
 		return // it is in use, or frozen
@@ -21,7 +22,11 @@ func (t *Table) Look() {
 		return
 	}
 	missing, short := t.missing()
+	used := t.displaced()
 	switch {
+	case used != "":
+		t.yield(used)
+		return
 	case short != nil:
 		t.lose(short)
 		return

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // segment is a file that records go into, or went.
@@ -86,10 +87,11 @@ func (s *segment) append(record []byte) (fits bool, err error) {
 	return true, err
 }
 
-// full says that it is not the last one any more: another one is locked. (This one's lock
-// may last as long as its mapping.)
+// full says that it is not the last one any more: another one is locked. (The mapping
+// alone would keep the lock.)
 func (s *segment) full() {
 	if s.file != nil {
+		_ = lock(s.file, syscall.LOCK_UN)
 		s.file.Close()
 		s.file = nil
 	}

@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 )
@@ -21,6 +22,30 @@ func InUse(path string) (file string) {
 		}
 	}
 	return ""
+}
+
+// displaced is a file of another process, in the place of the last one or beside where
+// that was; "": there is none. It needs mu.
+func (t *Table) displaced() (file string) {
+	path := t.file(t.number)
+	there, err := os.Lstat(path)
+	if err != nil {
+		return InUse(t.o.Path)
+	}
+	if ours, err := t.last.file.Stat(); err == nil && !os.SameFile(ours, there) && isLocked(path) {
+		return path
+	}
+	return ""
+}
+
+// yield ends appending for good: the files that are there now are another's, and stay. It
+// needs mu.
+func (t *Table) yield(used string) {
+	t.frozen, t.last = t.files(), nil
+	t.takeSpare().discard()
+	t.unmapFrozen()
+	t.frozen, t.closed = nil, true
+	t.tell(fmt.Errorf("%w: another process appends to %s now: end this one", ErrRemoved, used))
 }
 
 // isLocked is false of a file that is none of ours.
