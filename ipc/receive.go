@@ -95,10 +95,11 @@ func (in *input) read(fd uintptr) (news bool) {
 }
 
 // peek sees what is there: none at the end, also where the beginning of a line is left
-// that has been seen before. The end is looked for first: what came before it is there.
+// that has been seen before, and is not too long. The end is looked for first: what came
+// before it is there.
 func (in *input) peek(fd uintptr) (n int, err error) {
 	n, err = rawPeek(fd, in.room())
-	if n <= 0 || n != in.left || !in.hasEnd(fd) {
+	if n <= 0 || n != in.left || n >= MaxLine || !in.hasEnd(fd) {
 		return n, err
 	}
 	if n, err = rawPeek(fd, in.room()); n == in.left {

@@ -89,6 +89,25 @@ func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// A line that is too long is told so also where it came behind another one, and has no end
+// but the input's.
+func TestReceiveTooLongBeforeTheEnd(t *testing.T) {
+	file, server := socketPair(t)
+	defer server.Close()
+	in := newInput(server, rawOf(server))
+	long := strings.Repeat("x", MaxLine)
+	if _, err := file.WriteString("PING\n" + long); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	in.receive(readSize)
+	in.wantLine(t, "PING")
+	if err := in.receive(readSize); err != nil {
+		t.Fatalf("got %v, want the line", err)
+	}
+	in.wantLine(t, long)
+}
+
 // A client that is killed before it has read all leaves no end, but a fault, and that
 // is told likewise.
 func TestReceiveReset(t *testing.T) {
