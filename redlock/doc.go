@@ -79,10 +79,11 @@
 // On each node stand the words of the other nodes' epochs, too, written by whoever
 // sees a new one; a word begins with the node's TIME, or later than the one before.
 // So a process that reaches another Redis under a node's name than the rest does finds
-// out from the other nodes that there is a later one (two of them must say so, where a
-// quorum has so many), counts no vote of its own any more, and quarantines it; and the
-// rest does the same by that quarantine's word, so that neither has a vote until
-// all processes reach the same one. For that to be in time a quarantine is not over
+// out from the other nodes that there is a later one, counts no vote of its own any
+// more, and quarantines it; and the rest does the same by that quarantine's word, so
+// that neither has a vote until all processes reach the same one. (Where so many nodes
+// say nothing of a later one that these and the node are a quorum, there cannot be one
+// that votes: so one node that lies keeps no other from voting.) For that to be in time a quarantine is not over
 // before N − quorum + 1 other nodes have said its word for 2.5 s, or for max_ttl if
 // that is shorter.
 //

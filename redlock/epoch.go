@@ -115,10 +115,8 @@ func isWord(text string) bool {
 }
 
 // isLater tells whether an epoch began after another, by their words.
-func isLater(a, b string) bool { return compareWords(a, b) > 0 }
-
-func compareWords(a, b string) int {
-	return cmp.Or(cmp.Compare(timeOf(a), timeOf(b)), cmp.Compare(a, b))
+func isLater(a, b string) bool {
+	return a != b && cmp.Or(cmp.Compare(timeOf(a), timeOf(b)), cmp.Compare(a, b)) > 0
 }
 
 // listDigest stands for the node list: the names and how many they are. With

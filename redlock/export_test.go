@@ -89,8 +89,8 @@ var spoiled = map[string]func(*rules){
 	},
 	"counters copied too early": copyEarly,
 	"former node believed": func(r *rules) {
-		r.last = func(words *register, node int, word string) (bool, error) {
-			news, _ := words.see(node, word)
+		r.last = func(words *register, node int, word string, at time.Duration) (bool, error) {
+			news, _ := words.see(node, word, at)
 			words.outdone[node].Store(false)
 			return news, nil
 		}

@@ -177,6 +177,13 @@ func (f *fleet) hostJumped(by clockJump, missed, now time.Duration) {
 	}
 }
 
+// lookAt has some nodes looked at now.
+func (f *fleet) lookAt(nodes []int) {
+	for _, i := range nodes {
+		f.lanes[i].lookSoon()
+	}
+}
+
 // lookAll has all other nodes looked at now.
 func (f *fleet) lookAll(but *lane) {
 	for _, l := range f.lanes {

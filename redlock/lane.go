@@ -459,6 +459,9 @@ func (l *lane) setState(state NodeState, reason error) {
 	l.state, l.reason = state, reason
 	status := l.statusLocked()
 	l.mu.Unlock()
+	if state == NodeDown || state == NodeRefused {
+		l.fleet.lookAt(l.fleet.words.vote(l.index, false, l.clock()))
+	}
 	if changed && l.observe != nil {
 		l.observe(l.asShown(status))
 	}

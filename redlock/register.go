@@ -16,56 +16,65 @@ import (
 // two, or led elsewhere for a while) finds out, also where he never saw that one, and
 // believes the epoch no more that he sees.
 //
-// What one node says alone is not believed where a quorum has others that could say it,
-// too: it could keep all the rest from voting.
+// A later word that others say is believed, unless so many say nothing of it, and were
+// admitted, that they and the node are a quorum: no such incarnation can vote yet
+// (lane.isKnown), and who says so may lie. One node alone keeps no other from voting.
 type register struct {
-	names   []string // of the nodes, by index
-	sources int      // so many others must say a word
-	enough  int      // so many others that say it have one in each quorum
+	names  []string // of the nodes, by index
+	quorum int
 
 	mu      sync.Mutex      // guards what follows
-	last    []string        // by node: the latest word that is believed
-	toldAt  []time.Duration // by node: BootTime since when enough others say that; 0: they do not
+	seen    []string        // by node: the latest word that its lane saw
+	last    []string        // by node: the latest one that is believed
 	said    [][]string      // by node, by the one that it is of: the word that stands there
-	outdone []atomic.Bool   // by node: its lane saw an earlier one, and has not looked since
+	voting  []bool          // by node: it was admitted, and can be asked
+	since   []time.Duration // by node: BootTime since when last is later than seen
+	toldAt  []time.Duration // by node: BootTime since when enough others say last; 0: they do not
+	outdone []atomic.Bool   // by node: last is later than seen
 }
 
-// mostSources is how many others must say a word: one may be wrong.
-const mostSources = 2
-
 func newRegister(nodes []Node, quorum int) *register {
+	n := len(nodes)
 	r := &register{
-		sources: max(1, min(mostSources, quorum-1)),
-		enough:  len(nodes) - quorum + 1,
-		last:    make([]string, len(nodes)),
-		toldAt:  make([]time.Duration, len(nodes)),
-		said:    make([][]string, len(nodes)),
-		outdone: make([]atomic.Bool, len(nodes)),
+		quorum: quorum, seen: make([]string, n), last: make([]string, n), said: make([][]string, n), voting: make([]bool, n),
+		since: make([]time.Duration, n), toldAt: make([]time.Duration, n), outdone: make([]atomic.Bool, n),
 	}
 	for i, node := range nodes {
 		r.names = append(r.names, node.Name)
-		r.said[i] = make([]string, len(nodes))
+		r.said[i] = make([]string, n)
 	}
 	return r
 }
 
 var errOutdone = errors.New("another Redis has come after this one under its name (a former one is back; or its address is not the same on every host, or leads to one of several), and this one may know nothing of the votes given there: have it lead to one, from every host")
 
+// errDoubted: that is so, but not for certain before all that can be looked at have been.
+var errDoubted = errors.New("perhaps outdone")
+
+// settling is how long a later word is believed before a quarantine is begun for it: of a
+// process that has just begun, or lost many connections, some lanes are sooner than others.
+const settling = heartbeat / 4
+
 // see takes in the word of the epoch that a node's lane sees, and tells whether it is news
 // for the other nodes. An error: there is a later one, and with it votes that this one
 // knows nothing of.
-func (r *register) see(node int, word string) (news bool, err error) {
+func (r *register) see(node int, word string, at time.Duration) (news bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if isLater(r.last[node], word) {
+	if isLater(r.seen[node], word) {
 		return false, errOutdone
 	}
-	r.outdone[node].Store(false)
-	if r.last[node] == word || !isWord(word) {
-		return false, nil
+	if news = r.seen[node] != word && isWord(word); news {
+		r.seen[node] = word
 	}
-	r.last[node], r.toldAt[node] = word, 0
-	return true, nil
+	r.review(at)
+	switch {
+	case !r.outdone[node].Load():
+		return news, nil
+	case at-r.since[node] < settling:
+		return news, errDoubted
+	}
+	return news, errOutdone
 }
 
 // note takes in what stands at a node, and returns of which nodes a later word is believed
@@ -74,17 +83,18 @@ func (r *register) note(from int, words string, at time.Duration) (outdone []int
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read(from, words)
-	for node := range r.last {
-		if claimed := r.claimed(node, r.sources); isLater(claimed, r.last[node]) {
-			r.outdone[node].Store(true)
-			r.last[node], r.toldAt[node] = claimed, 0
-			outdone = append(outdone, node)
-		}
-		if r.toldAt[node] == 0 && !isLater(r.last[node], r.claimed(node, r.enough)) {
-			r.toldAt[node] = at
-		}
+	return r.review(at)
+}
+
+// vote takes in whether a node was admitted, and can be asked.
+func (r *register) vote(node int, voting bool, at time.Duration) (outdone []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.voting[node] == voting {
+		return nil
 	}
-	return outdone
+	r.voting[node] = voting
+	return r.review(at)
 }
 
 // read needs mu.
@@ -99,14 +109,55 @@ func (r *register) read(from int, words string) {
 	}
 }
 
-// claimed is the latest word of a node that so many others say, or a later one. It needs mu.
-func (r *register) claimed(node, sources int) string {
-	words := make([]string, len(r.said))
-	for from := range r.said {
-		words[from] = r.said[from][node]
+// review finds out what is to be believed, and returns what is outdone by that and was not
+// before. It needs mu.
+func (r *register) review(at time.Duration) (outdone []int) {
+	for node, seen := range r.seen {
+		if last := r.believed(node); r.last[node] != last {
+			r.last[node], r.toldAt[node] = last, 0
+		}
+		is := isLater(r.last[node], seen)
+		if was := r.outdone[node].Swap(is); is && !was {
+			r.since[node] = at
+			outdone = append(outdone, node)
+		}
+		if r.toldAt[node] == 0 && r.sayers(node, r.last[node]) > len(r.names)-r.quorum {
+			r.toldAt[node] = at // one of them is in each quorum
+		}
 	}
-	slices.SortFunc(words, compareWords)
-	return words[max(0, len(words)-sources)]
+	return outdone
+}
+
+// believed is the latest word of a node that its lane has seen, or others say and not too
+// many do not. It needs mu.
+func (r *register) believed(node int) string {
+	word := r.seen[node]
+	for from := range r.said {
+		if said := r.said[from][node]; isLater(said, word) && r.dissenters(node, said) < r.quorum-1 {
+			word = said
+		}
+	}
+	return word
+}
+
+// dissenters are how many others may vote and say nothing of a word. It needs mu.
+func (r *register) dissenters(node int, word string) (n int) {
+	for from, voting := range r.voting {
+		if from != node && voting && isLater(word, r.said[from][node]) {
+			n++
+		}
+	}
+	return n
+}
+
+// sayers are how many others say a word, or a later one. It needs mu.
+func (r *register) sayers(node int, word string) (n int) {
+	for from := range r.said {
+		if from != node && !isLater(word, r.said[from][node]) {
+			n++
+		}
+	}
+	return n
 }
 
 // newest is the latest word of a node that is believed.
@@ -123,15 +174,16 @@ func (r *register) told(node int) time.Duration {
 	return r.toldAt[node]
 }
 
-// owed is what is to stand at a node; "": it does already.
+// owed is what is to stand at a node, of what was seen and not of what others say, which
+// may be a lie; "": it does already.
 func (r *register) owed(to int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lacks := false
 	var entries []string
 	for node, word := range r.said[to] {
-		if node != to && isLater(r.last[node], word) {
-			word, lacks = r.last[node], true
+		if node != to && isLater(r.seen[node], word) {
+			word, lacks = r.seen[node], true
 		}
 		if word != "" {
 			entries = append(entries, r.names[node]+"="+word)

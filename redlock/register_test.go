@@ -6,52 +6,82 @@ import (
 	"time"
 )
 
-// registerOf is of nodes named a, b, c and so on.
+// registerOf is of nodes named a, b, c and so on, all of which may vote.
 func registerOf(n int) *register {
 	nodes := make([]Node, n)
 	for i := range nodes {
 		nodes[i].Name = string(rune('a' + i))
 	}
-	return newRegister(nodes, quorumOf(n))
+	r := newRegister(nodes, quorumOf(n))
+	for i := range nodes {
+		r.vote(i, true, 1)
+	}
+	return r
 }
 
-// A later word is believed when so many other nodes say it that one cannot have made it
-// up; of two or three nodes, where a quorum has no more, one is enough.
-func TestRegisterWantsSources(t *testing.T) {
+// A later word is believed when those who do not say it and may vote are no quorum with
+// the node: so one alone that lies outdoes nobody, unless its vote is needed anyway.
+func TestRegisterBelieves(t *testing.T) {
 	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
-	for n, sources := range map[int]int{2: 1, 3: 1, 4: 2, 5: 2, 7: 2} {
-		r := registerOf(n)
-		if _, err := r.see(0, old); err != nil {
-			t.Fatalf("%d nodes: %v", n, err)
+	for _, c := range []struct{ n, down, sayers int }{
+		{2, 0, 1}, {3, 0, 2}, {3, 1, 1}, {4, 0, 2}, {4, 1, 1}, {5, 0, 3}, {5, 1, 2}, {5, 2, 1}, {7, 0, 4}, {7, 3, 1},
+	} {
+		r := registerOf(c.n)
+		for i := range c.down {
+			r.vote(c.n-1-i, false, 1)
+		}
+		if _, err := r.see(0, old, 1); err != nil {
+			t.Fatalf("%+v: %v", c, err)
 		}
 		r.note(0, "a="+next, 1) // what it says of itself is in its epoch
-		for from := 1; from < n; from++ {
+		for from := 1; from < c.n-c.down; from++ {
 			r.note(from, "a="+next, 1)
-			if outdone := r.outdone[0].Load(); outdone != (from >= sources) {
-				t.Errorf("%d nodes, %d say so: outdone is %t, want it with %d", n, from, outdone, sources)
+			if outdone := r.outdone[0].Load(); outdone != (from >= c.sayers) {
+				t.Errorf("%+v: %d say so: outdone is %t", c, from, outdone)
 			}
-		}
-		if _, err := r.see(0, old); err != errOutdone {
-			t.Errorf("%d nodes: the old word again: %v", n, err)
-		}
-		if _, err := r.see(0, newWord(1_500_000, r.newest(0))); err != nil || r.outdone[0].Load() {
-			t.Errorf("%d nodes: the word after the last: %v, outdone %t", n, err, r.outdone[0].Load())
 		}
 	}
 }
 
-// Of several later words that others say, the one counts that enough of them reach.
+// Of what is believed for a moment alone no quarantine follows; of what is believed for
+// longer one does, and it outdoes what was said.
+func TestRegisterSettles(t *testing.T) {
+	r := registerOf(3)
+	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
+	see := func(word string, at time.Duration, want error) {
+		t.Helper()
+		if _, err := r.see(0, word, at); err != want {
+			t.Errorf("at %v: %v, want %v", at, err, want)
+		}
+	}
+	see(old, 1, nil)
+	r.vote(2, false, 1)
+	r.note(1, "a="+next, 2)
+	see(old, 3, errDoubted)
+	r.vote(2, true, 4)
+	see(old, 5, nil)
+	r.vote(2, false, 6)
+	see(old, 5+settling, errDoubted)
+	see(old, 6+settling, errOutdone)
+	last := newWord(0, r.newest(0))
+	see(last, 7+settling, nil)
+	r.note(1, "", 8+settling)
+	see(old, 9+settling, errOutdone) // it was seen
+	see(last, 9+settling, nil)
+}
+
+// Of several later words that others say, the latest counts that is to be believed.
 func TestRegisterTakesTheLaterOne(t *testing.T) {
 	r := registerOf(5)
 	first, second, third := newWord(1, ""), newWord(2, ""), newWord(3, "")
-	r.note(1, "a="+third, 1)
-	r.note(2, "a="+first, 1)
-	if got := r.newest(0); got != first {
-		t.Errorf("believed: %q, want %q, which two reach", got, first)
-	}
-	r.note(3, "a="+second, 1)
-	if got := r.newest(0); got != second {
-		t.Errorf("believed: %q, want %q, which two reach", got, second)
+	for from, c := range []struct{ said, want string }{1: {third, ""}, 2: {first, ""}, 3: {second, first}, 4: {third, second}} {
+		if from == 0 {
+			continue
+		}
+		r.note(from, "a="+c.said, 1)
+		if got := r.newest(0); got != c.want {
+			t.Errorf("after %d: %q is believed, want %q", from, got, c.want)
+		}
 	}
 }
 
@@ -63,8 +93,8 @@ func TestRegisterOwes(t *testing.T) {
 	if owed := r.owed(1); owed != "" {
 		t.Errorf("when nothing is known: %q", owed)
 	}
-	r.see(0, word)
-	r.see(1, word)
+	r.see(0, word, 1)
+	r.see(1, word, 1)
 	r.note(1, "d="+far, 1)
 	want := "a=" + word + ",d=" + far
 	if owed := r.owed(1); owed != want {
@@ -76,13 +106,19 @@ func TestRegisterOwes(t *testing.T) {
 	}
 	r.note(1, "", 1)
 	if owed := r.owed(1); owed != "a="+word {
-		t.Errorf("after a FLUSHALL: %q, want what is believed", owed)
+		t.Errorf("after a FLUSHALL: %q, want what was seen", owed)
+	}
+	for from := 2; from < 5; from++ {
+		r.note(from, "b="+far, 1)
+	}
+	if owed := r.owed(0); r.newest(1) != far || owed != "b="+word {
+		t.Errorf("%q is believed, and owed %q; want %q, and what was seen", r.newest(1), owed, far)
 	}
 }
 
 // What somebody else wrote is no word, or not of these nodes, and is passed on to nobody.
 func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
-	r := registerOf(3)
+	r := registerOf(2)
 	beyond := newWord(maxNodeSeconds*1000, "")
 	for _, words := range []string{"", ",", "=", "a", "a=", "a=w", "x=" + newWord(5, ""), "a=" + beyond,
 		"a=" + strings.Repeat("A", longestWord) + newWord(5, ""), "a=not base 64 !"} {
@@ -94,7 +130,7 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 			t.Errorf("%q: owed %q", words, owed)
 		}
 	}
-	if _, err := r.see(0, "b="+newWord(5, "")); err != nil || r.newest(0) != "" {
+	if _, err := r.see(0, "b="+newWord(5, ""), 1); err != nil || r.newest(0) != "" {
 		t.Errorf("an epoch of no word: %v, believed %q", err, r.newest(0))
 	}
 }
@@ -103,14 +139,14 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 // is told of that word alone.
 func TestRegisterTold(t *testing.T) {
 	r := registerOf(5)
-	r.see(0, newWord(1_000_000, ""))
+	r.see(0, newWord(1_000_000, ""), 1)
 	for from := 1; from < 5; from++ {
 		r.note(from, "a="+r.newest(0), time.Duration(from))
 		if got, want := r.told(0), time.Duration(from/3*3); got != want {
 			t.Errorf("%d say so: since %v, want %v", from, got, want)
 		}
 	}
-	r.see(0, newWord(0, r.newest(0)))
+	r.see(0, newWord(0, r.newest(0)), 9)
 	if got := r.told(0); got != 0 {
 		t.Errorf("the next word is said since %v, want that it is not", got)
 	}

@@ -44,7 +44,7 @@ type rules struct {
 
 	// last says why an epoch is not the last one of the node that is known, by its word;
 	// and whether others do not know it.
-	last func(words *register, node int, word string) (news bool, err error)
+	last func(words *register, node int, word string, at time.Duration) (news bool, err error)
 
 	// votes tells whether a node may vote: not in a quarantine.
 	votes func(NodeState) bool

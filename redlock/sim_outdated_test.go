@@ -215,3 +215,52 @@ func unreachableWhile(away *atomic.Bool) func(*redlock.Options) {
 		}
 	}
 }
+
+// One node that says of all others that they were replaced keeps none of them from voting,
+// neither when they are known nor for a daemon that has just begun. Guards
+// register.believed and settling.
+func TestLyingWordsOutdoNobody(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		admittedTest(t, n, func(t *testing.T, f *fleet) {
+			lies := make([]string, n)
+			for i, sim := range f.sims {
+				lies[i] = string(rune('a'+i)) + "=" + redlock.LaterWord(sim.Do("HGET", nodeKey, "epoch").Str)
+			}
+			f.sims[0].OnCommand(func(c redlock.Command) {
+				f.sims[0].Do("HSET", nodeKey, "words", strings.Join(lies, ","))
+			})
+			f.delay(each(ms), each(0)) // it is heard before the others
+			time.Sleep(beat)
+			later := f.another(withQuarantine)
+			defer later.Close()
+			for range 4 * 20 {
+				time.Sleep(beat / 20)
+				want(t, "ready", f.q.Status().Ready, n)
+			}
+			want(t, "ready, of a daemon that began then", later.Status().Ready, n)
+			want(t, "withdrawals", later.Status().Counts.Withdrawals+f.q.Status().Counts.Withdrawals, 0)
+		})
+	}
+}
+
+// Of three nodes one is enough to say that another was replaced where the third one has no
+// vote: the two are the only quorum that there is. Guards register.vote.
+func TestOneSayerWhereNobodyElseVotes(t *testing.T) {
+	for name, end := range map[string]func(*redlocktest.Sim){
+		"down":    down,
+		"flushed": flush,
+		"refused": func(s *redlocktest.Sim) { s.SetInfo("role", "slave") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			admittedTest(t, 3, func(t *testing.T, f *fleet) {
+				later := redlock.LaterWord(f.sims[0].Do("HGET", nodeKey, "epoch").Str)
+				f.sims[1].Do("HSET", nodeKey, "words", "a="+later)
+				time.Sleep(2 * beat)
+				f.wantState(f.q, 0, redlock.NodeReady)
+				end(f.sims[2])
+				time.Sleep(2 * beat)
+				f.wantState(f.q, 0, redlock.NodeQuarantined, "another Redis has come after this one")
+			})
+		})
+	}
+}

@@ -86,7 +86,7 @@ func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state Node
 	case isServerError(err):
 		return nil
 	case err == nil && l.replies[0].Int == 1:
-		l.fleet.words.note(l.index, words, l.heard)
+		l.fleet.lookAt(l.fleet.words.note(l.index, words, l.heard))
 	}
 	return err
 }
@@ -112,7 +112,10 @@ func (l *lane) judge(ctx context.Context, s *sighting) ruling {
 	case !e.pending && e.digest != l.fleet.digest:
 		return refusedFor(errOtherList(e.digest, l.fleet.digest))
 	}
-	if err := l.compare(s, e); err != nil {
+	switch err := l.compare(s, e); {
+	case err == errDoubted:
+		return ruling{standing: standing{state: NodeQuarantined, epoch: s.epoch, reason: errOutdone, until: s.at + settling}}
+	case err != nil:
 		if !e.pending {
 			l.withdrawn(err, false)
 		}
@@ -130,11 +133,10 @@ func (l *lane) compare(s *sighting, e epoch) error {
 	if l.fleet.options.NoQuarantine {
 		return nil
 	}
-	for _, node := range l.fleet.words.note(l.index, s.words, s.at) {
-		l.fleet.lanes[node].lookSoon()
-	}
-	news, err := l.rules.last(l.fleet.words, l.index, e.word)
-	if err != nil {
+	l.fleet.lookAt(l.fleet.words.vote(l.index, !e.pending, s.at))
+	l.fleet.lookAt(l.fleet.words.note(l.index, s.words, s.at))
+	news, err := l.rules.last(l.fleet.words, l.index, e.word, s.at)
+	if err == errOutdone {
 		l.memory.outdoneAt = s.at
 	}
 	if news {
