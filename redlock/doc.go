@@ -81,11 +81,11 @@
 // So a process that reaches another Redis under a node's name than the rest does finds
 // out from the other nodes that there is a later one, counts no vote of its own any
 // more, and quarantines it; and the rest does the same by that quarantine's word, so
-// that neither has a vote until all processes reach the same one. (Where so many nodes
-// say nothing of a later one that these and the node are a quorum, there cannot be one
-// that votes: so one node that lies keeps no other from voting.) For that to be in time a quarantine is not over
-// before N − quorum + 1 other nodes have said its word for 2.5 s, or for max_ttl if
-// that is shorter.
+// that neither has a vote until all processes reach the same one. For that to be in
+// time a quarantine is not over before N − quorum + 1 other nodes have said its word
+// for 2.5 s, or for max_ttl if that is shorter. So where as many nodes as are a quorum,
+// with the one in question, say nothing of a later one, there is none that votes: what
+// the rest says is not believed then, and one node that lies keeps no other from voting.
 //
 // # Repair
 //
