@@ -275,9 +275,10 @@ build_darwin() {
 # go_test PACKAGES... shows a line for each package, what was skipped and why,
 # what was measured, and all output of a package that failed. One package after
 # the other: many tests hold real programs to real time. Those that mostly wait run
-# together (t.Parallel), as many as that.
+# together (t.Parallel), as many as that. (Without -o, one program alone would be left
+# where it is built.)
 go_test() {
-	go build -race "$@"
+	go build -race -o /dev/null "$@"
 	go test -p 1 -parallel 4 -race -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter
 }
 
