@@ -38,7 +38,7 @@ func TestStorm(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if grants < 100 || losses < 10 {
+	if grants < 50 || losses < 3 { // far less than come: chance decides how many
 		t.Errorf("%d grants and %d losses: that was no storm", grants, losses)
 	}
 }
