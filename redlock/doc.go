@@ -159,9 +159,9 @@
 // beside the key, which has the kind as its value, as long as the longest of them.
 // Bell, marks and set have keys that no name can make: a zero byte is in them. The
 // hash redlockd:node holds the epoch, the words of the other nodes', the counters, and until
-// when locks may be kept for somebody, whatever the prefix; redlockd:forced:… notes what [Quorum.Force] took away. To
-// change the node list: stop all processes, wait max_ttl, HDEL redlockd:node
-// epoch on every node.
+// when locks may be kept for somebody, whatever the prefix; redlockd:forced:… notes
+// what [Quorum.Force] took away. To change the node list: stop all processes, wait
+// max_ttl, HDEL redlockd:node epoch on every node.
 //
 // The Lua scripts (lua/*.lua) are loaded with SCRIPT LOAD and called with
 // EVALSHA. A node is Redis 7 or later and must allow, for Prefix* and

@@ -117,9 +117,9 @@ func (l *Lease) ID() string {
 
 // Fence is the fencing token of this grant: larger than that of every grant of
 // the same name that was there when this one was asked for, and never given
-// twice, but to readers whose requests cross. A resource that remembers the largest that it saw, and refuses smaller
-// ones (WHERE fence <= $token), is safe from a holder that was paused beyond its
-// deadline. It says nothing of time, though it looks like microseconds.
+// twice, but to readers whose requests cross. A resource that remembers the largest that
+// it saw, and refuses smaller ones (WHERE fence <= $token), is safe from a holder that was
+// paused beyond its deadline. It says nothing of time, though it looks like microseconds.
 func (l *Lease) Fence() uint64 { return l.fence }
 
 // Lost is closed when the lease is lost: before its deadline by the guard, so

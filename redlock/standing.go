@@ -62,7 +62,7 @@ func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 			l.stand(v.standing)
 			return l.tellWords(ctx, conn, s, v.state)
 		}
-		if err := l.rewrite(ctx, conn, s, v.write.String(), v.records); err != nil {
+		if err := l.rewrite(ctx, conn, s, v.write.String(), v.records, l.fleet.words.owed(l.index)); err != nil {
 			return l.refuse(err)
 		}
 		var err error
@@ -81,7 +81,7 @@ func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state Node
 	if state == NodeRefused || words == "" {
 		return nil
 	}
-	err := l.rewrite(ctx, conn, s, s.epoch, nil)
+	err := l.rewrite(ctx, conn, s, s.epoch, nil, words)
 	switch {
 	case isServerError(err):
 		return nil
@@ -213,13 +213,13 @@ func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 }
 
 // rewrite writes an epoch, and the others' words, unless somebody else wrote another since.
-func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, epoch string, records []byte) error {
+func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, epoch string, records []byte, words string) error {
 	ahead := proposalAhead
 	if l.fleet.options.NoQuarantine {
 		ahead = 0
 	}
 	l.commands = l.commands[:0]
-	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), l.fleet.words.owed(l.index))
+	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), words)
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}

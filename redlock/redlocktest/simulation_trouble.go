@@ -126,10 +126,8 @@ func (n *simNode) isAdmitted() bool {
 	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
 }
 
-// word is that of the node's epoch.
-func (n *simNode) word() string {
-	return strings.Split(n.Do("HGET", nodeKey, "epoch").Str+":::", ":")[2]
-}
+// word is that of the epoch of a node that is admitted.
+func (n *simNode) word() string { return strings.Split(n.Do("HGET", nodeKey, "epoch").Str, ":")[2] }
 
 // isFormer tells of a node that is again what it was before, which nobody has noticed
 // yet.
