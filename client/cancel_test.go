@@ -34,17 +34,23 @@ func TestCancelWhileWaiting(t *testing.T) {
 	})
 }
 
+// crossed is a client whose LOCK was granted when it had given that up.
+func crossed(t *testing.T) (*Client, *scripted) {
+	c, d := dialScripted(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+	d.expect("@0 LOCK job owner=1 id=t.1")
+	cancel()
+	_, err := locked.wait()
+	want(t, "lock", err, context.Canceled)
+	d.say(grant("0", "job", "abc", 0, ttl))
+	d.expect("CANCEL 0")
+	return c, d
+}
+
 func TestCancelCrossesWithTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
-		d.expect("@0 LOCK job owner=1 id=t.1")
-		cancel()
-		_, err := locked.wait()
-		want(t, "lock", err, context.Canceled)
-		d.say(grant("0", "job", "abc", 0, ttl))
-		d.expect("CANCEL 0")
+		c, d := crossed(t)
 		d.say(d.expectTagged("UNLOCK lease=abc")+" OK", "ERR NOTHELD : no request 0")
 		synctest.Wait()
 		nothingLeft(t, c)
@@ -55,15 +61,7 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 // resumed: nobody is at work.
 func TestGivenBackAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
-		d.expect("@0 LOCK job owner=1 id=t.1")
-		cancel()
-		_, err := locked.wait()
-		want(t, "lock", err, context.Canceled)
-		d.say(grant("0", "job", "abc", 0, ttl))
-		d.expect("CANCEL 0")
+		c, d := crossed(t)
 		d.expectTagged("UNLOCK lease=abc")
 		d.hangUp()
 		d.greet()

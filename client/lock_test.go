@@ -262,38 +262,6 @@ func TestNoHolder(t *testing.T) {
 	}
 }
 
-func TestCodesMatchSentinels(t *testing.T) {
-	for code, sentinel := range sentinels {
-		if code == ipc.CodeShutdown {
-			continue // that is no answer: see TestShutdownIsNoAnswer
-		}
-		synctest.Test(t, func(t *testing.T) {
-			c, d := dialScripted(t)
-			locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-			d.line()
-			d.say("@0 ERR " + string(code) + " lock=job retry=500 : some reason")
-			_, err := locked.wait()
-			want(t, string(code), err, sentinel)
-			var e *Error
-			if !errors.As(err, &e) || e.Code != string(code) || e.Name != "job" || e.Text != "some reason" || e.Fields["retry"] != "500" {
-				t.Errorf("%s: %#v, want the code, lock, text and fields of the reply", code, err)
-			}
-		})
-	}
-}
-
-func TestNoSentinelForAnUnknownCode(t *testing.T) {
-	e := &Error{Op: "lock", Name: "job", Code: "NEWER"}
-	for _, sentinel := range sentinels {
-		if errors.Is(e, sentinel) {
-			t.Errorf("%v matches %v", e, sentinel)
-		}
-	}
-	if want := `lock "job": NEWER: refused by redlockd`; e.Error() != want {
-		t.Errorf("error %q, want %q", e.Error(), want)
-	}
-}
-
 // The daemon is asked to give up just before the context's deadline, so that who
 // holds the lock is known; the error says both.
 func TestContextDeadlineBoundsTheWait(t *testing.T) {

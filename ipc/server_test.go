@@ -199,21 +199,6 @@ func TestServerHalfClose(t *testing.T) {
 	d.hearEnds(t, "close")
 }
 
-func TestServerClosedWhileWaiting(t *testing.T) {
-	d := startFake(t, nil)
-	nc := d.dial(t)
-	say(t, nc, "@a LOCK x\nLOCK y\nLOCK z\n")
-	d.waiting(t, "x")
-	d.waiting(t, "y")
-	start := time.Now()
-	nc.Close()
-	d.hearEnds(t, "input gone=true", "close") // after all three have ended
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("noticed after %v", took)
-	}
-	d.wantNotCut(t)
-}
-
 // Who hears no answer any more waits for nothing, also where more may come from him.
 func TestServerClientReadsNoMore(t *testing.T) {
 	causes := make(chan error, 1)
@@ -249,37 +234,6 @@ func (s *deaf) Begin(call *Call) Work {
 		s.causes <- context.Cause(call.Context())
 		call.Reply(call.OK())
 	})
-}
-
-func TestServerClosedAfterHalfClose(t *testing.T) {
-	d := startFake(t, nil)
-	nc := d.dial(t)
-	say(t, nc, "LOCK x\n")
-	d.waiting(t, "x")
-	if err := nc.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	d.hearEnds(t, "input gone=false")
-	start := time.Now()
-	nc.Close()
-	d.hearEnds(t, "close")
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("noticed after %v", took)
-	}
-}
-
-// Reading has paused, as the queue is full, and the closing is noticed.
-func TestServerClosedWhilePaused(t *testing.T) {
-	d := startFake(t, func(d *fakeDaemon) { d.MaxQueued = 20 })
-	nc := d.dial(t)
-	say(t, nc, "LOCK x\n"+strings.Repeat("PING\n", 10000))
-	d.waiting(t, "x")
-	start := time.Now()
-	nc.Close()
-	d.hearEnds(t, "input gone=true", "close")
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("noticed after %v", took)
-	}
 }
 
 // What a client has sent before it closed is done.
@@ -487,15 +441,4 @@ func testServeGoesOn(t *testing.T, shortage syscall.Errno) {
 	if err := d.Shutdown(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-}
-
-// What waited for its turn when the client closed is begun, and has ended already.
-func TestServerClosedBeforeItsTurn(t *testing.T) {
-	d := startFake(t, nil)
-	nc := d.dial(t)
-	say(t, nc, "LOCK x\nLOCK y\n")
-	d.waiting(t, "x")
-	nc.Close()
-	d.waiting(t, "y")
-	d.hearEnds(t, "input gone=true", "close")
 }

@@ -252,20 +252,7 @@ func TestFreezeWaitsForTheNextFile(t *testing.T) {
 		for !table.making {
 			table.Append([]byte("a=1"))
 		}
-		frozen := false
-		go func() {
-			table.Freeze()
-			frozen = true
-		}()
-		synctest.Wait()
-		if frozen {
-			t.Fatal("a file is made after it")
-		}
-		close(goOn)
-		synctest.Wait()
-		if !frozen {
-			t.Error("it never returns")
-		}
+		freezeAfter(t, table, goOn, "a file is made after it")
 	})
 }
 
@@ -283,21 +270,27 @@ func TestFreezeWaitsForMerging(t *testing.T) {
 			table.Append([]byte("a=1"))
 			synctest.Wait() // no file is being made ahead
 		}
-		frozen := false
-		go func() {
-			table.Freeze()
-			frozen = true
-		}()
-		synctest.Wait()
-		if frozen {
-			t.Fatal("files are merged after it")
-		}
-		close(goOn)
-		synctest.Wait()
-		if !frozen {
-			t.Error("it never returns")
-		}
+		freezeAfter(t, table, goOn, "files are merged after it")
 	})
+}
+
+// freezeAfter: Freeze returns when what it waits for has gone on, and not before.
+func freezeAfter(t *testing.T, table *Table, goOn chan struct{}, early string) {
+	t.Helper()
+	frozen := false
+	go func() {
+		table.Freeze()
+		frozen = true
+	}()
+	synctest.Wait()
+	if frozen {
+		t.Fatal(early)
+	}
+	close(goOn)
+	synctest.Wait()
+	if !frozen {
+		t.Error("it never returns")
+	}
 }
 
 // waiting is a state of which files are merged when they may be.
