@@ -229,7 +229,8 @@ func TestKeptIsNoDeadlock(t *testing.T) {
 }
 
 // Where one has x for long, y goes on: who wants both does not have it kept meanwhile.
-// Guards turn: last, need.
+// It is granted 186 times with nobody beside it. Guards "up to the first that somebody
+// holds"; and where that is not so, turn: last, need, which make it seldom.
 func TestNotKeptBehindALongJob(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -239,11 +240,11 @@ func TestNotKeptBehindALongJob(t *testing.T) {
 			w := f.wait(f.q, several(names...))
 			time.Sleep(time.Second)
 			before := other.Status().Counts.Grants
-			time.Sleep(20 * time.Second)
+			time.Sleep(2 * time.Second)
 			grants := other.Status().Counts.Grants - before
-			t.Logf("%v: y was granted %d times in 20 s, %d times the nodes were asked to keep it", names, grants, len(j.on(0, "k")))
-			if grants < 1500 {
-				t.Errorf("%v: y was granted %d times in 20 s, while somebody who wants both waited for x", names, grants)
+			t.Logf("%v: y was granted %d times in 2 s, %d times the nodes were asked to keep it", names, grants, len(j.on(0, "k")))
+			if grants < 180 {
+				t.Errorf("%v: y was granted %d times in 2 s, while somebody who wants both waited for x", names, grants)
 			}
 			l.BeginRelease()
 			w.wantAfter("x was given back", f.now(), 0, 5*time.Second)
