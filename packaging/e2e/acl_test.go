@@ -20,6 +20,7 @@ import (
 // hosts: from the quarantine of new nodes to that of one that was flushed. And there
 // is none that nothing uses.
 func TestReadmeRedisUserForAllKinds(t *testing.T) {
+	t.Parallel() // it mostly waits
 	acl := only(t, "acl")
 	cluster := redlocktest.StartRedis(t, 3)
 	for _, server := range cluster.Servers {
@@ -55,6 +56,7 @@ func TestReadmeRedisUserForAllKinds(t *testing.T) {
 // Each right that is taken away on one node is missed there and nowhere else: locks go
 // on, and STATUS says what that node refuses.
 func TestEachRedisRightIsMissed(t *testing.T) {
+	t.Parallel() // it mostly waits
 	acl := only(t, "acl")
 	cluster := redlocktest.StartRedis(t, 3)
 	for _, server := range cluster.Servers {

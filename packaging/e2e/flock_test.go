@@ -15,6 +15,7 @@ import (
 // lines both end with the exit codes that it says, and print in the order that it
 // says.
 func TestFlock(t *testing.T) {
+	t.Parallel() // it mostly waits
 	if _, err := exec.LookPath("flock"); err != nil {
 		t.Skip("flock is needed: apt-get install util-linux")
 	}

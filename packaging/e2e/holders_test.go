@@ -12,6 +12,7 @@ import (
 // A command goes on where redlock extend has made its lock's lease time shorter than what
 // was kept of the first one to end it in.
 func TestExtendToLessUnderRun(t *testing.T) {
+	t.Parallel() // it mostly waits
 	h, _, _ := dev(t)
 	output, err := h.redlock("run", "-t", "3s", "job", "sh", "-c", `"$0" extend -t 600ms && sleep 4 && echo done`, filepath.Join(binaries, "redlock")).CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(output), "done\n") {

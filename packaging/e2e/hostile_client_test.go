@@ -22,7 +22,6 @@ const mib = 1 << 20
 // the daemon's memory is bounded. What is limited is answered with LIMIT and the name of
 // the limit.
 func TestHostileClients(t *testing.T) {
-	deaf, slow := newDeaf(t), newSlowWriter(t)
 	a := newArena(t)
 	a.prober = startProber(t, a.socket)
 	lower(t)
@@ -43,8 +42,6 @@ func TestHostileClients(t *testing.T) {
 	} {
 		t.Run(r.name, func(t *testing.T) { a.run(t, r) })
 	}
-	deaf.isCut()
-	slow.isDropped()
 	a.givesBack(t, 96*mib)
 }
 

@@ -11,8 +11,15 @@ import (
 	"time"
 )
 
-// deaf is a client that asks, and reads nothing. It has a daemon of its own: until it
-// is cut takes half a minute, in which others are measured.
+// Who asks and reads nothing delays nobody, and is cut. Until then it takes half a
+// minute, in which other tests run.
+func TestWhoDoesNotReadIsCut(t *testing.T) {
+	d := newDeaf(t)
+	t.Parallel() // not before: others are measured beside it
+	d.isCut()
+}
+
+// deaf is a client that asks, and reads nothing.
 type deaf struct {
 	*arena
 	guest  *guest
@@ -35,7 +42,7 @@ func newDeaf(t *testing.T) *deaf {
 	d.before = d.probe()
 	d.guest.conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)) // by then it is read no further
 	io.WriteString(d.guest.conn, strings.Repeat("HELP\n@a LIST\n", 100_000))
-	d.compare("meanwhile")
+	d.isNoDelay()
 	d.wait()
 	return d
 }
@@ -51,16 +58,21 @@ func (d *deaf) wait() {
 	}()
 }
 
-// compare holds figures of now against those of before.
-func (d *deaf) compare(when string) {
+// isNoDelay holds figures of now against those of before.
+func (d *deaf) isNoDelay() {
 	d.t.Helper()
 	now := d.probeBeside(d.before)
-	d.t.Logf("measured: beside one who does not read: before: %v; %s: %v", d.before, when, now)
-	for _, slower := range now.slower(d.before, when) {
+	d.t.Logf("measured: beside one who does not read: before: %v; meanwhile: %v", d.before, now)
+	for _, slower := range now.slower(d.before, "meanwhile") {
 		d.t.Error(slower)
 	}
-	if grown := now.rss - d.before.rss; grown > 16*mib {
-		d.t.Errorf("%s the daemon has taken %d MiB more, want at most 16", when, grown/mib)
+	d.isSmall()
+}
+
+func (d *deaf) isSmall() {
+	d.t.Helper()
+	if grown := d.rss() - d.before.rss; grown > 16*mib {
+		d.t.Errorf("the daemon has taken %d MiB more, want at most 16", grown/mib)
 	}
 }
 
@@ -81,7 +93,7 @@ func (d *deaf) isCut() {
 	if kept := next.at.Sub(cut); !strings.HasPrefix(next.line, "OK lock=deaf") || kept < 1500*time.Millisecond {
 		d.t.Errorf("%v after the cut the next one got %s, want the lock, not before the deadline of a lease that is extended every second", kept, next.line)
 	}
-	d.compare("after it was cut")
+	d.isSmall()
 	d.guest.conn.SetReadDeadline(time.Now().Add(patience))
 	unread, err := io.Copy(io.Discard, d.guest.conn)
 	if err != nil && !errors.Is(err, syscall.ECONNRESET) || unread > mib { // reset: of what it has sent not all was read

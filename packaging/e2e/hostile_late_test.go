@@ -11,8 +11,15 @@ import (
 // lineTimeout is how long a line may take that was begun.
 const lineTimeout = 30 * time.Second
 
-// slowWriter is one who begins a line, and goes on with it by a byte a second. He has a
-// daemon of his own: until he is told so takes half a minute, in which others are measured.
+// Who does not end a line is dropped. Until then it takes half a minute, in which other
+// tests run.
+func TestWhoEndsNoLineIsDropped(t *testing.T) {
+	w := newSlowWriter(t)
+	t.Parallel()
+	w.isDropped()
+}
+
+// slowWriter is one who begins a line, and goes on with it by a byte a second.
 type slowWriter struct {
 	*arena
 	bad, idle *guest

@@ -56,6 +56,7 @@ func buildProgram(t *testing.T, name string) (binary string) {
 // from a file: from the quarantine of new nodes to that of one that lost its
 // memory and has the others' counters copied.
 func TestReadmeRedisUser(t *testing.T) {
+	t.Parallel() // it mostly waits
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	lines := []string{`quorum {`, `max_ttl = "2s"`, `node_timeout = "400ms"`}
