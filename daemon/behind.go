@@ -25,8 +25,8 @@ type obstruct struct {
 
 // ahead says what p waits for.
 func (q *queue) ahead(p *place) obstacle {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	first, _ := q.inWayOf(p)
 	switch {
 	case first == nil:

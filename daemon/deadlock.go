@@ -58,7 +58,7 @@ func (q *queue) leaveParty(p *place) {
 // program waits for that is no lock.
 func (q *queue) mayWait(p *place) error {
 	for _, name := range p.names {
-		for _, ahead := range slices.Backward(q.lines[name].places) {
+		for ahead := range q.lines[name].backward() {
 			q.joinParty(ahead)
 			if ahead.waits() {
 				break // it has seen to those before it
@@ -136,9 +136,8 @@ func (s *search) unseen(w *place, name string) iter.Seq2[*place, way] {
 		if w.kind.shared {
 			next, seen.firm = &seen.firm, max(seen.firm, seen.all)
 		}
-		for *next < len(line.places) && line.places[*next].number < w.number {
-			ahead := line.places[*next]
-			*next++ // who is found behind ahead goes on with the next one
+		for i, ahead := line.next(*next, w); ahead != nil; i, ahead = line.next(*next, w) {
+			*next = i + 1 // who is found behind ahead goes on with the next one
 			if how, is := w.wayOf(ahead, crowded); is && !yield(ahead, how) {
 				return
 			}

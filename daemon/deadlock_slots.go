@@ -94,17 +94,19 @@ func (s *search) notGone(w *place, name string, stuck map[*party]bool) iter.Seq2
 		if w.kind.shared {
 			first, seen.moved = &seen.moved, max(seen.moved, seen.gone)
 		}
-		for i := *first; i < len(line.places) && line.places[i].number < w.number; i++ {
-			ahead := line.places[i]
+		all := true // so far are not stuck
+		for i, ahead := line.next(*first, w); ahead != nil; i, ahead = line.next(i+1, w) {
 			how, is := w.wayOf(ahead, crowded)
 			switch {
 			case !stuck[ahead.party], s.endsByItself(ahead), w.kind.shared && !is:
-				if i == *first {
-					*first++
+				if all {
+					*first = i + 1
 				}
+				continue
 			case is && !yield(ahead, how):
 				return
 			}
+			all = false
 		}
 	}
 }

@@ -106,14 +106,14 @@ func (d *daemon) endRow(h *holding, goesOn row) {
 }
 
 func (q *queue) rowOf(p *place) row {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	return p.row
 }
 
 func (q *queue) setRow(p *place, r row) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	p.row = r
 }
 
@@ -122,8 +122,8 @@ func (q *queue) setRow(p *place, r row) {
 // (takeBack): whoever asked for the promise sees to one of the two. Nil: there is
 // no such one.
 func (q *queue) promise(p *place, goesOn row) *place {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	next := q.second(p)
 	if next == nil || !next.waits() || next.left || !slices.Equal(next.names, p.names) || !next.kind.alone() {
 		return nil
@@ -139,11 +139,11 @@ func (q *queue) second(p *place) (second *place) {
 		return nil
 	}
 	for _, name := range p.names {
-		line := q.lines[name].places
-		if len(line) < 2 || line[0] != p || second != nil && line[1] != second {
+		first, next := q.lines[name].firstTwo()
+		if first != p || next == nil || second != nil && next != second {
 			return nil
 		}
-		second = line[1]
+		second = next
 	}
 	return second
 }
@@ -151,8 +151,8 @@ func (q *queue) second(p *place) (second *place) {
 // deliver gives p its turn, with the grant that was begun for it. It is false if
 // p wants nothing any more: begun is the caller's then.
 func (q *queue) deliver(p *place, begun *redlock.Begun) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	if p.left {
 		return false
 	}
@@ -163,8 +163,8 @@ func (q *queue) deliver(p *place, begun *redlock.Begun) bool {
 
 // takeBack ends a promise that came to nothing.
 func (q *queue) takeBack(p *place) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	if p.called = false; !p.left {
 		q.callIfFree(p) // where the one before it has left in between
 	}
@@ -173,8 +173,8 @@ func (q *queue) takeBack(p *place) {
 // take is what p contends with: the grant that was begun for it, which is its own
 // from now on, or nil; and whether it lets others go first.
 func (q *queue) take(p *place) (begun *redlock.Begun, yields bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	begun, p.begun = p.begun, nil
 	return begun, p.row.yields
 }
@@ -182,8 +182,8 @@ func (q *queue) take(p *place) (begun *redlock.Begun, yields bool) {
 // withdraw: p, which has come to its end, takes nothing any more. What was begun
 // for it and it has not taken is the caller's.
 func (q *queue) withdraw(p *place) *redlock.Begun {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	p.left = true
 	begun := p.begun
 	p.begun = nil

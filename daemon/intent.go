@@ -11,7 +11,7 @@ package daemon
 func (q *queue) noteNear(names []string) {
 	once := onceEach(names)
 	for _, name := range names {
-		for _, p := range q.lines[name].places {
+		for p := range q.lines[name].all() {
 			if p.called {
 				continue
 			}

@@ -47,10 +47,10 @@ func overlap(a, b *place) bool {
 // inWay are those before p in a line for which it waits, the first one first:
 // all of them have to go, but of those who crowd only as many as make a slot
 // free. Whoever is not in the line stands behind all.
-func (p *place) inWay(line lineup) iter.Seq2[*place, way] {
+func (p *place) inWay(line *lineup) iter.Seq2[*place, way] {
 	return func(yield func(*place, way) bool) {
 		crowded := p.isCrowded(line)
-		for _, ahead := range line.places {
+		for ahead := range line.all() {
 			if ahead == p {
 				return
 			}
@@ -81,9 +81,9 @@ const (
 )
 
 // firstInWay is the first of those; nil: none.
-func (p *place) firstInWay(line lineup) (first *place) {
+func (p *place) firstInWay(line *lineup) (first *place) {
 	if p.kind.shared { // thousands may stand before it who share as well
-		if line.firm != nil && line.firm.number < p.number {
+		if line != nil && line.firm != nil && line.firm.number < p.number {
 			return line.firm
 		}
 		return nil
@@ -96,14 +96,14 @@ func (p *place) firstInWay(line lineup) (first *place) {
 }
 
 // isCrowded tells whether all slots are taken, or wanted, by those before p.
-func (p *place) isCrowded(line lineup) bool {
+func (p *place) isCrowded(line *lineup) bool {
 	return p.kind.slots > 0 && p.crowd(line) >= int(p.kind.slots)
 }
 
 // crowd counts those before p who want a slot as p does: they are served before
 // it, whether they hold one yet or not.
-func (p *place) crowd(line lineup) (n int) {
-	for _, ahead := range line.places {
+func (p *place) crowd(line *lineup) (n int) {
+	for ahead := range line.all() {
 		if ahead == p {
 			break
 		}

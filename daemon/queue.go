@@ -16,19 +16,13 @@ import (
 // behind a writer who waits, and who wants several names stands in all of their
 // lines from the first moment on, so that two of them cannot wait for each other.
 type queue struct {
-	mu       sync.Mutex // guards what follows, and what of a place is said to be its
-	lines    map[string]lineup
+	gates    [64]sync.Mutex // see lock
+	mu       sync.Mutex     // guards what follows, and what of a place is said to be its
+	lines    map[string]*lineup
+	spare    *lineup          // empty, for the next line; nil: there is none
 	joined   uint64           // places, ever
 	parties  map[owner]*party // who waits for whom: see deadlock.go
 	searches int
-}
-
-// lineup is who stands in the line for one name, the first one first. One user can have
-// thousands stand in a hundred lines each: nothing is to look at all of them for each
-// of them, as everybody waits meanwhile.
-type lineup struct {
-	places []*place // by their numbers
-	firm   *place   // the first who would not share with others; nil: all would
 }
 
 // place is one request's stand in the lines of its names, from its arrival
@@ -58,7 +52,24 @@ type place struct {
 }
 
 func newQueue() *queue {
-	return &queue{lines: map[string]lineup{}, parties: map[owner]*party{}}
+	return &queue{lines: map[string]*lineup{}, parties: map[owner]*party{}}
+}
+
+// lock locks mu for a request. One of a user's requests at a time contends for it:
+// when his thousands end at once, another user waits for one of them, not for all.
+func (q *queue) lock(p *place) {
+	p.gate(q).Lock()
+	q.mu.Lock()
+}
+
+func (q *queue) unlock(p *place) {
+	q.mu.Unlock()
+	p.gate(q).Unlock()
+}
+
+// gate is one that its user shares with few others.
+func (p *place) gate(q *queue) *sync.Mutex {
+	return &q.gates[uint(p.who.uid)%uint(len(q.gates))]
 }
 
 // set makes it the place of one who asks for these names, which it copies.
@@ -84,8 +95,8 @@ func (p *place) label() string {
 // before it conflicts. The error matches errDeadlock if p would wait for its own
 // owner, by way of others; it is not in the queue then.
 func (q *queue) join(p *place) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	q.number(p)
 	p.called = q.before(p) == nil
 	if p.waits() {
@@ -114,28 +125,34 @@ func (q *queue) number(p *place) {
 func (q *queue) append(p *place) {
 	for _, name := range p.names {
 		line := q.lines[name]
-		line.places = append(line.places, p)
-		if line.firm == nil && !p.kind.shared {
-			line.firm = p
+		if line == nil {
+			line = q.newLine()
+			q.lines[name] = line
 		}
-		q.lines[name] = line
+		line.append(p)
 	}
+}
+
+func (q *queue) newLine() *lineup {
+	line := q.spare
+	if q.spare = nil; line == nil {
+		line = &lineup{}
+	}
+	return line
 }
 
 // leave takes p out of its lines, and calls those whose turn it is now. met is
 // what p's last attempt met, nil if it held: who comes next need not find out
 // again for itself. (Who never had its turn has met nothing.) They go on with p's row.
 func (q *queue) leave(p *place, met error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	q.leaveParty(p)
-	for _, name := range p.names {
-		q.remove(name, p)
-	}
+	q.remove(p)
 	once := onceEach(p.names)
 	for _, name := range p.names {
 	behind:
-		for _, next := range q.lines[name].places {
+		for next := range q.lines[name].all() {
 			if next.called {
 				continue
 			}
@@ -153,29 +170,18 @@ func (q *queue) leave(p *place, met error) {
 	q.noteNear(p.names)
 }
 
-// remove needs mu.
-func (q *queue) remove(name string, p *place) {
-	line := q.lines[name]
-	i := slices.Index(line.places, p)
-	if i < 0 {
-		return
+// remove takes p out of its lines. It needs mu.
+func (q *queue) remove(p *place) {
+	for _, name := range p.names {
+		line := q.lines[name]
+		if line.isEmpty() {
+			continue
+		}
+		if line.remove(p); line.isEmpty() {
+			delete(q.lines, name)
+			q.spare = line
+		}
 	}
-	if line.places = slices.Delete(line.places, i, i+1); len(line.places) == 0 {
-		delete(q.lines, name)
-		return
-	}
-	if line.firm == p {
-		line.firm = firstFirm(line.places[i:])
-	}
-	q.lines[name] = line
-}
-
-// firstFirm is the first who would not share; nil: all would.
-func firstFirm(places []*place) *place {
-	if i := slices.IndexFunc(places, func(p *place) bool { return !p.kind.shared }); i >= 0 {
-		return places[i]
-	}
-	return nil
 }
 
 // once is for who stands in several lines, and need not be looked at in each. Nil: there
@@ -228,23 +234,23 @@ func (q *queue) inWayOf(p *place) (first *place, at string) {
 // note remembers what p's attempt met. Where somebody of another host had the
 // lock, the row of this host is over.
 func (q *queue) note(p *place, met error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	if p.met = met; errors.Is(met, redlock.ErrHeld) {
 		p.row = row{}
 	}
 }
 
 func (q *queue) metBy(p *place) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	return p.met
 }
 
 // hold marks p as the place of a lease.
 func (q *queue) hold(p *place, h *holding) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lock(p)
+	defer q.unlock(p)
 	p.holding, p.met, p.ask = h, nil, nil
 	q.noteNear(p.names)
 }
@@ -255,7 +261,7 @@ func (q *queue) waiting() []*place {
 	defer q.mu.Unlock()
 	var all []*place
 	for name, line := range q.lines {
-		for _, p := range line.places {
+		for p := range line.all() {
 			if p.holding == nil && p.names[0] == name {
 				all = append(all, p)
 			}

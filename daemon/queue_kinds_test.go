@@ -8,7 +8,9 @@ import (
 	"testing"
 )
 
-func newKindPlace(k kind, names ...string) *place { return &place{names: names, kind: k} }
+func newKindPlace(k kind, names ...string) *place {
+	return &place{names: names, kind: k, who: &asker{}}
+}
 
 var (
 	reader = kind{shared: true}

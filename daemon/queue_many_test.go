@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -72,6 +74,38 @@ func leaveReaders(n int, others ...string) time.Duration {
 	began := time.Now()
 	q.leave(writer, nil)
 	return time.Since(began)
+}
+
+// TestQueueOfManyOfAnother: who comes while thousands of another user's leave does not
+// wait for all of them.
+func TestQueueOfManyOfAnother(t *testing.T) {
+	const n = 5000
+	q := newQueue()
+	var come sync.WaitGroup
+	var left atomic.Int32
+	leave := func(p *place) {
+		come.Done()
+		q.leave(p, nil)
+		left.Add(1)
+	}
+	q.mu.Lock()
+	come.Add(n)
+	for range n {
+		go leave(&place{names: []string{"a"}, who: &asker{uid: 1}})
+	}
+	come.Wait()
+	before := make(chan int32, 1)
+	come.Add(1)
+	go func() {
+		come.Done()
+		q.join(&place{names: []string{"b"}, who: &asker{uid: 2}})
+		before <- left.Load()
+	}()
+	come.Wait()
+	q.mu.Unlock()
+	if first := <-before; first > n*4/5 {
+		t.Errorf("%d of %d left before the one who came", first, n)
+	}
 }
 
 // joinBehindOthers is what it takes to find no deadlock for one who has one of two slots,

@@ -107,6 +107,18 @@ func BenchmarkQueue(b *testing.B) {
 			q.leave(p, nil)
 		}
 	})
+	b.Run("one of 8000 in 91 lines each leaves, and comes again", func(b *testing.B) {
+		q, all := newQueue(), crowdOf(kind{}, 8000)
+		for _, p := range all {
+			q.join(p)
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		for b.Loop() {
+			p := all[random.IntN(len(all))]
+			q.leave(p, nil)
+			q.join(p)
+		}
+	})
 	b.Run("the last of 1000 who all hold what is wanted", func(b *testing.B) {
 		q := newQueue()
 		for i := range 1001 {

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-func newPlace(names ...string) *place { return &place{names: names} }
+func newPlace(names ...string) *place { return &place{names: names, who: &asker{}} }
 
 func isCalled(p *place) bool {
 	if p.turn == nil {

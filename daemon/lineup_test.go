@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// Who has left a line is no more in it, whoever else is, and takes no room for long.
+func TestLineup(t *testing.T) {
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		var line lineup
+		var in []*place
+		for number := range uint64(300) {
+			if random.IntN(300) > int(number) || len(in) == 0 {
+				p := &place{number: number, kind: kind{shared: random.IntN(4) > 0}}
+				line.append(p)
+				in = append(in, p)
+			} else {
+				i := random.IntN(len(in)) * random.IntN(2) // the first one as often
+				line.remove(in[i])
+				line.remove(in[i]) // who has left can leave again
+				in = slices.Delete(in, i, i+1)
+			}
+			if !line.is(in) {
+				t.Fatalf("seed %d: %d stand there, %d should: %+v", seed, len(slices.Collect(line.all())), len(in), line)
+			}
+		}
+		for _, p := range in {
+			line.remove(p)
+		}
+		if !line.isEmpty() {
+			t.Fatalf("seed %d: when all have left there are %d", seed, len(line.stands))
+		}
+	}
+}
+
+// is holds all that is known of a line against those who are to stand there.
+func (l *lineup) is(in []*place) bool {
+	left := 0
+	for _, s := range l.stands {
+		if s.place == nil {
+			left++
+		}
+	}
+	firm := slices.IndexFunc(in, func(p *place) bool { return !p.kind.shared })
+	backward := slices.Collect(l.backward())
+	slices.Reverse(backward)
+	switch {
+	case !slices.Equal(slices.Collect(l.all()), in), !slices.Equal(backward, in):
+	case left != l.left, 2*left > len(l.stands)+1:
+	case firm < 0 && l.firm != nil, firm >= 0 && l.firm != in[firm]:
+	default:
+		return len(in) == 0 || l.stands[0].place == in[0] && l.stands[len(l.stands)-1].place == in[len(in)-1]
+	}
+	return false
+}
+
+// next is who stands at a number or behind it, and before somebody.
+func TestLineupNext(t *testing.T) {
+	var line lineup
+	var all [5]*place
+	for i := range all {
+		all[i] = &place{number: uint64(i)}
+		line.append(all[i])
+	}
+	line.remove(all[1])
+	for _, test := range []struct {
+		from, before int
+		want         *place
+	}{{0, 4, all[0]}, {1, 4, all[2]}, {1, 3, all[2]}, {1, 2, nil}, {3, 3, nil}, {5, 4, nil}} {
+		if i, got := line.next(test.from, all[test.before]); got != test.want || got != nil && uint64(i) != got.number {
+			t.Errorf("from %d on before %d there is %v at %d, want %v", test.from, test.before, got, i, test.want)
+		}
+	}
+	if _, got := (*lineup)(nil).next(0, all[4]); got != nil {
+		t.Errorf("in no line there is %v", got)
+	}
+}
