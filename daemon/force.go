@@ -47,7 +47,7 @@ func (f *force) Run() {
 		r.Say("nobody held it")
 	case 1:
 		holderFields(r.Int("held", int64(forced[0].Held)), forced[0].Holder)
-		r.Say(forcedText(forced[0].Holder) + alsoText(also))
+		r.Say(f.forcedText(forced[0].Holder) + alsoText(also))
 	default:
 		r.Say("the holders are told, but may be at work until they notice" + alsoText(also))
 	}
@@ -95,9 +95,12 @@ func (r *registry) lists(name string) map[string][]string {
 }
 
 // forcedText says what becomes of a holder: who is no daemon is told nothing.
-func forcedText(h redlock.Holder) string {
-	if !h.Known() {
+func (f *force) forcedText(h redlock.Holder) string {
+	switch {
+	case !h.Known():
 		return "another Redlock client held it, whom nobody tells, and who may be at work until it looks at its key"
+	case h.Host != f.s.d.host:
+		return "the holder is told when its host extends the lease next, or with hold=ttl at its deadline, and may be at work until it notices"
 	}
 	return "the holder is told, but may be at work until it notices"
 }

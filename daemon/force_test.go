@@ -1,6 +1,11 @@
 package daemon
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
 
 // FORCE takes a lock from its holder, who is told, and gives it to who waits:
 // at once, and not when the holder's deadline is over.
@@ -16,4 +21,18 @@ func TestForce(t *testing.T) {
 	waiter.want(granted5)
 	holder.say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
 	admin.say("WHO a", `- lock=a .*`)
+}
+
+// A holder of another host hears of it later, and another client never.
+func TestForcedText(t *testing.T) {
+	f := &force{s: &session{d: &daemon{host: "web1"}}}
+	for host, want := range map[string]string{
+		"web1": "the holder is told, but",
+		"web2": "the holder is told when its host extends the lease next, or with hold=ttl at its deadline",
+		"":     "another Redlock client",
+	} {
+		if got := f.forcedText(redlock.Holder{Host: host}); !strings.HasPrefix(got, want) {
+			t.Errorf("of host %q: %q, want %q", host, got, want)
+		}
+	}
 }
