@@ -20,6 +20,7 @@ type queue struct {
 	mu       sync.Mutex     // guards what follows, and what of a place is said to be its
 	lines    map[string]*lineup
 	spare    *lineup          // empty, for the next line; nil: there is none
+	waits    lineup           // those who hold nothing yet, of all lines
 	joined   uint64           // places, ever
 	parties  map[owner]*party // who waits for whom: see deadlock.go
 	searches int
@@ -111,6 +112,7 @@ func (q *queue) join(p *place) error {
 		p.near = make(chan struct{})
 	}
 	q.append(p)
+	q.waits.append(p)
 	q.noteNear(p.names)
 	return nil
 }
@@ -148,6 +150,7 @@ func (q *queue) leave(p *place, met error) {
 	q.lock(p)
 	defer q.unlock(p)
 	q.leaveParty(p)
+	q.waits.remove(p)
 	q.remove(p)
 	once := onceEach(p.names)
 	for _, name := range p.names {
@@ -252,20 +255,13 @@ func (q *queue) hold(p *place, h *holding) {
 	q.lock(p)
 	defer q.unlock(p)
 	p.holding, p.met, p.ask = h, nil, nil
+	q.waits.remove(p)
 	q.noteNear(p.names)
 }
 
-// waiting lists the places that hold nothing, in the order of arrival a line.
+// waiting lists the places that hold nothing, in the order of arrival.
 func (q *queue) waiting() []*place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var all []*place
-	for name, line := range q.lines {
-		for p := range line.all() {
-			if p.holding == nil && p.names[0] == name {
-				all = append(all, p)
-			}
-		}
-	}
-	return all
+	return slices.Collect(q.waits.all())
 }
