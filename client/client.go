@@ -204,7 +204,7 @@ func (c *Client) run(l *link) {
 // until it is resumed, goes on.
 func (c *Client) cutOff(l *link, err error) {
 	over := l.ending(err)
-	if errors.Is(err, errProtocol) && !c.closed() {
+	if l.isEndedHere(err) && !c.closed() {
 		c.endLeases(over) // before the daemon sees that end, and gives them back
 	}
 	l.hangUp()

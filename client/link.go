@@ -179,6 +179,19 @@ func (l *link) ending(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
+// isEndedHere tells whether the daemon may take the end of the connection for that of its
+// client: it has neither ended it itself nor said BYE. So it is where writing failed for a
+// fault of this host (no memory for what is to be sent), and nothing is read any more.
+func (l *link) isEndedHere(err error) bool {
+	switch {
+	case errors.Is(err, errProtocol):
+		return true
+	case l.bye:
+		return false
+	}
+	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET)
+}
+
 // leaves: the daemon stops, and will hang up. It is not waited for too long.
 func (l *link) leaves() {
 	if !l.bye {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,27 +108,34 @@ func (c closing) Close() error {
 
 // Where it is the client that ends the connection, the daemon gives the leases back when it
 // sees that: they are over before.
-func TestGarbageEndsLeasesBeforeTheConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := newScripted(t)
-		var l *Lease
-		c.dial = func(ctx context.Context) (net.Conn, error) {
-			conn, err := d.dial(ctx)
-			return closing{conn, func() {
-				if l != nil && over(l.Context()) == nil {
-					t.Error("the lease stands when the daemon sees the end")
-				}
-			}}, err
-		}
-		opened := async(func() (int, error) { return 0, c.open(t.Context()) })
-		d.greet()
-		opened.must(t)
-		l = d.lock(c, "job", "abc")
-		d.say("ssh")
-		<-l.Context().Done()
-		synctest.Wait()
-		c.Close()
-	})
+func TestLeasesEndBeforeTheConnection(t *testing.T) {
+	for what, end := range map[string]func(*Client, *scripted){
+		"garbage":            func(_ *Client, d *scripted) { d.say("ssh") },
+		"a write that fails": func(c *Client, _ *scripted) { c.link.Load().out.broke(syscall.ENOBUFS) },
+		"a read that fails":  func(c *Client, _ *scripted) { c.link.Load().conn.SetReadDeadline(time.Now()) },
+		"garbage after BYE":  func(_ *Client, d *scripted) { d.say("BYE resume=10", "ssh") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := newScripted(t)
+			var l *Lease
+			c.dial = func(ctx context.Context) (net.Conn, error) {
+				conn, err := d.dial(ctx)
+				return closing{conn, func() {
+					if l != nil && over(l.Context()) == nil {
+						t.Errorf("%s: the lease stands when the daemon sees the end", what)
+					}
+				}}, err
+			}
+			opened := async(func() (int, error) { return 0, c.open(t.Context()) })
+			d.greet()
+			opened.must(t)
+			l = d.lock(c, "job", "abc")
+			end(c, d)
+			<-l.Context().Done()
+			synctest.Wait()
+			c.Close()
+		})
+	}
 }
 
 // Without a connection, the next one is inherited.
