@@ -26,8 +26,10 @@ type nodeClock struct {
 	samples []clockSample // the oldest first
 
 	jumpAt time.Duration // when a jump that is not judged yet was first seen; 0: none
-	turn   uint64        // and in whose turn
-	by     time.Duration
+	first  time.Duration // by how much, then
+	before uint64        // the turn of the last sample that showed that
+	turn   uint64        // and of the one that it was seen by
+	by     time.Duration // the most that was seen since
 	gained time.Duration // by jumps that may have been this host's own
 }
 
@@ -53,13 +55,13 @@ func (j *jumps) keep(node int, w *clockWatch) {
 	j.nodes[node].samples = append(j.nodes[node].samples[:0], w.samples...)
 }
 
-// note remembers a jump and returns when it was first seen; fresh: now.
-func (j *jumps) note(node int, by, now time.Duration, turn uint64) (first time.Duration, fresh bool) {
+// note remembers a jump since a turn and returns when it was first seen; fresh: now.
+func (j *jumps) note(node int, by, now time.Duration, before, turn uint64) (first time.Duration, fresh bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := &j.nodes[node]
 	if fresh = n.jumpAt == 0; fresh {
-		n.jumpAt, n.turn, n.by = now, turn, 0
+		n.jumpAt, n.first, n.before, n.turn, n.by = now, by, before, turn, 0
 	}
 	if by.Abs() > n.by.Abs() {
 		n.by = by
@@ -67,11 +69,11 @@ func (j *jumps) note(node int, by, now time.Duration, turn uint64) (first time.D
 	return n.jumpAt, fresh
 }
 
-// judge ends a jump by so much: it was the node's where most of the other nodes that
-// were looked at since certainly kept time from before it on. (One alone may share
-// its clock with this host, being paused with it.) Otherwise it may have been this
+// judge ends a jump: it was the node's where most of the other nodes that were looked at
+// since certainly kept time from before it on, until it was first seen. (One alone may
+// share its clock with this host, being paused with it.) Otherwise it may have been this
 // host's: then missed is by how much more than is known already.
-func (j *jumps) judge(node int, by time.Duration, before uint64) (nodes bool, missed time.Duration) {
+func (j *jumps) judge(node int) (nodes bool, missed time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := &j.nodes[node]
@@ -81,7 +83,7 @@ func (j *jumps) judge(node int, by time.Duration, before uint64) (nodes bool, mi
 		if i == node || !w.sampledSince(n.turn) {
 			continue
 		}
-		if others++; w.keptTimeSince(before, by) {
+		if others++; w.keptTimeSince(n.before, n.first) {
 			witnesses++
 		}
 	}
@@ -139,14 +141,14 @@ func (j *jumps) totalMissed() time.Duration {
 // was not certainly the node's, it has none for max_ttl, here and not elsewhere:
 // other hosts judge for themselves. And this host's leases are worth so much less.
 func (l *lane) judgeJump(s *sighting, by clockJump, before uint64) ruling {
-	first, fresh := l.fleet.jumps.note(l.index, time.Duration(by), s.at, s.clock.turn)
+	first, fresh := l.fleet.jumps.note(l.index, time.Duration(by), s.at, before, s.clock.turn)
 	if fresh {
 		l.fleet.lookAll(l) // once: the others may do the same
 	}
 	if s.at < first+jumpSettle {
 		return ruling{standing: standing{state: NodeQuarantined, reason: by, until: first + jumpSettle}}
 	}
-	nodes, missed := l.fleet.jumps.judge(l.index, time.Duration(by), before)
+	nodes, missed := l.fleet.jumps.judge(l.index)
 	if nodes {
 		l.withdrawn(by, true)
 		return l.mark(s, true)
