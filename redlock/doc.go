@@ -66,9 +66,9 @@
 // than the drift allowance takes the admission back.
 //
 // A node without a valid epoch is [NodeQuarantined]. Whoever sees it first marks
-// the epoch as pending; every process waits max_ttl from when it first saw that
-// marker, by its own CLOCK_BOOTTIME, and then one replaces the marker by an epoch,
-// in a script that compares it, with counters that are the maximum over at least
+// the epoch as pending; every process waits max_ttl (and a bit longer, see below) from
+// when it first saw that marker, by its own CLOCK_BOOTTIME, and then one replaces the
+// marker by an epoch, in a script that compares it, with counters that are the maximum over at least
 // N − quorum + 1 other nodes that may vote. The others see that and follow. Where
 // a quorum of nodes has no counters (a new fleet, or total loss), these begin from
 // the nodes' clocks. [Quorum.Admit] ends a quarantine early, for brand-new nodes.
@@ -81,11 +81,13 @@
 // So a process that reaches another Redis under a node's name than the rest does finds
 // out from the other nodes that there is a later one, counts no vote of its own any
 // more, and quarantines it; and the rest does the same by that quarantine's word, so
-// that neither has a vote until all processes reach the same one. For that to be in
-// time a quarantine is not over before N − quorum + 1 other nodes have said its word
-// for 2.5 s, or for max_ttl if that is shorter. So where as many nodes as are a quorum,
-// with the one in question, say nothing of a later one, there is none that votes: what
-// the rest says is not believed then, and one node that lies keeps no other from voting.
+// that neither has a vote until all processes reach the same one. What they hold that
+// did not know it is over by then: a quarantine is not over before N − quorum + 1 other
+// nodes have said its word for max_ttl and 1.5 s, and no lease has a deadline that is
+// farther than that from when all nodes that vote were last looked at (once a second,
+// but for one that hangs, or a process that was stopped). So where as many nodes as are a
+// quorum, with the one in question, say nothing of a later one, there is none that votes:
+// what the rest says is not believed then, and one node that lies keeps no other from voting.
 //
 // # Repair
 //

@@ -16,6 +16,7 @@ type extension struct {
 	k      *keeper
 	start  time.Duration // before the first byte
 	missed time.Duration // what this host's clock had missed by then
+	latest time.Duration // the deadline that they may have: see fleet.latest
 	leases []*Lease
 	ttls   []time.Duration
 	done   chan struct{} // closed when nothing is open any more
@@ -44,6 +45,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 		k:       k,
 		start:   now,
 		missed:  k.q.jumps.totalMissed(),
+		latest:  k.q.latest(),
 		leases:  leases,
 		ttls:    make([]time.Duration, n),
 		done:    make(chan struct{}),
@@ -305,7 +307,8 @@ func (e *extension) tell(o outcomes) {
 		if !o.late { // else it was, when it was told undecided
 			e.ageMissed(e.leases[i])
 		}
-		e.k.confirmed(e.leases[i], e.start-e.missedSince(), e.ttls[i], e.changes)
+		missed := e.missedSince()
+		e.k.confirmed(e.leases[i], e.start-missed, e.latest-missed, e.ttls[i], e.changes)
 		e.leases[i].repair(e.missingOf(i))
 	}
 	for _, i := range o.gone {

@@ -73,13 +73,15 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // noticeSuspension rings every lease after the host was suspended: timers run
-// on CLOCK_MONOTONIC, which stood still, and would say LOST too late.
+// on CLOCK_MONOTONIC, which stood still, and would say LOST too late. And it has the nodes
+// be looked at, which would come too late as well: see fleet.latest.
 func (k *keeper) noticeSuspension() {
 	ahead := k.clock() - time.Since(k.start)
 	jumped := ahead-k.ahead > suspensionCheck/2
 	if k.ahead = ahead; !jumped {
 		return
 	}
+	k.q.lookAll(nil)
 	for _, l := range k.all() {
 		l.ring()
 	}
@@ -243,12 +245,13 @@ func (k *keeper) remove(l *Lease) {
 	k.agenda.remove(l)
 }
 
-// confirmed: a quorum extended the lease, asked at start.
-func (k *keeper) confirmed(l *Lease, start, ttl time.Duration, changes bool) {
+// confirmed: a quorum extended the lease, asked at start; latest is as in fleet.latest.
+func (k *keeper) confirmed(l *Lease, start, latest, ttl time.Duration, changes bool) {
 	now := k.clock()
 	left := l.Deadline() - now
 	next := start + ttl/extendShare
-	if !l.extended(k.rules.start(start, now)+ttl-k.rules.drift(ttl), ttl, next, now, changes) {
+	deadline := min(k.rules.start(start, now)+ttl-k.rules.drift(ttl), latest)
+	if !l.extended(deadline, ttl, next, now, changes) {
 		l.ring() // too late: LOST is due, if it was not said
 		return
 	}

@@ -97,7 +97,8 @@ type sighting struct {
 	epoch string        // what is in its hash; "" for nothing
 	words string        // the same, of the other nodes' incarnations
 	clock clockSample   // its TIME
-	at    time.Duration // BootTime when the answer was there
+	sent  time.Duration // BootTime before the question
+	at    time.Duration // and when the answer was there
 	asked uint64        // turns before and after it, in the order of all that is asked
 	heard uint64
 }
@@ -132,7 +133,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	if err := checkLook(replies); err != nil {
 		return nil, l.noteOdd(err)
 	}
-	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, words: replies[2].Str, at: l.heard, asked: l.asked, heard: l.fleet.jumps.next()}
+	s := &sighting{info: embeddedInfo(), epoch: replies[1].Str, words: replies[2].Str, sent: l.sent, at: l.heard, asked: l.asked, heard: l.fleet.jumps.next()}
 	s.clock = l.readTime(&replies[0])
 	s.clock.turn = s.heard
 	l.fleet.horizon.note(l.index, s.clock)

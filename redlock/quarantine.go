@@ -28,17 +28,40 @@ func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
 		l.rules.meanwhile(l, ctx)
 		return waiting
 	}
-	return l.vouch(ctx, waiting, e)
+	return l.vouch(ctx, s, waiting, e)
 }
 
-// quarantineEnd is max_ttl after the marker was first seen: by then every lease
-// is over that the node may have voted for and forgotten.
+// quarantineEnd is max_ttl after the marker was first seen: by then every lease is over
+// that the node may have voted for and forgotten. And unaware longer after the other nodes
+// know of it: so is what other hosts hold with votes of another Redis under its name.
 func (l *lane) quarantineEnd(s *sighting) time.Duration {
-	if l.fleet.options.NoQuarantine || l.memory.early {
-		return l.memory.markedAt
+	m := &l.memory
+	if l.fleet.options.NoQuarantine || m.early {
+		return m.markedAt
+	}
+	alone := m.markedAt // since when no other has voted
+	if told := l.fleet.words.told(l.index); told != 0 && !m.marker.kept && !l.lossSpan().total {
+		alone = max(alone, told+unaware)
 	}
 	started := s.at - time.Duration(s.info.uptime)*time.Second
-	return l.rules.quarantineEnd(l.memory.markedAt, l.fleet.longestTTL(), started)
+	return l.rules.quarantineEnd(alone, l.fleet.longestTTL(), started)
+}
+
+// unaware is how old may be what a host knows of the other nodes while it counts votes for
+// all of max_ttl: each is looked at once a heartbeat. Where it is older, because a node
+// hangs or the host was stopped, leases are shorter: see latest.
+const unaware = heartbeat + heartbeat/2
+
+// latest is a deadline that no lease passes of which the nodes are asked now. By then
+// nobody else has a vote of another Redis under a node's name: that waits for max_ttl and
+// unaware from when enough nodes say that there is one.
+func (f *fleet) latest() time.Duration {
+	since := f.words.aware()
+	if since == never {
+		return never
+	}
+	longest := f.options.MaxTTL + unaware
+	return since + longest - drift(longest)
 }
 
 func (m *memory) whyPending(now time.Duration, e epoch) error {
@@ -53,7 +76,7 @@ func (m *memory) whyPending(now time.Duration, e epoch) error {
 
 // vouch ends a quarantine that is over, with counters that no fencing token
 // given before exceeds.
-func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
+func (l *lane) vouch(ctx context.Context, s *sighting, waiting ruling, e epoch) ruling {
 	e.pending, e.digest = false, l.fleet.digest
 	if e.kept {
 		return ruling{write: &e}
@@ -69,7 +92,7 @@ func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
 		return waiting
 	case sources < needed:
 		l.fleet.announceLoss()
-	case !anew && !l.isKnown(e.maxTTL):
+	case !anew && !l.isKnown(s):
 		waiting.reason = errUnknown
 		return waiting
 	}
@@ -79,16 +102,11 @@ func (l *lane) vouch(ctx context.Context, waiting ruling, e epoch) ruling {
 // isKnown tells whether the other nodes have said long enough of which quarantine this is
 // the end: whoever reaches another Redis under the node's name has begun a later one there
 // by now, and that would be known here.
-func (l *lane) isKnown(maxTTL time.Duration) bool {
-	told := l.fleet.words.told(l.index)
-	return told != 0 && l.clock()-told >= min(maxTTL, noticed)
+func (l *lane) isKnown(s *sighting) bool {
+	return l.fleet.words.told(l.index) != 0 && s.at >= l.quarantineEnd(s)
 }
 
-// noticed is within what time two hosts hear of each other by way of other nodes: each
-// looks at them once a heartbeat.
-const noticed = 2*heartbeat + heartbeat/2
-
-var errUnknown = errors.New("its quarantine is over, but the other nodes do not know of it long enough: others could reach another Redis under its name")
+var errUnknown = errors.New("its quarantine is over, but too few other nodes know of it, or not long enough: others could reach another Redis under its name")
 
 func (l *lane) copyCounters(ctx context.Context) (counters *[maxCounters]uint64, sources int) {
 	return l.fleet.copyCounters(ctx, l.clock)

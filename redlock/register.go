@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ type register struct {
 	last    []string        // by node: the latest one that is believed
 	said    [][]string      // by node, by the one that it is of: the word that stands there
 	voting  []bool          // by node: it was admitted, and can be asked
+	looked  []time.Duration // by node: BootTime at which it was asked what it says, see look
 	since   []time.Duration // by node: BootTime since when last is later than seen
 	toldAt  []time.Duration // by node: BootTime since when enough others say last; 0: they do not
 	outdone []atomic.Bool   // by node: last is later than seen
@@ -36,7 +38,7 @@ type register struct {
 func newRegister(nodes []Node, quorum int) *register {
 	n := len(nodes)
 	r := &register{
-		quorum: quorum, seen: make([]string, n), last: make([]string, n), said: make([][]string, n), voting: make([]bool, n),
+		quorum: quorum, seen: make([]string, n), last: make([]string, n), said: make([][]string, n), voting: make([]bool, n), looked: make([]time.Duration, n),
 		since: make([]time.Duration, n), toldAt: make([]time.Duration, n), outdone: make([]atomic.Bool, n),
 	}
 	for i, node := range nodes {
@@ -86,6 +88,31 @@ func (r *register) note(from int, words string, at time.Duration) (outdone []int
 	return r.review(at)
 }
 
+// look is note and vote at once, of a node that was asked then.
+func (r *register) look(from int, words string, voting bool, asked, at time.Duration) (outdone []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read(from, words)
+	r.voting[from], r.looked[from] = voting, asked
+	return r.review(at)
+}
+
+// aware is since when this process knows all that the nodes say which vote; never: none
+// does.
+func (r *register) aware() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since := never
+	for node, voting := range r.voting {
+		if voting {
+			since = min(since, r.looked[node])
+		}
+	}
+	return since
+}
+
+const never time.Duration = math.MaxInt64
+
 // vote takes in whether a node was admitted, and can be asked.
 func (r *register) vote(node int, voting bool, at time.Duration) (outdone []int) {
 	r.mu.Lock()
@@ -121,8 +148,11 @@ func (r *register) review(at time.Duration) (outdone []int) {
 			r.since[node] = at
 			outdone = append(outdone, node)
 		}
-		if r.toldAt[node] == 0 && r.sayers(node, r.last[node]) > len(r.names)-r.quorum {
-			r.toldAt[node] = at // one of them is in each quorum
+		switch enough := r.sayers(node, r.last[node]) > len(r.names)-r.quorum; { // one of them is in each quorum
+		case !enough: // or no more: who wrote another word there at the same time has not seen it
+			r.toldAt[node] = 0
+		case r.toldAt[node] == 0:
+			r.toldAt[node] = at
 		}
 	}
 	return outdone

@@ -136,7 +136,7 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 }
 
 // Since when enough others say a node's last word, so that one of them is in each quorum,
-// is told of that word alone.
+// is told of that word alone, and from when on they have not stopped to say it.
 func TestRegisterTold(t *testing.T) {
 	r := registerOf(5)
 	r.see(0, newWord(1_000_000, ""), 1)
@@ -145,6 +145,16 @@ func TestRegisterTold(t *testing.T) {
 		if got, want := r.told(0), time.Duration(from/3*3); got != want {
 			t.Errorf("%d say so: since %v, want %v", from, got, want)
 		}
+	}
+	for from, said := range []string{1: "", 2: "", 3: "a=" + r.newest(0)} {
+		r.note(from, said, 6)
+	}
+	if got := r.told(0); got != 0 {
+		t.Errorf("two say so: since %v, want that they are too few", got)
+	}
+	r.note(1, "a="+r.newest(0), 7)
+	if got := r.told(0); got != 7 {
+		t.Errorf("three say so again: since %v, want 7", got)
 	}
 	r.see(0, newWord(0, r.newest(0)), 9)
 	if got := r.told(0); got != 0 {

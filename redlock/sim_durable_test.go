@@ -42,7 +42,7 @@ func TestDurableNodeWithAnothersFile(t *testing.T) {
 		late.Settle(t.Context())
 		f.wantState(late, 0, redlock.NodeReady)
 		f.wantState(late, 2, redlock.NodeQuarantined)
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(late, 2, redlock.NodeReady)
 	})
 }
@@ -133,7 +133,7 @@ func TestDurableNodeIsBelievedByAnother(t *testing.T) {
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		time.Sleep(beat + 100*ms)
 		f.wantState(late, 0, redlock.NodeQuarantined)
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 	}, durableNodes, func(o *redlock.Options) {
 		dial := o.Nodes[0].Dial

@@ -108,7 +108,7 @@ func TestFarCounterIsNotCopied(t *testing.T) {
 		f.sims[0].Do("HSET", nodeKey, "zz", far)
 		f.sims[3].Down()
 		f.sims[0].Do("HDEL", nodeKey, "epoch")
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "copied from 3", "there are 2")
 		f.wantState(f.q, 4, redlock.NodeReady, "days ahead of most nodes' clocks")
 		f.sims[3].Up()

@@ -18,7 +18,7 @@ import (
 func TestFormerNodeIsBack(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		held := f.acquire(redlock.Request{Name: "held", TTL: longest})
 		want(t, "the stand-in voted", f.sims[0].Get("redlock:held") != "", true)
@@ -37,7 +37,7 @@ func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
 	f.Helper()
 	f.at(begin, longest-ms)
 	f.wantState(q, 0, redlock.NodeQuarantined)
-	f.at(begin, longest+2*beat)
+	f.at(begin, longest+3*beat)
 	f.wantState(q, 0, redlock.NodeReady)
 }
 
@@ -49,7 +49,7 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		f.sims[0].Move()
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		begin := f.now()
 		f.sims[0].Move()
@@ -65,7 +65,7 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.q.Close()
 		later := f.another(withQuarantine)
@@ -85,7 +85,7 @@ func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 func TestFormerNodeMeetsANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.q.Close()
 		f.sims[0].Move()
@@ -140,7 +140,7 @@ func TestTwoUnderOneName(t *testing.T) {
 		}
 		f.wantState(other, 0, redlock.NodeQuarantined, "its address is not the same on every host")
 		f.q.Close()
-		time.Sleep(longest + 2*beat)
+		time.Sleep(longest + 3*beat)
 		f.wantState(other, 0, redlock.NodeReady)
 		want(t, "all nodes are ready", other.Status().Ready, 5)
 	})
@@ -192,7 +192,7 @@ func TestAdmittedUnseen(t *testing.T) {
 				if admit {
 					want(t, "ADMIT", f.q.Admit(t.Context(), "a"), nil)
 				} else {
-					time.Sleep(longest + 2*beat)
+					time.Sleep(longest + 3*beat)
 				}
 				f.wantState(f.q, 0, redlock.NodeReady)
 				away.Store(false)

@@ -129,7 +129,7 @@ func TestForgetfulNodes(t *testing.T) {
 			f.release(l)
 			f.at(begin, longest-ms)
 			f.wantState(f.q, 0, redlock.NodeQuarantined)
-			f.at(begin, longest+2*beat)
+			f.at(begin, longest+3*beat)
 			f.wantState(f.q, 0, redlock.NodeReady)
 			f.at(begin, 2*longest+beat)
 			want(t, what+": the lease that was held", held.Err(), nil)

@@ -103,3 +103,114 @@ func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request)
 		l.BeginRelease()
 	}
 }
+
+// What a host holds that does not know yet of another Redis under a node's name is over
+// before that one votes: be it that it has only just looked at the others, or that these
+// do not know it for long. Guards lane.quarantineEnd.
+func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
+	for name, unaware := range map[string]func(f *fleet, there *reach){
+		"looked before": func(*fleet, *reach) { time.Sleep(beat * 8 / 10) },
+		"told late": func(f *fleet, there *reach) {
+			there.away.Store(3)
+			f.sims[2].Cut()
+			time.Sleep(3*longest + 2*beat)
+		},
+	} {
+		here, there := &reach{}, &reach{}
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			time.Sleep(3*longest + 2*beat)
+			here.away.Store(2)
+			f.sims[1].Cut()
+			time.Sleep(beat / 10) // it looks at the others at these times, and there later
+			other := f.gone(there, thrice)
+			defer there.twin.Close()
+			defer other.Close()
+			unaware(f, there)
+			held := f.acquire(redlock.Request{Name: "x", TTL: 3 * longest})
+			there.away.Store(0)
+			wantAfter(t, name, other, held)
+		}, withQuarantine, thrice, here.through)
+	}
+}
+
+// gone is another host that reaches a twin of the first node from the beginning.
+func (f *fleet) gone(there *reach, change ...func(*redlock.Options)) *redlock.Quorum {
+	there.twin = redlocktest.NewSim("a")
+	there.astray.Store(true)
+	return f.another(append([]func(*redlock.Options){withQuarantine, there.through}, change...)...)
+}
+
+// wantAfter has another host take a lock when the deadline of the one who holds it is over.
+func wantAfter(t *testing.T, when string, other *redlock.Quorum, held *redlock.Lease) {
+	t.Helper()
+	l, err := other.Acquire(t.Context(), redlock.Request{Name: held.Name(), TTL: time.Second, Wait: redlock.Forever})
+	want(t, when+": error", err, nil)
+	if early := held.Deadline() - l.Since(); early > 0 {
+		t.Errorf("%s: granted to another host %v before the deadline", when, early)
+	}
+}
+
+// Who has heard nothing of the nodes for long, because one hangs or he was stopped himself,
+// holds what they grant for no longer than he may know nothing of a twin. Guards
+// fleet.latest.
+func TestUnawareHoldsForLess(t *testing.T) {
+	here, there, slow := &reach{}, &reach{}, new(atomic.Bool)
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		here.away.Store(3)
+		f.sims[2].Cut()
+		time.Sleep(beat / 2)
+		slow.Store(true)
+		time.Sleep(beat * 6 / 10) // it has just looked, and hears of it later
+		slow.Store(false)
+		other := f.gone(there)
+		defer there.twin.Close()
+		defer other.Close()
+		time.Sleep(beat * 23 / 10)
+		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
+		want(t, "it is shorter", held.Validity() < longest/2, true)
+		wantAfter(t, "unaware", other, held)
+	}, here.through, func(o *redlock.Options) {
+		o.NodeTimeout = 4 * beat
+		dial := o.Nodes[1].Dial
+		o.Nodes[1].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			conn, err := dial(ctx)
+			return slowConn{conn, slow}, err
+		}
+	})
+}
+
+// slowConn is heard later where it was asked while it is slow.
+type slowConn struct {
+	redlock.Conn
+	slow *atomic.Bool
+}
+
+func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	slow := c.slow.Load()
+	err := c.Conn.Do(ctx, group, replies)
+	if slow {
+		time.Sleep(beat * 5 / 2)
+	}
+	return err
+}
+
+// A host that was suspended knows nothing of a twin that came meanwhile, and has the nodes
+// be looked at soon. Guards keeper.noticeSuspension: lookAll.
+func TestSuspendedIsAwareSoon(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.q.Close() // which was not suspended, and would blame the nodes
+		var asleep atomic.Int64
+		q := f.another(withQuarantine, func(o *redlock.Options) {
+			o.Clock = func() time.Duration { return f.now() + time.Duration(asleep.Load()) }
+		})
+		defer q.Close()
+		time.Sleep(beat + beat/10) // it has just looked
+		asleep.Add(int64(time.Hour))
+		every(f.sims, func(s *redlocktest.Sim) { s.StepClock(time.Hour) })
+		_, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
+		wantErr(t, "at once", err, redlock.ErrNoQuorum)
+		time.Sleep(150 * ms)
+		_, err = q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
+		want(t, "soon", err, nil)
+	})
+}

@@ -99,7 +99,7 @@ func TestEvictedKeys(t *testing.T) {
 		f.sims[0].SetInfo("maxmemory_policy", "")
 		time.Sleep(beat)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		time.Sleep(longest + beat)
+		time.Sleep(longest + 2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.sims[0].SetInfo("evicted_keys", "") // CONFIG RESETSTAT
 		time.Sleep(2 * beat)
@@ -117,7 +117,7 @@ func TestFormerReplica(t *testing.T) {
 		time.Sleep(beat + 100*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		notices.want(t, redlock.Withdrawn, "a")
-		time.Sleep(longest + beat)
+		time.Sleep(longest + 2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 	}, notices.collect)
 }
@@ -198,7 +198,7 @@ func TestMaxTTLOfTheFleet(t *testing.T) {
 		f.at(lost, 3*longest-ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		f.wantState(longer, 0, redlock.NodeQuarantined)
-		f.at(lost, 3*longest+2*beat)
+		f.at(lost, 3*longest+3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 	})
 }

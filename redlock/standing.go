@@ -133,8 +133,7 @@ func (l *lane) compare(s *sighting, e epoch) error {
 	if l.fleet.options.NoQuarantine {
 		return nil
 	}
-	l.fleet.lookAt(l.fleet.words.vote(l.index, !e.pending, s.at))
-	l.fleet.lookAt(l.fleet.words.note(l.index, s.words, s.at))
+	l.fleet.lookAt(l.fleet.words.look(l.index, s.words, !e.pending, s.sent, s.at))
 	news, err := l.rules.last(l.fleet.words, l.index, e.word, s.at)
 	if err == errOutdone {
 		l.memory.outdoneAt = s.at
