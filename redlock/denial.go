@@ -1,8 +1,10 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,8 +24,11 @@ var denials = map[string]string{
 	"NOPERM":     "its ACL does not let us: OPERATING.md has the rights that are needed",
 }
 
-// probeKey is no lock's: names have a prefix or are refused by check.
-const probeKey = "redlockd:probe"
+// probeKey is beside the key of a lock that was refused, as an ACL may let us use others;
+// and no lock's: no name can have it.
+func (l *lane) probeKey() string {
+	return cmp.Or(l.deniedAt, l.fleet.options.Prefix) + beside + "probe"
+}
 
 // denialOf is what to do about an error that everybody will get; "": this one is none.
 func denialOf(err error) string {
@@ -40,6 +45,7 @@ func (l *lane) deny(c *call, err error) {
 	if advice == "" {
 		return
 	}
+	l.deniedAt = c.ops[0].key
 	l.showDenial(fmt.Errorf("it answers, but refuses what locks need; %s (%s: %w)", advice, c.op, err))
 }
 
@@ -71,11 +77,12 @@ func (l *lane) asShown(status NodeStatus) NodeStatus {
 	return status
 }
 
-// probe finds out whether the node still refuses. What it writes is over in a
-// millisecond, and concerns no lock: that a token which nobody has is not to come back.
+// probe finds out whether the node still refuses: it has a lock alone, shares it, and
+// extends it and gives it back each time. (What asked for less would be allowed where a
+// lock is not, and the node seem ready until the next one.)
 func (l *lane) probe(ctx context.Context, conn Conn) error {
 	l.session.probe = false
-	calls := []call{{op: "probe", ops: []operation{{letter: opForce, key: probeKey, token: "probe", ttl: time.Millisecond}}}}
+	calls := []call{{op: "probe", ops: l.probeOps(), notAfter: l.clock() + l.timing.answer}}
 	l.commands = l.commands[:0]
 	l.appendCalls(calls)
 	if err := l.roundTrip(ctx, conn); err != nil {
@@ -85,8 +92,22 @@ func (l *lane) probe(ctx context.Context, conn Conn) error {
 	if err := checkSpan(calls, reply); err != nil {
 		return l.noteOdd(err)
 	}
-	if reply.Err == nil && reply.Array[0].Err == nil {
+	if reply.Err == nil && !slices.ContainsFunc(reply.Array, func(r Reply) bool { return r.Err != nil }) {
 		l.showDenial(nil)
 	}
 	return nil
+}
+
+// probeOps leave nothing behind: one script does them all, and what it could not give
+// back is over in a millisecond. The token is nobody's. They begin with a SET: once a
+// script has written, a node without memory lets it write more.
+func (l *lane) probeOps() []operation {
+	o := operation{key: l.probeKey(), token: "probe", kind: kindShared, ttl: time.Millisecond}
+	o.counter = counterOf(o.key)
+	var ops []operation
+	for _, letter := range [...]opLetter{opAcquire, opExtend, opForce, opJoin, opExtend, opForce} {
+		o.letter = letter
+		ops = append(ops, o)
+	}
+	return ops
 }

@@ -62,6 +62,7 @@ type lane struct {
 	session  laneSession
 	memory   memory
 	owedSeen time.Duration // when expired releases were last dropped
+	deniedAt string        // the key of a call that it refused: see denied
 }
 
 // laneSession is what the lane knows of its node over the present connection.

@@ -10,8 +10,8 @@ import (
 )
 
 // A node that answers and keeps time, but refuses all writes, is no node that locks can
-// count on: who looks at the status sees that, until it takes writes again, also when
-// nobody asks for a lock any more.
+// count on: who looks at the status sees that, and nothing else, until it takes writes
+// again, also when nobody asks for a lock any more.
 func TestRealDenial(t *testing.T) {
 	for name, c := range map[string]struct {
 		deny, allow []string
@@ -21,6 +21,7 @@ func TestRealDenial(t *testing.T) {
 		"no replicas": {[]string{"CONFIG", "SET", "min-replicas-to-write", "1"}, []string{"CONFIG", "SET", "min-replicas-to-write", "0"}, "min-replicas-to-write 0"},
 		"no scripts":  {[]string{"ACL", "SETUSER", "default", "-evalsha"}, []string{"ACL", "SETUSER", "default", "+evalsha"}, "ACL"},
 		"no SET":      {[]string{"ACL", "SETUSER", "default", "-set"}, []string{"ACL", "SETUSER", "default", "+set"}, "ACL"},
+		"no locks":    {[]string{"ACL", "SETUSER", "default", "resetkeys", "~redlockd:*"}, []string{"ACL", "SETUSER", "default", "allkeys"}, "ACL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 3)
@@ -36,6 +37,10 @@ func TestRealDenial(t *testing.T) {
 				wantRefused(h, node, "refuses what locks need", c.says)
 			}
 			h.awaits("c", redlock.NodeReady)
+			h.forget()
+			before := s.looks(servers[0])
+			h.eventually("it is looked at again and again", func() bool { return s.looks(servers[0]) >= before+4 })
+			want(t, "said of it meanwhile", len(h.states("a")), 0)
 			want(t, "spare nodes while two refuse", h.Status().Spare(), -1)
 			for _, server := range servers {
 				s.tell(server, c.allow...)
