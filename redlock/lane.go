@@ -63,6 +63,7 @@ type lane struct {
 	memory   memory
 	owedSeen time.Duration // when expired releases were last dropped
 	deniedAt string        // the key of a call that it refused: see denied
+	mutedAt  string        // a key that it did not let us listen to: see mute
 }
 
 // laneSession is what the lane knows of its node over the present connection.
@@ -390,9 +391,12 @@ func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
 	return nil
 }
 
-// beat has the node looked at.
+// beat has the node looked at, and what it refused asked for again.
 func (l *lane) beat(beat *time.Timer) {
 	l.session.look, l.session.owed, l.session.probe = true, true, l.isDenied()
+	if !l.tracks.Load() {
+		l.session.hearer = 0
+	}
 	beat.Reset(l.nextLook())
 }
 

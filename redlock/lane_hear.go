@@ -1,8 +1,8 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 )
@@ -70,7 +70,8 @@ func (l *lane) hearNoMore() {
 }
 
 // track has the node tell what has changed of what is read with CLIENT CACHING YES,
-// if there is somebody to tell it to.
+// if there is somebody to tell it to. Whether that may be read again which it refused
+// shows at once, and not when the next one waits.
 func (l *lane) track(ctx context.Context, conn Conn) error {
 	hearer := l.hearer.Load()
 	if hearer == l.session.hearer {
@@ -81,14 +82,22 @@ func (l *lane) track(ctx context.Context, conn Conn) error {
 	if hearer != 0 {
 		l.appendCommand("CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(hearer, 10), "OPTIN")
 	}
+	if hearer != 0 && l.mutedAt != "" {
+		l.appendCommand("CLIENT", "CACHING", "YES")
+		l.appendCommand("MGET", l.mutedAt)
+	}
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
 	l.session.hearer = hearer
-	if hearer != 0 {
-		l.noteMute("CLIENT TRACKING", l.replies[1].Err)
+	var refused error
+	for _, reply := range l.replies[1:] {
+		refused = cmp.Or(refused, reply.Err)
 	}
-	l.tracks.Store(hearer != 0 && l.replies[1].Err == nil && l.hearer.Load() == hearer)
+	if hearer != 0 {
+		l.noteMute("CLIENT TRACKING, CLIENT CACHING and MGET", refused)
+	}
+	l.tracks.Store(hearer != 0 && refused == nil && l.hearer.Load() == hearer)
 	return nil
 }
 
@@ -131,8 +140,9 @@ func (l *lane) readArming(replies []Reply) (rest []Reply, err error) {
 	}
 	values := replies[1].Array
 	if replies[0].Err != nil || replies[1].Err != nil {
-		l.tracks.Store(false) // until there is another listener
-		l.noteMute("CLIENT CACHING and MGET", errors.Join(replies[0].Err, replies[1].Err))
+		l.tracks.Store(false) // until the next heartbeat
+		l.mutedAt = l.armed[0].keys[0]
+		l.noteMute("CLIENT CACHING and MGET", cmp.Or(replies[0].Err, replies[1].Err))
 	}
 	for _, a := range l.armed {
 		n := min(len(a.keys), len(values))

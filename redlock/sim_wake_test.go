@@ -336,3 +336,26 @@ func TestEachAttemptListensAnew(t *testing.T) {
 		w.wantAfter("release", at, 0, soonAfter+10*ms)
 	})
 }
+
+// Nodes that refuse for a moment to tell what changes (an ACL, a script that does not
+// end) are asked to again. Their listeners noticed nothing.
+func TestTrackingIsRefused(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.acquire(exclusive)
+		refuse := func(answer redlock.ServerError) {
+			every(f.sims, func(s *redlocktest.Sim) { s.Refuse(answer) })
+		}
+		refuse("BUSY Redis is busy running a script")
+		r := patient
+		r.Held = true
+		w := f.wait(other, r)
+		time.Sleep(10 * ms)
+		want(t, "tracking", other.Status().Nodes[0].Tracking, false)
+		refuse("")
+		time.Sleep(2 * time.Second) // the next heartbeat, and the next try
+		want(t, "tracking again", other.Status().Nodes[0].Tracking, true)
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, soonAfter)
+	})
+}
