@@ -48,7 +48,9 @@ func (c *guardedConn) announce(questions int) {
 	c.asked.Add(int64(questions))
 }
 
-// Write counts the questions before the node has them.
+// Write counts the questions before the node has them. One that has hung up, and of
+// which nothing was heard yet, may have said why (an alert of TLS, an error of Redis):
+// the driver, which reads nothing after an error, hears it from Read, or that it is over.
 func (c *guardedConn) Write(b []byte) (int, error) {
 	if c.announced.Load() {
 		return c.Conn.Write(b)
@@ -58,7 +60,11 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 		return 0, fmt.Errorf("a defect in redlockd: it would have asked %w", err)
 	}
 	c.asked.Store(c.questions.whole)
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if !c.heard.Load() && hasHungUp(err) {
+		return len(b), nil
+	}
+	return n, err
 }
 
 // Read fails for good where the node sends what it must not.

@@ -301,14 +301,17 @@ func (d *onceDialer) explain(err error) error {
 	d.mu.Lock()
 	conn := d.conn
 	d.mu.Unlock()
-	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	switch {
-	case !ended || conn == nil || conn.heard.Load():
+	case !hasHungUp(err) || conn == nil || conn.heard.Load():
 		return err
 	case d.options.TLS == nil && !strings.HasPrefix(d.options.Address, "unix:"):
 		return fmt.Errorf("it ended the connection before it answered the log-in: does it speak TLS there, which needs a tls block in the config? (%w)", err)
 	}
 	return fmt.Errorf("it ended the connection before it answered the log-in (%w)", err)
+}
+
+func hasHungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {

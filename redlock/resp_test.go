@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -97,6 +98,26 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 		}
 	}
 }
+
+// What a node said before it hung up tells more than that it did, also to whoever was
+// writing at that moment; and where it said nothing, that it did is told.
+func TestGuardedConnHungUp(t *testing.T) {
+	for said, reason := range map[string]string{
+		"-ERR max number of clients reached\r\n": "ERR max number of clients reached",
+		"":                                       "it ended the connection before it answered the log-in (EOF)",
+	} {
+		_, err := dialRedis(t.Context(), NodeOptions{Name: "a", Address: "unix:/nowhere",
+			Dial: func(context.Context) (net.Conn, error) { return hungUp{scripted{strings.NewReader(said)}}, nil }})
+		if err == nil || err.Error() != reason {
+			t.Errorf("of a node that said %q: got %v, want %s", said, err, reason)
+		}
+	}
+}
+
+// hungUp is a connection that a node has ended.
+type hungUp struct{ scripted }
+
+func (hungUp) Write([]byte) (int, error) { return 0, syscall.ECONNRESET }
 
 // scripted is a connection to a node whose answers are known.
 type scripted struct{ io.Reader }
