@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -27,8 +28,10 @@ func (c *Config) CheckReload(next *Config) error {
 			changed = append(changed, fixed.name)
 		}
 	}
-	if !configSameNodes(c.Quorum.Nodes, next.Quorum.Nodes) {
+	if !slices.EqualFunc(c.Quorum.Nodes, next.Quorum.Nodes, configSamePlace) {
 		changed = append(changed, "the nodes (a quorum of the old and one of the new need not meet: stop all daemons, wait max_ttl, start them with the new list)")
+	} else {
+		changed = append(changed, configOtherWays(c.Quorum.Nodes, next.Quorum.Nodes)...)
 	}
 	if changed == nil {
 		return nil
@@ -36,17 +39,19 @@ func (c *Config) CheckReload(next *Config) error {
 	return fmt.Errorf("a restart is needed to change %s; nothing was changed", strings.Join(changed, ", "))
 }
 
-// configSameNodes compares all but the place in the file.
-func configSameNodes(a, b []NodeConfig) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		now, next := a[i], b[i]
-		now.Pos, next.Pos = "", ""
-		if !reflect.DeepEqual(now, next) {
-			return false
+func configSamePlace(now, next NodeConfig) bool {
+	return now.Name == next.Name && now.Address == next.Address
+}
+
+// configOtherWays are the nodes that are to be talked to in another way: each host can
+// begin to at its own time.
+func configOtherWays(now, next []NodeConfig) (changed []string) {
+	for i := range now {
+		a, b := now[i], next[i]
+		a.Pos, b.Pos = "", ""
+		if !reflect.DeepEqual(a, b) {
+			changed = append(changed, fmt.Sprintf("node %q", a.Name))
 		}
 	}
-	return true
+	return changed
 }

@@ -26,7 +26,9 @@ func TestCheckReload(t *testing.T) {
 		"metrics":     {func(c *Config) { c.Metrics = &MetricsConfig{} }, "metrics"},
 		"fewer nodes": {func(c *Config) { c.Quorum.Nodes = c.Quorum.Nodes[:2] }, "need not meet"},
 		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, "need not meet"},
-		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLSConfig{} }, "need not meet"},
+		"other names": {func(c *Config) { c.Quorum.Nodes[1].Name = "x" }, "need not meet"},
+		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLSConfig{} }, `to change node "n1";`},
+		"user":        {func(c *Config) { c.Quorum.Nodes[1].Username = "x"; c.Quorum.Nodes[2].Durable = true }, `to change node "n1", node "n2";`},
 		"two things":  {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, "lease, socket"},
 	} {
 		next := mustLoad(t, "\n"+nodesSource(3)) // every line number differs
