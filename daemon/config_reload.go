@@ -17,7 +17,7 @@ func (c *Config) CheckReload(next *Config) error {
 		name     string
 		now, new any
 	}{
-		{"quorum.key_prefix", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
+		{"quorum.key_prefix (nothing that is held is seen under another one: stop all daemons, wait max_ttl, start them with that)", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
 		{"quorum.max_ttl", c.Quorum.MaxTTL, next.Quorum.MaxTTL},
 		{"quorum.node_timeout", c.Quorum.NodeTimeout, next.Quorum.NodeTimeout},
 		{"lease", c.Lease, next.Lease},

@@ -17,7 +17,7 @@ func TestCheckReload(t *testing.T) {
 		"log.level":   {func(c *Config) { c.Log.Level = hclog.Trace }, ""},
 		"limits":      {func(c *Config) { c.Limits.Connections = 1 }, ""},
 		"log.format":  {func(c *Config) { c.Log.Format = LogJSON }, ""},
-		"key_prefix":  {func(c *Config) { c.Quorum.KeyPrefix = "x:" }, "quorum.key_prefix"},
+		"key_prefix":  {func(c *Config) { c.Quorum.KeyPrefix = "x:" }, "quorum.key_prefix (nothing that is held is seen"},
 		"max_ttl":     {func(c *Config) { c.Quorum.MaxTTL++ }, "quorum.max_ttl"},
 		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},
 		"lease":       {func(c *Config) { c.Lease.Linger++ }, "lease"},
