@@ -188,10 +188,9 @@ func (s *search) past(w, ahead *place) (way []waitsFor, found bool) {
 }
 
 // endsByItself: nothing but the time is waited for. That is so of a lease with
-// hold=ttl, which nobody extends; and what the asker's owner has of what the asker
-// asks for is a lease that was lost.
+// hold=ttl, which nobody extends; and of one that was lost, which nobody can give back.
 func (s *search) endsByItself(ahead *place) bool {
-	return ahead.holding != nil && ahead.holding.hold == ipc.HoldTTL || ahead.party == s.mine && overlap(ahead, s.asker)
+	return ahead.lost || ahead.holding != nil && ahead.holding.hold == ipc.HoldTTL || ahead.party == s.mine && overlap(ahead, s.asker)
 }
 
 // waits tells whether the place stands behind others, to wait for them. Whom the

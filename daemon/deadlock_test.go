@@ -126,8 +126,8 @@ func TestNoDeadlock(t *testing.T) {
 	y.want(`@1 ` + granted5)
 }
 
-// TestDeadlockWithALostLease: it counts as held until its deadline; but its
-// owner may wait for that itself, behind others who do.
+// TestDeadlockWithALostLease: its place is kept until its deadline, but comes free then,
+// whatever its owner waits for; who may wait for it himself, behind others who do.
 func TestDeadlockWithALostLease(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -136,14 +136,16 @@ func TestDeadlockWithALostLease(t *testing.T) {
 	deadline := duration(t, x.say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
 	y.waits(look, "@1 LOCK a", 1)
 	x.want(`LOST lock=a .* reason=max : .*`)
-	x.say("@1 LOCK b", `@1 `+deadlock)
-	x.waits(look, "@2 LOCK a", 2)
+	x.waits(look, "@1 LOCK b", 2)
+	x.waits(look, "@2 LOCK a", 3)
 	y.want(`@1 ` + granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("granted at %v, before the deadline %v", now, deadline)
 	}
 	y.say("UNLOCK a", `OK lock=a`)
 	x.want(`@2 ` + granted5)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(`@1 ` + granted5)
 }
 
 // TestDeadlockAtTheSameMoment: of a ring of LOCKs that are sent at once exactly
