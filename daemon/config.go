@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -15,6 +16,9 @@ import (
 
 // configMaxBytes bounds a config file; the largest sensible one is a hundredth of it.
 const configMaxBytes = 256 << 10
+
+// configPatience is how long a pipe may take to bring one.
+const configPatience = 10 * time.Second
 
 // Config is everything that redlockd.hcl says, checked and with the defaults
 // filled in. It holds no secrets: passwords and keys are read from their files
@@ -135,12 +139,15 @@ func LoadConfig(path string) (*Config, error) {
 	return parseConfig(source, path)
 }
 
+// readConfigFile does not wait for somebody to open a pipe: one that can be read at the
+// start (-config <(…)) is empty at SIGHUP, and meanwhile no signal would be heard.
 func readConfigFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	file.SetReadDeadline(time.Now().Add(configPatience)) // an error here is that it is no pipe
 	source, err := io.ReadAll(io.LimitReader(file, configMaxBytes+1))
 	if err == nil && len(source) > configMaxBytes {
 		err = fmt.Errorf("%s: larger than %d bytes: not a config file", path, configMaxBytes)

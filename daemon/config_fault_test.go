@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 var updateConfigGolden = flag.Bool("update-config-golden", false, "rewrite testdata/config/faulty/*.txt")
@@ -69,6 +71,27 @@ func TestConfigTooLarge(t *testing.T) {
 	}
 	if _, err := LoadConfig(name); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("got %v, want a complaint about the size", err)
+	}
+}
+
+// TestConfigOfPipe: nobody who would write to a pipe is waited for.
+func TestConfigOfPipe(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := LoadConfig(name)
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if err == nil || !strings.Contains(err.Error(), "wanted a block quorum") {
+			t.Errorf("of a pipe that nobody writes to: got %v, want that it is empty", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it waits for somebody to write")
 	}
 }
 
