@@ -43,6 +43,15 @@ func TestConfigBounds(t *testing.T) {
 	}
 }
 
+// TestConfigOfManyNodes: with more than a Quorum takes the daemon would not start.
+func TestConfigOfManyNodes(t *testing.T) {
+	mustLoad(t, nodesSource(63))
+	_, err := parseConfig([]byte(nodesSource(64)), "x.hcl")
+	if want := "x.hcl:1:1: quorum: wanted at most 63 nodes, found 64"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // TestConfigOfHold: what is held without being asked for is within what may be asked for, and
 // a value that is at fault by itself is at fault once.
 func TestConfigOfHold(t *testing.T) {

@@ -23,7 +23,7 @@ func (r *configReader) checkConfig(cfg *Config) {
 	r.checkTTL(cfg)
 	r.checkHold(cfg)
 	r.checkAddresses(cfg.Quorum.Nodes)
-	r.warnOfNodes(len(cfg.Quorum.Nodes))
+	r.checkCount(len(cfg.Quorum.Nodes))
 	r.warnOfPath(cfg.Socket.Path)
 	r.warnOfGroup(cfg.Socket.Group)
 	r.warnOfNobody(cfg.Access)
@@ -111,7 +111,7 @@ func canonicalAddress(address string) string {
 
 func isUnixAddress(address string) bool { return strings.HasPrefix(address, "unix:") }
 
-func (r *configReader) warnOfNodes(n int) {
+func (r *configReader) checkCount(n int) {
 	at := r.rangeOf("quorum")
 	switch {
 	case n == 1:
@@ -119,7 +119,10 @@ func (r *configReader) warnOfNodes(n int) {
 	case n > 0 && n%2 == 0:
 		r.warnf(at, "quorum: %d nodes bear no more failures than %d", n, n-1)
 	}
-	if n > configManyNodes {
+	switch {
+	case n > redlock.MaxNodes:
+		r.faultf(at, "quorum: wanted at most %d nodes, found %d", redlock.MaxNodes, n)
+	case n > configManyNodes:
 		r.warnf(at, "quorum: %d nodes: every lock asks all of them; five or seven are usual", n)
 	}
 }

@@ -135,7 +135,7 @@ func checkLateVotes(t *testing.T, b *ballot, votes []verdict, from int) {
 
 // Guards quorumOf: any two quorums share a node, and no smaller number does so.
 func TestQuorumOf(t *testing.T) {
-	for n := 1; n <= maxNodes; n++ {
+	for n := 1; n <= MaxNodes; n++ {
 		if q := quorumOf(n); 2*q <= n || 2*(q-1) > n || q > n {
 			t.Errorf("quorumOf(%d) = %d: two quorums must overlap, and two smaller ones need not", n, q)
 		}

@@ -70,7 +70,8 @@ type Options struct {
 // allowance and a round trip would eat the validity up.
 const MinTTL = 100 * time.Millisecond
 
-const maxNodes = 63
+// MaxNodes is how many nodes a Quorum can have.
+const MaxNodes = 63
 
 // Quorum takes locks on a quorum of independent Redis masters (Redlock). It is
 // safe for concurrent use.
@@ -141,8 +142,8 @@ func (o *Options) complete() error {
 	switch {
 	case len(o.Nodes) == 0:
 		return errors.New("redlock: no nodes: at least one Redis master is needed")
-	case len(o.Nodes) > maxNodes:
-		return fmt.Errorf("redlock: %d nodes: at most %d", len(o.Nodes), maxNodes)
+	case len(o.Nodes) > MaxNodes:
+		return fmt.Errorf("redlock: %d nodes: at most %d", len(o.Nodes), MaxNodes)
 	case o.NodeTimeout < 0:
 		return fmt.Errorf("redlock: node timeout %v: must be more than 0", o.NodeTimeout)
 	case o.MaxTTL < MinTTL || o.MaxTTL > longestMaxTTL:
