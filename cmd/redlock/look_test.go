@@ -35,6 +35,13 @@ var kept = answers{
 	ipc.VerbWho: says("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
 }
 
+// wild is what others have put their own words into, to be shown on somebody's terminal.
+var wild = answers{
+	ipc.VerbWho:    says("- lock=job mode=exclusive host=%1B[2J pid=41 user=%1B[2J since=2588 ttl=900 held=3 nodes=5 note=%1B[2J", "OK n=1"),
+	ipc.VerbList:   says("- lock=job state=held mode=exclusive fence=77 ttl=900 pid=41 since=1000 note=%1B[2J", "OK n=1"),
+	ipc.VerbStatus: says("- node=a address=:1 state=down : \u202e", "OK n=1 nodes=1 quorum=1 spare=-1 leases=0 : a: \u202e"),
+}
+
 func TestLook(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -83,6 +90,23 @@ web3  41   cron  next  2.6s   900ms  3/5
 		{"list, what was lost", noted, []string{"list"}, 0, `
 LOCK  STATE  MODE       PID  USER  SINCE  TTL    FENCE  NOTE
 a,b   lost   exclusive  41   cron  1s     900ms  77
+`},
+		{"who, wild words", wild, []string{"who", "job"}, 0, `
+HOST       PID  USER       MODE       SINCE  TTL    HELD  NOTE
+"\x1b[2J"  41   "\x1b[2J"  exclusive  2.6s   900ms  3/5   "\x1b[2J"
+`},
+		{"list, wild words, nobody known", wild, []string{"list"}, 0, `
+LOCK  STATE  MODE       PID  USER  SINCE  TTL    FENCE  NOTE
+job   held   exclusive  41   -     1s     900ms  77     "\x1b[2J"
+`},
+		{"status, wild words", wild, []string{"status"}, exitUnavailable, `
+NOT READY (a quorum is 1 of 1 node): "a: \u202e"
+connections 0, leases 0, waiters 0
+
+NODE  ADDRESS  STATE  RTT
+a     :1       down   -
+
+a: "\u202e"
 `},
 		{"who, JSON", shown, []string{"who", "job", "--json"}, 0, `
 {
@@ -371,6 +395,7 @@ func TestVersionAndCompletion(t *testing.T) {
 		{[]string{"completion", "bash"}, "__start_redlock"},
 		{[]string{"completion", "zsh"}, "#compdef redlock"},
 		{[]string{"completion", "fish"}, "complete -c redlock"},
+		{[]string{"completion", "powershell"}, "Register-ArgumentCompleter -CommandName 'redlock'"},
 		{[]string{"run", "--help"}, "EXIT CODES"},
 	} {
 		code, stdout, stderr := redlock(t, "/nowhere", test.args...)

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -116,7 +118,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	a := withHello(shown)
 	a[ipc.VerbWho] = says("- lock=job mode=exclusive host=web3 pid=12 user=cron since=10 held=3 nodes=5", "OK n=1")
 	f := startFake(t, a)
-	for _, args := range []string{"top --interval 100ms", "status", "status --json", "list", "who job", "who --json job"} {
+	for _, args := range []string{"top --interval 100ms", "status", "status --json", "list", "who job", "who --json job", "watch job", "doctor", "version", "completion bash"} {
 		words := append([]string{"-c", `exec "$@" >/dev/full`, "sh", testBinary}, strings.Fields(args)...)
 		p := startCommand(t, command(t, "sh", words...), roleRedlock, f.socket)
 		p.ends(exitInternal)
@@ -124,6 +126,43 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 			t.Errorf("%s: stderr is %q", args, said)
 		}
 	}
+}
+
+// Of what is shown no part is missing without a word, wherever there is no room for more.
+func TestOutputThatEndsEarly(t *testing.T) {
+	status := *statusOf3
+	status.Nodes = []client.Node{{Name: "a", State: "down", Reason: "no route"}, {Name: "b", State: "down", Reason: "refused"}}
+	p := &picture{status: &status}
+	for what, show := range map[string]func(io.Writer) error{
+		"status":   func(out io.Writer) error { return printStatus(out, &status, false) },
+		"top":      p.print,
+		"list":     func(out io.Writer) error { return printEntries(out, nil) },
+		"who":      func(out io.Writer) error { return printHolders(out, nil) },
+		"bench":    (&bench{status: &status, rows: make([]row, 2)}).print,
+		"doctor":   func(out io.Writer) error { return printFindings(out, []finding{{}, {}}, false) },
+		"as JSON":  func(out io.Writer) error { return printFindings(out, nil, true) },
+		"one line": func(out io.Writer) error { return printJSONLine(out, 1) },
+	} {
+		var all bytes.Buffer
+		if err := show(&all); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		for room := range all.Len() {
+			if f, is := errors.AsType[*failure](show(&narrow{room})); !is || f.code != exitInternal {
+				t.Errorf("%s: with room for %d of %d bytes the failure is %v, want exit code 70", what, room, all.Len(), f)
+			}
+		}
+	}
+}
+
+// narrow is an output with room for so many bytes.
+type narrow struct{ room int }
+
+func (n *narrow) Write(text []byte) (int, error) {
+	if n.room -= len(text); n.room < 0 {
+		return 0, errors.New("no space left")
+	}
+	return len(text), nil
 }
 
 // That a restart would lose what is held is not kept from programs, nor why.
