@@ -98,6 +98,10 @@ func TestWatchUnknown(t *testing.T) {
 	for range 3 {
 		f.asked(ipc.VerbWho)
 	}
+	who.set(says("OK n=0")) // as before that, but not as far as could be known
+	if line := read(); line.State != "free" {
+		t.Errorf("with a quorum again: %+v, want free", line)
+	}
 	who.set(says("- lock=job mode=exclusive waiting=yes host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=1"))
 	if line := read(); line.State != "kept" || len(line.Holders) != 1 || !line.Holders[0].Next {
 		t.Errorf("kept for somebody: %+v, want kept", line)
