@@ -23,6 +23,9 @@ func TestClockFindings(t *testing.T) {
 	} {
 		got := clockFindings(test.state, &test.clock)
 		if worst(got) == ok {
+			if len(got) != 1 || got[0].text != "this host's clock is synchronised" {
+				t.Errorf("%s: found %+v, want that it is well", what, got)
+			}
 			got = nil
 		}
 		compareFindings(t, what, got, test.want)

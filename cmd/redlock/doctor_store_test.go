@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/redlockd/redlockd/client"
@@ -66,11 +67,25 @@ func TestCheckRestarts(t *testing.T) {
 	}
 }
 
-// fakeSystemctl says what it is told to, and ends with a code.
+// The doctor does look there, with the systemctl of its PATH.
+func TestDoctorChecksRestarts(t *testing.T) {
+	systemctl := fakeSystemctl(t, "LoadState=loaded\nFileDescriptorStoreMax=10\nEnvironment=FDSTORE=10\n", 0)
+	t.Setenv("PATH", filepath.Dir(systemctl)+":"+os.Getenv("PATH"))
+	t.Setenv(socketOfTests, client.DefaultSocket)
+	isOne := func(f finding) bool {
+		return f.check == "restarts" && f.text == "systemd keeps 10 connections through a restart"
+	}
+	if got := examine(t.Context()); !slices.ContainsFunc(got, isOne) {
+		t.Errorf("found is %+v, want the places among it", got)
+	}
+}
+
+// fakeSystemctl says what it is told to, if it is asked for that, and ends with a code.
 func fakeSystemctl(t *testing.T, shown string, code int) string {
 	t.Helper()
+	const asked = "show --property=LoadState,FileDescriptorStoreMax,Environment " + unitName
 	path := filepath.Join(t.TempDir(), "systemctl")
-	script := fmt.Sprintf("#!/bin/sh\n[ \"$3\" = %s ] && cat <<'END'\n%sEND\nexit %d\n", unitName, shown, code)
+	script := fmt.Sprintf("#!/bin/sh\n[ \"$*\" = '%s' ] && cat <<'END'\n%sEND\nexit %d\n", asked, shown, code)
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -129,6 +129,7 @@ func TestFindings(t *testing.T) {
 		}, []string{"warning same-host: this is redlockd -dev"}},
 		"slow node": {func(p *patient) { p.status.Nodes[1].RTT = 26 * time.Millisecond },
 			[]string{"warning latency: b took 26ms to answer, and after 50ms (node_timeout) it has no vote"}},
+		"half of its time":            {func(p *patient) { p.status.Nodes[1].RTT = 25 * time.Millisecond }, nil},
 		"slow node, no timeout known": {func(p *patient) { p.status.Nodes[1].RTT, p.hello.NodeTimeout = time.Second, 0 }, nil},
 		"polling": {func(p *patient) { p.status.Nodes[0].Wakeups, p.status.Nodes[2].Wakeups = "polling", "polling" },
 			[]string{"warning wake-ups: a, c: CLIENT TRACKING does not work there"}},
@@ -197,6 +198,25 @@ func TestFixes(t *testing.T) {
 	quorum := func(left time.Duration) finding {
 		return healthy(func(p *patient) { p.status.Spare, p.status.Left = -1, left }).checkQuorum()[0]
 	}
+	at := func(address string) string {
+		return healthy(func(p *patient) { p.status.Nodes[0].Address = address }).checkSameHost()[0].fix
+	}
+	is := func(state, reason string) string { return nodeFix(client.Node{State: state, Reason: reason}) }
+	const rights = "give the user that redlockd logs in as the rights in OPERATING.md"
+	for _, test := range []struct{ got, want string }{
+		{is("down", "connection refused"), "start Redis there"},
+		{is("connecting", ""), "wait; if it stays so, see"},
+		{is("down", "NOPERM no permissions"), rights},
+		{is("down", "WRONGPASS invalid username-password pair"), rights},
+		{is("down", "NOAUTH Authentication required."), rights},
+		{at("embedded"), "a config with real nodes"},
+		{at("localhost:6379"), "addresses that every host can use"},
+		{at("10.0.0.2:6380"), "put each node on a machine of its own"},
+	} {
+		if !strings.HasPrefix(test.got, test.want) {
+			t.Errorf("the fix is %q, want %q", test.got, test.want)
+		}
+	}
 	for want, f := range map[string]finding{
 		"said of the nodes below":    quorum(0),
 		"wait; where":                quorum(time.Second),
@@ -214,13 +234,36 @@ func TestFixes(t *testing.T) {
 
 // Where all is well each check says so, but for those of what is rarely the matter.
 func TestAllChecksSpeak(t *testing.T) {
-	var checks []string
-	for _, f := range healthy(func(*patient) {}).findings() {
-		checks = append(checks, f.check)
+	well := func(change func(*patient)) (said []string) {
+		for _, f := range healthy(change).findings() {
+			if f.result == ok {
+				said = append(said, f.check+": "+f.text)
+			}
+		}
+		return said
 	}
-	want := []string{"daemon", "version", "quorum", "node-count", "node", "same-host", "latency", "max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing"}
-	if !slices.Equal(checks, want) {
-		t.Errorf("the checks are %q, want %q", checks, want)
+	const none = ": none since redlockd was started"
+	want := []string{
+		"daemon: redlockd answers in 1ms", "version: redlockd is " + buildVersion(),
+		"quorum: 3 of 3 nodes are ready, and 2 are needed: 1 more may fail", "node-count: 3 nodes bear the failure of 1", "node: a, b, c: ready",
+		"same-host: each node has a host of its own, going by its address", "latency: nodes take up to 2ms of 50ms (node_timeout) to answer",
+		"max-ttl: max_ttl is 30s", "lease-time: leases take 10s unless asked otherwise", "clock-jumps" + none, "withdrawals" + none, "fencing" + none,
+	}
+	if got := well(func(*patient) {}); !slices.Equal(got, want) {
+		t.Errorf("said is %q, want %q", got, want)
+	}
+	for want, change := range map[string]func(*patient){
+		"quorum: the only node is ready: none may fail": func(p *patient) {
+			p.status.Nodes, p.status.Quorum, p.status.Spare = p.status.Nodes[:1], 1, 0
+		},
+		"quorum: 2 of 2 nodes are ready, and 2 are needed: none may fail": func(p *patient) {
+			p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0
+		},
+		"latency: nodes take up to 2ms to answer; this redlockd does not tell its node_timeout": func(p *patient) { p.hello.NodeTimeout = 0 },
+	} {
+		if got := well(change); !slices.Contains(got, want) {
+			t.Errorf("said is %q, want %q in it", got, want)
+		}
 	}
 }
 
@@ -231,6 +274,9 @@ func TestCheckSocket(t *testing.T) {
 		t.Helper()
 		findings := checkSocket(path)
 		if worst(findings) == ok {
+			if len(findings) != 1 || !strings.HasPrefix(findings[0].text, path+" is -rw-rw----, user ") {
+				t.Errorf("%s: found %+v, want how it is", what, findings)
+			}
 			findings = nil
 		}
 		compareFindings(t, what, findings, want)
@@ -320,7 +366,7 @@ func TestDoctor(t *testing.T) {
 	} {
 		f := startFake(t, test.answers)
 		code, stdout, stderr := redlock(t, f.socket, "doctor")
-		if !slices.Contains(test.code, code) || !strings.Contains(stdout, test.want) || stderr != "" {
+		if !slices.Contains(test.code, code) || !strings.Contains(stdout, test.want) || strings.Contains(stdout, "answers in -") || stderr != "" {
 			t.Errorf("exit code %d, want one of %v; stderr %q; stdout\n%swant in it\n%s", code, test.code, stderr, stdout, test.want)
 		}
 	}

@@ -104,8 +104,15 @@ func TestShutOutOfSocket(t *testing.T) {
 	}
 	p := asStranger(t, f.socket, f.socket, "status")
 	p.ends(exitDenied)
-	if stderr := p.said(); !strings.HasPrefix(stderr, "redlock: this user may not open "+f.socket+", which is ----------, user ") {
-		t.Errorf("stderr is %q", stderr)
+	text := "this user may not open " + f.socket + ", which is ----------, user "
+	if stderr := p.said(); !strings.HasPrefix(stderr, "redlock: "+text) {
+		t.Errorf("stderr is %q, want %q", stderr, text)
+	}
+	p = asStranger(t, f.socket, f.socket, "doctor")
+	stdout := p.rest()
+	p.ends(int(bad))
+	if !strings.HasPrefix(stdout, "bad      socket  "+text) || !strings.Contains(stdout, "redlockd cannot be asked, as this user may not open its socket; fix: what is said of the socket\n") {
+		t.Errorf("doctor says %q, want %q, and that of the daemon", stdout, text)
 	}
 }
 
