@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"os/user"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -100,11 +102,13 @@ func TestWarnOfNobody(t *testing.T) {
 	cfg := mustLoad(t, nodesSource(3)+`access {
   rule "x" {
     users = ["65534"]
+    groups = ["0", "65534"]
     locks = ["**"]
     allow = ["lock"]
   }
 }`)
-	if len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0], `:8:13: rule "x".users: 65534 (nobody)`) {
+	if len(cfg.Warnings) != 2 || !strings.Contains(cfg.Warnings[0], `:8:13: rule "x".users: 65534 (nobody)`) ||
+		!strings.Contains(cfg.Warnings[1], `:9:14: rule "x".groups: 65534 (nobody)`) {
 		t.Errorf("got the warnings %q", cfg.Warnings)
 	}
 }
@@ -192,4 +196,25 @@ func TestAccessDenialIsLogged(t *testing.T) {
 	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
 		t.Errorf("the log is\n%s", log.String())
 	}
+}
+
+// TestAccountsOfRules: a name is the account's number on this host, as it is when a client
+// connects.
+func TestAccountsOfRules(t *testing.T) {
+	for id := 1; id < 1000; id++ {
+		number := strconv.Itoa(id)
+		account, err := user.LookupId(number)
+		group, none := user.LookupGroupId(number)
+		if err != nil || none != nil {
+			continue
+		}
+		if got, err := userOfRule(account.Username); err != nil || got != id {
+			t.Errorf("the user %s is %d, %v; want %d", account.Username, got, err, id)
+		}
+		if got, err := groupOfRule(group.Name); err != nil || got != id {
+			t.Errorf("the group %s is %d, %v; want %d", group.Name, got, err, id)
+		}
+		return
+	}
+	t.Skip("this host has no user and group of the same number")
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -118,6 +119,10 @@ func TestCredentialsBesideConfig(t *testing.T) {
 	if err != nil || password.Reveal() != "hunter2" {
 		t.Errorf("got %q, %v; want hunter2", password.Reveal(), err)
 	}
+	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir()) // it is not there
+	if _, err := LoadConfig(config); err == nil || strings.Contains(err.Error(), "is not set") {
+		t.Errorf("got %v, want an error, and not that the variable is not set", err)
+	}
 }
 
 func TestSecretIsNeverShown(t *testing.T) {
@@ -171,6 +176,26 @@ func TestTLSClientConfig(t *testing.T) {
 	writeFile(t, file("client.pem"), string(certificate))
 	if _, err := node.TLSClientConfig(); err == nil || !strings.Contains(err.Error(), "no pair") {
 		t.Errorf("got %v for a certificate and the key of another", err)
+	}
+}
+
+// TestTLSWithoutItsFiles: a file that is gone since the start is no reason to connect with
+// less than was asked for.
+func TestTLSWithoutItsFiles(t *testing.T) {
+	for _, gone := range []string{"ca.pem", "client.pem", "client.key"} {
+		dir := credentialsForTest(t)
+		file := func(name string) string { return filepath.Join(dir, name) }
+		node := NodeConfig{Address: "redis-c:6379", TLS: &TLSConfig{CAFile: file("ca.pem"), CertFile: file("client.pem"), KeyFile: file("client.key")}}
+		if err := os.Remove(file(gone)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := node.TLSClientConfig(); got != nil || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("without %s: got %v, %v; want an error", gone, got, err)
+		}
+	}
+	node := NodeConfig{PasswordFile: filepath.Join(t.TempDir(), "password")}
+	if got, err := node.Password(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without the password: got %q, %v; want an error", got.Reveal(), err)
 	}
 }
 

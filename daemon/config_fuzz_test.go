@@ -70,6 +70,10 @@ func TestConfigNesting(t *testing.T) {
 		}
 		checkFaults(t, err)
 	}
+	closed := strings.Repeat("]", 2*configMaxNesting) + strings.Repeat("[", configMaxNesting+1) // what closes none saves none
+	if err := checkNesting([]byte(closed), "redlockd.hcl"); err == nil {
+		t.Error("got no error where more brackets are closed before")
+	}
 	deep := "x = " + strings.Repeat("[", configMaxNesting-1) + strings.Repeat("]", configMaxNesting-1)
 	if _, err := parseConfig([]byte(deep), "redlockd.hcl"); err == nil || !strings.Contains(err.Error(), `unknown attribute "x"`) {
 		t.Errorf("got %v, want only x and the quorum refused", err)

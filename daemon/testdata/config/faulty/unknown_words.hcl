@@ -8,7 +8,9 @@ quorum {
     adress    = "10.0.0.1:6379"
     passwords = "hunter2"
     tls {
-      ca = "ca.pem"
+      ca       = "ca.pem"
+      MAX_TTL  = "30s"
+      PASSWORD = "hunter3"
     }
   }
 }
