@@ -7,8 +7,10 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -90,7 +92,7 @@ func TestTopJSON(t *testing.T) {
 		}
 	}
 	p.ends(0)
-	if len(first.Rates) != 0 || first.Status.Counts["grants"] != 7 {
+	if first.Rates == nil || len(first.Rates) != 0 || first.Status.Counts["grants"] != 7 {
 		t.Errorf("at first %+v, want 7 grants and no rates", first)
 	}
 	if !strings.Contains(second.Error, "oops") {
@@ -107,6 +109,68 @@ func TestTopRefused(t *testing.T) {
 	f := startFake(t, answers{ipc.VerbStatus: says("ERR DENIED : rule web")})
 	code, _, stderr := redlock(t, f.socket, "top")
 	check(t, code, exitDenied, stderr, "rule web")
+	code, _, stderr = redlock(t, f.socket, "top", "--interval", "99ms")
+	check(t, code, exitUsage, stderr, "at least 100ms")
+}
+
+// Where the daemon does not answer any more, that is in the place of its picture. Its words
+// control no terminal.
+func TestTopUnknown(t *testing.T) {
+	t.Parallel()
+	var status changing
+	status.set(func() []string {
+		status.set(says("ERR INTERNAL : oops \u202e"))
+		return nothing[ipc.VerbStatus]()
+	})
+	f := startFake(t, answers{ipc.VerbStatus: status.answer, ipc.VerbList: nothing[ipc.VerbList], ipc.VerbHello: says("OK protocol=1 version=%1B[2J")})
+	code, stdout, stderr := redlock(t, f.socket, "top", "-n", "2", "--interval", "100ms")
+	check(t, code, 0, stderr, "")
+	_, stdout, _ = strings.Cut(stdout, "  ") // the time
+	const want = `redlockd "\x1b[2J" answered in TIME
+ready (a quorum is 1 of 1 node): locks work, but no further node may fail
+connections 0, leases 0, waiters 0
+nothing has happened yet
+
+NODE  ADDRESS  STATE  RTT
+a     :1       ready  -
+
+nothing is held or waited for, as far as you may see
+
+TIME  "status: INTERNAL: oops \u202e`
+	if got := timesOfTop.ReplaceAllString(stdout, "TIME"); !strings.HasPrefix(got, want) {
+		t.Errorf("it shows\n%swant\n%s", got, want)
+	}
+}
+
+// It looks as often as it is told to, and no more.
+func TestTopInterval(t *testing.T) {
+	f := startFake(t, nothing)
+	t.Setenv(socketOfTests, f.socket)
+	synctest.Test(t, func(t *testing.T) {
+		var shown []time.Duration
+		start := time.Now()
+		top := &top{every: durationFlag(time.Minute), count: 3, out: writing(func() error {
+			shown = append(shown, time.Since(start))
+			return nil
+		})}
+		if err := top.run(t.Context()); err != nil || !slices.Equal(shown, []time.Duration{0, time.Minute, 2 * time.Minute}) {
+			t.Errorf("%v; shown after %v, want one at once, and one after each minute", err, shown)
+		}
+	})
+}
+
+// Who waits comes first, as there may be no room for all.
+func TestLongestFirst(t *testing.T) {
+	p := &picture{entries: []client.Entry{
+		{PID: 5, Since: time.Hour}, {PID: 3, Since: time.Second, Waits: true}, {PID: 6, Since: 2 * time.Second},
+		{PID: 1, Since: time.Minute, Waits: true}, {PID: 2, Since: time.Minute, Waits: true}, {PID: 4, Since: 2 * time.Hour},
+	}}
+	for i, e := range p.longestFirst() {
+		if e.PID != i+1 {
+			t.Errorf("shown is %+v, want 1 to 6", p.longestFirst())
+			break
+		}
+	}
 }
 
 // What cannot be written is told by the exit code, and not asked for again.
@@ -117,8 +181,9 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 	a := withHello(shown)
 	a[ipc.VerbWho] = says("- lock=job mode=exclusive host=web3 pid=12 user=cron since=10 held=3 nodes=5", "OK n=1")
+	a[ipc.VerbForce], a[ipc.VerbAdmit] = says(forcedWeb3), says("OK n=0")
 	f := startFake(t, a)
-	for _, args := range []string{"top --interval 100ms", "status", "status --json", "list", "who job", "who --json job", "watch job", "doctor", "version", "completion bash"} {
+	for _, args := range []string{"force --yes job", "admit all", "top --interval 100ms", "status", "status --json", "list", "who job", "who --json job", "watch job", "doctor", "version", "completion bash"} {
 		words := append([]string{"-c", `exec "$@" >/dev/full`, "sh", testBinary}, strings.Fields(args)...)
 		p := startCommand(t, command(t, "sh", words...), roleRedlock, f.socket)
 		p.ends(exitInternal)

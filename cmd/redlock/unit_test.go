@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,21 @@ func TestSharesOfFlags(t *testing.T) {
 		test.flags.given = func(string) bool { return false }
 		if got := test.flags.job().shares; got != test.want {
 			t.Errorf("%+v: shares %v, want %v", test.flags, got, test.want)
+		}
+	}
+}
+
+// The command under a lock may look for the socket from another directory.
+func TestSocketPath(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	for given, want := range map[string]string{"": client.DefaultSocket, "/s": "/s", "s": filepath.Join(dir, "s"), "./a/../s": filepath.Join(dir, "s")} {
+		t.Setenv(socketOfTests, given)
+		if got := socketPath(); got != want {
+			t.Errorf("REDLOCK_SOCKET=%s: %q, want %q", given, got, want)
 		}
 	}
 }
