@@ -34,6 +34,12 @@ func TestMetricsPortInUse(t *testing.T) {
 		return strings.Contains(log.String(), "[INFO]  serving metrics: url=http://"+d.cfg.Metrics.Address)
 	})
 	d.scrape().want(t, scraped{"redlockd_leases": 1})
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log.String(), "could not be served") {
+		t.Errorf("its end is taken for a fault:\n%s", log.String())
+	}
 }
 
 // TestMetricsPortIsAwaited: it is tried every few seconds, and that is not said again.

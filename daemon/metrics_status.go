@@ -74,9 +74,7 @@ func (s statusCollector) Collect(to chan<- prometheus.Metric) {
 	s.collectClients(c)
 	status := s.d.nodes.Status()
 	c.collectNodes(&status)
-	for _, count := range pastCounts {
-		to <- prometheus.MustNewConstMetric(count.desc, prometheus.CounterValue, float64(count.of(&status.Counts)))
-	}
+	c.collectPast(&status.Counts)
 }
 
 func (s statusCollector) collectClients(c collection) {
@@ -120,6 +118,12 @@ func (c collection) collectNodes(status *redlock.Status) {
 		for _, state := range allNodeStates {
 			c.gauge(descState, oneIf(node.State == state), node.Name, string(state))
 		}
+	}
+}
+
+func (c collection) collectPast(counts *redlock.Counts) {
+	for _, count := range pastCounts {
+		c <- prometheus.MustNewConstMetric(count.desc, prometheus.CounterValue, float64(count.of(counts)))
 	}
 }
 

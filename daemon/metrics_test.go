@@ -110,6 +110,8 @@ func TestMetricsOfRequests(t *testing.T) {
 		`redlockd_queue_longest`: 1,
 		`redlockd_grants_total`:  1,
 
+		`redlockd_table_unwritten`: 0,
+
 		`redlockd_refusals_total{code="HELD"}`:     2,
 		`redlockd_refusals_total{code="VERB"}`:     1,
 		`redlockd_refusals_total{code="NOTHELD"}`:  1,
@@ -284,11 +286,11 @@ func TestMeterAllocatesNothing(t *testing.T) {
 	}
 }
 
-// scrapeMeter is what a meter alone tells.
-func scrapeMeter(t *testing.T, m *meter) scraped {
+// scrapeOf is what collectors alone tell.
+func scrapeOf(t *testing.T, collectors ...prometheus.Collector) scraped {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	r.MustRegister(m.all...)
+	r.MustRegister(collectors...)
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	s := scraped{}
@@ -318,7 +320,7 @@ func TestMeterUnits(t *testing.T) {
 		m.extended(4*time.Second, 16*time.Second)
 		m.ended(a.holding, time.Hour) // it has not begun
 	}
-	scrapeMeter(t, m).want(t, scraped{
+	scrapeOf(t, m.all...).want(t, scraped{
 		`redlockd_waiting_seconds_sum{outcome="granted"}`:   2.5,
 		`redlockd_waiting_seconds_sum{outcome="refused"}`:   5,
 		`redlockd_waiting_seconds_count{outcome="refused"}`: 2,

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// shownNodes collects what is told of the nodes.
+type shownNodes struct{ status redlock.Status }
+
+func (s shownNodes) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, to) }
+
+func (s shownNodes) Collect(to chan<- prometheus.Metric) {
+	collection(to).collectNodes(&s.status)
+	collection(to).collectPast(&s.status.Counts)
+}
+
+// TestMetricsOfStatus: each number is told under its own name, in its unit.
+func TestMetricsOfStatus(t *testing.T) {
+	status := redlock.Status{
+		Quorum: 3, Ready: 1, Left: 1500 * time.Millisecond, MaxTTL: 30 * time.Second,
+		Nodes: []redlock.NodeStatus{
+			{Name: "a", State: redlock.NodeReady, Warning: []string{"no persistence", "noeviction"}},
+			{Name: "b", State: redlock.NodeQuarantined, Left: 2500 * time.Millisecond},
+			{Name: "c", State: redlock.NodeDown}, {Name: "d", State: redlock.NodeRefused}, {Name: "e", State: redlock.NodeConnecting},
+		},
+		Counts: redlock.Counts{
+			Grants: 1, HandOvers: 2, Splits: 3, Wakeups: 4, WriteBacks: 5, Repairs: 6, Lost: 99, Quarantines: 7, ClockJumps: 8, Withdrawals: 9, CounterLosses: 10,
+		},
+	}
+	scrapeOf(t, shownNodes{status}).want(t, scraped{
+		`redlockd_nodes`:                                    5,
+		`redlockd_quorum`:                                   3,
+		`redlockd_quorum_spare`:                             -2,
+		`redlockd_quorum_left_seconds`:                      1.5,
+		`redlockd_max_ttl_seconds`:                          30,
+		`redlockd_node_warnings{node="a"}`:                  2,
+		`redlockd_node_warnings{node="b"}`:                  0,
+		`redlockd_node_quarantine_left_seconds{node="b"}`:   2.5,
+		`redlockd_node_quarantine_left_seconds{node="c"}`:   0,
+		`redlockd_node_state{node="a",state="ready"}`:       1,
+		`redlockd_node_state{node="a",state="down"}`:        0,
+		`redlockd_node_state{node="b",state="quarantined"}`: 1,
+		`redlockd_node_state{node="c",state="down"}`:        1,
+		`redlockd_node_state{node="d",state="refused"}`:     1,
+		`redlockd_node_state{node="e",state="connecting"}`:  1,
+
+		`redlockd_grants_total`:         1,
+		`redlockd_hand_overs_total`:     2,
+		`redlockd_splits_total`:         3,
+		`redlockd_wake_ups_total`:       4,
+		`redlockd_write_backs_total`:    5,
+		`redlockd_repairs_total`:        6,
+		`redlockd_quarantines_total`:    7,
+		`redlockd_clock_jumps_total`:    8,
+		`redlockd_withdrawals_total`:    9,
+		`redlockd_fencing_resets_total`: 10,
+	})
+}
