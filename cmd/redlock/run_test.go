@@ -121,6 +121,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"lock"}, "the NAME of a lock is wanted: redlock lock NAME"},
 		{[]string{"admit"}, "the name of a NODE, or all, is wanted: redlock admit NODE|all"},
 		{[]string{"who", "a", "b"}, `"b" is one word too many: redlock who NAME`},
+		{[]string{"check", "--pid", "0", "a"}, "--pid 0 is no process"},
 		{[]string{"check", "a", "b"}, `"b" is one word too many: redlock check [NAME]`},
 		{[]string{"list", "x"}, `"x" is one word too many: redlock list`},
 		{[]string{"version", "x"}, `"x" is one word too many: redlock version`},
