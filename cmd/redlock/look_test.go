@@ -320,6 +320,10 @@ a     :1       ready  -
 		{"one name is enough", shown, []string{"__complete", "watch", "job", ""}, 0, "\n:4\n"},
 		{"nodes in quarantine are completed", shown, []string{"__complete", "admit", ""}, 0, "\nall\nbb\nd\n:4\n"},
 		{"no files for numbers", shown, []string{"__complete", "top", "--interval", ""}, 0, "\n:4\n"},
+		{"no flags that contradict", shown, []string{"__completeNoDesc", "run", "-n", "--t"}, 0, "\n--ttl\n:4\n"},
+		{"nor kinds", shown, []string{"__completeNoDesc", "lock", "--slots", "3", "--s"}, 0, "\n:4\n"},
+		{"nor those of aliases", shown, []string{"__completeNoDesc", "run", "-e", "--s"}, 0, "\n:4\n"},
+		{"nor those of readers", shown, []string{"__completeNoDesc", "run", "-s", "--ex"}, 0, "\n:4\n"},
 		{"commands are completed", shown, []string{"__completeNoDesc", "do"}, 0, "\ndoctor\n:4\n"},
 		{"then files are", shown, []string{"__complete", "run", "job", ""}, 0, "\n:0\n"},
 	} {
