@@ -17,7 +17,7 @@ func (c *Config) CheckReload(next *Config) error {
 		name     string
 		now, new any
 	}{
-		{"quorum.key_prefix (nothing that is held is seen under another one: stop all daemons, wait max_ttl, start them with that)", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
+		{"quorum.key_prefix (nothing that is held is seen under another one: stop all daemons, wait max_ttl, HDEL redlockd:node epoch on every node, start them with that)", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
 		{"quorum.max_ttl", c.Quorum.MaxTTL, next.Quorum.MaxTTL},
 		{"quorum.node_timeout", c.Quorum.NodeTimeout, next.Quorum.NodeTimeout},
 		{"lease", c.Lease, next.Lease},
@@ -29,7 +29,7 @@ func (c *Config) CheckReload(next *Config) error {
 		}
 	}
 	if !slices.EqualFunc(c.Quorum.Nodes, next.Quorum.Nodes, configSamePlace) {
-		changed = append(changed, "the nodes (a quorum of the old and one of the new need not meet: stop all daemons, wait max_ttl, start them with the new list)")
+		changed = append(changed, "the nodes (a quorum of the old and one of the new need not meet: stop all daemons, wait max_ttl, HDEL redlockd:node epoch on every node, start them with the new list)")
 	} else {
 		changed = append(changed, configOtherWays(c.Quorum.Nodes, next.Quorum.Nodes)...)
 	}

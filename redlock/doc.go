@@ -55,12 +55,12 @@
 // # Incarnations and quarantine
 //
 // A node's hash also holds its epoch: the run_id of the Redis process, a random
-// word, the largest max_ttl of all hosts, a digest of the node list, the node's
-// name. Every script compares it, in the command that votes, with the one that
+// word, the largest max_ttl of all hosts, a digest of the node list and the prefix, the
+// node's name. Every script compares it, in the command that votes, with the one that
 // was admitted, so a restart, FLUSHALL, a snapshot or a resynchronisation shows
 // up in that very answer, which is no vote then. INFO and TIME are read on every
 // new connection before anything else, and every second: a replica, attached
-// replicas, cluster mode, an eviction policy, another node list or one server
+// replicas, cluster mode, an eviction policy, another node list or prefix, or one server
 // under two names is [NodeRefused], with the fix as the reason; a changed
 // master_replid, an uptime that runs backwards, or a clock that jumped by more
 // than the drift allowance takes the admission back.
@@ -162,7 +162,7 @@
 // Bell, marks and set have keys that no name can make: a zero byte is in them. The
 // hash redlockd:node holds the epoch, the words of the other nodes', the counters, and until
 // when locks may be kept for somebody, whatever the prefix; redlockd:forced:… notes
-// what [Quorum.Force] took away. To change the node list: stop all processes, wait
+// what [Quorum.Force] took away. To change the node list, or the prefix: stop all processes, wait
 // max_ttl, HDEL redlockd:node epoch on every node.
 //
 // The Lua scripts (lua/*.lua) are loaded with SCRIPT LOAD and called with

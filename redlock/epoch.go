@@ -29,7 +29,7 @@ type epoch struct {
 	word    string        // random: no two quarantines are the same
 	maxTTL  time.Duration // the longest lease that anyone may have here
 	kept    bool          // of a pending one: its fencing counters were not lost
-	digest  string        // of an admitted one: of the node list, see listDigest
+	digest  string        // of an admitted one: of the node list and the prefix, see listDigest
 	name    string        // what the node is called
 }
 
@@ -119,14 +119,34 @@ func isLater(a, b string) bool {
 	return a != b && cmp.Or(cmp.Compare(timeOf(a), timeOf(b)), cmp.Compare(a, b)) > 0
 }
 
-// listDigest stands for the node list: the names and how many they are. With
-// two lists on two hosts, two disjoint quorums would hold one lock.
-func listDigest(nodes []Node) string {
+// listDigest stands for the node list, the names and how many they are, and for the prefix
+// of the keys where it is not the usual one. With two lists on two hosts two disjoint
+// quorums would hold one lock, and with two prefixes one quorum would give it twice.
+func listDigest(nodes []Node, prefix string) string {
 	names := make([]string, len(nodes))
 	for i := range nodes {
 		names[i] = nodes[i].Name
 	}
 	slices.Sort(names)
-	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
-	return strconv.Itoa(len(nodes)) + "-" + hex.EncodeToString(sum[:6])
+	digest := strconv.Itoa(len(nodes)) + "-" + shortSum(strings.Join(names, "\n"))
+	if prefix != usualPrefix {
+		digest += prefixMark + shortSum(prefix)
+	}
+	return digest
+}
+
+const (
+	usualPrefix = "redlock:"
+	prefixMark  = "-prefix-" // before what stands for another one, in a digest
+)
+
+// listOf is the part of a digest that stands for the node list.
+func listOf(digest string) string {
+	list, _, _ := strings.Cut(digest, prefixMark)
+	return list
+}
+
+func shortSum(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:6])
 }

@@ -45,7 +45,7 @@ func FuzzEpoch(f *testing.F) {
 	})
 }
 
-// The order of a node list is nobody's business; names and their number are.
+// The order of a node list is nobody's business; names and their number are, and the prefix.
 func TestListDigest(t *testing.T) {
 	list := func(names ...string) []Node {
 		var nodes []Node
@@ -54,14 +54,22 @@ func TestListDigest(t *testing.T) {
 		}
 		return nodes
 	}
-	same := listDigest(list("a", "b", "c"))
-	if got := listDigest(list("c", "a", "b")); got != same {
+	same := listDigest(list("a", "b", "c"), "redlock:")
+	if got := listDigest(list("c", "a", "b"), "redlock:"); got != same {
 		t.Errorf("another order: %s, want %s", got, same)
 	}
 	for _, other := range [][]Node{list("a", "b"), list("a", "b", "d"), list("a", "b", "c", "d"), list("a\nb", "c")} {
-		if listDigest(other) == same {
+		if got := listDigest(other, "redlock:"); got == same || listOf(got) == listOf(same) {
 			t.Errorf("the list %v is taken for another", other)
 		}
+	}
+	seen := map[string]bool{}
+	for _, prefix := range []string{"redlock:", "", "r:", "redlock"} {
+		digest := listDigest(list("a", "b", "c"), prefix)
+		if seen[digest] || listOf(digest) != same {
+			t.Errorf("with the prefix %q: %s; want one of its own, of the same list", prefix, digest)
+		}
+		seen[digest] = true
 	}
 }
 

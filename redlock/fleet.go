@@ -12,7 +12,7 @@ import (
 // node's admission depend on the others.
 type fleet struct {
 	options *Options
-	digest  string // of the node list
+	digest  string // of the node list and the prefix
 	quorum  int
 	lanes   []*lane
 	counts  counts
@@ -31,7 +31,7 @@ type fleet struct {
 
 // newFleet makes the lanes; none of them runs yet.
 func newFleet(o *Options) *fleet {
-	f := &fleet{options: o, digest: listDigest(o.Nodes), quorum: o.rules.quorum(len(o.Nodes))}
+	f := &fleet{options: o, digest: listDigest(o.Nodes, o.Prefix), quorum: o.rules.quorum(len(o.Nodes))}
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, len(o.Nodes))
 	f.horizon = newHorizon(len(o.Nodes))

@@ -16,7 +16,8 @@ type Options struct {
 	// for its size.
 	Nodes []Node
 
-	// Prefix stands before a lock's name in its key.
+	// Prefix stands before a lock's name in its key, "redlock:" usually. Nodes that were
+	// admitted with another one are refused.
 	Prefix string
 
 	// NodeTimeout is how long a node may take to answer before its vote counts

@@ -259,13 +259,18 @@ func TestDurableNodeRestartedInQuarantine(t *testing.T) {
 	}, durable)
 }
 
-// Two names for one server, and another node list, get no vote. Guards judge.
+// Two names for one server, another node list and another prefix get no vote. Guards judge.
 func TestWrongNodeLists(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		other := f.another(withQuarantine, func(o *redlock.Options) { o.Nodes = o.Nodes[:1] })
 		defer other.Close()
 		other.Settle(t.Context())
 		f.wantState(other, 0, redlock.NodeRefused, "another node list", "HDEL")
+
+		moved := f.another(withQuarantine, func(o *redlock.Options) { o.Prefix = "other:" })
+		defer moved.Close()
+		moved.Settle(t.Context())
+		f.wantState(moved, 0, redlock.NodeRefused, "another key_prefix", "HDEL")
 
 		twice := f.another(withQuarantine, func(o *redlock.Options) {
 			o.Nodes[1] = f.sims[0].Node()

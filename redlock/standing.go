@@ -149,8 +149,12 @@ func refusedFor(err error) ruling {
 }
 
 func errOtherList(theirs, ours string) error {
-	return fmt.Errorf("it was admitted with another node list (%s, here %s): with two lists two quorums could hold one lock; "+
-		"use the same names everywhere; or, to change the list: stop all daemons, wait max_ttl, HDEL %s epoch on every node, start them with the new one", theirs, ours, nodeKey)
+	what, why := "node list", "with two lists two quorums could hold one lock; use the same names everywhere"
+	if listOf(theirs) == listOf(ours) {
+		what, why = "key_prefix", "with two prefixes two hosts could hold one lock; use the same one everywhere"
+	}
+	return fmt.Errorf("it was admitted with another %s (%s, here %s): %s; or, to change it: stop all daemons, wait max_ttl, HDEL %s epoch on every node, start them with the new one",
+		what, theirs, ours, why, nodeKey)
 }
 
 // mark begins a quarantine.

@@ -69,12 +69,13 @@ func (c *Cluster) Admit(tb testing.TB) {
 	}
 }
 
-// Admit ends the quarantine of all nodes that wait in one. All must be up.
+// Admit ends the quarantine of all nodes that wait in one, for whoever has the prefix
+// "redlock:". All must be up.
 func Admit(ctx context.Context, nodes []redlock.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	changed := make(chan struct{}, 1)
-	q, err := redlock.New(redlock.Options{Nodes: nodes, NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: time.Second, Observe: func(redlock.NodeStatus) {
+	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: "redlock:", NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: time.Second, Observe: func(redlock.NodeStatus) {
 		select {
 		case changed <- struct{}{}:
 		default: // it is about to look
