@@ -15,7 +15,7 @@ type attempt struct {
 	r      *Request
 	start  time.Duration // before the first byte
 	missed time.Duration // what this host's clock had missed by then
-	latest time.Duration // the deadline that it may have: see fleet.latest
+	aware  awareness     // what was known by then of what the nodes say of each other
 	waiter *waiter       // listens; nil: nobody does
 	keeps  time.Duration // refused, it has the lock be kept for the waiter for so long
 	b      *ballot
@@ -34,7 +34,7 @@ type grant struct {
 
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
-	a := &attempt{q: q, r: r, start: start, missed: q.jumps.totalMissed(), latest: q.latest(), b: q.newBallot("acquire", isFencedGrant)}
+	a := &attempt{q: q, r: r, start: start, missed: q.jumps.totalMissed(), aware: q.aware(start), b: q.newBallot("acquire", isFencedGrant)}
 	a.b.quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
 		t.slot = q.places.reserve(t, r.Slots, q.rules.jitter)
@@ -77,7 +77,7 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
 	q.await(ctx, b)
 	now := q.clock()
-	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), a.latest)
+	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.latest(a.aware, b.voters()))
 	if a.wins(ctx, b, now) {
 		a.wanted = b.isWanted()
 		b = a.agree(ctx)

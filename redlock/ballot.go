@@ -194,6 +194,16 @@ func (b *ballot) won() bool { return b.granted >= b.quorum }
 // having voted as was wished.
 func (b *ballot) lacksQuorum() bool { return b.failed > len(b.answers)-b.quorum }
 
+// voters are the nodes that granted it, as bits.
+func (b *ballot) voters() (nodes uint64) {
+	for i := range b.answers {
+		if b.answers[i].verdict == granted {
+			nodes |= 1 << i
+		}
+	}
+	return nodes
+}
+
 // fence is the fencing token of an acquire that was won: the largest that a
 // granting node gave; and how many of them gave it.
 func (b *ballot) fence() (fence uint64, nodes int) {

@@ -84,10 +84,11 @@
 // that neither has a vote until all processes reach the same one. What they hold that
 // did not know it is over by then: a quarantine is not over before N − quorum + 1 other
 // nodes have said its word for max_ttl and 1.5 s, and no lease has a deadline that is
-// farther than that from when all nodes that vote were last looked at (once a second,
-// but for one that hangs, or a process that was stopped). So where as many nodes as are a
-// quorum, with the one in question, say nothing of a later one, there is none that votes:
-// what the rest says is not believed then, and one node that lies keeps no other from voting.
+// farther than that from when the nodes that grant it were last looked at (once a second,
+// but for one that was hanging, or a process that was stopped). So where as many nodes as
+// are a quorum, with the one in question, are heard and say nothing of a later one, there is
+// none that votes: what the rest says is not believed then, and one node that lies keeps no
+// other from voting.
 //
 // # Repair
 //

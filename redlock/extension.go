@@ -16,7 +16,7 @@ type extension struct {
 	k      *keeper
 	start  time.Duration // before the first byte
 	missed time.Duration // what this host's clock had missed by then
-	latest time.Duration // the deadline that they may have: see fleet.latest
+	aware  awareness     // what was known by then of what the nodes say of each other
 	leases []*Lease
 	ttls   []time.Duration
 	done   chan struct{} // closed when nothing is open any more
@@ -31,6 +31,7 @@ type extension struct {
 	told     uint64   // leases, as bits, that know that they are confirmed
 	forced   []bool   // by lease: a node said that it was forced away
 	answered uint64   // nodes, as bits
+	voters   uint64   // those of them that said which leases they hold
 	failures []*NodeError
 	refusal  *NodeError // one of those that concern one lease alone
 	open     int        // leases that are not decided
@@ -45,7 +46,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 		k:       k,
 		start:   now,
 		missed:  k.q.jumps.totalMissed(),
-		latest:  k.q.latest(),
+		aware:   k.q.aware(now),
 		leases:  leases,
 		ttls:    make([]time.Duration, n),
 		done:    make(chan struct{}),
@@ -100,6 +101,9 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.answered |= 1 << node
+	if failure == nil {
+		e.voters |= 1 << node
+	}
 	if e.open == 0 {
 		return e.countLate(node, replies)
 	}
@@ -308,7 +312,7 @@ func (e *extension) tell(o outcomes) {
 			e.ageMissed(e.leases[i])
 		}
 		missed := e.missedSince()
-		e.k.confirmed(e.leases[i], e.start-missed, e.latest-missed, e.ttls[i], e.changes)
+		e.k.confirmed(e.leases[i], e.start-missed, e.latest()-missed, e.ttls[i], e.changes)
 		e.leases[i].repair(e.missingOf(i))
 	}
 	for _, i := range o.gone {
@@ -333,6 +337,14 @@ func (e *extension) ageMissed(l *Lease) {
 		l.age(missed)
 		e.k.moved(l)
 	}
+}
+
+// latest is the deadline that the leases may have: see fleet.latest.
+func (e *extension) latest() time.Duration {
+	e.mu.Lock()
+	voters := e.voters
+	e.mu.Unlock()
+	return e.k.q.latest(e.aware, voters)
 }
 
 // missedSince is how much time this host's clock missed since it was asked.

@@ -48,15 +48,26 @@ func (l *lane) quarantineEnd(s *sighting) time.Duration {
 }
 
 // unaware is how old may be what a host knows of the other nodes while it counts votes for
-// all of max_ttl: each is looked at once a heartbeat. Where it is older, because a node
-// hangs or the host was stopped, leases are shorter: see latest.
+// all of max_ttl: each is looked at once a heartbeat.
 const unaware = heartbeat + heartbeat/2
 
-// latest is a deadline that no lease passes of which the nodes are asked now. By then
-// nobody else has a vote of another Redis under a node's name: that waits for max_ttl and
-// unaware from when enough nodes say that there is one.
-func (f *fleet) latest() time.Duration {
-	since := f.words.aware()
+func (f *fleet) aware(now time.Duration) awareness {
+	a, outdone := f.words.aware(now)
+	f.lookAt(outdone)
+	return a
+}
+
+// latest is a deadline that no lease passes that nodes (bits) have granted or extended,
+// of which so much was known when they were asked. By then nobody else has a vote of
+// another Redis under the name of one of them: that waits for max_ttl and unaware from when
+// enough others say that there is one. (Where nodes are looked at once a heartbeat it is
+// beyond all other deadlines. Not so where one that grants was hanging, or this process or
+// host was stopped.)
+func (f *fleet) latest(a awareness, nodes uint64) time.Duration {
+	since := a.since
+	if nodes&a.silent != 0 {
+		since = min(since, a.before)
+	}
 	if since == never {
 		return never
 	}

@@ -17,8 +17,8 @@ import (
 // two, or led elsewhere for a while) finds out, also where he never saw that one, and
 // believes the epoch no more that he sees.
 //
-// A later word that others say is believed, unless so many say nothing of it, and were
-// admitted, that they and the node are a quorum: no such incarnation can vote yet
+// A later word that others say is believed, unless so many say nothing of it, were admitted
+// and are heard that they and the node are a quorum: no such incarnation can vote yet
 // (lane.isKnown), and who says so may lie. One node alone keeps no other from voting.
 type register struct {
 	names  []string // of the nodes, by index
@@ -97,21 +97,40 @@ func (r *register) look(from int, words string, voting bool, asked, at time.Dura
 	return r.review(at)
 }
 
-// aware is since when this process knows all that the nodes say which vote; never: none
-// does.
-func (r *register) aware() time.Duration {
+// awareness is what this process knew of what the nodes say when it asked them.
+type awareness struct {
+	since  time.Duration // since when it knows what those say that vote and are heard; never: none is
+	silent uint64        // those that vote and are not, as bits
+	before time.Duration // since when it knows what these said
+}
+
+// aware is what is known now. Where nodes are not heard any more, who are no dissenters
+// then, it returns what is outdone by that, as note does.
+func (r *register) aware(at time.Duration) (a awareness, outdone []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since := never
+	a.since, a.before = never, never
 	for node, voting := range r.voting {
-		if voting {
-			since = min(since, r.looked[node])
+		switch {
+		case !voting:
+		case r.isSilent(node, at):
+			a.silent |= 1 << node
+			a.before = min(a.before, r.looked[node])
+		default:
+			a.since = min(a.since, r.looked[node])
 		}
 	}
-	return since
+	if a.silent != 0 {
+		outdone = r.review(at)
+	}
+	return a, outdone
 }
 
 const never time.Duration = math.MaxInt64
+
+// isSilent tells whether what a node says is not known for longer than is counted on: it
+// hangs, or this process or host was stopped. It needs mu.
+func (r *register) isSilent(node int, at time.Duration) bool { return at-r.looked[node] > unaware }
 
 // vote takes in whether a node was admitted, and can be asked.
 func (r *register) vote(node int, voting bool, at time.Duration) (outdone []int) {
@@ -140,7 +159,7 @@ func (r *register) read(from int, words string) {
 // before. It needs mu.
 func (r *register) review(at time.Duration) (outdone []int) {
 	for node, seen := range r.seen {
-		if last := r.believed(node); r.last[node] != last {
+		if last := r.believed(node, at); r.last[node] != last {
 			r.last[node], r.toldAt[node] = last, 0
 		}
 		is := isLater(r.last[node], seen)
@@ -160,20 +179,21 @@ func (r *register) review(at time.Duration) (outdone []int) {
 
 // believed is the latest word of a node that its lane has seen, or others say and not too
 // many do not. It needs mu.
-func (r *register) believed(node int) string {
+func (r *register) believed(node int, at time.Duration) string {
 	word := r.seen[node]
 	for from := range r.said {
-		if said := r.said[from][node]; isLater(said, word) && r.dissenters(node, said) < r.quorum-1 {
+		if said := r.said[from][node]; isLater(said, word) && r.dissenters(node, said, at) < r.quorum-1 {
 			word = said
 		}
 	}
 	return word
 }
 
-// dissenters are how many others may vote and say nothing of a word. It needs mu.
-func (r *register) dissenters(node int, word string) (n int) {
+// dissenters are how many others may vote, are heard and say nothing of a word. It needs
+// mu.
+func (r *register) dissenters(node int, word string, at time.Duration) (n int) {
 	for from, voting := range r.voting {
-		if from != node && voting && isLater(word, r.said[from][node]) {
+		if from != node && voting && !r.isSilent(from, at) && isLater(word, r.said[from][node]) {
 			n++
 		}
 	}

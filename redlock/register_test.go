@@ -161,3 +161,30 @@ func TestRegisterTold(t *testing.T) {
 		t.Errorf("the next word is said since %v, want that it is not", got)
 	}
 }
+
+// Who is not heard for long is no dissenter, and what is known of him is as old as it is
+// where he votes nevertheless.
+func TestRegisterAware(t *testing.T) {
+	r := registerOf(3)
+	r.see(0, newWord(1_000_000, ""), 1)
+	later := "a=" + newWord(2_000_000, "")
+	r.look(2, "", true, 2, 3)
+	r.look(0, "", true, 2+unaware, 3+unaware)
+	r.look(1, later, true, 1+unaware, 2+unaware)
+	if a, outdone := r.aware(2 + unaware); a.since != 2 || a.silent != 0 || outdone != nil || r.outdone[0].Load() {
+		t.Errorf("all are heard: %+v, outdone %v", a, outdone)
+	}
+	a, outdone := r.aware(3 + unaware)
+	if a != (awareness{since: 1 + unaware, silent: 1 << 2, before: 2}) {
+		t.Errorf("one is not: %+v", a)
+	}
+	if len(outdone) != 1 || outdone[0] != 0 || !r.outdone[0].Load() {
+		t.Errorf("outdone are %v, want the first alone", outdone)
+	}
+	f := &fleet{words: r, options: &Options{MaxTTL: time.Second}}
+	for nodes, since := range map[uint64]time.Duration{0b011: a.since, 0b101: a.before} {
+		if got, want := f.latest(a, nodes), since+time.Second+unaware-drift(time.Second+unaware); got != want {
+			t.Errorf("granted by %b: %v at the latest, want %v", nodes, got, want)
+		}
+	}
+}

@@ -89,7 +89,9 @@ func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request)
 		var once sync.Once
 		var l *redlock.Lease
 		left := make(chan struct{})
-		r.OnLost = func(*redlock.Lease) { once.Do(func() { close(left) }) }
+		r.OnLost = func(l *redlock.Lease) { // others may come at the deadline
+			time.AfterFunc(l.Validity(), func() { once.Do(func() { close(left) }) })
+		}
 		l, err := q.Acquire(ctx, r)
 		if err != nil {
 			return
@@ -192,6 +194,23 @@ func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []red
 		time.Sleep(beat * 5 / 2)
 	}
 	return err
+}
+
+// One node that hangs makes no lease shorter, though nobody knows what it says for longer
+// than is counted on. Guards register.isSilent.
+func TestUnheardNodeShortensNothing(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		kept := f.acquire(redlock.Request{Name: "kept", TTL: longest, Keep: true})
+		f.sims[0].Hang()
+		for range 3 * beat / (100 * ms) {
+			time.Sleep(100 * ms)
+			f.release(f.acquire(redlock.Request{Name: "x", TTL: longest}))
+		}
+		f.wantState(f.q, 0, redlock.NodeDown, "silent for") // and its connection is not given up
+		want(t, "kept", kept.Validity() > longest/2, true)
+		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
+		want(t, "validity", held.Validity(), longest-longest/100-2*ms)
+	}, func(o *redlock.Options) { o.NodeTimeout = beat })
 }
 
 // A host that was suspended knows nothing of a twin that came meanwhile, and has the nodes
