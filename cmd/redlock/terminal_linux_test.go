@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -330,5 +331,47 @@ func TestHangUpComesOnce(t *testing.T) {
 	await(t, "SIGUSR1", has("got user defined signal 1\n"))
 	if all, _ := os.ReadFile(said); strings.Count(string(all), "hangup") != 1 {
 		t.Errorf("the command said %q, want one hangup", all)
+	}
+}
+
+// In the background nothing comes from the terminal: what redlock run gets there, somebody
+// has sent to it alone.
+func TestSignalsInTheBackground(t *testing.T) {
+	perl := needPerl(t)
+	t.Parallel()
+	f := startFake(t, holding())
+	const background = `$pid = fork // die; if (!$pid) { setpgrp; open STDIN, "/dev/null"; exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
+	cmd := command(t, perl, append([]string{"-e", background, testBinary}, runOf(nil, puppet("terminated")...)...)...)
+	tt := startOnTerminal(t, cmd, roleRedlock, f.socket)
+	tt.up()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGTERM} {
+		syscall.Kill(f.peer(), sig)
+		tt.expect("got " + sig.String())
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
+		t.Errorf("it ended with %v, want exit code 3", err)
+	}
+}
+
+// Who leads the session (ssh -t) has no shell that would let it go on: it does not stop with
+// the command. That signals are passed on shows it.
+func TestStoppedWhileLeading(t *testing.T) {
+	needPerl(t)
+	t.Parallel()
+	f := startFake(t, holding())
+	const script = `$| = 1; setpgrp; print "up $$\n"; kill "TSTP", $$; sleep 9 while 1`
+	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, "perl", "-e", script)...)
+	pid, err := strconv.Atoi(strings.TrimPrefix(tt.line(), "up "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a stopped command", func() bool { return isStopped(pid) })
+	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTERM} {
+		cmd.Process.Signal(sig)
+		await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
+	}
+	syscall.Kill(pid, syscall.SIGCONT)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() <= 128 {
+		t.Errorf("it ended with %v, want that of a signal", err)
 	}
 }
