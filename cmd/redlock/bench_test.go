@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -119,6 +120,28 @@ func TestBenchRefused(t *testing.T) {
 		check(t, code, test.code, stderr, test.text)
 		if stdout != "" {
 			t.Errorf("%v: stdout is %q, want nothing", test.args, stdout)
+		}
+	}
+}
+
+// Its names are its own, below a prefix that access rules may want: who else measures has others.
+func TestBenchNames(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"redlock-bench/", "mine/"} {
+		f := startFake(t, answers{ipc.VerbStatus: nothing[ipc.VerbStatus], ipc.VerbLock: says("ERR DENIED : rule web")})
+		code, _, stderr := redlock(t, f.socket, "bench", "--prefix", prefix)
+		check(t, code, exitDenied, stderr, "rule web")
+		name := f.read(ipc.VerbLock).Names[0]
+		if own := regexp.MustCompile("^" + prefix + "[A-Z2-7]{8}/free$"); !own.MatchString(name) {
+			t.Errorf("it locks %q, want %v", name, own)
+		}
+	}
+}
+
+func TestBenchBounds(t *testing.T) {
+	for _, b := range []bench{{length: durationFlag(leastBench), workers: 1}, {length: durationFlag(time.Hour), workers: mostWorkers}} {
+		if err := b.check(); err != nil {
+			t.Errorf("%v and %d workers: %v", time.Duration(b.length), b.workers, err)
 		}
 	}
 }

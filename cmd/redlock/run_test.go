@@ -299,8 +299,10 @@ func TestHelpCommand(t *testing.T) {
 
 func TestNoDaemon(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"run", "job", "true"}, {"who", "job"}, {"list"}, {"status"}} {
-		code, _, stderr := redlock(t, newSocket(t), args...)
+	for _, args := range []string{
+		"run job true", "lock job", "check job", "who job", "list", "status", "watch job", "top", "bench", "force --yes job", "admit all",
+	} {
+		code, _, stderr := redlock(t, newSocket(t), strings.Fields(args)...)
 		check(t, code, exitUnavailable, stderr, "is redlockd running?")
 	}
 }
