@@ -68,6 +68,7 @@ func TestSaidOnce(t *testing.T) {
 	}
 	w.sayOnce(reason{what: "held by alice", since: " since 10:00:00"})
 	w.sayOnce(reason{what: "held by alice", since: " since 10:00:01"})
+	w.sayOnce(reason{}) // the wait is over
 	w.sayOnce(reason{what: "held by alice", since: " since 10:00:01", place: 1, queued: 2})
 	const want = "\r    \r" + `redlock: lock "job": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself
 redlock: lock "job": waiting: held by alice since 10:00:00
@@ -90,6 +91,41 @@ func TestKeptForUs(t *testing.T) {
 	for h, want := range map[client.Holder]bool{us: true, holds: false, another: false, elsewhere: false} {
 		if got := isKeptForUs(h); got != want {
 			t.Errorf("%+v: kept for us is %v, want %v", h, got, want)
+		}
+	}
+}
+
+// Who waits for what it runs under is told so, once; nobody else is.
+func TestWarnOfItself(t *testing.T) {
+	for _, test := range []struct {
+		above  string // REDLOCK_NAME
+		shares bool
+		want   int
+	}{
+		{"", false, 0}, {"job", false, 1}, {"a,b", false, 1}, {"other", false, 0}, {"jo", false, 0}, {",", false, 0}, {"job", true, 0},
+	} {
+		t.Setenv("REDLOCK_NAME", test.above)
+		var out strings.Builder
+		w := &waiting{name: "job,b", names: []string{"job", "b"}, out: &out, shares: test.shares}
+		w.warnOfItself()
+		w.warnOfItself()
+		if got := strings.Count(out.String(), `redlock: lock "job,b": waiting: this runs under it already`); got != test.want || test.want == 0 && out.Len() > 0 {
+			t.Errorf("under %q, shared %v: it says %q, want a warning %d times", test.above, test.shares, out.String(), test.want)
+		}
+	}
+}
+
+// A place is told where it is known.
+func TestReason(t *testing.T) {
+	for _, test := range []struct {
+		r           reason
+		long, short string
+	}{
+		{reason{what: "held", since: " since 9:00"}, "held since 9:00", "(3s): held since 9:00"},
+		{reason{what: "held", place: 1, queued: 2}, "held, place 1 of 2 in the queue of this host", "(3s, place 1 of 2 here): held"},
+	} {
+		if long, short := test.r.String(), test.r.short(3*time.Second); long != test.long || short != test.short {
+			t.Errorf("%+v is %q and %q, want %q and %q", test.r, long, short, test.long, test.short)
 		}
 	}
 }
