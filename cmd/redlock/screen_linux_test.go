@@ -2,6 +2,7 @@ package main
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -79,7 +80,9 @@ func TestTopOnTerminal(t *testing.T) {
 		t.Errorf("it shows %q", lines)
 	}
 	tt.typed("\x03")
-	cmd.Wait()
+	if err := cmd.Wait(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v, want that Ctrl-C ends it", err)
+	}
 }
 
 // The progress of a measurement is shown while it lasts. Each of its parts has to last for
