@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 )
 
 // foreign has half of the workers use redsync and half of them redlockd, on one
@@ -26,13 +27,18 @@ func (m mixture) settle(ctx context.Context) error {
 
 func (m mixture) close() { closeAll(m[:]) }
 
-// foreignPart has a daemon of its own, one that shares its keys with others.
+// foreignPart has a daemon and nodes of its own, which share their keys with others.
 func foreignPart(ctx context.Context, o options, env *environment, rep *report, logs io.Writer) (err error) {
 	if !o.wants(foreign.part) {
 		return nil
 	}
-	f := &fleet{nodes: env.nodes}
-	if f.daemon, err = env.startDaemon(ctx, "foreign", `key_prefix = ""`); err != nil {
+	nodes, err := startNodes(filepath.Join(env.dir, "foreign nodes"), "")
+	if err != nil {
+		return err
+	}
+	defer killNodes(nodes)
+	f := &fleet{nodes: nodes}
+	if f.daemon, err = startDaemon(ctx, env.dir, env.binary, "foreign", nodes, `key_prefix = ""`); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()

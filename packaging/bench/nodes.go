@@ -25,8 +25,9 @@ type node struct {
 	looks int64 // commands of ours that the server has executed
 }
 
-// startNodes starts the redis-servers and returns once all of them answer.
-func startNodes(dir string) ([]*node, error) {
+// startNodes starts the redis-servers, for who has that key_prefix, and returns once all of
+// them answer.
+func startNodes(dir, prefix string) ([]*node, error) {
 	var nodes []*node
 	for i := range nodeCount {
 		s, err := redlocktest.LaunchRedis(filepath.Join(dir, string(rune('a'+i))), redlocktest.TCP())
@@ -36,7 +37,7 @@ func startNodes(dir string) ([]*node, error) {
 		}
 		nodes = append(nodes, &node{Server: s})
 	}
-	if err := admit(nodes); err != nil {
+	if err := admit(nodes, prefix); err != nil {
 		killNodes(nodes)
 		return nil, err
 	}
@@ -44,12 +45,12 @@ func startNodes(dir string) ([]*node, error) {
 }
 
 // admit ends the quarantine of the new nodes, so that they may vote at once.
-func admit(nodes []*node) error {
+func admit(nodes []*node, prefix string) error {
 	all := make([]redlock.Node, len(nodes))
 	for i, n := range nodes {
 		all[i] = n.Node()
 	}
-	return redlocktest.Admit(context.Background(), all)
+	return redlocktest.Admit(context.Background(), all, prefix)
 }
 
 func killNodes(nodes []*node) {

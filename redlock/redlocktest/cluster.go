@@ -60,22 +60,25 @@ func (c *Cluster) KeepForCron(tb testing.TB, key string) {
 	}
 }
 
+// usualPrefix is what redlockd has as key_prefix where the config does not say.
+const usualPrefix = "redlock:"
+
 // Admit ends the quarantine of all servers that wait in one, for who wants to
-// use them at once under the names that Nodes gives them.
+// use them at once under the names that Nodes gives them, and with the usual prefix.
 func (c *Cluster) Admit(tb testing.TB) {
 	tb.Helper()
-	if err := Admit(tb.Context(), c.Nodes()); err != nil {
+	if err := Admit(tb.Context(), c.Nodes(), usualPrefix); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-// Admit ends the quarantine of all nodes that wait in one, for whoever has the prefix
-// "redlock:". All must be up.
-func Admit(ctx context.Context, nodes []redlock.Node) error {
+// Admit ends the quarantine of all nodes that wait in one, for those who have that prefix.
+// All must be up.
+func Admit(ctx context.Context, nodes []redlock.Node, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	changed := make(chan struct{}, 1)
-	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: "redlock:", NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: time.Second, Observe: func(redlock.NodeStatus) {
+	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: prefix, NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: time.Second, Observe: func(redlock.NodeStatus) {
 		select {
 		case changed <- struct{}{}:
 		default: // it is about to look

@@ -57,7 +57,6 @@ type Plan struct {
 const (
 	simulatedSpan   = 6 * time.Second
 	simulatedMaxTTL = 1500 * time.Millisecond
-	simulatedPrefix = "redlock:"
 	nodeTimeout     = 50 * time.Millisecond
 )
 

@@ -97,7 +97,7 @@ func (w *world) checkCounters(n *simNode, copied time.Duration) {
 
 // counter is what the node counts for a lock, or a place of it.
 func (n *simNode) counter(lock string, slot int) uint64 {
-	key := simulatedPrefix + lock
+	key := usualPrefix + lock
 	if slot > 0 {
 		key += "\x00" + strconv.Itoa(slot)
 	}
@@ -148,7 +148,7 @@ func counterOf(key string) (field string) {
 // holds tells whether the lock is held there by that grant, alone or with others.
 func (n *simNode) holds(lock, id string) (held bool) {
 	n.tokens(func(key, token string) {
-		held = held || key == simulatedPrefix+lock && idOf(token) == id
+		held = held || key == usualPrefix+lock && idOf(token) == id
 	})
 	return held
 }
@@ -163,7 +163,7 @@ func (n *simNode) tokens(see func(key, token string)) {
 		lock, beside, _ := strings.Cut(key, "\x00")
 		e, ok := n.state.lookup(key, now)
 		switch {
-		case !ok || !strings.HasPrefix(key, simulatedPrefix):
+		case !ok || !strings.HasPrefix(key, usualPrefix):
 		case beside == "m":
 			for _, token := range slices.Sorted(maps.Keys(e.set)) {
 				if kind, ok := n.state.lookup(lock, now); ok && isKind(kind.text) && e.set[token] > now/1000 {
