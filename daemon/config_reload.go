@@ -28,10 +28,10 @@ func (c *Config) CheckReload(next *Config) error {
 			changed = append(changed, fixed.name)
 		}
 	}
-	if !slices.EqualFunc(c.Quorum.Nodes, next.Quorum.Nodes, configSamePlace) {
+	if nodes, others := configByName(c.Quorum.Nodes), configByName(next.Quorum.Nodes); !slices.EqualFunc(nodes, others, configSameName) {
 		changed = append(changed, "the nodes (a quorum of the old and one of the new need not meet: stop all daemons, wait max_ttl, HDEL redlockd:node epoch on every node, start them with the new list)")
 	} else {
-		changed = append(changed, configOtherWays(c.Quorum.Nodes, next.Quorum.Nodes)...)
+		changed = append(changed, configOtherWays(nodes, others)...)
 	}
 	if changed == nil {
 		return nil
@@ -39,18 +39,25 @@ func (c *Config) CheckReload(next *Config) error {
 	return fmt.Errorf("a restart is needed to change %s; nothing was changed", strings.Join(changed, ", "))
 }
 
-func configSamePlace(now, next NodeConfig) bool {
-	return now.Name == next.Name && now.Address == next.Address
+// configByName has them in one order: another one in the file is no change.
+func configByName(nodes []NodeConfig) []NodeConfig {
+	return slices.SortedFunc(slices.Values(nodes), func(a, b NodeConfig) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// configOtherWays are the nodes that are to be talked to in another way: each host can
-// begin to at its own time.
+func configSameName(now, next NodeConfig) bool { return now.Name == next.Name }
+
+// configOtherWays are the nodes that are to be talked to in another way, or elsewhere: each
+// host can begin to at its own time.
 func configOtherWays(now, next []NodeConfig) (changed []string) {
 	for i := range now {
 		a, b := now[i], next[i]
 		a.Pos, b.Pos = "", ""
 		if !reflect.DeepEqual(a, b) {
-			changed = append(changed, fmt.Sprintf("node %q", a.Name))
+			what := fmt.Sprintf("node %q", a.Name)
+			if a.Address != b.Address {
+				what += " (host by host; if another Redis is there, of one node at a time: it has no vote before max_ttl after the last host)"
+			}
+			changed = append(changed, what)
 		}
 	}
 	return changed

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,8 +26,9 @@ func TestCheckReload(t *testing.T) {
 		"access":      {func(c *Config) { c.Access = &AccessConfig{} }, ""},
 		"metrics":     {func(c *Config) { c.Metrics = &MetricsConfig{} }, "metrics"},
 		"fewer nodes": {func(c *Config) { c.Quorum.Nodes = c.Quorum.Nodes[:2] }, "need not meet"},
-		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, "need not meet"},
+		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, `to change node "n1" (host by host`},
 		"other names": {func(c *Config) { c.Quorum.Nodes[1].Name = "x" }, "need not meet"},
+		"order":       {func(c *Config) { slices.Reverse(c.Quorum.Nodes) }, ""},
 		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLSConfig{} }, `to change node "n1";`},
 		"user":        {func(c *Config) { c.Quorum.Nodes[1].Username = "x"; c.Quorum.Nodes[2].Durable = true }, `to change node "n1", node "n2";`},
 		"two things":  {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, "lease, socket"},

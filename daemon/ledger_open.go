@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/redlockd/redlockd/daemon/table"
@@ -129,6 +130,15 @@ func sameOwner(found, wanted []byte) error {
 		return errors.New("it was written by another version of redlockd")
 	case !bytes.Equal(then[1], now[1]):
 		return errors.New("the machine was booted since it was written")
+	case slices.Equal(prefixAndNodes(then[2]), prefixAndNodes(now[2])):
+		return nil
 	}
 	return errors.New("the nodes or the key_prefix of the config are others now")
+}
+
+// prefixAndNodes has the nodes in one order: another one in the config is no change.
+func prefixAndNodes(text []byte) []string {
+	lines := strings.Split(string(text), "\n")
+	slices.Sort(lines[1:])
+	return lines
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -25,5 +26,25 @@ func TestUnnotedFromTheStart(t *testing.T) { // not beside others: it changes wh
 		}
 		d.nodes.Close()
 		closeNodes()
+	}
+}
+
+// A table is of use to who has the same nodes, in whatever order his config has them.
+func TestSameOwner(t *testing.T) {
+	const ours = tableFormat + "\nthis boot\nredlock:\na\nb\nc"
+	for found, want := range map[string]string{
+		ours: "",
+		tableFormat + "\nthis boot\nredlock:\nc\na\nb":    "",
+		tableFormat + "\nthis boot\nredlock:\na\nb":       "others now",
+		tableFormat + "\nthis boot\nredlock:\na\nb\nd":    "others now",
+		tableFormat + "\nthis boot\na\nredlock:\nb\nc":    "others now",
+		tableFormat + "\nanother boot\nredlock:\na\nb\nc": "booted",
+		"another format\nthis boot\nredlock:\na\nb\nc":    "another version",
+		tableFormat: "another version",
+	} {
+		err := sameOwner([]byte(found), []byte(ours))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("of %q: %v, want %q", found, err, want)
+		}
 	}
 }
