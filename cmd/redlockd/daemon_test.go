@@ -55,7 +55,7 @@ func TestReload(t *testing.T) {
 	refused := make(notifier, 8)
 	var f *fixture
 	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
-		for i, c := range []struct{ source, want string }{{faultyConfig, name + ":2:13: quorum.max_ttl"}, {otherNodes, "need not meet"}} {
+		for i, c := range []struct{ source, want string }{{faultyConfig, name + ":2:13: quorum.max_ttl"}, {otherNodes, "host by host"}} {
 			replaceConfig(t, name, c.source)
 			f.signals <- syscall.SIGHUP
 			if got := <-refused; !strings.Contains(got, "config not reloaded") || !strings.Contains(got, c.want) {
