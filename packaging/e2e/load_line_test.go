@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 )
 
 // line is clients who wait for one lock in a known order, behind one who holds it.
@@ -98,11 +97,10 @@ func (h *half) begin() {
 	h.c.await(h.c.send(text[:cut], "PING")[0])
 }
 
-// end writes what is missing.
+// end writes what is missing. A daemon that was killed while it took the beginning of the
+// line may have lost that: the next one skips the rest then, and no answer comes, so that
+// the whole line is sent again (repeatLost).
 func (h *half) end() {
-	h.c.mu.Lock()
-	h.r.at = time.Now()
-	h.c.mu.Unlock()
 	h.c.write(h.text)
 	if h.c.load.book.granted(h.c.name, h.lock, h.c.await(h.r)) {
 		h.c.give(h.lock)
