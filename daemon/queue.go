@@ -57,20 +57,28 @@ func newQueue() *queue {
 	return &queue{lines: map[string]*lineup{}, parties: map[owner]*party{}}
 }
 
-// lock locks mu for a request. One of a user's requests at a time contends for it:
-// when his thousands end at once, another user waits for one of them, not for all.
+// lock locks mu for a request. Of those of a user that want several names, which take
+// long, one at a time contends for it: when his thousands end at once, another user waits
+// for one of them, not for all.
 func (q *queue) lock(p *place) {
-	p.gate(q).Lock()
+	if gate := q.gate(p); gate != nil {
+		gate.Lock()
+	}
 	q.mu.Lock()
 }
 
 func (q *queue) unlock(p *place) {
 	q.mu.Unlock()
-	p.gate(q).Unlock()
+	if gate := q.gate(p); gate != nil {
+		gate.Unlock()
+	}
 }
 
-// gate is one that its user shares with few others.
-func (p *place) gate(q *queue) *sync.Mutex {
+// gate is one that the user shares with few others; nil: none is needed.
+func (q *queue) gate(p *place) *sync.Mutex {
+	if len(p.names) == 1 {
+		return nil
+	}
 	return &q.gates[uint(p.who.uid)%uint(len(q.gates))]
 }
 

@@ -81,7 +81,7 @@ func TestQueueOfManyOfAnother(t *testing.T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for range 2 {
-		go q.leave(&place{who: &asker{uid: 1}}, nil)
+		go q.leave(&place{names: []string{"a", "b"}, who: &asker{uid: 1}}, nil)
 	}
 	eventually(t, "contention of the first user", func() bool {
 		free := q.gates[1].TryLock()
