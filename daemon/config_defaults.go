@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // DefaultSocketPath is where clients look for the daemon.
@@ -17,7 +19,7 @@ const configDefaultTTL = 10 * time.Second
 func defaultConfig() *Config {
 	return &Config{
 		Quorum: QuorumConfig{
-			KeyPrefix:   "redlock:",
+			KeyPrefix:   redlock.DefaultPrefix,
 			MaxTTL:      30 * time.Second,
 			NodeTimeout: 50 * time.Millisecond,
 		},

@@ -129,16 +129,14 @@ func listDigest(nodes []Node, prefix string) string {
 	}
 	slices.Sort(names)
 	digest := strconv.Itoa(len(nodes)) + "-" + shortSum(strings.Join(names, "\n"))
-	if prefix != usualPrefix {
+	if prefix != DefaultPrefix {
 		digest += prefixMark + shortSum(prefix)
 	}
 	return digest
 }
 
-const (
-	usualPrefix = "redlock:"
-	prefixMark  = "-prefix-" // before what stands for another one, in a digest
-)
+// prefixMark is before what stands for another prefix, in a digest.
+const prefixMark = "-prefix-"
 
 // listOf is the part of a digest that stands for the node list.
 func listOf(digest string) string {

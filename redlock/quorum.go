@@ -16,7 +16,7 @@ type Options struct {
 	// for its size.
 	Nodes []Node
 
-	// Prefix stands before a lock's name in its key, "redlock:" usually. Nodes that were
+	// Prefix stands before a lock's name in its key, DefaultPrefix usually. Nodes that were
 	// admitted with another one are refused.
 	Prefix string
 
@@ -70,6 +70,9 @@ type Options struct {
 // MinTTL is the shortest ttl that may be asked for: below it the drift
 // allowance and a round trip would eat the validity up.
 const MinTTL = 100 * time.Millisecond
+
+// DefaultPrefix is that of redlockd, where its config does not say another.
+const DefaultPrefix = "redlock:"
 
 // MaxNodes is how many nodes a Quorum can have.
 const MaxNodes = 63

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // partNames are the words of -only, in the order in which the parts run.
@@ -33,7 +35,7 @@ func newEnvironment(ctx context.Context, given string) (*environment, error) {
 	}
 	env := &environment{dir: dir}
 	if env.binary, err = buildDaemon(ctx, dir, given); err == nil {
-		env.nodes, err = startNodes(dir, "redlock:")
+		env.nodes, err = startNodes(dir, redlock.DefaultPrefix)
 	}
 	if err != nil {
 		env.close()

@@ -60,14 +60,11 @@ func (c *Cluster) KeepForCron(tb testing.TB, key string) {
 	}
 }
 
-// usualPrefix is what redlockd has as key_prefix where the config does not say.
-const usualPrefix = "redlock:"
-
 // Admit ends the quarantine of all servers that wait in one, for who wants to
-// use them at once under the names that Nodes gives them, and with the usual prefix.
+// use them at once under the names that Nodes gives them, and with the default prefix.
 func (c *Cluster) Admit(tb testing.TB) {
 	tb.Helper()
-	if err := Admit(tb.Context(), c.Nodes(), usualPrefix); err != nil {
+	if err := Admit(tb.Context(), c.Nodes(), redlock.DefaultPrefix); err != nil {
 		tb.Fatal(err)
 	}
 }

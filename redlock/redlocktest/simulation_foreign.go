@@ -45,7 +45,7 @@ func (f *foreigner) turn(lock, token string) {
 	q := f.w.record.request(h, 0, "foreign", &wish)
 	votes := 0
 	for _, n := range f.w.nodes {
-		if n.grantsForeign(usualPrefix+lock, token, wish.TTL) {
+		if n.grantsForeign(redlock.DefaultPrefix+lock, token, wish.TTL) {
 			votes++
 		}
 	}
@@ -71,8 +71,8 @@ func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
 
 func (f *foreigner) giveBack(lock, token string) {
 	for _, n := range f.w.nodes {
-		if n.Get(usualPrefix+lock) == token {
-			n.Do("DEL", usualPrefix+lock)
+		if n.Get(redlock.DefaultPrefix+lock) == token {
+			n.Do("DEL", redlock.DefaultPrefix+lock)
 		}
 	}
 }

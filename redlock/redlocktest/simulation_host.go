@@ -192,7 +192,7 @@ func (h *host) start() {
 
 func (h *host) options() redlock.Options {
 	o := redlock.Options{
-		Prefix:       usualPrefix,
+		Prefix:       redlock.DefaultPrefix,
 		NodeTimeout:  nodeTimeout,
 		MaxTTL:       simulatedMaxTTL,
 		Clock:        h.clock,

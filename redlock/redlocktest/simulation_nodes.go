@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // Stay is a token that nodes were seen to hold for nobody any more.
@@ -97,7 +99,7 @@ func (w *world) checkCounters(n *simNode, copied time.Duration) {
 
 // counter is what the node counts for a lock, or a place of it.
 func (n *simNode) counter(lock string, slot int) uint64 {
-	key := usualPrefix + lock
+	key := redlock.DefaultPrefix + lock
 	if slot > 0 {
 		key += "\x00" + strconv.Itoa(slot)
 	}
@@ -148,7 +150,7 @@ func counterOf(key string) (field string) {
 // holds tells whether the lock is held there by that grant, alone or with others.
 func (n *simNode) holds(lock, id string) (held bool) {
 	n.tokens(func(key, token string) {
-		held = held || key == usualPrefix+lock && idOf(token) == id
+		held = held || key == redlock.DefaultPrefix+lock && idOf(token) == id
 	})
 	return held
 }
@@ -163,7 +165,7 @@ func (n *simNode) tokens(see func(key, token string)) {
 		lock, beside, _ := strings.Cut(key, "\x00")
 		e, ok := n.state.lookup(key, now)
 		switch {
-		case !ok || !strings.HasPrefix(key, usualPrefix):
+		case !ok || !strings.HasPrefix(key, redlock.DefaultPrefix):
 		case beside == "m":
 			for _, token := range slices.Sorted(maps.Keys(e.set)) {
 				if kind, ok := n.state.lookup(lock, now); ok && isKind(kind.text) && e.set[token] > now/1000 {
