@@ -163,7 +163,7 @@ func (a *acquiring) nextPlace(free int) bool {
 	if free == 0 {
 		return false
 	}
-	a.target.slot = free
+	a.target.slot = int32(free)
 	a.places++
 	return a.places%(a.r.Slots+1) != 0
 }

@@ -102,7 +102,7 @@ func (l *Lease) Shared() bool { return l.kind == kindShared }
 func (l *Lease) Slots() int { return slotsOf(l.kind) }
 
 // Slot is the place that was granted, from 1 to Slots; 0 where there are none.
-func (l *Lease) Slot() int { return l.slot }
+func (l *Lease) Slot() int { return int(l.slot) }
 
 // Wanted tells whether somebody, on whichever host, waited for the lock when it was
 // granted, as far as the nodes said so: those of a hand-over, of shared locks, of

@@ -9,19 +9,19 @@ import (
 // no two of its attempts ask for the same one.
 type places struct {
 	mu    sync.Mutex // guards taken
-	taken map[string]map[int]bool
+	taken map[string]map[int32]bool
 }
 
 // reserve chooses a place: the one that the target has already, if it is free here;
 // else one at random of those that are, and of all where none is.
-func (p *places) reserve(t *target, slots int, jitter func(string, time.Duration) time.Duration) (slot int) {
+func (p *places) reserve(t *target, slots int, jitter func(string, time.Duration) time.Duration) (slot int32) {
 	start := int(jitter(t.key, time.Duration(slots)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	taken := p.of(t.key)
 	slot = t.slot
 	for i := 0; (slot == 0 || taken[slot]) && i < slots; i++ {
-		slot = (start+i)%slots + 1
+		slot = int32((start+i)%slots + 1)
 	}
 	taken[slot] = true
 	return slot
@@ -39,12 +39,12 @@ func (p *places) hold(t *target) {
 }
 
 // of are those of one key. The caller holds mu.
-func (p *places) of(key string) map[int]bool {
+func (p *places) of(key string) map[int32]bool {
 	if p.taken == nil {
-		p.taken = map[string]map[int]bool{}
+		p.taken = map[string]map[int32]bool{}
 	}
 	if p.taken[key] == nil {
-		p.taken[key] = map[int]bool{}
+		p.taken[key] = map[int32]bool{}
 	}
 	return p.taken[key]
 }

@@ -65,7 +65,7 @@ func (a *attempt) record() Record {
 
 // record is only what the target is.
 func (t *target) record() Record {
-	return Record{Names: t.names(), Shared: t.kind == kindShared, Slots: slotsOf(t.kind), Slot: t.slot}
+	return Record{Names: t.names(), Shared: t.kind == kindShared, Slots: slotsOf(t.kind), Slot: int(t.slot)}
 }
 
 // request is what was asked for, as far as it says which lock.
@@ -90,7 +90,7 @@ func (q *Quorum) targetOf(r *Record) (target, error) {
 		return target{}, r.bad("its token is none of this program's")
 	}
 	t := q.target(&wish)
-	t.slot = r.Slot
+	t.slot = int32(r.Slot)
 	return t, nil
 }
 

@@ -10,9 +10,9 @@ import (
 type target struct {
 	key    string
 	also   []string // more keys: all or none
-	prefix int      // how much of a key is not the name
 	kind   string   // "": one holds it. Or else, what the nodes call those who share it
-	slot   int      // of a semaphore: the place, from 1 on
+	slot   int32    // of a semaphore: the place, from 1 on
+	prefix int32    // how much of a key is not the name
 }
 
 // beside is in all keys that are beside those of locks, and in no name: what is
@@ -30,7 +30,7 @@ const (
 )
 
 func (q *Quorum) target(r *Request) target {
-	t := target{prefix: len(q.options.Prefix)}
+	t := target{prefix: int32(len(q.options.Prefix))}
 	switch {
 	case r.Shared:
 		t.kind = kindShared
@@ -101,7 +101,7 @@ func (t *target) at(i int) string {
 // counter is the fencing counter of the i-th key: each place has its own.
 func (t *target) counter(i int) counterField {
 	if t.slot > 0 {
-		return counterOf(t.key + beside + strconv.Itoa(t.slot))
+		return counterOf(t.key + beside + strconv.Itoa(int(t.slot)))
 	}
 	return counterOf(t.at(i))
 }
@@ -109,7 +109,7 @@ func (t *target) counter(i int) counterField {
 // member is how a token is kept on the nodes: the place goes before it.
 func (t *target) member(token string) string {
 	if t.slot > 0 {
-		return strconv.Itoa(t.slot) + " " + token
+		return strconv.Itoa(int(t.slot)) + " " + token
 	}
 	return token
 }
