@@ -14,7 +14,6 @@ type attempt struct {
 	q      *Quorum
 	r      *Request
 	start  time.Duration // before the first byte
-	missed time.Duration // what this host's clock had missed by then
 	aware  awareness     // what was known by then of what the nodes say of each other
 	waiter *waiter       // listens; nil: nobody does
 	keeps  time.Duration // refused, it has the lock be kept for the waiter for so long
@@ -30,16 +29,17 @@ type grant struct {
 	wanted   bool   // by others
 	placed   *nodeSet
 	deadline time.Duration
+	missed   time.Duration // what this host's clock had missed, as far as deadline knows
 }
 
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
-	a := &attempt{q: q, r: r, start: start, missed: q.jumps.totalMissed(), aware: q.aware(start), b: q.newBallot("acquire", isFencedGrant)}
+	a := &attempt{q: q, r: r, start: start, aware: q.aware(start), b: q.newBallot("acquire", isFencedGrant)}
 	a.b.quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
 		t.slot = q.places.reserve(t, r.Slots, q.rules.jitter)
 	}
-	a.grant = grant{target: *t, placed: &nodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since)}
+	a.grant = grant{target: *t, placed: &nodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.jumps.totalMissed()}
 	return a
 }
 
@@ -83,13 +83,19 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 		b = a.agree(ctx)
 		now = q.clock()
 	}
-	a.deadline -= q.jumps.totalMissed() - a.missed // this host's clock stood still meanwhile
+	a.age(q.jumps.totalMissed())
 	if a.wins(ctx, b, now) {
 		q.counts.grants.Add(1)
 		return q.keeper.grant(a.r, &a.grant, now), nil
 	}
 	a.abandon()
 	return nil, a.refusal(b)
+}
+
+// age takes off what this host's clock missed meanwhile.
+func (a *attempt) age(missed time.Duration) {
+	a.deadline -= missed - a.missed
+	a.missed = missed
 }
 
 // abandon gives back what it may have taken. It does not wait for the nodes.

@@ -145,6 +145,29 @@ func CounterOf(key string) string {
 	return string(field[:])
 }
 
+// WhenWon has then be called before each look at whether an attempt was won in time.
+func WhenWon(o *Options, then func()) {
+	o.ownRules().inTime = func(now, deadline time.Duration) bool {
+		then()
+		return soundRules.inTime(now, deadline)
+	}
+}
+
+// WhenConfirmed has then be called when a quorum has extended a lease that does not know
+// it yet, and when one has granted it.
+func WhenConfirmed(o *Options, then func()) {
+	o.ownRules().start = func(start, won time.Duration) time.Duration {
+		then()
+		return soundRules.start(start, won)
+	}
+}
+
+// Missed has it come out that this host's clock missed so much.
+func (q *Quorum) Missed(d time.Duration) {
+	q.jumps.missed.Add(int64(d))
+	q.keeper.age()
+}
+
 // Gate has all lanes wait in pass before they take what was handed over.
 func Gate(o *Options, pass func()) { o.ownRules().gather = pass }
 

@@ -91,7 +91,6 @@ type outcomes struct {
 	repair                     []int // confirmed before, and not held by the node that answered
 	last                       bool  // nothing is open after these
 	over                       bool  // and the nodes are done
-	late                       bool  // the ballot was over before
 }
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
@@ -193,7 +192,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 // and lost. It is as good as one in time, as long as the old deadline is not past. The
 // caller holds mu.
 func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
-	o.repair, o.over, o.late = e.toRepair(node, replies), e.isOver(), true
+	o.repair, o.over = e.toRepair(node, replies), e.isOver()
 	for i := range replies {
 		if e.changes || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.confirms(e.noteHeld(i, node, &replies[i])) {
 			continue
@@ -308,18 +307,13 @@ func (e *extension) cause(i int) error {
 
 func (e *extension) tell(o outcomes) {
 	for _, i := range o.confirmed {
-		if !o.late { // else it was, when it was told undecided
-			e.ageMissed(e.leases[i])
-		}
-		missed := e.missedSince()
-		e.k.confirmed(e.leases[i], e.start-missed, e.latest()-missed, e.ttls[i], e.changes)
+		e.k.confirmed(e.leases[i], e.start, e.missed, e.latest(), e.ttls[i], e.changes)
 		e.leases[i].repair(e.missingOf(i))
 	}
 	for _, i := range o.gone {
 		e.leases[i].lose(e.whyGone(i)) // no quorum can hold it
 	}
 	for _, i := range o.undecided {
-		e.ageMissed(e.leases[i])
 		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
 	}
 	if o.last {
@@ -330,15 +324,6 @@ func (e *extension) tell(o outcomes) {
 	}
 }
 
-// ageMissed ages a lease that was not among those that were aged since it was asked:
-// it was in this ballot, of the keeper. (What a client asks for leaves it among them.)
-func (e *extension) ageMissed(l *Lease) {
-	if missed := e.missedSince(); missed > 0 && !e.changes && l.Err() == nil {
-		l.age(missed)
-		e.k.moved(l)
-	}
-}
-
 // latest is the deadline that the leases may have: see fleet.latest.
 func (e *extension) latest() time.Duration {
 	e.mu.Lock()
@@ -346,9 +331,6 @@ func (e *extension) latest() time.Duration {
 	e.mu.Unlock()
 	return e.k.q.latest(e.aware, voters)
 }
-
-// missedSince is how much time this host's clock missed since it was asked.
-func (e *extension) missedSince() time.Duration { return e.k.q.jumps.totalMissed() - e.missed }
 
 func (e *extension) whyGone(i int) LostReason {
 	if e.forced[i] { // nothing is added to it once decided

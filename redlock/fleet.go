@@ -20,8 +20,8 @@ type fleet struct {
 	horizon horizon
 	bells   bells
 	words   *register
-	timers  sync.Pool              // of *time.Timer, stopped: each ballot needs one, for a moment
-	aged    func(by time.Duration) // all leases of this host are so much older than it knew
+	timers  sync.Pool // of *time.Timer, stopped: each ballot needs one, for a moment
+	aged    func()    // all leases of this host are older than it knew: see jumps.missed
 
 	// maxTTL is the longest lease that anyone may have on these nodes: ours, or
 	// a larger one that other hosts recorded there. It never sinks.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,11 +15,12 @@ import (
 // So it is done only where most other nodes, two at least, have certainly kept
 // time with this host while the one jumped.
 type jumps struct {
-	mu     sync.Mutex  // guards what follows
-	nodes  []nodeClock // by node
-	turn   uint64      // of the last sample: the order of samples, whatever a clock does
-	missed time.Duration
-	told   time.Duration
+	missed atomic.Int64 // nanoseconds that this host may have missed; written under mu
+
+	mu    sync.Mutex  // guards what follows
+	nodes []nodeClock // by node
+	turn  uint64      // of the last sample: the order of samples, whatever a clock does
+	told  time.Duration
 }
 
 // nodeClock is what is known of a node's clock.
@@ -93,8 +95,8 @@ func (j *jumps) judge(node int) (nodes bool, missed time.Duration) {
 		return true, 0
 	}
 	n.gained += max(most, 0)
-	missed = max(n.gained-j.missed, 0)
-	j.missed += missed
+	missed = max(n.gained-j.totalMissed(), 0)
+	j.missed.Add(int64(missed))
 	return false, missed
 }
 
@@ -130,11 +132,7 @@ func (j *jumps) tells(now time.Duration) bool {
 }
 
 // totalMissed is how much time this host may have missed so far.
-func (j *jumps) totalMissed() time.Duration {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.missed
-}
+func (j *jumps) totalMissed() time.Duration { return time.Duration(j.missed.Load()) }
 
 // judgeJump says what follows from a node's clock jump against a sample of
 // before. While it is not known whose it was, the node has no vote here. Where it
@@ -175,7 +173,7 @@ func (f *fleet) hostJumped(by clockJump, missed, now time.Duration) {
 			"or its clock runs at a wrong rate, or nodes' clocks were stepped; its leases count as so much older, and these nodes have no vote here for %v", time.Duration(by).Round(time.Millisecond), f.longestTTL())})
 	}
 	if missed > 0 {
-		f.aged(missed)
+		f.aged()
 	}
 }
 

@@ -88,11 +88,12 @@ func (k *keeper) noticeSuspension() {
 }
 
 // age takes time off all leases: this host's clock stood still, and they are so
-// much older than they seem. Those that are over say LOST at once.
-func (k *keeper) age(by time.Duration) {
+// much older than they seem. Those that are over say LOST at once. (Those that it does
+// not find, in a ballot or not granted yet, are aged when they are kept.)
+func (k *keeper) age() {
 	all := k.all()
 	for _, l := range all {
-		l.age(by)
+		l.age(k.q.jumps.totalMissed())
 	}
 	if k.q.options.Aged != nil {
 		k.q.options.Aged()
@@ -211,6 +212,9 @@ func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
 	}
 	k.mu.Unlock()
 	k.stir()
+	for _, l := range leases {
+		k.ageMissed(l)
+	}
 }
 
 // keep has the lease looked after at due.
@@ -221,6 +225,15 @@ func (k *keeper) keep(l *Lease, due time.Duration) {
 	k.mu.Unlock()
 	if first {
 		k.stir()
+	}
+	k.ageMissed(l)
+}
+
+// ageMissed ages a lease that was not to be found when the others were aged.
+func (k *keeper) ageMissed(l *Lease) {
+	if l.age(k.q.jumps.totalMissed()) {
+		k.moved(l)
+		l.ring()
 	}
 }
 
@@ -245,13 +258,14 @@ func (k *keeper) remove(l *Lease) {
 	k.agenda.remove(l)
 }
 
-// confirmed: a quorum extended the lease, asked at start; latest is as in fleet.latest.
-func (k *keeper) confirmed(l *Lease, start, latest, ttl time.Duration, changes bool) {
+// confirmed: a quorum extended the lease, asked at start, when this host's clock had
+// missed so much; latest is as in fleet.latest.
+func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, changes bool) {
 	now := k.clock()
 	left := l.Deadline() - now
 	next := start + ttl/extendShare
 	deadline := min(k.rules.start(start, now)+ttl-k.rules.drift(ttl), latest)
-	if !l.extended(deadline, ttl, next, now, changes) {
+	if !l.extended(deadline, missed, ttl, next, now, changes) {
 		l.ring() // too late: LOST is due, if it was not said
 		return
 	}

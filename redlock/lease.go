@@ -33,6 +33,7 @@ type Lease struct {
 	reason   LostReason
 	ttl      time.Duration
 	deadline time.Duration // BootTime
+	missed   time.Duration // what this host's clock had missed, as far as deadline knows
 	backAt   time.Duration // BootTime at which a lost one is released
 	cause    error         // why the last extension failed; nil: it did not
 	next     time.Duration // BootTime at which it is to be extended; 0: never
@@ -71,6 +72,7 @@ func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 		ttl:      r.TTL,
 		guard:    r.Guard,
 		deadline: g.deadline,
+		missed:   g.missed,
 		next:     now + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
@@ -257,11 +259,14 @@ func (l *Lease) Keep() {
 	l.keeper.watch(l, now)
 }
 
-// extended moves the deadline on. It counts only while the lease is held and
-// before the old deadline and LOST: a lapsed lease never comes back.
-func (l *Lease) extended(deadline, ttl, next, now time.Duration, changes bool) bool {
+// extended moves the deadline on, to one that knows of what this host's clock had missed
+// by then. It counts only while the lease is held and before the old deadline and LOST: a
+// lapsed lease never comes back.
+func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ageTo(l.keeper.q.jumps.totalMissed())
+	deadline -= l.missed - missed
 	if !l.keeper.rules.alive(l.errAt(now)) {
 		return false
 	}
@@ -274,12 +279,21 @@ func (l *Lease) extended(deadline, ttl, next, now time.Duration, changes bool) b
 	return true
 }
 
-// age moves the deadline back: the nodes are so much nearer to it than this host
-// knew.
-func (l *Lease) age(by time.Duration) {
+// age moves the deadline back by what this host's clock has missed, as far as it is not
+// known to it: the nodes are so much nearer to it than was thought. It tells whether
+// there was any.
+func (l *Lease) age(missed time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.ageTo(missed)
+}
+
+// ageTo is age. The caller holds mu.
+func (l *Lease) ageTo(missed time.Duration) bool {
+	by := max(missed-l.missed, 0)
 	l.deadline -= by
+	l.missed += by
+	return by > 0
 }
 
 // extendable tells whether the keeper is to extend the lease.

@@ -24,7 +24,7 @@ func TestExtendAnsweredLate(t *testing.T) {
 }
 
 // A lease that its client was extending while its host was paused is so much older once,
-// not twice: it is among those that are aged. Guards ageMissed: changes.
+// not twice: it is among those that are aged. Guards Lease.ageTo: missed.
 func TestExtendOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 20 * time.Second, 2 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }

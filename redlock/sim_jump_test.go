@@ -160,8 +160,8 @@ func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 
 // A lease that was being extended while its host was paused is held for as much less,
 // whether the nodes confirm it in the end or not: neither the deadline of before nor the
-// new one may be taken from a clock that stood still. Guards extension: ageMissed, in both
-// places, and missedSince.
+// new one may be taken from a clock that stood still. Guards keeper.keep: ageMissed;
+// Lease.extended: missed.
 func TestExtensionOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 8 * time.Second, 2 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
@@ -193,7 +193,7 @@ func TestExtensionOverPause(t *testing.T) {
 }
 
 // An attempt that was under way while its host was paused is granted for as much
-// less. Guards attempt: totalMissed.
+// less. Guards attempt.age.
 func TestBallotOverPause(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -342,7 +342,7 @@ func TestPausedAfterNodeWasSetBack(t *testing.T) {
 
 // A lease that was being extended when its host was paused, and that the nodes confirm
 // after it was told undecided, is aged once, and that its deadline moved is told by then.
-// Guards extension.tell: late; ageMissed: moved.
+// Guards Lease.ageTo: missed; ageMissed: moved.
 func TestExtensionConfirmedLateOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 20 * time.Second, 2 * time.Second, 10 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }

@@ -1,0 +1,91 @@
+package redlock_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// missing is a Quorum of whose host it comes out that its clock stood still, by missed,
+// when a hook is called for the n-th time.
+func (f *fleet) missing(missed time.Duration, n int64, hook func(*redlock.Options, func()), change ...func(*redlock.Options)) *redlock.Quorum {
+	f.Helper()
+	var host *redlock.Quorum
+	var calls atomic.Int64
+	host = f.another(append(change, func(o *redlock.Options) {
+		hook(o, func() {
+			if calls.Add(1) == n {
+				host.Missed(missed)
+			}
+		})
+	})...)
+	f.Cleanup(host.Close)
+	host.Settle(f.Context())
+	return host
+}
+
+// A lease that becomes one while it comes out that its host's clock stood still is so much
+// older, once: it was not there to be aged with the others. That is told, and so is LOST
+// by then. Guards attempt.age; keeper.keep: ageMissed.
+func TestGrantedWhileHostIsJudged(t *testing.T) {
+	const ttl, guard, missed = 3 * time.Second, time.Second, 600 * ms
+	for _, look := range []int64{1, 2} { // 2: the last one before the grant
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			told := make(chan time.Duration, 1)
+			host := f.missing(missed, look, redlock.WhenWon, func(o *redlock.Options) {
+				o.Moved = func(l *redlock.Lease) { told <- l.Deadline() }
+			})
+			asked := f.now()
+			l, err := host.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Guard: guard})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, "deadline after it was asked", l.Deadline()-asked, ttl-(ttl/100+2*ms)-missed)
+			if look == 2 {
+				want(t, "the deadline that was told", <-told, l.Deadline())
+			}
+			<-l.Lost()
+			want(t, "lost before the deadline", l.Deadline()-f.now(), guard)
+		})
+	}
+}
+
+// So is one that is confirmed meanwhile. Where it is over by that, it is lost: a lapsed
+// lease never comes back. Guards Lease.extended: ageTo, and missed.
+func TestConfirmedWhileHostIsJudged(t *testing.T) {
+	const ttl = 3 * time.Second
+	for missed, lapses := range map[time.Duration]bool{600 * ms: false, 2 * time.Second: true} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			host := f.missing(missed, 2, redlock.WhenConfirmed) // 1: the grant
+			asked := f.now()
+			l, err := host.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Keep: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.at(asked, ttl/3+10*ms)
+			if lapses { // the deadline of before
+				wantErr(t, "lease", l.Err(), redlock.ErrLost)
+				<-l.Lost()
+				want(t, "lost after it was asked", f.now()-asked, ttl/3+10*ms)
+				return
+			}
+			full := ttl - (ttl/100 + 2*ms)
+			wantWithin(t, "deadline after it was asked again", l.Deadline()-asked-ttl/3, full-missed-10*ms, full-missed)
+		})
+	}
+}
+
+// What is adopted was granted to another process, which could not know what came out
+// since. Guards keeper.watchAll: ageMissed.
+func TestAdoptedAfterHostWasJudged(t *testing.T) {
+	const missed = 600 * ms
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		record := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second}).Record()
+		f.restart(0)
+		f.q.Missed(missed)
+		l, _ := f.adopt(record)
+		want(t, "the deadline has moved back by", record.Deadline-l.Deadline(), missed)
+	})
+}
