@@ -189,10 +189,10 @@ func (s *search) past(w, ahead *place) (way []waitsFor, found bool) {
 
 // endsByItself: nothing but the time is waited for. That is so of a lease with
 // hold=ttl, which nobody extends; and of one that was lost, which nobody can give back. What
-// the asker's owner has of what the asker asks for was lost, be it that the queue is not told
-// yet.
+// the asker's owner has of what the asker asks for is one that was lost.
 func (s *search) endsByItself(ahead *place) bool {
-	return ahead.lost || ahead.holding != nil && ahead.holding.hold == ipc.HoldTTL || ahead.party == s.mine && overlap(ahead, s.asker)
+	h := ahead.holding
+	return h != nil && (h.hold == ipc.HoldTTL || h.lease.Err() != nil) || ahead.party == s.mine && overlap(ahead, s.asker)
 }
 
 // waits tells whether the place stands behind others, to wait for them. Whom the

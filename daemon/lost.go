@@ -16,7 +16,6 @@ const rememberLost = time.Hour
 // kept until then: the client may still be stopping.
 func (d *daemon) lost(h *holding, lease *redlock.Lease) {
 	d.ledger.lease(recLost, &pastLease{number: h.number, reason: lease.Reason()})
-	d.queue.lost(&h.place)
 	if h.lostNow(d.clock()) {
 		d.tellLost(h)
 	}

@@ -50,7 +50,6 @@ type place struct {
 	patient bool           // it waits where its turn does not come at once; does not change
 	called  bool
 	left    bool // it takes no turn any more
-	lost    bool // its lease was: it leaves at its deadline, whatever its owner waits for
 }
 
 func newQueue() *queue {
@@ -150,13 +149,6 @@ func (q *queue) newLine() *lineup {
 		line = &lineup{}
 	}
 	return line
-}
-
-// lost notes that p's lease was lost: nobody who waits for it waits for its owner.
-func (q *queue) lost(p *place) {
-	q.lock(p)
-	defer q.unlock(p)
-	p.lost = true
 }
 
 // leave takes p out of its lines, and calls those whose turn it is now. met is

@@ -95,6 +95,17 @@ func TestQueueOfManyOfAnother(t *testing.T) {
 	}
 }
 
+// TestLostWaitsForNoQueue: LOST is told in time, however long thousands of others have the
+// queue be locked, and those of the same user its gate.
+func TestLostWaitsForNoQueue(t *testing.T) {
+	d := settledDaemon(t)
+	w, _ := dialWithin(t, d.newServer())
+	w.say("LOCK a,b ttl=200ms hold=ttl", granted(`a,b`))
+	d.queue.mu.Lock()
+	defer d.queue.mu.Unlock()
+	w.want(`LOST lock=a,b .* reason=expired : .*`)
+}
+
 // joinBehindOthers is what it takes to find no deadlock for one who has one of two slots,
 // or a lock, for which those wait behind whom it comes, or others.
 func joinBehindOthers(n int, of kind) time.Duration {
