@@ -233,3 +233,85 @@ func TestSuspendedIsAwareSoon(t *testing.T) {
 		want(t, "soon", err, nil)
 	})
 }
+
+// A host that was stopped while it was about to tell a node what others had said of it, and
+// goes on when the others have told it of a twin, takes back nothing of that: it would go on
+// to believe the former one. Guards lane.rewrite: the words that were seen.
+func TestStoppedHostTakesNothingBack(t *testing.T) {
+	here, there := &reach{}, &reach{}
+	var stop stop
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		stop.before(1, redlock.Scripts()[1].SHA)
+		f.sims[2].StepClock(time.Second) // of which the others are to be told
+		time.Sleep(beat * 16 / 10)
+		want(t, "it is stopped", stop.is.Load(), true)
+		other := f.gone(there, slowNodes)
+		defer there.twin.Close()
+		defer other.Close()
+		time.Sleep(2 * longest)
+		here.away.Store(3)
+		f.sims[2].Cut()
+		stop.over()
+		time.Sleep(20 * ms)
+		_, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
+		wantErr(t, "with the former one", err, redlock.ErrNoQuorum)
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "another Redis has come after this one")
+	}, here.through, slowNodes, stop.has)
+}
+
+// slowNodes has nodes be waited for that do not answer for seconds.
+func slowNodes(o *redlock.Options) { o.NodeTimeout = 2 * beat }
+
+// stop is when a host asks nothing, as if its process were stopped.
+type stop struct {
+	node   int
+	script string
+	armed  atomic.Bool
+	is     atomic.Bool
+	ended  chan struct{}
+}
+
+// before has it stop when it is about to have a node run a script.
+func (s *stop) before(node int, script string) {
+	s.node, s.script, s.ended = node, script, make(chan struct{})
+	s.armed.Store(true)
+}
+
+// over has it go on.
+func (s *stop) over() {
+	s.is.Store(false)
+	close(s.ended)
+}
+
+// has has a host stop so.
+func (s *stop) has(o *redlock.Options) {
+	for i := range o.Nodes {
+		dial := o.Nodes[i].Dial
+		o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			conn, err := dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return stoppedConn{conn, s, i}, nil
+		}
+	}
+}
+
+// stoppedConn is a connection of such a host.
+type stoppedConn struct {
+	redlock.Conn
+	stop *stop
+	node int
+}
+
+func (c stoppedConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	s := c.stop
+	if s.armed.Load() && c.node == s.node && len(group[0]) > 1 && group[0][1] == s.script {
+		s.armed.Store(false)
+		s.is.Store(true)
+	}
+	if s.is.Load() {
+		<-s.ended
+	}
+	return c.Conn.Do(ctx, group, replies)
+}

@@ -74,8 +74,8 @@ func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 	return nil
 }
 
-// tellWords writes to the node what it does not say of the others yet. Where that fails,
-// it is tried again with the next look.
+// tellWords writes to the node what it does not say of the others yet. Where that fails, or
+// somebody else has written there since, it is tried again with the next look.
 func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state NodeState) error {
 	words := l.fleet.words.owed(l.index)
 	if state == NodeRefused || words == "" {
@@ -215,14 +215,14 @@ func (l *lane) judgeAdmitted(s *sighting, e epoch) ruling {
 	return ruling{standing: standing{state: NodeReady, epoch: s.epoch}}
 }
 
-// rewrite writes an epoch, and the others' words, unless somebody else wrote another since.
+// rewrite writes an epoch, and the others' words, unless somebody else wrote others since.
 func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, epoch string, records []byte, words string) error {
 	ahead := proposalAhead
 	if l.fleet.options.NoQuarantine {
 		ahead = 0
 	}
 	l.commands = l.commands[:0]
-	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), words)
+	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), words, s.words)
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
--- Rewrites what the node's hash says of its incarnation, if it still says what
--- the caller saw: so of two daemons that do it at once only one does, and nobody
--- admits a node that lost its memory since the quarantine began.
+-- Rewrites what the node's hash says of its incarnation, and of those of other nodes, if
+-- it still says what the caller saw: so of two daemons that do it at once only one does,
+-- nobody admits a node that lost its memory since the quarantine began, and nobody who
+-- was stopped meanwhile takes back what others have said since.
 --
 -- KEYS[1]  the node's own hash
 -- ARGV[1]  the epoch that was seen; '' for none
@@ -13,18 +14,20 @@
 --          for nothing.
 -- ARGV[4]  in microseconds
 -- ARGV[5]  what is to stand in the field words; '': what does
+-- ARGV[6]  and what was seen there; '' for nothing. Where nothing is to be written there it
+--          does not matter
 --
--- Reply: 1 written, 0 where another epoch (or none) is there; the error FAR where
--- a counter in ARGV[3] is FARTHEST ahead of TIME; or the error that Redis gave.
+-- Reply: 1 written, 0 where another epoch (or none), or other words are there; the error
+-- FAR where a counter in ARGV[3] is FARTHEST ahead of TIME; or the error that Redis gave.
 local call, sub = redis.pcall, string.sub
 local FARTHEST = 31449600000000 -- as in rare.lua
 local node, records = KEYS[1], ARGV[3]
 
-local seen = call('HGET', node, 'epoch')
-if type(seen) == 'table' then
+local seen = call('HMGET', node, 'epoch', 'words')
+if seen.err then
   return seen
 end
-if (seen or '') ~= ARGV[1] then
+if (seen[1] or '') ~= ARGV[1] or ARGV[5] ~= '' and (seen[2] or '') ~= ARGV[6] then
   return 0
 end
 

@@ -203,7 +203,7 @@ func checkEpoch(p *probe) {
 
 func (p *probe) rewrite(seen, epoch, records, ahead string) redlock.Command {
 	p.Helper()
-	return redlock.Command{"EVALSHA", luaScript(p, "node").SHA, "1", nodeKey, seen, epoch, records, ahead, ""}
+	return redlock.Command{"EVALSHA", luaScript(p, "node").SHA, "1", nodeKey, seen, epoch, records, ahead, "", ""}
 }
 
 // checkRewrite: an epoch is written over the one that was seen, and no other.
@@ -220,20 +220,25 @@ func checkRewrite(p *probe) {
 	p.expect(null(), "HGET", nodeKey, "aa")
 }
 
-// checkWords: what is said of the other nodes is written with the epoch, or stays.
+// checkWords: what is said of the other nodes is written with the epoch over what was seen
+// there, or stays.
 func checkWords(p *probe) {
 	p.loadScripts()
-	with := func(seen, epoch, words string) redlock.Command {
+	with := func(seen, epoch, words, before string) redlock.Command {
 		command := p.rewrite(seen, epoch, "", "0")
-		command[len(command)-1] = words
+		command[len(command)-2], command[len(command)-1] = words, before
 		return command
 	}
-	p.expect(number(1), with("", "first", "")...)
+	p.expect(number(1), with("", "first", "", "")...)
 	p.expect(null(), "HGET", nodeKey, "words")
-	p.expect(number(1), with("first", "first", "b=w")...)
-	p.expect(number(0), with("second", "third", "b=v")...)
-	p.expect(number(1), with("first", "second", "")...)
+	p.expect(number(0), with("first", "first", "b=w", "b=v")...)
+	p.expect(number(1), with("first", "first", "b=w", "")...)
+	p.expect(number(0), with("second", "third", "b=v", "b=w")...)
+	p.expect(number(0), with("first", "second", "b=v", "")...)
+	p.expect(number(1), with("first", "second", "", "")...)
 	p.expect(text("b=w"), "HGET", nodeKey, "words")
+	p.expect(number(1), with("second", "second", "b=v", "b=w")...)
+	p.expect(text("b=v"), "HGET", nodeKey, "words")
 }
 
 // checkRewriteCounters: each becomes the largest of what it is, of what it is to

@@ -83,16 +83,16 @@ func simError(format string, args ...any) error {
 	return redlock.ServerError("ERR redlocktest: " + fmt.Sprintf(format, args...))
 }
 
-// rewriteNode is node.lua: a comparison of the epoch, and a write.
+// rewriteNode is node.lua: a comparison of the epoch and the words, and a write.
 func rewriteNode(c call, keys, argv []string) redlock.Reply {
-	if len(keys) != 1 || len(argv) != 5 {
-		return refuse(simError("node: one key and five arguments: got %d keys and %d arguments", len(keys), len(argv)))
+	if len(keys) != 1 || len(argv) != 6 {
+		return refuse(simError("node: one key and six arguments: got %d keys and %d arguments", len(keys), len(argv)))
 	}
-	epoch, _, err := c.hget(keys[0], "epoch")
+	h, err := c.hash(keys[0])
 	if err != nil {
 		return refuse(err)
 	}
-	if !c.variant(CompareNothing) && epoch != argv[0] {
+	if !c.variant(CompareNothing) && (h.values["epoch"] != argv[0] || argv[4] != "" && h.values["words"] != argv[5]) {
 		return number(0)
 	}
 	records, err := parseRecords(argv[2])
@@ -106,8 +106,7 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if slices.ContainsFunc(records, func(r record) bool { return r.value > c.now+farthest }) {
 		return failed("FAR the fencing counters of other nodes are more than a year ahead of this node's clock: set that clock")
 	}
-	h, err := c.hashToWrite(keys[0])
-	if err != nil {
+	if h, err = c.hashToWrite(keys[0]); err != nil {
 		return refuse(err)
 	}
 	h.set("epoch", argv[1])
