@@ -465,7 +465,7 @@ func (l *lane) setState(state NodeState, reason error) {
 	status := l.statusLocked()
 	l.mu.Unlock()
 	if state == NodeDown || state == NodeRefused {
-		l.fleet.lookAt(l.fleet.words.vote(l.index, false, l.clock()))
+		l.fleet.lookAt(l.fleet.words.noVoter(l.index, l.clock()))
 	}
 	if changed && l.observe != nil {
 		l.observe(l.asShown(status))

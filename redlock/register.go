@@ -88,7 +88,7 @@ func (r *register) note(from int, words string, at time.Duration) (outdone []int
 	return r.review(at)
 }
 
-// look is note and vote at once, of a node that was asked then.
+// look is note, and takes in whether the node was admitted, which was asked then.
 func (r *register) look(from int, words string, voting bool, asked, at time.Duration) (outdone []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,14 +132,14 @@ const never time.Duration = math.MaxInt64
 // hangs, or this process or host was stopped. It needs mu.
 func (r *register) isSilent(node int, at time.Duration) bool { return at-r.looked[node] > unaware }
 
-// vote takes in whether a node was admitted, and can be asked.
-func (r *register) vote(node int, voting bool, at time.Duration) (outdone []int) {
+// noVoter notes that a node cannot be asked, or is refused, until it is looked at again.
+func (r *register) noVoter(node int, at time.Duration) (outdone []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.voting[node] == voting {
+	if !r.voting[node] {
 		return nil
 	}
-	r.voting[node] = voting
+	r.voting[node] = false
 	return r.review(at)
 }
 

@@ -14,7 +14,7 @@ func registerOf(n int) *register {
 	}
 	r := newRegister(nodes, quorumOf(n))
 	for i := range nodes {
-		r.vote(i, true, 1)
+		r.look(i, "", true, 1, 1)
 	}
 	return r
 }
@@ -28,7 +28,7 @@ func TestRegisterBelieves(t *testing.T) {
 	} {
 		r := registerOf(c.n)
 		for i := range c.down {
-			r.vote(c.n-1-i, false, 1)
+			r.noVoter(c.n-1-i, 1)
 		}
 		if _, err := r.see(0, old, 1); err != nil {
 			t.Fatalf("%+v: %v", c, err)
@@ -55,12 +55,12 @@ func TestRegisterSettles(t *testing.T) {
 		}
 	}
 	see(old, 1, nil)
-	r.vote(2, false, 1)
+	r.noVoter(2, 1)
 	r.note(1, "a="+next, 2)
 	see(old, 3, errDoubted)
-	r.vote(2, true, 4)
+	r.look(2, "", true, 4, 4)
 	see(old, 5, nil)
-	r.vote(2, false, 6)
+	r.noVoter(2, 6)
 	see(old, 5+settling, errDoubted)
 	see(old, 6+settling, errOutdone)
 	last := newWord(0, r.newest(0))
