@@ -306,9 +306,8 @@ func (e *extension) cause(i int) error {
 }
 
 func (e *extension) tell(o outcomes) {
-	for _, i := range o.confirmed {
-		e.k.confirmed(e.leases[i], e.start, e.missed, e.latest(), e.ttls[i], e.changes)
-		e.leases[i].repair(e.missingOf(i))
+	if len(o.confirmed) > 0 {
+		e.tellConfirmed(o.confirmed)
 	}
 	for _, i := range o.gone {
 		e.leases[i].lose(e.whyGone(i)) // no quorum can hold it
@@ -321,6 +320,14 @@ func (e *extension) tell(o outcomes) {
 	}
 	if o.over && e.decided != nil {
 		e.decided()
+	}
+}
+
+func (e *extension) tellConfirmed(confirmed []int) {
+	latest := e.latest()
+	for _, i := range confirmed {
+		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.changes)
+		e.leases[i].repair(e.missingOf(i))
 	}
 }
 
