@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // CheckReload reports what next changes that cannot change while the daemon
@@ -17,7 +19,7 @@ func (c *Config) CheckReload(next *Config) error {
 		name     string
 		now, new any
 	}{
-		{"quorum.key_prefix (nothing that is held is seen under another one: stop all daemons, wait max_ttl, HDEL redlockd:node epoch on every node, start them with that)", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
+		{"quorum.key_prefix (nothing that is held is seen under another one: " + redlock.ChangeForAll + ")", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
 		{"quorum.max_ttl", c.Quorum.MaxTTL, next.Quorum.MaxTTL},
 		{"quorum.node_timeout", c.Quorum.NodeTimeout, next.Quorum.NodeTimeout},
 		{"lease", c.Lease, next.Lease},
@@ -29,7 +31,7 @@ func (c *Config) CheckReload(next *Config) error {
 		}
 	}
 	if nodes, others := configByName(c.Quorum.Nodes), configByName(next.Quorum.Nodes); !slices.EqualFunc(nodes, others, configSameName) {
-		changed = append(changed, "the nodes (a quorum of the old and one of the new need not meet: stop all daemons, wait max_ttl, HDEL redlockd:node epoch on every node, start them with the new list)")
+		changed = append(changed, "the list of nodes (a quorum of the old one and one of the new need not meet: "+redlock.ChangeForAll+")")
 	} else {
 		changed = append(changed, configOtherWays(nodes, others)...)
 	}

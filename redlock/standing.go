@@ -153,9 +153,11 @@ func errOtherList(theirs, ours string) error {
 	if listOf(theirs) == listOf(ours) {
 		what, why = "key_prefix", "with two prefixes two hosts could hold one lock; use the same one everywhere"
 	}
-	return fmt.Errorf("it was admitted with another %s (%s, here %s): %s; or, to change it: stop all daemons, wait max_ttl, HDEL %s epoch on every node, start them with the new one",
-		what, theirs, ours, why, nodeKey)
+	return fmt.Errorf("it was admitted with another %s (%s, here %s): %s; or, to change it: %s", what, theirs, ours, why, ChangeForAll)
 }
+
+// ChangeForAll is how to change what all hosts must have in common: the node list, the prefix.
+const ChangeForAll = "stop all daemons, wait max_ttl, HDEL " + nodeKey + " epoch on every node, start them with the new one"
 
 // mark begins a quarantine.
 func (l *lane) mark(s *sighting, kept bool) ruling {
