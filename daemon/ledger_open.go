@@ -106,7 +106,7 @@ const tableFormat = "redlockd table 1"
 var bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // tableOwner is what has to be the same for a table to be of use: the instants in it
-// are of this boot, and its tokens on these nodes.
+// are of this boot and this clock, and its tokens on these nodes.
 func (d *daemon) tableOwner() ([]byte, error) {
 	boot, err := os.ReadFile(bootIDFile)
 	if err != nil {
@@ -116,8 +116,29 @@ func (d *daemon) tableOwner() ([]byte, error) {
 	for i, node := range d.cfg.Quorum.Nodes {
 		names[i] = node.Name // where it is may change, and is seen to by the nodes' own names
 	}
-	lines := append([]string{tableFormat, strings.TrimSpace(string(boot)), d.cfg.Quorum.KeyPrefix}, names...)
+	clock := strings.TrimSpace(string(boot)) + clockOffset()
+	lines := append([]string{tableFormat, clock, d.cfg.Quorum.KeyPrefix}, names...)
 	return []byte(strings.Join(lines, "\n")), nil
+}
+
+// offsetMark stands between a boot and clockOffset.
+const offsetMark = " + "
+
+// timeOffsetsFile is another one in tests.
+var timeOffsetsFile = "/proc/self/timens_offsets"
+
+// clockOffset is by how much CLOCK_BOOTTIME is beside that of the machine, as in a time
+// namespace (a container can have one): instants of one are none of another. "": it is
+// not, or the kernel has no such thing.
+func clockOffset() string {
+	offsets, _ := os.ReadFile(timeOffsetsFile)
+	for line := range strings.Lines(string(offsets)) {
+		offset, isBoottime := strings.CutPrefix(strings.Join(strings.Fields(line), " "), "boottime ")
+		if isBoottime && offset != "0 0" {
+			return offsetMark + offset
+		}
+	}
+	return ""
 }
 
 // sameOwner says what is not the same.
@@ -128,12 +149,20 @@ func sameOwner(found, wanted []byte) error {
 		return nil
 	case len(then) < 3 || !bytes.Equal(then[0], now[0]):
 		return errors.New("it was written by another version of redlockd")
-	case !bytes.Equal(then[1], now[1]):
+	case !bytes.Equal(bootOf(then[1]), bootOf(now[1])):
 		return errors.New("the machine was booted since it was written")
+	case !bytes.Equal(then[1], now[1]):
+		return errors.New("its clock is that of another time namespace")
 	case slices.Equal(prefixAndNodes(then[2]), prefixAndNodes(now[2])):
 		return nil
 	}
 	return errors.New("the nodes or the key_prefix of the config are others now")
+}
+
+// bootOf is the boot of a clock without its offset.
+func bootOf(clock []byte) []byte {
+	boot, _, _ := bytes.Cut(clock, []byte(offsetMark))
+	return boot
 }
 
 // prefixAndNodes has the nodes in one order: another one in the config is no change.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,17 +35,51 @@ func TestSameOwner(t *testing.T) {
 	const ours = tableFormat + "\nthis boot\nredlock:\na\nb\nc"
 	for found, want := range map[string]string{
 		ours: "",
-		tableFormat + "\nthis boot\nredlock:\nc\na\nb":    "",
-		tableFormat + "\nthis boot\nredlock:\na\nb":       "others now",
-		tableFormat + "\nthis boot\nredlock:\na\nb\nd":    "others now",
-		tableFormat + "\nthis boot\na\nredlock:\nb\nc":    "others now",
-		tableFormat + "\nanother boot\nredlock:\na\nb\nc": "booted",
-		"another format\nthis boot\nredlock:\na\nb\nc":    "another version",
+		tableFormat + "\nthis boot\nredlock:\nc\na\nb":          "",
+		tableFormat + "\nthis boot\nredlock:\na\nb":             "others now",
+		tableFormat + "\nthis boot\nredlock:\na\nb\nd":          "others now",
+		tableFormat + "\nthis boot\na\nredlock:\nb\nc":          "others now",
+		tableFormat + "\nanother boot\nredlock:\na\nb\nc":       "booted",
+		tableFormat + "\nthis boot + 1000 0\nredlock:\na\nb\nc": "another time namespace",
+		"another format\nthis boot\nredlock:\na\nb\nc":          "another version",
 		tableFormat: "another version",
 	} {
 		err := sameOwner([]byte(found), []byte(ours))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("of %q: %v, want %q", found, err, want)
+		}
+	}
+}
+
+// Instants of a time namespace are none of this host's: a table from one is not used
+// beyond it, nor one of the host in it.
+func TestTableOfAnotherClock(t *testing.T) { // not beside others: it changes where all look
+	defer func(file string) { timeOffsetsFile = file }(timeOffsetsFile)
+	timeOffsetsFile = filepath.Join(t.TempDir(), "timens_offsets")
+	socket := filepath.Join(t.TempDir(), "s")
+	for _, test := range []struct {
+		offsets string
+		want    bool // the table of the one before is used, or there is none
+	}{
+		{"monotonic           0         0\nboottime            0         0\n", true},
+		{"monotonic        1000         0\nboottime            0         0\n", true},
+		{"monotonic           0         0\nboottime           -5         0\n", false},
+		{"monotonic           0         0\nboottime           -5         0\n", true},
+		{"monotonic           0         0\nboottime            0 500000000\n", false},
+		{"", false}, // of a kernel that has no such namespaces
+		{"", true},
+	} {
+		if err := os.WriteFile(timeOffsetsFile, []byte(test.offsets), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		d, closeNodes := embeddedDaemon(t, &log)
+		_, got := d.openLedger(socket)
+		d.ledger.leave()
+		d.nodes.Close() // nobody logs any more
+		closeNodes()
+		if got != test.want || !got && !strings.Contains(log.String(), "another time namespace") {
+			t.Errorf("with %q: %v, want %v (log: %s)", test.offsets, got, test.want, log.String())
 		}
 	}
 }
