@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -43,10 +44,16 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 		d.log.Error("a restart will lose what is held and waited for", "error", err)
 		return p, false
 	}
+	if onDisk(path) {
+		d.log.Warn("the table is on a disk: while that is slow redlockd stands still, and LOST may come after a deadline", "directory", filepath.Dir(path), "fix", "have the socket in a directory of memory (tmpfs), as /run is")
+	}
 	d.ledger = &ledger{table: t}
 	d.ledger.last.Store(p.last)
 	return p, damage == nil
 }
+
+// onDisk is another one in tests.
+var onDisk = table.OnDisk
 
 // tableFailed is told by the table.
 func (d *daemon) tableFailed(err error) {

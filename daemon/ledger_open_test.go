@@ -83,3 +83,21 @@ func TestTableOfAnotherClock(t *testing.T) { // not beside others: it changes wh
 		}
 	}
 }
+
+// A table on a disk has the whole daemon wait for that: it is said, and where it is of
+// memory nothing is.
+func TestTableOnDiskIsSaid(t *testing.T) { // not beside others: it changes where all look
+	defer func(is func(string) bool) { onDisk = is }(onDisk)
+	for _, is := range []bool{false, true} {
+		onDisk = func(string) bool { return is }
+		var log strings.Builder
+		d, closeNodes := embeddedDaemon(t, &log)
+		d.openLedger(filepath.Join(t.TempDir(), "s"))
+		d.ledger.leave()
+		d.nodes.Close() // nobody logs any more
+		closeNodes()
+		if said := strings.Contains(log.String(), "[WARN]  the table is on a disk"); said != is {
+			t.Errorf("on a disk: %v; said: %v (log: %s)", is, said, log.String())
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package table
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestOnDisk(t *testing.T) {
+	memory, err := os.MkdirTemp("/dev/shm", "rltest-*")
+	if err != nil {
+		t.Skip("no /dev/shm: ", err)
+	}
+	defer os.RemoveAll(memory)
+	for path, want := range map[string]bool{
+		filepath.Join(memory, "s.table"): false,
+		"/proc/s.table":                  true, // no file system of memory for files
+		"/nowhere/s.table":               false,
+	} {
+		if got := OnDisk(path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}
