@@ -167,8 +167,8 @@ func (l *Lease) Reason() LostReason {
 }
 
 // Cause is why the last try to extend the lease failed: what made it lost, if
-// it is lost for want of a quorum; an [OverdueError] where it came too late. Nil: it
-// did not fail.
+// it is lost for want of a quorum; an [OverdueError] where it came too late. Or that the
+// lease counts as older since, as this host's clock may have stood still. Nil: neither.
 func (l *Lease) Cause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,11 +288,15 @@ func (l *Lease) age(missed time.Duration) bool {
 	return l.ageTo(missed)
 }
 
-// ageTo is age. The caller holds mu.
+// ageTo is age. Where that is why the lease is lost, no extension has failed. The caller
+// holds mu.
 func (l *Lease) ageTo(missed time.Duration) bool {
 	by := max(missed-l.missed, 0)
 	l.deadline -= by
 	l.missed += by
+	if by > 0 && l.cause == nil {
+		l.cause = &agedError{name: l.name(), by: by}
+	}
 	return by > 0
 }
 

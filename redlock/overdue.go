@@ -51,8 +51,19 @@ func (l *Lease) why(now time.Duration) error {
 	if asked == 0 {
 		asked = now
 	}
-	if l.next == 0 || asked-l.next < l.ttl/lateShare {
+	if _, aged := l.cause.(*agedError); aged || l.next == 0 || asked-l.next < l.ttl/lateShare {
 		return l.cause
 	}
 	return &OverdueError{Name: l.name(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
+}
+
+// agedError is why a lease was lost of which no extension failed.
+type agedError struct {
+	name string
+	by   time.Duration
+}
+
+func (e *agedError) Error() string {
+	return fmt.Sprintf("%s: nodes' clocks moved by %v against this host's, and not one node's alone for certain, so it counts as so much older: this host was paused (a virtual machine that was suspended or moved), or nodes' clocks were stepped",
+		e.name, e.by.Round(time.Millisecond))
 }

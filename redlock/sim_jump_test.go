@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -269,6 +270,28 @@ func TestLossAfterPause(t *testing.T) {
 		<-l.Lost()
 		wantWithin(t, "aged by", before-l.Deadline(), pauseFor, pauseFor+100*ms)
 		wantWithin(t, "lost, by its clock, after its time", f.now()-pauseFor-(l.Deadline()-guard), 0, ms)
+	}, withQuarantine, long)
+}
+
+// A lease that is lost because its host was paused, and not because an extension failed,
+// says so: who reads the log of the loss would look for it at the nodes. Guards Lease.age:
+// cause.
+func TestLossAfterPauseSaysWhy(t *testing.T) {
+	const ttl, pauseFor = 5 * time.Second, 10 * time.Second
+	long := func(o *redlock.Options) { o.MaxTTL = ttl }
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		time.Sleep(ttl + 3*beat)
+		paused, pause := f.pausedHost(long)
+		time.Sleep(3 * beat)
+		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Keep: true})
+		want(t, "error", err, nil)
+		time.Sleep(2 * ttl)
+		pause(pauseFor)
+		<-l.Lost()
+		want(t, "reason", l.Reason(), redlock.LostQuorum)
+		if cause := fmt.Sprint(l.Cause()); !strings.Contains(cause, "moved by 10s against this host's") {
+			t.Errorf("the cause is %s, want that this host was paused", cause)
+		}
 	}, withQuarantine, long)
 }
 
