@@ -51,10 +51,15 @@ func (l *Lease) why(now time.Duration) error {
 	if asked == 0 {
 		asked = now
 	}
-	if _, aged := l.cause.(*agedError); aged || l.next == 0 || asked-l.next < l.ttl/lateShare {
-		return l.cause
+	_, aged := l.cause.(*agedError)
+	switch {
+	case !aged && l.next != 0 && asked-l.next >= l.ttl/lateShare:
+		return &OverdueError{Name: l.name(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
+	case l.cause == nil && l.asked != 0:
+		return fmt.Errorf("%s: %w: the nodes were asked to extend it %v before, and too few have answered yet: they hang, and node_timeout is long for its ttl, or this host is overloaded, or was stopped",
+			l.name(), ErrNoQuorum, (now - l.asked).Round(time.Millisecond))
 	}
-	return &OverdueError{Name: l.name(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
+	return l.cause
 }
 
 // agedError is why a lease was lost of which no extension failed.

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -233,6 +234,20 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 	if never == 0 || late == 0 {
 		t.Errorf("%d leases were never asked for, %d late, want some of both", never, late)
 	}
+}
+
+// One that is lost while the nodes have not answered its first extension says so: nothing
+// has failed by then. Guards Lease.why: asked.
+func TestLostBeforeAnyAnswer(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+		every(f.sims, hang)
+		<-l.Lost()
+		wantErr(t, "cause", l.Cause(), redlock.ErrNoQuorum)
+		if cause := fmt.Sprint(l.Cause()); !strings.Contains(cause, "asked to extend it") {
+			t.Errorf("the cause is %s, want that the nodes were asked", cause)
+		}
+	}, func(o *redlock.Options) { o.NodeTimeout = 700 * ms })
 }
 
 // One that was asked for in time does not, nor one that was to be kept only then. Guards
