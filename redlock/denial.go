@@ -22,7 +22,11 @@ var denials = map[string]string{
 	"MISCONF":    "it cannot write to its disk: its own log says why",
 	"NOREPLICAS": "it wants replicas, and must have none: CONFIG SET min-replicas-to-write 0",
 	"NOPERM":     "its ACL does not let us: OPERATING.md has the rights that are needed",
+	renamed:      "it has no such command as one that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
 }
+
+// renamed is no word of Redis', which says ERR.
+const renamed = "renamed"
 
 // probeKey is beside the key of a lock that was refused, as an ACL may let us use others;
 // and no lock's: no name can have it.
@@ -33,8 +37,11 @@ func (l *lane) probeKey() string {
 // denialOf is what to do about an error that everybody will get; "": this one is none.
 func denialOf(err error) string {
 	kind, text, _ := strings.Cut(err.Error(), " ")
-	if strings.Contains(text, "The user executing the script can't") { // Redis 7.0 says ERR then
+	switch {
+	case strings.Contains(text, "The user executing the script can't"): // Redis 7.0 says ERR then
 		kind = "NOPERM"
+	case strings.Contains(text, "Unknown Redis command called from script"):
+		kind = renamed
 	}
 	return denials[kind]
 }

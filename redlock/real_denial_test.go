@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +51,21 @@ func TestRealDenial(t *testing.T) {
 			want(t, "spare nodes", h.Status().Spare(), 1)
 			h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 			h.wantNoQuarantine("a denial")
+		})
+	}
+}
+
+// A node where a command of the scripts has another name (rename-command) gives no lock, and
+// is no node that locks can count on.
+func TestRealRenamedCommandIsADenial(t *testing.T) {
+	for _, command := range []string{"SET", "PEXPIRE", "DEL"} {
+		t.Run(command, func(t *testing.T) {
+			s := newSite(t, 1, redlocktest.Args("--rename-command", command, ""))
+			h := s.newHost()
+			if l, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine}); err == nil {
+				wantErr(t, "extend or release", errors.Join(l.Extend(t.Context(), 0), l.Release(t.Context())), redlock.ErrNoQuorum)
+			}
+			wantRefused(h, "a", "refuses what locks need", "rename-command")
 		})
 	}
 }
