@@ -125,6 +125,7 @@ func refusal(op, name string, r *ipc.Response) *Error {
 	e := &Error{Op: op, Name: name, Code: string(r.Code), Text: r.Text, Fields: fields(r)}
 	if r.Code == ipc.CodeHeld && e.Fields["host"]+e.Fields["pid"]+e.Fields["user"] != "" {
 		holder := holderOf(r)
+		holder.Mode = cmp.Or(holder.Mode, "exclusive") // HELD says the other one only
 		e.Holder = &holder
 	}
 	return e

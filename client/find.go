@@ -9,7 +9,7 @@ import (
 )
 
 // LeaseOf is the lease with HoldPID that a process holds, 0 being this one, by
-// whichever connection this user took it; of several names, all of them in the order
+// whichever connection this user took it; by its name, or of several all names in the order
 // in which they were locked. It is kept as it was, and its Unlock gives it back; its
 // loss is noticed when the daemon is asked, half way to the deadline. The error
 // matches ErrNotHeld if there is none, ErrLost if it was lost, and ErrDenied for

@@ -19,6 +19,9 @@ const (
 	minCheck = 10 * time.Millisecond
 	// retryUnlock is how long after a refusal the background tries to unlock again.
 	retryUnlock = time.Second
+	// atMax is how far, beside a hundredth, a deadline may be from the end of WithMax and
+	// be it: the daemon counts from before it asked the nodes.
+	atMax = 20 * time.Millisecond
 )
 
 // start makes a lease of a grant. It fails if that is over already: the process
@@ -49,6 +52,9 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	l.deadline = max(l.deadline, deadlineOf(r, now)) // it may have been resumed already
 	l.theirs = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
+	if o.Max > 0 && l.hold != HoldTTL {
+		l.bound = now + o.Max - o.Max/100 - atMax
+	}
 	if l.cause != nil {
 		return true
 	}
@@ -138,10 +144,13 @@ func (l *Lease) due(now time.Duration) due {
 // expired is the cause of an end that nobody told of.
 func (l *Lease) expired() *Error {
 	l.mu.Lock()
-	guard := l.guard
+	guard, atBound := l.guard, l.bound > 0 && l.deadline >= l.bound
 	l.mu.Unlock()
-	if l.hold == HoldTTL {
+	switch {
+	case l.hold == HoldTTL:
 		return lost(l.name, fmt.Sprintf("its ttl is over but for the guard of %v, and Extend was not called", guard), nil)
+	case atBound:
+		return lost(l.name, fmt.Sprintf("its longest holding time is over but for the guard of %v", guard), nil)
 	}
 	if why := l.c.Err(); why != nil {
 		return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: there is no connection: %v", guard, why), why)

@@ -31,6 +31,7 @@ type Lease struct {
 	theirs    time.Duration // the daemon's guard; 0: it has not said
 	ttl       time.Duration // as it was asked for; 0: the daemon's default
 	longest   time.Duration // that an answer said it stands, since the ttl was asked for
+	bound     time.Duration // a deadline from here on is that of WithMax; 0: there is none
 	cause     error         // why it is over: ErrUnlocked or a loss; nil while it is held
 	timer     *time.Timer
 	checkNext bool            // the timer is set for a CHECK

@@ -236,7 +236,7 @@ func TestHeldTellsTheHolder(t *testing.T) {
 		if !errors.As(err, &e) || e.Holder == nil {
 			t.Fatalf("error %v, want an *Error with a Holder", err)
 		}
-		if want := (Holder{Name: "job", Host: "web3", PID: 4121, User: "cron", TTL: 7412 * time.Millisecond, Since: 2588 * time.Millisecond}); *e.Holder != want {
+		if want := (Holder{Name: "job", Mode: "exclusive", Host: "web3", PID: 4121, User: "cron", TTL: 7412 * time.Millisecond, Since: 2588 * time.Millisecond}); *e.Holder != want {
 			t.Errorf("holder %+v, want %+v", *e.Holder, want)
 		}
 		if want := `try "job": HELD: held by cron on web3 (pid 4121)`; err.Error() != want {

@@ -9,7 +9,9 @@ import (
 
 // Holder is who holds a lock, as told by those nodes that a lock is held on, or who is
 // to have it next (Waits).
-// What a foreign Redlock client left there has no host, user or pid.
+// What a foreign Redlock client left there has no host, user or pid. Only Who tells
+// all of it: the Holder of an *Error has no Held, Nodes, Slot and Note, and that of Forced
+// no Mode, TTL, Nodes and Note.
 type Holder struct {
 	Name  string // the lock
 	Mode  string // "exclusive" or "shared"

@@ -55,19 +55,22 @@ func TestLostAfterSilence(t *testing.T) {
 func TestCausesOfSilence(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		hold Hold
+		opt  Option
 		stop bool
 		want string
 	}{
-		{"the daemon hangs", HoldConn, false, "nobody confirmed it until 2s before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)"},
-		{"there is none", HoldConn, true, "nobody confirmed it until 2s before its deadline: there is no connection: " + errNobody.Error()},
-		{"its ttl is over", HoldTTL, false, "its ttl is over but for the guard of 2s, and Extend was not called"},
-		{"its ttl is over, and there is none", HoldTTL, true, "its ttl is over but for the guard of 2s, and Extend was not called"},
+		{"the daemon hangs", WithHold(HoldConn), false, "nobody confirmed it until 2s before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)"},
+		{"there is none", WithHold(HoldConn), true, "nobody confirmed it until 2s before its deadline: there is no connection: " + errNobody.Error()},
+		{"its time is over", WithMax(10 * time.Second), false, "its longest holding time is over but for the guard of 2s"},
+		{"its time is over, and there is none", WithMax(10 * time.Second), true, "its longest holding time is over but for the guard of 2s"},
+		{"the daemon hangs long before", WithMax(11 * time.Second), false, "nobody confirmed it until 2s before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)"},
+		{"its ttl is over", WithHold(HoldTTL), false, "its ttl is over but for the guard of 2s, and Extend was not called"},
+		{"its ttl is over, and there is none", WithHold(HoldTTL), true, "its ttl is over but for the guard of 2s, and Extend was not called"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, d := dialScripted(t)
-				l := d.lock(c, "job", "abc", WithHold(test.hold))
+				l := d.lock(c, "job", "abc", test.opt)
 				if test.stop {
 					d.stop()
 				}
