@@ -85,7 +85,7 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 	case f.given("command"):
 		return name, shell(f.shell), nil
 	case len(rest) == 0:
-		return "", nil, usage("after NAME (%q) a command is wanted", name)
+		return "", nil, usage("after NAME (%q) a command is wanted (a script that is to hold the lock itself, as with flock NUMBER: redlock lock NAME)", name)
 	case dashes || !strings.HasPrefix(rest[0], "-"):
 		return name, rest, nil
 	}
