@@ -138,6 +138,8 @@ func (b *configBody) fileName(word string, to *string, use func() error) bool {
 		*to = filepath.Join(b.r.credentials, *to)
 		if os.Getenv("CREDENTIALS_DIRECTORY") == "" {
 			wanted += " (relative to the config file, as $CREDENTIALS_DIRECTORY is not set)"
+		} else {
+			wanted += " (relative to $CREDENTIALS_DIRECTORY, as that is set: LoadCredential= this file, too, or write its full path)"
 		}
 	}
 	return b.checkFile(word, wanted, use)

@@ -21,7 +21,7 @@ var denials = map[string]string{
 	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
 	"MISCONF":    "it cannot write to its disk: its own log says why",
 	"NOREPLICAS": "it wants replicas, and must have none: CONFIG SET min-replicas-to-write 0",
-	"NOPERM":     "its ACL does not let us: OPERATING.md has the rights that are needed",
+	"NOPERM":     "its ACL does not let us: OPERATING.md has the rights that are needed (with another key_prefix, its keys are ~that* instead of ~redlock:*)",
 	renamed:      "it has no such command as one that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
 }
 

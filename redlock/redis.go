@@ -294,7 +294,7 @@ func (d *onceDialer) close() {
 	}
 }
 
-var errNoHandshake = errors.New("no answer to the TLS handshake in time: does it speak TLS there? (tls-port in its redis.conf)")
+var errNoHandshake = errors.New("no answer to the TLS handshake in time: it hangs, or does not speak TLS there (tls-port in its redis.conf)")
 
 // explain says of a log-in that was not answered with a single byte what that may mean.
 func (d *onceDialer) explain(err error) error {
