@@ -24,8 +24,9 @@ quorum {
   # The nodes: independent Redis masters, version 7 or later, on different machines,
   # no replicas, no cluster, no eviction. Three bear the loss of one, five the loss of
   # two. To change names or number: stop redlockd on all hosts, wait max_ttl, then
-  # redis-cli HDEL redlockd:node epoch on every node, and start again. To put another
-  # Redis in the place of one: stop redlockd on all hosts and wait max_ttl, too.
+  # redis-cli HDEL redlockd:node epoch on every node, and start again. Another Redis
+  # in the place of one: change its address host by host, of one node at a time, while
+  # all others are up (OPERATING.md, "Changing the nodes").
   node "a" { address = "10.0.0.1:6379" }
   node "b" { address = "10.0.0.2:6379" }
   node "c" { address = "10.0.0.3:6379" }
