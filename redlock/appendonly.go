@@ -13,8 +13,10 @@ type appendOnly struct {
 	rewriting bool // or about to
 
 	// What follows is asked of durable nodes alone.
-	fsync string // appendfsync
-	lax   string // no-appendfsync-on-rewrite
+	fsync  string // appendfsync
+	lax    string // no-appendfsync-on-rewrite
+	loads  bool   // a restart would read all of it
+	leaves string // why not; "": nobody knows
 }
 
 // fileSettings are those that CONFIG GET is asked for.
@@ -32,9 +34,33 @@ func (f *appendOnly) readSettings(fields []Reply) {
 	}
 }
 
-// hasEachVote: every vote is on disk before it is answered.
+// filed are commands like those that the file has of votes, on a key that is like a lock's.
+// Redis reads its file with the rights of its user default, which may be off, and leaves
+// out what that may not do where a script wrote more than once (redis/redis#14541).
+func filed(lock string) []Command {
+	return []Command{
+		{"SET", lock, "1", "PXAT", "1"}, {"DEL", lock}, {"PEXPIREAT", lock, "1"}, {"ZADD", lock, "1", "1"}, {"ZREM", lock, "1"},
+		{"SET", "redlockd:forced:", "1", "PXAT", "1"}, {"HSET", nodeKey, "1", "1"},
+	}
+}
+
+// readRights takes in whether the user default may do each of them.
+func (f *appendOnly) readRights(commands []Command, replies []Reply) {
+	f.loads = len(replies) == len(commands)
+	for i := range min(len(replies), len(commands)) {
+		switch may := &replies[i]; {
+		case may.Err != nil:
+			f.loads, f.leaves = false, "our ACL has no +acl|dryrun, which tells what its user default may do"
+		case may.Str != "OK":
+			key, _, _ := strings.Cut(commands[i][1], beside)
+			f.loads, f.leaves = false, fmt.Sprintf("its user default may not %s %s…, and Redis leaves that out when it loads the file", commands[i][0], key)
+		}
+	}
+}
+
+// hasEachVote: every vote is on disk before it is answered, and there after a restart.
 func (f *appendOnly) hasEachVote() bool {
-	return f.enabled && !f.failed && f.fsync == "always" && f.lax == "no"
+	return f.enabled && !f.failed && f.fsync == "always" && f.lax == "no" && f.loads
 }
 
 // lacks says why not.
@@ -49,6 +75,7 @@ func (f *appendOnly) lacks() string {
 	lack(f.failed, "its file could not be written or rewritten the last time (a full disk?)")
 	lack(f.fsync != "always", "appendfsync is %s", orNothing(f.fsync))
 	lack(f.lax != "no", "no-appendfsync-on-rewrite is %s", orNothing(f.lax))
+	lack(!f.loads, "%s", orNothing(f.leaves))
 	return strings.Join(all, ", ")
 }
 
@@ -84,7 +111,7 @@ func (m *memory) fileWarnings(f *appendOnly, durable bool) []string {
 	switch {
 	case durable && !f.hasEachVote():
 		return []string{"durable = true does not hold: " + f.lacks() + "; " +
-			"until CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, and room on its disk, a restart is quarantined"}
+			"until CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, room on its disk, and ~* &* +@all in the ACL of its user default (which may be off), a restart is quarantined"}
 	case durable && !m.fileWhole:
 		return []string{"durable = true does not hold yet: its append-only file is being rewritten, and may have been off before; " +
 			"until that is over, a restart is quarantined"}

@@ -171,8 +171,8 @@
 // redlockd:*: SET GET MGET DEL PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL
 // ZADD ZREM ZRANGE ZSCORE ZREMRANGEBYSCORE, and TIME, INFO, PING, EVALSHA, SCRIPT
 // LOAD, CLIENT ID, KILL, TRACKING and CACHING, HELLO; AUTH with a password; and
-// CONFIG GET where it is durable. Without CLIENT TRACKING who waits asks again and
-// again.
+// CONFIG GET and ACL DRYRUN where it is durable. Without CLIENT TRACKING who waits
+// asks again and again.
 //
 // # What it cannot do
 //

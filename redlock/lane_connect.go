@@ -66,7 +66,7 @@ func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
 		return nil, err
 	}
 	for i := range l.replies {
-		if err := l.replies[i].Err; err != nil {
+		if err := l.replies[i].Err; err != nil && l.commands[i][0] != "ACL" { // see readRights
 			return nil, fmt.Errorf("%s: %w", l.commands[i][0], err)
 		}
 	}

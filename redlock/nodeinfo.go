@@ -119,13 +119,20 @@ func (l *lane) appendLook() {
 	if l.node.Durable {
 		config := l.appendCommand("CONFIG", "GET")
 		*config = append(*config, fileSettings...)
+		for _, command := range l.filed() {
+			right := l.appendCommand("ACL", "DRYRUN", "default")
+			*right = append(*right, command...)
+		}
 	}
 }
+
+// filed is on a key that is none, and that the rights for locks are for.
+func (l *lane) filed() []Command { return filed(l.fleet.options.Prefix + beside + "probe") }
 
 // readLook reads the answers to appendLook. An error: the node refused one, or it was
 // no answer.
 func (l *lane) readLook(replies []Reply) (*sighting, error) {
-	for i := range replies {
+	for i := range min(len(replies), len(lookWords)) {
 		if err := replies[i].Err; err != nil {
 			return nil, fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err)
 		}
@@ -142,6 +149,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	}
 	if len(replies) > 4 {
 		s.info.file.readSettings(replies[4].Array)
+		s.info.file.readRights(l.filed(), replies[5:])
 	}
 	return s, nil
 }

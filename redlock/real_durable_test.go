@@ -51,6 +51,25 @@ func TestRealNodeIsNotDurable(t *testing.T) {
 	h.awaits("c", redlock.NodeReady)
 }
 
+// Redis loads its file with the rights of its user default, and leaves out of what scripts
+// did all that this may not: such a node forgets votes, or what they were extended by. It is
+// warned of, as one is that does not tell, and quarantined like any other.
+func TestRealDurableNodeLeavesVotesOut(t *testing.T) {
+	for denied, warning := range map[string]string{
+		"pexpireat":  "durable = true does not hold: its user default may not PEXPIREAT redlock:",
+		"acl|dryrun": "durable = true does not hold: our ACL has no +acl|dryrun",
+	} {
+		t.Run(denied, func(t *testing.T) {
+			s := newSite(t, 3, appending("always"), redlocktest.Args("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-"+denied))
+			h := s.newHost(durable)
+			wantWarning(t, h.of("c").Warning, warning)
+			must(t, s.server("c").Restart())
+			h.wentThrough("c", redlock.NodeQuarantined)
+			h.awaits("c", redlock.NodeReady)
+		})
+	}
+}
+
 // While such a node rewrites its file, votes are not on disk when they are answered.
 func TestRealNodeIsNotDurableInRewrites(t *testing.T) {
 	h := newSite(t, 3, appending("always"), redlocktest.Args("--no-appendfsync-on-rewrite", "yes")).newHost(durable)

@@ -29,6 +29,23 @@ func durableTest(t *testing.T, n int, body func(t *testing.T, f *fleet)) {
 	}, durableNodes)
 }
 
+// A durable node whose user default has not all rights leaves votes out when it loads its
+// file: its restart is waited for. Guards readRights, hasEachVote: loads.
+func TestDurableNodeLeavesVotesOut(t *testing.T) {
+	for _, denied := range []string{"SET", "DEL", "PEXPIREAT", "ZADD", "ZREM", "HSET"} {
+		durableTest(t, 3, func(t *testing.T, f *fleet) {
+			f.sims[0].Crash(true)
+			f.sims[0].SetDefaultUser(denied) // in its aclfile, and not loaded before
+			f.sims[0].Restart()
+			time.Sleep(beat + 400*ms)
+			f.wantState(f.q, 0, redlock.NodeQuarantined)
+			f.sims[0].SetDefaultUser("")
+			time.Sleep(longest + 3*beat)
+			f.wantState(f.q, 0, redlock.NodeReady)
+		})
+	}
+}
+
 // A durable node that comes up with another one's file has that one's votes and not its
 // own, also for a host that knows neither: it waits, and is a node like others then.
 // Guards judgeRestarted: own, by the name.

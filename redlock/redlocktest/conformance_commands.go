@@ -16,6 +16,7 @@ var commandCases = []conformanceCase{
 	{"INFO", []Feature{ServerInfo}, checkInfo},
 	{"INFO of several sections", []Feature{ServerInfo}, checkInfoSections},
 	{"CONFIG RESETSTAT", []Feature{ServerInfo}, checkResetStat},
+	{"ACL DRYRUN", []Feature{ServerInfo}, checkDryRun},
 	{"GET and SET", nil, checkStrings},
 	{"SET PX", nil, checkExpiry},
 	{"DEL EXISTS KEYS FLUSHALL", nil, checkKeys},
@@ -121,6 +122,15 @@ func checkResetStat(p *probe) {
 	if got := infoLine(p.do("INFO", "stats").Str, "total_commands_processed"); got != "2" {
 		p.Errorf("total_commands_processed after CONFIG RESETSTAT and PING: got %s, want 2", got)
 	}
+}
+
+// checkDryRun: what the user default may do, where it may do all.
+func checkDryRun(p *probe) {
+	p.expect(text("OK"), "ACL", "DRYRUN", "default", "SET", "k", "v")
+	p.expect(null(), "GET", "k")
+	p.expect(failed("ERR wrong number of arguments for 'acl|dryrun' command"), "ACL", "DRYRUN", "default")
+	p.expect(failed("ERR User 'nobody' not found"), "ACL", "DRYRUN", "nobody", "SET", "k", "v")
+	p.expect(failed("ERR unknown subcommand 'NOSUCH'. Try ACL HELP."), "ACL", "NOSUCH")
 }
 
 func infoLine(info, key string) string {

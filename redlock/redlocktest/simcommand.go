@@ -45,6 +45,7 @@ var commands = index(
 	command{"INFO", 1, -1, reads, infoCommand},
 	command{"CONFIG GET", 2, -3, reads, configGet},
 	command{"CONFIG RESETSTAT", 2, 2, reads, configResetStat},
+	command{"ACL DRYRUN", 2, -4, reads, aclDryRun},
 	command{"SCRIPT LOAD", 2, 3, reads, scriptLoad},
 	command{"SCRIPT FLUSH", 2, -2, reads, scriptFlush},
 	command{"EVALSHA", 1, -3, reads, evalSHA},
@@ -95,7 +96,7 @@ func (c *command) errorName() string {
 
 func unknownCommand(words redlock.Command) redlock.Reply {
 	switch name := strings.ToUpper(words[0]); name {
-	case "CLIENT", "CONFIG", "SCRIPT":
+	case "ACL", "CLIENT", "CONFIG", "SCRIPT":
 		if len(words) == 1 {
 			return failed("ERR wrong number of arguments for '%s' command", strings.ToLower(name))
 		}

@@ -30,6 +30,14 @@ func (s *Sim) SetDurable(durable bool) {
 	s.state.durable = durable
 }
 
+// SetDefaultUser has the user default, with whose rights Redis loads its append-only file, be
+// allowed all but one command, "" being none.
+func (s *Sim) SetDefaultUser(denied string) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.state.denied = denied
+}
+
 type infoSection struct {
 	name   string
 	fields []infoField
@@ -131,6 +139,17 @@ func configGet(c call) redlock.Reply {
 		}
 	}
 	return reply
+}
+
+// aclDryRun is ACL DRYRUN default command …, of a command that there is.
+func aclDryRun(c call) redlock.Reply {
+	switch user, command := c.args[0], c.args[1]; {
+	case user != "default":
+		return failed("ERR User '%s' not found", user)
+	case command == c.denied:
+		return text("This user has no permissions to run the '" + strings.ToLower(command) + "' command")
+	}
+	return text("OK")
 }
 
 // configResetStat leaves itself as the only command that was executed, as in

@@ -27,6 +27,7 @@ type state struct {
 	kill     func(clientID int64) int64 // ends a connection; how many it ended
 	tracking
 	durable  bool              // says that it is
+	denied   string            // what its user default may not do
 	infoLies map[string]string // what INFO shows instead of the truth
 
 	replIDs      int // how many it has made
