@@ -244,7 +244,7 @@ func TestLyingWordsOutdoNobody(t *testing.T) {
 }
 
 // Of three nodes one is enough to say that another was replaced where the third one has no
-// vote: the two are the only quorum that there is. Guards register.noVoter.
+// vote: the two are the only quorum that there is. Guards register.look: voting.
 func TestOneSayerWhereNobodyElseVotes(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"down":    down,

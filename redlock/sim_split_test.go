@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -257,6 +258,23 @@ func TestStoppedHostTakesNothingBack(t *testing.T) {
 		wantErr(t, "with the former one", err, redlock.ErrNoQuorum)
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "another Redis has come after this one")
 	}, here.through, slowNodes, stop.has)
+}
+
+// Who comes too late to tell a node something, as somebody else has just written there, looks
+// again at once: a quarantine lasts until others know of it. Guards lane.verify.
+func TestLateWordsAreToldAtOnce(t *testing.T) {
+	var stop stop
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		stop.before(1, redlock.Scripts()[1].SHA)
+		f.sims[2].StepClock(time.Second) // of which the others are to be told
+		for !stop.is.Load() {
+			time.Sleep(ms)
+		}
+		f.sims[1].Do("HDEL", nodeKey, "words")
+		stop.over()
+		time.Sleep(ms)
+		want(t, "the node knows of it", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, "c="), true)
+	}, stop.has)
 }
 
 // slowNodes has nodes be waited for that do not answer for seconds.

@@ -56,13 +56,14 @@ const maxRewrites = 5
 // is due: the marker of a quarantine, the end of one, a larger max_ttl.
 func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 	l.noteWarnings(s)
+	var v ruling
 	for range maxRewrites {
-		v := l.judge(ctx, s)
-		if v.write == nil {
+		if v = l.judge(ctx, s); v.write == nil {
 			l.stand(v.standing)
-			return l.tellWords(ctx, conn, s, v.state)
-		}
-		if err := l.rewrite(ctx, conn, s, v.write.String(), v.records, l.fleet.words.owed(l.index)); err != nil {
+			if told, err := l.tellWords(ctx, conn, s, v.state); told || err != nil {
+				return err
+			}
+		} else if err := l.rewrite(ctx, conn, s, v.write.String(), v.records, l.fleet.words.owed(l.index)); err != nil {
 			return l.refuse(err)
 		}
 		var err error
@@ -70,25 +71,28 @@ func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 			return l.refuse(err)
 		}
 	}
-	l.stand(standing{state: NodeQuarantined, reason: errRestless})
+	if v.write != nil {
+		l.stand(standing{state: NodeQuarantined, reason: errRestless})
+	}
 	return nil
 }
 
-// tellWords writes to the node what it does not say of the others yet. Where that fails, or
-// somebody else has written there since, it is tried again with the next look.
-func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state NodeState) error {
+// tellWords writes to the node what it does not say of the others yet. told is false where
+// somebody else has written there since. Where it fails, it is tried again with the next look.
+func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state NodeState) (told bool, err error) {
 	words := l.fleet.words.owed(l.index)
 	if state == NodeRefused || words == "" {
-		return nil
+		return true, nil
 	}
-	err := l.rewrite(ctx, conn, s, s.epoch, nil, words)
+	err = l.rewrite(ctx, conn, s, s.epoch, nil, words)
 	switch {
 	case isServerError(err):
-		return nil
-	case err == nil && l.replies[0].Int == 1:
-		l.fleet.lookAt(l.fleet.words.note(l.index, words, l.heard))
+		return true, nil
+	case err != nil || l.replies[0].Int != 1:
+		return false, err
 	}
-	return err
+	l.fleet.lookAt(l.fleet.words.note(l.index, words, l.heard))
+	return true, nil
 }
 
 var errRestless = errors.New("its epoch is being written by others all the time; it is looked at again in a second")
