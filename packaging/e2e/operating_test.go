@@ -4,10 +4,13 @@ package e2e
 
 import (
 	"bufio"
+	"fmt"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -23,12 +26,33 @@ func TestOperating(t *testing.T) {
 // A redis-server starts with the redis.conf and the users.acl of the operator's page, as
 // they are but for the file's place.
 func TestOperatingRedisConf(t *testing.T) {
-	page := readFile(t, filepath.Join("..", "OPERATING.md"))
+	operatingRedis(t, t.TempDir())
+}
+
+// Redis loads its append-only file with the rights of the user default, and leaves out
+// the transactions that it may not make: a vote is one. With the users of the page a node
+// with durable = true has after a restart what it had before.
+func TestOperatingUsersKeepVotes(t *testing.T) {
 	dir := t.TempDir()
-	users, conf := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf")
+	say, stop := operatingRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
+	say("MULTI", "+OK")
+	say("SET a 1", "+QUEUED")
+	say("SET b 2", "+QUEUED")
+	say("EXEC", "*2", "+OK", "+OK")
+	stop()
+	say, _ = operatingRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
+	say("EXISTS a b", ":2")
+}
+
+// operatingRedis is a redis-server as the page has it, its data in dir, and somebody who
+// is logged in as its admin.
+func operatingRedis(t *testing.T, dir string, args ...string) (say func(command string, want ...string), stop func()) {
+	t.Helper()
+	page := readFile(t, filepath.Join("..", "OPERATING.md"))
+	users, conf, socket := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf"), filepath.Join(dir, "s")
 	writeFile(t, users, pageBlock(t, page, "user default off"))
 	writeFile(t, conf, strings.Replace(pageBlock(t, page, "aclfile "), "/etc/redis/users.acl", users, 1))
-	server := exec.Command("redis-server", conf, "--port", "0", "--unixsocket", filepath.Join(dir, "s"))
+	server := exec.Command("redis-server", append([]string{conf, "--port", "0", "--unixsocket", socket, "--dir", dir}, args...)...)
 	output, err := server.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -37,16 +61,33 @@ func TestOperatingRedisConf(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer server.Wait()
-	defer server.Process.Kill()
+	stop = sync.OnceFunc(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	t.Cleanup(stop)
 	var said []string
-	for lines := bufio.NewScanner(output); lines.Scan(); {
-		if strings.Contains(lines.Text(), "eady to accept connections") {
-			return
-		}
+	lines := bufio.NewScanner(output)
+	for lines.Scan() && !strings.Contains(lines.Text(), "eady to accept connections") {
 		said = append(said, lines.Text())
 	}
-	t.Errorf("redis-server ended:\n%s", strings.Join(said, "\n"))
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatalf("%v; redis-server said:\n%s", err, strings.Join(said, "\n"))
+	}
+	t.Cleanup(func() { conn.Close() })
+	answers := bufio.NewScanner(conn)
+	say = func(command string, want ...string) {
+		t.Helper()
+		fmt.Fprintf(conn, "%s\r\n", command)
+		for _, line := range want {
+			if answers.Scan(); answers.Text() != line {
+				t.Fatalf("%s: redis-server answered %q, want %q", command, answers.Text(), line)
+			}
+		}
+	}
+	say("AUTH admin ANOTHER", "+OK")
+	return say, stop
 }
 
 // pageBlock is the fenced block of a page that has these words.
