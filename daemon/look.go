@@ -185,16 +185,13 @@ func wakeUps(node redlock.NodeStatus) string {
 func nodeText(node redlock.NodeStatus) string {
 	var texts []string
 	switch {
-	case isWanting(node):
+	case node.Wanting():
 		texts = append(texts, wantingText(node))
 	case node.Reason != nil:
 		texts = append(texts, reasonText(node.Reason))
 	}
 	return strings.Join(append(texts, node.Warning...), "; ")
 }
-
-// isWanting: when its quarantine is over it has no vote yet, as it is now.
-func isWanting(node redlock.NodeStatus) bool { return node.Left > 0 && node.Found < node.Needs }
 
 func wantingText(node redlock.NodeStatus) string {
 	text := fmt.Sprintf("when that is over its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.Needs, node.Found)
@@ -234,7 +231,7 @@ func outlook(status redlock.Status) string {
 	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, isHere):
 		return fmt.Sprintf("no quorum for another %v: this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; "+
 			"LOCK waits for that; it ends by itself, and cannot be ended early", seconds(status.Left))
-	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, isWanting):
+	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, redlock.NodeStatus.Wanting):
 		return fmt.Sprintf("no quorum for another %v, and then not before more nodes are up: those that were restarted or flushed have no vote for max_ttl, because they may have forgotten locks, "+
 			"and copy fencing counters from others then, of which too few may vote; LOCK waits for the first", seconds(status.Left))
 	case spare < 0 && status.Left > 0:

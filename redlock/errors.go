@@ -80,6 +80,9 @@ type NoQuorumError struct {
 	// Quarantine is how long it takes until a quorum can vote where quarantines
 	// are all that is in the way: Retry is the same then. 0: something else is.
 	Quarantine time.Duration
+	// Sources: after Quarantine nodes still have no vote, as it is now: they are to copy
+	// fencing counters from others, of which too few may vote.
+	Sources bool
 }
 
 func (e *NoQuorumError) Error() string {
@@ -89,7 +92,11 @@ func (e *NoQuorumError) Error() string {
 	for _, failure := range others {
 		fmt.Fprintf(&b, "; %v", failure)
 	}
-	if e.Quarantine > 0 {
+	switch {
+	case e.Quarantine > 0 && e.Sources:
+		fmt.Fprintf(&b, "; no quorum can vote for another %v, and then not before more nodes are up: in quarantine are %s, which were restarted or flushed, may have forgotten locks that are still held, and copy fencing counters from others then, of which too few may vote",
+			seconds(e.Quarantine), strings.Join(waiting, ", "))
+	case e.Quarantine > 0:
 		fmt.Fprintf(&b, "; a quorum can vote in %v: in quarantine are %s, which are new or were restarted, and may have forgotten locks that are still held",
 			seconds(e.Quarantine), strings.Join(waiting, ", "))
 	}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -54,6 +55,7 @@ func (q *Quorum) noQuorum(name string, b *ballot) *NoQuorumError {
 	switch e.Quarantine, endless = q.quarantineLeft(e.Failed); {
 	case e.Quarantine > 0:
 		e.Retry = e.Quarantine
+		e.Sources = slices.ContainsFunc(q.Status().Nodes, NodeStatus.Wanting)
 	case endless:
 		e.Retry = max(e.Retry, endlessRetry)
 	}

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,9 @@ func TestRetryWhereCountersAreMissing(t *testing.T) {
 		time.Sleep(2 * beat)
 		left := f.nodeStatus(f.q, 1).Left
 		wantRetry("in quarantine", left, left)
+		if _, err := f.q.Acquire(t.Context(), oneTryFor(time.Second)); !strings.Contains(err.Error(), "and then not before more nodes are up") || strings.Contains(err.Error(), "a quorum can vote in") {
+			t.Errorf("got %v, want no promise that a quorum can vote when the quarantine is over", err)
+		}
 		if s := f.nodeStatus(f.q, 1); s.Needs != 2 || s.Found != 1 {
 			t.Errorf("in quarantine it needs %d others, and %d are found; want 2, 1", s.Needs, s.Found)
 		}

@@ -37,6 +37,9 @@ type NodeStatus struct {
 	Tracking bool
 }
 
+// Wanting: when its quarantine is over it has no vote yet, as it is now.
+func (s NodeStatus) Wanting() bool { return s.Left > 0 && s.Found < s.Needs }
+
 // Status is what is known of all nodes, from memory.
 type Status struct {
 	Quorum  int
