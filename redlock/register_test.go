@@ -130,9 +130,35 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 			t.Errorf("%q: owed %q", words, owed)
 		}
 	}
-	if _, err := r.see(0, "b="+newWord(5, ""), 1); err != nil || r.newest(0) != "" {
-		t.Errorf("an epoch of no word: %v, believed %q", err, r.newest(0))
+	if news, err := r.see(0, "b="+newWord(5, ""), 1); news || err != nil || r.newest(0) != "" {
+		t.Errorf("an epoch of no word: %v, believed %q; it is news: %t", err, r.newest(0), news)
 	}
+	r.vote(1, false, 1)
+	if r.look(0, "a="+newWord(5, ""), true, 1, 1); r.newest(0) != "" {
+		t.Errorf("a node's own words of itself: %q is believed", r.newest(0))
+	}
+}
+
+// News is what a lane sees for the first time, be it outdone, and nothing twice: each makes
+// all nodes be looked at.
+func TestRegisterNews(t *testing.T) {
+	r := registerOf(3)
+	see := func(what, word string, at time.Duration, want bool, wantErr error) {
+		t.Helper()
+		if news, err := r.see(0, word, at); news != want || err != wantErr {
+			t.Errorf("%s: news %t, %v; want %t, %v", what, news, err, want, wantErr)
+		}
+	}
+	first, second, third := newWord(1_000_000, ""), newWord(2_000_000, ""), newWord(3_000_000, "")
+	see("the first one", first, 1, true, nil)
+	see("again", first, 2, false, nil)
+	r.note(1, "a="+third, 3)
+	r.note(2, "a="+third, 3)
+	see("outdone a moment ago", first, 4, false, errDoubted)
+	see("another one that is", second, 5, true, errDoubted)
+	see("again", second, 3+settling, false, errOutdone)
+	see("the former one", first, 4+settling, false, errOutdone)
+	see("the last one", third, 5+settling, true, nil)
 }
 
 // Since when enough others say a node's last word, so that one of them is in each quorum,
@@ -160,31 +186,64 @@ func TestRegisterTold(t *testing.T) {
 	if got := r.told(0); got != 0 {
 		t.Errorf("the next word is said since %v, want that it is not", got)
 	}
+	for from := 1; from < 5; from++ {
+		r.note(from, "a="+r.newest(0), 10)
+	}
+	next := newWord(0, r.newest(0))
+	for from, want := range []time.Duration{1: 10, 2: 10, 3: 11} {
+		if from == 0 {
+			continue
+		}
+		r.note(from, "a="+next, 11)
+		if got := r.told(0); got != want {
+			t.Errorf("%d say one that was not seen here: since %v, want %v", from, got, want)
+		}
+	}
 }
 
 // Who is not heard for long is no dissenter, and what is known of him is as old as it is
-// where he votes nevertheless.
+// where he votes nevertheless. Whoever it is.
 func TestRegisterAware(t *testing.T) {
-	r := registerOf(3)
-	r.see(0, newWord(1_000_000, ""), 1)
-	later := "a=" + newWord(2_000_000, "")
-	r.look(2, "", true, 2, 3)
-	r.look(0, "", true, 2+unaware, 3+unaware)
-	r.look(1, later, true, 1+unaware, 2+unaware)
-	if a, outdone := r.aware(2 + unaware); a.since != 2 || a.silent != 0 || outdone != nil || r.outdone[0].Load() {
-		t.Errorf("all are heard: %+v, outdone %v", a, outdone)
+	f := &fleet{options: &Options{MaxTTL: time.Second}}
+	latest := func(since time.Duration) time.Duration {
+		return since + time.Second + unaware - drift(time.Second+unaware)
 	}
-	a, outdone := r.aware(3 + unaware)
-	if a != (awareness{since: 1 + unaware, silent: 1 << 2, before: 2}) {
-		t.Errorf("one is not: %+v", a)
+	for silent := range 3 {
+		r := registerOf(3)
+		f.words = r
+		old, fresh := (silent+1)%3, (silent+2)%3
+		r.see(old, newWord(1_000_000, ""), 1)
+		later := r.names[old] + "=" + newWord(2_000_000, "")
+		r.look(silent, "", true, 2, 3)
+		r.look(old, "", true, 1+unaware, 2+unaware)
+		r.look(fresh, later, true, 2+unaware, 2+unaware)
+		if a, outdone := r.aware(2 + unaware); a.since != 2 || a.silent != 0 || outdone != nil || r.outdone[old].Load() {
+			t.Errorf("all are heard: %+v, outdone %v", a, outdone)
+		}
+		a, outdone := r.aware(3 + unaware)
+		if a != (awareness{since: 1 + unaware, silent: 1 << silent, before: 2}) {
+			t.Errorf("node %d is not: %+v", silent, a)
+		}
+		if len(outdone) != 1 || outdone[0] != old || !r.outdone[old].Load() {
+			t.Errorf("node %d is not: outdone are %v, want %d alone", silent, outdone, old)
+		}
+		for nodes, since := range map[uint64]time.Duration{1<<old | 1<<fresh: a.since, 1<<silent | 1<<fresh: a.before} {
+			if got := f.latest(a, nodes); got != latest(since) {
+				t.Errorf("granted by %b: %v at the latest, want %v", nodes, got, latest(since))
+			}
+		}
 	}
-	if len(outdone) != 1 || outdone[0] != 0 || !r.outdone[0].Load() {
-		t.Errorf("outdone are %v, want the first alone", outdone)
-	}
-	f := &fleet{words: r, options: &Options{MaxTTL: time.Second}}
-	for nodes, since := range map[uint64]time.Duration{0b011: a.since, 0b101: a.before} {
-		if got, want := f.latest(a, nodes), since+time.Second+unaware-drift(time.Second+unaware); got != want {
-			t.Errorf("granted by %b: %v at the latest, want %v", nodes, got, want)
+}
+
+// Of several who are not heard, what is known the longest ago counts.
+func TestRegisterAwareOfSeveral(t *testing.T) {
+	for first := range 3 {
+		r := registerOf(3)
+		for node := range 3 {
+			r.look(node, "", true, time.Duration(2+(node+first)%3), 9)
+		}
+		if a, _ := r.aware(5 + unaware); a != (awareness{since: never, silent: 0b111, before: 2}) {
+			t.Errorf("the %d. was looked at first: %+v, want since 2", first, a)
 		}
 	}
 }

@@ -174,9 +174,9 @@ func TestOutdoneVoteDoesNotCount(t *testing.T) {
 }
 
 // A host that did not see the quarantine of a node believes others that it was waited for,
-// or that somebody ended it (ADMIT). Guards register.see.
+// or that somebody ended it (ADMIT). Guards register.see; suspicion: believed, by the word.
 func TestAdmittedUnseen(t *testing.T) {
-	for name, admit := range map[string]bool{"waited for": false, "ended": true} {
+	for name, how := range map[string]struct{ restart, admit bool }{"waited for": {}, "ended": {admit: true}, "restarted and ended": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			admittedTest(t, 5, func(t *testing.T, f *fleet) {
 				var away atomic.Bool
@@ -187,9 +187,12 @@ func TestAdmittedUnseen(t *testing.T) {
 				away.Store(true)
 				f.sims[0].Flush()
 				f.sims[0].Cut()
-				time.Sleep(beat)
+				if how.restart {
+					f.sims[0].Restart()
+				}
+				time.Sleep(beat + 400*ms)
 				f.wantState(f.q, 0, redlock.NodeQuarantined)
-				if admit {
+				if how.admit {
 					want(t, "ADMIT", f.q.Admit(t.Context(), "a"), nil)
 				} else {
 					time.Sleep(longest + 3*beat)
@@ -198,6 +201,7 @@ func TestAdmittedUnseen(t *testing.T) {
 				away.Store(false)
 				time.Sleep(beat)
 				f.wantState(other, 0, redlock.NodeReady)
+				want(t, "withdrawals", other.Status().Counts.Withdrawals, 0)
 			})
 		})
 	}

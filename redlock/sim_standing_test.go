@@ -95,15 +95,19 @@ func TestEvictedKeys(t *testing.T) {
 		f.sims[0].SetInfo("maxmemory_policy", "volatile-ttl")
 		time.Sleep(beat + 100*ms)
 		f.wantState(f.q, 0, redlock.NodeRefused, "volatile-ttl")
-		f.sims[0].SetInfo("evicted_keys", "3")
+		f.sims[0].SetInfo("evicted_keys", "1")
 		f.sims[0].SetInfo("maxmemory_policy", "")
 		time.Sleep(beat)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
+		f.sims[0].SetInfo("evicted_keys", "3") // of which none counts
 		time.Sleep(longest + 2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.sims[0].SetInfo("evicted_keys", "") // CONFIG RESETSTAT
 		time.Sleep(2 * beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
+		f.sims[0].SetInfo("evicted_keys", "2")
+		time.Sleep(beat)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
 	})
 }
 
@@ -134,7 +138,7 @@ func TestUptimeRunsBackwards(t *testing.T) {
 		f.sims[0].SetInfo("uptime_in_seconds", "3599") // it is cut to whole seconds
 		time.Sleep(beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
-		f.sims[0].SetInfo("uptime_in_seconds", "3590")
+		f.sims[0].SetInfo("uptime_in_seconds", "3597")
 		time.Sleep(beat)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		notices.want(t, redlock.ClockJumped, "a")
@@ -259,6 +263,53 @@ func TestDurableNodeRestartedInQuarantine(t *testing.T) {
 	}, durable)
 }
 
+// A node that will not have written what it is to say of the others votes nevertheless,
+// and is told again. Guards tellWords.
+func TestWordsAreRefused(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		words := f.sims[0].Do("HGET", nodeKey, "words").Str
+		f.sims[0].Do("HDEL", nodeKey, "words")
+		dials := f.sims[0].Counts().Dials
+		f.sims[0].OnCommand(func(c redlock.Command) {
+			answer := redlock.ServerError("")
+			if c[0] == "EVALSHA" && c[3] == nodeKey && c[len(c)-1] != "" {
+				answer = "OOM command not allowed when used memory > 'maxmemory'."
+			}
+			f.sims[0].Refuse(answer)
+		})
+		time.Sleep(3 * beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+		want(t, "connections more", f.sims[0].Counts().Dials, dials)
+		f.sims[0].OnCommand(nil)
+		f.sims[0].Refuse("")
+		time.Sleep(beat + 100*ms)
+		want(t, "words in the end", f.sims[0].Do("HGET", nodeKey, "words").Str, words)
+	})
+}
+
+// Where others write a node's epoch all the time, it is not written without end, and the
+// node has no vote. Guards verify: maxRewrites, errRestless.
+func TestEpochIsRestless(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		var writes atomic.Int32
+		f.sims[0].OnCommand(func(c redlock.Command) {
+			if c[0] == "EVALSHA" && c[3] == nodeKey {
+				writes.Add(1)
+			}
+			f.sims[0].Do("HDEL", nodeKey, "epoch")
+		})
+		for writes.Load() == 0 {
+			time.Sleep(ms)
+		}
+		synctest.Wait() // it may be looked at in this instant
+		want(t, "written", writes.Load(), 5)
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "written by others all the time")
+		f.sims[0].OnCommand(nil)
+		time.Sleep(longest + 3*beat)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	})
+}
+
 // Two names for one server, another node list and another prefix get no vote. Guards judge.
 func TestWrongNodeLists(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -272,6 +323,7 @@ func TestWrongNodeLists(t *testing.T) {
 		moved.Settle(t.Context())
 		f.wantState(moved, 0, redlock.NodeRefused, "another key_prefix", "HDEL")
 
+		words := f.sims[0].Do("HGET", nodeKey, "words").Str
 		twice := f.another(withQuarantine, func(o *redlock.Options) {
 			o.Nodes[1] = f.sims[0].Node()
 			o.Nodes[1].Name = "b"
@@ -280,6 +332,7 @@ func TestWrongNodeLists(t *testing.T) {
 		twice.Settle(t.Context())
 		f.wantState(twice, 0, redlock.NodeReady)
 		f.wantState(twice, 1, redlock.NodeRefused, `is node "a" already`)
+		want(t, "what it says of others", f.sims[0].Do("HGET", nodeKey, "words").Str, words)
 
 		f.sims[0].Do("HSET", nodeKey, "epoch", "version2:whatever")
 		time.Sleep(2 * beat)
