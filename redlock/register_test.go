@@ -133,7 +133,7 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	if news, err := r.see(0, "b="+newWord(5, ""), 1); news || err != nil || r.newest(0) != "" {
 		t.Errorf("an epoch of no word: %v, believed %q; it is news: %t", err, r.newest(0), news)
 	}
-	r.vote(1, false, 1)
+	r.noVoter(1, 1)
 	if r.look(0, "a="+newWord(5, ""), true, 1, 1); r.newest(0) != "" {
 		t.Errorf("a node's own words of itself: %q is believed", r.newest(0))
 	}

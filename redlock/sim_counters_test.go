@@ -33,6 +33,19 @@ func TestCountersAreCopied(t *testing.T) {
 	})
 }
 
+// Without quarantines, too, a node votes again whose counters somebody has deleted. Guards
+// judgeAdmitted, mark.
+func TestCountersBeginAnewWithoutQuarantine(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].Do("HDEL", nodeKey, counterOfX)
+		f.release(f.acquire(oneTryFor(time.Second)))
+		time.Sleep(100 * ms)
+		f.acquire(oneTryFor(time.Second))
+		want(t, "it votes", f.sims[0].Get("redlock:x") != "", true)
+		want(t, "quarantines", f.q.Status().Counts.Quarantines, 0)
+	})
+}
+
 // Where a node waits for others that are down, nobody is sent to try again within
 // milliseconds; where nodes are only down, he is, and where a quarantine has an end, when
 // that is over. Guards noQuorum: endlessRetry.

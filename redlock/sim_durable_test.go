@@ -46,6 +46,20 @@ func TestDurableNodeLeavesVotesOut(t *testing.T) {
 	}
 }
 
+// A host that came later, and saw no quarantine, knows as well that a durable node has its
+// votes over a restart. Guards judgeRestarted: own, by the word.
+func TestDurableNodeForALaterHost(t *testing.T) {
+	durableTest(t, 3, func(t *testing.T, f *fleet) {
+		f.q.Close()
+		late := f.another(withQuarantine, durableNodes)
+		defer late.Close()
+		late.Settle(t.Context())
+		every(f.sims, func(s *redlocktest.Sim) { s.Crash(true); s.Restart() })
+		time.Sleep(beat + 400*ms)
+		want(t, "ready", late.Status().Ready, 3)
+	})
+}
+
 // A durable node that comes up with another one's file has that one's votes and not its
 // own, also for a host that knows neither: it waits, and is a node like others then.
 // Guards judgeRestarted: own, by the name.

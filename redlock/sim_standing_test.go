@@ -263,6 +263,31 @@ func TestDurableNodeRestartedInQuarantine(t *testing.T) {
 	}, durable)
 }
 
+// What is asked of a node while it is looked at, and seen to have no vote by then, is not
+// granted by it. Guards stand: the session's epoch.
+func TestAskedWhileLookedAt(t *testing.T) {
+	for name, end := range map[string]func(*redlocktest.Sim){
+		"refused":     func(s *redlocktest.Sim) { s.SetInfo("connected_slaves", "1") },
+		"quarantined": func(s *redlocktest.Sim) { s.Do("HDEL", nodeKey, "epoch") },
+	} {
+		admittedTest(t, 3, func(t *testing.T, f *fleet) {
+			looked := make(chan struct{}, 10)
+			f.sims[0].OnCommand(func(c redlock.Command) {
+				if c[0] == "INFO" {
+					looked <- struct{}{}
+				}
+			})
+			f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 5 * ms })
+			end(f.sims[0])
+			<-looked
+			f.wantState(f.q, 0, redlock.NodeReady)
+			f.acquire(redlock.Request{Name: "x", TTL: longest})
+			time.Sleep(200 * ms)
+			want(t, name+": it granted", f.sims[0].Get("redlock:x") != "", false)
+		})
+	}
+}
+
 // A node that will not have written what it is to say of the others votes nevertheless,
 // and is told again. Guards tellWords.
 func TestWordsAreRefused(t *testing.T) {
@@ -270,21 +295,45 @@ func TestWordsAreRefused(t *testing.T) {
 		words := f.sims[0].Do("HGET", nodeKey, "words").Str
 		f.sims[0].Do("HDEL", nodeKey, "words")
 		dials := f.sims[0].Counts().Dials
-		f.sims[0].OnCommand(func(c redlock.Command) {
-			answer := redlock.ServerError("")
-			if c[0] == "EVALSHA" && c[3] == nodeKey && c[len(c)-1] != "" {
-				answer = "OOM command not allowed when used memory > 'maxmemory'."
-			}
-			f.sims[0].Refuse(answer)
-		})
+		f.refusesToWrite(true)
 		time.Sleep(3 * beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		want(t, "connections more", f.sims[0].Counts().Dials, dials)
-		f.sims[0].OnCommand(nil)
-		f.sims[0].Refuse("")
+		f.refusesToWrite(false)
 		time.Sleep(beat + 100*ms)
 		want(t, "words in the end", f.sims[0].Do("HGET", nodeKey, "words").Str, words)
 	})
+}
+
+// A node that will not have its epoch written says why it has no vote, and one that has
+// forgotten its scripts gets them first. Guards rewrite, refuse.
+func TestEpochIsRefused(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.refusesToWrite(true)
+		f.sims[0].Do("HDEL", nodeKey, "epoch")
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeRefused, "its epoch cannot be written: OOM")
+		f.refusesToWrite(false)
+		f.sims[0].Do("SCRIPT", "FLUSH")
+		time.Sleep(beat)
+		f.wantState(f.q, 0, redlock.NodeQuarantined)
+	})
+}
+
+// refusesToWrite has the first node refuse, or not, what is to stand in its hash.
+func (f *fleet) refusesToWrite(does bool) {
+	node := f.sims[0]
+	node.Refuse("")
+	node.OnCommand(nil)
+	if does {
+		node.OnCommand(func(c redlock.Command) {
+			answer := redlock.ServerError("")
+			if c[0] == "EVALSHA" && c[3] == nodeKey && len(c) == 9 {
+				answer = "OOM command not allowed when used memory > 'maxmemory'."
+			}
+			node.Refuse(answer)
+		})
+	}
 }
 
 // Where others write a node's epoch all the time, it is not written without end, and the
