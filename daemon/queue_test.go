@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -74,6 +75,22 @@ func TestQueueSeveralNames(t *testing.T) {
 	q.leave(ab, nil)
 	if !isCalled(b) {
 		t.Error("after ab left: b is not called")
+	}
+}
+
+// Who wants one name passes no gate to the queue; others pass that of their user.
+func TestQueueGate(t *testing.T) {
+	q := newQueue()
+	gate := func(uid int, names ...string) *sync.Mutex {
+		p := &place{}
+		p.set(names, kind{}, &asker{uid: uid})
+		return q.gate(p)
+	}
+	if gate(1, "a") != nil {
+		t.Error("there is a gate for who wants one name")
+	}
+	if gate(1, "a", "b") == nil || gate(1, "a", "b") != gate(1, "c", "d", "e") || gate(1, "a", "b") == gate(2, "a", "b") {
+		t.Error("want one gate of each user")
 	}
 }
 
