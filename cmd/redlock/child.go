@@ -62,6 +62,7 @@ func (j *job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 		return nil, &failure{exitInternal, err}
 	}
 	defer alarm.close()
+	reserveThreads(spareThreads)
 	s.passOn()
 	adoptOrphans()
 	c := &child{signals: s, lease: lease, same: same, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, stderr: j.stderr, again: time.NewTimer(0)}
