@@ -37,9 +37,9 @@ quorum {
 
     # This Redis keeps every vote on disk: appendonly yes and appendfsync always in its
     # redis.conf. Then it may vote at once after a restart. redlockd sees to it that it
-    # is so: where it is not, a restart costs max_ttl as with the others. It cannot see
-    # the rights of the user default, with which Redis loads the file: all, or locks
-    # are forgotten (OPERATING.md, "The nodes").
+    # is so: where it is not, a restart costs max_ttl as with the others. The user
+    # default, also where it is off, has to have all rights: Redis loads the file with
+    # these (OPERATING.md, "The nodes").
     # durable = false
 
     # Example. Relative file names start from $CREDENTIALS_DIRECTORY (systemd's
