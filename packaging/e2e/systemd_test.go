@@ -76,10 +76,8 @@ func TestSocketActivation(t *testing.T) {
 	waitFor(t, "systemd-socket-activate listens", func() bool { _, err := os.Stat(h.socket); return err == nil })
 	n := h.nc()
 	n.expect("LOCK job", "OK lock=job")
-	log := d.stderr.text()
-	if want := `names=["other"]`; !strings.Contains(log, want) {
-		t.Errorf("the log lacks %s:\n%s", want, log)
-	}
+	const want = `names=["other"]` // which may be read after the answer
+	waitFor(t, "the log has "+want, func() bool { return strings.Contains(d.stderr.text(), want) })
 	d.signal(syscall.SIGTERM)
 	if code := d.wait(); code != 0 {
 		t.Errorf("it ended with %d:\n%s", code, d.stderr.text())
