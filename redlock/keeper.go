@@ -229,11 +229,12 @@ func (k *keeper) keep(l *Lease, due time.Duration) {
 	k.ageMissed(l)
 }
 
-// ageMissed ages a lease that was not to be found when the others were aged.
+// ageMissed ages a lease that was not to be found when the others were aged. Its timer says
+// LOST, be it now: who takes or adopts a lease is not told of its loss before he has it.
 func (k *keeper) ageMissed(l *Lease) {
 	if l.age(k.q.jumps.totalMissed()) {
 		k.moved(l)
-		l.ring()
+		l.rearm(k.clock())
 	}
 }
 

@@ -91,6 +91,15 @@ func (l *Lease) arm(now time.Duration) {
 	l.timer = time.AfterFunc(l.lostAt()-now, l.ring)
 }
 
+// rearm sets it anew while the lease is held.
+func (l *Lease) rearm(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == held {
+		l.timer.Reset(l.lostAt() - now)
+	}
+}
+
 // Name is the name of the lock, or several with commas between them.
 func (l *Lease) Name() string { return l.name() }
 

@@ -77,6 +77,35 @@ func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	}
 }
 
+// One that is over by that is not lost before somebody has it. Guards ageMissed: rearm.
+func TestOverWhenHostIsJudged(t *testing.T) {
+	const ttl, missed = 3 * time.Second, 10 * time.Second
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		had, told := make(chan bool, 1), make(chan bool, 1)
+		lost := func() {
+			select {
+			case <-had:
+			case <-time.After(time.Minute):
+				t.Error("who is to have it waits until he has heard of its loss")
+			}
+			told <- true
+		}
+		host := f.missing(missed, 2, redlock.WhenWon)
+		request := redlock.Request{Name: "x", TTL: ttl, OnLost: func(*redlock.Lease) { lost() }}
+		l, err := host.Acquire(t.Context(), request)
+		want(t, "error", err, nil)
+		wantErr(t, "lease", l.Err(), redlock.ErrLost)
+		had <- true
+		<-told
+		record := f.acquire(redlock.Request{Name: "y", TTL: ttl}).Record()
+		f.restart(0)
+		f.q.Missed(missed)
+		f.q.Adopt([]redlock.Record{record}, func(int, *redlock.Lease) { lost() })
+		had <- true
+		<-told
+	})
+}
+
 // What is adopted was granted to another process, which could not know what came out
 // since. Guards keeper.watchAll: ageMissed.
 func TestAdoptedAfterHostWasJudged(t *testing.T) {
