@@ -328,7 +328,7 @@ func (f *fleet) refusesToWrite(does bool) {
 	if does {
 		node.OnCommand(func(c redlock.Command) {
 			answer := redlock.ServerError("")
-			if c[0] == "EVALSHA" && c[3] == nodeKey && len(c) == 9 {
+			if len(c) > 1 && c[1] == redlock.Scripts()[1].SHA {
 				answer = "OOM command not allowed when used memory > 'maxmemory'."
 			}
 			node.Refuse(answer)
