@@ -290,7 +290,7 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 
 // age moves the deadline back by what this host's clock has missed, as far as it is not
 // known to it: the nodes are so much nearer to it than was thought. It tells whether
-// there was any.
+// there was any. What is over stays as it was.
 func (l *Lease) age(missed time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,13 +300,16 @@ func (l *Lease) age(missed time.Duration) bool {
 // ageTo is age. Where that is why the lease is lost, no extension has failed. The caller
 // holds mu.
 func (l *Lease) ageTo(missed time.Duration) bool {
-	by := max(missed-l.missed, 0)
+	by := missed - l.missed
+	if l.state != held || by <= 0 {
+		return false
+	}
 	l.deadline -= by
-	l.missed += by
-	if by > 0 && l.cause == nil {
+	l.missed = missed
+	if l.cause == nil {
 		l.cause = &agedError{name: l.name(), by: by}
 	}
-	return by > 0
+	return true
 }
 
 // extendable tells whether the keeper is to extend the lease.

@@ -106,6 +106,32 @@ func TestOverWhenHostIsJudged(t *testing.T) {
 	})
 }
 
+// One that was lost while it was being extended is not told to have moved. Guards
+// Lease.ageTo: held.
+func TestLostWhenHostIsJudged(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		var moved atomic.Int32
+		host := f.another(func(o *redlock.Options) {
+			o.NodeTimeout = 700 * ms
+			o.Moved = func(*redlock.Lease) { moved.Add(1) }
+		})
+		defer host.Close()
+		host.Settle(t.Context())
+		l, err := host.Acquire(t.Context(), redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		every(f.sims, hang)
+		time.Sleep(400 * ms) // its extension is under way
+		host.Missed(300 * ms)
+		<-l.Lost()
+		deadline := l.Deadline()
+		time.Sleep(time.Second) // and given up
+		want(t, "told", moved.Load(), int32(0))
+		want(t, "deadline", l.Deadline(), deadline)
+	})
+}
+
 // What is adopted was granted to another process, which could not know what came out
 // since. Guards keeper.watchAll: ageMissed.
 func TestAdoptedAfterHostWasJudged(t *testing.T) {
