@@ -320,20 +320,17 @@ func TestEpochIsRefused(t *testing.T) {
 	})
 }
 
-// refusesToWrite has the first node refuse, or not, what is to stand in its hash.
+// refusesToWrite has the first node refuse, or not, what is to stand in its hash. (Each
+// command settles it anew: one may be under way at this very instant.)
 func (f *fleet) refusesToWrite(does bool) {
 	node := f.sims[0]
-	node.Refuse("")
-	node.OnCommand(nil)
-	if does {
-		node.OnCommand(func(c redlock.Command) {
-			answer := redlock.ServerError("")
-			if len(c) > 1 && c[1] == redlock.Scripts()[1].SHA {
-				answer = "OOM command not allowed when used memory > 'maxmemory'."
-			}
-			node.Refuse(answer)
-		})
-	}
+	node.OnCommand(func(c redlock.Command) {
+		answer := redlock.ServerError("")
+		if does && len(c) > 1 && c[1] == redlock.Scripts()[1].SHA {
+			answer = "OOM command not allowed when used memory > 'maxmemory'."
+		}
+		node.Refuse(answer)
+	})
 }
 
 // Where others write a node's epoch all the time, it is not written without end, and the
