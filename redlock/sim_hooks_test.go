@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -78,4 +79,16 @@ func TestExtensionsAreReported(t *testing.T) {
 		confirmed := l.Deadline() - 3*time.Second + 32*ms + 6*ms // it was asked, and 6 ms later node b answered
 		want(t, "left", r.left[0], before-confirmed)
 	}, r.collect)
+}
+
+// wrapConns has all connections to a node be what wrap makes of them.
+func wrapConns(node *redlock.Node, wrap func(redlock.Conn) redlock.Conn) {
+	dial := node.Dial
+	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
+		c, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(c), nil
+	}
 }

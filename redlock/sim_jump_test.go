@@ -150,11 +150,7 @@ func (c lateConn) Do(ctx context.Context, group []redlock.Command, replies []red
 func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 	return func(o *redlock.Options) {
 		for _, i := range nodes {
-			dial := o.Nodes[i].Dial
-			o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
-				c, err := dial(ctx)
-				return lateConn{c, late}, err
-			}
+			wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return lateConn{c, late} })
 		}
 	}
 }
@@ -274,7 +270,7 @@ func TestLossAfterPause(t *testing.T) {
 }
 
 // A lease that is lost because its host was paused, and not because an extension failed,
-// says so: who reads the log of the loss would look for it at the nodes. Guards Lease.age:
+// says so: who reads the log of the loss would look for it at the nodes. Guards Lease.ageTo:
 // cause.
 func TestLossAfterPauseSaysWhy(t *testing.T) {
 	const ttl, pauseFor = 5 * time.Second, 10 * time.Second

@@ -304,14 +304,7 @@ func (s *stop) over() {
 // has has a host stop so.
 func (s *stop) has(o *redlock.Options) {
 	for i := range o.Nodes {
-		dial := o.Nodes[i].Dial
-		o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
-			conn, err := dial(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return stoppedConn{conn, s, i}, nil
-		}
+		wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return stoppedConn{c, s, i} })
 	}
 }
 
