@@ -61,12 +61,14 @@ func budget() int {
 
 // inOrder has what happens at one instant happen in the same order again, until
 // the test is over: one thread, and a garbage collector that seldom comes in
-// between.
+// between. (A part of what it finds it frees only the next time: without a limit to the
+// memory it comes the more seldom the longer this goes on.)
 func inOrder(t *testing.T) {
-	procs, percent := runtime.GOMAXPROCS(1), debug.SetGCPercent(800)
+	procs, percent, limit := runtime.GOMAXPROCS(1), debug.SetGCPercent(800), debug.SetMemoryLimit(1<<30)
 	t.Cleanup(func() {
 		runtime.GOMAXPROCS(procs)
 		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
 	})
 }
 
