@@ -48,14 +48,23 @@ func filed(lock string) []Command {
 func (f *appendOnly) readRights(commands []Command, replies []Reply) {
 	f.loads = len(replies) == len(commands)
 	for i := range min(len(replies), len(commands)) {
-		switch may := &replies[i]; {
-		case may.Err != nil:
-			f.loads, f.leaves = false, "our ACL has no +acl|dryrun, which tells what its user default may do"
-		case may.Str != "OK":
-			key, _, _ := strings.Cut(commands[i][1], beside)
-			f.loads, f.leaves = false, fmt.Sprintf("its user default may not %s %s…, and Redis leaves that out when it loads the file", commands[i][0], key)
+		if f.leaves = leftOut(commands[i], &replies[i]); f.leaves != "" {
+			f.loads = false
+			return
 		}
 	}
+}
+
+// leftOut says why Redis may leave a command out when it loads the file; "": it does not.
+func leftOut(command Command, may *Reply) string {
+	switch {
+	case may.Err != nil:
+		return "our ACL has no +acl|dryrun, which tells what its user default may do"
+	case may.Str != "OK":
+		key, _, _ := strings.Cut(command[1], beside)
+		return fmt.Sprintf("its user default may not %s %s…, and Redis leaves that out when it loads the file", command[0], key)
+	}
+	return ""
 }
 
 // hasEachVote: every vote is on disk before it is answered, and there after a restart.

@@ -247,6 +247,7 @@ var wrongLooks = []hostileRow{
 	{"INFO of an old version", to("INFO", says(text("redis_version:5.0.3\r\nrun_id:x\r\nrole:master\r\n"))), `redis_version "5.0.3"`},
 	{"INFO without run_id", to("INFO", says(text("redis_version:7.0.15\r\nrole:master\r\n"))), `no run_id`},
 	{"INFO of a version with a MB", to("INFO", says(text("redis_version:"+strings.Repeat("x", 1<<20)+"\r\n"))), `redis_version "x`},
+	{"CLIENT ID is forbidden", to("CLIENT ID", says("-NOPERM no\r\n")), `CLIENT ID, which is needed.*NOPERM`},
 	{"CLIENT ID is a string", to("CLIENT ID", says("+x\r\n")), `in answer to CLIENT ID`},
 	{"CLIENT ID below 0", to("CLIENT ID", says(":-4\r\n")), `in answer to CLIENT ID`},
 	{"CLIENT KILL is forbidden", to("CLIENT KILL", says("-NOPERM no\r\n")), `CLIENT KILL ID.*NOPERM`},

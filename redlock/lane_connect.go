@@ -65,16 +65,14 @@ func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return nil, err
 	}
-	for i := range l.replies {
-		if err := l.replies[i].Err; err != nil && l.commands[i][0] != "ACL" { // see readRights
-			return nil, fmt.Errorf("%s: %w", l.commands[i][0], err)
-		}
-	}
 	s, err := l.readLook(l.replies[:looks])
 	if err != nil || l.node.Embedded {
 		return s, err
 	}
 	id := &l.replies[looks]
+	if id.Err != nil {
+		return nil, fmt.Errorf("CLIENT ID, which is needed to end this connection before the next one: %w", id.Err)
+	}
 	if !id.isNumber() || id.Int <= 0 {
 		return nil, l.noteOdd(oddAnswer("CLIENT ID", "a number", id))
 	}
