@@ -51,6 +51,8 @@ type daemon struct {
 
 	quorate quorate // nodes, as the log has them
 
+	certificates *certificates // of the nodes that have TLS
+
 	processes *processes // that hold leases (hold=pid)
 
 	orphans orphans
@@ -77,6 +79,8 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 		leases: newRegistry(),
 		limits: newLimits(cfg.Limits),
 		meter:  newMeter(cfg),
+
+		certificates: newCertificates(cfg, log),
 	}
 	d.access.Store(cfg.Access)
 	var err error
@@ -99,6 +103,13 @@ func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*
 		NoQuarantine: dev, // embedded nodes live and die with this process
 	})
 	return d, err
+}
+
+// nodesStatus is what is known of the nodes, and of what keeps them connected.
+func (d *daemon) nodesStatus() redlock.Status {
+	status := d.nodes.Status()
+	d.certificates.warn(status.Nodes)
+	return status
 }
 
 // observe logs what happens to nodes: what somebody has to do something about as

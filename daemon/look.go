@@ -115,7 +115,7 @@ func (s *session) listLine(call *ipc.Call, names []string, p *place, state strin
 // status shows the nodes, from memory, and how many leases and waiters LIST would
 // show: no more can be told by it of others' locks.
 func (s *session) status(call *ipc.Call) ipc.Work {
-	status := s.d.nodes.Status()
+	status := s.d.nodesStatus()
 	for _, node := range status.Nodes {
 		call.Line(nodeLine(call, node))
 	}

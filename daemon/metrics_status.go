@@ -30,6 +30,7 @@ var (
 	descState     = desc("redlockd_node_state", "1 for the state in which a node is, 0 for the others.", "node", "state")
 	descNodeLeft  = desc("redlockd_node_quarantine_left_seconds", "What is left of a node's quarantine; 0 also where it waits for more than time.", "node")
 	descWarnings  = desc("redlockd_node_warnings", "What could be better about a node: redlock status says it.", "node")
+	descEnds      = desc("redlockd_node_certificate_end_timestamp_seconds", "When the first certificate ends that the next connection to a node needs: what it shows, who signed that, our own. In Unix time.", "node")
 	allNodeStates = []redlock.NodeState{redlock.NodeReady, redlock.NodeConnecting, redlock.NodeDown, redlock.NodeQuarantined, redlock.NodeRefused}
 )
 
@@ -58,7 +59,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 func (s statusCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		descBuild, descConnections, descLeases, descWaiters, descLongest, descUnnoted,
-		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings,
+		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings, descEnds,
 	} {
 		to <- desc
 	}
@@ -72,8 +73,11 @@ func (s statusCollector) Collect(to chan<- prometheus.Metric) {
 	c := collection(to)
 	c.gauge(descBuild, 1, Version(), runtime.Version())
 	s.collectClients(c)
-	status := s.d.nodes.Status()
+	status := s.d.nodesStatus()
 	c.collectNodes(&status)
+	for node, end := range s.d.certificates.ends() {
+		c.gauge(descEnds, float64(end.Unix()), node)
+	}
 	c.collectPast(&status.Counts)
 }
 

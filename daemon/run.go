@@ -171,6 +171,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance
 	defer attending.Wait()
 	attending.Go(func() { d.attend(accepting, o.Manager) })
 	attending.Go(func() { d.ledger.look(accepting) })
+	attending.Go(func() { d.certificates.watch(accepting) })
 	err := d.untilStopped(ctx, served, o)
 	stop()
 	d.tell(o.Manager.Stopping())
@@ -245,6 +246,7 @@ func (d *daemon) reload(cfg *Config) {
 	SetLogFormat(d.log, cfg.Log.Format)
 	d.access.Store(cfg.Access)
 	d.limits.set(cfg.Limits)
+	d.certificates.lookAgain()
 	d.log.Info("config reloaded: log, access and limits are in force; passwords and certificates are read at the next connection to a node",
 		"access", cfg.Access.String())
 }

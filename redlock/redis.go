@@ -46,6 +46,21 @@ func RedisNode(o NodeOptions) Node {
 	return n
 }
 
+// Handshake begins to speak TLS to the node as Dial does, and ends the connection: what a
+// new connection would come to, while there is an old one. It returns by the time ctx
+// ends. The zero state: the node has no TLS.
+func (o NodeOptions) Handshake(ctx context.Context) (tls.ConnectionState, error) {
+	conn, err := (&onceDialer{options: o}).connect(ctx, &net.Dialer{Timeout: timeLeft(ctx)})
+	if err != nil {
+		return tls.ConnectionState{}, err
+	}
+	defer conn.Close()
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.ConnectionState(), nil
+	}
+	return tls.ConnectionState{}, nil
+}
+
 // redisConn is one rueidis client that dialled once and never will again.
 type redisConn struct {
 	client rueidis.Client

@@ -220,16 +220,22 @@ func (s *secretSite) lookEverywhere() {
 	if cores != "Max core file size 0 0 bytes" {
 		s.t.Errorf("the daemon has %q, want no core files: they would have the passwords", cores)
 	}
-	response, err := http.Get("http://" + s.metrics + "/metrics")
+	s.said["metrics"] = scrape(s.t, s.metrics)
+}
+
+// scrape is what Prometheus would be told at that address.
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	s.said["metrics"] = string(text)
+	return string(text)
 }
 
 // search looks for each secret in all that was said.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -117,6 +118,48 @@ func TestTLSFaults(t *testing.T) {
 	s.ca.issue(s.dir, "foreign", "redlockd", inAnHour())
 	s.saysOf(n, "b", `is node "a" already`)
 	s.saysOf(n, "f", `is node "a" already`)
+}
+
+// A certificate that the next connection to a node needs, and that ends soon, or has ended, is
+// warned of while the connection that is there goes on, and told to Prometheus; and no
+// more once it is renewed.
+func TestTLSCertificateEnds(t *testing.T) {
+	s := newTLSSite(t)
+	days := func(n int) time.Time { return time.Now().AddDate(0, 0, n) }
+	goodUntil := func(end time.Time) string { return end.UTC().Format("good until 2006-01-02 15:04 UTC") }
+	soon, sooner, late := days(10), days(3), days(50)
+	s.client = s.ca.issue(s.dir, "client", "redlockd", days(60))
+	port, metrics := tlsPort(t), "127.0.0.1:"+tlsPort(t)
+	server := redlocktest.StartRedis(t, 1, withTLS(port, s.ca.issue(s.dir, "server", "redis-a", soon), s.caFile)).Servers[0]
+	s.configure(fmt.Sprintf("metrics { address = %q }\n", metrics), s.node("a", "127.0.0.1:"+port))
+	daemon := s.serve()
+	n := s.nc()
+	waitFor(t, "node a is reached", func() bool { return reached(n) == 1 })
+	s.saysOf(n, "a", "its certificate, or that of who signed it, is "+goodUntil(soon))
+	waitFor(t, "the log says so", func() bool {
+		return hasLine(daemon.stderr.text(), "certificate is to be renewed", "node=a", goodUntil(soon))
+	})
+	before := connectionsOf(t, []*redlocktest.Server{server})
+
+	show := func(p pair) {
+		t.Helper()
+		tell(t, server, "CONFIG", "SET", "tls-cert-file", p.cert, "tls-key-file", p.key)
+		daemon.signal(syscall.SIGHUP)
+	}
+	renewed := s.ca.issue(s.dir, "renewed", "redis-a", late)
+	show(renewed)
+	waitFor(t, "nothing is said of certificates", func() bool { return !strings.Contains(nodeLine(n, "a"), "good until") })
+	if want := `redlockd_node_certificate_end_timestamp_seconds{node="a"} ` + strconv.FormatFloat(float64(late.Unix()), 'g', -1, 64); !strings.Contains(scrape(t, metrics), want) {
+		t.Errorf("the metrics lack %s", want)
+	}
+	show(s.ca.issue(s.dir, "over", "redis-a", days(-1)))
+	s.saysOf(n, "a", "cannot be made anew once it ends: tls: failed to verify certificate: x509: certificate has expired")
+	s.ca.issue(s.dir, "client", "redlockd", sooner)
+	show(renewed)
+	s.saysOf(n, "a", "cert_file "+s.client.cert+" is "+goodUntil(sooner))
+	if after := connectionsOf(t, []*redlocktest.Server{server}); !slices.Equal(after, before) {
+		t.Errorf("connections before %v and after it %v, want the same", before, after)
+	}
 }
 
 // saysOf waits until STATUS says that of a node.

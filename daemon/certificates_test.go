@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// until is a certificate that is good for so long from noon on.
+func until(d time.Duration) *x509.Certificate { return &x509.Certificate{NotAfter: noon.Add(d)} }
+
+// A chain is as good as the first of its certificates that ends, the best chain counts, and
+// ours have to be good, too. Guards firstToEnd.
+func TestFirstToEnd(t *testing.T) {
+	const day = 24 * time.Hour
+	long, short := []*x509.Certificate{until(9 * day), until(7 * day), until(8 * day)}, []*x509.Certificate{until(3 * day)}
+	own := func(d time.Duration) []tls.Certificate { return []tls.Certificate{{Leaf: until(d)}} }
+	for _, c := range []struct {
+		name   string
+		chains [][]*x509.Certificate
+		ours   []tls.Certificate
+		want   time.Duration
+		whose  string
+	}{
+		{"the first of a chain", [][]*x509.Certificate{long}, nil, 7 * day, "its certificate"},
+		{"the better chain", [][]*x509.Certificate{short, long}, nil, 7 * day, "its certificate"},
+		{"the better chain, first", [][]*x509.Certificate{long, short}, nil, 7 * day, "its certificate"},
+		{"ours is longer", [][]*x509.Certificate{long}, own(8 * day), 7 * day, "its certificate"},
+		{"ours is shorter", [][]*x509.Certificate{long}, own(6 * day), 6 * day, "cert_file client.pem"},
+	} {
+		got := firstToEnd(c.chains, c.ours, "client.pem")
+		if !got.end.Equal(noon.Add(c.want)) || !strings.Contains(got.whose, c.whose) {
+			t.Errorf("%s: %v of %s, want %v of %s", c.name, got.end, got.whose, noon.Add(c.want), c.whose)
+		}
+	}
+}
+
+// Guards certificate.warning.
+func TestCertificateWarning(t *testing.T) {
+	for _, c := range []struct {
+		seen certificate
+		want string // "": none
+	}{
+		{certificate{}, ""},
+		{certificate{end: noon.Add(certificateSoon + time.Second)}, ""},
+		{certificate{end: noon.Add(certificateSoon), whose: "client.pem"}, "client.pem is good until 2026-12-07 12:00 UTC: renew it"},
+		{certificate{end: noon, whose: "client.pem"}, "cannot be made anew once it ends: client.pem was good until 2026-11-23 12:00 UTC"},
+		{certificate{fault: errors.New("no such file")}, "cannot be made anew once it ends: no such file"},
+	} {
+		if got := c.seen.warning(noon); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%v: %q, want %q", c.seen, got, c.want)
+		}
+	}
+}
+
+// Files that cannot be read are found out without a connection. Guards seeCertificate.
+func TestCertificateFilesAreGone(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "ca.pem")
+	seen, ok := seeCertificate(t.Context(), &NodeConfig{Name: "a", Address: "127.0.0.1:1", TLS: &TLSConfig{CAFile: gone}})
+	if !ok || !errors.Is(seen.fault, os.ErrNotExist) {
+		t.Errorf("%v, %v; want that %s is not there", seen, ok, gone)
+	}
+}
+
+// What is said of a node comes after what was, and changes nothing that others read; a node
+// that is down says itself why. Guards certificates.warn.
+func TestCertificateWarningOfNodes(t *testing.T) {
+	bad := certificate{fault: errors.New("gone")}
+	c := &certificates{found: map[string]certificate{"a": bad, "b": bad, "c": {}}}
+	theirs := append(make([]string, 0, 4), "no persistence")
+	nodes := []redlock.NodeStatus{
+		{Name: "a", State: redlock.NodeReady, Warning: theirs},
+		{Name: "b", State: redlock.NodeDown},
+		{Name: "c", State: redlock.NodeReady},
+	}
+	c.warn(nodes)
+	if got := nodes[0].Warning; len(got) != 2 || got[0] != "no persistence" || !strings.Contains(got[1], "gone") {
+		t.Errorf("of a: %q", got)
+	}
+	if theirs[:2][1] != "" {
+		t.Errorf("others may read now: %q", theirs[:2])
+	}
+	if len(nodes[1].Warning)+len(nodes[2].Warning) > 0 {
+		t.Errorf("of b and c: %q, %q", nodes[1].Warning, nodes[2].Warning)
+	}
+}
