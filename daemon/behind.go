@@ -70,7 +70,7 @@ type behindError struct {
 }
 
 func (e *behindError) Error() string {
-	return fmt.Sprintf("%s: %s on %s (pid %d) asked before, %s", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID, e.why)
+	return fmt.Sprintf("%s: %v asked before, %s", e.Name, e.Holder, e.why)
 }
 
 func (e *behindError) Unwrap() error { return e.HeldError }

@@ -33,8 +33,15 @@ func (w waitsFor) String() string {
 
 // String names who asked, for people.
 func (a *asker) String() string {
-	if a.owner == "" {
-		return fmt.Sprintf("%s (pid %d)", a.user, a.pid)
+	var more []string
+	if a.pid != 0 { // 0: it cannot be seen, as of another container
+		more = append(more, fmt.Sprintf("pid %d", a.pid))
 	}
-	return fmt.Sprintf("%s (pid %d, owner %s)", a.user, a.pid, a.owner)
+	if a.owner != "" {
+		more = append(more, "owner "+a.owner)
+	}
+	if more == nil {
+		return a.user
+	}
+	return fmt.Sprintf("%s (%s)", a.user, strings.Join(more, ", "))
 }

@@ -180,7 +180,15 @@ func holderFields(r *ipc.Response, h redlock.Holder) {
 	if !h.Known() {
 		return
 	}
-	r.Str("host", h.Host).Int("pid", int64(h.PID)).Str("user", h.User).Ms("since", max(time.Since(h.Since), 0))
+	pidField(r.Str("host", h.Host), h.PID).Str("user", h.User).Ms("since", max(time.Since(h.Since), 0))
+}
+
+// pidField says nothing of a process that the daemon cannot see.
+func pidField(r *ipc.Response, pid int) *ipc.Response {
+	if pid != 0 {
+		r.Int("pid", int64(pid))
+	}
+	return r
 }
 
 func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {

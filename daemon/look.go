@@ -104,8 +104,8 @@ func (s *session) listAll(call *ipc.Call) ipc.Work {
 func (s *session) listLine(call *ipc.Call, names []string, p *place, state string, since time.Duration) *ipc.Response {
 	who := p.who
 	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", p.kind.mode())
-	slotsField(line, int(p.kind.slots)).
-		Int("pid", int64(who.pid)).Str("user", who.user).Ms("since", s.d.clock()-since)
+	pidField(slotsField(line, int(p.kind.slots)), who.pid).
+		Str("user", who.user).Ms("since", s.d.clock()-since)
 	if who.note != "" {
 		line.Str("note", who.note)
 	}

@@ -50,13 +50,13 @@ func (e *HeldError) Error() string {
 	case e.Waiting && !e.Holder.Known():
 		return fmt.Sprintf("%s: others have waited for it, and are next", e.Name)
 	case e.Waiting && !e.Shared:
-		return fmt.Sprintf("%s: kept for %s on %s (pid %d), who has waited for it and is next", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+		return fmt.Sprintf("%s: kept for %v, who has waited for it and is next", e.Name, e.Holder)
 	case e.Waiting:
-		return fmt.Sprintf("%s: shared by others, for whose end %s on %s (pid %d) waits already", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+		return fmt.Sprintf("%s: shared by others, for whose end %v waits already", e.Name, e.Holder)
 	case e.Shared && e.Holder.Known():
-		return fmt.Sprintf("%s: shared by others, one of them %s on %s (pid %d)", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+		return fmt.Sprintf("%s: shared by others, one of them %v", e.Name, e.Holder)
 	case e.Slots > 0 && e.Holder.Known():
-		return fmt.Sprintf("%s: a semaphore of %d places, all taken, or another number was asked for; one is held by %s on %s (pid %d)", e.Name, e.Slots, e.Holder.User, e.Holder.Host, e.Holder.PID)
+		return fmt.Sprintf("%s: a semaphore of %d places, all taken, or another number was asked for; one is held by %v", e.Name, e.Slots, e.Holder)
 	case e.TTL == 0 && !e.Holder.Known():
 		return fmt.Sprintf("%s: several contend for it and none has won yet", e.Name)
 	case !e.Holder.Known() && e.TTL == Endless:
@@ -64,7 +64,7 @@ func (e *HeldError) Error() string {
 	case !e.Holder.Known():
 		return fmt.Sprintf("%s: held by another Redlock client, for at most %v", e.Name, e.TTL)
 	}
-	return fmt.Sprintf("%s: held by %s on %s (pid %d)", e.Name, e.Holder.User, e.Holder.Host, e.Holder.PID)
+	return fmt.Sprintf("%s: held by %v", e.Name, e.Holder)
 }
 
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }

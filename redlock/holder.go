@@ -3,6 +3,7 @@ package redlock
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,15 @@ type Holder struct {
 
 // Known tells whether the token was one of ours.
 func (h Holder) Known() bool { return h.Host != "" }
+
+// String names a holder for people. One whose process its daemon cannot see, as of another
+// container, has no number.
+func (h Holder) String() string {
+	if h.PID == 0 {
+		return h.User + " on " + h.Host
+	}
+	return fmt.Sprintf("%s on %s (pid %d)", h.User, h.Host, h.PID)
+}
 
 // A token is unique for every attempt: 128 random bits, then what WHO shows of
 // the owner, one printable string of at most 256 bytes.

@@ -23,6 +23,25 @@ func TestTokenRoundTrip(t *testing.T) {
 	}
 }
 
+func TestHolderText(t *testing.T) {
+	seen := Holder{Host: "web3", PID: 4121, User: "alice"}
+	unseen := Holder{Host: "web3", User: "alice"} // of another container
+	for _, test := range []struct {
+		err  HeldError
+		want string
+	}{
+		{HeldError{Name: "a", Holder: seen}, "a: held by alice on web3 (pid 4121)"},
+		{HeldError{Name: "a", Holder: unseen}, "a: held by alice on web3"},
+		{HeldError{Name: "a", Holder: unseen, Shared: true}, "a: shared by others, one of them alice on web3"},
+		{HeldError{Name: "a", Holder: unseen, Shared: true, Waiting: true}, "a: shared by others, for whose end alice on web3 waits already"},
+		{HeldError{Name: "a", Holder: unseen, Waiting: true}, "a: kept for alice on web3, who has waited for it and is next"},
+	} {
+		if got := test.err.Error(); got != test.want {
+			t.Errorf("%+v\n got %q\nwant %q", test.err, got, test.want)
+		}
+	}
+}
+
 // Whatever a host or a user is called, its token is one printable string of at
 // most 256 bytes, and says no more than it should. Guards printable.
 func TestTokenOfHostileNames(t *testing.T) {

@@ -116,8 +116,7 @@ func forcedText(forced client.Forced) string {
 	case forced.Holders == 0:
 		return "nobody held it"
 	case forced.Holder != nil:
-		h := forced.Holder
-		return fmt.Sprintf("taken from %s on %s (pid %d), who may be at work until it notices", cell(h.User), cell(h.Host), h.PID)
+		return fmt.Sprintf("taken from %s, who may be at work until it notices", holderWord(forced.Holder))
 	case forced.Holders == 1:
 		return "taken from another Redlock client, which does not say who it is and may be at work until it notices"
 	}

@@ -215,14 +215,23 @@ func heldBy(holders []client.Holder) reason {
 		return reason{what: "held by another Redlock client" + more}
 	}
 	return reason{
-		what:  fmt.Sprintf("held by %s on %s (pid %d)%s", cell(known(first.User)), cell(first.Host), first.PID, more),
+		what:  "held by " + holderWord(&first) + more,
 		since: " since " + clock(time.Now().Add(-first.Since)),
 	}
 }
 
 // keptFor says for whom a lock is kept that nobody holds.
 func keptFor(h client.Holder) string {
-	return fmt.Sprintf("kept for %s on %s (pid %d), who has waited and is next", cell(known(h.User)), cell(h.Host), h.PID)
+	return fmt.Sprintf("kept for %s, who has waited and is next", holderWord(&h))
+}
+
+// holderWord names a holder, by his process too, if his daemon can see that.
+func holderWord(h *client.Holder) string {
+	who := cell(known(h.User)) + " on " + cell(h.Host)
+	if h.PID == 0 {
+		return who
+	}
+	return fmt.Sprintf("%s (pid %d)", who, h.PID)
 }
 
 // clock is a moment as people say it, with the day if it was another one.
