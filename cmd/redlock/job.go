@@ -170,6 +170,9 @@ func cannotRun(command string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = exitNotFound
 	}
+	if code == exitNotFound && strings.ContainsAny(command, " ;|&<>\n") {
+		return fail(code, "the command %q cannot be run: %w; a line for a shell stands after -c", command, err)
+	}
 	return fail(code, "the command %q cannot be run: %w", command, err)
 }
 

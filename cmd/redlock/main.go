@@ -40,6 +40,7 @@ masters. It is reached through the socket $REDLOCK_SOCKET, or else
 			return usage("a command is wanted, such as run, who, list or status")
 		},
 	}
+	root.SetFlagErrorFunc(flagFault)
 	root.SetVersionTemplate("redlock {{.Version}}\n")
 	root.SetHelpCommand(newHelpCommand())
 	root.CompletionOptions.DisableDefaultCmd = true // ours refuses shells that it does not know

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"math"
 	"time"
 
@@ -141,33 +140,8 @@ func newRunCommand() *cobra.Command {
 	}
 	f.define(cmd)
 	f.given = given(cmd)
-	cmd.SetFlagErrorFunc(flagFault)
+	cmd.SetFlagErrorFunc(runFlagFault)
 	return cmd
-}
-
-// notOurs says of the options of flock(1) that redlock run has not what there is instead.
-func notOurs(flag string) string {
-	switch flag {
-	case "u", "unlock":
-		return "the lock is given back when the command ends; instead of flock -u NUMBER there is redlock unlock NAME"
-	case "o", "close":
-		return "what the command leaves running does not hold the lock anyway: leave it out"
-	case "F", "no-fork":
-		return "redlock run stays, to keep the lock while the command runs: leave it out"
-	}
-	return ""
-}
-
-// flagFault says more of a flag that is unknown here and known to flock.
-func flagFault(_ *cobra.Command, err error) error {
-	unknown, ok := errors.AsType[interface {
-		error
-		GetSpecifiedName() string
-	}](err)
-	if !ok || notOurs(unknown.GetSpecifiedName()) == "" {
-		return err
-	}
-	return usage("%v, which flock has: %s", err, notOurs(unknown.GetSpecifiedName()))
 }
 
 func (f *runFlags) define(cmd *cobra.Command) {
