@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -33,22 +35,35 @@ func SetLogFormat(log hclog.Logger, format LogFormat) {
 	}
 }
 
-// now is the one that writes.
-func (l *formatLogger) now() hclog.Logger {
-	if l.isJSON.Load() {
-		return l.json
+// write says it in the format that is chosen.
+func (l *formatLogger) write(level hclog.Level, msg string, args []any) {
+	switch {
+	case !l.isJSON.Load():
+		l.Logger.Log(level, msg, args...)
+	case level >= l.json.GetLevel():
+		l.json.Log(level, msg, inWords(args)...)
 	}
-	return l.Logger
 }
 
-func (l *formatLogger) Log(level hclog.Level, msg string, args ...any) {
-	l.now().Log(level, msg, args...)
+// inWords has durations, signals and the like be in JSON what they are as text: 3s, and
+// not 3000000000.
+func inWords(args []any) []any {
+	words := slices.Clone(args)
+	for i, arg := range args {
+		_, isError := arg.(error) // whose text is taken anyway
+		if s, is := arg.(fmt.Stringer); is && !isError {
+			words[i] = s.String()
+		}
+	}
+	return words
 }
-func (l *formatLogger) Trace(msg string, args ...any) { l.now().Trace(msg, args...) }
-func (l *formatLogger) Debug(msg string, args ...any) { l.now().Debug(msg, args...) }
-func (l *formatLogger) Info(msg string, args ...any)  { l.now().Info(msg, args...) }
-func (l *formatLogger) Warn(msg string, args ...any)  { l.now().Warn(msg, args...) }
-func (l *formatLogger) Error(msg string, args ...any) { l.now().Error(msg, args...) }
+
+func (l *formatLogger) Log(level hclog.Level, msg string, args ...any) { l.write(level, msg, args) }
+func (l *formatLogger) Trace(msg string, args ...any)                  { l.write(hclog.Trace, msg, args) }
+func (l *formatLogger) Debug(msg string, args ...any)                  { l.write(hclog.Debug, msg, args) }
+func (l *formatLogger) Info(msg string, args ...any)                   { l.write(hclog.Info, msg, args) }
+func (l *formatLogger) Warn(msg string, args ...any)                   { l.write(hclog.Warn, msg, args) }
+func (l *formatLogger) Error(msg string, args ...any)                  { l.write(hclog.Error, msg, args) }
 
 func (l *formatLogger) SetLevel(level hclog.Level) {
 	l.Logger.SetLevel(level)
@@ -56,7 +71,7 @@ func (l *formatLogger) SetLevel(level hclog.Level) {
 }
 
 func (l *formatLogger) With(args ...any) hclog.Logger {
-	return &formatLogger{l.Logger.With(args...), l.json.With(args...), l.isJSON}
+	return &formatLogger{l.Logger.With(args...), l.json.With(inWords(args)...), l.isJSON}
 }
 
 func (l *formatLogger) Named(name string) hclog.Logger {

@@ -3,8 +3,11 @@ package daemon
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -28,6 +31,22 @@ func TestLogJSON(t *testing.T) {
 	}
 	if got["@level"] != "warn" || got["@message"] != "lease lost" || got["lock"] != "web/1" {
 		t.Errorf("got %v", got)
+	}
+}
+
+// What is read by programs says no number without its unit. Guards inWords.
+func TestLogJSONValues(t *testing.T) {
+	var out bytes.Buffer
+	log := NewLogger(LogConfig{Level: hclog.Info, Format: LogJSON}, &out).With("after", 1500*time.Millisecond)
+	log.Info("stopping", "left", 3*time.Second, "signal", syscall.SIGTERM, "leases", 2, "user", "alice", "error", errors.New("no"))
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	for key, want := range map[string]any{"after": "1.5s", "left": "3s", "signal": "terminated", "leases": 2.0, "user": "alice", "error": "no"} {
+		if got[key] != want {
+			t.Errorf("%s is %v, want %v", key, got[key], want)
+		}
 	}
 }
 
