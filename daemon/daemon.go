@@ -24,8 +24,6 @@ package daemon
 
 import (
 	"os"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -110,45 +108,6 @@ func (d *daemon) nodesStatus() redlock.Status {
 	status := d.nodes.Status()
 	d.certificates.warn(status.Nodes)
 	return status
-}
-
-// observe logs what happens to nodes: what somebody has to do something about as
-// a warning, once for each change of state.
-func (d *daemon) observe() func(redlock.NodeStatus) {
-	var mu sync.Mutex // guards seen
-	seen := map[string]redlock.NodeStatus{}
-	return func(s redlock.NodeStatus) {
-		mu.Lock()
-		before := seen[s.Name]
-		seen[s.Name] = s
-		mu.Unlock()
-		if !d.stopping.Load() { // then it is we who hang up
-			d.logNode(s, before)
-			d.logQuorum(s)
-		}
-	}
-}
-
-func (d *daemon) logNode(s, before redlock.NodeStatus) {
-	if !slices.Equal(before.Warning, s.Warning) {
-		for _, warning := range s.Warning {
-			d.log.Warn("node could be safer", "node", s.Name, "warning", warning)
-		}
-	}
-	log := d.log.Warn
-	if before.State == s.State {
-		log = d.log.Debug
-	}
-	switch s.State {
-	case redlock.NodeReady:
-		d.log.Info("node is ready", "node", s.Name, "address", s.Address)
-	case redlock.NodeQuarantined:
-		log("node is in quarantine: its votes do not count yet", "node", s.Name, "address", s.Address, "left", seconds(s.Left), "reason", reasonText(s.Reason))
-	case redlock.NodeRefused:
-		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
-	default:
-		log("node is down", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
-	}
 }
 
 // notice logs what whoever runs the nodes must know.

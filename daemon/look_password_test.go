@@ -17,7 +17,7 @@ func TestNodeWantsAPassword(t *testing.T) {
 	if err := os.WriteFile(wrong, []byte("wrong\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, file := range map[string]string{"none": "", "wrong": wrong} {
+	for name, file := range map[string]string{"none": "", "wrong": wrong, "gone": filepath.Join(t.TempDir(), "gone")} {
 		t.Run(name, func(t *testing.T) { testPassword(t, file) })
 	}
 }
@@ -32,7 +32,7 @@ func testPassword(t *testing.T, file string) {
 	nodes[2].PasswordFile = file
 	first.cfg.Quorum.Nodes = nodes
 	d := first.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
-	d.dial().until("STATUS", `node=c .* : .*password_file of this node in redlockd.hcl`)
+	d.dial().until("STATUS", `node=c .* : .*(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`)
 	const want = "[WARN]  node is down: node=c address="
 	if got := log.String(); !strings.Contains(got, want) || !strings.Contains(got, "password_file") || strings.Contains(got, "HELLO") {
 		t.Errorf("want %q with password_file, and no command of Redis:\n%s", want, got)

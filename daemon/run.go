@@ -116,11 +116,20 @@ func nodeOptions(node *NodeConfig) redlock.NodeOptions {
 	if node.PasswordFile != "" {
 		options.Password = func() (string, error) {
 			password, err := node.Password()
+			if err != nil {
+				err = fmt.Errorf("its password_file cannot be used: %w", err)
+			}
 			return password.Reveal(), err
 		}
 	}
 	if node.TLS != nil {
-		options.TLS = func() (*tls.Config, error) { return node.TLSClientConfig() }
+		options.TLS = func() (*tls.Config, error) {
+			cfg, err := node.TLSClientConfig()
+			if err != nil {
+				err = fmt.Errorf("a file of its tls block cannot be used: %w", err)
+			}
+			return cfg, err
+		}
 	}
 	return options
 }

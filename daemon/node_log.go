@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// observe logs what happens to nodes: what somebody has to do something about as
+// a warning, once for each change of state, and for each reason of that.
+func (d *daemon) observe() func(redlock.NodeStatus) {
+	var mu sync.Mutex // guards seen
+	seen := map[string]*nodeSeen{}
+	return func(s redlock.NodeStatus) {
+		mu.Lock()
+		before := seen[s.Name]
+		if before == nil {
+			before = new(nodeSeen)
+			seen[s.Name] = before
+		}
+		warnings, isNews := before.see(s)
+		mu.Unlock()
+		if !d.stopping.Load() { // then it is we who hang up
+			d.logNode(s, warnings, isNews)
+			d.logQuorum(s)
+		}
+	}
+}
+
+// maxReasons is how many reasons are warned of while a node is in one state.
+const maxReasons = 4
+
+// nodeSeen is what was logged of a node.
+type nodeSeen struct {
+	state    redlock.NodeState
+	warnings []string
+	reasons  []string // of the state, without the numbers in them
+}
+
+// see notes how the node is now, and tells what of it has not been logged.
+func (n *nodeSeen) see(s redlock.NodeStatus) (warnings []string, isNews bool) {
+	if !slices.Equal(n.warnings, s.Warning) {
+		warnings, n.warnings = s.Warning, s.Warning
+	}
+	if isNews = n.state != s.State; isNews {
+		n.state, n.reasons = s.State, nil
+	}
+	if s.Reason == nil {
+		return warnings, isNews
+	}
+	reason := strings.Map(withoutDigits, reasonText(s.Reason)) // ports and times differ each time
+	if !slices.Contains(n.reasons, reason) && len(n.reasons) < maxReasons {
+		n.reasons, isNews = append(n.reasons, reason), true
+	}
+	return warnings, isNews
+}
+
+func withoutDigits(r rune) rune {
+	if unicode.IsDigit(r) {
+		return -1
+	}
+	return r
+}
+
+func (d *daemon) logNode(s redlock.NodeStatus, warnings []string, isNews bool) {
+	for _, warning := range warnings {
+		d.log.Warn("node could be safer", "node", s.Name, "warning", warning)
+	}
+	log := d.log.Warn
+	if !isNews {
+		log = d.log.Debug
+	}
+	switch s.State {
+	case redlock.NodeReady:
+		d.log.Info("node is ready", "node", s.Name, "address", s.Address)
+	case redlock.NodeQuarantined:
+		log("node is in quarantine: its votes do not count yet", "node", s.Name, "address", s.Address, "left", seconds(s.Left), "reason", reasonText(s.Reason))
+	case redlock.NodeRefused:
+		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
+	default:
+		log("node is down", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
+	}
+}

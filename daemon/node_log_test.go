@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// A node that was restarted with another password is down because of the password, and
+// not because its connection ended: both are said, once, and so is what comes later.
+func TestNodeStaysDownForAnotherReason(t *testing.T) {
+	var out logged
+	d := &daemon{log: NewLogger(LogConfig{Level: hclog.Info}, &out)}
+	var seen nodeSeen
+	see := func(state redlock.NodeState, reason string) string {
+		before := len(out.String())
+		s := redlock.NodeStatus{Name: "c", Address: "c:1", State: state}
+		if reason != "" {
+			s.Reason = errors.New(reason)
+		}
+		warnings, isNews := seen.see(s)
+		d.logNode(s, warnings, isNews)
+		return out.String()[before:]
+	}
+	for i, step := range []struct {
+		state  redlock.NodeState
+		reason string
+		want   string // "": nothing
+	}{
+		{redlock.NodeReady, "", "[INFO]  node is ready: node=c"},
+		{redlock.NodeDown, "EOF", "[WARN]  node is down: node=c address=c:1 reason=EOF"},
+		{redlock.NodeDown, "read from port 40001: reset", "[WARN]  node is down: node=c address=c:1 reason=\"read from port 40001: reset"},
+		{redlock.NodeDown, "read from port 40002: reset", ""},
+		{redlock.NodeDown, "EOF", ""},
+		{redlock.NodeDown, "no such file", "no such file"},
+		{redlock.NodeDown, "a fourth", "a fourth"},
+		{redlock.NodeDown, "a fifth", ""},
+		{redlock.NodeReady, "", "[INFO]  node is ready: node=c"},
+		{redlock.NodeDown, "EOF", "[WARN]  node is down: node=c address=c:1 reason=EOF"},
+	} {
+		if got := see(step.state, step.reason); !strings.Contains(got, step.want) || (step.want == "") != (got == "") {
+			t.Errorf("step %d, %s, %q: logged %q, want %q", i, step.state, step.reason, got, step.want)
+		}
+	}
+}
