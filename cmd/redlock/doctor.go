@@ -86,6 +86,7 @@ func examine(ctx context.Context) []finding {
 		findings = append(findings, unanswered(err))
 	} else {
 		findings = append(findings, p.findings()...)
+		findings = append(findings, checkMedium(socketPath())...)
 	}
 	findings = append(findings, checkRestarts(ctx, socketPath(), "systemctl")...)
 	return append(findings, checkClock()...)
