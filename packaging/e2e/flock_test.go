@@ -20,49 +20,62 @@ func TestFlock(t *testing.T) {
 		t.Skip("flock is needed: apt-get install util-linux")
 	}
 	h, _, _ := dev(t)
-	for _, row := range tableAfter(t, "flock: the same") {
+	for _, row := range tableAfter(t, "FLOCK.md", "flock: the same") {
 		for _, program := range []string{"flock", "redlock run"} {
 			runRow(t, h, program, row[0], row[1], row[2])
 		}
 	}
-	for _, row := range tableAfter(t, "flock: different") {
+	for _, row := range tableAfter(t, "FLOCK.md", "flock: different") {
 		runRow(t, h, "flock", row[0], row[1], row[2])
 		runRow(t, h, "redlock run", row[0], row[3], row[4])
 	}
 }
 
-// tableAfter is the page's table after a comment, without its head: the cells
+// The commands of MOVING.md that take the place of other programs' do what it says.
+func TestMoving(t *testing.T) {
+	t.Parallel()
+	h, _, _ := dev(t)
+	for _, row := range tableAfter(t, "MOVING.md", "moving: commands") {
+		runRow(t, h, "", row[1], row[2], row[3])
+	}
+}
+
+// tableAfter is a page's table after a comment, without its head: the cells
 // of each row.
-func tableAfter(t *testing.T, comment string) (rows [][]string) {
+func tableAfter(t *testing.T, page, comment string) (rows [][]string) {
 	t.Helper()
-	_, after, found := strings.Cut(readFile(t, filepath.Join("..", "FLOCK.md")), "<!-- "+comment+" -->\n\n")
+	_, after, found := strings.Cut(readFile(t, filepath.Join("..", page)), "<!-- "+comment+" -->\n\n")
 	if !found {
-		t.Fatalf("FLOCK.md has no table after <!-- %s -->", comment)
+		t.Fatalf("%s has no table after <!-- %s -->", page, comment)
 	}
 	for line := range strings.Lines(after) {
 		if !strings.HasPrefix(line, "|") {
 			break
 		}
-		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		const pipe = "\x00" // a bar of a command line is \| in a table
+		cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, pipe), "|\n"), "|")
 		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
+			cells[i] = strings.TrimSpace(strings.ReplaceAll(cells[i], pipe, "|"))
 		}
 		rows = append(rows, cells)
 	}
 	if len(rows) < 5 {
-		t.Fatalf("FLOCK.md's table after <!-- %s --> has only %d lines", comment, len(rows))
+		t.Fatalf("%s's table after <!-- %s --> has only %d lines", page, comment, len(rows))
 	}
 	return rows[2:]
 }
 
-// runRow runs a line of a table, with LOCK being a program.
+// runRow runs a line of a table, with LOCK being a program, unless that is "".
 func runRow(t *testing.T, h *host, program, line, code, prints string) {
 	t.Helper()
-	script := strings.ReplaceAll(strings.Trim(line, "`"), "LOCK", program)
+	script := strings.Trim(line, "`")
+	if program != "" {
+		script = strings.ReplaceAll(script, "LOCK", program)
+	}
 	t.Run(script, func(t *testing.T) {
 		want, err := strconv.Atoi(code)
 		if err != nil {
-			t.Fatalf("FLOCK.md says exit code %q", code)
+			t.Fatalf("the page says exit code %q", code)
 		}
 		cmd := exec.Command("sh", "-c", script+"\nexit $?") // not exec: the shell says how it ended
 		cmd.Dir = t.TempDir()
