@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -110,6 +111,38 @@ func TestOperatingAlerts(t *testing.T) {
 	for _, name := range []string{"spare", "lost", "clock_jumps", "withdrawals", "counter_losses"} {
 		if field(status[len(status)-1], name) == "" || !strings.Contains(page, "`"+name+"`") {
 			t.Errorf("%s: in STATUS %q, and wanted in OPERATING.md", name, status[len(status)-1])
+		}
+	}
+}
+
+// The units of a second fleet, as the page makes them of the packaged ones, have nothing in
+// common with those but the program and its user.
+func TestOperatingSecondFleet(t *testing.T) {
+	page := readFile(t, filepath.Join("..", "OPERATING.md"))
+	script, _, found := strings.Cut(pageBlock(t, page, "for unit in socket service"), "\ndone\n")
+	if !found {
+		t.Fatal("the page has no loop that copies the units")
+	}
+	dir := t.TempDir()
+	script = strings.NewReplacer("/usr/lib/systemd/system/", "../../systemd/", "/etc/systemd/system/", dir+"/", "sudo ", "").Replace(script) + "\ndone"
+	if output, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	for unit, want := range map[string][]string{
+		"socket": {"ListenStream=/run/redlockd-b/redlockd.sock", "FileDescriptorName=redlockd", "SocketGroup=redlock"},
+		"service": {"Requires=redlockd-b.socket", "After=redlockd-b.socket network-online.target nss-user-lookup.target", "Also=redlockd-b.socket",
+			"ExecStart=/usr/sbin/redlockd -config /etc/redlockd-b/redlockd.hcl", "RuntimeDirectory=redlockd-b", "User=redlockd"},
+	} {
+		lines := strings.Split(readFile(t, filepath.Join(dir, "redlockd-b."+unit)), "\n")
+		for _, line := range want {
+			if !slices.Contains(lines, line) {
+				t.Errorf("redlockd-b.%s lacks %s", unit, line)
+			}
+		}
+		for _, line := range lines {
+			if !strings.HasPrefix(line, "#") && regexp.MustCompile(`/redlockd/|redlockd\.(socket|service)`).MatchString(line) {
+				t.Errorf("redlockd-b.%s has what is the first fleet's: %s", unit, line)
+			}
 		}
 	}
 }
