@@ -24,6 +24,9 @@ shell, which ends before it does; and sudo, timeout, xargs and the like are pare
 themselves. Write --pid $$ there: in all of them $$ is the script. The process must
 be one of the same user (root: of any), and is known by more than its number: the
 next one with that does not hold the lock.
+redlockd has to see the process under the same number. In a container with processes of
+its own that is not so, for whoever is in it alone: it is refused there (exit code 64),
+and redlock run is not.
 
 LOSS. Nobody can tell a shell that its lock was lost: redlock check does, before a
 step that matters. What is written to should refuse a smaller fencing token than it
