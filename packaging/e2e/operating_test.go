@@ -146,3 +146,35 @@ func TestOperatingSecondFleet(t *testing.T) {
 		}
 	}
 }
+
+// What the page has one look for in the log are beginnings of what the daemon logs.
+func TestOperatingLogTexts(t *testing.T) {
+	var source strings.Builder
+	files, err := filepath.Glob("../../daemon/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			source.WriteString(readFile(t, file))
+		}
+	}
+	_, page, _ := strings.Cut(readFile(t, filepath.Join("..", "OPERATING.md")), "\n## What to alert on\n")
+	page, _, _ = strings.Cut(page, "\n## ")
+	found, code := 0, regexp.MustCompile("`[^`]*`")
+	for line := range strings.Lines(page) {
+		when, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+		if !strings.HasPrefix(line, "|") || !strings.Contains(when, "in the log") {
+			continue
+		}
+		for _, text := range regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(code.ReplaceAllString(when, ""), -1) {
+			found++
+			if !strings.Contains(source.String(), `"`+text[1]) {
+				t.Errorf("the page has %q in the log, and no message begins so", text[1])
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d texts: are they still found?", found)
+	}
+}
