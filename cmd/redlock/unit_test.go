@@ -131,11 +131,14 @@ func TestSocketPath(t *testing.T) {
 }
 
 func TestHolderWord(t *testing.T) {
-	h := client.Holder{Host: "web3", User: "alice", PID: 4121}
+	h := client.Holder{Host: "web3", User: "alice", PID: 4121, Mode: "exclusive"}
 	if got, want := holderWord(&h), "alice on web3 (pid 4121)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	h.PID = 0 // his daemon does not see it
+	if got, want := holderText(h), "alice on web3 (exclusive, for -)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if got, want := forcedText(client.Forced{Holders: 1, Holder: &h}), "taken from alice on web3, who may be at work until it notices"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

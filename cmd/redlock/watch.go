@@ -171,7 +171,11 @@ func holderText(h client.Holder) string {
 	if h.Host == "" {
 		return fmt.Sprintf("another Redlock client, which does not say who it is (%s)", mode)
 	}
-	return fmt.Sprintf("%s on %s (pid %d, %s, for %s)", cell(h.User), cell(h.Host), h.PID, mode, known(short(h.Since)))
+	var process string
+	if h.PID != 0 { // 0: his daemon does not see it
+		process = fmt.Sprintf("pid %d, ", h.PID)
+	}
+	return fmt.Sprintf("%s on %s (%s%s, for %s)", cell(h.User), cell(h.Host), process, mode, known(short(h.Since)))
 }
 
 // watchJSON is what watch prints for programs. Names are never changed.
