@@ -114,8 +114,7 @@ func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
 func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.cut++
 	bye := byeFor(r.left(number)).AppendTo(nil)
-	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // what fails here has failed before
-	_, _ = nc.Write(bye)
+	ipc.SayLast(nc, bye)
 	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
 	nc.Close()
 	r.d.tell(r.manager.Unstore(storedName(number)))

@@ -107,11 +107,10 @@ func (a *acceptor) refusal(peer Peer) []byte {
 	return r.Err("", code, text).AppendTo(nil)
 }
 
-// turnAway says why: what is as short fits into a socket's buffer at once.
+// turnAway says why.
 func turnAway(nc net.Conn, refusal []byte) {
 	defer nc.Close()
-	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // fails only where the write will
-	_, _ = nc.Write(refusal)                                   // he is gone: then he need not know
+	SayLast(nc, refusal) // he is gone: then he need not know
 }
 
 // backoff is the pause after a failed accept, such as one for want of file
