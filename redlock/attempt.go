@@ -86,7 +86,7 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	a.age(q.jumps.totalMissed())
 	if a.wins(ctx, b, now) {
 		q.counts.grants.Add(1)
-		return q.keeper.grant(a.r, &a.grant, now), nil
+		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
 	}
 	a.abandon()
 	return nil, a.refusal(b)

@@ -57,8 +57,9 @@ const (
 	lost
 )
 
-// grant makes the lease of an attempt that was won.
-func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
+// grant makes the lease of an attempt that was won, and began at start: its ttl runs from
+// then on, and so does the third of it that is waited for until it is extended.
+func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 	l := &Lease{
 		keeper:   k,
 		target:   g.target,
@@ -73,7 +74,7 @@ func (k *keeper) grant(r *Request, g *grant, now time.Duration) *Lease {
 		guard:    r.Guard,
 		deadline: g.deadline,
 		missed:   g.missed,
-		next:     now + r.TTL/extendShare,
+		next:     start + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
 		l.end = now + min(r.Max, math.MaxInt64-now) // there may be no later instant

@@ -62,25 +62,41 @@ var kept3s = redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true}
 // extended: 5 ms for others that are due then, less the keeper's millisecond.
 const company = 4 * ms
 
-// A lease is extended at a third of its ttl, and its deadline follows from the
-// instant at which that was asked. Guards keeper.confirmed: `start+ttl`.
+// A lease is extended at a third of its ttl, from when it was asked for or extended, and its
+// deadline follows from that instant, too. Guards keeper.confirmed: `start+ttl`; grant: next.
 func TestExtensionInstants(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms) // away from the heartbeats, whose round trip is waited for
 		f.delay(each(ms), each(2*ms))
+		first := f.now()
 		l, seen := f.watch(kept3s)
 		j := f.record()
-		f.at(l.Since(), 10*time.Second)
-		asked := l.Since()
+		f.at(first, 10*time.Second)
+		asked := first
 		for i, o := range j.on(0, "e") {
 			asked += time.Second - company
-			want(t, name("extension %d was sent, after the grant", i), o.at-ms-l.Since(), asked-l.Since())
+			want(t, name("extension %d was sent, after the lease was asked for", i), o.at-ms-first, asked-first)
 		}
 		want(t, "extensions at node a", len(j.on(0, "e")), 10)
 		want(t, "extensions at node e", len(j.on(4, "e")) >= 9, true)
 		want(t, "deadline after the last extension was asked", l.Deadline()-asked, 3*time.Second-32*ms)
 		f.wantHeld(l, seen)
 	})
+}
+
+// A lease that is granted late, when more than a third of its ttl is over (its host was stopped,
+// or busy), is extended at once: later it could be lost before that. Guards grant: next.
+func TestGrantedLateIsExtended(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		time.Sleep(300 * ms)
+		f.delay(each(0), func(int) time.Duration { return 600 * ms })
+		time.AfterFunc(10*ms, func() { f.delay(each(0), each(0)) })
+		first := f.now()
+		l, seen := f.watch(redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+		want(t, "granted after", l.Since()-first, 600*ms)
+		f.at(first, 1500*ms)
+		f.wantHeld(l, seen)
+	}, func(o *redlock.Options) { o.NodeTimeout = 700 * ms })
 }
 
 // Leases that are due together go out in few commands. Guards popDue, maxOps.
