@@ -140,10 +140,20 @@ func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) er
 	results := c.client.DoMulti(ctx, c.group...)
 	for i := range results {
 		if err := readResult(&results[i], &replies[i]); err != nil {
-			return err
+			return sayHungUp(err)
 		}
 	}
 	return nil
+}
+
+// sayHungUp says what an EOF is, which is all that is shown of a node then: by itself it
+// would seem to be a fault of redlockd's. Where the driver has met it before the question, it
+// wants to dial again.
+func sayHungUp(err error) error {
+	if !hasHungUp(err) && !errors.Is(err, errConnectionOver) {
+		return err
+	}
+	return fmt.Errorf("it ended the connection, or something between did (%w)", err)
 }
 
 // Close cuts the network first: the driver would wait for a hung node otherwise.

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -34,4 +35,24 @@ func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
 	want(t, "what was a string", second[1].Str, "")
 	want(t, "length of no array", len(answer("5").Array), 0)
 	want(t, "the number", replies[0].Int, int64(5))
+}
+
+// What is shown of a node that ended the connection says that it did, which EOF alone does
+// not. Guards sayHungUp.
+func TestHangUpIsSaid(t *testing.T) {
+	server := redlocktest.StartRedis(t, 1).Servers[0]
+	conn, err := server.Node().Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	replies := make([]redlock.Reply, 1)
+	for range 2 { // the first one may be answered before it
+		if err = conn.Do(t.Context(), []redlock.Command{{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"}}, replies); err != nil {
+			break
+		}
+	}
+	if err == nil || !strings.HasPrefix(err.Error(), "it ended the connection") {
+		t.Errorf("got error %v, want that it ended the connection", err)
+	}
 }
