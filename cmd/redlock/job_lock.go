@@ -109,6 +109,9 @@ func (j *job) request(ctx context.Context, c *client.Client) (*client.Lease, err
 // is what was asked for.
 func (j *job) notObtained(err error) error {
 	f := daemonFailure(inFlags(silence(asTyped(err, "lock", j.name))))
+	if f.code == exitLost { // that is for a command that was begun
+		return fail(exitUnavailable, "%w; that was before the command was begun, which did not run", f.err)
+	}
 	if f.code != exitConflict {
 		return f
 	}

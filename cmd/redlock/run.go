@@ -82,7 +82,7 @@ TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.
 EXIT CODES. Those of the command, 128+N if signal N ended it, and
    1  somebody else held the lock (-E changes it)
   64  the command line is wrong, or redlockd refused an option
-  69  redlockd is not available, or too few nodes are
+  69  redlockd is not available, or too few nodes are: the command was not run
   70  internal error
   75  the lock was lost, and the command stopped
   77  not allowed, or over a limit

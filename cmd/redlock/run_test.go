@@ -175,6 +175,7 @@ func TestNotObtained(t *testing.T) {
 		{"held, long flags", held, []string{"--timeout=1m", "--conflict-exit-code=5"}, 5, "held by cron"},
 		{"deadlock", "ERR DEADLOCK : this process holds it", []string{"-E", "5"}, 5, "this process holds it"},
 		{"no quorum", "ERR NOQUORUM granted=2 needed=3 : 2 of 5 granted: c: timeout", []string{"-n"}, 69, "c: timeout (redlock status shows the nodes)"},
+		{"lost before the answer", "ERR LOST reason=expired : job: lost (expired)", nil, 69, "before the command was begun, which did not run"},
 		{"no quorum while it waited", "ERR NOQUORUM granted=2 needed=3", []string{"-w", "1m", "-E", "5"}, 69, "no quorum"},
 		{"denied", "ERR DENIED : rule web", nil, 77, "rule web"},
 		{"limit", "ERR LIMIT : leases_per_user = 10", nil, 77, "leases_per_user"},
@@ -183,7 +184,7 @@ func TestNotObtained(t *testing.T) {
 		{"no grace", "OK", []string{"--grace", "0"}, 64, "OPTION: --grace 0s"},
 		{"stopping", "ERR SHUTDOWN", nil, 69, "redlockd is stopping"},
 		{"defect", "ERR INTERNAL : a defect", nil, 70, "please report it"},
-		{"over at once", granted(time.Millisecond, time.Millisecond), nil, 75, "LOST"},
+		{"over at once", granted(time.Millisecond, time.Millisecond), nil, 69, "LOST"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
