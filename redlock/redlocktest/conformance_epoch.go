@@ -32,6 +32,12 @@ func checkFencingTokens(p *probe) {
 	first, second := opAcquire("x", "mine", minute), opAcquire("y", "mine", minute)
 	p.expect(list(number(now+2), number(now+3)), p.ballot(first, second)...)
 	p.expectCounter("aa", now+3)
+
+	read := opRead("r", "one", minute)
+	read.record = recordText("aa", now+500_000)
+	p.expectVote(number(now+500_000), p.ballot(read))
+	read.record = recordText("aa", now+3_600_000_000)
+	p.expectVote(number(now+500_001), p.ballot(read))
 }
 
 func (p *probe) expectCounter(field string, want int64) {
@@ -108,6 +114,8 @@ func checkFence(p *probe) {
 	p.expectCounter("aa", 7)
 	p.expectVote(number(1), p.ballot(opFence("k", "mine", 5)))
 	p.expectCounter("aa", 7)
+	p.expect(list(number(1), number(21)), p.ballot(opFence("k", "mine", 20), opAcquire("next", "theirs", minute))...)
+	p.expectCounter("aa", 21)
 }
 
 // checkRepair: the key is set where it is missing, and the counter raised with
@@ -247,10 +255,10 @@ func checkRewriteCounters(p *probe) {
 	p.loadScripts()
 	now := p.micros()
 	p.expect(number(2), "HSET", nodeKey, "aa", strconv.FormatInt(now+7_200_000_000, 10), "ab", "3")
-	records := recordText("aa", now+3_600_000_000) + recordText("ab", now+3_600_000_000) + recordText("77", 5)
+	records := recordText("aa", now+3_600_000_000) + recordText("ab", now+3_700_000_000) + recordText("77", 5)
 	p.expect(number(1), p.rewrite("", "new", records, "1000000")...)
 	p.expectCounter("aa", now+7_200_000_000)
-	p.expectCounter("ab", now+3_600_000_000)
+	p.expectCounter("ab", now+3_700_000_000)
 	for _, value := range []string{"x", "nan", "inf", "-5", "1e300", ""} { // what somebody wrote to it is nothing
 		p.do("HSET", nodeKey, "epoch", "seen", "77", value)
 		p.expect(number(1), p.rewrite("seen", "new", recordText("77", 5), "1000000")...)

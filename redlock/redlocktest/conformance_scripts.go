@@ -331,6 +331,7 @@ func checkScriptsWrongType(p *probe) {
 	p.expect(number(1), "LPUSH", nodeKey, "v")
 	p.expectVote(failed("WRONGTYPE"), p.ballot(opAcquire("k", "mine", minute)))
 	p.expect(number(0), "EXISTS", "k")
+	p.expect(failed("WRONGTYPE"), p.rewrite("", "new", "", "0")...)
 }
 
 // checkScriptGroup: a whole life of a lock in one group, with failures in

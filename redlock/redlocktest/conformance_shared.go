@@ -18,6 +18,8 @@ var sharedCases = []conformanceCase{
 	{"readers on a wrong type", []Feature{RedisWords}, checkSharedWrongType},
 	{"several names: all or none", nil, checkSeveral},
 	{"several names get one fencing token", nil, checkSeveralFence},
+	{"several names are shared", nil, checkSeveralShared},
+	{"the ttl of the operation before, of every kind", nil, checkTTLOfBefore},
 	{"operations of every kind without a vote", nil, checkNoVote},
 }
 
@@ -114,9 +116,10 @@ func checkReadersExtend(p *probe) {
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
 	p.expectVote(number(1), p.ballot(opExtend("k", "one", "120000")))
-	p.expectTTL("k", 110*time.Second, 120*time.Second)
 	p.expectVote(number(1), p.ballot(opExtend("k", "one", "1000"))) // never shortens
-	p.expectTTL("k", 110*time.Second, 120*time.Second)
+	for _, key := range []string{"k", "k\x00m"} {
+		p.expectTTL(key, 110*time.Second, 120*time.Second)
+	}
 	p.expectVote(number(0), p.ballot(opExtend("k", "three", minute)))
 	p.expectMembers("k", kindShared, "two", "one")
 	p.expectVote(number(1), p.ballot(opForce("k", "two", minute)))
@@ -231,6 +234,12 @@ func checkDeletedShared(p *probe) {
 	p.expect(number(1), "DEL", "k\x00m")
 	p.expectVote(number(4), p.ballot(opAcquire("k", "mine", minute)))
 	p.expect(text("mine"), "GET", "k")
+
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	p.expectVote(number(5), p.ballot(opRead("k", "one", minute)))
+	p.expect(number(1), "DEL", "k\x00m")
+	p.expectVote(number(6), p.ballot(opJoin("k", "1 mine", slots3, minute)))
+	p.expectMembers("k", slots3, "1 mine")
 }
 
 func checkSharedWrongType(p *probe) {
@@ -281,6 +290,39 @@ func checkSeveralFence(p *probe) {
 	p.expectCounter("ab", 42)
 	p.expect(list(number(43), number(43), number(44)),
 		p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute), opAcquire("c", "mine", minute))...)
+}
+
+// checkSeveralShared: those who share several names have all of them or none, and who
+// comes behind them in the same call has nothing to do with that.
+func checkSeveralShared(p *probe) {
+	p.admit()
+	several := p.ballot(opOther("a", "one", "aa"), opRead("b", "one", minute), opAcquire("c", "mine", minute))
+	p.expect(text("OK"), "SET", "b", "theirs")
+	held := list(text("theirs"), number(-1))
+	p.expect(list(held, held, number(1)), several...)
+	p.expect(number(0), "EXISTS", "a", "a\x00m", "b\x00m")
+	p.expectVote(number(1), p.ballot(opRelease("b", "theirs")))
+	p.expectVote(number(1), p.ballot(opRelease("c", "mine")))
+	p.expect(list(number(3), number(3), number(4)), several...)
+	p.expectMembers("a", kindShared, "one")
+	p.expectMembers("b", kindShared, "one")
+	p.expect(text("mine"), "GET", "c")
+}
+
+func checkTTLOfBefore(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
+	plain := func(o scriptOp) scriptOp { // with the ttl of before
+		o.letter, o.args = string(o.letter[0]+'a'-'A'), o.args[:len(o.args)-1]
+		return o
+	}
+	first := scriptOp{"N", "a", []string{"two", "120000"}, recordText("aa", 1)}
+	p.expect(list(number(3), number(3), number(4), number(5)), p.ballot(first,
+		plain(opAcquire("b", "two", "")), plain(opRead("r", "one", "")), plain(opHandOver("k", "old", "new", "")))...)
+	for _, key := range []string{"a", "b", "r", "r\x00m", "k"} {
+		p.expectTTL(key, 110*time.Second, 120*time.Second)
+	}
+	p.expect(text("new"), "GET", "k")
 }
 
 // checkNoVote: a node that may not vote skips what it does not do, and does the

@@ -134,7 +134,11 @@ func checkBell(p *probe) {
 	p.wait(opAcquire("k", "theirs", minute), "mark")
 	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
 	p.expectBell(true, "a reader's extension")
-	ring("a reader's release", opRelease("k", "one"))
+	released := p.group(p.ballot(opRelease("k", "one")), redlock.Command{"EXISTS", "k\x00a"})
+	if !same(released[0], list(number(1))) || released[1].Int != 1 {
+		p.Errorf("a reader's release while somebody waits: got %s and %s, want 1 and a note of it", show(released[0]), show(released[1]))
+	}
+	p.expectBell(false, "a reader's release")
 	p.wait(opAcquire("k", "theirs", minute), "mark")
 	ring("the last reader's release", opRelease("k", "two"))
 
@@ -312,6 +316,14 @@ func checkKept(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "waits")))
 	p.expectBell(false, "the release of whom it was kept for")
 	p.expectVote(number(3), p.ballot(opAcquire("k", "theirs", minute)))
+
+	p.do("HDEL", nodeKey, "keeps")
+	got := p.do(p.ballot(opAcquire("k", "waits", minute), opIntend("k", "mark", minute), opKeep("k", "mark", minute),
+		opRelease("k", "theirs"), opAcquire("k", "another", minute))...)
+	if len(got.Array) != 5 {
+		p.Fatalf("got %s, want five answers", show(got))
+	}
+	p.expectKept("in the call that keeps it", got.Array[4])
 }
 
 func checkKeptOfSeveral(p *probe) {
@@ -394,6 +406,10 @@ func checkWriterOfSeveral(p *probe) {
 	p.expect(text("mark"), "GET", "k\x00w")
 	p.expect(number(0), "EXISTS", "free\x00w")
 	p.vote(p.ballot(opRead("free", "one", minute)))
+
+	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
+	p.do(p.ballot(opRead("free", "two", minute), opHandOver("k", "gone", "mine", minute), opIntend("k", "mark", minute))...)
+	p.expect(text("mark"), "GET", "k\x00w") // he does not share it, as who came before him in the call
 }
 
 func checkKeepEnds(p *probe) {
