@@ -1,0 +1,108 @@
+package redlocktest
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// scriptCommands are those that ballot.lua calls, but for what it cannot begin without.
+var scriptCommands = strings.Fields("GET SET DEL EXISTS PTTL PEXPIRE PEXPIREAT HSET ZADD ZREM ZSCORE ZRANGE ZREMRANGEBYSCORE")
+
+// deniedCase is what a node is asked for that refuses its scripts a command.
+type deniedCase struct {
+	before []scriptOp // while it refuses nothing
+	op     scriptOp
+	others []scriptOp // before op, in the same call
+	token  string     // has the keys then, or has them no more
+	least  int64      // ms; 0: it has them no more
+}
+
+var deniedCases = map[string]deniedCase{
+	"acquire":              {op: opAcquire("k", "mine", minute), token: "mine", least: 50_000},
+	"acquire of several":   {op: opAcquire("k", "mine", minute), others: []scriptOp{opOther("j", "mine", "aa")}, token: "mine", least: 50_000},
+	"join":                 {op: opRead("k", "mine", minute), token: "mine", least: 50_000},
+	"join with another":    {before: []scriptOp{opRead("k", "one", "30000")}, op: opRead("k", "mine", minute), token: "mine", least: 50_000},
+	"join several":         {op: opRead("k", "mine", minute), others: []scriptOp{opOther("j", "mine", "aa")}, token: "mine", least: 50_000},
+	"place":                {before: []scriptOp{opJoin("k", "2 one", slots3, "30000")}, op: opJoin("k", "1 mine", slots3, minute), token: "1 mine", least: 50_000},
+	"hand-over":            {before: []scriptOp{opAcquire("k", "old", "30000")}, op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
+	"hand-over of nothing": {op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
+	"extend":               {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
+	"extend a reader":      {before: []scriptOp{opRead("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
+	"fence":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opFence("k", "mine", 7), token: "mine", least: 50_000},
+	"repair":               {op: opRepair("k", "mine", minute, 7), token: "mine", least: 50_000},
+	"mend":                 {before: []scriptOp{opRead("k", "one", "30000")}, op: opMend("k", "mine", minute, kindShared, 7), token: "mine", least: 50_000},
+	"release":              {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
+	"release of a reader":  {before: []scriptOp{opRead("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
+	"force":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opForce("k", "mine", minute), token: "mine"},
+}
+
+// A node that refuses its scripts a command, as one with an ACL does, says of nothing that
+// it was done that was not: neither the key nor how long it lasts, nor the counter. And of
+// no token that it does not hold the key, which it does: a lease would be lost for that.
+func TestDeniedCommandIsNoVote(t *testing.T) {
+	server := StartRedis(t, 1).Servers[0]
+	p := newProbe(t, serverSubject{t, serverTarget{server, server.Node()}})
+	p.loadScripts()
+	for _, command := range scriptCommands {
+		for what, c := range deniedCases {
+			p.do("FLUSHALL")
+			p.do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+			for _, o := range c.before {
+				p.expectVote(number(1), p.ballot(o))
+			}
+			call := p.ballot(append(c.others, c.op)...)
+			p.expect(text("OK"), "ACL", "SETUSER", "default", "-"+command)
+			replies := p.do(call...).Array
+			p.expect(text("OK"), "ACL", "SETUSER", "default", "+"+command)
+			if len(replies) == 0 {
+				continue // the script failed
+			}
+			vote := replies[len(replies)-1]
+			if len(vote.Array) == 1 { // a hand-over of nothing
+				vote = vote.Array[0]
+			}
+			switch {
+			case vote.Err != nil:
+			case vote.Int == 0 && strings.Contains("Erx", c.op.letter):
+				p.Errorf("%s without %s: got 0, as where the token does not hold the key, which it does", what, command)
+			case vote.Int > 0:
+				p.checkDone(what+" without "+command, c, max(vote.Int, c.op.fence()))
+			}
+		}
+	}
+}
+
+// fence is what an operation raises the counter to; 0: nothing.
+func (o *scriptOp) fence() int64 {
+	if !strings.Contains("fpq", o.letter) {
+		return 0
+	}
+	return 7
+}
+
+// checkDone checks that what was said to be done is.
+func (p *probe) checkDone(what string, c deniedCase, counter int64) {
+	p.Helper()
+	got, _ := strconv.ParseInt(p.do("HGET", nodeKey, "aa").Str, 10, 64)
+	if strings.Contains("ASHfpq", c.op.letter) && got != counter {
+		p.Errorf("%s: the counter is %d, want %d", what, got, counter)
+	}
+	for _, o := range append(c.others, c.op) {
+		for _, key := range []string{o.key, o.key + membersOf} { // before who: it has them last as they should
+			if ttl := p.do("PTTL", key).Int; ttl != -2 && ttl < c.least {
+				p.Errorf("%s: %q lasts for %d ms, want %d and more", what, key, ttl, c.least)
+			}
+		}
+		who := p.vote(p.ballot(opWho(o.key))).Array
+		var left int64
+		for i := 0; i+1 < len(who); i += 2 {
+			if who[i].Str == c.token {
+				left = who[i+1].Int
+			}
+		}
+		if left < c.least || c.least == 0 && left != 0 {
+			p.Errorf("%s: %s has %s for %d ms, want %d and more", what, c.token, o.key, left, c.least)
+		}
+	}
+}
