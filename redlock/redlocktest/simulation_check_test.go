@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -32,6 +33,9 @@ func TestSimulationChecks(t *testing.T) {
 			r.Forced = map[string]time.Duration{"forced": 140 * ms}
 			first.ID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
 		}, ""},
+		{"both at once, and given back later", func(_ *Report, first, second *Grant) {
+			first.Releasing, second.At, second.Claims[0].At = 180*ms, 150*ms, 150*ms
+		}, "exclusion"},
 		{"before it was forced away", func(r *Report, first, second *Grant) {
 			r.Forced = map[string]time.Duration{"forced": 160 * ms}
 			first.ID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
@@ -76,6 +80,12 @@ func TestSimulationChecks(t *testing.T) {
 		{"a smaller token, counters lost", func(r *Report, first, _ *Grant) {
 			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{250 * ms}
 		}, ""},
+		{"a smaller token, counters lost before", func(r *Report, first, _ *Grant) {
+			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{50 * ms}
+		}, "fence"},
+		{"a smaller token, counters lost later", func(r *Report, first, _ *Grant) {
+			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{350 * ms}
+		}, "fence"},
 		{"granted too late", func(_ *Report, first, _ *Grant) { first.Expired = true }, "validity"},
 		{"granted by a minority", func(_ *Report, first, _ *Grant) { first.Held = 1 }, "quorum"},
 		{"granted by a quorum of which one restarted", func(_ *Report, first, _ *Grant) { first.Held, first.Lapsed = 1, 1 }, ""},
@@ -96,11 +106,22 @@ func TestSimulationChecks(t *testing.T) {
 		}, "wake"},
 		{"a lock that nobody gets", func(r *Report, _, _ *Grant) { r.Stuck = []string{"x"} }, "liveness"},
 		{"counters begun anew for nothing", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{time.Minute} }, "blackout"},
+		{"counters begun anew for nothing, early", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{ms} }, "blackout"},
+		{"counters of nodes that nobody has seen before", func(r *Report, _, _ *Grant) {
+			r.Plan.Fresh, r.Blackouts = true, []time.Duration{ms}
+		}, ""},
+		{"counters of such nodes begun anew later", func(r *Report, _, _ *Grant) {
+			r.Plan.Fresh, r.Blackouts = true, []time.Duration{time.Minute}
+		}, "blackout"},
 		{"a token of a failed attempt", func(r *Report, _, _ *Grant) {
 			r.Stays = []*Stay{{Request: failed, Token: "other", Attempt: 0, Last: 100 * ms}}
 		}, ""},
 		{"a token that outlives its attempt", func(r *Report, _, _ *Grant) {
 			r.Stays = []*Stay{{Request: failed, Token: "other", Attempt: 0, Last: 300 * ms}}
+		}, "leftover"},
+		{"a token that outlives another attempt of who was granted the lock", func(r *Report, first, _ *Grant) {
+			r.Stays = []*Stay{{Request: first.Request, Token: "other", Attempt: 0, Last: time.Second}}
+			first.Request.Grant = first
 		}, "leftover"},
 		{"a token that nobody takes away", func(r *Report, first, _ *Grant) {
 			r.Stays = []*Stay{{Request: first.Request, Token: "id", Last: 2 * time.Second, Well: stayAllowance + 1}}
@@ -117,5 +138,43 @@ func TestSimulationChecks(t *testing.T) {
 			found = r.Violations[0].Check
 		}
 		want(t, test.name, found, test.want)
+	}
+}
+
+// What nodes are seen to hold is judged at once.
+func TestSimulationChecksNodes(t *testing.T) {
+	node := &simNode{Sim: NewSim("a")}
+	defer node.Close()
+	for what, c := range map[string]struct {
+		look func(r *chronicle)
+		want string // the check that finds it; "": nothing is wrong
+	}{
+		"another client's token":         {func(r *chronicle) { r.see(node, "redlock:x", foreignToken+"1", nil) }, ""},
+		"a token that nobody wrote":      {func(r *chronicle) { r.see(node, "redlock:x", "token", nil) }, "foreign"},
+		"a token of no request":          {func(r *chronicle) { r.see(node, "redlock:x", "token pid=7", nil) }, "foreign"},
+		"a quarantine":                   {func(r *chronicle) { r.admitted(node, -shortestQuarantine) }, ""},
+		"a quarantine that is too short": {func(r *chronicle) { r.admitted(node, 1-shortestQuarantine) }, "quarantine"},
+		"a counter":                      {func(r *chronicle) { r.counter(node, "x", 1, 150*ms) }, ""},
+		"a counter below a token":        {func(r *chronicle) { r.counter(node, "x", 0, 150*ms) }, "counters"},
+		"copied before it was given":     {func(r *chronicle) { r.counter(node, "x", 0, 100*ms) }, ""},
+		"another lock's":                 {func(r *chronicle) { r.counter(node, "y", 0, 150*ms) }, ""},
+		"begun anew since": {func(r *chronicle) {
+			r.blackout(120 * ms)
+			r.counter(node, "x", 0, 150*ms)
+		}, ""},
+		"begun anew before": {func(r *chronicle) {
+			r.blackout(50 * ms)
+			r.counter(node, "x", 0, 150*ms)
+		}, "counters"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newChronicle(&Report{Grants: []*Grant{grantOf(1, 100*ms, 200*ms)}})
+			c.look(r)
+			found := ""
+			for _, v := range r.report.Violations {
+				found += v.Check
+			}
+			want(t, what, found, c.want)
+		})
 	}
 }
