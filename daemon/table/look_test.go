@@ -127,6 +127,40 @@ func TestLookAtFrozen(t *testing.T) {
 	}
 }
 
+// One that was left has nothing to say of files that somebody removes later.
+func TestLookAfterLeave(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	said := told(&o)
+	table, want := open(t, o)
+	fill(t, table, want)
+	table.Leave()
+	Remove(o.Path)
+	table.Look()
+	if *said != "" {
+		t.Errorf("told %q", *said)
+	}
+}
+
+// Where files were removed, and what is in memory of the others was written into, nothing is
+// begun anew of the rest.
+func TestLookSpoiled(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	said := told(&o)
+	table, _ := open(t, o)
+	spoiled := table.last.used
+	table.Append([]byte("a=1"))
+	table.last.memory[spoiled+2] = 1 // a record of 64 KiB
+	if err := os.Remove(table.file(table.number)); err != nil {
+		t.Fatal(err)
+	}
+	table.Look()
+	if *said != "lost " {
+		t.Errorf("told %q, want %q", *said, "lost ")
+	}
+	table.Append([]byte("b=1"))
+	wantNoFiles(t, o.Path)
+}
+
 // While files are being made one, some are about to be removed.
 func TestLookWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))

@@ -43,6 +43,9 @@ func TestPlantedFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if used := InUse(o.Path); used != "" {
+				t.Errorf("%s is in use", used)
+			}
 			table, state, damage, err := Open(o)
 			if err != nil || len(state.(words)) != 0 || damage == nil {
 				t.Fatalf("Open: state %v, damage %v, error %v; want nothing, damage and no error", state, damage, err)

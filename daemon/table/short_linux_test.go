@@ -291,6 +291,9 @@ func freezeAfter(t *testing.T, table *Table, goOn chan struct{}, early string) {
 	if !frozen {
 		t.Error("it never returns")
 	}
+	if table.mu.TryLock() {
+		t.Error("it can be appended to after it")
+	}
 }
 
 // waiting is a state of which files are merged when they may be.

@@ -255,6 +255,29 @@ func TestKilledWhileMerging(t *testing.T) {
 	}
 }
 
+// What is called otherwise than the files of a table is none of them.
+func TestOtherNames(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	before, want := open(t, o)
+	before.Append([]byte("a=1"))
+	_ = want.Apply([]byte("a=1"))
+	before.Leave()
+	others := []string{".0", ".-1", ".01", ".+2", ".2x", ".", "2"}
+	for _, name := range others {
+		if err := os.WriteFile(o.Path+name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table, got := open(t, o)
+	wantState(t, "beside them", got, want)
+	table.Leave()
+	for _, name := range others {
+		if _, err := os.Stat(o.Path + name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestMissingFiles(t *testing.T) {
 	for what, numbers := range map[string][]int{"the first": {2, 3}, "one in the middle": {1, 3}} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
