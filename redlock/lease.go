@@ -77,8 +77,7 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		next:     start + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
-		l.end = now + min(r.Max, math.MaxInt64-now) // there may be no later instant
-		l.deadline = l.capped(g.deadline)
+		l.end = now + min(r.Max, math.MaxInt64-now) // there may be no later instant; the ttl is no longer
 	}
 	l.arm(now)
 	k.watch(l, l.next)
