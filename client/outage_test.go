@@ -63,6 +63,31 @@ func TestWaitWithoutADaemon(t *testing.T) {
 	})
 }
 
+// Each of several gives up when its own wait is over, whichever of them is the first.
+func TestWaitsWithoutADaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.stop()
+		waits := []time.Duration{40 * time.Second, 20 * time.Second, 30 * time.Second}
+		var took [3]future[time.Duration]
+		for i, wait := range waits {
+			took[i] = async(func() (time.Duration, error) {
+				before := d.elapsed()
+				_, err := c.Lock(t.Context(), "job", WithWait(wait))
+				return d.elapsed() - before, err
+			})
+			synctest.Wait() // one after the other
+		}
+		for i, wait := range waits {
+			got, err := took[i].wait()
+			want(t, "lock", err, ErrUnavailable)
+			if got != wait {
+				t.Errorf("wait=%v: given up after %v", wait, got)
+			}
+		}
+	})
+}
+
 // A daemon that takes connections and does not answer is none: calls wait for as long as
 // the Client's patience, whatever is being tried, and are told that there is no daemon.
 func TestDaemonThatDoesNotGreet(t *testing.T) {
