@@ -34,6 +34,28 @@ func TestResumeIsRefused(t *testing.T) {
 	}
 }
 
+// What waited for a lease to be resumed that ends before there is a daemon again is sent
+// to that.
+func TestEndsBeforeItIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t, WithPatience(time.Minute))
+		l := d.lock(c, "job", "abc")
+		d.stop()
+		checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+		<-l.Context().Done()
+		d.at("the end of the lease", overAfter)
+		d.down.Store(false)
+		d.greet()
+		for range 2 { // the lease has asked as well
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST")
+		}
+		_, err := checked.wait()
+		want(t, "check", err, ErrLost)
+		synctest.Wait()
+		nothingLeft(t, c)
+	})
+}
+
 // What waits for leases to be resumed does not take the places that this needs, however
 // much it is. Guards table.places: resumePlaces.
 func TestResumeHasPlaces(t *testing.T) {
