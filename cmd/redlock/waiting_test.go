@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -76,6 +77,32 @@ redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the 
 `
 	if got := out.String(); got != want {
 		t.Errorf("it says %q, want %q", got, want)
+	}
+}
+
+// What is not known is said to be so; of several names the one that is held is told, and of a
+// wait that is over nothing is.
+func TestReasonOfTheWait(t *testing.T) {
+	t.Parallel()
+	over, end := context.WithCancel(t.Context())
+	end()
+	for _, test := range []struct {
+		name string
+		ctx  context.Context
+		who  []string
+		want string
+	}{
+		{"held", t.Context(), []string{"- lock=b mode=exclusive host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by alice on web3 (pid 7)`},
+		{"free", t.Context(), []string{"OK n=0"}, "nobody holds it just now"},
+		{"another client's", t.Context(), []string{"- lock=a mode=exclusive ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by another Redlock client`},
+		{"not allowed", t.Context(), []string{"ERR DENIED : no rule allows it"}, "who holds it is not known: "},
+		{"over", over, []string{"OK n=0"}, ""},
+	} {
+		f := startFake(t, answers{ipc.VerbStatus: says(statusReady), ipc.VerbWho: says(test.who...), ipc.VerbList: says("OK n=0")})
+		w := &waiting{client: dial(t, f.socket), name: "a,b", names: []string{"a", "b"}}
+		if got := w.reason(test.ctx).what; !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
 	}
 }
 
