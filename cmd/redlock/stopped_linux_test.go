@@ -82,6 +82,41 @@ func TestStoppedCommandAlone(t *testing.T) {
 	}
 }
 
+// A command that was stopped so once, and goes on, is one like others: for Ctrl-Z redlock run
+// does not stop before it does. The signals show that redlock run has seen both.
+func TestStoppedCommandGoesOn(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	tt, cmd := onTerminal(t, roleShell, f.socket, append([]string{testBinary}, runOf(nil, puppet("terminated")...)...)...)
+	pid, err := strconv.Atoi(strings.TrimPrefix(tt.line(), "up "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitStopped(t, pid)
+	passedOn := []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM}
+	for _, sig := range passedOn {
+		syscall.Kill(f.peer(), sig)
+		await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
+	}
+	syscall.Kill(pid, syscall.SIGCONT)
+	for range len(passedOn) + 1 { // and that it goes on
+		tt.line()
+	}
+	for range 20 {
+		syscall.Kill(f.peer(), syscall.SIGUSR1)
+		tt.expect("got user defined signal 1")
+	}
+	tt.typed("\x1a")
+	tt.expect("got stopped")
+	syscall.Kill(f.peer(), syscall.SIGUSR1)
+	tt.expect("got user defined signal 1")
+	syscall.Kill(f.peer(), syscall.SIGTERM)
+	tt.expect("got terminated")
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
+		t.Errorf("it ended with %v, want exit code 3", err)
+	}
+}
+
 // inGroup runs its arguments as a process group of its own, whose parent is not in it:
 // without that the kernel does not stop those that a terminal's signal is sent to.
 const inGroup = `$pid = fork // die; if (!$pid) { setpgrp; exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
