@@ -298,6 +298,26 @@ func TestCloseWhileThereIsNoConnection(t *testing.T) {
 	}
 }
 
+// Who answers HELLO with something else is no daemon: nothing is sent to it, and the next
+// attempt may find one.
+func TestGreetedBySomethingElse(t *testing.T) {
+	for _, greeting := range []string{"@1 OK version=1", "OK version=1", "220 mail ESMTP"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			d.hangUp()
+			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+			d.accept()
+			d.expect("@0 HELLO 1")
+			d.say(greeting)
+			synctest.Wait()
+			want(t, greeting, c.Err(), errProtocol)
+			d.greet()
+			d.say(d.expectTagged("PING") + " OK")
+			pinged.must(t)
+		})
+	}
+}
+
 // An end that was brought about by what was read from a daemon that speaks
 // something else is not repeated: calls fail, and the next one tries.
 func TestNextCallAfterGarbage(t *testing.T) {
