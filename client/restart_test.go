@@ -318,6 +318,25 @@ func TestGreetedBySomethingElse(t *testing.T) {
 	}
 }
 
+// A daemon that hangs up in the place of an answer to HELLO is one that is not there.
+func TestHungUpInsteadOfGreeting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		d.hangUp()
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.accept()
+		d.expect("@0 HELLO 1")
+		d.hangUp()
+		want(t, "Err", c.Err(), ErrUnavailable)
+		if errors.Is(c.Err(), errProtocol) {
+			t.Errorf("Err: %v", c.Err())
+		}
+		d.greet()
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+	})
+}
+
 // An end that was brought about by what was read from a daemon that speaks
 // something else is not repeated: calls fail, and the next one tries.
 func TestNextCallAfterGarbage(t *testing.T) {
