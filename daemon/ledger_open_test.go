@@ -30,6 +30,25 @@ func TestUnnotedFromTheStart(t *testing.T) { // not beside others: it changes wh
 	}
 }
 
+// A daemon that cannot tell which boot this is leaves no table of an earlier one: what that
+// says is not true for long, and the next daemon would believe it.
+func TestTableWithoutABoot(t *testing.T) { // not beside others: it changes where all look
+	defer func(file string) { bootIDFile = file }(bootIDFile)
+	socket := filepath.Join(t.TempDir(), "s")
+	for _, boot := range []string{bootIDFile, "/nowhere/boot_id"} {
+		bootIDFile = boot
+		d, closeNodes := embeddedDaemon(t, io.Discard)
+		d.openLedger(socket)
+		files, err := filepath.Glob(socket + tableSuffix + ".*")
+		if isThere := len(files) > 0; err != nil || isThere != (d.ledger != nil) {
+			t.Errorf("boot in %s: found %v, %v; goes on with it: %v", boot, files, err, d.ledger != nil)
+		}
+		d.ledger.leave()
+		d.nodes.Close()
+		closeNodes()
+	}
+}
+
 // A table is of use to who has the same nodes, in whatever order his config has them.
 func TestSameOwner(t *testing.T) {
 	const ours = tableFormat + "\nthis boot\nredlock:\na\nb\nc"
