@@ -160,6 +160,18 @@ func countAt(spans []lossSpan, at uint64) (n int) {
 	return n
 }
 
+// isAnew tells whether a quorum was without counters together with a node, and whoever votes
+// by now was so as well since the node was first.
+func (f *fleet) isAnew(l *lane) bool {
+	span := l.lossSpan()
+	for i, other := range f.lanes {
+		if i != l.index && f.words.votes(i) && other.lastLost() < span.first {
+			return false
+		}
+	}
+	return span.total
+}
+
 // countersLost is how many nodes have no counters that can be trusted.
 func (f *fleet) countersLost() (n int) {
 	for _, l := range f.lanes {

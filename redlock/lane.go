@@ -38,6 +38,7 @@ type lane struct {
 	reason  error                  // why state is not NodeReady
 	until   time.Duration          // of a quarantine: BootTime when it is over
 	loss    lossSpan               // when it was seen without fencing counters
+	lostAt  uint64                 // the last turn in which it ever was; 0: it was not
 	warning []string               // what its INFO says that could be better
 	queue   []call                 // handed over, not sent
 	urgent  []call                 // the same, and to be sent before those

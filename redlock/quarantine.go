@@ -33,14 +33,15 @@ func (l *lane) judgePending(ctx context.Context, s *sighting, e epoch) ruling {
 
 // quarantineEnd is max_ttl after the marker was first seen: by then every lease is over
 // that the node may have voted for and forgotten. And unaware longer after the other nodes
-// know of it: so is what other hosts hold with votes of another Redis under its name.
+// know of it: so is what other hosts hold with votes of another Redis under its name; but
+// where no node votes that they could hold it with.
 func (l *lane) quarantineEnd(s *sighting) time.Duration {
 	m := &l.memory
 	if l.fleet.options.NoQuarantine || m.early {
 		return m.markedAt
 	}
 	alone := m.markedAt // since when no other has voted
-	if told := l.fleet.words.told(l.index); told != 0 && !m.marker.kept && !l.lossSpan().total {
+	if told := l.fleet.words.told(l.index); told != 0 && !m.marker.kept && !l.fleet.isAnew(l) {
 		alone = max(alone, told+unaware)
 	}
 	started := s.at - time.Duration(s.info.uptime)*time.Second
@@ -136,12 +137,22 @@ func (l *lane) lossSpan() lossSpan {
 	return span
 }
 
+// lastLost is the last turn in which it was seen without counters; 0: it never was.
+func (l *lane) lastLost() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lostAt
+}
+
 // noteLoss: its marker was seen from turn to turn.
 func (l *lane) noteLoss(lost bool, first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	total := l.loss.total && l.loss.first == first
 	l.loss = lossSpan{lost: lost, first: first, last: last, total: total}
+	if lost {
+		l.lostAt = last
+	}
 }
 
 // noteTotalLoss: it was so together with a quorum, in the span that began then.

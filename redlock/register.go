@@ -143,6 +143,13 @@ func (r *register) noVoter(node int, at time.Duration) (outdone []int) {
 	return r.review(at)
 }
 
+// votes tells whether a node was admitted, and can be asked, as far as was seen.
+func (r *register) votes(node int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.voting[node]
+}
+
 // read needs mu.
 func (r *register) read(from int, words string) {
 	clear(r.said[from])

@@ -136,6 +136,24 @@ func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
 	}
 }
 
+// Where another node loses its counters as well, they are a quorum that did; but a host that
+// still votes with the former one, and a third node, is waited for all the same. Guards
+// fleet.isAnew.
+func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
+	here, there := &reach{}, &reach{}
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		time.Sleep(beat / 10)
+		f.sims[1].Flush()
+		other := f.gone(there)
+		defer there.twin.Close()
+		defer other.Close()
+		time.Sleep(beat * 8 / 10) // since it has looked
+		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
+		f.sims[0].Hang() // nobody reaches the former one any more
+		wantAfter(t, "one that forgot", other, held)
+	}, here.through)
+}
+
 // gone is another host that reaches a twin of the first node from the beginning.
 func (f *fleet) gone(there *reach, change ...func(*redlock.Options)) *redlock.Quorum {
 	there.twin = redlocktest.NewSim("a")
