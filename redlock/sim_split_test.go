@@ -278,6 +278,24 @@ func TestStoppedHostTakesNothingBack(t *testing.T) {
 	}, here.through, slowNodes, stop.has)
 }
 
+// A node that was restarted says still what it was told, which a host takes in that sees it
+// for the first time, before it tells more. Guards lane.toTell.
+func TestRestartTakesNothingBack(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.q.Close()
+		told := "a=" + redlock.LaterWord(f.sims[0].Do("HGET", nodeKey, "epoch").Str)
+		f.sims[1].Do("HSET", nodeKey, "words", told)
+		f.sims[1].Restore(f.sims[1].Snapshot())
+		f.sims[1].SetDelay(func() (request, reply time.Duration) { return 0, 20 * ms }) // the others are seen before
+		later := f.another(withQuarantine)
+		defer later.Close()
+		time.Sleep(beat / 4)
+		f.wantState(later, 1, redlock.NodeQuarantined)
+		want(t, "it is told more", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, "c="), true)
+		want(t, "it says what it did", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, told), true)
+	})
+}
+
 // Who comes too late to tell a node something, as somebody else has just written there, looks
 // again at once: a quarantine lasts until others know of it. Guards lane.verify.
 func TestLateWordsAreToldAtOnce(t *testing.T) {

@@ -63,7 +63,7 @@ func (l *lane) verify(ctx context.Context, conn Conn, s *sighting) error {
 			if told, err := l.tellWords(ctx, conn, s, v.state); told || err != nil {
 				return err
 			}
-		} else if err := l.rewrite(ctx, conn, s, v.write.String(), v.records, l.fleet.words.owed(l.index)); err != nil {
+		} else if err := l.rewrite(ctx, conn, s, v.write.String(), v.records, l.toTell(s)); err != nil {
 			return l.refuse(err)
 		}
 		var err error
@@ -93,6 +93,16 @@ func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state Node
 	}
 	l.fleet.lookAt(l.fleet.words.note(l.index, words, l.heard))
 	return true, nil
+}
+
+// toTell is what is written to the node beside an epoch. What stands there is taken in before,
+// or it would be written over: that of an epoch which is none any more was not looked at.
+func (l *lane) toTell(s *sighting) string {
+	if l.fleet.options.NoQuarantine {
+		return ""
+	}
+	l.fleet.lookAt(l.fleet.words.note(l.index, s.words, s.at))
+	return l.fleet.words.owed(l.index)
 }
 
 var errRestless = errors.New("its epoch is being written by others all the time; it is looked at again in a second")
