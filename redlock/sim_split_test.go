@@ -18,10 +18,22 @@ import (
 // under a node's name: never do two hold a lock, and fencing tokens grow. Guards
 // lane.compare, lane.tellWords and lane.isKnown.
 func TestSearchTwoUnderOneName(t *testing.T) {
-	for seed := range uint64(budget() / 25) {
+	searchSplit(t, budget()/25, (*fleet).strays)
+}
+
+// The same where one host after the other comes to reach that Redis, and one thing more goes
+// wrong meanwhile, be it that another node forgets all. Guards fleet.isAnew.
+func TestSearchReplacedNode(t *testing.T) {
+	searchSplit(t, budget()/25, (*fleet).replaces)
+}
+
+// searchSplit has two hosts want one lock, and what they reach change.
+func searchSplit(t *testing.T, seeds int, change func(f *fleet, ctx context.Context, random *rand.Rand, here, there *reach)) {
+	for seed := range uint64(seeds) {
 		here, there := &reach{}, &reach{}
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {
 			there.twin = redlocktest.NewSim("a")
+			here.twin = there.twin
 			defer there.twin.Close()
 			other := f.another(withQuarantine, there.through)
 			defer other.Close()
@@ -32,7 +44,7 @@ func TestSearchTwoUnderOneName(t *testing.T) {
 			for _, q := range []*redlock.Quorum{f.q, other} {
 				all.Go(func() { c.again(ctx, q, redlock.Request{Name: "x", TTL: longest, Wait: redlock.Forever, Keep: true}) })
 			}
-			f.strays(ctx, rand.New(rand.NewPCG(seed, 0)), here, there)
+			change(f, ctx, rand.New(rand.NewPCG(seed, 0)), here, there)
 			all.Wait()
 			if t.Failed() {
 				t.Fatalf("seed %d", seed)
@@ -80,6 +92,40 @@ func (f *fleet) strays(ctx context.Context, random *rand.Rand, here, there *reac
 		there.twin.Cut()
 		every(f.sims, (*redlocktest.Sim).Cut)
 		time.Sleep(time.Duration(random.IntN(4000)) * ms)
+	}
+}
+
+// replaces has the hosts reach the other Redis or the former one again, the one and then the
+// other, and one thing more go wrong each time, until ctx is done.
+func (f *fleet) replaces(ctx context.Context, random *rand.Rand, here, there *reach) {
+	hosts := [2]*reach{here, there}
+	for ctx.Err() == nil {
+		first := random.IntN(2)
+		astray := !hosts[first].astray.Load()
+		moves := func(host int) func() {
+			return func() { hosts[host].astray.Store(astray) }
+		}
+		fails := func() {
+			switch node := 1 + random.IntN(2); random.IntN(3) {
+			case 0:
+				f.sims[node].Flush()
+			case 1:
+				f.sims[node].Restore(f.sims[node].Snapshot())
+			default:
+				hosts[random.IntN(2)].away.Store(int32(node + 1))
+			}
+		}
+		steps := []func(){moves(first), fails}
+		random.Shuffle(2, func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+		for _, step := range append(steps, moves(1-first)) {
+			step()
+			here.twin.Cut()
+			every(f.sims, (*redlocktest.Sim).Cut)
+			time.Sleep(time.Duration(random.IntN(1200+4800*random.IntN(2))) * ms)
+		}
+		here.away.Store(0)
+		there.away.Store(0)
+		time.Sleep(2*longest + 6*beat + time.Duration(random.IntN(1000))*ms)
 	}
 }
 
