@@ -205,6 +205,6 @@ func TestWhoShares(t *testing.T) {
 		}
 		want(t, "ann and bob", users["ann"] && users["bob"], true)
 		_, err = f.q.Acquire(t.Context(), oneTry)
-		want(t, "a writer is told", err.Error(), "x: shared by others, one of them bob on web3 (pid 0)")
+		want(t, "a writer is told", err.Error(), "x: shared by others, one of them bob on web3")
 	})
 }
