@@ -97,16 +97,16 @@ func (l *lane) vouch(ctx context.Context, s *sighting, waiting ruling, e epoch) 
 		return ruling{write: &e, records: recordsOf(new([maxCounters]uint64))}
 	}
 	counters, sources := l.rules.copyCounters(l, ctx)
-	needed, anew := l.fleet.copySources(), l.lossSpan().total || l.memory.early
+	needed, early, total := l.fleet.copySources(), l.memory.early, l.lossSpan().total
 	switch {
-	case sources < needed && !anew:
+	case sources < needed && !early && !total:
 		waiting.reason = errNoSources(needed, sources)
+		return waiting
+	case !early && !l.isKnown(s) && (!total || l.fleet.words.isAside(l.index)):
+		waiting.reason = errUnknown
 		return waiting
 	case sources < needed:
 		l.fleet.announceLoss()
-	case !anew && !l.isKnown(s):
-		waiting.reason = errUnknown
-		return waiting
 	}
 	return ruling{write: &e, records: recordsOf(counters)}
 }

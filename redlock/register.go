@@ -29,6 +29,7 @@ type register struct {
 	last    []string        // by node: the latest one that is believed
 	said    [][]string      // by node, by the one that it is of: the word that stands there
 	voting  []bool          // by node: it was admitted, and can be asked
+	voted   []bool          // by node: it ever was
 	looked  []time.Duration // by node: BootTime at which it was asked what it says, see look
 	since   []time.Duration // by node: BootTime since when last is later than seen
 	toldAt  []time.Duration // by node: BootTime since when enough others say last; 0: they do not
@@ -38,7 +39,7 @@ type register struct {
 func newRegister(nodes []Node, quorum int) *register {
 	n := len(nodes)
 	r := &register{
-		quorum: quorum, seen: make([]string, n), last: make([]string, n), said: make([][]string, n), voting: make([]bool, n), looked: make([]time.Duration, n),
+		quorum: quorum, seen: make([]string, n), last: make([]string, n), said: make([][]string, n), voting: make([]bool, n), voted: make([]bool, n), looked: make([]time.Duration, n),
 		since: make([]time.Duration, n), toldAt: make([]time.Duration, n), outdone: make([]atomic.Bool, n),
 	}
 	for i, node := range nodes {
@@ -93,7 +94,7 @@ func (r *register) look(from int, words string, voting bool, asked, at time.Dura
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read(from, words)
-	r.voting[from], r.looked[from] = voting, asked
+	r.voting[from], r.voted[from], r.looked[from] = voting, voting || r.voted[from], asked
 	return r.review(at)
 }
 
@@ -229,6 +230,25 @@ func (r *register) told(node int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.toldAt[node]
+}
+
+// isAside tells whether another node, which this process has not seen vote, is reached by
+// others, and does not say the last word of this one: they may vote with that one, and with
+// another Redis under the name of this one.
+func (r *register) isAside(node int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.said {
+		if other != node && !r.voted[other] && r.isHeardOf(other) && isLater(r.last[node], r.said[other][node]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHeardOf tells whether anybody has reached a node. It needs mu.
+func (r *register) isHeardOf(node int) bool {
+	return r.seen[node] != "" || slices.ContainsFunc(r.said, func(said []string) bool { return said[node] != "" })
 }
 
 // owed is what is to stand at a node, of what was seen and not of what others say, which

@@ -200,6 +200,34 @@ func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
 	}, here.through)
 }
 
+// Where all is new, too, a host that reaches another Redis under a name, and not all of the
+// rest that others reach, has no lock with it; and the others have theirs. Guards
+// register.isAside.
+func TestNewTwinIsFoundOut(t *testing.T) {
+	for after := time.Duration(0); after < 3*beat; after += beat / 8 {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			there, granted := &reach{}, 0
+			there.away.Store(3)
+			time.Sleep(after)
+			other := f.gone(there)
+			defer there.twin.Close()
+			defer other.Close()
+			for end := f.now() + 2*longest + 4*beat; f.now() < end; time.Sleep(100 * ms) {
+				one, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
+				if err != nil {
+					continue
+				}
+				if two, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest}); err == nil {
+					t.Fatalf("the other host came %v after: both hold it, for %v and %v", after, one.Validity(), two.Validity())
+				}
+				want(t, "released", one.Release(t.Context()), nil)
+				granted++
+			}
+			want(t, "locks can be had", granted > 0, true)
+		}, withQuarantine)
+	}
+}
+
 // gone is another host that reaches a twin of the first node from the beginning.
 func (f *fleet) gone(there *reach, change ...func(*redlock.Options)) *redlock.Quorum {
 	there.twin = redlocktest.NewSim("a")
