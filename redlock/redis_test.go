@@ -12,12 +12,7 @@ import (
 // array in it is not: a ballot keeps the one that a holder was shown with.
 // Guards readMessage.
 func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
-	server := redlocktest.StartRedis(t, 1).Servers[0]
-	conn, err := server.Node().Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
 	answer := func(lua string) *redlock.Reply {
 		t.Helper()
@@ -40,13 +35,9 @@ func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
 // What is shown of a node that ended the connection says that it did, which EOF alone does
 // not. Guards sayHungUp.
 func TestHangUpIsSaid(t *testing.T) {
-	server := redlocktest.StartRedis(t, 1).Servers[0]
-	conn, err := server.Node().Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
+	var err error
 	for range 2 { // the first one may be answered before it
 		if err = conn.Do(t.Context(), []redlock.Command{{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"}}, replies); err != nil {
 			break
@@ -55,4 +46,15 @@ func TestHangUpIsSaid(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "it ended the connection") {
 		t.Errorf("got error %v, want that it ended the connection", err)
 	}
+}
+
+// dialOne is a connection to a redis-server, until the test ends.
+func dialOne(t *testing.T) redlock.Conn {
+	t.Helper()
+	conn, err := redlocktest.StartRedis(t, 1).Servers[0].Node().Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
 }

@@ -67,5 +67,5 @@ func flagFault(cmd *cobra.Command, err error) error {
 // isLong tells whether letters that stand behind one dash are the word of a flag: few
 // commands have so many flags of one letter that three of them stand together.
 func isLong(letters string) bool {
-	return len(letters) > 2 || strings.ContainsAny(letters, "=")
+	return len(letters) > 2 || strings.Contains(letters, "=")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,16 +62,8 @@ func TestStoppedCommandIsTold(t *testing.T) {
 func TestStoppedCommandAlone(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, holding())
-	tt, cmd := onTerminal(t, roleShell, f.socket, append([]string{testBinary}, runOf(nil, puppet("terminated")...)...)...)
-	pid, err := strconv.Atoi(strings.TrimPrefix(tt.line(), "up "))
-	if err != nil {
-		t.Fatal(err)
-	}
-	awaitStopped(t, pid)
-	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTERM} {
-		syscall.Kill(f.peer(), sig)
-		await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
-	}
+	tt, cmd, pid := stoppedPuppet(t, f)
+	passOn(t, f, pid, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTERM)
 	syscall.Kill(pid, syscall.SIGCONT)
 	for line := tt.line(); line != "got terminated"; line = tt.line() {
 		if !strings.HasPrefix(line, "got ") {
@@ -87,17 +80,9 @@ func TestStoppedCommandAlone(t *testing.T) {
 func TestStoppedCommandGoesOn(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, holding())
-	tt, cmd := onTerminal(t, roleShell, f.socket, append([]string{testBinary}, runOf(nil, puppet("terminated")...)...)...)
-	pid, err := strconv.Atoi(strings.TrimPrefix(tt.line(), "up "))
-	if err != nil {
-		t.Fatal(err)
-	}
-	awaitStopped(t, pid)
+	tt, cmd, pid := stoppedPuppet(t, f)
 	passedOn := []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM}
-	for _, sig := range passedOn {
-		syscall.Kill(f.peer(), sig)
-		await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
-	}
+	passOn(t, f, pid, passedOn...)
 	syscall.Kill(pid, syscall.SIGCONT)
 	for range len(passedOn) + 1 { // and that it goes on
 		tt.line()
@@ -114,6 +99,27 @@ func TestStoppedCommandGoesOn(t *testing.T) {
 	tt.expect("got terminated")
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", err)
+	}
+}
+
+// stoppedPuppet is redlock run on a terminal, with a command that has stopped.
+func stoppedPuppet(t *testing.T, f *fake) (tt *terminal, cmd *exec.Cmd, pid int) {
+	t.Helper()
+	tt, cmd = onTerminal(t, roleShell, f.socket, append([]string{testBinary}, runOf(nil, puppet("terminated")...)...)...)
+	pid, err := strconv.Atoi(strings.TrimPrefix(tt.line(), "up "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitStopped(t, pid)
+	return tt, cmd, pid
+}
+
+// passOn has redlock run pass signals on to its command, which has stopped.
+func passOn(t *testing.T, f *fake, pid int, signals ...syscall.Signal) {
+	t.Helper()
+	for _, sig := range signals {
+		syscall.Kill(f.peer(), sig)
+		await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
 	}
 }
 
