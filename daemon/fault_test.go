@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/table"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -324,8 +325,8 @@ func TestTableCutShort(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
 	w := d.dial()
 	w.say("LOCK a", granted5)
-	table := d.cfg.Socket.Path + tableSuffix + ".1"
-	if err := os.Truncate(table, 0); err != nil {
+	file := table.Beside(d.cfg.Socket.Path) + ".1"
+	if err := os.Truncate(file, 0); err != nil {
 		t.Fatal(err)
 	}
 	w.say("LOCK b", granted5)
@@ -335,7 +336,7 @@ func TestTableCutShort(t *testing.T) {
 	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
 		t.Errorf("want that the table was cut short, once:\n%s", got)
 	}
-	if _, err := os.Stat(table); err == nil {
+	if _, err := os.Stat(file); err == nil {
 		t.Error("the next daemon would believe what is left of it")
 	}
 	if err := d.stop(); err != nil {

@@ -12,10 +12,6 @@ import (
 	"github.com/redlockd/redlockd/daemon/table"
 )
 
-// tableSuffix is where the table is: beside the socket, in a directory that is empty
-// after a boot, and that others than the daemon's user cannot write to.
-const tableSuffix = ".table"
-
 // openLedger opens the table of a daemon that is called by path. past is what an
 // earlier one left there, and whole tells that nothing of it is missing. Without a
 // table the daemon serves as well: a restart loses more then.
@@ -24,11 +20,11 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 	if err != nil {
 		d.unnoted.Store(int32(noBoot))
 		d.log.Warn("a restart will lose what is held and waited for", "error", err)
-		table.Remove(path + tableSuffix)
+		table.Remove(table.Beside(path))
 		return newPast(), false
 	}
 	t, state, damage, err := table.Open(table.Options{
-		Path:   path + tableSuffix,
+		Path:   table.Beside(path),
 		Owner:  owner,
 		Check:  func(found []byte) error { return sameOwner(found, owner) },
 		New:    func() table.State { return newPast() },

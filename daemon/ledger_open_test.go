@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/table"
 )
 
 // Why nothing is noted from the start on is told apart: what helps is not the same.
@@ -39,7 +41,7 @@ func TestTableWithoutABoot(t *testing.T) { // not beside others: it changes wher
 		bootIDFile = boot
 		d, closeNodes := embeddedDaemon(t, io.Discard)
 		d.openLedger(socket)
-		files, err := filepath.Glob(socket + tableSuffix + ".*")
+		files, err := filepath.Glob(table.Beside(socket) + ".*")
 		if isThere := len(files) > 0; err != nil || isThere != (d.ledger != nil) {
 			t.Errorf("boot in %s: found %v, %v; goes on with it: %v", boot, files, err, d.ledger != nil)
 		}

@@ -19,7 +19,7 @@ func (d *testDaemon) noted() *past {
 		d.t.Fatal(err)
 	}
 	left, state, damage, err := table.Open(table.Options{
-		Path:  d.cfg.Socket.Path + tableSuffix,
+		Path:  table.Beside(d.cfg.Socket.Path),
 		Check: func([]byte) error { return nil },
 		New:   func() table.State { return newPast() },
 	})
@@ -140,12 +140,12 @@ func TestTableRemoved(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
 	w := d.dial()
 	w.say("LOCK a", granted5)
-	table := d.cfg.Socket.Path + tableSuffix
-	if err := os.Remove(table + ".1"); err != nil {
+	path := table.Beside(d.cfg.Socket.Path)
+	if err := os.Remove(path + ".1"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "there is another table", func() bool {
-		_, err := os.Stat(table + ".2")
+		_, err := os.Stat(path + ".2")
 		return err == nil && strings.Contains(log.String(), "the table is written again")
 	})
 	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "were removed") {

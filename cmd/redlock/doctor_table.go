@@ -1,12 +1,6 @@
 package main
 
-import (
-	"os"
-	"path/filepath"
-	"strings"
-
-	notes "github.com/redlockd/redlockd/daemon/table"
-)
+import notes "github.com/redlockd/redlockd/daemon/table"
 
 // onDisk is another one in tests.
 var onDisk = notes.OnDisk
@@ -14,20 +8,9 @@ var onDisk = notes.OnDisk
 // checkMedium: what redlockd notes on a disk waits for that, and so does LOST. It finds
 // nothing where there is no table, as with -dev, or where this user sees none.
 func checkMedium(socket string) []finding {
-	if !isNoted(socket) || !onDisk(socket) {
+	if at := notes.Beside(socket); !notes.Exists(at) || !onDisk(at) {
 		return nil
 	}
 	return []finding{{"table", warning, "redlockd's table, beside its socket, is on a disk: while that is slow redlockd stands still, and LOST may come after a deadline",
 		"have the socket in a directory of memory (tmpfs), as /run is"}}
-}
-
-// isNoted tells whether there is a table beside the socket.
-func isNoted(socket string) bool {
-	files, _ := os.ReadDir(filepath.Dir(socket)) // without it that is not known
-	for _, file := range files {
-		if strings.HasPrefix(file.Name(), filepath.Base(socket)+".table.") {
-			return true
-		}
-	}
-	return false
 }

@@ -65,6 +65,10 @@ type Table struct {
 	retried time.Time // when it was tried last
 }
 
+// Beside is the path of the table of a redlockd that listens at a socket: in a directory
+// that is empty after a boot, and that others than its user cannot write to.
+func Beside(socket string) string { return socket + ".table" }
+
 // Open reads what an earlier process left at the path, and begins to append. damage
 // says what of it was not usable: state is what could be made of the rest, and
 // nothing where it belongs to another owner. err: the table cannot be written, and

@@ -11,6 +11,12 @@ import (
 // next one does. So nobody else goes on where it is: neither with its leases, which it
 // extends itself, nor in its files.
 
+// Exists tells whether there is a table at the path, for all that this user can see.
+func Exists(path string) bool {
+	numbers, _ := numbered(path) // none where there is no such directory
+	return len(numbers) > 0
+}
+
 // InUse is a file of the table at the path that a living process appends to; "": there is
 // none.
 func InUse(path string) (file string) {
