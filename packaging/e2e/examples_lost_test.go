@@ -19,7 +19,7 @@ import (
 // answer to UNLOCK; and what gets no answer to that does not say that all is well.
 func TestExamplesMissNoLoss(t *testing.T) {
 	const lost = "LOST lock=job lease=x reason=quorum : gone\n"
-	for name, story := range map[string]struct {
+	stories := map[string]struct {
 		steps          string
 		lock, unlocked string // what is said, at once
 		codes          []int
@@ -28,21 +28,19 @@ func TestExamplesMissNoLoss(t *testing.T) {
 		"behind BACK":     {"40", "BACK : again\n" + lost, "", []int{75}},
 		"with the answer": {"1", "", lost + "ERR LOST lock=job reason=quorum : gone\n", []int{75}},
 		"no answer":       {"1", "", "", []int{69, 75}},
-	} {
-		for _, e := range examples {
-			t.Run(e.file+", "+name, func(t *testing.T) {
-				if _, err := exec.LookPath(e.interpreter); err != nil {
-					t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
-				}
-				socket := sayToOne(t, story.lock, story.unlocked)
-				cmd := exec.CommandContext(t.Context(), exampleCommand(t, e.file, e.interpreter), "job", story.steps)
-				cmd.Env = append(os.Environ(), "REDLOCK_SOCKET="+socket)
+	}
+	for _, e := range examples {
+		t.Run(e.file, func(t *testing.T) {
+			program := e.program(t)
+			for name, story := range stories {
+				cmd := exec.CommandContext(t.Context(), program, "job", story.steps)
+				cmd.Env = append(os.Environ(), "REDLOCK_SOCKET="+sayToOne(t, story.lock, story.unlocked))
 				out, err := cmd.CombinedOutput()
 				if !slices.Contains(story.codes, cmd.ProcessState.ExitCode()) || strings.Contains(string(out), "done\n") || strings.Contains(string(out), "step 40\n") {
-					t.Errorf("%v, want exit code %v, and that it stops; printed\n%s", err, story.codes, out)
+					t.Errorf("%s: %v, want exit code %v, and that it stops; printed\n%s", name, err, story.codes, out)
 				}
-			})
-		}
+			}
+		})
 	}
 }
 

@@ -14,12 +14,15 @@ import (
 
 const exampleDir = "../examples"
 
-// examples are the clients in other languages: what each is started with, and the
-// Debian package of it. That of C is compiled first.
-var examples = []struct{ file, interpreter, pack string }{
+// exampleFile is a client in another language: what it is started with, or compiled by,
+// and the Debian package of that.
+type exampleFile struct{ file, interpreter, pack string }
+
+var examples = []exampleFile{
 	{"locked.sh", "bash", "bash"},
 	{"locked.py", "python3", "python3"},
 	{"locked.mjs", "node", "nodejs"},
+	{"locked.java", "javac", "default-jdk-headless"},
 	{"locked.pl", "perl", "perl"},
 	{"locked.c", "cc", "gcc libc6-dev"},
 }
@@ -29,11 +32,9 @@ var examples = []struct{ file, interpreter, pack string }{
 func TestExamples(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.file, func(t *testing.T) {
-			if _, err := exec.LookPath(e.interpreter); err != nil {
-				t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
-			}
+			program := e.program(t)
 			h, d, _ := dev(t)
-			x := &example{h, exampleCommand(t, e.file, e.interpreter)}
+			x := &example{h, program}
 			x.isUsedWrongly()
 			x.worksAndUnlocks()
 			x.excludes()
@@ -51,12 +52,10 @@ func TestExamplesOutlastRestart(t *testing.T) {
 	look := s.nc()
 	for _, e := range examples {
 		t.Run(e.file, func(t *testing.T) {
-			if _, err := exec.LookPath(e.interpreter); err != nil {
-				t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
-			}
+			program := e.program(t)
 			here := *s.host
 			here.t = t
-			x := &example{&here, exampleCommand(t, e.file, e.interpreter)}
+			x := &example{&here, program}
 			look.expect("LOCK job", "OK lock=job")
 			p := x.run("job", "5")
 			waitFor(t, "it waits", func() bool { return look.waiters() == 1 })
@@ -86,7 +85,7 @@ func TestExamplesAreAllRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		if !slices.ContainsFunc(examples, func(e struct{ file, interpreter, pack string }) bool { return e.file == file.Name() }) {
+		if !slices.ContainsFunc(examples, func(e exampleFile) bool { return e.file == file.Name() }) {
 			t.Errorf("%s is run by no test", file.Name())
 		}
 		if !strings.Contains(string(readme), "(packaging/examples/"+file.Name()+")") {
@@ -98,23 +97,39 @@ func TestExamplesAreAllRun(t *testing.T) {
 	}
 }
 
-// exampleCommand is what an example is started with. One that can be executed is
-// started by itself: its first line names the interpreter.
-func exampleCommand(t *testing.T, file, interpreter string) string {
+// program is what the example is started as. One that can be executed is started by
+// itself: its first line names the interpreter.
+func (e *exampleFile) program(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join(exampleDir, file))
+	if _, err := exec.LookPath(e.interpreter); err != nil {
+		t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
+	}
+	path, err := filepath.Abs(filepath.Join(exampleDir, e.file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if interpreter != "cc" {
-		return path
+	switch dir := t.TempDir(); e.interpreter {
+	case "cc":
+		binary := filepath.Join(dir, "locked")
+		compile(t, e.interpreter, "-Wall", "-Wextra", "-Werror", "-O2", "-o", binary, path)
+		return binary
+	case "javac":
+		script := filepath.Join(dir, "locked")
+		compile(t, e.interpreter, "-Xlint:all,-serial", "-Werror", "-d", dir, path)
+		writeFile(t, script, "#!/bin/sh\nexec java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "+dir+" Locked \"$@\"\n")
+		if err := os.Chmod(script, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return script
 	}
-	binary := filepath.Join(t.TempDir(), "locked")
-	build := exec.Command(interpreter, "-Wall", "-Wextra", "-Werror", "-O2", "-o", binary, path)
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s does not compile: %v\n%s", file, err, output)
+	return path
+}
+
+func compile(t *testing.T, compiler string, args ...string) {
+	t.Helper()
+	if output, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %q: %v\n%s", compiler, args, err, output)
 	}
-	return binary
 }
 
 // example is a program that speaks to the daemon of a host.
