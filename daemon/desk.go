@@ -22,11 +22,17 @@ const maxRemembered = 1000
 // ident is what one name of a lock goes by at a desk: several names of one lock
 // are as many idents.
 type ident struct {
-	uid         int // who asked: one process can hold leases of its user, and of root
+	uid         int // who asked, where it goes by a process: that can hold leases of its user, and of root
 	owner, name string
 }
 
-func (a *asker) ident(name string) ident { return ident{a.uid, a.owner, name} }
+// ident: on a connection all is its user's, also what root has resumed that another took.
+func (h *holding) ident(name string) ident {
+	if h.process == nil {
+		return ident{owner: h.owner, name: name}
+	}
+	return ident{h.uid, h.owner, name}
+}
 
 // enter makes a LOCK known that has come, unless one of its names goes by a LOCK
 // that is known already: those are the firsts then. The names of firsts that are

@@ -36,8 +36,7 @@ func (s *session) lookUp(call *ipc.Call) (*holding, error) {
 	case call.Has(ipc.OptPID):
 		return s.heldByPID(call)
 	}
-	at := ident{s.uid, call.Owner, call.Names[0]}
-	if h := s.desk.get(at); h != nil {
+	if h := s.desk.get(ident{owner: call.Owner, name: call.Names[0]}); h != nil {
 		return h, nil
 	}
 	for _, h := range s.entrusted() {

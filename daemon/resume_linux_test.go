@@ -22,8 +22,28 @@ func TestResumeUsers(t *testing.T) {
 	second.until("STATUS", `connections=3\b`)
 	second.say("CHECK web/a", granted5)
 	root.say(resume, granted5)
+	root.say("CHECK web/a", granted5)
 	root.conn.Close()
 	second.say("LOCK web/a wait=10s", granted5)
+}
+
+// What root has resumed that another took is his connection's, by its name, too: he gives
+// it back as his own, and does not wait for himself.
+func TestResumeByRoot(t *testing.T) {
+	d := startWithRules(t, `rule "both" {
+  users = ["0", "4001"]
+  locks = ["**"]
+  allow = ["lock"]
+}`)
+	first, root := d.dialAs(web), d.dial()
+	lease := first.say("LOCK a,b ttl=20s owner=o", granted5)[0]
+	root.say("LOCK b wait=0 owner=o", `ERR HELD lock=b .*`)
+	root.say("RESUME a,b owner=o lease="+lease, granted5)
+	first.say("CHECK a,b owner=o", `ERR NOTHELD lock=a,b .*`)
+	root.say("CHECK a,b owner=o", granted5)
+	root.say("LOCK a,b owner=o", `ERR ALREADY lock=a,b .*`)
+	root.say("UNLOCK a,b owner=o", `OK lock=a,b`)
+	first.say("TRY b", granted5)
 }
 
 // TestResumeKinds: a reader's lease and a place of a semaphore are taken over with what they
