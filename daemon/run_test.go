@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,18 +48,53 @@ func TestFailedStartIsNoFaultOfTheNodes(t *testing.T) {
 	var log logged
 	d := startDaemon(t, 3, nil)
 	cfg := *d.cfg
-	dir := filepath.Join(filepath.Dir(cfg.Socket.Path), strings.Repeat("d", 100-len(filepath.Dir(cfg.Socket.Path))))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Socket.Path = filepath.Join(dir, "s") // a socket can have it, and the name that is for the moment before is too long
+	dir := dirOfLength(t, filepath.Dir(cfg.Socket.Path), 4087)
+	cfg.Socket.Path = filepath.Join(dir, "s") // a lock file has room beside it, and the directory that is for the moment before has none
 	for range 2 {
 		err := Run(context.Background(), &cfg, NewLogger(LogConfig{Level: hclog.Info}, &log), RunOptions{})
-		if err == nil || !strings.Contains(err.Error(), "invalid argument") {
+		if err == nil || !strings.Contains(err.Error(), "file name too long") {
 			t.Errorf("got %v, want an error of the socket", err)
 		}
 	}
 	if strings.Contains(log.String(), "node is down") {
 		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
+// dirOfLength makes a directory somewhere below another one, with a path of that length.
+func dirOfLength(t *testing.T, dir string, length int) string {
+	t.Helper()
+	for left := length - len(dir); left > 0; left = length - len(dir) {
+		name := min(left-1, 200)
+		if left-1-name == 1 { // the next one needs two: a / and a byte
+			name--
+		}
+		dir += "/" + strings.Repeat("d", name)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A socket can be where the config may have it, however short its name in its directory:
+// for the moment before it is in another one there.
+func TestLongestSocketPath(t *testing.T) {
+	for length := configMaxUnixPath - 15; length <= configMaxUnixPath; length++ {
+		cfg := &SocketConfig{Path: filepath.Join(dirOfLength(t, shortDir(t), length-2), "s"), Mode: 0o600}
+		socket, err := (&claim{path: cfg.Path}).listen(cfg)
+		if err != nil {
+			t.Errorf("%d bytes: got %v, want a socket", length, err)
+			continue
+		}
+		if conn, err := net.Dial("unix", cfg.Path); err != nil {
+			t.Errorf("%d bytes: got %v, want a connection", length, err)
+		} else {
+			conn.Close()
+		}
+		if left, err := os.ReadDir(filepath.Dir(cfg.Path)); err != nil || len(left) != 1 {
+			t.Errorf("%d bytes: beside the socket there is %v, %v; want nothing", length, left, err)
+		}
+		socket.remove()
 	}
 }

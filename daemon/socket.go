@@ -80,7 +80,7 @@ func listenAside(cfg *SocketConfig) (net.Listener, error) {
 	}
 	defer os.RemoveAll(dir)
 	aside := filepath.Join(dir, "s")
-	listener, err := net.Listen("unix", aside)
+	listener, err := listenIn(dir, aside)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +93,20 @@ func listenAside(cfg *SocketConfig) (net.Listener, error) {
 		return nil, err
 	}
 	return listener, nil
+}
+
+// listenIn makes a socket in a directory. Its path there may be longer than the one that it
+// is made for, and than the kernel takes: then it has another way there.
+func listenIn(dir, path string) (net.Listener, error) {
+	if len(path) <= configMaxUnixPath {
+		return net.Listen("unix", path)
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	return net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(path)))
 }
 
 // hasGroup says what to do where this host does not know the group.
