@@ -89,6 +89,21 @@ func TestLostBeforeTheAnswer(t *testing.T) {
 	w.say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
 }
 
+// So many leases that were lost before the answer can be asked of as of others: where nodes
+// are slow for short leases, all are lost like that, and nothing else bounds them.
+func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
+	w := dialSlowed(t, func(a *ask) {
+		a.s.d.limits.set(LimitsConfig{LeasesPerUser: 2})
+		a.lease.Lose(redlock.LostForced)
+	})
+	for _, name := range []string{"a1", "a2", "a3"} {
+		w.say("LOCK "+name, `ERR LOST lock=`+name+` reason=forced : .*`)
+	}
+	w.until("CHECK a1", `ERR NOTHELD`)
+	w.say("CHECK a2", `ERR LOST .*`)
+	w.say("CHECK a3", `ERR LOST .*`)
+}
+
 // A lease that is lost while its LOCK is being answered: LOST does not come before the
 // OK, when the client could not know of what, but it comes, right behind.
 func TestLostWhileAnswered(t *testing.T) {

@@ -208,6 +208,9 @@ func (a *ask) Run() {
 func (a *ask) answer() {
 	if err := a.outcome(); err != nil {
 		a.s.refuse(a.call, err)
+		if a.failed == nil { // it was granted, and lost since: CHECK tells, too
+			a.s.d.remember(a.holding)
+		}
 		return
 	}
 	a.call.Reply(grantFields(a.call, a.holding))
