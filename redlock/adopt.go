@@ -90,6 +90,7 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		ttl:      r.TTL,
 		next:     r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process was to extend it
 		deadline: q.rules.adopted(r.Deadline, now, r.TTL),
+		settled:  func() {}, // nobody waits for that yet
 	}, nil
 }
 

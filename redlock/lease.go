@@ -20,7 +20,7 @@ type Lease struct {
 	end    time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
 	guard  time.Duration // 0: ttl/5
 
-	settled func() // of one that was adopted: it is confirmed, or over; nil: nobody waits for that
+	settled func() // of one that was adopted: it is confirmed, or over; nil: it was granted here
 
 	// What is small stands together: there are tens of thousands of leases.
 	tries     atomic.Int32 // failed extensions in a row

@@ -201,6 +201,26 @@ func TestAdoptOverdue(t *testing.T) {
 	}
 }
 
+// Also one that was granted late to an earlier process, and that nobody came to extend.
+// Guards Lease.tookTooLong.
+func TestAdoptGrantedLate(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.delay(each(0), func(int) time.Duration { return 1200 * ms })
+		l := f.acquire(kept3s)
+		record := l.Record()
+		f.q.Close()
+		f.delay(each(0), each(0))
+		f.at(l.Since(), 2500*ms)
+		f.restart(0)
+		next, _ := f.adopt(record)
+		<-next.Lost()
+		overdue, is := errors.AsType[*redlock.OverdueError](next.Cause())
+		if want(t, "overdue", is, true); is {
+			want(t, "granted late", overdue.Took, 0)
+		}
+	}, func(o *redlock.Options) { o.NodeTimeout = 1300 * ms })
+}
+
 // What the nodes do not hold any more is lost at once, and not invented.
 func TestAdoptWhatNodesLost(t *testing.T) {
 	for reason, trouble := range map[redlock.LostReason]func(*fleet){

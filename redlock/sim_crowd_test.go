@@ -219,6 +219,8 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 		}
 		overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
 		switch {
+		case is && overdue.Took != 0:
+			t.Errorf("%s is said to have been granted late, %v", l.Name(), overdue.Took)
 		case !is: // asked for in time
 			wantErr(t, l.Name(), l.Cause(), redlock.ErrNoQuorum)
 		case overdue.Asked == 0:
@@ -234,6 +236,21 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 	if never == 0 || late == 0 {
 		t.Errorf("%d leases were never asked for, %d late, want some of both", never, late)
 	}
+}
+
+// One that was granted when it was as good as lost is not said to be the fault of who did
+// not extend it. Guards Lease.tookTooLong.
+func TestGrantedTooLate(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.delay(each(0), func(int) time.Duration { return 850 * ms })
+		l, _ := f.watch(redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+		<-l.Lost()
+		overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
+		if want(t, "overdue", is, true); is {
+			want(t, "took", overdue.Took, 850*ms)
+			want(t, "says", overdue.Error(), "x: it was granted 850ms after it was asked for, when its extension was overdue: its nodes are too slow for so short a ttl, or the host is overloaded, or was stopped")
+		}
+	}, func(o *redlock.Options) { o.NodeTimeout = 900 * ms })
 }
 
 // One that is lost while the nodes have not answered its first extension says so: nothing
