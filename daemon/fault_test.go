@@ -432,6 +432,19 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	eventually(t, "it is listed no more", func() bool { return len(impatient.leases.all()) == 0 })
 }
 
+// One that the daemon hangs up on as it stops has lost nothing by that: it may come back to
+// the next one, as it may to one that comes after a crash.
+func TestConnectionCutByTheEndCanResume(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, impatient, cut := d.dialImpatient()
+	w.say("LOCK a", granted5)
+	impatient.stopping.Store(true)
+	cut()
+	if listed := impatient.leases.all(); len(listed) != 1 || listed[0].lease.Err() != nil {
+		t.Errorf("got %v, want a lease that stands", listed)
+	}
+}
+
 // What was taken with a lock that was forced away stays taken as well: the client has
 // neither said that it has stopped, nor hung up.
 func TestCutConnectionKeepsTheRest(t *testing.T) {

@@ -19,6 +19,7 @@ func (d *daemon) abandoned(h *holding, wasCut bool) {
 		}
 		d.unregisterLost(h)
 	case h.hold != ipc.HoldConn: // held on, until its ttl is over; also where nobody knows whether its process lives
+	case d.stopping.Load(): // it is we who go, and the client may be in the middle of its work: he can come back to the next daemon
 	case wasCut:
 		d.giveUp(h)
 	default:
