@@ -64,7 +64,7 @@ func (a *ask) after(first *ask) (ipc.Work, error) {
 		return nil, redlock.ErrReleased
 	}
 	d := a.s.d
-	full := d.limits.countUp(a.uid, a.call.Replayed)
+	full := d.limits.countUp(a.uid, a.call.Replayed || a.past != nil)
 	again, err := first.countUp(&a.place, a.id, a.call.Reentrant, full)
 	if full == nil && (again || err != nil) {
 		d.limits.countDown(a.uid, 1)

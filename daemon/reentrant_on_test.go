@@ -70,3 +70,22 @@ func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
 	other.say("UNLOCK a", `OK lock=a`)
 	w.want(`@2 ` + counted(1))
 }
+
+// TestReentrantCountsOnBeyondLimits: so is who waits on after another one that did.
+func TestReentrantCountsOnBeyondLimits(t *testing.T) {
+	d := startDaemon(t, 3, func(c *Config) { c.Limits.LeasesPerUser = 4 })
+	holder, w, look := d.dial(), d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	w.send("@1 LOCK a reentrant=yes wait=500")
+	w.send("@2 LOCK a reentrant=yes")
+	w.send("@3 LOCK a reentrant=yes")
+	w.say("@4 TRY b", `@4 ERR LIMIT .*leases_per_user = 4.*`) // the others are begun
+	cfg := *d.cfg
+	cfg.Limits.LeasesPerUser = 1
+	d.reload <- &cfg
+	look.until("TRY b", `leases_per_user = 1`)
+	w.want(`@1 ERR HELD .*`)
+	look.until("LIST", `state=waiting`) // one of them is the first now
+	answers(holder, "UNLOCK a", `OK lock=a`)
+	answers(w, "PING", `OK`, `@2 `+granted5+` count=[12]`, `@3 `+granted5+` count=[12]`)
+}
