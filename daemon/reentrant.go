@@ -236,6 +236,7 @@ func (f *further) Run() {
 		f.s.refuse(f.call, err)
 		return
 	}
+	f.s.hear(f.first.holding)
 	f.s.d.counted(f.call, f.first.holding, f.id)
 	f.call.Reply(grantFields(f.call, f.first.holding))
 }
@@ -325,7 +326,17 @@ func (r *repeat) Run() {
 		r.call.Reply(answerOf(r.call, err))
 		return
 	}
+	r.s.hear(r.first.holding)
 	r.call.Reply(grantFields(r.call, r.first.holding).Str("again", "yes"))
+}
+
+// hear has who counts on a lease, or repeats its LOCK, hear of its loss where nobody does: it
+// goes by a process, and the connection on which it was taken has ended.
+func (s *session) hear(h *holding) {
+	if h.process == nil || h.attached() != nil || (&resume{s: s, h: h}).hear() != nil {
+		return
+	}
+	s.d.hears(s, h, 0)
 }
 
 // await waits until the LOCK has come to its end.

@@ -226,12 +226,16 @@ func (q *queue) reown(p *place, o owner) {
 
 // resumed notes whose the lease is now, with the answer.
 func (d *daemon) resumed(s *session, call *ipc.Call, h *holding) {
-	d.store.want(s)
-	if h.number == 0 {
-		return
+	if h.number != 0 {
+		call.Noting()
 	}
-	call.Noting()
-	r := &pastLease{number: h.number, conn: s.number, by: call.Number}
+	d.hears(s, h, call.Number)
+}
+
+// hears notes which connection hears of a lease, with the answer to a request; 0: without.
+func (d *daemon) hears(s *session, h *holding, by uint64) {
+	d.store.want(s)
+	r := &pastLease{number: h.number, conn: s.number, by: by}
 	r.holder.owner = h.owner
 	d.ledger.lease(recResumed, r)
 }

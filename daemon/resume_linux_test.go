@@ -107,3 +107,19 @@ func TestResumeOfAProcessAgain(t *testing.T) {
 		next.say("UNLOCK a", `OK lock=a`)
 	}
 }
+
+// Where the connection has ended on which a process's lease was taken, the next one that is
+// told that it has it finds it by its name, and hears of its loss.
+func TestProcessIsHeardOnItsNextConnection(t *testing.T) {
+	for lock, again := range map[string]string{"LOCK a hold=pid id=x": granted5 + ` again=yes`, "LOCK a hold=pid reentrant=yes": counted(2)} {
+		d := startDaemon(t, 3, nil)
+		first, next, look := d.dial(), d.dial(), d.dial()
+		first.say(lock, granted5+`.*`)
+		first.conn.Close()
+		look.until("STATUS", `connections=2\b`)
+		next.say(lock, again)
+		next.say("CHECK a", granted5+`.*`)
+		look.say("FORCE a", `OK lock=a n=1 .*`)
+		next.want(`LOST lock=a .* reason=forced .*`)
+	}
+}
