@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -27,6 +28,7 @@ type job struct {
 	ttl      time.Duration // 0: the daemon's
 	grace    time.Duration // 0: the daemon's guard
 	options  []client.Option
+	holder   int  // the process that is to hold it
 	shares   bool // the lock, with others
 	verbose  bool
 
@@ -64,6 +66,7 @@ func (f *runFlags) job() *job {
 		ttl:      time.Duration(f.ttl),
 		grace:    time.Duration(f.grace),
 		options:  f.lockOptions(),
+		holder:   os.Getpid(),
 		shares:   f.shared || f.slots > 1,
 		verbose:  f.verbose,
 	}

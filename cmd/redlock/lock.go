@@ -102,6 +102,7 @@ func (f *lockFlags) run(j *job, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	j.holder = pid
 	j.options = append(f.lockOptions(), client.WithHold(client.HoldPID), client.WithPID(pid))
 	signals := catchSignals() // to the end: what comes too late changes no exit code
 	c, lease, err := j.obtain(signals)

@@ -81,9 +81,12 @@ func TestSeveral(t *testing.T) {
 	waiter := start(t, roleRedlock, socket, "run", "--verbose", "c,b", "true")
 	waiter.awaitSaid(`redlock: lock "c,b": waiting: "b" is held by `)
 	waiter.awaitSaid("place 1 of 1 in the queue of this host")
+	script := start(t, roleRedlock, socket, "lock", "--verbose", "c,b")
+	script.awaitSaid("place 2 of 2 in the queue of this host")
 	holder.tell("exit 0")
 	holder.ends(0)
 	waiter.ends(0)
+	script.ends(0)
 }
 
 // A comma that belongs to a name is one name, wherever it is shown.

@@ -29,6 +29,7 @@ type waiting struct {
 	client  *client.Client
 	name    string   // as the command line has it
 	names   []string // it stands for
+	holder  int      // the process that is to hold it
 	begin   time.Time
 	out     io.Writer
 	verbose bool
@@ -43,7 +44,7 @@ type waiting struct {
 // called: nothing is said any more once that has returned.
 func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &waiting{client: c, name: j.name, names: j.names, begin: time.Now(), out: j.stderr, verbose: j.verbose, shares: j.shares}
+	w := &waiting{client: c, name: j.name, names: j.names, holder: j.holder, begin: time.Now(), out: j.stderr, verbose: j.verbose, shares: j.shares}
 	var done sync.WaitGroup
 	done.Go(func() { w.run(ctx) })
 	return func() {
@@ -178,7 +179,7 @@ func (w *waiting) reason(ctx context.Context) reason {
 func (w *waiting) holders(ctx context.Context) (name string, holders []client.Holder, err error) {
 	for _, name = range w.names {
 		holders, err = w.client.Who(ctx, name)
-		holders = slices.DeleteFunc(holders, isKeptForUs)
+		holders = slices.DeleteFunc(holders, w.isKeptForUs)
 		if err != nil || len(holders) > 0 {
 			break
 		}
@@ -186,9 +187,9 @@ func (w *waiting) holders(ctx context.Context) (name string, holders []client.Ho
 	return joinNames(name), holders, err
 }
 
-func isKeptForUs(h client.Holder) bool {
+func (w *waiting) isKeptForUs(h client.Holder) bool {
 	host, _ := os.Hostname()
-	return h.Waits && h.PID == os.Getpid() && h.Host == host
+	return h.Waits && h.PID == w.holder && h.Host == host
 }
 
 // quarantine is why there is no quorum yet, "" if it is not that.
@@ -254,7 +255,7 @@ func (w *waiting) place(ctx context.Context) (ours, all int) {
 			continue
 		}
 		all++
-		if e.PID == os.Getpid() {
+		if e.PID == w.holder {
 			ours = all
 		}
 	}

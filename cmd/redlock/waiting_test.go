@@ -106,17 +106,18 @@ func TestReasonOfTheWait(t *testing.T) {
 	}
 }
 
-// Of those for whom a lock is kept, only one is this process: a pid is that of a host.
+// Of those for whom a lock is kept, only one is who is to hold it: a pid is that of a host.
 func TestKeptForUs(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	us := client.Holder{Waits: true, PID: os.Getpid(), Host: host}
+	w := &waiting{holder: 7}
+	us := client.Holder{Waits: true, PID: 7, Host: host}
 	holds, another, elsewhere := us, us, us
 	holds.Waits, another.PID, elsewhere.Host = false, us.PID+1, host+"2"
 	for h, want := range map[client.Holder]bool{us: true, holds: false, another: false, elsewhere: false} {
-		if got := isKeptForUs(h); got != want {
+		if got := w.isKeptForUs(h); got != want {
 			t.Errorf("%+v: kept for us is %v, want %v", h, got, want)
 		}
 	}
