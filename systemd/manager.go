@@ -1,11 +1,13 @@
 package systemd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -19,6 +21,8 @@ type Manager struct {
 	notifier *notifier
 	watchdog time.Duration
 	storeMax int // descriptors that the manager keeps
+
+	unsaid atomic.Int32 // messages of say that are on their way
 
 	mu     sync.Mutex // guards what follows; never held across I/O
 	handed []*os.File // descriptors that nobody took yet, by name
@@ -67,7 +71,7 @@ func (m *Manager) Watchdog() time.Duration {
 }
 
 // Ready says that the service is up, or that a reload is over.
-func (m *Manager) Ready() error { return m.notify(daemon.SdNotifyReady) }
+func (m *Manager) Ready() error { return m.say(daemon.SdNotifyReady) }
 
 // Reloading says that a reload has begun, which Ready ends. The time in it is what
 // Type=notify-reload tells this reload from an earlier one by.
@@ -76,39 +80,87 @@ func (m *Manager) Reloading() error {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return err
 	}
-	return m.notify(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)))
+	return m.say(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)))
 }
 
 // Stopping says that the shutdown has begun.
-func (m *Manager) Stopping() error { return m.notify(daemon.SdNotifyStopping) }
+func (m *Manager) Stopping() error { return m.say(daemon.SdNotifyStopping) }
 
 // KeepAlive tells the watchdog that this process does what it is for.
-func (m *Manager) KeepAlive() error { return m.notify(daemon.SdNotifyWatchdog) }
+func (m *Manager) KeepAlive() error { return m.mention(daemon.SdNotifyWatchdog) }
 
 // Status sets the line that systemctl status shows. Nothing is sent where it is
 // the same as before.
 func (m *Manager) Status(line string) error {
-	if m == nil {
+	if !m.Listens() {
 		return nil
 	}
 	line = strings.ReplaceAll(line, "\n", " ")
 	m.mu.Lock()
-	same := m.status == line
+	before := m.status
 	m.status = line
 	m.mu.Unlock()
-	if same {
+	if before == line {
 		return nil
 	}
-	return m.notify("STATUS=" + line)
+	err := m.mention("STATUS=" + line)
+	if err != nil {
+		m.mu.Lock()
+		m.status = "" // what was said, if anything, is not known
+		m.mu.Unlock()
+	}
+	return err
 }
 
+// mention is say for what is said again and again: nothing of it is on its way behind what
+// the manager has not taken yet.
+func (m *Manager) mention(state string) error {
+	if m.Listens() && m.unsaid.Load() > 0 {
+		return told(state, errHangs)
+	}
+	return m.say(state)
+}
+
+// patience is how long whoever says something waits for the manager to take it.
+const patience = time.Second
+
+// errHangs: what was said is heard when the manager reads again.
+var errHangs = errors.New("it does not read what it is told: it hangs")
+
+// say is notify for words, for which nobody waits for long: the process is to stop, and to
+// hear of signals, also where the manager hangs.
+func (m *Manager) say(state string) error {
+	if !m.Listens() {
+		return nil
+	}
+	m.unsaid.Add(1)
+	said := make(chan error, 1)
+	go func() { // ends when the manager reads, for which nobody waits
+		err := m.notify(state)
+		m.unsaid.Add(-1)
+		said <- err
+	}()
+	select {
+	case err := <-said:
+		return err
+	case <-time.After(patience):
+		return told(state, errHangs)
+	}
+}
+
+// notify waits until the manager has taken the message, for ever where it hangs.
 func (m *Manager) notify(state string, fds ...int) error {
 	if m == nil {
 		return nil
 	}
-	if err := m.notifier.send(state, fds...); err != nil {
-		word, _, _ := strings.Cut(state, "=")
-		return fmt.Errorf("telling the service manager %s: %w", word, err)
+	return told(state, m.notifier.send(state, fds...))
+}
+
+// told is the error of a message; nil for nil.
+func told(state string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	word, _, _ := strings.Cut(state, "=")
+	return fmt.Errorf("telling the service manager %s: %w", word, err)
 }

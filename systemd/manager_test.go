@@ -157,6 +157,42 @@ func TestManagerGone(t *testing.T) {
 	}
 }
 
+// A manager that does not read keeps nobody from stopping, and hears what it was told once
+// it reads again: but of what is said again and again no more than one at a time.
+func TestManagerThatDoesNotRead(t *testing.T) {
+	conn := fakeManager(t)
+	m := managed(t)
+	const hangs = "it does not read what it is told"
+	said := 0
+	for err := error(nil); err == nil; said++ { // until its queue is full, and one more
+		if err = m.Status(strconv.Itoa(said)); err != nil && !strings.Contains(err.Error(), "STATUS: "+hangs) {
+			t.Fatalf("got %v, want that it does not read", err)
+		}
+	}
+	for name, say := range map[string]func() error{"STATUS": func() error { return m.Status("again") }, "WATCHDOG": m.KeepAlive, "STOPPING": m.Stopping} {
+		if err := say(); err == nil || !strings.Contains(err.Error(), name+": "+hangs) {
+			t.Errorf("%s: got %v, want that it does not read", name, err)
+		}
+	}
+	for i := range said {
+		if got, want := heard(t, conn), "STATUS="+strconv.Itoa(i); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+	if got := heard(t, conn); got != "STOPPING=1" {
+		t.Errorf("got %q, want STOPPING=1", got)
+	}
+	for m.unsaid.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := m.Status("again"); err != nil {
+		t.Error(err)
+	}
+	if got := heard(t, conn); got != "STATUS=again" {
+		t.Errorf("got %q, want STATUS=again", got)
+	}
+}
+
 // handed makes a descriptor as a manager hands it over.
 func handed(t *testing.T, name string, from interface{ File() (*os.File, error) }) *os.File {
 	t.Helper()
