@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,6 +129,7 @@ func answerOf(call *ipc.Call, err error) *ipc.Response {
 		heldFields(r, held)
 	case errors.As(err, &noQuorum):
 		noQuorumFields(r, noQuorum)
+		r.Text = strings.Replace(r.Text, noQuorum.Error(), asStatusTells(noQuorum), 1)
 	case errors.As(err, &lost):
 		r.Str("reason", string(lost.Reason))
 	}
@@ -198,6 +200,19 @@ func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
 	}
 	r.Int("granted", int64(e.Granted)).Int("needed", int64(e.Needed)).
 		Strs("failed", failed...).Ms("retry", e.Retry)
+}
+
+// asStatusTells has nodes that do not let us in be told without what Redis says of its own
+// commands to who has no password.
+func asStatusTells(e *redlock.NoQuorumError) string {
+	told := *e
+	told.Failed = slices.Clone(e.Failed)
+	for i, failure := range told.Failed {
+		if text := loginText(failure.Err); text != "" {
+			told.Failed[i] = &redlock.NodeError{Node: failure.Node, Op: failure.Op, Failure: failure.Failure, Err: errors.New(text)}
+		}
+	}
+	return told.Error()
 }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }

@@ -207,9 +207,14 @@ func reasonText(reason error) string {
 	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
 		return e.Reason.Error() + "; its votes count again when that is over"
 	}
+	return cmp.Or(loginText(reason), reason.Error())
+}
+
+// loginText is what to do about a node that does not let us in; "": it is not that.
+func loginText(reason error) string {
 	e, _ := errors.AsType[redlock.ServerError](reason)
 	kind, _, _ := strings.Cut(string(e), " ")
-	return cmp.Or(loginTexts[kind], reason.Error())
+	return loginTexts[kind]
 }
 
 var loginTexts = map[string]string{

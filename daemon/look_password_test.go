@@ -11,7 +11,7 @@ import (
 )
 
 // A node that wants a password where the config has none, or another one, says where that
-// belongs, in the log and in STATUS.
+// belongs, in the log, in STATUS and to who gets no lock for that.
 func TestNodeWantsAPassword(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(wrong, []byte("wrong\n"), 0o600); err != nil {
@@ -25,14 +25,21 @@ func TestNodeWantsAPassword(t *testing.T) {
 func testPassword(t *testing.T, file string) {
 	var log logged
 	first := startDaemon(t, 3, nil)
-	if _, err := first.nodes.Servers[2].Do("CONFIG", "SET", "requirepass", "secret"); err != nil {
-		t.Fatal(err)
-	}
 	nodes := slices.Clone(first.cfg.Quorum.Nodes)
-	nodes[2].PasswordFile = file
+	for i := 1; i < 3; i++ {
+		if _, err := first.nodes.Servers[i].Do("CONFIG", "SET", "requirepass", "secret"); err != nil {
+			t.Fatal(err)
+		}
+		nodes[i].PasswordFile = file
+	}
 	first.cfg.Quorum.Nodes = nodes
 	d := first.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
-	d.dial().until("STATUS", `node=c .* : .*(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`)
+	w := d.dial()
+	const says = `(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`
+	w.until("STATUS", `node=c .* : .*`+says)
+	if got := w.say("TRY a", `ERR NOQUORUM lock=a .* : (.*`+says+`.*)`)[0]; strings.Contains(got, "HELLO") {
+		t.Errorf("TRY is answered %s, want no command of Redis", got)
+	}
 	const want = "[WARN]  node is down: node=c address="
 	if got := log.String(); !strings.Contains(got, want) || !strings.Contains(got, "password_file") || strings.Contains(got, "HELLO") {
 		t.Errorf("want %q with password_file, and no command of Redis:\n%s", want, got)
