@@ -170,7 +170,7 @@ type QuarantineError struct {
 }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("no vote for another %v: %v; it is admitted by itself then", seconds(e.Left), e.Reason)
+	return fmt.Sprintf("no vote for another %v at least: %v", seconds(e.Left), e.Reason)
 }
 
 func (e *QuarantineError) Unwrap() error { return e.Reason }

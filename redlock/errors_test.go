@@ -20,3 +20,9 @@ func TestNoQuorumErrorSaysThingsOnce(t *testing.T) {
 		"a, c: acquire: error: OOM; b: acquire: timeout: silent for 400ms; d: acquire: down: OOM")
 	want(t, "the node of the first", err.Failed[0].Node, "a")
 }
+
+// Of a node in quarantine nobody is promised a vote: it may have to wait for others then.
+func TestQuarantineErrorPromisesNothing(t *testing.T) {
+	err := &redlock.QuarantineError{Left: 1900 * ms, Reason: errors.New("it is new")}
+	want(t, "says", err.Error(), "no vote for another 1.9s at least: it is new")
+}
