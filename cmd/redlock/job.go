@@ -149,7 +149,7 @@ func (j *job) checkGrace(ttl time.Duration) error {
 	if j.grace == 0 || j.grace > killMargin(ttl) {
 		return nil
 	}
-	return usage("--grace %v: the command gets SIGKILL %v before the deadline, and wants to be told before", j.grace, killMargin(ttl))
+	return usage("--grace %v: the command gets SIGKILL %v before the deadline, and wants to be told before", j.grace, killMargin(ttl).Round(time.Millisecond))
 }
 
 // lookUp finds a command as execvp does.

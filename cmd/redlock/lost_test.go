@@ -175,6 +175,9 @@ func TestGraceOfUnknownLeaseTime(t *testing.T) {
 	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
 	code, stdout, stderr := redlock(t, f.socket, runOf([]string{"--grace", "2s"}, "echo", "must not run")...)
 	check(t, code, exitUsage, stderr, "--grace 2s")
+	if !regexp.MustCompile(`SIGKILL \d\.\d{1,3}s before`).MatchString(stderr) {
+		t.Errorf("it says %q, want whole milliseconds", stderr)
+	}
 	if stdout != "" {
 		t.Errorf("the command ran: %q", stdout)
 	}
