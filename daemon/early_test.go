@@ -115,3 +115,20 @@ func TestLostWhileAnswered(t *testing.T) {
 	lease := w.say("LOCK a", granted5)[0]
 	w.want(`LOST lock=a lease=` + lease + ` reason=.*`)
 }
+
+// So it does behind the OK of one that counts on it, or repeats its LOCK, also where the LOCK
+// itself is answered only then.
+func TestLostBehindAnotherAnswer(t *testing.T) {
+	for _, again := range []string{"reentrant=yes", "reentrant=yes id=x"} {
+		lose := make(chan struct{})
+		w := dialSlowed(t, func(a *ask) {
+			<-lose
+			a.lease.Lose(redlock.LostForced)
+		})
+		w.send("@1 LOCK a reentrant=yes id=x")
+		w.send("@2 LOCK a " + again)
+		lease := w.want(`@2 ` + granted5 + `.*`)[0]
+		close(lose)
+		answers(w, "PING", `OK`, `LOST lock=a lease=`+lease+` reason=forced.*`, `@1 ERR LOST .*`)
+	}
+}

@@ -41,7 +41,7 @@ type holding struct {
 	tally   *tally // nil: no LOCK but the first counts, nor has any
 	pulse   *pulse // nil: it needs no BEAT
 	told    bool   // the client knows that it has the lease
-	early   bool   // it was lost before
+	early   bool   // it was lost before, and is to be told of
 	giving  bool   // it is being given back, which has to be noted to its end
 	memory  memory
 	stage   stage
@@ -82,12 +82,12 @@ func (h *holding) forget() bool {
 func (h *holding) names() []string { return h.place.names }
 
 // granted notes that the client was answered; it tells whether the lease was
-// lost before.
+// lost before, once.
 func (h *holding) granted() (early bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.told = true
-	return h.early
+	early, h.told, h.early = h.early, true, false
+	return early
 }
 
 // lostNow notes the loss; it tells whether the client is to be told now: not

@@ -214,8 +214,14 @@ func (a *ask) answer() {
 		return
 	}
 	a.call.Reply(grantFields(a.call, a.holding))
-	if a.granted() { // lost since: LOST comes behind the OK
-		a.s.d.tellLost(a.holding)
+	a.s.d.granted(a.holding)
+}
+
+// granted notes that a client was answered: of a lease that was lost since LOST comes
+// behind the OK.
+func (d *daemon) granted(h *holding) {
+	if h.granted() {
+		d.tellLost(h)
 	}
 }
 

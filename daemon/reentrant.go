@@ -239,6 +239,7 @@ func (f *further) Run() {
 	f.s.hear(f.first.holding)
 	f.s.d.counted(f.call, f.first.holding, f.id)
 	f.call.Reply(grantFields(f.call, f.first.holding))
+	f.s.d.granted(f.first.holding)
 }
 
 // goesOn tells whether a LOCK that waited with another one, which ended with err, waits
@@ -328,6 +329,7 @@ func (r *repeat) Run() {
 	}
 	r.s.hear(r.first.holding)
 	r.call.Reply(grantFields(r.call, r.first.holding).Str("again", "yes"))
+	r.s.d.granted(r.first.holding)
 }
 
 // hear has who counts on a lease, or repeats its LOCK, hear of its loss where nobody does: it
