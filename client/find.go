@@ -57,19 +57,35 @@ func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*
 
 // found makes a lease of the answer to CHECK.
 func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
-	c.mu.Lock()
-	own := c.leases[text(&cl.reply, "lease")]
-	c.mu.Unlock()
-	if own != nil {
+	id := leaseOf(&cl.reply)
+	if id == "" {
+		return nil, invalid(op(ipc.VerbCheck), cl.name, ipc.CodeInternal, errFields.Error())
+	}
+	if own := c.known(id, nil); own != nil {
 		return own, nil
 	}
-	l := &Lease{c: c, name: cl.name, base: ctx, hold: HoldPID, found: true}
-	cl.lease = l
-	if !c.register(cl) {
-		return nil, invalid(op(ipc.VerbCheck), l.name, ipc.CodeInternal, errFields.Error())
-	}
+	l := &Lease{c: c, name: cl.name, id: id, base: ctx, hold: HoldPID, found: true}
 	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
 		return nil, err
 	}
-	return l, nil
+	own := c.known(id, l) // not before: others that find it have all of it
+	switch {
+	case own != l:
+		l.end(ErrUnlocked, false) // nobody has it
+	case !l.lives(): // its timer was faster
+		c.forget(l)
+	}
+	return own, nil
+}
+
+// known is the lease with an ID that this Client has already, or else the one that is given,
+// which it has from now on.
+func (c *Client) known(id string, otherwise *Lease) *Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if own := c.leases[id]; own != nil || otherwise == nil {
+		return own
+	}
+	c.leases[id] = otherwise
+	return otherwise
 }

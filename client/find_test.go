@@ -60,6 +60,48 @@ func TestBeatTooLate(t *testing.T) {
 	})
 }
 
+// Who finds a lease at the same time as others has the same one, all of it.
+func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
+	const rounds, many = 300, 8
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := dialScripted(t)
+		find := func() (*Lease, error) {
+			cl, err := c.begin(t.Context(), ipc.VerbCheck, "a")
+			if err != nil {
+				return nil, err
+			}
+			defer c.calls.put(cl)
+			if err := ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply); err != nil {
+				return nil, err
+			}
+			l, err := c.found(t.Context(), cl)
+			if err == nil && (l.Fence() != 77 || l.Validity() == 0) {
+				err = fmt.Errorf("found one with the fencing token %d, valid for %v", l.Fence(), l.Validity())
+			}
+			return l, err
+		}
+		for range rounds {
+			begin := make(chan struct{})
+			var all []future[*Lease]
+			for range many {
+				all = append(all, async(func() (*Lease, error) {
+					<-begin
+					return find()
+				}))
+			}
+			close(begin)
+			first := all[0].must(t)
+			for _, other := range all[1:] {
+				if other.must(t) != first {
+					t.Fatal("one lease is two")
+				}
+			}
+			first.drop(ErrClosed)
+		}
+		nothingLeft(t, c)
+	})
+}
+
 // What another connection took is found by its process or its ID, and is unlocked
 // by nobody but who says so.
 func TestLeaseOf(t *testing.T) {

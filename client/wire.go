@@ -333,8 +333,8 @@ func (c *Client) deliver(cl *call, how int32) {
 // register makes a granted lease known before anything else is read: the next
 // line may be its loss.
 func (c *Client) register(cl *call) bool {
-	id := text(&cl.reply, "lease")
-	if id == "" || duration(&cl.reply, "deadline") == 0 {
+	id := leaseOf(&cl.reply)
+	if id == "" {
 		return false
 	}
 	cl.lease.id = id
@@ -342,6 +342,14 @@ func (c *Client) register(cl *call) bool {
 	defer c.mu.Unlock()
 	c.leases[id] = cl.lease
 	return true
+}
+
+// leaseOf is the ID that an answer tells of a lease; "": it lacks what a lease is made of.
+func leaseOf(r *ipc.Response) string {
+	if duration(r, "deadline") == 0 {
+		return ""
+	}
+	return text(r, "lease")
 }
 
 // forget ends the knowledge of a lease that is over.
