@@ -159,6 +159,7 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // ErrClosed. Only the first Close does anything; it returns nil.
 func (c *Client) Close() error {
 	c.leave()
+	c.endLeases(ErrClosed) // before the daemon sees the end of the connection
 	if l := c.link.Load(); l != nil {
 		l.hangUp() // ends the reader, which ends the rest
 	}
@@ -232,9 +233,13 @@ func (c *Client) cutOff(l *link, err error) {
 // the connection.
 func (c *Client) endLeases(over error) {
 	for _, l := range c.allLeases() {
-		if l.hold == HoldConn {
-			l.drop(lost(l.name, "", over))
-		}
+		l.endWithConnection(over)
+	}
+}
+
+func (l *Lease) endWithConnection(over error) {
+	if l.hold == HoldConn {
+		l.drop(lost(l.name, "", over))
 	}
 }
 

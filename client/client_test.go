@@ -291,6 +291,26 @@ func TestCloseIsNoCancel(t *testing.T) {
 	})
 }
 
+// A grant that crosses with Close is over before the daemon sees the end: nobody works under it.
+func TestGrantThatCrossesWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		lock := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+		d.expect("@0 LOCK job owner=1 id=t.1")
+		keep := async(func() (*Lease, error) { return c.Lock(t.Context(), "kept", WithHold(HoldTTL)) })
+		d.expect("@1 LOCK kept hold=ttl owner=2 id=t.2")
+		c.leave() // which Close does first
+		d.say(grant("0", "job", "abc", 0, ttl), grant("1", "kept", "def", 0, ttl))
+		_, err := lock.wait()
+		want(t, "the lock", err, ErrClosed)
+		if kept := keep.must(t); over(kept.Context()) != nil {
+			t.Errorf("the other, which the daemon keeps: %v", over(kept.Context()))
+		}
+		c.Close()
+		nothingLeft(t, c)
+	})
+}
+
 func TestWriteToClosedSocket(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

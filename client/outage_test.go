@@ -139,6 +139,7 @@ func TestLeasesEndBeforeTheConnection(t *testing.T) {
 		"a write that fails": func(c *Client, _ *scripted) { c.link.Load().out.broke(syscall.ENOBUFS) },
 		"a read that fails":  func(c *Client, _ *scripted) { c.link.Load().conn.SetReadDeadline(time.Now()) },
 		"garbage after BYE":  func(_ *Client, d *scripted) { d.say("BYE resume=10", "ssh") },
+		"Close":              func(c *Client, _ *scripted) { c.Close() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := newScripted(t)

@@ -339,8 +339,11 @@ func (c *Client) register(cl *call) bool {
 	}
 	cl.lease.id = id
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.leases[id] = cl.lease
+	c.mu.Unlock()
+	if c.closed() { // Close may not have seen it
+		cl.lease.endWithConnection(ErrClosed)
+	}
 	return true
 }
 
