@@ -138,9 +138,20 @@ func (w *waiting) draw(r reason, columns int) {
 		return
 	}
 	line := []rune(fmt.Sprintf("redlock: waiting for %q %s", w.name, r.short(time.Since(w.begin))))
-	line = line[:min(len(line), columns-1)] // a full line would begin another one
+	line = fit(line, columns-1) // a full line would begin another one
 	fmt.Fprintf(w.out, "\r%s%s", string(line), strings.Repeat(" ", max(0, w.width-len(line))))
 	w.width = len(line)
+}
+
+// fit cuts a line that is too long, and lets that be seen: the beginning of a number, or
+// of a host's name, is another one.
+func fit(line []rune, room int) []rune {
+	if len(line) <= room {
+		return line
+	}
+	const cut = "..."
+	kept := max(0, room-len(cut))
+	return append(line[:kept:kept], []rune(cut)[:room-kept]...)
 }
 
 // wipe leaves the terminal's line as it was.

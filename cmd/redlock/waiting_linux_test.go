@@ -166,6 +166,27 @@ func TestWaitOnTerminal(t *testing.T) {
 	}
 }
 
+// A line that is too long for the terminal shows that it is cut.
+func TestWaitOnNarrowTerminal(t *testing.T) {
+	t.Parallel()
+	h := startHeld(t, statusReady)
+	tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf(nil, "true")...)
+	const width = 84
+	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
+		t.Fatal(err)
+	}
+	h.list(cmd.Process.Pid, 5, 0)
+	lock := h.read(ipc.VerbLock)
+	shown := strings.TrimPrefix(tt.until("..."), "\r")
+	if len(shown) != width-1 || !strings.HasSuffix(shown, "held by alice on web3 (pid 4...") {
+		t.Errorf("the terminal of %d columns shows %q (%d)", width, shown, len(shown))
+	}
+	h.grant(lock)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The line is wiped, too, when a signal comes.
 func TestInterruptedOnTerminal(t *testing.T) {
 	t.Parallel()

@@ -157,3 +157,15 @@ func TestReason(t *testing.T) {
 		}
 	}
 }
+
+// Where a line is cut that is to be seen: (pid 411 of (pid 4111) is another process.
+func TestFit(t *testing.T) {
+	const line = "held by алиса on web31 (pid 4111)"
+	for room, want := range map[int]string{
+		0: "", 1: ".", 3: "...", 4: "h...", 17: "held by алиса ...", 32: "held by алиса on web31 (pid 4...", 33: line, 80: line,
+	} {
+		if got := string(fit([]rune(line), room)); got != want {
+			t.Errorf("in %d columns: %q, want %q", room, got, want)
+		}
+	}
+}
