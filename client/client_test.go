@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -89,6 +90,21 @@ func TestDialWhereNobodyListens(t *testing.T) {
 		}
 	}
 	want(t, "permission", dialError(t.Context(), "/s", &os.PathError{Err: fs.ErrPermission}), ErrDenied)
+}
+
+// "Invalid argument" would tell nobody what is wrong with a path that is there.
+func TestDialPathTooLong(t *testing.T) {
+	path := "/" + strings.Repeat("x", maxPath)
+	_, err := Dial(t.Context(), path)
+	want(t, "dial", err, ErrUnavailable)
+	if want := fmt.Sprintf("the path is %d bytes long, and a socket's may be %d", maxPath+1, maxPath); !strings.Contains(err.Error(), want) {
+		t.Errorf("dial: %v, want %q in it", err, want)
+	}
+	_, err = Dial(t.Context(), path[:maxPath])
+	want(t, "dial", err, ErrUnavailable)
+	if want := "nobody listens there"; !strings.Contains(err.Error(), want) {
+		t.Errorf("dial of %d bytes: %v, want %q in it", maxPath, err, want)
+	}
 }
 
 // An empty path is that of the environment; options count.

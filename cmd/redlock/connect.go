@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -16,14 +17,17 @@ import (
 // depend on others: one that hangs accepts connections, and answers none.
 const answerTimeout = 5 * time.Second
 
-// socketPath is where the daemon listens, as an absolute path: the command under
-// the lock may look for it from another directory.
+// maxSocketPath is the longest path that a socket may be opened by.
+const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// socketPath is where the daemon listens, as an absolute path, unless that is too long
+// for one of a socket: the command under the lock may look for it from another directory.
 func socketPath() string {
 	path := cmp.Or(os.Getenv("REDLOCK_SOCKET"), client.DefaultSocket)
-	if absolute, err := filepath.Abs(path); err == nil {
+	if absolute, err := filepath.Abs(path); err == nil && len(absolute) <= maxSocketPath {
 		return absolute
 	}
-	return path // the working directory is gone: it may do as it is
+	return path // also where the working directory is gone: it may do as it is
 }
 
 // connect returns a connection to the daemon, or a failure: after answerTimeout

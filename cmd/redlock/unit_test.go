@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -128,6 +130,21 @@ func TestSocketPath(t *testing.T) {
 			t.Errorf("REDLOCK_SOCKET=%s: %q, want %q", given, got, want)
 		}
 	}
+}
+
+// Deep down in the file system a daemon listens at ./redlockd.sock, and there it is found.
+func TestSocketPathInDeepDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", maxSocketPath))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	t.Setenv(socketOfTests, "./s")
+	l, err := net.Listen("unix", socketPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
 }
 
 func TestHolderWord(t *testing.T) {
