@@ -151,7 +151,7 @@ func (c *Client) Restarts() uint64 { return c.restarts.Load() }
 func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 
 // Close ends the connection and waits for all that the Client has started. Its
-// leases end, their contexts with a cause that matches ErrLost and ErrClosed;
+// leases end, their contexts with a cause that matches ErrLost and ErrClosed; then
 // the daemon gives their locks back, but for those with HoldTTL, which stay
 // until their ttl is over, and those with HoldPID, which stay with their process.
 // Where there is no connection just then, those with HoldConn stay for their
