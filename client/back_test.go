@@ -258,3 +258,44 @@ func TestAnswerWhileARepeatIsLimited(t *testing.T) {
 		}
 	})
 }
+
+// Of the tags of a request that was repeated more than once, that which was refused with
+// LIMIT is free, and no other: what still answers it is ignored, and no two requests that
+// follow have the same tag.
+func TestTagsAfterALimitedRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.expect("@0 PING")
+		for _, tag := range []string{"1", "2"} {
+			d.say("BACK")
+			d.expect("@" + tag + " PING")
+		}
+		d.say("@2 ERR LIMIT", "@0 OK", "@1 OK")
+		pinged.must(t)
+		synctest.Wait()
+		if c.Err() != nil {
+			t.Fatalf("the connection has ended: %v", c.Err())
+		}
+		d.hangUp()
+		var pings []future[int]
+		for range 4 {
+			pings = append(pings, async(func() (int, error) { return 0, c.Ping(t.Context()) }))
+		}
+		d.greet()
+		tags := map[string]bool{}
+		for range pings {
+			tag, _ := d.tagged()
+			if tags[tag] {
+				t.Errorf("tag %s is in flight twice", tag)
+			}
+			tags[tag] = true
+		}
+		for tag := range tags {
+			d.say("@" + tag + " OK")
+		}
+		for _, ping := range pings {
+			ping.must(t)
+		}
+	})
+}

@@ -87,20 +87,27 @@ func TestCancelWithoutAConnection(t *testing.T) {
 }
 
 // An UNLOCK that was not answered in time, of what does not end by itself, goes on for as
-// long as it takes.
+// long as it takes; also one that could not even be sent.
 func TestUnlockForAProcessGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		l := d.lock(c, "job", "abc", WithHold(HoldPID))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
-		d.expectTagged("UNLOCK lease=abc")
-		_, err := unlocked.wait()
-		want(t, "unlock", err, context.DeadlineExceeded)
-		d.outage(time.Hour)
-		d.givenBack(c)
-	})
+	for _, sent := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc", WithHold(HoldPID))
+			if !sent {
+				d.stop()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
+			if sent {
+				d.expectTagged("UNLOCK lease=abc")
+			}
+			_, err := unlocked.wait()
+			want(t, "unlock", err, context.DeadlineExceeded)
+			d.outage(time.Hour)
+			d.givenBack(c)
+		})
+	}
 }
 
 // An Unlock that finds no daemon leaves a lease of the connection to its end, and makes no
@@ -374,4 +381,56 @@ func TestPostedAfterClose(t *testing.T) {
 		c.post(cl)
 		nothingLeft(t, c)
 	})
+}
+
+// A LOCK that nobody waits for any more, and that ends with its connection, has got nothing:
+// what was answered to the request before it is none of its own.
+func TestLeftLockIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+		unlocked.must(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
+		d.expect("@0 LOCK job owner=2 id=t.2")
+		cancel()
+		d.expect("CANCEL 0")
+		_, err := locked.wait()
+		want(t, "lock", err, context.Canceled)
+		d.hangUp()
+		nothingLeft(t, c)
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.greet()
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+	})
+}
+
+// A question that waits for its lease to be resumed is not asked when nobody wants to know
+// any more, and takes no place from then on. (CHECK tells the lease of its deadline.)
+func TestParkedQuestionIsLeft(t *testing.T) {
+	for _, verb := range []string{"EXTEND", "BEAT"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			tag := d.expectTagged("RESUME job owner=1 lease=abc")
+			ctx, cancel := context.WithCancel(t.Context())
+			asked := async(func() (int, error) { return 0, questions[verb](ctx, l) })
+			synctest.Wait()
+			cancel()
+			_, err := asked.wait()
+			want(t, verb, err, context.Canceled)
+			synctest.Wait()
+			if n := len(c.calls.otherPlaces); n > 0 {
+				t.Errorf("%d requests are in flight", n)
+			}
+			d.say(grant(tag[1:], "job", "abc", 0, ttl))
+			d.expectTagged("CHECK lease=abc")
+			d.at("CHECK", checkAfter)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -242,5 +243,40 @@ func TestOneAttemptIsWaitedFor(t *testing.T) {
 		pinged.must(t)
 		_, err := locked.wait()
 		want(t, "lock", err, ErrHeld)
+	})
+}
+
+// Nor is it failed with those whose own time is over before that attempt.
+func TestOneAttemptOutlastsTheWaitOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t, WithPatience(time.Second))
+		d.hangUp()
+		time.Sleep(time.Minute)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(2*time.Second)) })
+		d.accept()
+		d.expect("@0 HELLO 1")
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		_, err := locked.wait()
+		want(t, "lock", err, ErrUnavailable)
+		d.at("the end of the wait", time.Minute+2*time.Second)
+		d.say("@0 OK version=1")
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
+	})
+}
+
+// A connection that is made while the Client is closed does not outlast it: Close waits for
+// its end.
+func TestClosedWhileConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := newScripted(t)
+		made := async(func() (*link, error) { return c.newLink(t.Context(), 1) })
+		d.greet()
+		l := made.must(t)
+		c.Close()
+		c.takeUp(l)
+		if _, err := d.in.ReadByte(); err != io.EOF {
+			t.Errorf("the client says more (%v), want the end", err)
+		}
 	})
 }

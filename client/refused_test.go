@@ -1,8 +1,10 @@
 package client
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A stopping daemon refuses all with SHUTDOWN: that is no answer, but for who has left.
@@ -85,4 +87,46 @@ func TestConnectionIsRefused(t *testing.T) {
 			want(t, "the lease", over(l.Context()), nil)
 		})
 	}
+}
+
+// What has to be given back is not among them: nobody waits for it, and it goes on until a
+// daemon takes it.
+func TestConnectionIsRefusedToWhoGivesBack(t *testing.T) {
+	refuse := func(d *scripted) {
+		d.down.Store(false)
+		d.accept()
+		d.expect("@0 HELLO 1")
+		d.say("ERR DENIED : no rule allows it")
+		d.conn.Close()
+		d.greet()
+	}
+	t.Run("a lock that was given up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			locked := async(func() (*Lease, error) { return c.Lock(ctx, "job", WithHold(HoldPID)) })
+			d.expect("@0 LOCK job hold=pid id=t.1")
+			d.stop()
+			cancel()
+			_, err := locked.wait()
+			want(t, "lock", err, context.Canceled)
+			refuse(d)
+			d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
+			d.expect("CANCEL 0")
+			d.say(grant("0", "job", "abc", d.elapsed(), ttl), "OK")
+			d.givenBack(c)
+		})
+	})
+	t.Run("an unlock that was given up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc", WithHold(HoldPID))
+			d.stop()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			want(t, "unlock", l.Unlock(ctx), context.DeadlineExceeded)
+			refuse(d)
+			d.givenBack(c)
+		})
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // What the daemon says of a lease that is to be resumed.
@@ -183,4 +185,120 @@ func TestResumeOnAConnectionThatIsOver(t *testing.T) {
 		d.say(d.expectTagged("PING") + " OK")
 		pinged.must(t)
 	})
+}
+
+// A RESUME that was not answered, as that connection ended too, is none that succeeded:
+// the lease is asked for on the next one before anything is asked about it.
+func TestResumeIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		for range 3 {
+			d.hangUp()
+			d.greet()
+			d.expectTagged("RESUME job owner=1 lease=abc")
+		}
+		checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+		d.hangUp()
+		if n := c.Resumed(); n != 0 {
+			t.Errorf("%d leases are resumed, want none", n)
+		}
+		d.greet()
+		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		d.say(grant(d.expectTagged("CHECK lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+		checked.must(t)
+		if n := c.Resumed(); n != 1 {
+			t.Errorf("%d leases are resumed, want 1", n)
+		}
+	})
+}
+
+// The connection of a grant can end, and the lease be resumed, before whoever asked for it
+// has run again.
+func TestResumedBeforeItsGrantIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &Lease{c: c, name: "job", base: t.Context()}
+		cl.lease, cl.req.Names = l, append(cl.req.Names, "job")
+		asked := async(func() (int, error) { return 0, c.roundTrip(t.Context(), cl) })
+		d.expect("@0 LOCK job")
+		d.say(grant("0", "job", "abc", 0, ttl))
+		asked.must(t)
+		d.hangUp()
+		d.greet()
+		time.Sleep(time.Second)
+		d.say(grant(d.expectTagged("RESUME job owner= lease=abc")[1:], "job", "abc", time.Second, ttl))
+		synctest.Wait()
+		if err := l.start(&cl.reply, &cl.req.Options); err != nil {
+			t.Fatal(err)
+		}
+		if l.Validity() != ttl {
+			t.Errorf("validity %v, want 10s from the RESUME on", l.Validity())
+		}
+		d.expectTagged("CHECK lease=abc")
+		d.at("CHECK", time.Second+checkAfter)
+	})
+}
+
+// A restart of the daemon in between does not change that a question waits for its lease
+// to be resumed; and once it is asked, a restart has it asked again, as anything else.
+func TestBackWhileALeaseIsResumed(t *testing.T) {
+	for verb, ask := range questions {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			d.expectTagged("RESUME job owner=1 lease=abc")
+			asked := async(func() (int, error) { return 0, ask(t.Context(), l) })
+			synctest.Wait()
+			d.say("BACK")
+			tag := d.expectTagged("RESUME job owner=1 lease=abc")
+			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+			d.say(d.expectTagged("PING") + " OK") // and nothing about the lease before
+			pinged.must(t)
+			d.say(grant(tag[1:], "job", "abc", 0, ttl))
+			d.expectTagged(verb + " lease=abc")
+			d.say("BACK")
+			d.say(grant(d.expectTagged(verb + " lease=abc")[1:], "job", "abc", 0, ttl))
+			asked.must(t)
+		})
+	}
+}
+
+// A question that was sent before the connection ended is one that is repeated, though it
+// waited for its lease: LIMIT does not end it, as it does where it is sent for the first
+// time.
+func TestQuestionAfterResumeIsLimited(t *testing.T) {
+	for verb, ask := range questions {
+		for _, sent := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc")
+				if !sent {
+					d.hangUp()
+				}
+				asked := async(func() (int, error) { return 0, ask(t.Context(), l) })
+				if sent {
+					d.expectTagged(verb + " lease=abc")
+					d.hangUp()
+				}
+				d.greet()
+				d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", 0, ttl))
+				d.say(d.expectTagged(verb+" lease=abc") + " ERR LIMIT")
+				if sent {
+					d.say(grant(d.expectTagged(verb + " lease=abc")[1:], "job", "abc", 0, ttl))
+					d.at("the repeat", retryLimited)
+					asked.must(t)
+					return
+				}
+				_, err := asked.wait()
+				want(t, verb, err, ErrLimit)
+			})
+		}
+	}
 }
