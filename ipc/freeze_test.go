@@ -152,6 +152,9 @@ func TestFreezeIsSilent(t *testing.T) {
 		t.Errorf("Restore: %v, want ErrShutdown", err)
 	}
 	hearNothing(t, s.nc)
+	if len(d.defects) > 0 {
+		t.Errorf("a defect that is none: %s", <-d.defects)
+	}
 }
 
 // hearNothing checks that nothing was sent. (A read whose deadline is over does not look.)
@@ -323,6 +326,34 @@ func TestFreezeWaitsForNoting(t *testing.T) {
 	close(d.channel(d.gates, "x"))
 	await(t, frozen, "Freeze")
 	hear(t, s.nc, "@a OK lock=x\n")
+}
+
+// A request that is noted to be answered more than once, or when it has been, is waited
+// for once.
+func TestFreezeAfterNotingTwice(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, func(d *fakeDaemon) {
+		open := d.Open
+		d.Open = func(c *Conn) (Session, error) {
+			s, err := open(c)
+			return notedTwice{s.(journaled)}, err
+		}
+	})
+	s := d.dialStored(t)
+	say(t, s.nc, "@a PING\nPING\n")
+	hear(t, s.nc, "@a OK\nOK\n")
+	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+}
+
+// notedTwice tells over and over that it is about to note its answers.
+type notedTwice struct{ journaled }
+
+func (s notedTwice) Begin(call *Call) Work {
+	call.Noting()
+	call.Noting()
+	work := s.journaled.Begin(call)
+	call.Noting()
+	return work
 }
 
 // A client that does not read holds Freeze no longer than its context, and is cut:

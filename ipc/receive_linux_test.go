@@ -123,3 +123,30 @@ func TestReceiveReset(t *testing.T) {
 		t.Errorf("got %v, want %v", err, syscall.ECONNRESET)
 	}
 }
+
+// The beginning of a line is news once. Until more of it comes there is nothing to be read,
+// or the connection would be looked at over and over.
+func TestReceiveHalfALineOnce(t *testing.T) {
+	file, server := socketPair(t)
+	defer server.Close()
+	defer file.Close()
+	in := newInput(server, rawOf(server))
+	for _, part := range []string{"P", "IN"} {
+		if _, err := file.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+		if err, some := in.receiveNow(); err != nil || !some {
+			t.Errorf("behind %q: %v, %v; want that there is something", part, err, some)
+		}
+		if err, some := in.receiveNow(); err != nil || some {
+			t.Errorf("behind %q, once more: %v, %v; want nothing", part, err, some)
+		}
+	}
+	if _, err := file.WriteString("G\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.receive(readSize); err != nil {
+		t.Fatal(err)
+	}
+	in.wantLine(t, "PING")
+}

@@ -145,6 +145,27 @@ func TestServerTagStillInFlight(t *testing.T) {
 	}
 }
 
+// However many are in flight, the answer to one leaves the tags of the others as they are.
+func TestServerAnswersOneOfManyTags(t *testing.T) {
+	d := startFake(t, nil)
+	nc := d.dial(t)
+	const n = 2 * maxKeptTags
+	for i := range n {
+		name := fmt.Sprintf("x%d", i)
+		say(t, nc, "@"+name+" LOCK "+name+"\n")
+		d.waiting(t, name)
+	}
+	say(t, nc, "@b PING\n@x1 PING\n")
+	hear(t, nc, "@b OK\n@x1 ERR SYNTAX : the tag x1 is still in flight: use another, or wait for its answer\n")
+	for i := range n {
+		if !d.conns[0].Cancel(fmt.Sprintf("x%d", i)) {
+			t.Errorf("x%d is not known any more", i)
+		}
+		line := fmt.Sprintf("@x%d ERR CANCELLED : cancelled by the client\n", i)
+		hear(t, nc, line)
+	}
+}
+
 func TestServerBoundsTags(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) { d.MaxInFlight = 2 })
 	nc := d.dial(t)
@@ -260,6 +281,9 @@ func TestServerCutsClientThatDoesNotRead(t *testing.T) {
 		t.Errorf("cut because of %v", why)
 	}
 	d.hearEnds(t, "input gone=true", "close")
+	if !c.WasCut() {
+		t.Error("that the server ended the connection is not known: its client may be at work")
+	}
 }
 
 func TestServerCutsSlowReader(t *testing.T) {
