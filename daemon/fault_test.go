@@ -143,6 +143,28 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 	}
 }
 
+// TestNobodyOfAnotherHostBeforeTheDeadline: nor has it one of another host. Who was told of
+// the loss, and has hung up or said UNLOCK, may be stopping yet what works for him.
+func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
+	for name, end := range map[string]func(w *wire){
+		"hangs up": func(w *wire) { w.conn.Close() },
+		"unlocks":  func(w *wire) { w.say("UNLOCK a", `ERR LOST .*`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			here := startDaemon(t, 3, patientNodes)
+			holder, other := here.dial(), here.another().dial()
+			deadline := duration(t, holder.say("LOCK a max=700ms", granted5)[2])
+			holder.want(`LOST lock=a lease=\S+ reason=max : .*`)
+			end(holder)
+			other.say("LOCK a", granted5)
+			if now := redlock.BootTime(); now < deadline {
+				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+			}
+		})
+	}
+}
+
 // TestUnlockWithoutQuorum: the release is pending, and repeated.
 func TestUnlockWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)

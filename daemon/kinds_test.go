@@ -341,6 +341,18 @@ func TestForcedAwayAndGone(t *testing.T) {
 	admin.want(`OK n=1`)
 }
 
+// But not where it was not held by the connection that has ended: who has it may be at work
+// elsewhere, and has not said that he has stopped.
+func TestForcedAwayAndHeldElsewhere(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, admin := d.dial(), d.dial()
+	w.say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
+	admin.say("FORCE a", `OK lock=a n=1 also=b held=.*`)
+	w.want(`LOST lock=a,b .*`)
+	w.conn.Close()
+	admin.say("LOCK b wait=300ms", `ERR HELD .*`)
+}
+
 // TestEveryKindGoesByNameAndLease, and is extended.
 func TestEveryKindGoesByNameAndLease(t *testing.T) {
 	for _, kind := range kinds {

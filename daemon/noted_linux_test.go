@@ -155,3 +155,29 @@ func TestTableRemoved(t *testing.T) {
 		t.Error("what is held is not noted")
 	}
 }
+
+// A token that may be on the nodes is noted before it can be there: the next daemon is to
+// take back what an attempt has left that was under way. Guards ask.request: Noting.
+func TestAttemptIsNoted(t *testing.T) {
+	s := newSuccession(t)
+	down := s.nodesMayFail()
+	s.end()
+	s.start()
+	w := s.dial()
+	down.Store(true)
+	w.send("LOCK a ttl=20s")
+	eventually(t, "an attempt has failed", func() bool {
+		waiting := s.d.queue.waiting()
+		return len(waiting) == 1 && s.d.queue.metBy(waiting[0]) != nil
+	})
+	s.end()
+	s.found = func(p *past) {
+		if l := p.of(t, "a"); l == nil || l.phase != phaseTaking || l.lease.Token == "" {
+			t.Errorf("noted is %+v, want the attempt", l)
+		}
+	}
+	down.Store(false)
+	s.start(w)
+	w.want(`BACK .*`)
+	w.want(granted5)
+}

@@ -398,6 +398,32 @@ func TestPIDFDsAreClosed(t *testing.T) {
 	}
 }
 
+// The pidfd of a process that has ended is closed once, however long after that its lease
+// is given back: by then the number is that of another descriptor.
+func TestPIDFDIsClosedOnce(t *testing.T) {
+	c := newChild(t, os.Getuid())
+	table := newProcesses(func(*holding) {})
+	var err error
+	if table.watcher, err = newWatcher(); err != nil {
+		t.Fatal(err)
+	}
+	defer table.watcher.close()
+	p := use(t, table, c, c.pid)
+	c.end()
+	table.end(p.fd)
+	other, err := unix.FcntlInt(uintptr(table.watcher.fd), unix.F_DUPFD_CLOEXEC, p.fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other != p.fd {
+		t.Logf("the descriptor is %d, and not %d: somebody else has that now", other, p.fd)
+	}
+	table.release(p)
+	if err := unix.Close(other); err != nil {
+		t.Errorf("another descriptor was closed: %v", err)
+	}
+}
+
 // use has the table watch a child under a number.
 func use(t *testing.T, table *processes, c *child, number int) *process {
 	t.Helper()

@@ -27,6 +27,24 @@ func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
 	look.say("TRY a", `ERR HELD .*`)
 }
 
+// A client that was hung up on may be at work: what it has stays taken, also where the next
+// daemon finds neither it nor its connection.
+func TestLeaseOfACutConnectionStays(t *testing.T) {
+	s := newSuccession(t)
+	s.server.LineTimeout = time.Millisecond
+	w, look := s.dial(), s.dial()
+	w.say("LOCK a ttl=20s", granted5)
+	if _, err := w.conn.Write([]byte("PI")); err != nil {
+		t.Fatal(err)
+	}
+	w.want(`ERR SYNTAX : a line was begun and not ended .*`)
+	w.want(`BYE .*`)
+	look.until("STATUS", `connections=1\b`)
+	s.end()
+	s.start()
+	s.dial().say("LOCK a wait=300ms", `ERR HELD .*`)
+}
+
 // A LOCK is repeated by its id= and its names: the same client may have said the same id=
 // of another lock, and what is the same but for the kind of lock is another one.
 func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
