@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,18 +20,46 @@ func (d *testDaemon) noted() *past {
 	if err := d.stop(); err != nil {
 		d.t.Fatal(err)
 	}
+	p, err := readNotes(table.Beside(d.cfg.Socket.Path))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return p
+}
+
+// notedNow is what the next one would read if this one was killed.
+func (d *testDaemon) notedNow() (*past, error) {
+	d.t.Helper()
+	files, err := filepath.Glob(table.Beside(d.cfg.Socket.Path) + ".*")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	dir := d.t.TempDir()
+	for _, file := range files {
+		found, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(table.Beside(filepath.Join(dir, "s"))+filepath.Ext(file), found, 0o600)
+		}
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	return readNotes(table.Beside(filepath.Join(dir, "s")))
+}
+
+func readNotes(path string) (*past, error) {
 	left, state, damage, err := table.Open(table.Options{
-		Path:  table.Beside(d.cfg.Socket.Path),
+		Path:  path,
 		Check: func([]byte) error { return nil },
 		New:   func() table.State { return newPast() },
 	})
 	if err != nil || damage != nil {
-		d.t.Fatal(err, damage)
+		return nil, errors.Join(err, damage)
 	}
 	left.Leave()
 	p := state.(*past)
 	p.openAll()
-	return p
+	return p, nil
 }
 
 // of is the one lease of a lock that is noted; nil: there is none.
@@ -180,4 +210,18 @@ func TestAttemptIsNoted(t *testing.T) {
 	s.start(w)
 	w.want(`BACK .*`)
 	w.want(granted5)
+}
+
+// What was given back for a client that is gone is noted no more: or the table would become
+// longer with each, and the next daemon give all of them back once more.
+func TestGivenBackIsNotedNoMore(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, look := d.dial(), d.dial()
+	w.say("LOCK gone ttl=20s", granted5)
+	look.say("LOCK stays ttl=20s", granted5)
+	w.conn.Close()
+	eventually(t, "it is not noted any more", func() bool {
+		p, err := d.notedNow() // half a record may be there just now
+		return err == nil && p.of(t, "stays") != nil && p.of(t, "gone") == nil
+	})
 }
