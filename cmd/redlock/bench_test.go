@@ -191,6 +191,10 @@ func TestHistogram(t *testing.T) {
 	if h.n != 10_001 || h.most != 100*time.Hour || h.quantile(1) < time.Hour {
 		t.Errorf("with one of 100 h: %d, the longest %v, quantile 1 is %v", h.n, h.most, h.quantile(1))
 	}
+	h.add(0) // as a coarse clock has it
+	if h.n != 10_002 || h.most != 100*time.Hour || h.quantile(0.00001) > time.Microsecond {
+		t.Errorf("with one of 0: %d, the longest %v, the shortest %v", h.n, h.most, h.quantile(0.00001))
+	}
 }
 
 func TestProgressLine(t *testing.T) {
