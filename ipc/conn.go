@@ -204,12 +204,13 @@ func (c *Conn) cut(why error) {
 }
 
 // outputFailed is called once, on any goroutine. What a client sent before it
-// closed is still read.
+// closed is still read. That the connection is cut is told before it ends: who is killed
+// in between has not said yet that it was not the client's doing.
 func (c *Conn) outputFailed(err error) {
 	c.calls.cancelAll(ErrGone)
 	if !isGone(err) {
-		c.close() // the reason is err
 		c.server.dropped(c, err)
+		c.close() // the reason is err
 	}
 	c.wake()
 }

@@ -54,6 +54,27 @@ func TestConnCutWithDuplicate(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
+// That it was the server that ended a connection is told before the end can be seen, at the
+// other side or by who has a duplicate: the process may be killed in between.
+func TestConnCutIsToldFirst(t *testing.T) {
+	var dup net.Conn
+	over := make(chan bool, 1)
+	look := func(fd uintptr) { over <- hungUp(fd) }
+	d := startFake(t, func(d *fakeDaemon) { d.Dropped = func(*Conn, error) { rawOf(dup).Control(look) } })
+	nc := d.dial(t)
+	say(t, nc, "PING\n")
+	hear(t, nc, "OK\n")
+	c := d.firstConn(t)
+	dup = duplicateOf(t, c)
+	defer dup.Close()
+	c.cut(ErrSlow)
+	if <-over {
+		t.Error("the connection is over before it is told that it was cut")
+	}
+	hearEnd(t, nc, "")
+	d.hearEnds(t, "input gone=true", "close")
+}
+
 // Who is cut for what he does not read is told from who has closed.
 func TestConnIsGone(t *testing.T) {
 	for err, want := range map[error]bool{
