@@ -403,7 +403,7 @@ func TestFreezeWithBlockedJournal(t *testing.T) {
 		nc, over := pipeFake(d)
 		say(t, nc, "PING\n")
 		hear(t, nc, "OK\n")
-		say(t, nc, "WHO x\n")
+		say(t, nc, "LOCK x\n") // which is not answered by itself
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -420,6 +420,7 @@ func TestFreezeWithBlockedJournal(t *testing.T) {
 		if n, err := nc.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%d bytes were heard: %v", n, err)
 		}
+		close(d.channel(d.gates, "x"))
 	})
 }
 
