@@ -29,12 +29,16 @@ func (s *session) force(call *ipc.Call) ipc.Work {
 func (f *force) Run() {
 	name := f.call.Names[0]
 	lists := f.s.d.leases.lists(name) // of now: whom it is taken from may be forgotten at once
+	ours := f.s.d.leases.of(name)
 	forced, err := f.s.d.nodes.Force(f.call.Context(), name)
 	free := errors.Is(err, redlock.ErrNotHeld)
 	f.log(forced, err)
 	if err != nil && !free {
 		f.s.refuse(f.call, err)
 		return
+	}
+	if free {
+		f.disprove(ours)
 	}
 	f.s.d.meter.forced(len(forced))
 	also := f.also(forced, lists)
@@ -52,6 +56,17 @@ func (f *force) Run() {
 		r.Say("the holders are told, but may be at work until they notice" + alsoText(also))
 	}
 	f.call.Reply(r)
+}
+
+// disprove ends leases of ours that no quorum shows: they were taken away elsewhere, or by
+// a daemon before this one that was killed in it. Without that who has one is not told, and
+// has the lock here, until it is extended, which some never are: an extension finds out.
+func (f *force) disprove(ours []*holding) {
+	for _, h := range ours {
+		if err := h.lease.Extend(f.call.Context(), 0); errors.Is(err, redlock.ErrNoQuorum) {
+			return // they are told at their deadlines
+		}
+	}
 }
 
 // also are the other names of those from whom one of several was taken, in so far as
@@ -81,6 +96,11 @@ func alsoText(also []string) string {
 		return ""
 	}
 	return "; what else it held by the same LOCK (also=) is lost as well, and stays taken until it has given that back, at most until its deadline"
+}
+
+// of are the leases of a lock.
+func (r *registry) of(name string) []*holding {
+	return slices.DeleteFunc(r.all(), func(h *holding) bool { return !slices.Contains(h.names(), name) })
 }
 
 // lists are the names of the leases of several that one name is among, by lease id.

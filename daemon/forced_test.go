@@ -33,3 +33,18 @@ func TestForcedAwayIsNotGone(t *testing.T) {
 		}
 	}
 }
+
+// A lock that was taken away elsewhere is nobody's, and is not said to be held here by who is
+// not told before his ttl is over: FORCE, which finds nobody, tells him.
+func TestForcedAwayElsewhere(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	holder, admin := d.dial(), d.dial()
+	lease := holder.say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))[0]
+	holder.say("LOCK c ttl=30s hold=ttl", granted(`c`))
+	d.another().dial().say("FORCE a", `OK lock=a n=1 .*`)
+	admin.say("FORCE a", `OK lock=a n=0 : nobody held it`)
+	holder.want(`LOST lock=a,b lease=` + lease + ` reason=forced : .*`)
+	admin.say("LOCK a wait=0", granted(`a`))
+	admin.say("TRY b", `ERR HELD .*`) // until the deadline: he may be at work
+	holder.say("CHECK c", granted5)
+}
