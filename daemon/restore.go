@@ -89,10 +89,17 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 // about its client, whose leases stay for their validity.
 func (r *restoration) useless(c systemd.StoredConn, known *pastConn) {
 	r.d.log.Error("a connection of before the restart cannot be gone on with", "error", c.Err)
-	r.d.tell(r.manager.Unstore(c.Name))
 	if known != nil {
-		known.stored = false
+		r.unkept(known)
 	}
+	r.d.tell(r.manager.Unstore(c.Name))
+}
+
+// unkept notes that a connection is stored no more, and that it was not its client who
+// ended it: he is there, and may resume his leases, also with the daemon after this one.
+func (r *restoration) unkept(known *pastConn) {
+	known.stored = false
+	r.d.ledger.conn(known.number, false)
 }
 
 // takeConn opens the session of a connection, under its old number.
@@ -102,7 +109,7 @@ func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
 	r.d.restoring = 0
 	if err != nil {
 		r.d.log.Warn("a connection of before the restart is not kept", "error", err)
-		known.stored = false // its client is there: it may resume its leases
+		r.unkept(known)
 		return
 	}
 	s := restored.Session().(*session)
@@ -113,6 +120,9 @@ func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
 // endConn tells a client that nothing is known of it any more, or not all.
 func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.cut++
+	if known := r.past.conns[number]; known != nil && r.conns[number] == nil {
+		r.unkept(known)
+	}
 	bye := byeFor(r.left(number)).AppendTo(nil)
 	ipc.SayLast(nc, bye)
 	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
