@@ -1,0 +1,90 @@
+package redlocktest
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// A lane puts what many callers want into one call of a node: each is answered as if it had
+// been asked alone, at that instant, and leaves the same behind.
+func TestTogetherAsOneByOne(t *testing.T) {
+	ballot := luaScript(t, "ballot")
+	for seed := range uint64(300) {
+		g := generator{Rand: rand.New(rand.NewPCG(seed, 1)), ballot: ballot}
+		alone, together := admittedState(ballot), admittedState(ballot)
+		now := int64(1_800_000_000_000_000)
+		for range 30 {
+			now += int64(g.IntN(9)) * 33_001_000 // nothing lasts until such an instant: expiries are 100 s apart
+			limit := g.pick("9007199254740991", "9007199254740991", "1")
+			var all []scriptOp
+			var wants []redlock.Reply
+			for range 1 + g.IntN(5) {
+				ops := g.asked()
+				all = append(all, ops...)
+				wants = append(wants, alone.exec(&client{}, now, scriptCall(ballot.SHA, "one", limit, ops...)).Array...)
+			}
+			command := scriptCall(ballot.SHA, "one", limit, saidOnce(all)...)
+			got := together.exec(&client{}, now, command)
+			if want := (redlock.Reply{Array: wants}); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: %q\ntogether   %s\none by one %s", seed, shorten(command), show(got), show(want))
+			}
+			if got, want := contents(&together, now), contents(&alone, now); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: %q\ntogether   %v\none by one %v", seed, shorten(command), got, want)
+			}
+		}
+	}
+}
+
+// asked is what one caller wants. Nobody says that he waits but behind what takes a lock.
+func (g generator) asked() []scriptOp {
+	for {
+		ops := g.operations()
+		waits := strings.Contains("ik", ops[len(ops)-1].letter)
+		if !waits || strings.Contains("ASH", ops[0].letter) && len(ops) > 1 {
+			return ops
+		}
+	}
+}
+
+// saidOnce leaves out a ttl that was said before, as lanes do.
+func saidOnce(ops []scriptOp) (all []scriptOp) {
+	said := ""
+	for _, o := range ops {
+		if last := len(o.args) - 1; strings.Contains("ASHE", o.letter) {
+			if o.args[last] == said {
+				o.letter, o.args = strings.ToLower(o.letter), o.args[:last]
+			} else {
+				said = o.args[last]
+			}
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// admittedState is a node that votes.
+func admittedState(script redlock.Script) state {
+	s := newState("a", 0)
+	s.scripts[script.SHA] = true
+	s.clients, s.tell = func() []*client { return nil }, func(int64, string) {}
+	s.exec(&client{}, 0, redlock.Command{"HSET", nodeKey, "epoch", "one", "aa", "7", "ab", "7"})
+	return s
+}
+
+// contents are all keys that there are.
+func contents(s *state, now int64) map[string]any {
+	all := map[string]any{}
+	for _, key := range s.sortedKeys("*", now) {
+		e := s.keys[key]
+		if e.hash != nil {
+			all[key] = e.hash.values
+		} else {
+			all[key] = e
+		}
+	}
+	return all
+}
