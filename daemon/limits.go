@@ -17,7 +17,7 @@ type limits struct {
 
 // usage is what one user has.
 type usage struct {
-	leases, waiters int                   // leases: LOCKs under way too, and what counts on them beside their first LOCKs
+	leases, waiters int                   // leases: by their names; LOCKs under way too, and what counts on them beside their first LOCKs
 	admitted        int                   // connections that are not open yet
 	questions       int                   // WHO, EXTEND and RESUME under way
 	remembered      int                   // leases that were lost, of which can be asked
@@ -50,12 +50,15 @@ func overLimit(name string, bound int) error {
 	return fmt.Errorf("%w: %s = %d", errLimit, name, bound)
 }
 
-// overLeases says so where those who wait have a part in it: who has few leases would
-// not understand it else.
-func overLeases(bound, waiting int) error {
+// overLeases says so where those who wait have a part in it, or names that one LOCK is for:
+// who has few leases would not understand it else.
+func overLeases(bound, names, waiting int) error {
 	err := overLimit("leases_per_user", bound)
 	if waiting > 0 {
-		return fmt.Errorf("%w, of which %d only wait for a lock", err, waiting)
+		err = fmt.Errorf("%w, of which %d only wait for a lock", err, waiting)
+	}
+	if names > 1 {
+		err = fmt.Errorf("%w, and this would be %d more: each name counts", err, names)
 	}
 	return err
 }
@@ -161,10 +164,11 @@ func (l *limits) unread(uid int) (bytes int) {
 	return bytes
 }
 
-// ask counts a LOCK in as a lease to be, and a patient one, which may wait, as one that
-// waits. Others are over at once, and however many wait, they may be asked: leases bound
-// them. One that came before a restart was allowed then.
-func (l *limits) ask(uid int, patient, before bool) error {
+// ask counts a LOCK in as a lease to be for each of its names, which is what it costs to
+// keep it, and a patient one, which may wait, as one that waits. Others are over at once,
+// and however many wait, they may be asked: leases bound them. One that came before a
+// restart was allowed then.
+func (l *limits) ask(uid, names int, patient, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tidy(uid)
@@ -173,10 +177,10 @@ func (l *limits) ask(uid int, patient, before bool) error {
 	case before:
 	case patient && reached(u.waiters, l.bounds.WaitersPerUser): // first: those who wait are in both counts
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
-	case reached(u.leases, l.bounds.LeasesPerUser):
-		return overLeases(l.bounds.LeasesPerUser, u.waiters)
+	case reached(u.leases+names-1, l.bounds.LeasesPerUser):
+		return overLeases(l.bounds.LeasesPerUser, names, u.waiters)
 	}
-	u.leases++
+	u.leases += names
 	if patient {
 		u.waiters++
 	}
@@ -184,13 +188,13 @@ func (l *limits) ask(uid int, patient, before bool) error {
 }
 
 // answered: a LOCK that was counted in has come to its end, with a lease or without.
-func (l *limits) answered(uid int, patient, granted bool) {
+func (l *limits) answered(uid, names int, patient, granted bool) {
 	l.change(uid, func(u *usage) {
 		if patient {
 			u.waiters--
 		}
 		if !granted {
-			u.leases--
+			u.leases -= names
 		}
 	})
 }
@@ -227,8 +231,8 @@ func (l *limits) forgot(uid int) {
 }
 
 // ended: a lease is held no more.
-func (l *limits) ended(uid int) {
-	l.change(uid, func(u *usage) { u.leases-- })
+func (l *limits) ended(uid, names int) {
+	l.change(uid, func(u *usage) { u.leases -= names })
 }
 
 func (l *limits) change(uid int, by func(*usage)) {

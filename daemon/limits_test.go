@@ -12,20 +12,20 @@ func TestLimitsAfterARestart(t *testing.T) {
 	sessions := []*session{{}, {}, {}}
 	for _, s := range sessions[:2] {
 		l.connect(s, true)
-		if err := l.ask(0, true, true); err != nil {
+		if err := l.ask(0, 1, true, true); err != nil {
 			t.Errorf("a LOCK of before: %v", err)
 		}
 	}
 	l.disconnect(sessions[0])
-	l.answered(0, true, false)
+	l.answered(0, 1, true, false)
 	if err := l.admit(0); !errors.Is(err, errLimit) {
 		t.Errorf("a new connection beside one of before: %v, want a limit", err)
 	}
-	if err := l.ask(0, true, false); !errors.Is(err, errLimit) {
+	if err := l.ask(0, 1, true, false); !errors.Is(err, errLimit) {
 		t.Errorf("a new LOCK beside one of before: %v, want a limit", err)
 	}
 	l.disconnect(sessions[1])
-	l.answered(0, true, false)
+	l.answered(0, 1, true, false)
 	if err := l.admit(0); err != nil {
 		t.Errorf("a connection when all of before are over: %v", err)
 	}
@@ -33,11 +33,11 @@ func TestLimitsAfterARestart(t *testing.T) {
 		t.Errorf("a connection beside one that is not open yet: %v, want a limit", err)
 	}
 	l.connect(sessions[2], false)
-	if err := l.ask(0, true, false); err != nil {
+	if err := l.ask(0, 1, true, false); err != nil {
 		t.Errorf("a LOCK when all of before are answered: %v", err)
 	}
 	l.disconnect(sessions[2])
-	l.answered(0, true, false)
+	l.answered(0, 1, true, false)
 	if len(l.users) != 0 {
 		t.Errorf("%d users are remembered who have nothing", len(l.users))
 	}
@@ -124,14 +124,14 @@ func TestLimitThatIsNamed(t *testing.T) {
 	} {
 		l := newLimits(LimitsConfig{LeasesPerUser: 3, WaitersPerUser: 3})
 		for range c.leases {
-			l.ask(7, true, false)
-			l.answered(7, true, true)
+			l.ask(7, 1, true, false)
+			l.answered(7, 1, true, true)
 		}
 		for range c.waiters {
-			l.ask(7, true, false)
+			l.ask(7, 1, true, false)
 		}
 		got := ""
-		if err := l.ask(7, true, false); err != nil {
+		if err := l.ask(7, 1, true, false); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {
@@ -159,19 +159,36 @@ func TestOnlyThePatientAreWaiters(t *testing.T) {
 	a.say("LOCK c", granted5)     // nobody waits
 }
 
+// Each name is as much to be kept as a lease of its own.
+func TestNamesCountAsLeases(t *testing.T) {
+	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser = 4 })
+	a, other := d.dial(), d.another().dial()
+	for range 2 {
+		a.say("LOCK a,b,c", granted(`a,b,c`))
+		a.say("TRY d,e", `ERR LIMIT lock=d,e : .*leases_per_user = 4, and this would be 2 more: each name counts`)
+		a.say("TRY d", granted(`d`))
+		a.say("UNLOCK d", `OK lock=d`)
+		a.say("UNLOCK a,b,c", `OK lock=a,b,c`)
+		a.say("TRY a,b,c,d,e", `ERR LIMIT lock=a,b,c,d,e : .*`)
+		other.say("LOCK c", granted(`c`))
+		a.say("TRY a,b,c", `ERR HELD lock=a,b,c .*`) // which counts for nothing when it is over
+		other.say("UNLOCK c", `OK lock=c`)
+	}
+}
+
 // What does not wait is no more than the user may have leases while it is under way.
 func TestImpatientAreBounded(t *testing.T) {
 	l := newLimits(LimitsConfig{LeasesPerUser: 2, WaitersPerUser: 1})
 	for range 2 {
-		if err := l.ask(7, false, false); err != nil {
+		if err := l.ask(7, 1, false, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.ask(7, false, false); !errors.Is(err, errLimit) {
+	if err := l.ask(7, 1, false, false); !errors.Is(err, errLimit) {
 		t.Errorf("a third one under way: %v, want a limit", err)
 	}
-	l.answered(7, false, false)
-	l.answered(7, false, false)
+	l.answered(7, 1, false, false)
+	l.answered(7, 1, false, false)
 	if len(l.users) != 0 {
 		t.Errorf("%d users are remembered who have nothing", len(l.users))
 	}
@@ -207,7 +224,7 @@ func TestLeasesOfBeforeCount(t *testing.T) {
 			t.Errorf("one that counts up, of before: %v", err)
 		}
 	}
-	if l.countDown(7, 1); !errors.Is(l.countUp(7, false), errLimit) || !errors.Is(l.ask(7, false, false), errLimit) {
+	if l.countDown(7, 1); !errors.Is(l.countUp(7, false), errLimit) || !errors.Is(l.ask(7, 1, false, false), errLimit) {
 		t.Error("a fourth one is allowed")
 	}
 }

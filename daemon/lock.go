@@ -168,7 +168,7 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 			over[first.holding] = true
 		}
 	}
-	if err := s.d.limits.ask(a.uid, a.place.patient, a.call.Replayed || a.past != nil); err != nil {
+	if err := s.d.limits.ask(a.uid, len(a.names()), a.place.patient, a.call.Replayed || a.past != nil); err != nil {
 		a.over(err)
 		return nil, err
 	}
@@ -387,7 +387,7 @@ func (a *ask) noteHeld() {
 
 // end says that the request has come to its end.
 func (a *ask) end(err error) {
-	a.s.d.limits.answered(a.uid, a.place.patient, err == nil)
+	a.s.d.limits.answered(a.uid, len(a.names()), a.place.patient, err == nil)
 	a.s.d.meter.answered(a, err)
 	a.over(err)
 	a.s.d.processes.release(a.process)

@@ -120,7 +120,7 @@ func (d *daemon) end(h *holding) {
 		h.stopBeat()
 		h.countsOver()
 		d.queue.leave(&h.place, nil)
-		d.limits.ended(h.uid)
+		d.limits.ended(h.uid, len(h.names()))
 		d.uncounted(h)
 		d.meter.ended(h, d.clock())
 	})

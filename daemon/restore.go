@@ -344,7 +344,7 @@ func (l *returning) register(d *daemon) {
 		h.ended.Do(func() {}) // long ago
 		return
 	}
-	d.limits.restored(h.uid, 1+h.charge())
+	d.limits.restored(h.uid, len(h.names())+h.charge())
 	d.queue.restore(&h.place, h)
 	h.mu.Lock()
 	defer h.mu.Unlock()

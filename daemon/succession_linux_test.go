@@ -48,6 +48,25 @@ func TestLeaseOfACutConnectionStays(t *testing.T) {
 	s.dial().say("LOCK a wait=300ms", `ERR HELD .*`)
 }
 
+// All names of a lease count for its user's limit, in the next daemon as in the first.
+func TestNamesOfBeforeCount(t *testing.T) {
+	s := newSuccession(t)
+	s.d.limits.set(LimitsConfig{LeasesPerUser: 4})
+	w := s.dial()
+	w.say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
+	s.end()
+	s.start(w)
+	s.d.limits.set(LimitsConfig{LeasesPerUser: 4})
+	w.want(`BACK .*`)
+	for range 2 {
+		w.say("TRY d,e", `ERR LIMIT lock=d,e : .*`)
+		w.say("TRY d", granted(`d`))
+		w.say("UNLOCK d", `OK lock=d`)
+	}
+	w.say("UNLOCK a,b,c", `OK lock=a,b,c`)
+	w.say("TRY a,b,c,d", granted(`a,b,c,d`))
+}
+
 // A LOCK is repeated by its id= and its names: the same client may have said the same id=
 // of another lock, and what is the same but for the kind of lock is another one.
 func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
