@@ -137,9 +137,11 @@ prerequisites() {
 		install_packages $missing
 		missing=$(missing_packages)
 	fi
-	if ! has_command node; then # the one example that a machine can do without
-		install_packages nodejs || echo "without node, the example of it is skipped"
-	fi
+	# What examples in other languages need, and a machine can do without.
+	local program
+	for program in node:nodejs javac:default-jdk-headless; do
+		has_command "${program%:*}" || install_packages "${program#*:}" || echo "without ${program%:*}, the example for it is skipped"
+	done
 	if [[ -n $missing ]]; then
 		echo "installed, but something else still takes their place in PATH:" "${missing//$'\n'/ }"
 		return 1
