@@ -63,6 +63,7 @@ type daemon struct {
 	acceptLogged seldom      // that no connection could be accepted
 	acceptFails  atomic.Bool // it was logged, and not yet that it is over
 	deniedLogged seldom      // that FORCE or ADMIT was denied
+	lossLog      lossLog     // which leases were lost
 
 	stopping atomic.Bool // nothing is given back any more
 	frozen   atomic.Bool // nothing at all is done any more

@@ -28,22 +28,6 @@ func (d *daemon) lost(h *holding, lease *redlock.Lease) {
 	d.logLost(h, lease)
 }
 
-// logLost warns, but for a lease that ends as whoever took it asked.
-func (d *daemon) logLost(h *holding, lease *redlock.Lease) {
-	if h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired {
-		d.log.Info("lease over: its ttl ended, as hold=ttl asks", "lock", h.place.label(), "user", h.user, "pid", h.pid)
-		return
-	}
-	d.log.Warn("lease lost", "lock", h.place.label(), "reason", lease.Reason(), "user", h.user, "pid", h.pid, "cause", orNone(lease.Cause()))
-}
-
-func orNone(err error) any {
-	if err == nil {
-		return "none"
-	}
-	return err
-}
-
 // tellLost sends LOST, and remembers it for as long as the client may ask.
 func (d *daemon) tellLost(h *holding) {
 	s, lease := h.attached(), h.lease

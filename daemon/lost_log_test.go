@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// A user who has thousands of leases end at once does not fill the log: it says how many,
+// and names those of others.
+func TestLossesAreNamedWithinBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		d := &daemon{log: NewLogger(LogConfig{Level: hclog.Info}, &log)}
+		named := func(user string, uid, times int) (n int) {
+			h := &holding{asker: asker{uid: uid, user: user}}
+			h.place.set([]string{"a", "b"}, kind{}, &h.asker)
+			for range times {
+				if d.isNamed(h) {
+					n++
+				}
+			}
+			return n
+		}
+		if eve, bob := named("eve", 7, lossLines+3), named("bob", 8, lossLines); eve != lossLines || bob != lossLines {
+			t.Errorf("of eve %d are named, and of bob %d, want %d", eve, bob, lossLines)
+		}
+		time.Sleep(lossPause)
+		synctest.Wait()
+		if got, want := log.String(), "[WARN]  more leases lost or over than are named here: user=eve leases=3 latest=\"a,b\"\n"; !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("logged:\n%s\nwant %s", got, want)
+		}
+		if named("eve", 7, 1) != 1 {
+			t.Error("one that was lost later is not named")
+		}
+	})
+}
