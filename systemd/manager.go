@@ -22,7 +22,7 @@ type Manager struct {
 	watchdog time.Duration
 	storeMax int // descriptors that the manager keeps
 
-	unsaid atomic.Int32 // messages of say that are on their way
+	unsaid atomic.Int32 // messages of say that the manager has not taken in time, nor since
 
 	mu     sync.Mutex // guards what follows; never held across I/O
 	handed []*os.File // descriptors that nobody took yet, by name
@@ -133,19 +133,19 @@ func (m *Manager) say(state string) error {
 	if !m.Listens() {
 		return nil
 	}
-	m.unsaid.Add(1)
 	said := make(chan error, 1)
-	go func() { // ends when the manager reads, for which nobody waits
-		err := m.notify(state)
-		m.unsaid.Add(-1)
-		said <- err
-	}()
+	go func() { said <- m.notify(state) }() // ends when the manager reads, for which nobody waits
 	select {
 	case err := <-said:
 		return err
 	case <-time.After(patience):
-		return told(state, errHangs)
 	}
+	m.unsaid.Add(1) // not before: what another goroutine is just saying is no sign of that
+	go func() {
+		<-said
+		m.unsaid.Add(-1)
+	}()
+	return told(state, errHangs)
 }
 
 // notify waits until the manager has taken the message, for ever where it hangs.

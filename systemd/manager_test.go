@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -190,6 +191,31 @@ func TestManagerThatDoesNotRead(t *testing.T) {
 	}
 	if got := heard(t, conn); got != "STATUS=again" {
 		t.Errorf("got %q, want STATUS=again", got)
+	}
+}
+
+// Words that several goroutines say at once are no sign of a manager that hangs: a reload
+// is told of by one, and that the process lives by another.
+func TestWordsAtOnce(t *testing.T) {
+	const speakers, words = 4, 100
+	conn := fakeManager(t)
+	m := managed(t)
+	var speaking sync.WaitGroup
+	for range speakers {
+		speaking.Go(func() {
+			for range words {
+				if err := m.KeepAlive(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	go func() {
+		speaking.Wait()
+		_ = m.Stopping()
+	}()
+	for heard(t, conn) != "STOPPING=1" {
 	}
 }
 
