@@ -74,6 +74,8 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 		l.end(ErrUnlocked, false) // nobody has it
 	case !l.lives(): // its timer was faster
 		c.forget(l)
+	case c.closed(): // Close may not have seen it
+		l.drop(lost(l.name, "", ErrClosed))
 	}
 	return own, nil
 }

@@ -102,6 +102,24 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 	})
 }
 
+// What is found at the moment at which the Client is closed has ended with it.
+func TestFoundWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := dialScripted(t)
+		cl, err := c.begin(t.Context(), ipc.VerbCheck, "a")
+		want(t, "begin", err, nil)
+		want(t, "answer", ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply), nil)
+		c.Close() // the answer was read before, and not taken yet
+		l, err := c.found(t.Context(), cl)
+		want(t, "found", err, nil)
+		want(t, "cause", over(l.Context()), ErrClosed)
+		want(t, "cause", over(l.Context()), ErrLost)
+		if n := len(c.allLeases()); n > 0 {
+			t.Errorf("%d leases are left", n)
+		}
+	})
+}
+
 // What another connection took is found by its process or its ID, and is unlocked
 // by nobody but who says so.
 func TestLeaseOf(t *testing.T) {
