@@ -22,8 +22,9 @@ type keeper struct {
 	underWay atomic.Int32 // batches that are not decided
 	rounds   rounds
 
-	mu     sync.Mutex // guards agenda and what of a lease belongs to it
+	mu     sync.Mutex // guards what follows, and what of a lease belongs to the agenda
 	agenda agenda
+	taken  map[string]bool // tokens that were forced away just now, of leases that were not on the agenda
 }
 
 const (
@@ -191,6 +192,14 @@ func (k *keeper) stir() {
 // to be extended: every held lease is on the agenda, or in a ballot.
 func (k *keeper) watch(l *Lease, due time.Duration) { k.keep(l, k.dueOf(l, due)) }
 
+// watchAgain is watch for a lease that was in a ballot, where who forces it away does not
+// find it.
+func (k *keeper) watchAgain(l *Lease, due time.Duration) {
+	if k.watch(l, due); k.wasTaken(l) {
+		l.lose(LostForced)
+	}
+}
+
 // dueOf is when the lease is to be looked after that is to be extended at due, if at
 // all.
 func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
@@ -278,7 +287,7 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	if l.settled != nil {
 		l.settled()
 	}
-	k.watch(l, next)
+	k.watchAgain(l, next)
 }
 
 // moved tells that a lease has another deadline.
@@ -295,5 +304,5 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.ring()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	k.watch(l, k.clock()+limit/2+k.rules.jitter(l.name(), limit/2))
+	k.watchAgain(l, k.clock()+limit/2+k.rules.jitter(l.name(), limit/2))
 }

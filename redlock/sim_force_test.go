@@ -50,6 +50,29 @@ func TestForce(t *testing.T) {
 	})
 }
 
+// A holder is told at once also where an extension of his is under way, which a quorum
+// granted before the rest of them took the lock away. Guards keeper.forced: place.
+func TestForceDuringExtension(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		time.Sleep(300 * ms) // away from the heartbeats
+		l := f.acquire(kept3s)
+		begin := l.Since()
+		f.at(begin, 975*ms)
+		trips := []time.Duration{5 * ms, ms / 2, 10 * ms}
+		there := func(node int) time.Duration { return trips[node] }
+		f.delay(there, there)
+		time.AfterFunc(15*ms, func() { // the nodes that are far away are busy when the lock is taken
+			_, _ = f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second})
+		})
+		_, err := f.q.Force(t.Context(), "x")
+		want(t, "FORCE", err, nil)
+		done := f.now()
+		<-l.Lost()
+		want(t, "reason", l.Reason(), redlock.LostForced)
+		wantWithin(t, "told after", f.now()-done, 0, 100*ms)
+	})
+}
+
 // kept is what is on a node but its own hash and notes.
 func kept(s *redlocktest.Sim) string { return s.Get("redlock:x") }
 
