@@ -230,18 +230,21 @@ func (l *lane) appendGroup(group []call) {
 	}
 }
 
-// spanLength is how many calls go into one command: they share its not-after,
-// the earliest of theirs.
+// spanLength is how many calls go into one command: they share its not-after, the earliest
+// of theirs, which is mostly the first one's. (Not where somebody was long in coming here.)
 func (l *lane) spanLength(group []call) int {
-	ops, notAfter := 0, time.Duration(0)
+	ops, first, last := 0, time.Duration(0), time.Duration(0)
 	for i := range group {
 		c := &group[i]
 		ops += len(c.ops)
-		if i > 0 && (ops > maxOps || notAfter != 0 && c.notAfter > notAfter+l.spread()) {
-			return i
+		if at := c.notAfter; at != 0 {
+			last = max(last, at)
+			if first == 0 || at < first {
+				first = at
+			}
 		}
-		if notAfter == 0 {
-			notAfter = c.notAfter
+		if i > 0 && (ops > maxOps || last-first > l.spread()) {
+			return i
 		}
 	}
 	return len(group)

@@ -425,3 +425,20 @@ func (f *fleet) wantNoKeysBut(allowed ...string) {
 		}
 	}
 }
+
+// Who was long in coming to the nodes, and is too late, takes nobody along who is in one
+// command with him. Guards spanLength.
+func TestLateOneTakesNobodyAlong(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		time.Sleep(300 * ms) // away from the heartbeats
+		f.delay(func(int) time.Duration { return 6 * ms }, func(int) time.Duration { return 4 * ms })
+		begin := f.now()
+		f.start(t.Context(), redlock.Request{Name: "late", TTL: time.Second, Noting: func(redlock.Record) { f.at(begin, 40*ms) }})
+		f.at(begin, 35*ms)
+		f.start(t.Context(), redlock.Request{Name: "before", TTL: time.Second}) // keeps the nodes busy meanwhile
+		f.at(begin, 38*ms)
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		want(t, "error", err, nil)
+		time.Sleep(100 * ms)
+	})
+}
