@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -328,6 +329,9 @@ func TestEachAttemptListensAnew(t *testing.T) {
 		time.Sleep(100 * ms)
 		tries := w.tries()
 		want(t, "it was woken in vain", tries > 2, true)
+		if slices.ContainsFunc(f.sims, func(s *redlocktest.Sim) bool { return s.Get("redlock:x") == "" }) {
+			return // he was quicker there, once in hundreds of runs: with one more that is a quorum that may be free
+		}
 		f.sims[0].Do("DEL", "redlock:x\x00b")
 		time.Sleep(40 * ms) // less than the node timeout
 		want(t, "tries, one node having rung", w.tries(), tries)
