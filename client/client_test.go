@@ -94,16 +94,16 @@ func TestDialWhereNobodyListens(t *testing.T) {
 
 // "Invalid argument" would tell nobody what is wrong with a path that is there.
 func TestDialPathTooLong(t *testing.T) {
-	path := "/" + strings.Repeat("x", maxPath)
+	path := "/" + strings.Repeat("x", ipc.MaxSocketPath)
 	_, err := Dial(t.Context(), path)
 	want(t, "dial", err, ErrUnavailable)
-	if want := fmt.Sprintf("the path is %d bytes long, and a socket's may be %d", maxPath+1, maxPath); !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("the path is %d bytes long, and a socket's may be %d", ipc.MaxSocketPath+1, ipc.MaxSocketPath); !strings.Contains(err.Error(), want) {
 		t.Errorf("dial: %v, want %q in it", err, want)
 	}
-	_, err = Dial(t.Context(), path[:maxPath])
+	_, err = Dial(t.Context(), path[:ipc.MaxSocketPath])
 	want(t, "dial", err, ErrUnavailable)
 	if want := "nobody listens there"; !strings.Contains(err.Error(), want) {
-		t.Errorf("dial of %d bytes: %v, want %q in it", maxPath, err, want)
+		t.Errorf("dial of %d bytes: %v, want %q in it", ipc.MaxSocketPath, err, want)
 	}
 }
 

@@ -74,9 +74,6 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// maxPath is how long the path of a socket may be: the kernel wants a zero behind it.
-const maxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
-
 // dialError says what can be done about a socket that cannot be opened.
 func dialError(ctx context.Context, path string, err error) error {
 	switch {
@@ -86,8 +83,8 @@ func dialError(ctx context.Context, path string, err error) error {
 		return fmt.Errorf("dial %s: %w: this user needs the group of the socket: %w", path, ErrDenied, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("dial %s: %w: nobody listens there, is redlockd running? %w", path, ErrUnavailable, err)
-	case errors.Is(err, syscall.EINVAL) && len(path) > maxPath:
-		return fmt.Errorf("dial %s: %w: the path is %d bytes long, and a socket's may be %d: %w", path, ErrUnavailable, len(path), maxPath, err)
+	case errors.Is(err, syscall.EINVAL) && len(path) > ipc.MaxSocketPath:
+		return fmt.Errorf("dial %s: %w: the path is %d bytes long, and a socket's may be %d: %w", path, ErrUnavailable, len(path), ipc.MaxSocketPath, err)
 	}
 	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, err)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // This file decides on single values. Each check returns what was wanted, or
@@ -21,7 +23,6 @@ const (
 	configMaxName     = 32
 	configMaxPrefix   = 64
 	configMaxLockName = 200 // the protocol's
-	configMaxUnixPath = 107 // the kernel's
 	reservedKeys      = "redlockd:"
 )
 
@@ -116,7 +117,7 @@ func checkFileName(name string) string {
 }
 
 func checkUnixPath(name string) string {
-	if !path.IsAbs(name) || len(name) > configMaxUnixPath || strings.HasSuffix(name, "/") || strings.ContainsFunc(name, unicode.IsControl) {
+	if !path.IsAbs(name) || len(name) > ipc.MaxSocketPath || strings.HasSuffix(name, "/") || strings.ContainsFunc(name, unicode.IsControl) {
 		return "an absolute path of at most 107 bytes"
 	}
 	return ""

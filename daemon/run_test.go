@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -80,7 +81,7 @@ func dirOfLength(t *testing.T, dir string, length int) string {
 // A socket can be where the config may have it, however short its name in its directory:
 // for the moment before it is in another one there.
 func TestLongestSocketPath(t *testing.T) {
-	for length := configMaxUnixPath - 15; length <= configMaxUnixPath; length++ {
+	for length := ipc.MaxSocketPath - 15; length <= ipc.MaxSocketPath; length++ {
 		cfg := &SocketConfig{Path: filepath.Join(dirOfLength(t, shortDir(t), length-2), "s"), Mode: 0o600}
 		socket, err := (&claim{path: cfg.Path}).listen(cfg)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/redlockd/redlockd/daemon/table"
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // socket is the Unix socket that clients connect to, and the lock file beside
@@ -98,7 +99,7 @@ func listenAside(cfg *SocketConfig) (net.Listener, error) {
 // listenIn makes a socket in a directory. Its path there may be longer than the one that it
 // is made for, and than the kernel takes: then it has another way there.
 func listenIn(dir, path string) (net.Listener, error) {
-	if len(path) <= configMaxUnixPath {
+	if len(path) <= ipc.MaxSocketPath {
 		return net.Listen("unix", path)
 	}
 	folder, err := os.Open(dir)

@@ -7,24 +7,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // answerTimeout bounds how long the daemon may take for an answer that does not
 // depend on others: one that hangs accepts connections, and answers none.
 const answerTimeout = 5 * time.Second
 
-// maxSocketPath is the longest path that a socket may be opened by.
-const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
-
 // socketPath is where the daemon listens, as an absolute path, unless that is too long
 // for one of a socket: the command under the lock may look for it from another directory.
 func socketPath() string {
 	path := cmp.Or(os.Getenv("REDLOCK_SOCKET"), client.DefaultSocket)
-	if absolute, err := filepath.Abs(path); err == nil && len(absolute) <= maxSocketPath {
+	if absolute, err := filepath.Abs(path); err == nil && len(absolute) <= ipc.MaxSocketPath {
 		return absolute
 	}
 	return path // also where the working directory is gone: it may do as it is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/ipc"
 )
 
 func TestDurationFlag(t *testing.T) {
@@ -134,7 +135,7 @@ func TestSocketPath(t *testing.T) {
 
 // Deep down in the file system a daemon listens at ./redlockd.sock, and there it is found.
 func TestSocketPathInDeepDirectory(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), strings.Repeat("d", maxSocketPath))
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", ipc.MaxSocketPath))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
