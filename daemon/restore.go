@@ -397,19 +397,33 @@ func (r *restoration) forgetConns() {
 	}
 }
 
-// beginAgain begins the requests that were not answered, in their old order.
+// beginAgain begins the requests that were not answered, in their old order. What is known
+// of all of them comes first: one that was begun may ask for it on another goroutine.
 func (r *restoration) beginAgain() {
-	for _, number := range slices.Sorted(maps.Keys(r.past.asks)) {
+	numbers := slices.Sorted(maps.Keys(r.past.asks))
+	for _, number := range numbers {
+		r.noteReplay(r.past.asks[number])
+	}
+	for _, number := range numbers {
 		ask := r.past.asks[number]
 		conn := r.conns[ask.conn]
 		if conn == nil {
 			r.d.ledger.answered(number) // there is nobody to answer
 			continue
 		}
-		if _, known := conn.s.replays[number]; !known {
-			conn.s.replays[number] = replay{since: ask.since}
-		}
 		r.waiting++
 		conn.Begin(number, ask.line)
+	}
+}
+
+// noteReplay has a request be known to its session, unless an UNLOCK is already, which has
+// given something back (abandon).
+func (r *restoration) noteReplay(ask *pastAsk) {
+	conn := r.conns[ask.conn]
+	if conn == nil {
+		return
+	}
+	if _, known := conn.s.replays[ask.number]; !known {
+		conn.s.replays[ask.number] = replay{since: ask.since}
 	}
 }
