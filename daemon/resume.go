@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,9 +46,15 @@ func (s *session) resumable(call *ipc.Call) (*holding, error) {
 
 // Run answers once a quorum has confirmed the lease.
 func (r *resume) Run() {
-	err := r.take()
+	err := r.isWanted()
+	if err == nil {
+		err = r.take()
+	}
 	if err == nil {
 		err = r.confirm()
+	}
+	if err == nil && r.h.process == nil && r.h.attached() != r.s {
+		err = errNoLease // another RESUME was faster, whose it is
 	}
 	if err != nil {
 		r.s.refuse(r.call, err)
@@ -59,6 +66,19 @@ func (r *resume) Run() {
 		answer.Str("again", "yes")
 	}
 	r.call.Reply(answer)
+}
+
+// isWanted is why nothing is taken over any more. What waited for its turn on a connection
+// that its client has closed comes behind his RESUME on the next one: the lease would be
+// taken from where it is held, and given back at once. (Of a LOCK nothing is to be left.)
+func (r *resume) isWanted() error {
+	if r.again != nil {
+		return nil
+	}
+	if r.s.conn.HungUp() {
+		return ipc.ErrGone
+	}
+	return context.Cause(r.call.Context())
 }
 
 // askedAgain is how long after a quorum was not met it is asked for once more.

@@ -118,6 +118,10 @@ func (c *Conn) WasCut() bool {
 	return c.late.Load() || err != nil && !isGone(err)
 }
 
+// HungUp tells whether the other side has closed altogether, be it that what it had sent
+// before is not read yet. False where that cannot be known.
+func (c *Conn) HungUp() bool { return c.raw != nil && c.in.closedByPeer() }
+
 // CloseAfterReplies has the connection end as if the client's input had: what
 // was begun or read before is answered, and nothing after it is taken. See Call.Quit.
 func (c *Conn) CloseAfterReplies() {

@@ -113,3 +113,32 @@ func TestConnWithoutDescriptor(t *testing.T) {
 		t.Errorf("the descriptor of a pipe: %v, want ErrUnsupported", err)
 	}
 }
+
+// Who has closed is known for what he has sent, also before that is read. Who only sends
+// nothing more may wait for answers.
+func TestConnHungUp(t *testing.T) {
+	client, nc := socketPair(t)
+	defer nc.Close()
+	c := newConn(&Server{}, nc)
+	if _, err := client.WriteString("PING\n"); err != nil {
+		t.Fatal(err)
+	}
+	if c.HungUp() {
+		t.Error("a client that is there counts as gone")
+	}
+	if err := unix.Shutdown(int(client.Fd()), unix.SHUT_WR); err != nil {
+		t.Fatal(err)
+	}
+	if c.HungUp() {
+		t.Error("a client that reads counts as gone")
+	}
+	client.Close()
+	if !c.HungUp() {
+		t.Error("a client that has closed counts as being there")
+	}
+	here, there := net.Pipe()
+	defer here.Close()
+	if newConn(&Server{}, there).HungUp() {
+		t.Error("a pipe, of which nothing is known, counts as closed")
+	}
+}
