@@ -64,10 +64,10 @@ func (a *ask) after(first *ask) (ipc.Work, error) {
 		return nil, redlock.ErrReleased
 	}
 	d := a.s.d
-	full := d.limits.countUp(a.uid, a.call.Replayed || a.past != nil)
+	full := d.limits.countUp(first.uid, a.call.Replayed || a.past != nil) // whose lease it is: root may have resumed it
 	again, err := first.countUp(&a.place, a.id, a.call.Reentrant, full)
 	if full == nil && (again || err != nil) {
-		d.limits.countDown(a.uid, 1)
+		d.limits.countDown(first.uid, 1)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.place.label(), err)

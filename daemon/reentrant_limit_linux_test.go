@@ -149,3 +149,26 @@ func TestRepeatsAreBounded(t *testing.T) {
 	}
 	look.until("WHO a", `^- lock=a `)
 }
+
+// What root counts up on a lease that he has resumed counts for the user whose lease it is,
+// and for nobody any more when it is given back.
+func TestReentrantCountsOfRootOnAnothersLease(t *testing.T) {
+	d := startWithRules(t, testRules)
+	cfg := *d.cfg
+	cfg.Access, cfg.Limits.LeasesPerUser = nil, 5
+	d.reload <- &cfg
+	first, user, root := d.dialAs(web), d.dialAs(web), d.dial()
+	lease := first.say("LOCK a ttl=20s reentrant=yes", counted(1))[0]
+	root.say("RESUME a lease="+lease, granted5)
+	root.say("LOCK a reentrant=yes id=2", counted(2))
+	root.say("LOCK a reentrant=yes id=3", counted(3))
+	user.becomesFree(limitOfFive, 2)
+	root.becomesFree(limitOfFive, 5)
+	root.say("LOCK a reentrant=yes id=3", counted(3)+` again=yes`) // takes nothing
+	root.say("UNLOCK a", `OK lock=a count=2`)
+	root.say("UNLOCK a", `OK lock=a count=1`)
+	user.becomesFree(limitOfFive, 4)
+	root.say("UNLOCK a", `OK lock=a`)
+	user.becomesFree(limitOfFive, 5)
+	root.becomesFree(limitOfFive, 5)
+}
