@@ -5,7 +5,7 @@ package table
 
 // lookAhead has it made, once, in the background. It needs mu.
 func (t *Table) lookAhead() {
-	if t.tried || t.last.used < len(t.last.memory)/4*3 {
+	if t.tried || t.ending || t.last.used < len(t.last.memory)/4*3 {
 		return
 	}
 	t.tried = true

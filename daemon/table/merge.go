@@ -32,7 +32,7 @@ func (t *Table) numbers() (numbers []int) {
 
 // compact has the frozen files made one, in the background. It needs mu.
 func (t *Table) compact() {
-	if t.busy || t.closed { // closed: there may be none, or nobody to wait for it
+	if t.busy || t.ending || t.closed { // closed: there may be none, or nobody to wait for it
 		return
 	}
 	t.busy = true

@@ -103,6 +103,7 @@ func TestMergedLater(t *testing.T) {
 	for range 5 {
 		fill(t, table, want)
 	}
+	table.compacting.Wait()
 	table.Freeze()
 	if files, err := numbered(o.Path); err != nil || len(files) > 2 {
 		t.Errorf("there are the files %v, %v; want 2 at most", files, err)

@@ -274,6 +274,39 @@ func TestFreezeWaitsForMerging(t *testing.T) {
 	})
 }
 
+// They are not waited for again and again, as others append meanwhile.
+func TestFreezeWaitsForOneMerging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		goOn := make(chan struct{})
+		o.New = func() State { return waiting{words{}, goOn} }
+		table, _, _, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fillOne := func() {
+			for full := table.number; table.number == full; synctest.Wait() {
+				table.Append([]byte("a=1"))
+			}
+		}
+		fillOne()
+		frozen := false
+		go func() {
+			table.Freeze()
+			frozen = true
+		}()
+		synctest.Wait()
+		fillOne()
+		fillOne()
+		goOn <- struct{}{}
+		synctest.Wait()
+		if !frozen {
+			t.Error("it waits for what was begun after it")
+			close(goOn)
+		}
+	})
+}
+
 // freezeAfter: Freeze returns when what it waits for has gone on, and not before.
 func freezeAfter(t *testing.T, table *Table, goOn chan struct{}, early string) {
 	t.Helper()

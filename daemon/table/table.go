@@ -60,6 +60,7 @@ type Table struct {
 	tried   bool       // it was, since last was begun
 	size    int        // of the next file
 	busy    bool       // frozen files are being made one
+	ending  bool       // nothing is begun in the background any more
 	closed  bool
 	memory  State     // while nothing can be written
 	retried time.Time // when it was tried last
@@ -140,9 +141,11 @@ func (t *Table) appendToLast(record []byte) {
 }
 
 // Freeze has this process change nothing any more, as if it had been killed in this
-// moment: whoever calls Append waits for ever. The files stay.
+// moment: whoever calls Append waits for ever. The files stay. It waits for what is done
+// in the background, and not for more, which others would append enough for.
 func (t *Table) Freeze() {
 	t.mu.Lock() // and never unlocked
+	t.ending = true
 	for t.busy || t.making {
 		t.mu.Unlock()
 		t.compacting.Wait()

@@ -141,6 +141,7 @@ func TestFilesStaySmall(t *testing.T) {
 	for i := range 20_000 {
 		table.Append(fmt.Appendf(nil, "k%d=%d", i%5, i))
 	}
+	table.compacting.Wait()
 	table.Freeze()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) > 3 {
