@@ -68,6 +68,7 @@ type pastLease struct {
 	reason  redlock.LostReason // why it was lost
 	told    bool               // LOST was said
 	further []string           // see holding
+	undone  int                // of those, that are noted later: an UNLOCK was faster
 	left    time.Duration      // BootTime since which nobody holds it, and it lingers; 0: somebody does
 }
 
@@ -255,7 +256,7 @@ func (l *pastLease) update(kind recordKind, by *pastLease) {
 	case recLeft:
 		l.left = by.left
 	case recReleased:
-		if l.phase < phaseLost { // then there was nothing to give back
+		if l.phase < phaseReleased { // by the first who did, or lost: then there was nothing to give back
 			l.phase, l.by = phaseReleased, by.by
 		}
 	case recLost:
@@ -266,12 +267,17 @@ func (l *pastLease) update(kind recordKind, by *pastLease) {
 }
 
 // count takes in one that counts on the lease besides its LOCK; none: the last one
-// counts no more.
+// counts no more, be it that it is noted only after that.
 func (l *pastLease) count(more []string) {
-	if n := len(l.further); len(more) > 0 {
+	switch n := len(l.further); {
+	case len(more) > 0 && l.undone > 0:
+		l.undone--
+	case len(more) > 0:
 		l.further = append(l.further, more...)
-	} else if n > 0 {
+	case n > 0:
 		l.further = slices.Delete(l.further, n-1, n)
+	default:
+		l.undone++
 	}
 	if len(l.further) == 0 {
 		l.further = nil

@@ -78,4 +78,7 @@ func (d *dump) whole(l *pastLease) {
 	if l.left != 0 {
 		d.lease(recLeft, l)
 	}
+	for range l.undone {
+		d.lease(recFurther, &pastLease{number: l.number})
+	}
 }

@@ -91,6 +91,47 @@ func TestPastLeft(t *testing.T) {
 	}
 }
 
+// A further LOCK and the UNLOCK that undoes it are noted in any order: where the first one of
+// several that waited together is answered, its client may be faster than they are.
+func TestPastUndone(t *testing.T) {
+	more := func(id string) *pastLease { return &pastLease{number: 1, further: []string{id}} }
+	less := &pastLease{number: 1}
+	for _, tt := range []struct {
+		changes []*pastLease
+		want    []string
+	}{
+		{[]*pastLease{more("x"), less}, nil},
+		{[]*pastLease{less, more("x")}, nil},
+		{[]*pastLease{less, less, more("x"), more("y")}, nil},
+		{[]*pastLease{less, more("x"), more("y")}, []string{"y"}},
+		{[]*pastLease{more("x"), less, less, more("y"), more("z")}, []string{"z"}},
+	} {
+		p := newPast()
+		p.leases[1] = &pastLease{number: 1, phase: phaseHeld}
+		for _, change := range tt.changes {
+			p.open(1).update(recFurther, change)
+			p = apply(t, dumped(p)) // as where files are made one in between
+		}
+		if l := p.open(1); !slices.Equal(l.further, tt.want) || l.undone != 0 {
+			t.Errorf("there count %q, and %d are undone; want %q", l.further, l.undone, tt.want)
+		}
+	}
+}
+
+// A lease is given back by one UNLOCK, which is answered so after a restart. Another one comes
+// too late, and changes nothing of that.
+func TestPastReleasedOnce(t *testing.T) {
+	l := &pastLease{number: 1, phase: phaseHeld}
+	l.update(recReleased, &pastLease{by: 2})
+	if l.update(recReleased, &pastLease{by: 3}); l.phase != phaseReleased || l.by != 2 {
+		t.Errorf("it is given back by %d, want 2", l.by)
+	}
+	l.update(recLost, &pastLease{reason: redlock.LostQuorum})
+	if l.update(recReleased, &pastLease{by: 4}); l.phase != phaseLost {
+		t.Error("what is lost is given back")
+	}
+}
+
 func apply(t *testing.T, all [][]byte) *past {
 	t.Helper()
 	p := newPast()
