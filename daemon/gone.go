@@ -68,11 +68,15 @@ func (d *daemon) lingerSince(h *holding, then time.Duration) {
 	})
 }
 
-// giveUp lets a lease run out.
+// giveUp lets a lease run out. Who has resumed it in this moment hears so.
 func (d *daemon) giveUp(h *holding) {
 	h.lease.GiveUp()
 	d.ledger.lease(recLost, &pastLease{number: h.number, reason: h.lease.Reason()})
-	d.unregisterLost(h)
+	if h.attached() != nil {
+		d.tellLost(h)
+	} else {
+		d.unregisterLost(h)
+	}
 	time.AfterFunc(max(h.lease.Validity(), 0), func() { d.end(h) })
 }
 

@@ -95,3 +95,15 @@ func TestOneOfTwoHasResumed(t *testing.T) {
 	second.until("STATUS", `connections=2\b`)
 	second.say("CHECK a", granted5)
 }
+
+// Who resumes a lease in the moment in which it is given up, with a connection that is cut,
+// is told that it is lost.
+func TestResumedWhileItIsGivenUp(t *testing.T) {
+	s := newSuccession(t)
+	w, next := s.dial(), s.dial()
+	lease := w.say("LOCK a ttl=20s", granted5)[0]
+	next.say("RESUME a lease="+lease, granted5)
+	s.d.giveUp(s.d.leases.get(lease)) // as the end of the old connection would, just before
+	next.want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
+	next.say("CHECK a", `ERR LOST lock=a reason=quorum .*`)
+}
