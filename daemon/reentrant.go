@@ -223,23 +223,34 @@ type further struct {
 	first *ask
 }
 
+// Run waits with one after the other: where a thousand wait, that can be a thousand.
 func (f *further) Run() {
+	work := f.answer()
+	for another, waits := work.(*further); waits; another, waits = work.(*further) {
+		work = another.answer()
+	}
+	if work != nil {
+		work.Run()
+	}
+}
+
+// answer waits for the first one. Where it is to go on without it, it returns the rest.
+func (f *further) answer() ipc.Work {
 	err := f.waitForFirst(f.call.Context())
 	if err == nil {
 		err = f.first.outcome()
 	}
-	if f.goesOn(err) {
-		f.goOn(err)
-		return
-	}
-	if err != nil {
-		f.s.refuse(f.call, err)
-		return
+	switch {
+	case f.goesOn(err):
+		return f.goOn(err)
+	case err != nil:
+		return f.s.refuse(f.call, err)
 	}
 	f.s.hear(f.first.holding)
 	f.s.d.counted(f.call, f.first.holding, f.id)
 	f.call.Reply(grantFields(f.call, f.first.holding))
 	f.s.d.granted(f.first.holding)
+	return nil
 }
 
 // goesOn tells whether a LOCK that waited with another one, which ended with err, waits
@@ -255,18 +266,15 @@ func endsOneAlone(err error) bool {
 		func(reason error) bool { return errors.Is(err, reason) })
 }
 
-// goOn asks anew, at the end of the queue, or after another one that is first now. It
-// was let in before, and is not refused for want of room.
-func (a *ask) goOn(past error) {
+// goOn asks anew, at the end of the queue, or after another one that is first now, and
+// returns the rest, if there is any. It was let in before, and is not refused for want of room.
+func (a *ask) goOn(past error) ipc.Work {
 	anew, err := a.s.newAsk(a.call)
 	if err != nil {
-		a.s.refuse(a.call, err)
-		return
+		return a.s.refuse(a.call, err)
 	}
 	anew.since, anew.past = a.since, past
-	if work := a.s.start(anew); work != nil {
-		work.Run()
-	}
+	return a.s.start(anew)
 }
 
 // counted notes that one more counts on a lease, by its id=, or (none) one less,
@@ -318,7 +326,9 @@ func (r *repeat) Run() {
 	switch {
 	case r.id != r.first.id && r.goesOn(err):
 		r.call.Reentrant = true // whichever of the two is there first
-		r.goOn(err)
+		if work := r.goOn(err); work != nil {
+			work.Run()
+		}
 		return
 	case err == nil && !r.first.stillCounts(r.id):
 		err = errUndone

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -88,4 +90,40 @@ func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 	look.until("LIST", `state=waiting`) // one of them is the first now
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@2 `+granted5+` count=[12]`, `@3 `+granted5+` count=[12]`)
+}
+
+// Who goes on without those that he waits with again and again, as they are given up one by
+// one, waits as deep down as before: what a user's thousands took grew with the square.
+func TestGoingOnIsNoDeeper(t *testing.T) {
+	d := settledDaemon(t)
+	server := d.newServer()
+	holder, _ := dialWithin(t, server)
+	w, _ := dialWithin(t, server)
+	holder.say("LOCK a ttl=20s", granted5)
+	const all = 8
+	for i := range all {
+		w.send("@%d LOCK a reentrant=yes note=%d", i, i)
+	}
+	first := func() string { // in the queue, with whom the others wait
+		if waiting := d.queue.waiting(); len(waiting) > 0 {
+			return waiting[0].who.note
+		}
+		return ""
+	}
+	for left, before := all, ""; left > 2; left-- {
+		now := ""
+		eventually(t, "another one is first", func() bool { now = first(); return now != "" && now != before })
+		before = now
+		w.send("CANCEL %s", before)
+		for _, want := range [...]string{`(?:@` + before + ` ERR CANCELLED .*|OK)`, `(?:@` + before + ` ERR CANCELLED .*|OK)`} {
+			w.want(want)
+		}
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for goroutine := range strings.SplitSeq(string(stacks), "\n\n") {
+		if n := strings.Count(goroutine, "(*further).Run("); n > 1 {
+			t.Errorf("a LOCK goes on within %d others:\n%s", n-1, goroutine)
+		}
+	}
 }
