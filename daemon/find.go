@@ -39,12 +39,35 @@ func (s *session) lookUp(call *ipc.Call) (*holding, error) {
 	if h := s.desk.get(ident{owner: call.Owner, name: call.Names[0]}); h != nil {
 		return h, nil
 	}
-	for _, h := range s.entrusted() {
-		if h.owner == call.Owner && slices.Contains(h.names(), call.Names[0]) {
-			return h, nil
+	return s.entrustedBy(call)
+}
+
+// entrustedBy is a lease that goes by a process, and that this connection hears of.
+func (s *session) entrustedBy(call *ipc.Call) (*holding, error) {
+	all := slices.DeleteFunc(s.entrusted(), func(h *holding) bool {
+		return h.owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
+	})
+	held := heldOrLost(all)
+	switch {
+	case len(held) == 0:
+		return nil, nil
+	case len(held) > 1 && held[0].lease.Err() == nil:
+		return nil, badOption("%s: %d processes hold it, so pid= is needed, or lease=", call.Names[0], len(held))
+	}
+	return held[0], nil
+}
+
+// heldOrLost are those of them that are held; where none is, those that were lost.
+func heldOrLost(all []*holding) (held []*holding) {
+	for _, h := range all {
+		if h.lease.Err() == nil {
+			held = append(held, h)
 		}
 	}
-	return nil, nil
+	if len(held) == 0 {
+		return all
+	}
+	return held
 }
 
 // heldByPID is a lease that this user took for a process, from whichever
@@ -69,19 +92,7 @@ func (s *session) heldByPID(call *ipc.Call) (h *holding, err error) {
 // onlyOne is the one lease of this user and owner that a process holds; where it
 // holds none, the one that it lost.
 func (s *session) onlyOne(p *process, call *ipc.Call) (*holding, error) {
-	var held, lost []*holding
-	for _, h := range p.desk.all() {
-		switch {
-		case h.uid != s.uid || h.owner != call.Owner:
-		case h.lease.Err() == nil:
-			held = append(held, h)
-		default:
-			lost = append(lost, h)
-		}
-	}
-	if len(held) == 0 {
-		held = lost
-	}
+	held := heldOrLost(slices.DeleteFunc(p.desk.all(), func(h *holding) bool { return h.uid != s.uid || h.owner != call.Owner }))
 	switch len(held) {
 	case 0:
 		return nil, nil
