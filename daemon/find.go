@@ -36,10 +36,15 @@ func (s *session) lookUp(call *ipc.Call) (*holding, error) {
 	case call.Has(ipc.OptPID):
 		return s.heldByPID(call)
 	}
-	if h := s.desk.get(ident{owner: call.Owner, name: call.Names[0]}); h != nil {
-		return h, nil
+	own := s.desk.get(ident{owner: call.Owner, name: call.Names[0]})
+	if own != nil && own.lease.Err() == nil {
+		return own, nil
 	}
-	return s.entrustedBy(call)
+	h, err := s.entrustedBy(call)
+	if err == nil && own != nil && (h == nil || h.lease.Err() != nil) {
+		return own, nil
+	}
+	return h, err
 }
 
 // entrustedBy is a lease that goes by a process, and that this connection hears of.

@@ -31,3 +31,19 @@ func TestNameOfWhatSeveralProcessesHold(t *testing.T) {
 	w.say("UNLOCK a", `OK lock=a`)
 	admin.say("TRY a", granted5)
 }
+
+// So it is where the connection itself has lost it before.
+func TestNameOfWhatAProcessHoldsNow(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, admin := d.dial(), d.dial()
+	c := newChild(t, os.Getuid())
+	w.say("LOCK a", granted5)
+	admin.say("FORCE a", `OK lock=a n=1 .*`)
+	w.want(`LOST lock=a .*`)
+	w.say("CHECK a", `ERR LOST lock=a .*`)
+	w.say(fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid), granted5)
+	w.say("CHECK a", granted5)
+	w.say("UNLOCK a", `OK lock=a`)
+	w.say("UNLOCK a", `ERR LOST lock=a .*`)
+	admin.say("TRY a", granted5)
+}
