@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,8 +153,8 @@ func (l *lane) load(ctx context.Context, conn Conn) error {
 }
 
 // repeatOwed sends the releases that stayed unanswered, and forgets those that
-// the node has answered now. One that it refuses (a script flushed again, a
-// replica) is tried again at the next heartbeat.
+// the node has answered now. One that it refuses (a script flushed again; or the script
+// itself, as a replica does, or one with a full disk) is tried again at the next heartbeat.
 func (l *lane) repeatOwed(ctx context.Context, conn Conn) error {
 	l.session.owed = false
 	for refused := false; !refused; {
@@ -197,7 +198,7 @@ func (l *lane) settleOwed(tokens []string) (refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, token := range tokens {
-		err := l.replies[i].Err
+		err := cmp.Or(l.replies[i].Err, l.replies[i].nestedError())
 		if err == nil {
 			delete(l.owed, token)
 			continue

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
@@ -137,6 +138,28 @@ func TestRealPausedNodeIsDown(t *testing.T) {
 	s.tell(server, "CLIENT", "UNPAUSE")
 	h.awaits("a", redlock.NodeReady)
 	h.wantNoQuarantine("a pause")
+}
+
+// A release that the node's script is refused is repeated with each look until it was done:
+// the script itself was answered, and yet nothing was given back.
+func TestRealRefusedReleaseIsRepeated(t *testing.T) {
+	for name, kind := range map[string]redlock.Request{"exclusive": {Name: "x"}, "several": {Names: []string{"x", "y"}}, "shared": {Name: "x", Shared: true}} {
+		t.Run(name, func(t *testing.T) {
+			const longest = 20 * time.Second
+			s := newSite(t, 1)
+			h := s.newHost(maxTTL(longest))
+			kind.TTL = longest
+			l := h.take(kind)
+			server := s.server("a")
+			s.tell(server, "CONFIG", "SET", "min-replicas-to-write", "1")
+			wantErr(t, "release", l.Release(t.Context()), redlock.ErrNoQuorum)
+			before := s.looks(server)
+			h.eventually("it was refused again and again", func() bool { return s.looks(server) >= before+6 })
+			s.tell(server, "CONFIG", "SET", "min-replicas-to-write", "0")
+			h.eventually("it was done", func() bool { return s.tell(server, "EXISTS", "redlock:x", "redlock:y").Int == 0 })
+			want(t, "the lease would have lasted on", l.Validity() > 0, true)
+		})
+	}
 }
 
 // What is held is extended on nodes without memory, too, of whatever kind it is: nothing
