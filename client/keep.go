@@ -100,8 +100,7 @@ func (l *Lease) tick() {
 	case dueCheck:
 		l.postCheck()
 	case dueEnd:
-		ours := !l.found && !l.adrift.Load() // to be unlocked: adrift nobody extends it
-		if l.end(l.expired(), ours); !ours {
+		if l.end(l.expired(), !l.found); !l.owes() {
 			l.c.forget(l)
 		}
 	case dueRelease:
@@ -234,16 +233,17 @@ func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
 
 // end ends the lease with cause; the first end counts. With owed the daemon may
 // think that it still stands, and go on extending it: it is unlocked when the
-// deadline is reached, and not before, as its holder may still be stopping.
+// deadline is reached, and not before, as its holder may still be stopping. (Adrift nobody
+// extends it: see takenOver.)
 func (l *Lease) end(cause error, owed bool) {
 	l.mu.Lock()
 	if l.cause != nil {
 		l.mu.Unlock()
 		return
 	}
-	l.cause, l.owed = cause, owed
+	l.cause, l.owed = cause, owed && !l.adrift.Load()
 	l.stopTimer()
-	if owed {
+	if l.owed {
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 	cancel := l.cancel
@@ -252,6 +252,13 @@ func (l *Lease) end(cause error, owed bool) {
 		cancel(cause)
 	}
 	l.c.unpark(l)
+}
+
+// owes tells whether it is to be unlocked yet.
+func (l *Lease) owes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.owed
 }
 
 // stopTimer needs mu.

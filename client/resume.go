@@ -101,14 +101,28 @@ func (l *Lease) takenOver(r *ipc.Response) {
 	if duration(r, "deadline") > 0 {
 		l.moveOn(r, 0)
 	}
-	if !l.lives() {
-		l.c.spawn(l.postUnlock)
-		return
-	}
-	if l.adrift.Load() { // else it is the answer to a repeat
+	if l.lives() && l.adrift.Load() { // else it is the answer to a repeat
 		l.c.resumed.Add(1)
 	}
 	l.c.unpark(l)
+	if !l.lives() { // looked at last: what ends from here on is adrift no more, and owed by that
+		l.giveBackLate()
+	}
+}
+
+// giveBackLate is for a lease that the daemon keeps again, and that is over here: it is
+// unlocked when the deadline is reached that its holder knew, for he may still be stopping;
+// at once where he has said that he has.
+func (l *Lease) giveBackLate() {
+	l.mu.Lock()
+	stopped := l.unlocking || l.cause == ErrUnlocked
+	if l.owed = !stopped; l.owed && l.timer != nil { // nil: whoever is to get the grant gives it back
+		l.timer.Reset(max(0, l.deadline-l.c.clock()))
+	}
+	l.mu.Unlock()
+	if stopped {
+		l.c.spawn(l.postUnlock)
+	}
 }
 
 // resumeAgain asks once more, on the connection with that number.

@@ -114,9 +114,42 @@ func TestResumeIsTriedAgain(t *testing.T) {
 			}
 			<-l.Context().Done()
 			d.at("the end of the lease", overAfter)
-			d.expectTagged("CHECK lease=abc")                     // of the timer, now that it waits for nothing
-			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl)) // too late: it is given back
-			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // of the timer, now that it waits for nothing
+			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))  // too late
+			d.givenBack(c)
+			d.at("UNLOCK", ttl)
+		})
+	}
+}
+
+// A lease that is resumed when it is over here is given back at the deadline that its holder
+// knew, for he may still be stopping; and at once where he says that he has.
+func TestResumedTooLate(t *testing.T) {
+	for _, stops := range []string{"not", "before", "after"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			tag := d.expectTagged("RESUME job owner=1 lease=abc")
+			<-l.Context().Done()
+			d.at("the end of the lease", overAfter)
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // of the timer, now that it waits for nothing
+			time.Sleep(time.Second)
+			if stops == "before" {
+				want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+			}
+			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+			synctest.Wait()
+			if stops == "after" {
+				want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+			}
+			d.givenBack(c)
+			if stops == "not" {
+				d.at("UNLOCK", ttl)
+			} else {
+				d.at("UNLOCK of who has stopped", overAfter+time.Second)
+			}
 		})
 	}
 }
