@@ -60,6 +60,7 @@ type call struct {
 	why    error    // with dead: why there is no answer; nil: Close
 	doubt  bool     // with dead: it was sent, and may have been done
 	posted bool     // nobody waits for it, also while it is waiting
+	giving bool     // nobody waits for it, and it is counted by Client.gives
 
 	lines []ipc.Response // the answer's lines before the last
 	reply ipc.Response   // its last
@@ -200,7 +201,7 @@ func (cl *call) reset() {
 	clear(cl.lines)
 	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
 	cl.name, cl.lease, cl.faults, cl.why, cl.lines = "", nil, nil, nil, cl.lines[:0]
-	cl.doubt, cl.posted = false, false
+	cl.doubt, cl.posted, cl.giving = false, false, false
 	cl.repeated, cl.paused, cl.limited, cl.postponed, cl.restart = false, false, 0, 0, 0
 	cl.sent.Store(0)
 	cl.until.Store(untilPatience)

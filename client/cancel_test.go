@@ -57,6 +57,51 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 	})
 }
 
+// What nobody has got is given back before the Client is closed, where it would outlast that:
+// who is told that he has not got it may end at once. A daemon that hangs is not waited for
+// too long, and one that is gone not at all.
+func TestCloseAfterCancel(t *testing.T) {
+	for name, test := range map[string]struct {
+		daemon func(c *Client, d *scripted)
+		after  time.Duration
+	}{
+		"granted": {func(c *Client, d *scripted) {
+			d.say(grant("0", "job", "abc", 0, ttl), "ERR NOTHELD : no request 0")
+			d.givenBack(c)
+		}, 0},
+		"granted, but not to be given back yet": {func(c *Client, d *scripted) {
+			d.say(grant("0", "job", "abc", 0, ttl), "ERR NOTHELD : no request 0")
+			d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT")
+		}, 0},
+		"not granted": {func(c *Client, d *scripted) { d.say("@0 ERR CANCELLED", "OK") }, 0},
+		"no answer":   {func(c *Client, d *scripted) { time.Sleep(time.Minute) }, lastWords},
+		"no UNLOCK":   {func(c *Client, d *scripted) { d.say(grant("0", "job", "abc", 0, ttl)); time.Sleep(time.Minute) }, lastWords},
+		"no daemon":   {func(c *Client, d *scripted) { d.stop() }, 0},
+	} {
+		for _, hold := range []Hold{HoldPID, HoldTTL} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c, d := dialScripted(t)
+					ctx, cancel := context.WithCancel(t.Context())
+					locked := async(func() (*Lease, error) { return c.Lock(ctx, "job", WithHold(hold)) })
+					d.line()
+					cancel()
+					_, err := locked.wait()
+					want(t, "lock", err, context.Canceled)
+					closed := async(func() (time.Duration, error) { return d.elapsed(), c.Close() })
+					ended := async(func() (time.Duration, error) { <-c.Done(); return d.elapsed(), nil })
+					d.expect("CANCEL 0")
+					test.daemon(c, d)
+					closed.must(t)
+					if at := ended.must(t); at != test.after {
+						t.Errorf("closed after %v, want %v", at, test.after)
+					}
+				})
+			})
+		}
+	}
+}
+
 // What nobody has got is given back across the end of the connection as well, and is not
 // resumed: nobody is at work.
 func TestGivenBackAcrossRestart(t *testing.T) {

@@ -55,6 +55,9 @@ type Client struct {
 	lostAt   time.Time         // when the last connection ended
 	hopeless bool              // since then patience is over
 	sweeper  *time.Timer       // nil: there was no outage yet
+	giving   int               // how much is being given back that outlasts the connection: see Close
+
+	given chan struct{} // one place: giving is less, or over another
 }
 
 // DialOption is a wish about a Client.
@@ -98,7 +101,7 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
 		dial: dial, clock: clock, patience: defaultPatience, born: time.Now(),
-		calls: newTable(), done: make(chan struct{}), wake: make(chan struct{}, 1),
+		calls: newTable(), done: make(chan struct{}), wake: make(chan struct{}, 1), given: make(chan struct{}, 1),
 		word: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
 	c.life, c.leave = context.WithCancel(context.Background())
@@ -157,7 +160,11 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // Where there is no connection just then, those with HoldConn stay for their
 // validity. Calls that wait return an error that matches
 // ErrClosed. Only the first Close does anything; it returns nil.
+//
+// What was given up before with HoldTTL or HoldPID, and may have been granted in that moment,
+// is given back before that: Close waits for the daemon's word, a second at most.
 func (c *Client) Close() error {
+	c.awaitGiven()
 	c.leave()
 	c.endLeases(ErrClosed) // before the daemon sees the end of the connection
 	if l := c.link.Load(); l != nil {
@@ -165,6 +172,48 @@ func (c *Client) Close() error {
 	}
 	c.background.Wait()
 	return nil
+}
+
+// awaitGiven waits for what is being given back that would outlast the connection.
+func (c *Client) awaitGiven() {
+	timer := time.NewTimer(lastWords)
+	defer timer.Stop()
+	for c.isGiving() {
+		select {
+		case <-c.given:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// isGiving is false where there is no daemon to hear of it.
+func (c *Client) isGiving() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.giving > 0 && c.over == nil
+}
+
+// gives counts what is being given back, or may have to be.
+func (c *Client) gives() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.giving++
+}
+
+func (c *Client) gave() {
+	c.mu.Lock()
+	c.giving--
+	c.mu.Unlock()
+	c.lookAtGiven()
+}
+
+// lookAtGiven wakes awaitGiven.
+func (c *Client) lookAtGiven() {
+	select {
+	case c.given <- struct{}{}:
+	default: // it is about to look
+	}
 }
 
 func (c *Client) closed() bool { return c.life.Err() != nil }
@@ -213,6 +262,7 @@ func (c *Client) cutOff(l *link, err error) {
 	c.mu.Lock()
 	c.over, c.lostAt, c.hopeless = over, time.Now(), false
 	c.mu.Unlock()
+	c.lookAtGiven()
 	c.setAdrift()
 	c.link.Store(nil)
 	c.cut.Store(l.number)

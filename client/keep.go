@@ -332,6 +332,9 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 // refusal (ErrLimit, say) nobody but the timer can try again.
 func (l *Lease) settle(cl *call, r *ipc.Response) {
 	_ = l.unlocked(cl, r) // for nobody
+	if l.setGiving(false) {
+		l.c.gave()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.unlocking {
@@ -350,8 +353,20 @@ func (l *Lease) giveBack() {
 	l.mu.Lock()
 	l.unlocking = true
 	l.mu.Unlock()
+	if l.hold != HoldConn && l.setGiving(true) {
+		l.c.gives()
+	}
 	l.end(ErrUnlocked, false)
 	l.c.spawn(l.postUnlock)
+}
+
+// setGiving tells whether it was otherwise before.
+func (l *Lease) setGiving(is bool) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news = l.giving != is
+	l.giving = is
+	return news
 }
 
 // postUnlock waits for a place at most until the connection ends, which frees all.

@@ -39,6 +39,7 @@ type Lease struct {
 	owed      bool            // lost while the daemon may keep it: to be unlocked at the deadline
 	rest      bool            // forced away, and the daemon keeps its other names until its holder has stopped
 	unlocking bool            // UNLOCK was sent, or need not be
+	giving    bool            // it was, for nobody, and is counted by Client.gives
 	base      context.Context // whose values ctx has
 	ctx       context.Context // nil until somebody wants it
 	cancel    context.CancelCauseFunc

@@ -144,6 +144,9 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	}
 	if cl.locks() {
 		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before a tag can be another's
+		if cl.giving = cl.lease.hold != HoldConn; cl.giving {
+			c.gives()
+		}
 	}
 	if !cl.state.CompareAndSwap(leaving, left) {
 		c.settle(cl) // answered in between
@@ -215,6 +218,9 @@ func (c *Client) settle(cl *call) {
 	case ipc.VerbLock, ipc.VerbTry:
 		if answer != nil && cl.grants() {
 			cl.lease.giveBack()
+		}
+		if cl.giving {
+			c.gave() // after that: what it has got is counted by now
 		}
 	case ipc.VerbUnlock:
 		cl.lease.settle(cl, answer)
