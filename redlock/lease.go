@@ -80,7 +80,9 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		l.end = now + min(r.Max, math.MaxInt64-now) // there may be no later instant; the ttl is no longer
 	}
 	l.arm(now)
-	k.watch(l, l.next)
+	if k.watch(l, l.next); k.wasTaken(l) { // before it was there to be found
+		time.AfterFunc(0, func() { l.lose(LostForced) }) // as its timer does
+	}
 	return l
 }
 

@@ -73,6 +73,29 @@ func TestForceDuringExtension(t *testing.T) {
 	})
 }
 
+// So is one who has not run yet since a quorum granted it to him. Guards keeper.grant: wasTaken.
+func TestForceBeforeGrantIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.closeSims()
+		looks := 0
+		f.open(func(o *redlock.Options) {
+			redlock.WhenWon(o, func() {
+				if looks++; looks == 2 { // it was granted, and does not know it
+					_, err := f.q.Force(t.Context(), "x")
+					want(t, "FORCE", err, nil)
+				}
+			})
+		})
+		defer f.q.Close()
+		f.q.Settle(t.Context())
+		l := f.acquire(kept3s)
+		<-l.Lost()
+		want(t, "reason", l.Reason(), redlock.LostForced)
+		wantWithin(t, "told after", f.now()-l.Since(), 0, 100*ms)
+	})
+}
+
 // kept is what is on a node but its own hash and notes.
 func kept(s *redlocktest.Sim) string { return s.Get("redlock:x") }
 
