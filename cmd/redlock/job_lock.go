@@ -154,10 +154,10 @@ func left(lease *client.Lease) string {
 	return max(0, time.Until(lease.Deadline())).Round(time.Millisecond).String()
 }
 
-// say is for --verbose. It must not be called while the command runs: whoever
-// reads stderr may make it wait.
+// say is for --verbose. Where nobody reads stderr it says nothing: the lock is held, and
+// others wait for it.
 func (j *job) say(format string, args ...any) {
-	if j.verbose {
+	if j.verbose && writable(j.stderr) {
 		fmt.Fprintf(j.stderr, "redlock: "+format+"\n", args...)
 	}
 }

@@ -44,8 +44,10 @@ func foreground() (int, error) {
 }
 
 // writable tells whether a line can be written to out without waiting for
-// whoever reads there.
+// whoever reads there: a terminal that was told to be still (Ctrl-S) takes none, nor does
+// a pipe that nobody reads. What has no file descriptor takes all.
 func writable(out io.Writer) (now bool) {
+	now = true
 	descriptor(out, func(fd int) {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 		n, err := unix.Poll(poll, 0)

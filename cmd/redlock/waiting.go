@@ -78,7 +78,7 @@ func (w *waiting) warnOfItself() {
 	}
 	w.warned = true
 	w.wipe()
-	fmt.Fprintf(w.out, "redlock: lock %q: waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n", w.name)
+	w.print("redlock: lock %q: waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n", w.name)
 }
 
 // reason is why the lock is not ours yet. since is written the same way twice
@@ -127,8 +127,9 @@ func (w *waiting) sayOnce(r reason) {
 	if r.what == "" || r.key() == w.said {
 		return
 	}
-	w.said = r.key()
-	fmt.Fprintf(w.out, "redlock: lock %q: waiting: %v\n", w.name, r)
+	if w.print("redlock: lock %q: waiting: %v\n", w.name, r) {
+		w.said = r.key()
+	}
 }
 
 // draw puts a reason in the place of what stands on the terminal's line. Where the
@@ -139,8 +140,9 @@ func (w *waiting) draw(r reason, columns int) {
 	}
 	line := []rune(fmt.Sprintf("redlock: waiting for %q %s", w.name, r.short(time.Since(w.begin))))
 	line = fit(line, columns-1) // a full line would begin another one
-	fmt.Fprintf(w.out, "\r%s%s", string(line), strings.Repeat(" ", max(0, w.width-len(line))))
-	w.width = len(line)
+	if w.print("\r%s%s", string(line), strings.Repeat(" ", max(0, w.width-len(line)))) {
+		w.width = len(line)
+	}
 }
 
 // fit cuts a line that is too long, and lets that be seen: the beginning of a number, or
@@ -157,8 +159,17 @@ func fit(line []rune, room int) []rune {
 // wipe leaves the terminal's line as it was.
 func (w *waiting) wipe() {
 	if w.width > 0 {
-		fmt.Fprintf(w.out, "\r%s\r", strings.Repeat(" ", w.width))
+		w.print("\r%s\r", strings.Repeat(" ", w.width))
 	}
+}
+
+// print leaves out what would have to be waited for: the lock may be ours any moment, or a
+// signal end the wait.
+func (w *waiting) print(format string, args ...any) (done bool) {
+	if done = writable(w.out); done {
+		fmt.Fprintf(w.out, format, args...)
+	}
+	return done
 }
 
 // reason is why, as far as it can be known within answerTimeout; none if ctx is done.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -198,6 +199,57 @@ func TestInterruptedOnTerminal(t *testing.T) {
 	tt.until(" \r")
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGINT) {
 		t.Errorf("it ended with %v, want exit code 130", err)
+	}
+}
+
+// On a terminal that was told to be still (Ctrl-S) nothing is shown, and nothing waits for
+// that: the command is run, and a signal ends the wait.
+func TestWaitOnStillTerminal(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]struct {
+		wait func(h *heldForLong, lock ipc.Request, cmd *exec.Cmd)
+		code int
+	}{
+		"granted":  {func(h *heldForLong, lock ipc.Request, _ *exec.Cmd) { h.grant(lock) }, 5},
+		"a signal": {func(_ *heldForLong, _ ipc.Request, cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGTERM) }, 128 + int(syscall.SIGTERM)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			h := startHeld(t, statusReady)
+			tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf([]string{"--verbose"}, "sh", "-c", "exit 5")...)
+			h.list(cmd.Process.Pid, 5, 0)
+			lock := h.read(ipc.VerbLock)
+			tt.until("held by alice on web3")
+			tt.typed("\x13")
+			for range 3 { // the first was shown, and the second is over when the third begins
+				h.asked(ipc.VerbStatus)
+				h.asked(ipc.VerbWho)
+				h.asked(ipc.VerbList)
+			}
+			end.wait(h, lock, cmd)
+			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != end.code {
+				t.Errorf("it ended with %v, want exit code %d", err, end.code)
+			}
+		})
+	}
+}
+
+// Who asks for each step does not hold the lock for the sake of who reads that, or does not.
+func TestVerboseWithoutReader(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	fill(t, w)
+	cmd := command(t, testBinary, runOf([]string{"--verbose"}, "true")...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleRedlock, socketOfTests+"="+f.socket)
+	cmd.Stderr = w
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
 	}
 }
 
