@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // table is a Journal in memory, of one connection, and what a process leaves behind.
@@ -372,6 +373,43 @@ func TestJournalRestBehindWhatBegins(t *testing.T) {
 		close(d.channel(d.gates, "z"))
 		hear(t, here, "@a OK lock=z\n")
 		endPipe(t, d, here)
+	})
+}
+
+// slowToBegin is journaled, and is still beginning an UNLOCK when the LOCK is answered that
+// it ends.
+type slowToBegin struct{ journaled }
+
+func (s slowToBegin) Begin(call *Call) Work {
+	verb := call.Verb
+	work := s.journaled.Begin(call)
+	for verb == VerbUnlock && s.conn.calls.busy() {
+		time.Sleep(time.Millisecond) // fake time
+	}
+	return work
+}
+
+// A line that was noted with another one, to wait for its turn, is noted no more once it
+// begins, also where its turn comes at once: it would begin again after a restart.
+func TestJournalRestWhoseTurnComesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		d := tab.daemon()
+		open := d.Open
+		d.Open = func(c *Conn) (Session, error) {
+			s, err := open(c)
+			return slowToBegin{s.(journaled)}, err
+		}
+		nc, over := pipeFake(d)
+		go bytes.NewBuffer(nil).ReadFrom(nc)
+		say(t, nc, "LOCK x\nPI")
+		synctest.Wait()
+		tab.hearLog(t, "asked LOCK x", `rest "PI"`)
+		say(t, nc, "NG\n@g UNLOCK x\n")
+		time.Sleep(time.Second)
+		tab.hearLog(t, `asked @g UNLOCK x, rest "PING\n"`, "answered 2", "answered 1", `rest ""`)
+		nc.Close()
+		<-over
 	})
 }
 

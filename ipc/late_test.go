@@ -224,7 +224,8 @@ func TestLineIsDueAfterPause(t *testing.T) {
 	nc.Close()
 }
 
-// A wake just before the wait for the rest of a line is heard of.
+// A wake just before the wait for the rest of a line is heard of, also where nothing of
+// the line is left in the socket: then there is nothing to be done before the line is due.
 func TestWakeBeforeWaitForEnd(t *testing.T) {
 	d := newFake()
 	file, nc := socketPair(t)
@@ -234,6 +235,7 @@ func TestWakeBeforeWaitForEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.receive()
+	c.takeLeft()
 	c.wake()
 	woken := make(chan struct{})
 	go func() {

@@ -303,3 +303,22 @@ func TestPipePausesAtFullQueue(t *testing.T) {
 		<-over
 	})
 }
+
+// While an answer is on its way into the output, the next request without a tag does not
+// begin, even if the connection's goroutine looks just then: its answer would be first.
+func TestPipeAnswerIsNotOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		var nc net.Conn
+		var over <-chan struct{}
+		d.Refused = func(Code) {
+			say(t, nc, "PING\n@a PING\n")
+			time.Sleep(time.Millisecond) // fake time: until nobody does anything
+		}
+		nc, over = pipeFake(d)
+		say(t, nc, "BEAT x\n")
+		hear(t, nc, "@a OK\nERR INTERNAL : "+defectText+"\nOK\n")
+		nc.Close()
+		<-over
+	})
+}
