@@ -57,9 +57,9 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 	})
 }
 
-// What nobody has got is given back before the Client is closed, where it would outlast that:
-// who is told that he has not got it may end at once. A daemon that hangs is not waited for
-// too long, and one that is gone not at all.
+// What nobody has got is given back before the Client is closed, as it would outlast that (with
+// HoldConn for its linger): who is told that he has not got it may end at once. A daemon that
+// hangs is not waited for too long, and one that is gone not at all.
 func TestCloseAfterCancel(t *testing.T) {
 	for name, test := range map[string]struct {
 		daemon func(c *Client, d *scripted)
@@ -78,7 +78,7 @@ func TestCloseAfterCancel(t *testing.T) {
 		"no UNLOCK":   {func(c *Client, d *scripted) { d.say(grant("0", "job", "abc", 0, ttl)); time.Sleep(time.Minute) }, lastWords},
 		"no daemon":   {func(c *Client, d *scripted) { d.stop() }, 0},
 	} {
-		for _, hold := range []Hold{HoldPID, HoldTTL} {
+		for _, hold := range []Hold{HoldConn, HoldPID, HoldTTL} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c, d := dialScripted(t)

@@ -55,7 +55,7 @@ type Client struct {
 	lostAt   time.Time         // when the last connection ended
 	hopeless bool              // since then patience is over
 	sweeper  *time.Timer       // nil: there was no outage yet
-	giving   int               // how much is being given back that outlasts the connection: see Close
+	giving   int               // how much is being given back that may outlast the connection: see Close
 
 	given chan struct{} // one place: giving is less, or over another
 }
@@ -161,8 +161,9 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // validity. Calls that wait return an error that matches
 // ErrClosed. Only the first Close does anything; it returns nil.
 //
-// What was given up before with HoldTTL or HoldPID, and may have been granted in that moment,
-// is given back before that: Close waits for the daemon's word, a second at most.
+// A lock that was given up before, and may have been granted in that moment, is given back
+// before that, so that it stays neither with the process nor for its linger: Close waits for
+// the daemon's word, a second at most.
 func (c *Client) Close() error {
 	c.awaitGiven()
 	c.leave()
@@ -174,7 +175,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// awaitGiven waits for what is being given back that would outlast the connection.
+// awaitGiven waits for what is being given back that may outlast the connection, with HoldConn
+// by its linger.
 func (c *Client) awaitGiven() {
 	timer := time.NewTimer(lastWords)
 	defer timer.Stop()

@@ -353,7 +353,7 @@ func (l *Lease) giveBack() {
 	l.mu.Lock()
 	l.unlocking = true
 	l.mu.Unlock()
-	if l.hold != HoldConn && l.setGiving(true) {
+	if l.setGiving(true) {
 		l.c.gives()
 	}
 	l.end(ErrUnlocked, false)

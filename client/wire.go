@@ -144,9 +144,8 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	}
 	if cl.locks() {
 		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before a tag can be another's
-		if cl.giving = cl.lease.hold != HoldConn; cl.giving {
-			c.gives()
-		}
+		cl.giving = true
+		c.gives()
 	}
 	if !cl.state.CompareAndSwap(leaving, left) {
 		c.settle(cl) // answered in between
