@@ -209,11 +209,16 @@ func (r *Report) checkLeftovers() {
 		if g := q.Grant; stay.Copied || g != nil && g.ID == stay.Token {
 			continue
 		}
-		if latest := stay.Attempt + nodeTimeout + q.TTL + q.TTL/100 + leftoverSlack; stay.Last > latest {
+		if stay.Last > stay.latest() {
 			r.violate("leftover", stay.Last, "node %s holds a token of an attempt by %s for %s that began at %s with a ttl of %v",
 				stay.Node, q.By, q.Lock, instant(stay.Attempt), q.TTL)
 		}
 	}
+}
+
+// latest is until when a node may hold the token by its own clock.
+func (s *Stay) latest() time.Duration {
+	return s.Attempt + nodeTimeout + s.Request.TTL + s.Request.TTL/100 + leftoverSlack
 }
 
 // leftoverSlack is for how well a node's clock is known, of which one second old

@@ -36,7 +36,7 @@ func (w *world) lookAtNodes() {
 		n.watchQuarantine(w.record.now(), slices.Max(well))
 		if loss := w.faults.lossOf(n); loss != never && n.isAdmitted() {
 			w.record.admitted(n, loss)
-			w.checkCounters(n, max(loss, n.copies.atLeast))
+			w.checkCounters(n, w.copiedAt(n, loss))
 		}
 		n.tokens(func(key, token string) { w.record.see(n, key, token, well) })
 	}
@@ -89,6 +89,15 @@ func (n *simNode) watchQuarantine(now, well time.Duration) {
 // most: others answer in time, and so does the node.
 const copyingLasts = 3 * nodeTimeout
 
+// copiedAt is when the counters of a node that lost them at loss were copied at the earliest.
+// Where a quorum has lost theirs since, it may have none of others: it began anew.
+func (w *world) copiedAt(n *simNode, loss time.Duration) time.Duration {
+	if w.record.anewSince(loss) {
+		return loss
+	}
+	return max(loss, n.copies.atLeast)
+}
+
 // checkCounters: a node that may vote again has no counter below a token that was
 // given before its counters were copied.
 func (w *world) checkCounters(n *simNode, copied time.Duration) {
@@ -105,6 +114,12 @@ func (n *simNode) counter(lock string, slot int) uint64 {
 	}
 	counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, counterOf(key)).Str, 10, 64)
 	return counter
+}
+
+func (r *chronicle) anewSince(loss time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.report.blackoutSince(loss)
 }
 
 func (r *chronicle) counter(n *simNode, lock string, counter uint64, copied time.Duration) {
@@ -202,8 +217,8 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	stay := r.stay(n.name, id)
 	stay.Copied = stay.Copied || n.copied.Load()
 	stay.Request, stay.Attempt, stay.Dead, stay.Last = q, attempt, dead, now
-	if q.Gone == never { // a daemon that is gone forgets
-		stay.Well = max(stay.Well, now-max(dead, well[q.host.index]))
+	if q.Gone == never { // a daemon that is gone forgets, and one that thinks it has expired
+		stay.Well = max(stay.Well, min(now, stay.latest())-max(dead, well[q.host.index]))
 	}
 }
 
