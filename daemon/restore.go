@@ -79,6 +79,8 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 			r.useless(c, known)
 		case !r.whole || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
+		case !known.stored && ipc.HungUp(c.Conn):
+			r.endConn(c.Conn, number) // as it was noted that it is no client who ends it: see unkept
 		default:
 			r.takeConn(c.Conn, known)
 		}

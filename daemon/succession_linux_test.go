@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
-	"github.com/redlockd/redlockd/systemd"
 )
 
 // Nobody knows whether the process lives that a lease goes by: it is not given back with
@@ -522,42 +519,4 @@ func TestFurtherLocksAreRepeated(t *testing.T) {
 	w.say("LOCK a,b reentrant=yes id=2", granted(`a,b`)+` count=2`)
 	w.say("LOCK a,b reentrant=yes id=1", granted(`a,b`)+` count=2 again=yes`)
 	w.say("LOCK a,b reentrant=yes id=4", granted(`a,b`)+` count=3`)
-}
-
-// A connection that could not be gone on with is none that its client has ended, for the daemon
-// after the next one neither: its lease can be resumed until it is over.
-func TestUselessConnectionIsNotGone(t *testing.T) {
-	s := newSuccession(t)
-	w := s.dial()
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
-	s.end()
-	s.startWith(inheritance{conns: []systemd.StoredConn{{Name: storedName(s.ends[w].number), Err: errors.New("no room")}}, marked: true})
-	s.end()
-	s.start()
-	again, _ := s.dialUnkept()
-	again.say("TRY a", `ERR HELD .*`)
-	again.say("RESUME a lease="+lease, granted5)
-}
-
-// Nor is one that we end because not all is known of it, whenever the daemon that does so is
-// killed.
-func TestCutConnectionIsNotGone(t *testing.T) {
-	s := newSuccession(t)
-	w := s.dial()
-	w.say("LOCK a ttl=20s", granted5)
-	s.end()
-	nc, err := net.FileConn(s.ends[w].file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	succeeding(t, s.path, func(d *daemon, p *past) {
-		r := restoration{d: d, past: p}
-		r.takeConns([]systemd.StoredConn{{Name: storedName(s.ends[w].number), Conn: nc.(*net.UnixConn)}})
-	})
-	w.want(`BYE resume=[1-9]\d* : .*`)
-	succeeding(t, s.path, func(_ *daemon, p *past) {
-		if known := p.conns[s.ends[w].number]; known == nil || known.stored {
-			t.Errorf("the connection is noted as %+v, want one that is not stored", known)
-		}
-	})
 }

@@ -19,3 +19,14 @@ func SayLast(nc net.Conn, words []byte) {
 	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a pipe, of tests
 	_, _ = nc.Write(words)
 }
+
+// HungUp tells whether a connection that nobody reads has been ended altogether, from either
+// side. False where that cannot be known.
+func HungUp(nc net.Conn) bool {
+	socket, ok := nc.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	return err == nil && (&input{raw: raw}).closedByPeer()
+}
