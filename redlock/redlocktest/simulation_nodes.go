@@ -274,10 +274,13 @@ func (q *Request) deadSince(id string, attempt time.Duration) (since time.Durati
 }
 
 // deadSince: a lease that was lost is given back at its deadline, and not
-// before, whatever its holder does.
+// before, whatever its holder does; nor before that is known, by a host whose clock
+// stood still.
 func (g *Grant) deadSince() (since time.Duration, ok bool) {
 	switch {
-	case g.Lost != never || g.GaveUp != never:
+	case g.Lost != never:
+		return max(g.Until(), g.Lost), true
+	case g.GaveUp != never:
 		return g.Until(), true
 	case g.Releasing != never:
 		return g.Releasing, true
