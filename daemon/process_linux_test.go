@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -242,22 +241,6 @@ func TestHoldPIDThousand(t *testing.T) {
 	}
 }
 
-// pidfds counts this process's pidfds of a process.
-func pidfds(t *testing.T, pid int) (n int) {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fdinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range entries {
-		info, _ := os.ReadFile("/proc/self/fdinfo/" + entry.Name()) // it may be closed by now
-		if strings.Contains(string(info), fmt.Sprintf("\nPid:\t%d\n", pid)) {
-			n++
-		}
-	}
-	return n
-}
-
 // TestHoldPIDRefused: what no lock can be held by.
 func TestHoldPIDRefused(t *testing.T) {
 	d := startDaemon(t, 1, nil)
@@ -311,160 +294,6 @@ func TestHoldPIDUsers(t *testing.T) {
 	a.say(fmt.Sprintf("UNLOCK a pid=%d", hers.pid), `OK lock=a`)
 }
 
-// openDir lets others through to the socket.
-func openDir(t *testing.T, socket string) {
-	t.Helper()
-	if err := os.Chmod(socket[:strings.LastIndexByte(socket, '/')], 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestPIDReuse: a number that is another process's now stands for nobody that was
-// known by it.
-func TestPIDReuse(t *testing.T) {
-	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
-	table := newProcesses(func(*holding) {}) // nobody looks: no end is noticed by itself
-	var err error
-	if table.watcher, err = newWatcher(); err != nil {
-		t.Fatal(err)
-	}
-	defer table.watcher.close()
-	const number = 4121 // as if both had it
-	before := use(t, table, first, number)
-	if again := use(t, table, first, number); again != before {
-		t.Error("a process that lives is known twice")
-	}
-	first.end()
-	if p := table.find(number); p != nil {
-		t.Error("a process that has ended is found by its number")
-	}
-	after := use(t, table, second, number)
-	if after == before || table.find(number) != after {
-		t.Error("the process that has the number now is taken for the one before")
-	}
-	table.end(before.fd)
-	if !before.hasEnded() || after.hasEnded() || table.find(number) != after {
-		t.Error("the end of the one before is taken for that of the process that has the number now")
-	}
-	table.end(after.fd) // a word that comes late: it lives
-	if after.hasEnded() {
-		t.Error("a process that lives is taken for one that has ended")
-	}
-	table.release(after)
-	if len(table.byPID)+len(table.byFD) != 0 {
-		t.Errorf("nobody is watched any more, but %v and %v are known", table.byPID, table.byFD)
-	}
-}
-
-// A pidfd that is not kept is closed: that of a process that has ended, one more of a
-// process that is watched already, and where the kernel takes no more of them.
-func TestPIDFDsAreClosed(t *testing.T) {
-	c, dead := newChild(t, os.Getuid()), newChild(t, os.Getuid())
-	table := newProcesses(func(*holding) {})
-	var err error
-	if table.watcher, err = newWatcher(); err != nil {
-		t.Fatal(err)
-	}
-	isOpen := func(fd int) bool {
-		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		return err == nil
-	}
-	open := func(c *child) int {
-		fd, err := openPID(c.pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fd
-	}
-	first := use(t, table, c, c.pid)
-	more := open(c)
-	if again, err := table.use(more, c.pid); again != first || err != nil || isOpen(more) {
-		t.Errorf("one more of a process that is watched: %v, %v, and it is open: %v", again, err, isOpen(more))
-	}
-	fd := open(dead)
-	dead.end()
-	if _, err := table.use(fd, dead.pid); !errors.Is(err, errNoProcess) || isOpen(fd) {
-		t.Errorf("of a process that has ended: %v, and it is open: %v", err, isOpen(fd))
-	}
-	table.release(first)
-	table.release(first)
-	if isOpen(first.fd) || len(table.byPID)+len(table.byFD) != 0 {
-		t.Error("nobody needs it any more, and it is watched")
-	}
-	table.watcher.close()
-	fd = open(c)
-	if _, err := table.use(fd, c.pid); err == nil || isOpen(fd) || len(table.byPID)+len(table.byFD) != 0 {
-		t.Errorf("where it cannot be watched: %v, and it is open: %v", err, isOpen(fd))
-	}
-}
-
-// The pidfd of a process that has ended is closed once, however long after that its lease
-// is given back: by then the number is that of another descriptor.
-func TestPIDFDIsClosedOnce(t *testing.T) {
-	c := newChild(t, os.Getuid())
-	table := newProcesses(func(*holding) {})
-	var err error
-	if table.watcher, err = newWatcher(); err != nil {
-		t.Fatal(err)
-	}
-	defer table.watcher.close()
-	p := use(t, table, c, c.pid)
-	c.end()
-	table.end(p.fd)
-	other, err := unix.FcntlInt(uintptr(table.watcher.fd), unix.F_DUPFD_CLOEXEC, p.fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if other != p.fd {
-		t.Logf("the descriptor is %d, and not %d: somebody else has that now", other, p.fd)
-	}
-	table.release(p)
-	if err := unix.Close(other); err != nil {
-		t.Errorf("another descriptor was closed: %v", err)
-	}
-}
-
-// use has the table watch a child under a number.
-func use(t *testing.T, table *processes, c *child, number int) *process {
-	t.Helper()
-	fd, err := openPID(c.pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := table.use(fd, number)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// TestPeerByStart: without the kernel's pidfd of the peer, a process that started
-// after the connection was made is not the one that made it.
-func TestPeerByStart(t *testing.T) {
-	before := redlock.BootTime().Truncate(tick) - tick
-	c := newChild(t, os.Getuid())
-	if _, err := openStartedBy(c.pid, before); !errors.Is(err, errNoProcess) {
-		t.Errorf("one that started after the connection: %v, want that there is no such process", err)
-	}
-	fd, err := openStartedBy(c.pid, redlock.BootTime())
-	if err != nil {
-		t.Fatalf("one that started before the connection: %v", err)
-	}
-	defer closeFD(fd)
-	if c.killed(); !becomesDead(fd) {
-		t.Error("its pidfd does not tell that it has ended")
-	}
-	if _, err := openStartedBy(c.pid, redlock.BootTime()); !errors.Is(err, errNoProcess) {
-		t.Errorf("a zombie: %v, want that there is no such process", err)
-	}
-}
-
-func becomesDead(fd int) bool {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	unix.Poll(fds, int(patience.Milliseconds()))
-	return !isAlive(fd)
-}
-
 func TestFacts(t *testing.T) {
 	const stat = "7 (a) R (b)) S 1 7 7 0 -1 %d 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n"
 	var f facts
@@ -492,31 +321,10 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// A client that cannot be seen may name no process, for its numbers may be others; what it
-// holds it may ask about.
-func TestClientThatCannotBeSeen(t *testing.T) {
-	dead := newChild(t, os.Getuid())
-	dead.end()
-	for _, pid := range []int{0, dead.pid} {
-		s := &session{pid: pid}
-		if err := s.mayName(); err != errForeign {
-			t.Errorf("pid %d names a process: %v, want %v", pid, err, errForeign)
-		}
-	}
-	s := &session{pid: dead.pid}
-	if err := s.mayAskAbout(os.Getpid()); err != nil {
-		t.Errorf("it asks about a process: %v", err)
-	}
-	if _, err := (&session{}).openPeer(); err != errInvisible {
-		t.Errorf("the process of one that cannot be seen: %v, want %v", err, errInvisible)
-	}
-}
-
-// The pidfd of a process that may not be used is closed.
-func TestRefusedPIDFDIsClosed(t *testing.T) {
-	c := newChild(t, os.Getuid())
-	before := pidfds(t, c.pid) // Go's own
-	if _, err := openAs(c.pid, func(facts) error { return errNotYours }); err != errNotYours || pidfds(t, c.pid) != before {
-		t.Errorf("%v, and %d pidfds are open, want %d", err, pidfds(t, c.pid), before)
+// openDir lets others through to the socket.
+func openDir(t *testing.T, socket string) {
+	t.Helper()
+	if err := os.Chmod(socket[:strings.LastIndexByte(socket, '/')], 0o755); err != nil {
+		t.Fatal(err)
 	}
 }

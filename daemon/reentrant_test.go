@@ -118,6 +118,12 @@ func TestReentrantSharesTheRest(t *testing.T) {
 func answers(w *wire, request string, patterns ...string) {
 	w.t.Helper()
 	w.send("%s", request)
+	w.wantAll(patterns...)
+}
+
+// wantAll reads a line for each of these, in any order.
+func (w *wire) wantAll(patterns ...string) {
+	w.t.Helper()
 	wanted := map[string]string{}
 	for _, pattern := range patterns {
 		wanted[tagOf(pattern)] = pattern
@@ -129,7 +135,7 @@ func answers(w *wire, request string, patterns ...string) {
 	}
 }
 
-// tagOf is a line's tag, "O" or "E" where it has none.
+// tagOf is a line's tag, "O" (OK), "E" (ERR) or "L" (LOST) where it has none.
 func tagOf(line string) string {
 	if line[0] == '@' {
 		return line[:2]

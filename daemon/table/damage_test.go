@@ -1,0 +1,203 @@
+package table
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestMissingFiles(t *testing.T) {
+	for what, numbers := range map[string][]int{"the first": {2, 3}, "one in the middle": {1, 3}} {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		for _, number := range numbers {
+			left(t, o, number, number == 1, fmt.Sprintf("k%d=1", number))
+		}
+		_, state, damage, err := Open(o)
+		if !errors.Is(damage, errGap) || err != nil {
+			t.Errorf("%s: damage %v, error %v; want damage that says so", what, damage, err)
+		}
+		if got := state.(words); got["k3"] != "" {
+			t.Errorf("%s: what came after the gap was taken: %v", what, got)
+		}
+	}
+}
+
+// A file that was cut short says what is left of it, and that there was more; the files
+// that it had taken the place of say nothing beside it.
+func TestCutFileOfBefore(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 1, true, "a=1", "b=1")
+	content := appendFrame(nil, head{begins: true, size: 1000, owner: o.Owner}.encode())
+	if err := os.WriteFile(o.Path+".2", appendFrame(content, []byte("a=2")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, state, damage, err := Open(o)
+	if !errors.Is(damage, errCut) || err != nil {
+		t.Errorf("damage %v, error %v; want that it was cut", damage, err)
+	}
+	wantState(t, "what is left", state.(words), words{"a": "2"})
+}
+
+// A record that makes no sense is a fault as well: what follows may be about what it said.
+func TestFaultyRecord(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 1, true, "a=1", "=no key", "b=1")
+	_, state, damage, err := Open(o)
+	if damage == nil || err != nil {
+		t.Errorf("damage %v, error %v; want damage", damage, err)
+	}
+	wantState(t, "before the fault", state.(words), words{"a": "1"})
+}
+
+// A length of more than there is belongs to no record.
+func TestFrameBeyondTheEnd(t *testing.T) {
+	whole := appendFrame(nil, []byte("12345678"))
+	if record, _, err := nextFrame(whole); err != nil || string(record) != "12345678" {
+		t.Fatalf("got %q, %v", record, err)
+	}
+	for n := frameHead; n < len(whole); n++ {
+		if record, _, err := nextFrame(slices.Clip(whole[:n])); err == nil {
+			t.Errorf("%d bytes of %d: got %q", n, len(whole), record)
+		}
+	}
+}
+
+// What one version of the daemon writes the next one reads: a format that changes needs
+// another name (tableFormat of the daemon), which has the old one's table not be used.
+func TestFrameFormat(t *testing.T) {
+	got := appendFrame(nil, head{begins: true, size: 0x0102, owner: []byte("us")}.encode())
+	want := "0b000000" + "ef8a68b9" + "01" + "0201000000000000" + "7573" + "00"
+	if hex.EncodeToString(got) != want {
+		t.Errorf("got %x, want %s", got, want)
+	}
+}
+
+// Of a file with a fault there is left what was before it. Nothing is invented, and
+// the next start finds a whole table.
+func TestFaults(t *testing.T) {
+	var states []words
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	o.SegmentSize = 4096
+	table, now := open(t, o)
+	states = append(states, maps.Clone(now))
+	for i := range 10 {
+		record := fmt.Appendf(nil, "k%d=%d", i%4, i)
+		table.Append(record)
+		_ = now.Apply(record)
+		states = append(states, maps.Clone(now))
+	}
+	table.Freeze()
+	whole, err := os.ReadFile(o.Path + ".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := len(bytes.TrimRight(whole, "\x00"))
+	for at := range used + 4 {
+		cut := slices.Clone(whole[:at])
+		flipped := slices.Clone(whole)
+		flipped[at] ^= 1 << (at % 8)
+		for what, content := range map[string][]byte{"cut": cut, "flipped": flipped} {
+			wantPrefix(t, fmt.Sprintf("%s at %d", what, at), content, states)
+		}
+	}
+}
+
+func wantPrefix(t *testing.T, what string, content []byte, states []words) {
+	t.Helper()
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	if err := os.WriteFile(o.Path+".1", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	table, state, damage, err := Open(o)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	got := state.(words)
+	whole := maps.Equal(got, states[len(states)-1])
+	if damage == nil && !whole {
+		t.Errorf("%s: got %v, and nothing is said of it", what, got)
+	}
+	if !slices.ContainsFunc(states, func(s words) bool { return maps.Equal(s, got) }) {
+		t.Errorf("%s: got %v, which never was", what, got)
+	}
+	table.Freeze()
+	_, again := open(t, o)
+	wantState(t, what+", and the start after that", again, got)
+}
+
+// Whatever a file has in it: Open ends, invents nothing that is not in it, and the
+// next start finds a whole table with the same.
+func FuzzFile(f *testing.F) {
+	f.Add(appendFrame(appendFrame(nil, head{begins: true, owner: []byte("us")}.encode()), []byte("a=1")))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, content []byte) {
+		o := options(t, filepath.Join(t.TempDir(), "t"))
+		if err := os.WriteFile(o.Path+".1", content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		table, state, _, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range state.(words) {
+			if !bytes.Contains(content, []byte(key+"="+value)) {
+				t.Errorf("%q=%q was invented", key, value)
+			}
+		}
+		table.Append([]byte("z=9"))
+		state.(words)["z"] = "9"
+		table.Leave() // Freeze would keep all the mappings there ever were
+		table, got := open(t, o)
+		wantState(t, "the next start", got, state.(words))
+		table.Leave()
+	})
+}
+
+// What is of no use has nothing of it used, also where the files before it are ours; what
+// is no table, or cannot be read, leaves what was before it.
+func TestFaultInALaterFile(t *testing.T) {
+	for what, test := range map[string]struct {
+		spoil func(o Options) error
+		want  words
+	}{
+		"another owner": {func(o Options) error {
+			o.Owner = []byte("them")
+			left(t, o, 2, false, "b=1")
+			return nil
+		}, words{}},
+		"no table":     {func(o Options) error { return os.WriteFile(o.Path+".2", []byte("nothing of ours"), 0o600) }, words{"a": "1"}},
+		"an empty one": {func(o Options) error { return os.WriteFile(o.Path+".2", nil, 0o600) }, words{"a": "1"}},
+		"a directory":  {func(o Options) error { return os.Mkdir(o.Path+".2", 0o700) }, words{"a": "1"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			left(t, o, 1, true, "a=1")
+			if err := test.spoil(o); err != nil {
+				t.Fatal(err)
+			}
+			_, state, damage, err := Open(o)
+			if damage == nil || err != nil {
+				t.Errorf("damage %v, error %v; want damage", damage, err)
+			}
+			wantState(t, "of the first", state.(words), test.want)
+		})
+	}
+}
+
+// The damage is told also where no new table can be made.
+func TestDamageWithoutATable(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	left(t, o, 1, true, "a=1", "=no key")
+	inTheWay(t, o.Path, 2)
+	_, state, damage, err := Open(o)
+	if damage == nil || err == nil {
+		t.Errorf("damage %v, error %v; want both", damage, err)
+	}
+	wantState(t, "before the fault", state.(words), words{"a": "1"})
+}
