@@ -102,6 +102,26 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 	})
 }
 
+// The end of a Lease that was lost here does not take the one with its ID that was found
+// afterwards: who has that is to hear of its loss.
+func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		find := func() *Lease {
+			found := async(func() (*Lease, error) { return c.LeaseByID(t.Context(), "abc", "a") })
+			d.say(grant(d.expectTagged("CHECK a lease=abc")[1:], "a", "abc", 0, ttl))
+			return found.must(t)
+		}
+		before := find()
+		before.drop(ErrClosed)
+		now := find()
+		c.forget(before)
+		d.say("LOST lock=a lease=abc reason=forced : taken")
+		want(t, "cause", over(now.Context()), ErrLost)
+		nothingLeft(t, c)
+	})
+}
+
 // What is found at the moment at which the Client is closed has ended with it.
 func TestFoundWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -360,11 +360,14 @@ func leaseOf(r *ipc.Response) string {
 	return text(r, "lease")
 }
 
-// forget ends the knowledge of a lease that is over.
+// forget ends the knowledge of a lease that is over: not of another Lease with its id,
+// which was found meanwhile and is to hear of its loss.
 func (c *Client) forget(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.leases, l.id)
+	if c.leases[l.id] == l {
+		delete(c.leases, l.id)
+	}
 }
 
 // event takes LOST, BYE and BACK; others are of a later version.
