@@ -182,6 +182,7 @@
 // whose CLOCK_BOOTTIME stands still while it is stopped (a virtual machine)
 // notices afterwards. A vote that a living Redis loses without a trace in INFO is
 // not seen: DEBUG RELOAD NOSAVE, a key that is deleted by hand, REPLICAOF there
-// and back within a second. So the Redis user of this package must not have
+// and back within a second; nor one that a durable node (Node.Durable) loses with
+// its file, which was replaced by an older one, or never written by the disk. So the Redis user of this package must not have
 // REPLICAOF and DEBUG, and nobody else should use them.
 package redlock
