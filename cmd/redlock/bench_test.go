@@ -21,7 +21,7 @@ import (
 // only so much.
 func TestBench(t *testing.T) {
 	_, socket := startDaemon(t)
-	code, stdout, stderr := redlock(t, socket, "bench", "--duration", "1s", "--workers", "4", "--json")
+	code, stdout, stderr := redlock(t, socket, "bench", "--duration", "2s", "--workers", "4", "--json")
 	check(t, code, 0, stderr, "")
 	var got benchJSON
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
