@@ -132,6 +132,7 @@ func (l *lane) filed() []Command { return filed(l.fleet.options.Prefix + beside 
 // readLook reads the answers to appendLook. An error: the node refused one, or it was
 // no answer.
 func (l *lane) readLook(replies []Reply) (*sighting, error) {
+	passOver(replies)
 	for i := range min(len(replies), len(lookWords)) {
 		if err := replies[i].Err; err != nil {
 			return nil, fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err)
@@ -152,6 +153,21 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 		s.info.file.readRights(l.filed(), replies[5:])
 	}
 	return s, nil
+}
+
+// passOver takes it for no epoch where a node refuses to show that, and INFO says of
+// it what has it refused in any case: a node of a cluster (CLUSTERDOWN, MOVED), or a replica
+// without its master (MASTERDOWN). That is what has to be mended.
+func passOver(replies []Reply) {
+	if len(replies) <= 3 || !replies[3].isText() {
+		return
+	}
+	info := readInfo(replies[3].Str)
+	for i := 1; i <= 2; i++ {
+		if isServerError(replies[i].Err) && info.refusal() != nil {
+			replies[i] = Reply{Nil: true}
+		}
+	}
 }
 
 var lookWords = [...]string{"TIME", "HGET " + nodeKey + " epoch", "HGET " + nodeKey + " words", "INFO", "CONFIG GET " + fileSettings[0]}

@@ -76,13 +76,29 @@ func TestRealEviction(t *testing.T) {
 	wantWarning(t, h.of("a").Warning, "no persistence")
 }
 
-// A node in cluster mode is refused, whether it has slots or not.
+// A node in cluster mode is refused, whether it has slots or not: without any it refuses to
+// show its epoch, too, and what is to be mended is the mode.
 func TestRealClusterMode(t *testing.T) {
 	t.Parallel()
-	s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.TCP(), redlocktest.Args("--cluster-enabled", "yes")).Servers}
-	h := s.openHost(everywhere)
-	s.tell(s.all[0], "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	wantRefused(h, "a", "cluster mode", "cluster-enabled no")
-	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
-	wantNoQuorum(t, err, redlock.FailedRefused, "a")
+	for name, slots := range map[string][]string{"none": nil, "all": {"0", "16383"}, "others": {"0", "1"}} {
+		t.Run(name, func(t *testing.T) {
+			s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.TCP(), redlocktest.Args("--cluster-enabled", "yes")).Servers}
+			if slots != nil {
+				s.tell(s.all[0], append([]string{"CLUSTER", "ADDSLOTSRANGE"}, slots...)...)
+			}
+			h := s.openHost(everywhere)
+			wantRefused(h, "a", "cluster mode", "cluster-enabled no")
+			_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
+			wantNoQuorum(t, err, redlock.FailedRefused, "a")
+		})
+	}
+}
+
+// A replica that shows nothing without its master is refused as the replica that it is.
+func TestRealReplicaThatShowsNothing(t *testing.T) {
+	t.Parallel()
+	s := &site{TB: t, all: redlocktest.StartRedis(t, 1).Servers}
+	s.tell(s.all[0], "CONFIG", "SET", "replica-serve-stale-data", "no")
+	s.tell(s.all[0], "REPLICAOF", "127.0.0.1", "1")
+	wantRefused(s.openHost(everywhere), "a", "it is a slave", "REPLICAOF NO ONE")
 }
