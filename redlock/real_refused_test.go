@@ -102,3 +102,15 @@ func TestRealReplicaThatShowsNothing(t *testing.T) {
 	s.tell(s.all[0], "REPLICAOF", "127.0.0.1", "1")
 	wantRefused(s.openHost(everywhere), "a", "it is a slave", "REPLICAOF NO ONE")
 }
+
+// A node that does not know a command is refused for one reason, which is the same each time:
+// it is logged where it changes. What was asked of it is not repeated.
+func TestRealCommandThatIsRenamed(t *testing.T) {
+	t.Parallel()
+	s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.Args("--rename-command", "EVALSHA", "")).Servers}
+	h := s.openHost(everywhere)
+	wantRefused(h, "a", "unknown command 'EVALSHA', with arguments that are not shown here")
+	if reason := h.of("a").Reason.Error(); strings.Contains(reason, "pending:") {
+		t.Errorf("refused because: %s: that has the epoch in it, which is another one each time", reason)
+	}
+}

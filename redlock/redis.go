@@ -218,29 +218,34 @@ func serverError(err error) error {
 	if !ok {
 		return err
 	}
-	text := answer.Error()
+	text := withoutArguments(answer.Error())
 	if kind, _, _ := strings.Cut(text, " "); !slices.Contains(errorKinds, kind) {
 		text = "ERR " + text
 	}
 	return ServerError(text)
 }
 
-// loginError is an error of the log-in without the password: a server that does not
-// know the command (an old Redis, a proxy, one with renamed commands) repeats its
-// arguments, the last of them cut off where that is long.
+// loginError is an error of the log-in without the password.
 func loginError(err error, password string) error {
 	err = serverError(err)
 	if !isServerError(err) {
 		return err
 	}
-	text, _, repeats := strings.Cut(err.Error(), "with args beginning with")
+	text := err.Error()
 	if password != "" {
 		text = strings.ReplaceAll(text, password, "[redacted]")
 	}
-	if repeats {
-		text += "with arguments that are not shown here"
-	}
 	return ServerError(text)
+}
+
+// withoutArguments leaves away what a server repeats that does not know a command: keys,
+// tokens and passwords are for nobody to read who reads the error; and a reason that is another
+// one each time would be logged each time.
+func withoutArguments(text string) string {
+	if text, _, repeats := strings.Cut(text, "with args beginning with"); repeats {
+		return text + "with arguments that are not shown here"
+	}
+	return text
 }
 
 // errorKinds are the words other than ERR that errors of Redis 7 begin with.
