@@ -21,7 +21,7 @@ var ErrNotHeld = errors.New("not held")
 //
 // It waits for a quorum at most for some node timeouts or until ctx is done. The
 // error matches ErrNotHeld; ErrHeld where several tokens are shown and none by a
-// quorum (they contend, or expire by themselves), or where the lock was handed on
+// quorum (they contend, or expire by themselves, or never do), or where the lock was handed on
 // each time before it could be taken; or ErrNoQuorum: the lock may be forced on some
 // nodes, and Force can be tried again.
 func (q *Quorum) Force(ctx context.Context, name string) ([]Holding, error) {
@@ -62,10 +62,13 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	return holders, nil
 }
 
-// undecided is the error where too few nodes show a token, and others that could do not
-// answer.
+// undecided is the error where too few nodes show a token: others that could do not
+// answer, or show another one, which does not end by itself either.
 func (q *Quorum) undecided(name string, most *Holding) error {
 	held := &HeldError{Name: name, Holder: most.Holder, TTL: most.TTL, Shared: most.Shared, Slots: most.Slots}
+	if most.TTL == Endless {
+		return fmt.Errorf("%w; only what is the same on %d nodes can be taken away, and no more than %d of the %d that answered show one value", held, q.quorum, most.Held, most.Nodes)
+	}
 	return fmt.Errorf("%w; no more than %d of the %d nodes that answered show that, and it takes %d to take it away: try again when more of them answer, or have it end by itself",
 		held, most.Held, most.Nodes, q.quorum)
 }

@@ -58,6 +58,51 @@ func TestWhoWithANumber(t *testing.T) {
 	})
 }
 
+// Keys that somebody set without an expiry bar the lock also where their values are not the
+// same: that is no contest, in which the next one may win, nor is the lock free. Guards barred.
+func TestKeysWithoutAnExpiry(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		for i, s := range f.sims[:3] {
+			s.Do("SET", "redlock:x", name("of node %d", i))
+		}
+		_, err := f.q.Acquire(t.Context(), oneTry)
+		wantErr(t, "LOCK", err, redlock.ErrHeld)
+		wantWords(t, err, "x: its key was set without an expiry by no Redlock client: look at it on the nodes")
+		want(t, "splits", f.q.Status().Counts.Splits, 0)
+		f.wantHolders("three of five", "unknown 1/5", "unknown 1/5", "unknown 1/5")
+		_, err = f.q.Force(t.Context(), "x")
+		wantErr(t, "FORCE", err, redlock.ErrHeld)
+		wantWords(t, err, "delete it there if nobody needs it; only what is the same on 3 nodes can be taken away, and no more than 1 of the 5 that answered show one value")
+		forget(f.sims[0])
+		f.wantHolders("two of five")
+		_, err = f.q.Acquire(t.Context(), oneTry)
+		wantErr(t, "LOCK where two are left", err, nil)
+	})
+}
+
+// Who waits for such a lock is told when it is free, and asks seldom: nobody contends.
+func TestKeysWithoutAnExpiryAreWaitedFor(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		for i, s := range f.sims[:3] {
+			s.Do("SET", "redlock:x", name("of node %d", i))
+		}
+		w := f.wait(f.q, patient)
+		time.Sleep(5 * time.Second)
+		want(t, "tries", w.tries(), 2)
+		at := f.now()
+		every(f.sims[:3], func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
+		w.wantAfter("DEL", at, 0, soonAfter)
+		want(t, "splits", f.q.Status().Counts.Splits, 0)
+	}, longLeases)
+}
+
+func wantWords(t *testing.T, err error, words string) {
+	t.Helper()
+	if !strings.Contains(err.Error(), words) {
+		t.Errorf("error %q: want it to say %q", err, words)
+	}
+}
+
 func (f *fleet) wantHolders(what string, holders ...string) {
 	f.Helper()
 	all, err := f.q.Who(f.Context(), "x")

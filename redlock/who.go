@@ -36,7 +36,8 @@ func (h *Holding) ID() string {
 
 // Who asks the nodes who holds a lock, and waits for all of them, at most for
 // the node timeout. It returns what may be a holder: a token that a quorum of
-// nodes shows or could show if those that did not answer did. Several mean
+// nodes shows or could show if those that did not answer did; or what has no expiry, where
+// nobody can have the lock for that. Several mean
 // that it cannot be told; none that the lock is free. Where nobody holds it, it may
 // be kept for somebody, who is returned as Waiting. The error matches ErrNoQuorum
 // where fewer than a quorum answered.
@@ -53,7 +54,22 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	if b.lacksQuorum() {
 		return nil, q.noQuorum(name, b)
 	}
-	return slices.DeleteFunc(tally(b.answers), func(h Holding) bool { return h.Held+b.failed < q.quorum }), nil
+	barred := b.barred()
+	return slices.DeleteFunc(tally(b.answers), func(h Holding) bool {
+		return h.Held+b.failed < q.quorum && !(barred && h.TTL == Endless)
+	}), nil
+}
+
+// barred tells that keys without an expiry are on so many nodes that nobody can have the
+// lock, whatever their values are, until somebody deletes them: that is no contest, which ends.
+func (b *ballot) barred() bool {
+	nodes := 0
+	for i := range b.answers {
+		if slices.ContainsFunc(shown(b.answers[i].shown), func(s showing) bool { return s.kind == "" && s.ttl == Endless }) {
+			nodes++
+		}
+	}
+	return nodes > len(b.answers)-b.quorum
 }
 
 // tally counts the tokens in the refusals, the one that most nodes show first.
