@@ -245,6 +245,15 @@ var wrongLooks = []hostileRow{
 	{"INFO is noise", to("INFO", says(text(strings.Repeat("\x00:\xff\r\n", 10000)))), `redis_version ""`},
 	{"INFO of 20 MB", to("INFO", saysOn("$20000000\r\n", "x")), `a string of 20000000 bytes`},
 	{"INFO of an old version", to("INFO", says(text("redis_version:5.0.3\r\nrun_id:x\r\nrole:master\r\n"))), `redis_version "5.0.3"`},
+	{"a Sentinel", func(q *question) bool {
+		switch q.Command[0] {
+		case "TIME", "HGET":
+			return send(q.Conn, "-ERR unknown command '"+q.Command[0]+"', with args beginning with: \r\n")
+		case "INFO":
+			return send(q.Conn, text("redis_version:7.0.15\r\nredis_mode:sentinel\r\nrun_id:x\r\n"))
+		}
+		return redlocktest.PassOn(q)
+	}, `it is a Sentinel.*address`},
 	{"INFO without run_id", to("INFO", says(text("redis_version:7.0.15\r\nrole:master\r\n"))), `no run_id`},
 	{"INFO of a version with a MB", to("INFO", says(text("redis_version:"+strings.Repeat("x", 1<<20)+"\r\n"))), `redis_version "x`},
 	{"CLIENT ID is forbidden", to("CLIENT ID", says("-NOPERM no\r\n")), `CLIENT ID, which is needed.*NOPERM`},

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ type nodeInfo struct {
 	replID   string
 	replicas int
 	cluster  bool
+	sentinel bool
 	evicts   string // the eviction policy, where maxmemory is set; "" where nothing is evicted
 	evicted  int64  // keys that it evicted since it was started, or since CONFIG RESETSTAT
 	file     appendOnly
@@ -44,6 +46,7 @@ func readInfo(text string) nodeInfo {
 		replID:   fields["master_replid"],
 		replicas: int(number("connected_slaves")),
 		cluster:  fields["redis_mode"] == "cluster" || fields["cluster_enabled"] == "1",
+		sentinel: fields["redis_mode"] == "sentinel",
 		evicted:  number("evicted_keys"),
 		file: appendOnly{
 			enabled:   fields["aof_enabled"] == "1",
@@ -72,6 +75,8 @@ func (i *nodeInfo) refusal() error {
 		return fmt.Errorf("its INFO says redis_version %q: Redis 7 or later is needed (PEXPIRE … GT)", i.version)
 	case i.runID == "":
 		return errors.New("its INFO names no run_id, so a restart could not be told: connect to Redis itself, not to a proxy")
+	case i.sentinel:
+		return errSentinel
 	case i.role != "master":
 		return fmt.Errorf("it is a %s: locks need independent masters; REPLICAOF NO ONE makes it one (it is quarantined then)", orUnknown(i.role))
 	case i.replicas > 0:
@@ -83,6 +88,8 @@ func (i *nodeInfo) refusal() error {
 	}
 	return nil
 }
+
+var errSentinel = errors.New("it is a Sentinel, which keeps no locks: the address has to be that of a Redis of its own, which no Sentinel looks after")
 
 func orUnknown(role string) string {
 	if role == "" {
@@ -135,7 +142,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	passOver(replies)
 	for i := range min(len(replies), len(lookWords)) {
 		if err := replies[i].Err; err != nil {
-			return nil, fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err)
+			return nil, cmp.Or(sentinelSays(replies), fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err))
 		}
 	}
 	if err := checkLook(replies); err != nil {
@@ -153,6 +160,14 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 		s.info.file.readRights(l.filed(), replies[5:])
 	}
 	return s, nil
+}
+
+// sentinelSays is what is wrong with a Sentinel, which does not know TIME either; nil: it is none.
+func sentinelSays(replies []Reply) error {
+	if len(replies) > 3 && replies[3].isText() && readInfo(replies[3].Str).sentinel {
+		return errSentinel
+	}
+	return nil
 }
 
 // passOver takes it for no epoch where a node refuses to show that, and INFO says of
