@@ -333,7 +333,7 @@ func (d *onceDialer) explain(err error) error {
 	d.mu.Unlock()
 	switch {
 	case !hasHungUp(err) || conn == nil || conn.heard.Load():
-		return err
+		return sayHungUp(err)
 	case d.options.TLS == nil && !strings.HasPrefix(d.options.Address, "unix:"):
 		return fmt.Errorf("it ended the connection before it answered the log-in: does it speak TLS there, which needs a tls block in the config? (%w)", err)
 	}
@@ -341,7 +341,7 @@ func (d *onceDialer) explain(err error) error {
 }
 
 func hasHungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {
