@@ -142,7 +142,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	passOver(replies)
 	for i := range min(len(replies), len(lookWords)) {
 		if err := replies[i].Err; err != nil {
-			return nil, cmp.Or(sentinelSays(replies), fmt.Errorf("%s, which tells whether it may vote: %w", lookWords[i], err))
+			return nil, cmp.Or(sentinelSays(replies), fmt.Errorf("%s, which tells whether it may vote: %w%s", lookWords[i], err, helpWith(err)))
 		}
 	}
 	if err := checkLook(replies); err != nil {
@@ -160,6 +160,13 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 		s.info.file.readRights(l.filed(), replies[5:])
 	}
 	return s, nil
+}
+
+func helpWith(err error) string {
+	if isKind(err, "WRONGTYPE") {
+		return " (somebody else wrote to redlockd:node: DEL it there, and the node is in quarantine for max_ttl)"
+	}
+	return ""
 }
 
 // sentinelSays is what is wrong with a Sentinel, which does not know TIME either; nil: it is none.

@@ -114,3 +114,15 @@ func TestRealCommandThatIsRenamed(t *testing.T) {
 		t.Errorf("refused because: %s: that has the epoch in it, which is another one each time", reason)
 	}
 }
+
+// Somebody else's value in place of the node's hash is told with what to do, and mended by that.
+func TestRealHashOverwritten(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	a := s.server("a")
+	s.tell(a, "DEL", "redlockd:node")
+	s.tell(a, "SET", "redlockd:node", "x")
+	wantRefused(h, "a", "WRONGTYPE", "somebody else wrote to redlockd:node: DEL it there")
+	s.tell(a, "DEL", "redlockd:node")
+	h.awaits("a", redlock.NodeReady)
+}

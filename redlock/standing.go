@@ -249,7 +249,7 @@ func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, epoch string
 	case isKind(err, "NOSCRIPT"): // loaded again, and tried again
 		return l.load(ctx, conn)
 	}
-	return fmt.Errorf("its epoch cannot be written: %w", err)
+	return fmt.Errorf("its epoch cannot be written: %w%s", err, helpWith(err))
 }
 
 // proposalAhead is how far a fencing token that is proposed may be ahead of a
