@@ -17,7 +17,8 @@ type attendant struct {
 	d      *daemon
 	m      *systemd.Manager
 	told   redlock.Pulse // when the watchdog was last told
-	at     time.Duration // when that was
+	looked time.Duration // BootTime of the last look
+	still  time.Duration // for how long nothing has come round since it was told
 	warned bool          // that it stands still
 	mute   bool          // the manager could not be told something
 }
@@ -36,7 +37,7 @@ func (d *daemon) attend(ctx context.Context, m *systemd.Manager) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	a := &attendant{d: d, m: m, at: d.clock()}
+	a := &attendant{d: d, m: m, looked: d.clock()}
 	for {
 		a.look()
 		select {
@@ -52,16 +53,26 @@ func (a *attendant) look() {
 	if a.m.Watchdog() == 0 {
 		return
 	}
-	now, pulse := a.d.clock(), a.d.nodes.Pulse()
+	a.wait()
+	pulse := a.d.nodes.Pulse()
 	switch {
 	case pulse.Beats(a.told):
 		a.tell(a.m.KeepAlive())
-		a.told, a.at, a.warned = pulse, now, false
-	case !a.warned && now-a.at > a.m.Watchdog()/2:
+		a.told, a.still, a.warned = pulse, 0, false
+	case !a.warned && a.still > a.m.Watchdog()/2:
 		a.warned = true
 		a.d.log.Error("leases are looked after no more: a defect in redlockd, please report it; the watchdog is about to end the process",
-			"for", now-a.at, "extensions", pulse.Keeper != a.told.Keeper, "nodes", pulse.Lanes != a.told.Lanes)
+			"for", a.still, "extensions", pulse.Keeper != a.told.Keeper, "nodes", pulse.Lanes != a.told.Lanes)
 	}
+}
+
+// wait counts the time since the last look. One that comes late tells of a process that
+// was stopped, or of a host that was suspended: no loop could come round then, and none is
+// at fault.
+func (a *attendant) wait() {
+	now := a.d.clock()
+	a.still += min(now-a.looked, a.m.Watchdog()/4)
+	a.looked = now
 }
 
 // tell logs the first thing that the manager could not be told.

@@ -97,7 +97,7 @@ func TestWatchdog(t *testing.T) {
 	var log bytes.Buffer
 	d, closeNodes := embeddedDaemon(t, &log)
 	defer closeNodes()
-	a := &attendant{d: d, m: seen, at: d.clock()}
+	a := &attendant{d: d, m: seen, looked: d.clock()}
 	d.nodes.Settle(t.Context())
 	a.look()
 	m.await("WATCHDOG=1")
@@ -105,7 +105,8 @@ func TestWatchdog(t *testing.T) {
 	d.nodes.Close() // from now on nothing comes round
 	d.tell(seen.Status("marked"))
 	m.await("STATUS=marked") // what was heard before is past
-	a.told, a.at = d.nodes.Pulse(), d.clock()-seen.Watchdog()
+	a.told = d.nodes.Pulse()
+	a.still = seen.Watchdog()
 	a.look()
 	a.look()
 	d.tell(seen.Status("marked"))
@@ -114,6 +115,29 @@ func TestWatchdog(t *testing.T) {
 	}
 	if got := strings.Count(log.String(), "leases are looked after no more"); got != 1 {
 		t.Errorf("logged %d times, want once:\n%s", got, log.String())
+	}
+}
+
+// A daemon that was stopped, or whose host was suspended, before its loops came round
+// has no defect for that; one whose loops stand still from then on is known all the same.
+func TestWatchdogAfterSuspension(t *testing.T) {
+	_, seen := newManager(t)
+	var log bytes.Buffer
+	d, closeNodes := embeddedDaemon(t, &log)
+	defer closeNodes()
+	d.nodes.Close() // nothing comes round
+	const fault = "leases are looked after no more"
+	a := &attendant{d: d, m: seen, told: d.nodes.Pulse(), looked: d.clock() - time.Hour}
+	a.look()
+	if strings.Contains(log.String(), fault) {
+		t.Errorf("logged at the first look after an hour's suspension:\n%s", log.String())
+	}
+	for range 3 {
+		a.looked -= seen.Watchdog() / 4
+		a.look()
+	}
+	if !strings.Contains(log.String(), fault) {
+		t.Errorf("logged nothing, though nothing comes round:\n%s", log.String())
 	}
 }
 
