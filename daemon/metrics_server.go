@@ -49,7 +49,7 @@ func (d *daemon) serveMetrics() (stop func()) {
 
 func (d *daemon) answerPrometheus(server *http.Server, listener net.Listener) {
 	d.log.Info("serving metrics", "url", "http://"+listener.Addr().String()+"/metrics")
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(&scrapersRoom{Listener: listener}); !errors.Is(err, http.ErrServerClosed) {
 		d.log.Error("metrics could not be served any more", "error", err)
 	}
 }

@@ -241,6 +241,35 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 }
 
+// TestMetricsRoom: whoever can connect for metrics takes no more than a few of the
+// descriptors that clients and nodes need, and keeps nobody from scraping.
+func TestMetricsRoom(t *testing.T) {
+	d := startMeasured(t, 1)
+	const more = 20
+	var conns []net.Conn
+	for range scrapers + more {
+		conn, err := net.Dial("tcp", d.cfg.Metrics.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+	}
+	for i, conn := range conns[:more] {
+		conn.SetReadDeadline(time.Now().Add(patience))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("connection %d of %d is open still (%v), want its end", i+1, len(conns), err)
+		}
+	}
+	d.scrape().want(t, scraped{"redlockd_leases": 0})
+	last := conns[len(conns)-1]
+	fmt.Fprint(last, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	last.SetReadDeadline(time.Now().Add(patience))
+	if _, err := last.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the one that came last before is not served: %v", err)
+	}
+}
+
 // TestMetricsStopWithDaemon: nothing listens there once Run has returned, also
 // where somebody has begun a request and does not go on.
 func TestMetricsStopWithDaemon(t *testing.T) {
