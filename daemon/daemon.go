@@ -188,10 +188,27 @@ func (d *daemon) unkept(c *ipc.Conn) {
 
 // admits says whether a connection is one too many.
 func (d *daemon) admits(peer ipc.Peer) error {
-	d.accepts()
-	if err := d.limits.admit(callerOf(peer).uid); err != nil {
+	uid := callerOf(peer).uid
+	err := d.limits.admit(uid)
+	if err == nil {
+		if err = d.hasRoom(); err != nil {
+			d.limits.dismiss(uid)
+		}
+	}
+	if err != nil {
 		return &ipc.Error{Code: codeOf(err), Text: err.Error()}
 	}
+	return nil
+}
+
+// hasRoom says of a connection that the limits allow whether the system does.
+func (d *daemon) hasRoom() error {
+	err := d.mayTakeDescriptor()
+	if err != nil {
+		d.acceptFailed(err, 0)
+		return shortage(err)
+	}
+	d.accepts()
 	return nil
 }
 

@@ -41,6 +41,9 @@ func (s *session) useProcess(call *ipc.Call) (*process, error) {
 
 // openProcess is a pidfd of the process that call is for, if that may be.
 func (s *session) openProcess(call *ipc.Call, pid int) (fd int, err error) {
+	if err := s.d.mayTakeDescriptor(); err != nil {
+		return 0, shortage(err)
+	}
 	switch {
 	case pid == 1:
 		return 0, errInit

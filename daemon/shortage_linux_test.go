@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -40,6 +41,11 @@ func TestFirstPIDWithoutFiles(t *testing.T) {
 // allowNoFiles also has poll(2) fail, as it does for want of memory.
 func allowNoFiles(t *testing.T) (restore func()) {
 	t.Helper()
+	return setFiles(t, 0)
+}
+
+func setFiles(t *testing.T, n uint64) (restore func()) {
+	t.Helper()
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
@@ -49,7 +55,7 @@ func allowNoFiles(t *testing.T) (restore func()) {
 			t.Fatal(err)
 		}
 	}
-	set(syscall.Rlimit{Cur: 0, Max: before.Max})
+	set(syscall.Rlimit{Cur: n, Max: before.Max})
 	restored := false
 	restore = func() {
 		if !restored {
@@ -59,4 +65,47 @@ func allowNoFiles(t *testing.T) (restore func()) {
 	}
 	t.Cleanup(restore)
 	return restore
+}
+
+// Clients take no descriptors that connections to the nodes will need: one who comes then
+// is told so, as is one who would hold with a process; who is there is served on.
+func TestDescriptorsKeptForNodes(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	w := d.dial()
+	w.say("LOCK a", granted5)
+	const forClients, tooMany = 10, 6 // some more, as this process has files open for moments
+	kept := keptPerNode*3 + keptBesides
+	restore := allowDescriptors(t, kept+forClients)
+	served, refused := 0, 0
+	for served < forClients && refused < tooMany { // their ends of the connections are this process's, too
+		other := d.dial()
+		fmt.Fprintln(other.conn, "PING") // an error: it is refused already
+		if strings.HasPrefix(other.line(), "ERR LIMIT") {
+			refused++
+		} else {
+			served++
+		}
+	}
+	if served == 0 || refused == 0 {
+		t.Fatalf("of other clients %d were served and %d refused, want some of each", served, refused)
+	}
+	w.say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
+	w.say("CHECK a", granted5)
+	if left, want := descriptorsLeft(), kept-tooMany-4; left < want { // their ends of the connections, and what is open for a moment
+		t.Errorf("%d descriptors are left for the nodes, want %d", left, want)
+	}
+	restore()
+	w.until("STATUS", fmt.Sprintf(`connections=%d\b`, 1+served)) // who is refused counts for no limit
+	d.dial().say("LOCK b", granted5)
+}
+
+// allowDescriptors leaves so many above the lowest that is free.
+func allowDescriptors(t *testing.T, n int) (restore func()) {
+	t.Helper()
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
+		t.Fatal(err)
+	}
+	return setFiles(t, now.Cur-uint64(descriptorsLeft()-n))
 }
