@@ -47,3 +47,18 @@ func TestNameOfWhatAProcessHoldsNow(t *testing.T) {
 	w.say("UNLOCK a", `ERR LOST lock=a .*`)
 	admin.say("TRY a", granted5)
 }
+
+// A process's lease goes by its owner= as a connection's does: an UNLOCK that names another
+// one, or none, is not for it.
+func TestProcessesLeaseGoesByItsOwner(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, c := d.dial(), newChild(t, os.Getuid())
+	pid := fmt.Sprintf("pid=%d", c.pid)
+	w.say("LOCK a owner=o hold=pid "+pid, granted5)
+	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
+	w.say("UNLOCK a owner=p", `ERR NOTHELD lock=a : .*`)
+	w.say("UNLOCK "+pid, `ERR NOTHELD : .*`)
+	w.say("LOCK b hold=pid "+pid, granted5)
+	w.say("UNLOCK "+pid, `OK lock=b`)
+	w.say("UNLOCK owner=o "+pid, `OK lock=a`)
+}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -29,7 +30,7 @@ type testDaemon struct {
 	stop   func() error // ends it as SIGTERM does, and returns what Run returned
 	reload chan *Config
 	dev    bool         // nodes are embedded
-	log    hclog.Logger // nil: to nowhere
+	log    hclog.Logger // nil: to nowhere, but for defects
 }
 
 // startDaemon serves over n redis-servers; change may alter the config first.
@@ -81,7 +82,7 @@ func (d *testDaemon) start() {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	if d.log == nil {
-		d.log = hclog.NewNullLogger()
+		d.log = hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: defects{d.t}})
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -105,6 +106,16 @@ func (d *testDaemon) start() {
 	case <-time.After(patience):
 		d.t.Fatal("the daemon is not ready")
 	}
+}
+
+// defects has a test fail where a daemon logs one.
+type defects struct{ t *testing.T }
+
+func (to defects) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("a defect in redlockd")) {
+		to.t.Errorf("logged: %s", line)
+	}
+	return len(line), nil
 }
 
 // wire is a person with nc -U.

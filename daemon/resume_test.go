@@ -112,6 +112,22 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 	}
 }
 
+// Nor does a connection that has come to its end meanwhile get a lease: nobody would give it
+// back.
+func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
+	s, w := &session{}, &session{}
+	h := &holding{first: &w.desk, session: w}
+	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.first.add(h)
+	s.desk.close()
+	if err := (&resume{s: s, h: h}).take(); !errors.Is(err, ipc.ErrGone) {
+		t.Errorf("RESUME: %v, want %v", err, ipc.ErrGone)
+	}
+	if h.attached() != w || w.desk.get(h.ident("a")) != h {
+		t.Error("the connection that has it does not have it any more")
+	}
+}
+
 // A lease that goes by a process is known to one connection, and to none if it is being
 // given back.
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {
@@ -192,4 +208,17 @@ func TestResumeWhereTheNameIsTaken(t *testing.T) {
 	next.want(`@[13] .*`)
 	next.say("RESUME a lease="+lease, granted5)
 	next.say("CHECK a", granted5)
+}
+
+// So it is where both can be held, as by readers: the name would go by one of them only.
+func TestResumeBesideAnotherReader(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, next := d.dial(), d.dial()
+	own := next.say("LOCK a mode=shared ttl=20s", granted5)[0]
+	lease := w.say("LOCK a mode=shared ttl=20s", granted5)[0]
+	next.say("RESUME a lease="+lease, `ERR ALREADY lock=a .*`)
+	if got := next.say("CHECK a", granted5)[0]; got != own {
+		t.Errorf("a is the lease %s there, want %s", got, own)
+	}
+	w.say("UNLOCK a", `OK lock=a`)
 }

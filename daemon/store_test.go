@@ -161,3 +161,26 @@ func TestStoreCountsThoseOfBefore(t *testing.T) {
 		t.Errorf("got %v, want connection %d, for which there is room now", s, after.number)
 	}
 }
+
+// Who resumes a lease gets the place of a connection that holds nothing, at once.
+func TestStoreWhatResumes(t *testing.T) {
+	d, path := noting(t)
+	st := d.store
+	st.places = 1
+	idle, next := d.connection(t), d.connection(t)
+	st.storeAll(d.clock() + storeAge)
+	<-st.wake
+	h := &holding{}
+	h.place.set([]string{"a"}, kind{}, &h.asker)
+	next.desk.add(h)
+	d.resumed(next, &ipc.Call{}, h)
+	select {
+	case <-st.wake:
+	default:
+		t.Error("nobody is told that it wants to be stored")
+	}
+	st.storeAll(d.clock() + storeAge)
+	if p := d.noted(path); !p.conns[next.number].stored || p.conns[idle.number].stored {
+		t.Errorf("stored: %v, and the idle one %v", p.conns[next.number].stored, p.conns[idle.number].stored)
+	}
+}

@@ -64,6 +64,8 @@ func TestNamesOfBeforeCount(t *testing.T) {
 	w.say("TRY a,b,c,d", granted(`a,b,c,d`))
 }
 
+// A LOCK is repeated by its id= and its names: the same client may have said the same id=
+// A LOCK that is repeated by a client who is gone by then leaves nothing, as any other: what
 // A connection of which nothing is noted was told what nobody knows: it ends, and the
 // manager is to keep it no more.
 func TestUnknownConnectionEnds(t *testing.T) {
@@ -384,3 +386,8 @@ func TestResumedIsNoted(t *testing.T) {
 	next.want(`BACK .*`)
 	next.say("UNLOCK a owner=me", `OK lock=a`)
 }
+
+// A LOCK that is counted is answered with the count, once, also where it is repeated after
+// What another process has got that lives, and may be at work, is not handed to who says
+// Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
+// So is one that counted up, whichever is repeated first, or all at once; but not one that

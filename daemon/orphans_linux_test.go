@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// A LOCK is repeated by its id= and its names: the same client may have said the same id=
 // of another lock, and what is the same but for the kind of lock is another one.
 func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	s := newSuccession(t)
@@ -17,6 +16,7 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 		leases[name] = w.say("LOCK "+name+" ttl=20s id=1", granted5)[0]
 	}
 	w.say("LOCK shared mode=shared ttl=20s id=1", granted5)
+	w.say("LOCK kept ttl=20s id=1", granted5)
 	s.end()
 	w.want(`BYE .*`)
 	s.start()
@@ -27,6 +27,63 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 		}
 	}
 	again.say("LOCK shared wait=0 id=1", `ERR HELD .*`)
+	again.say("LOCK kept hold=ttl wait=0 id=1", `ERR HELD .*`)
+}
+
+// What was lost meanwhile is no answer to the LOCK that is repeated: it gets a new lease.
+func TestLostLockIsNotRepeated(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	lost := w.say("LOCK a ttl=20s id=1", granted5)[0]
+	s.end()
+	s.start()
+	w, _ = s.dialUnkept()
+	w.say("FORCE a", `OK lock=a n=1 .*`)
+	if got := w.say("LOCK a wait=10s id=1", granted5)[0]; got == lost {
+		t.Error("it has the lease that is lost")
+	}
+}
+
+// he had is given back at once.
+func TestRepeatedLockOfAGoneClient(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	w.say("LOCK a ttl=20s id=1", granted5)
+	s.end()
+	s.start()
+	look, _ := s.dialUnkept()
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(ours, "LOCK a ttl=20s id=1"); err != nil {
+		t.Fatal(err)
+	}
+	ours.Close()
+	go s.server.ServeConn(theirs)
+	<-s.opened
+	look.say("LOCK a wait=10s", granted5)
+}
+
+// Where the daemon stops while it waits for a quorum, it is repeated once more, of the next one.
+func TestRepeatedLockIsLeftToTheNextDaemon(t *testing.T) {
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	lease := w.say("LOCK a ttl=20s id=1", granted5)[0]
+	s.end()
+	down := s.nodesMayFail()
+	s.start()
+	w, _ = s.dialUnkept()
+	down.Store(true)
+	w.send("@1 LOCK a ttl=20s id=1")
+	w.until("CHECK a", `OK lock=a .*`) // it is this connection's now
+	s.end()
+	down.Store(false)
+	s.start()
+	w, _ = s.dialUnkept()
+	if got := w.say("LOCK a ttl=20s id=1", granted5+` again=yes`)[0]; got != lease {
+		t.Errorf("the lease %s, want %s", got, lease)
+	}
 }
 
 // Once it is a connection's again, it is that one's, also when that has ended (linger=).
@@ -46,7 +103,6 @@ func TestRepeatedLockIsTakenOnce(t *testing.T) {
 	w.say("LOCK a reentrant=yes wait=0 id=1", `ERR HELD .*`)
 }
 
-// A LOCK that is counted is answered with the count, once, also where it is repeated after
 // a restart.
 func TestRepeatedLockIsCounted(t *testing.T) {
 	s := newSuccession(t)
@@ -59,7 +115,6 @@ func TestRepeatedLockIsCounted(t *testing.T) {
 	w.say("LOCK a reentrant=yes ttl=20s id=1", counted(2)+` again=yes`)
 }
 
-// What another process has got that lives, and may be at work, is not handed to who says
 // the same id=.
 func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	s := newSuccession(t)
@@ -81,13 +136,12 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
 // if it were new, and what is refused leaves nothing.
 func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
 	w.say("LOCK a ttl=20s id=1", granted5)
-	w.say("LOCK b ttl=20s id=1", granted5)
+	refused := w.say("LOCK b ttl=20s id=1", granted5)[0]
 	w.say("LOCK c reentrant=yes ttl=20s id=1", counted(1))
 	w.say("LOCK c reentrant=yes ttl=20s id=2", counted(2))
 	w.say("LOCK d ttl=6s id=1", granted5)
@@ -106,12 +160,18 @@ func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	down.Store(false)
 	w.want(`@a ` + granted5 + ` again=yes`)
 	look.say("LOCK b wait=20s", granted5)
+	if s.d.leases.get(refused) != nil {
+		t.Error("what was refused is known for ever")
+	}
+	s.end()
+	s.start()
+	w, _ = s.dialUnkept()
+	look, _ = s.dialUnkept()
 	w.say("LOCK c reentrant=yes ttl=20s id=1", counted(1)+` again=yes`)
 	w.say("UNLOCK c", `OK lock=c`)
 	look.say("LOCK c wait=20s", granted5)
 }
 
-// So is one that counted up, whichever is repeated first, or all at once; but not one that
 // was undone before.
 func TestFurtherLocksAreRepeated(t *testing.T) {
 	s := newSuccession(t)
