@@ -1,8 +1,14 @@
 package daemon
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // FORCE takes one of several names away; the others stay taken until the deadline where
@@ -47,4 +53,37 @@ func TestForcedAwayElsewhere(t *testing.T) {
 	admin.say("LOCK a wait=0", granted(`a`))
 	admin.say("TRY b", `ERR HELD .*`) // until the deadline: he may be at work
 	holder.say("CHECK c", granted5)
+}
+
+// Who used FORCE, and from whom it took the lock away, is in the log.
+func TestForceIsLogged(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	var log logged
+	d.dial().say("LOCK a", granted5)
+	admin := d.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log)).dial()
+	admin.say("FORCE a", `OK lock=a n=1 .*`)
+	for _, want := range []string{`FORCE: lock=a pid=\d+ user=\S+ holders=1`, `taken away by FORCE: lock=a .* holder=\S+ host=\S+ holder's pid=\d+`} {
+		matches(t, strings.ReplaceAll(log.String(), "\n", " "), `.*`+want+`.*`)
+	}
+}
+
+// What readers held besides is said once, and no more of it than one line holds.
+func TestForceSaysWhatReadersHeldBesides(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	admin := d.dial()
+	for range 2 {
+		d.dial().say("LOCK a,b mode=shared ttl=20s", granted(`a,b`))
+	}
+	admin.say("FORCE a", `OK lock=a n=2 also=b : .*`)
+	for i := range 2 {
+		list := "c"
+		for n := range 15 {
+			list += fmt.Sprintf(",%d%d%s", i, n, strings.Repeat("x", 190))
+		}
+		d.dial().say("LOCK "+list+" mode=shared ttl=20s", granted(list))
+	}
+	admin.send("FORCE c")
+	if line := admin.line(); len(line) >= ipc.MaxLine || !strings.HasPrefix(line, "OK lock=c n=2 also=") {
+		t.Errorf("%d bytes: %.100s", len(line), line)
+	}
 }

@@ -57,6 +57,7 @@ func TestQueuePromises(t *testing.T) {
 		{"fewer names", newPlace("a", "b"), []*place{newPlace("a")}, -1},
 		{"names in another order", newPlace("a", "b"), []*place{newPlace("b", "a")}, -1},
 		{"somebody between in one line", newPlace("a", "b"), []*place{newPlace("b"), newPlace("a", "b")}, -1},
+		{"somebody between in the other one", newPlace("a", "b"), []*place{newPlace("a"), newPlace("a", "b")}, -1},
 		{"a reader", newPlace("a"), []*place{newKindPlace(reader, "a")}, -1},
 		{"of a reader", newKindPlace(reader, "a"), []*place{newPlace("a")}, -1},
 		{"of a slot", newKindPlace(kind{slots: 2}, "a"), []*place{newPlace("a")}, -1},

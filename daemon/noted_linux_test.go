@@ -149,6 +149,24 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 	}
 }
 
+// But not for longer than it can be there: the table would grow with every UNLOCK in an outage.
+func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, func(c *Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
+	w, gone := d.dial(), d.dial()
+	w.say("LOCK unlocked", granted5)
+	gone.say("LOCK left", granted5)
+	for _, server := range d.nodes.Servers[:2] {
+		server.Kill()
+	}
+	w.say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
+	gone.conn.Close()
+	eventually(t, "neither is noted", func() bool {
+		p, err := d.notedNow() // half a record may be there just now
+		return err == nil && p.of(t, "unlocked") == nil && p.of(t, "left") == nil
+	})
+}
+
 // What was lost is not given back by the next daemon, though its client said UNLOCK.
 func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)

@@ -49,6 +49,33 @@ func TestHoldPIDEndsWithALostLease(t *testing.T) {
 	admin.until("CHECK lease="+lease, `^ERR NOTHELD `)
 }
 
+// While it lives, whoever asks for it is told that it has lost it, also where nobody was
+// there to hear LOST.
+func TestLossOfAProcessThatNobodyHears(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	w, look := d.dial(), d.dial()
+	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
+	w.conn.Close()
+	look.until("STATUS", `connections=1\b`)
+	look.say("FORCE a", `OK lock=a n=1 .*`)
+	look.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST lock=a .*reason=forced .*`)
+	look.say("CHECK a lease="+lease, `ERR LOST lock=a .*reason=forced .*`)
+}
+
+// What it has given back does not count as its own any more.
+func TestProcessKeepsNothingOfWhatItGaveBack(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c, w := newChild(t, os.Getuid()), d.dial()
+	pid := fmt.Sprintf("pid=%d", c.pid)
+	w.say("LOCK stays owner=o hold=pid "+pid, granted5)
+	for _, name := range []string{"a", "b"} {
+		w.say("LOCK "+name+" hold=pid "+pid, granted5)
+		w.say("UNLOCK "+name+" "+pid, `OK lock=`+name)
+	}
+	w.say("UNLOCK "+pid, `ERR NOTHELD : .*`)
+}
+
 // What others cannot have yet is listed until they can.
 func TestHoldPIDEndsAndIsListed(t *testing.T) {
 	t.Parallel() // it mostly waits

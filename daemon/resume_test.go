@@ -128,6 +128,18 @@ func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 	}
 }
 
+// The end of the connection before takes nothing from the one that has resumed a lease, also
+// in the moment in which it goes by its names on both.
+func TestEndOfTheConnectionBefore(t *testing.T) {
+	w, next := &session{}, &session{}
+	h := &holding{first: &w.desk, session: w}
+	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.first.add(h)
+	if _, _, ok := h.attach(next, &next.desk); !ok || h.detach(w) || h.attached() != next {
+		t.Error("it is nobody's, and would be given back")
+	}
+}
+
 // A lease that goes by a process is known to one connection, and to none if it is being
 // given back.
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {

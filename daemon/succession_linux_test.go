@@ -391,3 +391,37 @@ func TestResumedIsNoted(t *testing.T) {
 // What another process has got that lives, and may be at work, is not handed to who says
 // Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
 // So is one that counted up, whichever is repeated first, or all at once; but not one that
+
+// What takes something away for good is not begun again: who holds the lock now may have got
+// it after it was forced, and a node may have been quarantined again after it was admitted.
+func TestForceIsNotBegunAgain(t *testing.T) {
+	s := newSuccession(t)
+	w, holder := s.dial(), s.dial()
+	holder.say("LOCK a ttl=20s", granted5)
+	s.end()
+	s.found = func(p *past) {
+		for _, line := range []string{"@1 FORCE a", "@2 ADMIT all"} {
+			p.last++
+			p.asks[p.last] = &pastAsk{number: p.last, conn: s.ends[w].number, line: []byte(line)}
+		}
+	}
+	s.start(w, holder)
+	w.want(`BACK .*`)
+	w.want(`@1 ERR SHUTDOWN lock=a : .*WHO tells.*`)
+	w.want(`@2 ERR SHUTDOWN : .*STATUS tells.*`)
+	holder.want(`BACK .*`)
+	holder.say("CHECK a", granted5)
+}
+
+// What lingers when the daemon stops is not given back by it: its client may be on its way to
+// the next one.
+func TestNothingIsGivenBackByWhatStops(t *testing.T) {
+	s := newSuccession(t)
+	lease := s.dial().say("LOCK a ttl=20s", granted5)[0]
+	h := s.d.leases.get(lease)
+	h.detach(h.session)
+	s.d.stopping.Store(true)
+	if s.d.giveBack(h); h.lease.Err() != nil {
+		t.Error(h.lease.Err())
+	}
+}
