@@ -72,6 +72,18 @@ func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 	w.say("CHECK a", granted5)
 }
 
+// What was lost one by one can be asked for again at once, by one LOCK.
+func TestSeveralThatWereLostAreLockedTogether(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, admin := d.dial(), d.dial()
+	for _, name := range []string{"a", "b", "c"} {
+		w.say("LOCK "+name+" ttl=20s", granted5)
+		admin.say("FORCE "+name, `OK .*`)
+		w.want(`LOST lock=` + name + ` .*`)
+	}
+	w.say("LOCK a,b,c", granted(`a,b,c`))
+}
+
 // TestMax: a lease is not extended past max=, and its loss is told before.
 func TestMax(t *testing.T) {
 	t.Parallel() // it mostly waits

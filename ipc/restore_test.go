@@ -88,6 +88,24 @@ func TestRestoreOvertakesNothing(t *testing.T) {
 	})
 }
 
+// Those with a tag run side by side, as ever: they wait neither for one without, nor for each
+// other.
+func TestRestoreSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		tab.open = map[uint64]string{1: "LOCK x", 2: "LOCK y", 3: "@a LOCK z", 4: "@b PING"}
+		tab.last = 4
+		d, nc := pipeRestored(t, tab)
+		hear(t, nc, "@b OK\n")
+		close(d.channel(d.gates, "z"))
+		hear(t, nc, "@a OK lock=z\n")
+		close(d.channel(d.gates, "x"))
+		close(d.channel(d.gates, "y"))
+		hear(t, nc, "OK lock=x\nOK lock=y\n")
+		endPipe(t, d, nc)
+	})
+}
+
 // What was being skipped goes on being skipped, behind the lines that wait.
 func TestRestoreSkips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
