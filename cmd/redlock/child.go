@@ -52,6 +52,7 @@ type child struct {
 	back   bool               // the command gave the lock back, and goes on without it
 	killed bool
 	spare  time.Duration // then: what was left of the lock
+	immune bool          // to our last signal: it runs as another user
 }
 
 // runUnder runs the command until it has ended, and stops it if the lease is
@@ -128,7 +129,7 @@ func (c *child) start(cmd *exec.Cmd) error {
 }
 
 // watch returns when the command is over. It writes nothing: stderr could block,
-// and SIGKILL be late, but for tellOfKin, which looks first.
+// and SIGKILL be late, but for tellOfKin and tellOfImmunity, which look first.
 func (c *child) watch() error {
 	lost := c.lease.Context().Done()
 	c.alarm.set(c.killAt())
@@ -249,8 +250,16 @@ func (c *child) sendToWhoRuns(sig syscall.Signal) {
 }
 
 // send ignores that a command that has ended, and waits to be reaped, takes no
-// signals any more. (One that runs as another user takes none from us either.)
-func (c *child) send(sig syscall.Signal) { _ = c.process.Signal(sig) }
+// signals any more. One that runs as another user, as sudo does, takes none from us
+// either.
+func (c *child) send(sig syscall.Signal) {
+	switch err := c.process.Signal(sig); {
+	case err == nil:
+		c.immune = false
+	case errors.Is(err, syscall.EPERM):
+		c.immune = true
+	}
+}
 
 // sendToKin ignores that there may be nobody any more.
 func (c *child) sendToKin(sig syscall.Signal) { _ = signalKin(sig) }
@@ -316,7 +325,18 @@ func (c *child) killWhenDue() {
 	}
 	c.send(syscall.SIGKILL)
 	c.sendToKin(syscall.SIGKILL)
-	c.killed, c.spare = true, c.lease.DeadlineBoottime()-boottime()
+	c.spare = c.lease.DeadlineBoottime() - boottime()
+	if c.immune && !c.killed {
+		c.tellOfImmunity()
+	}
+	c.killed = true
+}
+
+// tellOfImmunity says at once what lastWords would say when it may be over for long.
+func (c *child) tellOfImmunity() {
+	if writable(c.stderr) {
+		fmt.Fprintf(c.stderr, "redlock: %v; the command (pid %d) cannot be stopped, as it runs as another user, and may be at work while others hold the lock\n", c.lost, c.pid)
+	}
 }
 
 // outcome is what the process ends with once the command has ended.
@@ -333,6 +353,8 @@ func (c *child) outcome() error {
 // lastWords says how the command was stopped.
 func (c *child) lastWords() string {
 	switch {
+	case c.immune:
+		return fmt.Sprintf("the command (pid %d) could not be stopped, as it ran as another user, and may have been at work while others held the lock: write sudo redlock run, not redlock run sudo", c.pid)
 	case c.killed && c.spare > 0:
 		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.spare.Round(time.Millisecond))
 	case c.killed:

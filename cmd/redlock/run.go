@@ -64,7 +64,8 @@ LOSS. When the lock could not be extended (no quorum, or redlockd ended or hangs
 the command gets SIGTERM --grace before the lease's deadline, the moment from
 which others can hold the lock, and SIGKILL a twentieth of the lease time (at
 least 50 ms) before it, as does all that it has started, but for sessions of their
-own. The exit code is 75, whatever the command ends with.
+own. The exit code is 75, whatever the command ends with. What runs as another user,
+such as sudo, gets neither from who is not root: write sudo redlock run.
 
 The command may give the lock back before it ends, with redlock unlock: from then on it
 runs without it, and nobody stops it.
