@@ -183,14 +183,18 @@ func (c *child) over() bool {
 
 // tellOfKin says why redlock run does not end.
 func (c *child) tellOfKin() {
+	if writable(c.stderr) {
+		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until those that the command has left behind have ended: they got SIGTERM, and run yet: pid %s\n",
+			c.lease.Name(), kinPIDs())
+	}
+}
+
+func kinPIDs() string {
 	var pids []string
 	for _, k := range kin() {
 		pids = append(pids, strconv.Itoa(k.pid))
 	}
-	if writable(c.stderr) {
-		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until those that the command has left behind have ended: they got SIGTERM, and run yet: pid %s\n",
-			c.lease.Name(), strings.Join(pids, ", "))
-	}
+	return strings.Join(pids, ", ")
 }
 
 // reap learns how the command is, and buries the orphans that have ended.
@@ -343,7 +347,7 @@ func (c *child) tellOfImmunity() {
 func (c *child) outcome() error {
 	switch {
 	case c.lost != nil:
-		return fail(exitLost, "%w; %s", c.lost, c.lastWords())
+		return fail(exitLost, "%w; %s%s", c.lost, c.lastWords(), c.ofSurvivors())
 	case c.status.Signaled():
 		return exit(signalCode(c.status.Signal()))
 	}
@@ -363,4 +367,14 @@ func (c *child) lastWords() string {
 		return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended by %v", c.pid, c.status.Signal())
 	}
 	return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended with exit code %d", c.pid, c.status.ExitStatus())
+}
+
+// ofSurvivors tells of those that the command has started and that run on: as another
+// user, or SIGKILL would have reached them.
+func (c *child) ofSurvivors() string {
+	pids := kinPIDs()
+	if !c.killed || pids == "" {
+		return ""
+	}
+	return fmt.Sprintf("; what it has started as another user could not be stopped, and may be at work while others hold the lock: pid %s", pids)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +36,9 @@ func TestCommandOfAnotherUser(t *testing.T) {
 	}
 	if text := stderr.String(); !strings.Contains(text, "redlock: lost; the command") || !strings.Contains(text, "cannot be stopped") {
 		t.Errorf("at once: %q, want that it cannot be stopped", text)
+	}
+	if pid := strconv.Itoa(c.pid); !strings.HasSuffix(c.outcome().Error(), c.ofSurvivors()) || !strings.Contains(c.ofSurvivors(), pid) {
+		t.Errorf("in the end: %q, want those that run on, as pid %s", c.outcome(), pid)
 	}
 	if c.send(syscall.SIGTERM); c.immune {
 		t.Error("it counts as one that takes no signal, though it took one from root")
