@@ -66,22 +66,27 @@ func (cs *calls) answer(call *Call) verdict {
 	case call.noting: // counted already
 	case cs.frozen:
 		call.answered = true
-		if cs.untagged == call {
-			cs.untagged = nil
-		}
+		cs.forget(call)
 		return frozen
 	default:
 		cs.answering++
 	}
 	call.answered = true
-	if call.Tag == "" {
-		return answers // still in the way: see leave
+	if call.Tag != "" { // else it is still in the way: see leave
+		cs.forget(call)
+	}
+	return answers
+}
+
+// forget makes it no call of this connection any more: soon it is another's. It needs mu.
+func (cs *calls) forget(call *Call) {
+	if cs.untagged == call {
+		cs.untagged = nil
 	}
 	delete(cs.tagged, call.Tag)
 	if len(cs.tagged) == 0 && cs.most > maxKeptTags {
 		cs.tagged, cs.most = nil, 0
 	}
-	return answers
 }
 
 // leave lets the next call without a tag begin: this one's answer is in the
