@@ -172,7 +172,15 @@ func (s *session) enter(a *ask) (after ipc.Work, err error) {
 		a.over(err)
 		return nil, err
 	}
+	a.awaited(1)
 	return nil, nil
+}
+
+// awaited counts LOCKs under way that do not go by the connection, which has them to lose as well.
+func (a *ask) awaited(n int32) {
+	if a.process != nil {
+		a.s.awaits.Add(n)
+	}
 }
 
 // crosses tells whether a connection that has the name itself wants it for a
@@ -390,6 +398,7 @@ func (a *ask) end(err error) {
 	a.s.d.limits.answered(a.uid, len(a.names()), a.place.patient, err == nil)
 	a.s.d.meter.answered(a, err)
 	a.over(err)
+	a.awaited(-1)
 	a.s.d.processes.release(a.process)
 }
 

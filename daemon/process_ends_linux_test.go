@@ -76,6 +76,23 @@ func TestProcessKeepsNothingOfWhatItGaveBack(t *testing.T) {
 	w.say("UNLOCK "+pid, `ERR NOTHELD : .*`)
 }
 
+// Nor is it watched any more, however often it counted.
+func TestProcessIsNotWatchedForWhatCounted(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c, w := newChild(t, os.Getuid()), d.dial()
+	pid := fmt.Sprintf(" hold=pid pid=%d", c.pid)
+	others := pidfds(t, c.pid) // Go's own
+	for n := range 3 {
+		w.say("LOCK a reentrant=yes id="+fmt.Sprint(n)+pid, counted(n+1))
+	}
+	w.say("LOCK a reentrant=yes id=1"+pid, counted(3)+` again=yes`)
+	w.say("LOCK a"+pid, `ERR ALREADY .*`)
+	w.say("UNLOCK a", `OK lock=a count=2`)
+	w.say("UNLOCK a", `OK lock=a count=1`)
+	w.say("UNLOCK a", `OK lock=a`)
+	eventually(t, "the process is watched no more", func() bool { return pidfds(t, c.pid) == others })
+}
+
 // What others cannot have yet is listed until they can.
 func TestHoldPIDEndsAndIsListed(t *testing.T) {
 	t.Parallel() // it mostly waits

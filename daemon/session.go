@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -33,6 +34,7 @@ type session struct {
 	stored  storing           // whether the service manager has the connection: it outlasts the process then
 	replays map[uint64]replay // requests of before a restart, by number; written before any is begun
 
+	awaits  atomic.Int32          // LOCKs under way that are to go by a process (hold=pid)
 	mu      sync.Mutex            // guards entrust
 	entrust map[*holding]struct{} // leases that were taken here and go by a process (hold=pid)
 }

@@ -313,7 +313,9 @@ func (s *storing) settle() bool {
 
 // holds tells whether the connection holds leases, or asks for some: it has more to
 // lose than others.
-func (s *session) holds() bool { return s.desk.inUse() || len(s.entrusted()) > 0 }
+func (s *session) holds() bool {
+	return s.desk.inUse() || s.awaits.Load() > 0 || len(s.entrusted()) > 0
+}
 
 func (k *desk) inUse() bool {
 	k.mu.Lock()

@@ -425,3 +425,42 @@ func TestNothingIsGivenBackByWhatStops(t *testing.T) {
 		t.Error(h.lease.Err())
 	}
 }
+
+// Who waited before the restart was let in then: limits that are smaller now do not end his wait.
+func TestWaitGoesOnBeyondLimits(t *testing.T) {
+	s := newSuccession(t)
+	holder, w := s.dial(), s.dial()
+	holder.say("LOCK a ttl=20s", granted5)
+	w.waits(holder, "LOCK a", 1)
+	s.end()
+	s.found = func(*past) { s.d.limits.set(LimitsConfig{LeasesPerUser: 1, WaitersPerUser: 1}) }
+	s.start(holder, w)
+	holder.want(`BACK .*`)
+	w.want(`BACK .*`)
+	holder.say("UNLOCK a", `OK lock=a`)
+	w.want(granted5)
+}
+
+// Who waits has a place to lose: he gets that of a connection that holds nothing with the
+// service manager, at once, also where it is a process that is to hold the lock.
+func TestStoreWhatWaits(t *testing.T) {
+	s := newSuccession(t)
+	holder, pid := s.dial(), fmt.Sprintf(" hold=pid pid=%d", newChild(t, os.Getuid()).pid)
+	st := s.d.store
+	for name, lock := range map[string]string{"a": "LOCK a", "b": "LOCK b" + pid} {
+		holder.say("LOCK "+name+" ttl=20s", granted5)
+		w, session := s.dialUnkept()
+		for len(st.wake) > 0 {
+			<-st.wake
+		}
+		w.send("@1 %s", lock)
+		w.until("STATUS", `waiters=1\b`)
+		if len(st.wake) == 0 || !session.holds() {
+			t.Errorf("%s: somebody is told: %v, that it has something to lose: %v", lock, len(st.wake) > 0, session.holds())
+		}
+		answers(w, "CANCEL 1", `@1 ERR .*`, `OK`)
+		if session.holds() {
+			t.Errorf("%s: it has something to lose when it is cancelled", lock)
+		}
+	}
+}
