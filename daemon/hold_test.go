@@ -55,6 +55,17 @@ func TestHoldTTLIsLost(t *testing.T) {
 	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "[WARN]  lease lost: lock=a reason=forced ") })
 }
 
+// Where its connection has ended, nobody is told of its end, and it is not remembered: there
+// would be more of them with every client.
+func TestHoldTTLIsForgottenWithoutItsConnection(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, look := d.dial(), d.dial()
+	lease := w.say("LOCK a hold=ttl ttl=300ms", granted5)[0]
+	w.conn.Close()
+	look.until("STATUS", `connections=1\b`)
+	look.until("CHECK lease="+lease, `^ERR NOTHELD `)
+}
+
 // TestHoldTTLIsToldOfItsEnd: LOST reason=expired, before the deadline.
 func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 	t.Parallel() // it mostly waits

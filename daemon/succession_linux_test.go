@@ -426,19 +426,24 @@ func TestNothingIsGivenBackByWhatStops(t *testing.T) {
 	}
 }
 
-// Who waited before the restart was let in then: limits that are smaller now do not end his wait.
+// Who waited before the restart was let in then: limits that are smaller now do not end his
+// wait, nor that of a LOCK that counts up.
 func TestWaitGoesOnBeyondLimits(t *testing.T) {
 	s := newSuccession(t)
 	holder, w := s.dial(), s.dial()
 	holder.say("LOCK a ttl=20s", granted5)
-	w.waits(holder, "LOCK a", 1)
+	w.send("@1 LOCK a reentrant=yes")
+	w.send("@2 LOCK a reentrant=yes")
+	answers(w, "@9 PING", `@9 OK`) // both were read
 	s.end()
 	s.found = func(*past) { s.d.limits.set(LimitsConfig{LeasesPerUser: 1, WaitersPerUser: 1}) }
 	s.start(holder, w)
 	holder.want(`BACK .*`)
 	w.want(`BACK .*`)
-	holder.say("UNLOCK a", `OK lock=a`)
-	w.want(granted5)
+	answers(holder, "UNLOCK a", `OK lock=a`)
+	for range 2 {
+		w.want(`@[12] ` + counted(2))
+	}
 }
 
 // Who waits has a place to lose: he gets that of a connection that holds nothing with the
