@@ -104,7 +104,7 @@ func TestQueueOfManyOfAnother(t *testing.T) {
 func TestLostWaitsForNoQueue(t *testing.T) {
 	d := settledDaemon(t)
 	w, _ := dialWithin(t, d.newServer())
-	w.say("LOCK a,b ttl=200ms hold=ttl", granted(`a,b`))
+	w.say("LOCK a,b ttl=1s hold=ttl", granted(`a,b`))
 	d.queue.mu.Lock()
 	defer d.queue.mu.Unlock()
 	w.want(`LOST lock=a,b .* reason=expired : .*`)
