@@ -13,7 +13,9 @@ import (
 // needs, to everybody: its memory is full, or its disk; its ACL lacks a command. It is
 // asked on, as that may end at any time, but whoever counts on it is told: it is shown
 // as [NodeRefused] from the first such answer on, until a probe, which goes out with
-// each look at the node from then on, was not refused.
+// each look at the node from then on, was not refused. Where INFO gives reason to, a probe
+// goes out without such an answer: nobody may ask for a lock for hours, and status is asked
+// whether he would get it.
 
 // denials are the kinds of such errors, with what to do. (READONLY is none: the look says
 // more of a replica.)
@@ -48,12 +50,17 @@ func denialOf(err error) string {
 
 // deny notes that the node refused a call for a reason that concerns all of them.
 func (l *lane) deny(c *call, err error) {
-	advice := denialOf(err)
-	if advice == "" {
-		return
+	if l.denyFor(c.op, err) {
+		l.deniedAt = c.ops[0].key
 	}
-	l.deniedAt = c.ops[0].key
-	l.showDenial(fmt.Errorf("it answers, but refuses what locks need; %s (%s: %w)", advice, c.op, err))
+}
+
+func (l *lane) denyFor(op string, err error) bool {
+	advice := denialOf(err)
+	if advice != "" {
+		l.showDenial(fmt.Errorf("it answers, but refuses what locks need; %s (%s: %w)", advice, op, err))
+	}
+	return advice != ""
 }
 
 // showDenial says what is shown of the node from now on; nil: it refuses no more.
@@ -99,10 +106,19 @@ func (l *lane) probe(ctx context.Context, conn Conn) error {
 	if err := checkSpan(calls, reply); err != nil {
 		return l.noteOdd(err)
 	}
-	if reply.Err == nil && !slices.ContainsFunc(reply.Array, func(r Reply) bool { return r.Err != nil }) {
+	if err := firstError(reply); err == nil {
 		l.showDenial(nil)
+	} else if !l.isDenied() {
+		l.denyFor("probe", err)
 	}
 	return nil
+}
+
+func firstError(reply *Reply) error {
+	if at := slices.IndexFunc(reply.Array, func(r Reply) bool { return r.Err != nil }); reply.Err == nil && at >= 0 {
+		return reply.Array[at].Err
+	}
+	return reply.Err
 }
 
 // probeOps leave nothing behind: one script does them all, and what it could not give

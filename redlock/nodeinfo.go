@@ -23,6 +23,10 @@ type nodeInfo struct {
 	evicts   string // the eviction policy, where maxmemory is set; "" where nothing is evicted
 	evicted  int64  // keys that it evicted since it was started, or since CONFIG RESETSTAT
 	file     appendOnly
+
+	// maybeDenies: it has more in its memory than it may, could not write to its disk, or
+	// wants replicas. Whether it refuses locks for that, a probe finds out.
+	maybeDenies bool
 }
 
 // infoSections are the sections of INFO that readInfo wants.
@@ -54,6 +58,9 @@ func readInfo(text string) nodeInfo {
 			rewriting: fields["aof_rewrite_in_progress"] == "1" || fields["aof_rewrite_scheduled"] == "1",
 		},
 	}
+	_, wantsReplicas := fields["min_slaves_good_slaves"]
+	info.maybeDenies = wantsReplicas || info.file.failed || fields["rdb_last_bgsave_status"] == "err" ||
+		number("maxmemory") > 0 && number("used_memory") > number("maxmemory")
 	if policy := fields["maxmemory_policy"]; number("maxmemory") > 0 && policy != "noeviction" {
 		info.evicts = policy
 	}
@@ -155,6 +162,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 	if len(replies) > 3 {
 		s.info = readInfo(replies[3].Str)
 	}
+	l.session.probe = l.session.probe || s.info.maybeDenies
 	if len(replies) > 4 {
 		s.info.file.readSettings(replies[4].Array)
 		s.info.file.readRights(l.filed(), replies[5:])

@@ -56,6 +56,23 @@ func TestRealDenial(t *testing.T) {
 	}
 }
 
+// Who looks at the status sees it also where nobody has asked for a lock, as far as INFO gives
+// reason to find out.
+func TestRealDenialAtRest(t *testing.T) {
+	s := newSite(t, 3)
+	h := s.newHost()
+	a, b := s.server("a"), s.server("b")
+	s.tell(a, "CONFIG", "SET", "maxmemory", "1")
+	wantRefused(h, "a", "refuses what locks need", "maxmemory")
+	s.tell(b, "CONFIG", "SET", "min-replicas-to-write", "1")
+	wantRefused(h, "b", "refuses what locks need", "min-replicas-to-write 0")
+	want(t, "spare nodes", h.Status().Spare(), -1)
+	s.tell(a, "CONFIG", "SET", "maxmemory", "0")
+	s.tell(b, "CONFIG", "SET", "min-replicas-to-write", "0")
+	h.awaits("a", redlock.NodeReady)
+	h.awaits("b", redlock.NodeReady)
+}
+
 // A node where a command of the scripts has another name (rename-command) gives no lock, and
 // is no node that locks can count on.
 func TestRealRenamedCommandIsADenial(t *testing.T) {
