@@ -103,11 +103,28 @@ func (s *servers) do(i int, args ...string) {
 func (s *servers) wantNoKeys() {
 	s.Helper()
 	for _, server := range s.all {
-		s.eventually("no keys are left on "+server.Name(), func() bool {
-			keys, err := server.Keys("redlock:*")
-			return err == nil && len(keys) == 0
-		})
+		s.wantNoKeysAt(server)
 	}
+}
+
+func (s *servers) wantNoKeysAt(server *redlocktest.Server) {
+	s.Helper()
+	var keys []string
+	var err error
+	defer func() {
+		if len(keys) > 0 || err != nil {
+			s.Logf("left on %s: %q (%v)", server.Name(), keys, err)
+		}
+		for _, key := range keys {
+			value, _ := server.Do("GET", key)
+			left, _ := server.Do("PTTL", key)
+			s.Logf("%q is %q for %d ms", key, value.Str, left.Int)
+		}
+	}()
+	s.eventually("no keys are left on "+server.Name(), func() bool {
+		keys, err = server.Keys("redlock:*")
+		return err == nil && len(keys) == 0
+	})
 }
 
 // away is a way to lose a node and to have it back.
