@@ -34,8 +34,12 @@ func TestNoDescriptorLeft(t *testing.T) {
 	for _, g := range many {
 		g.conn.Close()
 	}
-	after := h.guest(t)
-	after.ask("LOCK job wait=0", "OK lock=job")
+	waitFor(t, "a connection is accepted", func() bool { // until then it is told LIMIT
+		after := h.guest(t)
+		after.write("LOCK job wait=0\n")
+		answer, _ := after.line()
+		return strings.HasPrefix(answer, "OK lock=job")
+	})
 	awaitLog(d, "connections are accepted again")
 	if n := strings.Count(d.stderr.text(), "no connection can be accepted"); n != 1 {
 		t.Errorf("it was said %d times, want once", n)
