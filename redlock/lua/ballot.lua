@@ -73,7 +73,8 @@
 --           redlockd:slots=K, where each token begins with its place and a space
 --   key\0b  the bell: somebody was refused and waits. It is deleted when the lock is
 --           given back or forced away, which is what CLIENT TRACKING tells him; not
---           when it is extended or handed over
+--           when it is extended or handed over. Of who was refused for another's mark
+--           it ends with that: nobody may come who would delete it
 --   key\0a  somebody waited when the lock was given back, a moment ago
 --   key\0w  the mark of one who waits for those who share
 --   key\0k  the mark of one whom the lock is kept for
@@ -369,10 +370,14 @@ for i = 1, ops do
     arg = arg + 2
   elseif op == I then
     if type(refused) == 'table' then
-      if not refused.err then
-        call('SET', key .. '\0b', '1', 'NX', 'PX', args[arg + 1])
-      end
       local by = refused[1]
+      if not refused.err then
+        local last = args[arg + 1]
+        if (by == KEPT or by == WRITER) and refused[2] >= 0 then
+          last = math.max(math.min(last, refused[2]), 1)
+        end
+        call('SET', key .. '\0b', '1', 'NX', 'PX', last)
+      end
       if type(by) == 'string' and sub(by, 1, 9) == KIND and by ~= wanted and by ~= WRITER and by ~= KEPT then
         rare = rare or seldom()
         rare.intend(key, token, args[arg + 1], wanted)

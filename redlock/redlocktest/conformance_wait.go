@@ -13,6 +13,7 @@ var waitCases = []conformanceCase{
 	{"hand over as an acquire", nil, checkHandOverAcquires},
 	{"who waits makes the bell", nil, checkIntend},
 	{"what rings the bell", nil, checkBell},
+	{"the bell ends with the mark that keeps others out", nil, checkBellOfMark},
 	{"who is granted a lock hears that others wait", nil, checkWanted},
 	{"readers wait for a writer who waits", nil, checkWriterWaits},
 	{"readers wait for a writer who will come", nil, checkWriterWillCome},
@@ -154,6 +155,28 @@ func checkBell(p *probe) {
 	ring("a release", opRelease("k", "mine"))
 	p.expect(number(1), "EXISTS", "k\x00a")
 	p.expectTTL("k\x00a", 0, 250*time.Millisecond)
+}
+
+// checkBellOfMark: who it is kept for may never come, and nobody else deletes the bell.
+func checkBellOfMark(p *probe) {
+	p.admit()
+	p.keep("mark")
+	longer := func(o scriptOp) redlock.Reply {
+		return p.do(p.ballot(o, opIntend("k", "another", "120000"))...).Array[0]
+	}
+	p.expectKept("who waits for longer", longer(opAcquire("k", "theirs", minute)))
+	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
+	p.do("SET", "k\x00k", "mark")
+	p.do("DEL", "k\x00b")
+	longer(opAcquire("k", "theirs", minute))
+	p.expectTTL("k\x00b", 110*time.Second, 120*time.Second) // the mark has no end
+	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
+
+	p.vote(p.ballot(opRead("k", "one", minute)))
+	p.wait(opAcquire("k", "mine", minute), "mark")
+	p.do("DEL", "k\x00b")
+	longer(opRead("k", "two", minute))
+	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
 }
 
 func checkWanted(p *probe) {

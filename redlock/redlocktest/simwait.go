@@ -13,13 +13,23 @@ func (b *ballotCall) intend(o operand) redlock.Reply {
 	case refused == nil:
 		b.comesIn(o)
 	case refused.Err == nil:
-		b.store(o.key+bell, "1", true, o.ttl)
+		b.store(o.key+bell, "1", true, bellTTL(refused, o.ttl))
 		value, _, _ := b.value(o.key)
 		if by := refused.Array[0].Str; isKind(by) && by != b.wanted && isKind(value) && value != b.wanted {
 			b.mark(o.key+writerOf, o.token, o.ttl)
 		}
 	}
 	return number(1)
+}
+
+// bellTTL: nobody may give back what was only kept for somebody.
+func bellTTL(refused *redlock.Reply, ttl string) string {
+	by, left := refused.Array[0].Str, refused.Array[1].Int
+	ms, err := strconv.ParseInt(ttl, 10, 64)
+	if by != kindKept && by != kindWriter || left < 0 || err != nil {
+		return ttl
+	}
+	return strconv.FormatInt(max(min(ms, left), 1), 10)
 }
 
 // comesIn: who waited waits no more, and others may join him.
