@@ -111,11 +111,13 @@ func (b *bells) listeningTo(keys []string) (waiters []*waiter) {
 }
 
 // ring: the lock may be free on a node. That is news where the node says so by
-// itself, and also where it makes a quorum of them.
+// itself, unless it was free there for the attempt already, which gives back what it got
+// there and would wake itself; and also where it makes a quorum of them.
 func (w *waiter) ring(node int, news bool) {
 	w.mu.Lock()
+	known := w.nodes&(1<<node) != 0
 	w.nodes |= 1 << node
-	news = news || bits.OnesCount64(w.nodes) >= w.quorum
+	news = news && !known || bits.OnesCount64(w.nodes) >= w.quorum
 	w.mu.Unlock()
 	if !news {
 		return

@@ -77,6 +77,7 @@ func (l *lane) track(ctx context.Context, conn Conn) error {
 	if hearer == l.session.hearer {
 		return nil
 	}
+	l.hearNoMore() // of the listener of before: attend may have been a moment too early for it
 	l.commands = l.commands[:0]
 	l.appendCommand("CLIENT", "TRACKING", "OFF")
 	if hearer != 0 {

@@ -186,6 +186,22 @@ func TestWokenByForeign(t *testing.T) {
 	}, longLeases)
 }
 
+// Where a foreign client has no more than a quorum, who waits gets the other nodes each time,
+// and gives them back: that does not wake him. Guards ring.
+func TestNotWokenByItself(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		foreign(f.sims[:3], "x", time.Hour)
+		w := f.wait(f.q, patient)
+		time.Sleep(5 * time.Second)
+		want(t, "tries", w.tries(), 2)
+		at := f.now()
+		for _, sim := range f.sims[:3] {
+			sim.Do("DEL", "redlock:x")
+		}
+		w.wantAfter("DEL", at, 0, soonAfter)
+	}, longLeases)
+}
+
 // deaf nodes tell nobody what changes.
 func deaf(o *redlock.Options) {
 	for i := range o.Nodes {

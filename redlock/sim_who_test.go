@@ -80,7 +80,7 @@ func TestKeysWithoutAnExpiry(t *testing.T) {
 	})
 }
 
-// Who waits for such a lock is told when it is free: nobody contends.
+// Who waits for such a lock is told when it is free, and asks seldom: nobody contends.
 func TestKeysWithoutAnExpiryAreWaitedFor(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		for i, s := range f.sims[:3] {
@@ -88,6 +88,7 @@ func TestKeysWithoutAnExpiryAreWaitedFor(t *testing.T) {
 		}
 		w := f.wait(f.q, patient)
 		time.Sleep(5 * time.Second)
+		want(t, "tries", w.tries(), 2)
 		at := f.now()
 		every(f.sims[:3], func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
 		w.wantAfter("DEL", at, 0, soonAfter)
