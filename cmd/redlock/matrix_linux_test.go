@@ -29,18 +29,19 @@ func needPerl(t *testing.T) (path string) {
 }
 
 // Each signal, in each phase of redlock run, with each kind of command, started
-// directly and by -c, on a terminal and without: the exit code is right, and no
-// process is left.
+// directly or by -c, on a terminal or without: the exit code is right, and no
+// process is left. With REDLOCKD_LONG=1 each of these in all four ways; otherwise in
+// one, so that each signal meets each way.
 func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
 	needPerl(t)
-	for _, sig := range []syscall.Signal{
+	for nth, sig := range []syscall.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
 		syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH,
 	} {
-		for _, phase := range []phase{whileWaiting, whileRunning, whileStopping} {
-			for _, kind := range []kind{ignoresTerm, hasGrandchild, exitsNow} {
-				for i := range 4 {
-					c := &trial{sig: sig, phase: phase, kind: kind, shell: i&1 != 0, onTerminal: i&2 != 0}
+		for at, phase := range []phase{whileWaiting, whileRunning, whileStopping} {
+			for which, kind := range []kind{ignoresTerm, hasGrandchild, exitsNow} {
+				for _, way := range ways(nth + at + which) {
+					c := &trial{sig: sig, phase: phase, kind: kind, shell: way&1 != 0, onTerminal: way&2 != 0}
 					t.Run(c.String(), func(t *testing.T) {
 						t.Parallel()
 						c.run(t)
@@ -49,6 +50,14 @@ func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
 			}
 		}
 	}
+}
+
+// ways are those of the four in which a trial is begun: all, or the nth.
+func ways(nth int) []int {
+	if os.Getenv("REDLOCKD_LONG") == "1" {
+		return []int{0, 1, 2, 3}
+	}
+	return []int{nth % 4}
 }
 
 // trial is a cell of the matrix.
