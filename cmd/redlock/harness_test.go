@@ -218,14 +218,14 @@ func puppet(args ...string) []string {
 // that does not stand still.
 var daemonPlaces = make(chan struct{}, 2)
 
-// startDaemon runs a daemon with embedded nodes, as a process of its own. It waits
-// for its place.
+// startDaemon runs a daemon with embedded nodes, as a process of its own, which is there
+// as long as the test lasts. It waits for its place.
 func startDaemon(t *testing.T) (p *process, socket string) {
 	t.Helper()
 	daemonPlaces <- struct{}{}
 	t.Cleanup(func() { <-daemonPlaces })
 	socket = newSocket(t)
-	p = start(t, roleDaemon, socket)
+	p = startCommand(t, exec.Command(testBinary), roleDaemon, socket)
 	p.expect("ready")
 	return p, socket
 }
