@@ -3,13 +3,35 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// testDir is where the daemon is built for all tests together.
+var testDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "rlbenchtest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	testDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+var testBinary = sync.OnceValues(func() (string, error) {
+	return buildDaemon(context.Background(), testDir, "")
+})
 
 // testEnvironment starts what the benchmark starts, for one test.
 func testEnvironment(t *testing.T) *environment {
@@ -17,7 +39,11 @@ func testEnvironment(t *testing.T) *environment {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed")
 	}
-	env, err := newEnvironment(t.Context(), "")
+	binary, err := testBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := newEnvironment(t.Context(), binary)
 	if err != nil {
 		t.Fatal(err)
 	}
