@@ -9,6 +9,7 @@ import (
 
 // That a quarantine was ended early is in the log when it was, and not where ADMIT failed.
 func TestAdmitIsLogged(t *testing.T) {
+	t.Parallel() // it mostly waits
 	var log logged
 	d := startDaemon(t, 3, patientNodes).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
 	w, c := d.dial(), d.nodes.Servers[2]

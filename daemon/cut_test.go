@@ -50,6 +50,7 @@ func TestConnectionCutByTheEndCanResume(t *testing.T) {
 // What was taken with a lock that was forced away stays taken as well: the client has
 // neither said that it has stopped, nor hung up.
 func TestCutConnectionKeepsTheRest(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	w, _, cut := d.dialImpatient()
 	admin := d.dial()

@@ -31,6 +31,7 @@ func TestConnectionEndsLeaseEnds(t *testing.T) {
 
 // TestHoldTTL: the lease outlives its connection, and ends with its ttl.
 func TestHoldTTL(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
 	got := a.say("LOCK a hold=ttl ttl=700ms", granted5)

@@ -9,6 +9,7 @@ import (
 // TestSinceIsOfTheGrant: who has waited for a lock holds it since it was granted, and
 // not since he asked for it, whoever tells.
 func TestSinceIsOfTheGrant(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	a, w, look := d.dial(), d.dial(), d.dial()
 	a.say("LOCK a", granted5)

@@ -273,6 +273,7 @@ func TestMetricsRoom(t *testing.T) {
 // TestMetricsStopWithDaemon: nothing listens there once Run has returned, also
 // where somebody has begun a request and does not go on.
 func TestMetricsStopWithDaemon(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startMeasured(t, 1)
 	d.scrape()
 	slow, err := net.Dial("tcp", d.cfg.Metrics.Address)

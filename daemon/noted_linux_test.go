@@ -184,6 +184,7 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 
 // TestTableRemoved: whoever removes the table costs nothing: there is another one soon.
 func TestTableRemoved(t *testing.T) {
+	t.Parallel() // it mostly waits
 	var log logged
 	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
 	w := d.dial()

@@ -138,6 +138,7 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 
 // if it were new, and what is refused leaves nothing.
 func TestRepeatedLockWithoutQuorum(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
 	w.say("LOCK a ttl=20s id=1", granted5)

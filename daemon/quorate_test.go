@@ -55,6 +55,7 @@ func quorateWord(lost, back bool, lasted time.Duration) string {
 
 // TestLogOfQuorum: the log has when no lock could be taken.
 func TestLogOfQuorum(t *testing.T) {
+	t.Parallel() // it mostly waits
 	var log logged
 	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
 	d.dial().until("STATUS", `spare=1\b`)

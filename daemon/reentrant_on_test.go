@@ -23,6 +23,7 @@ func TestReentrantRepeatWaitsOn(t *testing.T) {
 
 // TestReentrantWaitsOnForAQuorum: as long as it would have waited by itself, and no longer.
 func TestReentrantWaitsOnForAQuorum(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	nodes := d.nodes.Servers[:2]

@@ -30,6 +30,7 @@ func succeeding(t *testing.T, path string, do func(d *daemon, p *past)) {
 // What a restart gives back, attempts whose LOCKs nobody waits for any more, too, is noted for the one after it, by its
 // token, and does not become more with each.
 func TestAbandonedStaysNoted(t *testing.T) {
+	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "s")
 	target := func(name string) redlock.Record {
 		return redlock.Record{Names: []string{name}, TTL: 5 * time.Second, Token: strings.Repeat(name, 22)}

@@ -243,6 +243,7 @@ func TestSecretsStayIn(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	w.say("LOCK a", granted5)

@@ -193,6 +193,7 @@ func aThread(t *testing.T) int {
 
 // A lease of which nobody knows whether its process lives is not extended.
 func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
 	w.say(fmt.Sprintf("LOCK a ttl=2s hold=pid pid=%d", c.pid), granted5)
@@ -226,6 +227,7 @@ func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 // A lease that goes by a process is known where it was taken after a restart as well: a LOCK
 // there would wait for itself, LOST reaches it, and is remembered by the next daemon, too.
 func TestLossOfAProcessAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	c, w, admin := newChild(t, os.Getuid()), s.dial(), s.dial()
 	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]

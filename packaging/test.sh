@@ -281,7 +281,7 @@ build_darwin() {
 # where it is built.)
 go_test() {
 	go build -race -o /dev/null "$@"
-	go test -p 1 -parallel 4 -race -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter
+	go test -p 1 -parallel 6 -race -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter
 }
 
 # filter takes the output of go test -v, which is one package after the other.

@@ -68,6 +68,7 @@ func (s *servers) handOver(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 // A lease whose quorum is away since the restart says LOST before its deadline, and
 // the nodes are free when they are back.
 func TestRealAdoptedIsLost(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := startServers(t, 5)

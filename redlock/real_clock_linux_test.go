@@ -15,6 +15,7 @@ import (
 // no vote from then on; before that, it acts on no attempt (it believes to be
 // asked too late).
 func TestRealClockIsStepped(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, ahead := range []time.Duration{90 * time.Second, -90 * time.Second} {
 		t.Run(name("%v", ahead), func(t *testing.T) {
 			s := newSite(t, 5, redlocktest.Skewable())

@@ -15,6 +15,7 @@ import (
 // count on: who looks at the status sees that, and nothing else, until it takes writes
 // again, also when nobody asks for a lock any more.
 func TestRealDenial(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, c := range map[string]struct {
 		deny, allow []string
 		says        string
@@ -160,6 +161,7 @@ func TestRealPausedNodeIsDown(t *testing.T) {
 // A release that the node's script is refused is repeated with each look until it was done:
 // the script itself was answered, and yet nothing was given back.
 func TestRealRefusedReleaseIsRepeated(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, kind := range map[string]redlock.Request{"exclusive": {Name: "x"}, "several": {Names: []string{"x", "y"}}, "shared": {Name: "x", Shared: true}} {
 		t.Run(name, func(t *testing.T) {
 			const longest = 20 * time.Second

@@ -65,6 +65,7 @@ func TestRealMeetingNodeRestartsWithoutQuarantine(t *testing.T) {
 // gets its key back once the nodes vote again, and the fencing counters come
 // from the others.
 func TestRealFlushOfMinority(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, flushed := range []string{"a", "ab"} {
 		t.Run(flushed, func(t *testing.T) {
 			s := newSite(t, 5)

@@ -38,6 +38,7 @@ func TestRealReplicaOfAnotherAndBack(t *testing.T) {
 // The same with a master that cannot be reached: the memory stays, but nobody
 // knows. Back after it was noticed, or within a heartbeat.
 func TestRealReplicaOfNobodyAndBack(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, noticed := range []bool{true, false} {
 		t.Run(name("noticed %v", noticed), func(t *testing.T) {
 			s := newSite(t, 5, replicable()...)

@@ -16,6 +16,7 @@ import (
 
 // Two of five nodes away: everything goes on, and nobody waits for them.
 func TestRealMinorityAway(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := startServers(t, 5)
@@ -53,6 +54,7 @@ func (s *servers) fastPairs(n int) {
 // Three of five away: no quorum, in bounded time and with the nodes' names; and
 // when they are back nothing is left on any node.
 func TestRealMajorityAway(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := startServers(t, 5)
@@ -248,6 +250,7 @@ func TestRealClientKillUnderLoad(t *testing.T) {
 
 // Nodes that stop and go on under load: the same.
 func TestRealStopsUnderLoad(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := startServers(t, 5)
 	stops := &stops{all: s.all}
 	l := &load{s: s, trouble: func(nth int64) {
