@@ -55,7 +55,6 @@ func TestRealNodeIsNotDurable(t *testing.T) {
 // did all that this may not: such a node forgets votes, or what they were extended by. It is
 // warned of, as one is that does not tell, and quarantined like any other.
 func TestRealDurableNodeLeavesVotesOut(t *testing.T) {
-	t.Parallel() // it mostly waits
 	for denied, warning := range map[string]string{
 		"pexpireat":  "durable = true does not hold: its user default may not PEXPIREAT redlock:",
 		"acl|dryrun": "durable = true does not hold: our ACL has no +acl|dryrun",

@@ -99,7 +99,6 @@ func everybody(hosts []*host, n int, work func(h *host, who int)) {
 
 // Three hosts want the same locks in every way. Guards all of it.
 func TestRealKinds(t *testing.T) {
-	t.Parallel() // it mostly waits
 	for what, request := range map[string]func(who int) redlock.Request{
 		"exclusive": func(int) redlock.Request { return redlock.Request{Name: "x"} },
 		"shared":    func(who int) redlock.Request { return redlock.Request{Name: "x", Shared: who > 0} },

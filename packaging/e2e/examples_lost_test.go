@@ -18,6 +18,7 @@ import (
 // An example misses no LOST, be it that it comes together with another line, or with the
 // answer to UNLOCK; and what gets no answer to that does not say that all is well.
 func TestExamplesMissNoLoss(t *testing.T) {
+	together(t)
 	const lost = "LOST lock=job lease=x reason=quorum : gone\n"
 	stories := map[string]struct {
 		steps          string

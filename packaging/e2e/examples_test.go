@@ -48,6 +48,7 @@ func TestExamples(t *testing.T) {
 // Where a service manager keeps connections, an example that waits and one that works
 // notice no restart: BACK is no answer.
 func TestExamplesOutlastRestart(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	look := s.nc()
 	for _, e := range examples {

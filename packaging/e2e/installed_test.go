@@ -213,6 +213,7 @@ func (i *installation) hang() {
 	i.t.Helper()
 	before := i.property("redlockd", "MainPID")
 	i.signal("STOP")
+	waitFor(i.t, "it is stopped", func() bool { return strings.Contains(i.run("cat", "/proc/"+before+"/stat"), ") T ") })
 	i.host.nc().expect("PING", "OK")
 	if after := i.property("redlockd", "MainPID"); after == before || after == "0" {
 		i.t.Errorf("the process is %s, before it was %s", after, before)

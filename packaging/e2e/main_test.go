@@ -28,8 +28,9 @@ func TestMain(m *testing.M) {
 		os.Exit(runProber(socket))
 	}
 	flag.Parse()
-	// What runs together here builds packages or boots a machine: no more than two of these.
-	if err := flag.Set("test.parallel", "2"); err != nil {
+	// What runs together here builds packages, boots a machine, or waits: no more than three of
+	// these.
+	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
 	os.Exit(run(m))
@@ -56,6 +57,13 @@ func run(m *testing.M) int {
 
 // crowd keeps what takes all of the machine away from what is measured meanwhile.
 var crowd sync.RWMutex
+
+// together has a test run beside others that mostly wait, but for what is measured.
+func together(t *testing.T) {
+	t.Parallel()
+	crowd.RLock()
+	t.Cleanup(crowd.RUnlock)
+}
 
 // rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
 func rounds(short, long int) int {

@@ -101,6 +101,7 @@ func another(t *testing.T) *syscall.Credential {
 // A quarantine is over after max_ttl, and once for all daemons: one that is
 // started later follows.
 func TestQuarantineIsWaitedOut(t *testing.T) {
+	together(t)
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	launched := time.Now()
@@ -131,6 +132,7 @@ func TestQuarantineIsWaitedOut(t *testing.T) {
 // One node of three is restarted and comes back empty: locks are held on, STATUS
 // says what is the matter with it, and it votes when max_ttl is over.
 func TestRestartedNode(t *testing.T) {
+	together(t)
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	cluster.Admit(t)

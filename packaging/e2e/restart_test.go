@@ -18,7 +18,18 @@ import (
 // what another holds, and a request takes a moment longer.
 func (i *installation) underLoad(newer string) {
 	i.t.Helper()
+	l := i.restartUnderLoad()
+	i.upgrade(l, newer)
+	l.through("hang", 1, i.hang)
+	l.end()
+	i.judge(l)
+}
+
+// restartUnderLoad is what is measured, and has the machine for itself.
+func (i *installation) restartUnderLoad() *load {
+	i.t.Helper()
 	crowd.Lock()
+	defer crowd.Unlock()
 	l := startLoad(i.t, i.host.socket)
 	l.through("restart with others coming", 1, func() { i.restart("systemctl", "restart", "redlockd") })
 	for range rounds(5, 100) {
@@ -27,11 +38,7 @@ func (i *installation) underLoad(newer string) {
 	for range rounds(5, 50) {
 		l.through("kill -9", 1, func() { i.signal("KILL") })
 	}
-	crowd.Unlock()
-	i.upgrade(l, newer)
-	l.through("hang", 1, i.hang)
-	l.end()
-	i.judge(l)
+	return l
 }
 
 // judge: a second is promised, to a machine with nothing else to do.

@@ -26,6 +26,7 @@ func (s *succession) replace(quorum ...string) {
 // A lease that the next daemon does not take, because max_ttl is smaller now, is lost,
 // and the loss of each of the others is told to whom it concerns.
 func TestSuccessorThatRefusesALease(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	long, brief := s.nc(), s.nc()
 	long.expect("LOCK long ttl=20s", "OK lock=long")
@@ -43,6 +44,7 @@ func TestSuccessorThatRefusesALease(t *testing.T) {
 // linger= is a promise about others, whom a restart must not let in earlier: the lock
 // stays taken for longer than its ttl then, too.
 func TestSuccessorLingers(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	holder, idle := s.nc(), s.nc()
 	holder.expect("LOCK job ttl=1s linger=3s", "OK lock=job")
@@ -242,6 +244,7 @@ func (s *succession) deaf() {
 // What was given back is given back by the third daemon as well, where too few nodes
 // have heard of it from the first and the second.
 func TestSuccessorGivesBackOnceMore(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	gone, idle, asker := s.nc(), s.nc(), s.nc()
 	asker.expect("PING", "OK")

@@ -234,6 +234,7 @@ func TestSuccessorWithoutRoom(t *testing.T) {
 
 // Without a manager the connections end, and what they held can be resumed.
 func TestResumeAfterRestart(t *testing.T) {
+	together(t)
 	for name, sig := range endings {
 		t.Run(name, func(t *testing.T) {
 			_, h, d := five(t)
