@@ -234,14 +234,14 @@ func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
 // end ends the lease with cause; the first end counts. With owed the daemon may
 // think that it still stands, and go on extending it: it is unlocked when the
 // deadline is reached, and not before, as its holder may still be stopping. (Adrift nobody
-// extends it: see takenOver.)
+// extends it, unless RESUME was refused: see takenOver, mayBeKept.)
 func (l *Lease) end(cause error, owed bool) {
 	l.mu.Lock()
 	if l.cause != nil {
 		l.mu.Unlock()
 		return
 	}
-	l.cause, l.owed = cause, owed && !l.adrift.Load()
+	l.cause, l.owed = cause, owed && (l.kept || !l.adrift.Load())
 	l.stopTimer()
 	if l.owed {
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))

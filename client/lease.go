@@ -37,6 +37,7 @@ type Lease struct {
 	checkNext bool            // the timer is set for a CHECK
 	checking  bool            // a CHECK of the timer's is under way
 	owed      bool            // lost while the daemon may keep it: to be unlocked at the deadline
+	kept      bool            // RESUME was refused, and the daemon may keep it for the connection
 	rest      bool            // forced away, and the daemon keeps its other names until its holder has stopped
 	unlocking bool            // UNLOCK was sent, or need not be
 	giving    bool            // it was, for nobody, and is counted by Client.gives

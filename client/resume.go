@@ -89,10 +89,21 @@ func (l *Lease) resumed(cl *call, r *ipc.Response) {
 	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
 		err := cl.refusal()
 		l.drop(lost(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
-	case l.lives():
+	case !l.mayBeKept():
+		l.giveBackLate()
+	default:
 		number := cl.sent.Load()
 		time.AfterFunc(retryResume, func() { l.resumeAgain(number) })
 	}
+}
+
+// mayBeKept is for a refusal (NOQUORUM, say) with which the lease goes with the connection
+// all the same: the daemon may extend it from now on. It tells whether the lease lives.
+func (l *Lease) mayBeKept() (lives bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = true
+	return l.cause == nil
 }
 
 // takenOver: the lease goes with the connection now. One that has ended

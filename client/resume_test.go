@@ -335,3 +335,33 @@ func TestQuestionAfterResumeIsLimited(t *testing.T) {
 		}
 	}
 }
+
+// The daemon takes a lease over for this connection before it asks the nodes, and with
+// NOQUORUM goes on extending it there: one that is over here meanwhile is given back at the
+// deadline, whether the refusal comes before its end or after.
+func TestResumeRefusedAndOver(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			d.hangUp()
+			d.greet()
+			for d.elapsed() < overAfter-2*retryResume {
+				d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " ERR NOQUORUM granted=1 needed=3")
+			}
+			tag := d.expectTagged("RESUME job owner=1 lease=abc")
+			if !late {
+				time.Sleep(overAfter - d.elapsed() - 10*time.Millisecond)
+				d.say(tag + " ERR NOQUORUM granted=1 needed=3")
+			}
+			<-l.Context().Done()
+			d.say(grant(d.expectTagged("CHECK lease=abc")[1:], "job", "abc", d.elapsed(), ttl)) // the daemon keeps it
+			if late {
+				d.say(tag + " ERR NOQUORUM granted=1 needed=3")
+			}
+			defer time.AfterFunc(time.Minute, func() { d.conn.Close() }).Stop() // or a failing test would wait for ever
+			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+			d.at("UNLOCK", ttl)
+		})
+	}
+}
