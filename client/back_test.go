@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -297,5 +298,46 @@ func TestTagsAfterALimitedRepeat(t *testing.T) {
 		for _, ping := range pings {
 			ping.must(t)
 		}
+	})
+}
+
+// What a LOCK for a process may have got that was answered with ErrUnavailable is asked for
+// again with the next connection, and given back before Close ends.
+func TestCloseGivesBackWhatIsInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) {
+			return c.Lock(t.Context(), "job", WithHold(HoldPID), WithTTL(ttl), WithWait(time.Second))
+		})
+		d.line()
+		d.stop()
+		time.Sleep(defaultPatience + time.Second)
+		if _, err := locked.wait(); !errors.Is(err, ErrUnavailable) {
+			t.Fatalf("LOCK without an answer: got %v, want ErrUnavailable", err)
+		}
+		d.down.Store(false)
+		go c.Ping(t.Context())
+		d.greet()
+		asked := ""
+		for range 2 {
+			if tag, rest := d.tagged(); strings.HasPrefix(rest, "LOCK") {
+				asked = tag
+			} else {
+				d.say("@" + tag + " OK")
+			}
+		}
+		go c.Close()
+		synctest.Wait()
+		d.conn.SetDeadline(time.Now().Add(time.Minute))
+		d.say(grant(asked, "job", "abc", d.elapsed(), ttl))
+		line := d.line()
+		if line == "CANCEL 0\n" {
+			line = d.line()
+		}
+		tag, rest, _ := strings.Cut(line, " ")
+		if rest != "UNLOCK lease=abc\n" {
+			t.Fatalf("the daemon read %q, want UNLOCK", line)
+		}
+		d.say(tag + " OK")
 	})
 }

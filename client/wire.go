@@ -74,7 +74,10 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 func (c *Client) unanswered(cl *call) {
 	switch {
 	case cl.forProcess() && (cl.doubt || !cl.locks()):
-		cl.anew()
+		if cl.anew(); cl.locks() {
+			cl.giving = true
+			c.gives()
+		}
 		c.post(cl)
 		return
 	case cl.req.Verb == ipc.VerbUnlock:
