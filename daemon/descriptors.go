@@ -12,21 +12,31 @@ import (
 // every lock would be lost for want of what those who have them do not need.
 const (
 	keptPerNode = 4  // its two connections, while those before them end
-	keptBesides = 16 // certificates, passwords, the table's next file, /proc, metrics
+	keptBesides = 16 // certificates, passwords, the table's next file, /proc
 )
 
 var errKept = fmt.Errorf("%w: those that are left are kept for the nodes", unix.EMFILE)
 
 // mayTakeDescriptor is an error where clients have all that are theirs.
 func (d *daemon) mayTakeDescriptor() error {
-	if descriptorsLeft() < keptPerNode*len(d.cfg.Quorum.Nodes)+keptBesides {
+	if descriptorsLeft() < d.keptDescriptors() {
 		return errKept
 	}
 	return nil
 }
 
-// descriptorsLeft is how many lie above the lowest that is free: there are that many at
-// least. Where the system does not tell, there are plenty.
+// keptDescriptors are how many clients do not get: those of the nodes, and of whoever may
+// connect for metrics, which would else be taken from these.
+func (d *daemon) keptDescriptors() int {
+	kept := keptPerNode*len(d.cfg.Quorum.Nodes) + keptBesides
+	if d.cfg.Metrics != nil {
+		kept += scrapers
+	}
+	return kept
+}
+
+// descriptorsLeft is how many lie above the lowest that is free: no more are left, and
+// clients have none of the last ones. Where the system does not tell, there are plenty.
 func descriptorsLeft() int {
 	const plenty = 1 << 30
 	var limit unix.Rlimit

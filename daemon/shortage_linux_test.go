@@ -1,8 +1,12 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,6 +102,38 @@ func TestDescriptorsKeptForNodes(t *testing.T) {
 	restore()
 	w.until("STATUS", fmt.Sprintf(`connections=%d\b`, 1+served)) // who is refused counts for no limit
 	d.dial().say("LOCK b", granted5)
+}
+
+// Nor do those who connect for metrics take them.
+func TestDescriptorsKeptFromScrapers(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().(*net.TCPAddr)
+	free.Close()
+	d := startDaemon(t, 3, func(c *Config) { c.Metrics = &MetricsConfig{Address: addr.String()} })
+	d.dial().say("LOCK a", granted5)
+	// In a process of its own, as their ends would be this one's, too.
+	crowd := exec.Command("bash", "-c", fmt.Sprintf(`read; for i in {20..%d}; do eval "exec $i<>/dev/tcp/127.0.0.1/%d"; done; echo; read`, 19+scrapers, addr.Port))
+	in, inErr := crowd.StdinPipe()
+	out, outErr := crowd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, crowd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer crowd.Wait()
+	defer in.Close()
+	kept := (&daemon{cfg: d.cfg}).keptDescriptors()
+	restore := allowDescriptors(t, kept-1) // clients have all that are theirs
+	defer restore()
+	fmt.Fprintln(in)
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are accepted", func() bool { return descriptorsLeft() <= max(kept-1-scrapers, 0) })
+	if left := descriptorsLeft(); left < keptPerNode*3 {
+		t.Errorf("%d descriptors are left for three nodes", left)
+	}
 }
 
 // allowDescriptors leaves so many above the lowest that is free.
