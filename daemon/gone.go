@@ -73,6 +73,7 @@ func (d *daemon) giveUp(h *holding) {
 	h.lease.GiveUp()
 	d.ledger.lease(recLost, &pastLease{number: h.number, reason: h.lease.Reason()})
 	if h.attached() != nil {
+		h.lostNow(d.clock())
 		d.tellLost(h)
 	} else {
 		d.unregisterLost(h)

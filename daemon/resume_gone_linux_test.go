@@ -107,3 +107,20 @@ func TestResumedWhileItIsGivenUp(t *testing.T) {
 	next.want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
 	next.say("CHECK a", `ERR LOST lock=a reason=quorum .*`)
 }
+
+// A lease that is given up in the moment of its RESUME is forgotten after an hour like any
+// other that was lost.
+func TestGivenUpIsRememberedForAnHour(t *testing.T) {
+	s := newSuccession(t)
+	w, next := s.dial(), s.dial()
+	lease := w.say("LOCK a ttl=20s", granted5)[0]
+	next.say("RESUME a lease="+lease, granted5)
+	h := s.d.leases.get(lease)
+	s.d.giveUp(h)
+	next.want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lostAt == 0 {
+		t.Error("when it was lost is not known, so it is never too old")
+	}
+}
