@@ -104,7 +104,8 @@ func heldBy(name string, b *ballot) *HeldError {
 	e.free = freePlace(b.answers)
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.quorum-1-b.unheard())
 	if kind == "" && e.token == "" && b.barred() { // with values that are not the same
-		e.Holder, e.TTL, e.foreign, e.split = Holder{}, Endless, true, false
+		e.Holder, e.TTL, e.split = Holder{}, Endless, false
+		e.foreign = !slices.ContainsFunc(shown, func(h Holding) bool { return !isForeign(&h) })
 	}
 	return e
 }

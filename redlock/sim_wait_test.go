@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -353,20 +354,28 @@ func TestPlacesAreWanted(t *testing.T) {
 // large: megabytes would be read again and again. Guards isForeign.
 func TestLargeValueIsNotListenedTo(t *testing.T) {
 	for _, value := range []string{"somebody's", strings.Repeat("x", 5000)} {
-		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-			var read atomic.Bool
-			f.sims[0].OnCommand(func(c redlock.Command) {
-				if c[0] == "MGET" && slices.Contains(c, "redlock:x") {
-					read.Store(true)
+		for _, differs := range []bool{false, true} { // from node to node
+			twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+				var read atomic.Bool
+				f.sims[0].OnCommand(func(c redlock.Command) {
+					if c[0] == "MGET" && slices.Contains(c, "redlock:x") {
+						read.Store(true)
+					}
+				})
+				for i, s := range f.sims {
+					if differs {
+						s.Do("SET", "redlock:x", strconv.Itoa(i)+value)
+					} else {
+						s.Do("SET", "redlock:x", value)
+					}
 				}
+				w := f.wait(other, patient)
+				time.Sleep(time.Second)
+				want(t, "the key is listened to", read.Load(), value == "somebody's")
+				every(f.sims, func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
+				<-w.done
+				want(t, "who waits", w.err, nil)
 			})
-			every(f.sims, func(s *redlocktest.Sim) { s.Do("SET", "redlock:x", value) })
-			w := f.wait(other, patient)
-			time.Sleep(time.Second)
-			want(t, "the key is listened to", read.Load(), value == "somebody's")
-			every(f.sims, func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
-			<-w.done
-			want(t, "who waits", w.err, nil)
-		})
+		}
 	}
 }
