@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,12 +137,37 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	}
 }
 
-// allowDescriptors leaves so many above the lowest that is free.
+// allowDescriptors leaves so many above the lowest that is free, and none that is free
+// lies among others: tests before this one may have left some.
 func allowDescriptors(t *testing.T, n int) (restore func()) {
 	t.Helper()
+	fillDescriptors(t)
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
 		t.Fatal(err)
 	}
 	return setFiles(t, now.Cur-uint64(descriptorsLeft()-n))
+}
+
+// fillDescriptors takes all that are free below the highest one.
+func fillDescriptors(t *testing.T) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	highest := 0
+	for _, entry := range open {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil {
+			highest = max(highest, fd)
+		}
+	}
+	for fd := 0; fd < highest; {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		fd = int(file.Fd())
+	}
 }
