@@ -32,6 +32,7 @@ readonly stage
 trap 'rm -rf "$stage"' EXIT
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
 export LC_ALL=C.UTF-8 TZ=UTC
+export CGO_ENABLED=0 # what is shipped is static; of the tools, less is to be built
 
 main() {
 	go mod verify >/dev/null # what is built in is what go.sum says
@@ -49,7 +50,7 @@ main() {
 
 # build ARCH DIR makes the binaries. They say nothing of where or when that was.
 build() {
-	CGO_ENABLED=0 GOOS=linux GOARCH=$1 GOFLAGS='' go build -trimpath -buildvcs=false -o "$2/" \
+	GOOS=linux GOARCH=$1 GOFLAGS='' go build -trimpath -buildvcs=false -o "$2/" \
 		-ldflags "-s -w -buildid= -X $module/daemon.version=$version -X main.version=$version" ./cmd/redlock ./cmd/redlockd
 }
 

@@ -22,12 +22,12 @@ readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packagi
 # what may be skipped in CI, too: what no machine can help, or is tested in another step
 readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector has Go.s scheduler |needs Linux$'
 
-verbose=0 fuzztime=2s testtimeout=8m main=main
+verbose=0 long=0 fuzztime=2s testtimeout=8m main=main
 for flag in "$@"; do
 	case $flag in
 	-v) verbose=1 ;;
-	-long) export REDLOCKD_LONG=1 && fuzztime=10m testtimeout=30m ;;
-	-fuzz) fuzztime=10m main=fuzz ;;
+	-long) export REDLOCKD_LONG=1 && long=1 fuzztime=10m testtimeout=30m ;;
+	-fuzz) long=1 fuzztime=10m main=fuzz ;;
 	*) echo "usage: packaging/test.sh [-long | -fuzz] [-v]" >&2 && exit 64 ;;
 	esac
 done
@@ -62,7 +62,7 @@ main() {
 # compute is what needs processors and no real time: it has what the tests leave.
 compute() {
 	step "packages, and the tests of packaging/bench: built before their time" build_ahead
-	step "staticcheck" go run "$staticcheck" ./...
+	step "staticcheck" plain go run "$staticcheck" ./...
 	step "static builds for linux" build_linux
 	step "builds for darwin" build_darwin
 	# Each of these has one processor's worth of work.
@@ -242,9 +242,13 @@ check_modules() {
 }
 
 vet() {
-	go vet ./...
-	in_bench go vet ./...
+	plain go vet ./...
+	in_bench plain go vet ./...
 }
+
+# plain COMMAND... runs it without cgo, as everything is shipped: what it builds is then in
+# Go's cache for all of these. Only the race detector needs cgo.
+plain() { CGO_ENABLED=0 "$@"; }
 
 # in_bench COMMAND... runs it in the module of the benchmark.
 in_bench() { (cd packaging/bench && "$@"); }
@@ -260,16 +264,18 @@ build_linux() {
 	local arch
 	for arch in amd64 arm64; do
 		mkdir -p "$tmp/$arch"
-		CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -o "$tmp/$arch/" ./cmd/...
+		GOOS=linux GOARCH=$arch plain go build -trimpath -o "$tmp/$arch/" ./cmd/...
 		(cd "$tmp" && wc -c $arch/redlock $arch/redlockd | sed -n 1,2p) # not head: wc would fail of SIGPIPE
 	done
 }
 
+# build_darwin is for the processor of today's; for the other one, all is built once more.
 build_darwin() {
-	local arch
-	for arch in amd64 arm64; do
-		CGO_ENABLED=0 GOOS=darwin GOARCH=$arch go build -o /dev/null ./cmd/redlockd
-		CGO_ENABLED=0 GOOS=darwin GOARCH=$arch go vet ./client ./cmd/...
+	local arch archs=arm64
+	((!long)) || archs='arm64 amd64'
+	for arch in $archs; do
+		GOOS=darwin GOARCH=$arch plain go build -o /dev/null ./cmd/redlockd
+		GOOS=darwin GOARCH=$arch plain go vet ./client ./cmd/...
 	done
 }
 
@@ -310,14 +316,17 @@ filter() {
 # search simulates. The race detector makes it slow, and leaves the order of events to
 # chance: with it there are few seeds.
 search() {
-	go test -count=1 -v -timeout "$testtimeout" -run '^TestSearch' ./redlock 2>&1 | filter
+	plain go test -count=1 -v -timeout "$testtimeout" -run '^TestSearch' ./redlock 2>&1 | filter
 	go test -race -count=1 -v -timeout "$testtimeout" -run '^TestSearch$' ./redlock 2>&1 | filter
 }
 
+# fuzz has the targets instrumented where there is time for what comes of that: it is a
+# minute or two, for everything is built once more.
 fuzz() {
-	local package target targets
+	local package target targets instrumented=()
+	((!long)) || instrumented=(-fuzz .)
 	for package in client daemon daemon/table ipc redlock; do
-		go test -c -fuzz . -o "$tmp/fuzz.test" "./$package"
+		plain go test -c "${instrumented[@]}" -o "$tmp/fuzz.test" "./$package"
 		targets=$("$tmp/fuzz.test" -test.list '^Fuzz') # at least one
 		for target in ${targets:?none in $package}; do
 			printf './%s %s: ' "$package" "$target"

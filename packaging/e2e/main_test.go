@@ -45,14 +45,21 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	binaries = dir
 	defer makeRootAhead()()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "./cmd/...")
+	build := goCommand("build", "-buildvcs=false", "-o", dir+"/", "./cmd/...")
 	build.Dir = filepath.Join("..", "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "the programs do not build: %v\n%s", err, output)
 		return 1
 	}
 	return m.Run()
+}
+
+// goCommand builds as everything is shipped, without cgo: what go test with the race
+// detector left in Go's cache is of no use here, and what package.sh did is.
+func goCommand(args ...string) *exec.Cmd {
+	command := exec.Command("go", args...)
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return command
 }
 
 // crowd keeps what takes all of the machine away from what is measured meanwhile.

@@ -42,7 +42,7 @@ func packageTree(root, dir string, through ...string) packaged {
 
 // noNFPM is why there is no nfpm; "" where there is one.
 var noNFPM = sync.OnceValue(func() string {
-	if output, err := exec.Command("go", "run", nfpm, "--version").CombinedOutput(); err != nil {
+	if output, err := goCommand("run", nfpm, "--version").CombinedOutput(); err != nil {
 		return string(output) + err.Error()
 	}
 	return ""
