@@ -39,6 +39,7 @@ type child struct {
 	same    func() bool   // the daemon is the process that granted the lease
 	margin  time.Duration // between SIGKILL and the deadline
 	alarm   *alarm        // for SIGKILL
+	before  []kinsman     // who was there before the command, and is let alone
 	stderr  io.Writer
 
 	suspension suspension
@@ -66,7 +67,7 @@ func (j *job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 	reserveThreads(spareThreads)
 	s.passOn()
 	adoptOrphans()
-	c := &child{signals: s, lease: lease, same: same, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, stderr: j.stderr, again: time.NewTimer(0)}
+	c := &child{signals: s, lease: lease, same: same, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, before: kin(nil), stderr: j.stderr, again: time.NewTimer(0)}
 	defer c.again.Stop()
 	over, err := c.startOnThread(j.command(lease))
 	if err != nil {
@@ -164,10 +165,10 @@ func (c *child) over() bool {
 	case c.lost == nil && (c.back || !c.status.Signaled()):
 		return true
 	case c.killed:
-		if signalKin(syscall.SIGKILL) == 0 && !childEnded() {
+		if c.sendToKin(syscall.SIGKILL) == 0 && !childEnded() {
 			return true
 		}
-	case len(kin()) == 0 && !childEnded():
+	case len(c.kin()) == 0 && !childEnded():
 		return true
 	case c.left.IsZero():
 		c.left = time.Now()
@@ -185,13 +186,13 @@ func (c *child) over() bool {
 func (c *child) tellOfKin() {
 	if writable(c.stderr) {
 		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until those that the command has left behind have ended: they got SIGTERM, and run yet: pid %s\n",
-			c.lease.Name(), kinPIDs())
+			c.lease.Name(), c.kinPIDs())
 	}
 }
 
-func kinPIDs() string {
+func (c *child) kinPIDs() string {
 	var pids []string
-	for _, k := range kin() {
+	for _, k := range c.kin() {
 		pids = append(pids, strconv.Itoa(k.pid))
 	}
 	return strings.Join(pids, ", ")
@@ -265,8 +266,11 @@ func (c *child) send(sig syscall.Signal) {
 	}
 }
 
-// sendToKin ignores that there may be nobody any more.
-func (c *child) sendToKin(sig syscall.Signal) { _ = signalKin(sig) }
+// sendToKin reports how many took the signal: there may be nobody any more.
+func (c *child) sendToKin(sig syscall.Signal) (reached int) { return signalAll(c.kin(), sig) }
+
+// kin are the command, and what it has started, as far as they live.
+func (c *child) kin() []kinsman { return kin(c.before) }
 
 // leaseOver is for the end of the lease while the command runs.
 func (c *child) leaseOver(cause error) {
@@ -372,7 +376,7 @@ func (c *child) lastWords() string {
 // ofSurvivors tells of those that the command has started and that run on: as another
 // user, or SIGKILL would have reached them.
 func (c *child) ofSurvivors() string {
-	pids := kinPIDs()
+	pids := c.kinPIDs()
 	if !c.killed || pids == "" {
 		return ""
 	}

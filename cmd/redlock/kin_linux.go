@@ -15,7 +15,9 @@ import (
 
 // The kin of this process are those of its descendants that are in its session:
 // the command, what it has started, and so on. Who has made a session of its own,
-// as daemons do, has left on purpose.
+// as daemons do, has left on purpose. Who was there before the command is none: a shell
+// may have started somebody in the process that became this one, such as who reads what
+// the command writes (in bash: redlock run NAME CMD > >(logger)).
 
 // adoptOrphans makes descendants stay descendants when their parents end.
 func adoptOrphans() {
@@ -30,8 +32,9 @@ type kinsman struct {
 	start                uint64 // with pid, this tells it from any other
 }
 
-// kin are all that live. Where /proc is not mounted there are none to be seen.
-func kin() []kinsman {
+// kin are all that live, but for those of before, and what they have started. Where /proc is
+// not mounted there are none to be seen.
+func kin(before []kinsman) []kinsman {
 	self := os.Getpid()
 	us, err := readKinsman(self)
 	if err != nil {
@@ -40,13 +43,20 @@ func kin() []kinsman {
 	children := childrenOf()
 	var all []kinsman
 	for todo := children(self); len(todo) > 0; todo = todo[1:] {
-		if k := todo[0]; k.session == us.session && !k.dead {
+		k := todo[0]
+		if slices.ContainsFunc(before, k.is) {
+			continue
+		}
+		if k.session == us.session && !k.dead {
 			all = append(all, k)
 		}
-		todo = append(todo, children(todo[0].pid)...)
+		todo = append(todo, children(k.pid)...)
 	}
 	return all
 }
+
+// is tells whether both are one process, whatever has become of it.
+func (k kinsman) is(other kinsman) bool { return k.pid == other.pid && k.start == other.start }
 
 // childEnded tells whether a child has ended, and is not reaped yet.
 func childEnded() bool {
@@ -126,10 +136,10 @@ func parseStat(pid int, text []byte) (k kinsman, err error) {
 	return k, err
 }
 
-// signalKin sends sig to all kin, and reports how many took it. Those of other
+// signalAll sends sig to each of the kin, and reports how many took it. Those of other
 // users do not.
-func signalKin(sig syscall.Signal) (reached int) {
-	for _, k := range kin() {
+func signalAll(kin []kinsman, sig syscall.Signal) (reached int) {
+	for _, k := range kin {
 		if k.signal(sig) == nil {
 			reached++
 		}
@@ -145,7 +155,7 @@ func (k kinsman) signal(sig syscall.Signal) error {
 		return err
 	}
 	defer process.Release()
-	if now, err := readKinsman(k.pid); err != nil || now.start != k.start {
+	if now, err := readKinsman(k.pid); err != nil || !now.is(k) {
 		return os.ErrProcessDone
 	}
 	return process.Signal(sig)

@@ -323,6 +323,40 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 	}
 }
 
+// What ran before the command is none of its kin, though it is our child: of a shell that
+// became redlock run, such as who reads what the command writes (redlock run job CMD > >(tee
+// log)), which ends only after redlock run.
+func TestWhoWasThereBefore(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		ttl  time.Duration
+		want int
+	}{
+		{"the command is ended by a signal", 2 * patience, 128 + int(syscall.SIGUSR1)},
+		{"the lock is lost", 2 * time.Second, exitLost},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFake(t, answers{ipc.VerbLock: grants(test.ttl), ipc.VerbUnlock: says("OK")})
+			words := append([]string{"-c", `"$1" "$2" "$3" "$4" & shift 4; read go; exec "$@"`, "sh"}, puppet("user defined signal 2")...)
+			words = append(words, testBinary)
+			p := startCommand(t, command(t, "sh", append(words, runOf(nil, "sh", "-c", `echo under; trap "" TERM; while :; do sleep 0.1; done`)...)...), roleRedlock, f.socket)
+			before := p.up()
+			p.tell("go")
+			p.expect("under")
+			if test.want != exitLost {
+				p.signal(syscall.SIGUSR1)
+			}
+			p.ends(test.want)
+			syscall.Kill(before, syscall.SIGUSR2)
+			if out := p.rest(); out != "got user defined signal 2\n" {
+				t.Errorf("who was there before said %q, want only the signal that ends it", out)
+			}
+		})
+	}
+}
+
 // A command that has given the lock back, and is ended by a signal then, leaves behind what
 // it likes: there is no lock that would be kept.
 func TestLeftBehindByWhoGaveBack(t *testing.T) {
