@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -54,9 +53,13 @@ func (h *held) ask(cmd *cobra.Command, args []string, do func(context.Context, *
 // its script (bash -c does): it is this process itself then that holds the lock.
 func (h *held) which(args []string) (find func(context.Context, *client.Client) (*client.Lease, error), err error) {
 	above, id := os.Getenv("REDLOCK_NAME"), os.Getenv("REDLOCK_LEASE")
-	h.name = cmp.Or(append(args, above)...)
-	if h.name == "" {
+	switch {
+	case len(args) > 0:
+		h.name = args[0] // also an empty one, which may be of a variable: it is not left out
+	case above == "":
 		return nil, usage("the NAME of a lock is wanted")
+	default:
+		h.name = above
 	}
 	names, err := splitNames(h.name)
 	switch {

@@ -101,3 +101,19 @@ func TestNotHeld(t *testing.T) {
 		}
 	}
 }
+
+// A NAME that is empty, as of a variable that nobody has set, is not one that was left out:
+// it would be the lock of the redlock run above that is given back.
+func TestEmptyNameUnderRun(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+	for _, verb := range []string{"unlock", "extend", "beat", "check"} {
+		cmd := command(t, "env", "REDLOCK_NAME=job", "REDLOCK_LEASE=secret", testBinary, verb, "")
+		p := startCommand(t, cmd, roleRedlock, f.socket)
+		code := p.wait()
+		check(t, code, exitUsage, p.said(), `a NAME is empty in ""`)
+	}
+	if len(f.requests)+len(f.looks) > 0 {
+		t.Error("the daemon was asked")
+	}
+}
