@@ -38,6 +38,7 @@ type child struct {
 	lease   lease
 	same    func() bool   // the daemon is the process that granted the lease
 	margin  time.Duration // between SIGKILL and the deadline
+	grace   time.Duration // the lease's guard, whatever its lease time; 0: a fifth of that
 	alarm   *alarm        // for SIGKILL
 	before  []kinsman     // who was there before the command, and is let alone
 	stderr  io.Writer
@@ -67,7 +68,7 @@ func (j *job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 	reserveThreads(spareThreads)
 	s.passOn()
 	adoptOrphans()
-	c := &child{signals: s, lease: lease, same: same, margin: killMargin(leaseTime(j.ttl, lease)), alarm: alarm, before: kin(nil), stderr: j.stderr, again: time.NewTimer(0)}
+	c := &child{signals: s, lease: lease, same: same, margin: killMargin(leaseTime(j.ttl, lease)), grace: j.grace, alarm: alarm, before: kin(nil), stderr: j.stderr, again: time.NewTimer(0)}
 	defer c.again.Stop()
 	over, err := c.startOnThread(j.command(lease))
 	if err != nil {
@@ -312,8 +313,12 @@ func (c *child) stop(cause error) {
 func (c *child) killAt() time.Duration { return c.lease.DeadlineBoottime() - c.killMargin() }
 
 // killMargin is less than at first where somebody has made the lease time shorter
-// (redlock extend).
+// (redlock extend), of which the guard tells. One that was given does not, and is longer
+// than the margin.
 func (c *child) killMargin() time.Duration {
+	if c.grace > 0 {
+		return c.margin
+	}
 	return min(c.margin, killMargin(c.lease.Guard()*guardShare))
 }
 

@@ -127,6 +127,19 @@ func TestHungDaemonWhileRunning(t *testing.T) {
 	check(t, code, 0, stderr, "")
 }
 
+// A --grace that is shorter than a fifth of the lease time puts SIGKILL off by nothing.
+func TestKilledInTimeWithLittleGrace(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbLock: grants(8 * time.Second)})
+	p, _ := runPuppet(t, f.socket, "-t", "8s", "--grace", "500ms")
+	p.terminated()
+	p.rest()
+	p.ends(exitLost)
+	if stderr := p.said(); !regexp.MustCompile(`got SIGKILL (400|[23]\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
+		t.Errorf("stderr is %q", stderr)
+	}
+}
+
 // Where redlock run was stopped for too long, nobody is told that the command was killed
 // in time.
 func TestKilledLate(t *testing.T) {
