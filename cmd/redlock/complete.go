@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -45,11 +46,24 @@ func completeSeveral(cmd *cobra.Command, args []string, word string) ([]string, 
 func namesOf(entries []client.Entry) (names []string) {
 	for _, e := range entries {
 		for _, name := range e.Names {
-			names = append(names, joinNames(name))
+			if word := joinNames(name); isPlain(word) {
+				names = append(names, word)
+			}
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// isPlain tells whether a word is an argument to every shell as it is. Others are not offered:
+// bash inserts what several of them have in common without quotes, and to complete that evaluates
+// it. So a name, which is of whoever took the lock, would be a command of whoever looks: $(…).
+func isPlain(word string) bool {
+	return !strings.HasPrefix(word, "-") && !strings.ContainsFunc(word, isSpecial)
+}
+
+func isSpecial(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("%+-./:=@_", r)
 }
 
 // completeQuarantined completes the argument of admit.

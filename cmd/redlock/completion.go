@@ -23,7 +23,8 @@ func newCompletionCommand() *cobra.Command {
 		Use:   "completion SHELL",
 		Short: "Print the completion script for a shell: " + strings.Join(names, ", "),
 		Long: `Print the script that makes a shell complete the command line of redlock, and the
-names of locks that are in use. SHELL is ` + strings.Join(names, ", ") + `.`,
+names of locks that are in use, but for those in which a character means something to
+a shell: who takes a lock names it, and may mean harm. SHELL is ` + strings.Join(names, ", ") + `.`,
 		Example: `  source <(redlock completion bash)     # now; bash-completion must be installed
   redlock completion bash > /etc/bash_completion.d/redlock
   redlock completion zsh > "${fpath[1]}/_redlock"

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -335,6 +337,25 @@ a     :1       ready  -
 				t.Errorf("exit code %d, want %d; stderr %q; stdout:\n%swant:\n%s", code, test.code, stderr, stdout, test.want[1:])
 			}
 		})
+	}
+}
+
+// Bash inserts as it is what several names have in common, and at the next TAB evaluates the
+// line: a name that any user may choose would be a command of whoever completes it.
+func TestCompletesNoCommands(t *testing.T) {
+	t.Parallel()
+	names := []string{"a$(>b)1", "a$(>b)2", "a`>b`", "a b", "a;b", "a&b", "a|b", "a<b", "a>b", "a(b)", "a{b}", "a[b]", "a*", "a?", "a!b", "a#b",
+		"a^b", "a~", "a'b", `a"b`, `a\b`, "-a", "\u202ea", "a\u00a0b", "a/b.c:1@d+e=f_g-h%", "ümlaut"}
+	var lines []string
+	for _, name := range names {
+		lines = append(lines, "- lock="+strings.ReplaceAll(url.QueryEscape(name), "+", "%20")+" state=held mode=exclusive fence=1 ttl=1000 pid=1 user=alice since=1")
+	}
+	f := startFake(t, answers{ipc.VerbList: says(append(lines, "OK n="+strconv.Itoa(len(lines)))...)})
+	for args, want := range map[string]string{"who ": "a/b.c:1@d+e=f_g-h%\nümlaut\n:4\n", "run job,": "job,a/b.c:1@d+e=f_g-h%\njob,ümlaut\n:4\n"} {
+		command, word, _ := strings.Cut(args, " ")
+		if _, stdout, stderr := redlock(t, f.socket, "__complete", command, word); stdout != want {
+			t.Errorf("redlock %s is completed to %q, want %q; stderr %q", args, stdout, want, stderr)
+		}
 	}
 }
 
