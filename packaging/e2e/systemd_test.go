@@ -65,6 +65,26 @@ func TestSystemdSocket(t *testing.T) {
 	}
 }
 
+// The unit of a leader is such as systemd understands, and starts it again for ever: with the
+// usual limit of five starts within 10 s it would be over while redlockd is stopped.
+func TestLeaderUnit(t *testing.T) {
+	analyze := needProgram(t, "systemd-analyze")
+	_, rest, _ := strings.Cut(readFile(t, filepath.Join("..", "MOVING.md")), "## A leader\n")
+	_, rest, _ = strings.Cut(rest, "```ini\n")
+	unit, _, found := strings.Cut(rest, "```\n")
+	for _, want := range []string{"[Unit]\nStartLimitIntervalSec=0\n", "\nRestart=always\n"} {
+		if !strings.Contains(unit, want) {
+			t.Errorf("the unit lacks %q", want)
+		}
+	}
+	words := strings.NewReplacer("/usr/bin/redlock ", filepath.Join(binaries, "redlock")+" ")
+	path := filepath.Join(t.TempDir(), "lead.service")
+	writeFile(t, path, words.Replace(unit))
+	if output, err := exec.Command(analyze, "--man=no", "--recursive-errors=one", "verify", path).CombinedOutput(); !found || err != nil || len(output) != 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, output)
+	}
+}
+
 // A daemon takes the socket that it is handed, among others, and leaves it there.
 func TestSocketActivation(t *testing.T) {
 	needNC(t)
