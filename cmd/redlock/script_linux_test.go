@@ -132,6 +132,22 @@ redlock lock other; redlock check other; echo "$?"; REDLOCK_NAME=other REDLOCK_L
 	p.ends(0)
 }
 
+// Who was started under redlock run, and has outlived it, has locks of its own by that name.
+func TestHeldAfterRun(t *testing.T) {
+	_, socket := startDaemon(t)
+	p := startScript(t, "sh", socket, `
+eval "$(redlock run job -c 'echo export REDLOCK_NAME=$REDLOCK_NAME REDLOCK_LEASE=$REDLOCK_LEASE')"
+redlock check job; echo "$?"
+redlock lock job && redlock check job && redlock extend job && echo held
+redlock check; echo "$?"
+redlock unlock job; echo "$?"
+redlock run -n job echo free`)
+	for _, want := range []string{"1", "held", "1", "0", "free"} {
+		p.expect(want)
+	}
+	p.ends(0)
+}
+
 // A lost lock is told of by its exit code, and so is one that was missed to beat.
 func TestScriptLoses(t *testing.T) {
 	_, socket := startDaemon(t)
