@@ -3,6 +3,8 @@ package main
 import (
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // What is heard of in turn: z is Ctrl-Z, t the command stopped by it, s the command stopped
@@ -39,4 +41,22 @@ func TestSuspension(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Who did not stop for Ctrl-Z, and is stopped by somebody long after that, is looked after.
+func TestSuspensionIsNotThatOfBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s suspension
+		s.typedNow()
+		time.Sleep(answersIn + 1)
+		if s.stopped(syscall.SIGSTOP) {
+			t.Error("this process stops, as Ctrl-Z was typed long before")
+		}
+		s.goesOn()
+		s.typedNow()
+		time.Sleep(answersIn)
+		if !s.stopped(syscall.SIGSTOP) {
+			t.Errorf("this process does not stop with the command, which has taken %v for that", answersIn)
+		}
+	})
 }
