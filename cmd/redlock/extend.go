@@ -30,6 +30,9 @@ With --print it prints what redlock lock --print does, as it is now.
 	printFlag(cmd, &print)
 	withoutDefaults(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("ttl") && ttl == 0 {
+			return usage("-t 0: a lease time is more than that; without -t it stays as it is")
+		}
 		var text string
 		err := which.ask(cmd, args, func(ctx context.Context, l *client.Lease) error {
 			err := l.Extend(ctx, time.Duration(ttl))

@@ -21,6 +21,14 @@ func TestExtendRefused(t *testing.T) {
 	}
 }
 
+// No lease time is none that was left out: it would stay as it is, and that look like done.
+func TestExtendByNothing(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbExtend: grants(time.Hour)})
+	code, _, stderr := redlock(t, f.socket, "extend", "-t", "0", "job")
+	check(t, code, exitUsage, stderr, "-t 0")
+}
+
 // What is printed is what the extension came to, not what was before it.
 func TestExtendPrints(t *testing.T) {
 	t.Parallel()
