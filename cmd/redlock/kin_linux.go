@@ -37,7 +37,7 @@ type kinsman struct {
 func kin(before []kinsman) []kinsman {
 	self := os.Getpid()
 	us, err := readKinsman(self)
-	if err != nil {
+	if err != nil || childless() {
 		return nil
 	}
 	children := childrenOf()
@@ -58,11 +58,23 @@ func kin(before []kinsman) []kinsman {
 // is tells whether both are one process, whatever has become of it.
 func (k kinsman) is(other kinsman) bool { return k.pid == other.pid && k.start == other.start }
 
+// childless tells whether there is nobody to look for, which the kernel knows at once.
+func childless() bool {
+	_, err := peek()
+	return err == unix.ECHILD
+}
+
 // childEnded tells whether a child has ended, and is not reaped yet.
 func childEnded() bool {
+	ended, err := peek()
+	return err == nil && ended
+}
+
+// peek looks at the children, and reaps none.
+func peek() (ended bool, err error) {
 	var info unix.Siginfo
-	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return err == nil && info.Signo != 0
+	err = unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return info.Signo != 0, err
 }
 
 // childrenOf finds the children of a process: in the kernel's list of them, or
