@@ -66,10 +66,13 @@ func (j *job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 	}
 	defer alarm.close()
 	reserveThreads(spareThreads)
-	s.passOn()
-	adoptOrphans()
 	c := &child{signals: s, lease: lease, same: same, margin: killMargin(leaseTime(j.ttl, lease)), grace: j.grace, alarm: alarm, before: kin(nil), stderr: j.stderr, again: time.NewTimer(0)}
 	defer c.again.Stop()
+	if sig := s.sooner(); sig != 0 {
+		return nil, exit(signalCode(sig))
+	}
+	s.passOn()
+	adoptOrphans()
 	over, err := c.startOnThread(j.command(lease))
 	if err != nil {
 		return nil, cannotRun(j.argv[0], err)

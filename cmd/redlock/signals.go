@@ -58,8 +58,19 @@ func (s *signals) catch(which []os.Signal) {
 // passOn is called before the command starts: from then on it gets them all.
 func (s *signals) passOn() { s.catch(harmless) }
 
+// sooner is the first signal that has come too late to end the wait, and too soon for the
+// command to have it, as from the terminal; 0: none has.
+func (s *signals) sooner() syscall.Signal {
+	select {
+	case sig := <-s.others:
+		return sig.(syscall.Signal)
+	default:
+		return 0
+	}
+}
+
 // interrupt makes a context that ends when a signal comes. calm ends the context
-// and returns the signal, 0 if none came; later ones stay for the command.
+// and returns the signal, 0 if none came; later ones stay for sooner, and the command.
 func (s *signals) interrupt() (ctx context.Context, calm func() syscall.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -195,4 +196,25 @@ func waitFor(t *testing.T, c *client.Client, what string, ok func([]client.Entry
 		}
 	}
 	t.Fatalf("there never was %s", what)
+}
+
+// Ctrl-C that is typed when the lock is there, and the command is not, is not lost: the command
+// would not get it from the terminal, nor from us, who take it that it does.
+func TestSignalBeforeTheCommand(t *testing.T) {
+	f := startFake(t, holding())
+	lease, err := dial(t, f.socket).Lock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &signals{others: make(chan os.Signal, pending), children: make(chan os.Signal, 1)}
+	s.others <- syscall.SIGINT
+	ran := filepath.Join(t.TempDir(), "ran")
+	j := &job{name: "job", path: "/bin/sh", argv: shell("echo > " + ran), stderr: os.Stderr}
+	_, err = j.runUnder(lease, s, func() bool { return true })
+	if code := report(os.Stderr, "redlock", err); code != signalCode(syscall.SIGINT) {
+		t.Errorf("exit code %d, want that of SIGINT", code)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the command was run")
+	}
 }
