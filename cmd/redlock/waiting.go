@@ -56,7 +56,7 @@ func (j *job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 func (w *waiting) run(ctx context.Context) {
 	defer w.wipe()
 	for pause := explainAfter; sleep(ctx, pause); {
-		w.warnOfItself()
+		w.warnOfItself(ctx)
 		switch columns := columns(w.out); {
 		case columns > 0:
 			w.draw(w.reason(ctx), columns)
@@ -71,14 +71,31 @@ func (w *waiting) run(ctx context.Context) {
 }
 
 // warnOfItself says, once, that it may wait for what it runs under itself.
-func (w *waiting) warnOfItself() {
+func (w *waiting) warnOfItself(ctx context.Context) {
 	above, err := splitNames(os.Getenv("REDLOCK_NAME"))
 	if w.warned || w.shares || err != nil || !slices.ContainsFunc(w.names, func(name string) bool { return slices.Contains(above, name) }) {
 		return
 	}
 	w.warned = true
+	if isOver(ctx, above) || ctx.Err() != nil {
+		return
+	}
 	w.wipe()
 	w.print("redlock: lock %q: waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n", w.name)
+}
+
+// isOver tells whether what this was started under is known to be over: what outlives a redlock
+// run has its environment for good.
+func isOver(ctx context.Context, above []string) bool {
+	id := os.Getenv("REDLOCK_LEASE")
+	if id == "" {
+		return false
+	}
+	err := ask(ctx, func(ctx context.Context, c *client.Client) error {
+		_, err := c.LeaseByID(ctx, id, above...)
+		return err
+	})
+	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrLost)
 }
 
 // reason is why the lock is not ours yet. since is written the same way twice

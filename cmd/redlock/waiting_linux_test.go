@@ -120,6 +120,22 @@ func TestWaitForItself(t *testing.T) {
 	}
 }
 
+// Who has outlived what it was started under does not wait for itself.
+func TestWaitForAnotherAfterRun(t *testing.T) {
+	t.Setenv("REDLOCK_NAME", "job")
+	t.Setenv("REDLOCK_LEASE", "gone")
+	for answer, want := range map[string]bool{"ERR NOTHELD : no lease with this id": false, "ERR LOST : reason=max": false, granted(boottime()+time.Hour, time.Hour): true} {
+		f := startFake(t, answers{ipc.VerbStatus: says(statusReady), ipc.VerbCheck: says(answer), ipc.VerbUnlock: says("OK")})
+		p := start(t, roleRedlock, f.socket, runOf([]string{"-w", "60"}, "true")...)
+		lock := f.read(ipc.VerbLock)
+		f.asked(ipc.VerbStatus)
+		f.grant(lock)
+		if p.ends(0); strings.Contains(p.said(), "itself") != want {
+			t.Errorf("%s: stderr is %q, want a warning: %v", answer, p.said(), want)
+		}
+	}
+}
+
 // Without --verbose, and without a terminal, only a quarantine is said, once.
 func TestQuietWait(t *testing.T) {
 	t.Parallel()

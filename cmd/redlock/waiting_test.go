@@ -65,7 +65,7 @@ func TestSaidOnce(t *testing.T) {
 	var out strings.Builder
 	w := &waiting{name: "job", names: []string{"job"}, out: &out, width: 4}
 	for range 2 {
-		w.warnOfItself()
+		w.warnOfItself(t.Context())
 	}
 	w.sayOnce(reason{what: "held by alice", since: " since 10:00:00"})
 	w.sayOnce(reason{what: "held by alice", since: " since 10:00:01"})
@@ -138,8 +138,8 @@ func TestWarnOfItself(t *testing.T) {
 		t.Setenv("REDLOCK_NAME", test.above)
 		var out strings.Builder
 		w := &waiting{name: "job,b", names: []string{"job", "b"}, out: &out, shares: test.shares}
-		w.warnOfItself()
-		w.warnOfItself()
+		w.warnOfItself(t.Context())
+		w.warnOfItself(t.Context())
 		if got := strings.Count(out.String(), `redlock: lock "job,b": waiting: this runs under it already`); got != test.want || test.want == 0 && out.Len() > 0 {
 			t.Errorf("under %q, shared %v: it says %q, want a warning %d times", test.above, test.shares, out.String(), test.want)
 		}
