@@ -202,6 +202,10 @@ func (x *example) isRefused() {
 	x.t.Helper()
 	x.ends(x.run("job", "1", "ttl=1"), 70, "ERR OPTION lock=job")
 	x.ends(x.run("job\nFORCE\tother", "1"), 70, "ERR NAME")
+	if e := filepath.Ext(x.program); e == ".py" || e == ".sh" || e == ".pl" { // others read arguments as UTF-8, whatever they are
+		x.ends(x.run("a\xff", "1"), 70, "ERR ")
+		x.ends(x.run("job", "1", "note=\xff"), 70, "ERR ")
+	}
 	nowhere := &example{&host{t: x.t, socket: x.dir + "/nowhere"}, x.program}
 	nowhere.ends(nowhere.run("job", "1"), 69, "nowhere")
 }

@@ -33,7 +33,7 @@ class Lock:
 
     def __init__(self, name, *options):
         self.name = name
-        self.quoted = urllib.parse.quote(name, safe="/")
+        self.quoted = urllib.parse.quote(name, safe="/", errors="surrogateescape")
         self.options = options
         self.lost = threading.Event()  # to be looked at, or waited for, while working
         self.why = ""
@@ -67,7 +67,7 @@ class Lock:
             raise Lost(self.why)
 
     def send(self, *words):
-        self.conn.sendall((" ".join(words) + "\n").encode())
+        self.conn.sendall((" ".join(words) + "\n").encode(errors="surrogateescape"))  # arguments as they are
 
     def listen(self):
         """Reads until the lock is over, the one way or the other."""
