@@ -32,16 +32,16 @@ were restarted have no vote for a while (redlock status says how long): that is
 waited for too, up to -w, and said once. -n says nothing when somebody else holds
 the lock (--verbose says who).
 
-THE COMMAND gets stdin, stdout, stderr and the terminal as they are, and every
-signal, but not twice: what the terminal sends goes to its whole foreground group
-anyway, so while redlock run is in that, SIGINT, SIGQUIT, SIGTSTP, SIGCONT and
-SIGWINCH are taken to be the terminal's, and not passed on, unless the command has a
-process group of its own (timeout). (SIGPIPE, SIGURG and SIGCHLD are for redlock run
-itself. Of signals that are ignored when it starts, as by trap '' or nohup, the command
-ignores SIGHUP and SIGINT.) While all is stopped (Ctrl-Z) the lock is kept,
-and others wait. Stopped for longer than what was left of the lease, the command is
-killed when it goes on, as after LOSS: it cannot be asked first whether the lock is
-still its.
+THE COMMAND gets stdin, stdout, stderr and the terminal as they are (/dev/null in
+the place of one that is closed), and every signal, but not twice: what the terminal
+sends goes to its whole foreground group anyway, so while redlock run is in that,
+SIGINT, SIGQUIT, SIGTSTP, SIGCONT and SIGWINCH are taken to be the terminal's, and
+not passed on, unless the command has a process group of its own (timeout).
+(SIGPIPE, SIGURG and SIGCHLD are for redlock run itself. Of signals that are ignored
+when it starts, as by trap '' or nohup, the command ignores SIGHUP and SIGINT.)
+While all is stopped (Ctrl-Z) the lock is kept, and others wait. Stopped for longer
+than what was left of the lease, the command is killed when it goes on, as after
+LOSS: it cannot be asked first whether the lock is still its.
 
 What the command leaves running when it ends by itself runs on, without the lock.
 Where a signal ended it, such as a shell whose pipeline is at work, that is told to

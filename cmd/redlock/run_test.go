@@ -386,6 +386,17 @@ func TestScriptOfTheShell(t *testing.T) {
 	p.ends(7)
 }
 
+// Go opens /dev/null in the place of a standard stream that is closed: the help says so.
+func TestClosedIsNull(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, holding())
+	words := append([]string{"-c", `exec "$@" <&- 2>&-`, "sh", testBinary}, runOf(nil, "sh", "-c", "readlink /proc/self/fd/0 /proc/self/fd/2")...)
+	p := startCommand(t, command(t, "sh", words...), roleRedlock, f.socket)
+	p.expect("/dev/null")
+	p.expect("/dev/null")
+	p.ends(0)
+}
+
 func TestStdinPassesThrough(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, holding())
