@@ -32,7 +32,8 @@ readonly stage
 trap 'rm -rf "$stage"' EXIT
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
 export LC_ALL=C.UTF-8 TZ=UTC
-export CGO_ENABLED=0 # what is shipped is static; of the tools, less is to be built
+# What is shipped is static, and so are the tools: everything is built in one way.
+export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false ${GOFLAGS-}"
 
 main() {
 	go mod verify >/dev/null # what is built in is what go.sum says
@@ -56,7 +57,7 @@ build() {
 
 # list_contents fails where something is built in that has no licence that is known.
 list_contents() {
-	go run -buildvcs=false ./packaging/sbom "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" "$stage" "$stage/redlock" "$stage/redlockd"
+	go run ./packaging/sbom "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" "$stage" "$stage/redlock" "$stage/redlockd"
 }
 
 # redlock runs the redlock of this version, on this machine.
@@ -68,7 +69,7 @@ redlock() {
 write_manuals() {
 	local page
 	redlock man | gzip -9n >"$stage/redlock.1.gz"
-	go run -buildvcs=false ./packaging/man "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)" "$stage"
+	go run ./packaging/man "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)" "$stage"
 	for page in redlockd.8 redlockd.hcl.5 redlockd-protocol.7; do
 		gzip -9n "$stage/$page"
 	done

@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	binaries = dir
 	defer makeRootAhead()()
-	build := goCommand("build", "-buildvcs=false", "-o", dir+"/", "./cmd/...")
+	build := goCommand("build", "-o", dir+"/", "./cmd/...")
 	build.Dir = filepath.Join("..", "..")
 	if output, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "the programs do not build: %v\n%s", err, output)
@@ -54,11 +54,11 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// goCommand builds as everything is shipped, without cgo: what go test with the race
-// detector left in Go's cache is of no use here, and what package.sh did is.
+// goCommand builds as package.sh does: what that left in Go's cache is of use here, and what
+// go test with the race detector did is not.
 func goCommand(args ...string) *exec.Cmd {
 	command := exec.Command("go", args...)
-	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false")
 	return command
 }
 

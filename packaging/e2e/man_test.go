@@ -40,7 +40,7 @@ func writeManuals(dir string) error {
 		if w.err = os.Mkdir(dir, 0o755); w.err != nil {
 			return
 		}
-		command := goCommand("run", "-buildvcs=false", "./packaging/man", "1.0.0", "2026-01-01", dir)
+		command := goCommand("run", "./packaging/man", "1.0.0", "2026-01-01", dir)
 		command.Dir = filepath.Join("..", "..")
 		if output, err := command.CombinedOutput(); err != nil {
 			w.err = fmt.Errorf("packaging/man: %w\n%s", err, output)

@@ -45,7 +45,7 @@ func buildProgram(t *testing.T, name string) (binary string) {
 		t.Fatal(err)
 	}
 	writeFile(t, overlay, string(replace))
-	build := goCommand("build", "-buildvcs=false", "-overlay", overlay, "-o", binary, "./readme"+name)
+	build := goCommand("build", "-overlay", overlay, "-o", binary, "./readme"+name)
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("README line %d: the program does not build: %v\n%s", b.first, err, output)
 	}
