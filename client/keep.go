@@ -85,10 +85,14 @@ func (l *Lease) setGuard(stands time.Duration) {
 func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
 
 // next is how long the timer has to run, and settles what for. It needs mu.
+//
+// It is half of what is left also where nothing is to be asked then (its ttl keeps the lease,
+// or the daemon was asked before): a timer stands still while the host is suspended.
 func (l *Lease) next(now time.Duration) time.Duration {
 	rest := l.loseAt() - now
-	l.checkNext = l.hold != HoldTTL && !l.checking && rest/2 >= minCheck
-	if l.checkNext {
+	half := rest/2 >= minCheck
+	l.checkNext = half && l.hold != HoldTTL && !l.checking
+	if half {
 		return rest / 2
 	}
 	return rest

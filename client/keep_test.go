@@ -168,6 +168,32 @@ func TestSuspendedHost(t *testing.T) {
 	})
 }
 
+// So it does half way where nothing is to be asked then: the ttl keeps the lease.
+func TestSuspendedHostAndTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc", WithHold(HoldTTL))
+		time.Sleep(time.Second)
+		d.slept.Store(int64(time.Hour))
+		<-l.Context().Done()
+		d.at("the end of the lease", checkAfter)
+		d.expectTagged("UNLOCK lease=abc")
+	})
+}
+
+// Or the daemon, which hangs, was asked before.
+func TestSuspendedHostAndDaemonThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.expectTagged("CHECK lease=abc")
+		d.slept.Store(int64(time.Hour))
+		<-l.Context().Done()
+		d.at("the end of the lease", checkAfter+(overAfter-checkAfter)/2)
+		d.expectTagged("UNLOCK lease=abc")
+	})
+}
+
 // In another time namespace deadline= is of another clock.
 func TestDeadlineOfAnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
