@@ -102,6 +102,55 @@ func TestCloseAfterCancel(t *testing.T) {
 	}
 }
 
+// What somebody waits for when the Client is closed is given up before that, where it would
+// outlast the connection: he is told that he has not got it.
+func TestCloseGivesUpWhatWouldStay(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"for a process":  {WithHold(HoldPID)},
+		"for its ttl":    {WithHold(HoldTTL)},
+		"for its linger": {WithLinger(time.Second)},
+	} {
+		for _, granted := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c, d := dialScripted(t)
+					locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", opts...) })
+					d.line()
+					closed := async(func() (int, error) { return 0, c.Close() })
+					d.expect("CANCEL 0")
+					_, err := locked.wait()
+					want(t, "lock", err, ErrClosed)
+					if granted {
+						d.say(grant("0", "job", "abc", 0, ttl), "OK")
+						d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+					} else {
+						d.say("@0 ERR CANCELLED", "OK")
+					}
+					closed.must(t)
+					d.at("the end", 0)
+					nothingLeft(t, c)
+				})
+			})
+		}
+	}
+}
+
+// What was granted in that moment is a lease, or is given back.
+func TestCloseAsALockIsGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithHold(HoldPID)) })
+		d.line()
+		d.say(grant("0", "job", "abc", 0, ttl))
+		closed := async(func() (int, error) { return 0, c.Close() })
+		if _, err := locked.wait(); err != nil { // else it stays with the process, as is said
+			d.expect("CANCEL 0")
+			d.givenBack(c)
+		}
+		closed.must(t)
+	})
+}
+
 // What nobody has got is given back across the end of the connection as well, and is not
 // resumed: nobody is at work.
 func TestGivenBackAcrossRestart(t *testing.T) {

@@ -32,6 +32,8 @@ type Client struct {
 	born     time.Time // what call.until counts from
 	calls    *table
 	done     chan struct{} // closed when all is over, after Close
+	closing  chan struct{} // closed when Close begins: see outlasts
+	shut     sync.Once     // closes it
 
 	link  atomic.Pointer[link] // nil: none just now
 	cut   atomic.Uint64        // the number of the last link that has ended
@@ -101,7 +103,7 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
 		dial: dial, clock: clock, patience: defaultPatience, born: time.Now(),
-		calls: newTable(), done: make(chan struct{}), wake: make(chan struct{}, 1), given: make(chan struct{}, 1),
+		calls: newTable(), done: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1), given: make(chan struct{}, 1),
 		word: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
 	c.life, c.leave = context.WithCancel(context.Background())
@@ -162,9 +164,10 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // ErrClosed. Only the first Close does anything; it returns nil.
 //
 // A lock that was given up before, and may have been granted in that moment, is given back
-// before that, so that it stays neither with the process nor for its linger: Close waits for
-// the daemon's word, a second at most.
+// before that, so that it stays neither with the process nor for its linger, and so is one
+// that somebody waits for just then: Close waits for the daemon's word, a second at most.
 func (c *Client) Close() error {
+	c.shut.Do(func() { close(c.closing) })
 	c.awaitGiven()
 	c.leave()
 	c.endLeases(ErrClosed) // before the daemon sees the end of the connection

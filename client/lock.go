@@ -121,6 +121,10 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	bounded := cl.boundBy(ctx)
 	c.identify(cl)
 	cl.until.Store(c.untilOf(cl))
+	if cl.outlasts() {
+		c.gives() // until it is a lease, or is given up
+		defer c.gave()
+	}
 	if err := c.roundTrip(ctx, cl); err != nil {
 		if bounded && atEnd(ctx) && ctx.Err() == nil {
 			err = fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)

@@ -96,8 +96,12 @@ func (cl *call) anew() {
 	}
 }
 
-// gaveUp is the error of a call whose context was done before the answer came.
+// gaveUp is the error of a call whose context was done, or the Client about to be closed,
+// before the answer came.
 func (c *Client) gaveUp(op, name string, ctx context.Context) error {
+	if ctx.Err() == nil {
+		return failed(op, name, ErrClosed)
+	}
 	err := ended(op, name, ctx)
 	if why := c.Err(); why != nil {
 		return fmt.Errorf("%w; there is no connection: %w", err, why)
@@ -133,13 +137,18 @@ func (c *Client) transmitOn(l *link, cl *call) error {
 	return nil // where the connection is over, the next one takes it up
 }
 
-// await reports whether the call was answered before ctx was done. If not, it
-// is no longer the caller's.
+// await reports whether the call was answered before ctx was done, or Close began for what
+// would outlast that. If not, it is no longer the caller's.
 func (c *Client) await(ctx context.Context, cl *call) bool {
+	var closing <-chan struct{}
+	if cl.outlasts() {
+		closing = c.closing
+	}
 	select {
 	case <-cl.ready:
 		return true
 	case <-ctx.Done():
+	case <-closing:
 	}
 	if !cl.state.CompareAndSwap(waiting, leaving) {
 		<-cl.ready
@@ -201,6 +210,12 @@ func (cl *call) forProcess() bool {
 		return cl.lease.hold == HoldPID
 	}
 	return cl.locks() && cl.req.Hold == ipc.HoldPID
+}
+
+// outlasts: a grant to it stays, for a while at least, where the connection ends before it
+// is read.
+func (cl *call) outlasts() bool {
+	return cl.locks() && (cl.req.Hold != ipc.HoldConn || cl.req.Linger > 0)
 }
 
 // goesOn: nobody waits for it, and it goes on until it is answered, however long there is
