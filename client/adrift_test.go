@@ -32,28 +32,40 @@ func TestAllLeasesAreResumed(t *testing.T) {
 	})
 }
 
-// What a connection does not keep goes on without one: no connection is made for its
-// sake, nothing is resumed on the next, and what is asked about it waits for nothing.
-func TestOnlyWhatGoesWithTheConnectionIsResumed(t *testing.T) {
-	for _, hold := range []Hold{HoldTTL, HoldPID} {
-		synctest.Test(t, func(t *testing.T) {
-			c, d := dialScripted(t)
-			l := d.lock(c, "kept", "abc", WithHold(hold))
-			d.hangUp()
-			time.Sleep(time.Second)
-			if len(d.dials) > 0 {
-				t.Error("a connection was made for nothing")
-			}
-			extended := async(func() (int, error) { return 0, l.Extend(t.Context(), 0) })
-			d.greet()
-			tag := d.expectTagged("EXTEND lease=abc")
-			d.say(grant(tag[1:], "kept", "abc", d.elapsed(), ttl))
-			extended.must(t)
-			if l.Validity() != ttl || c.Resumed() != 0 {
-				t.Errorf("validity %v, %d resumed, want 10s and none", l.Validity(), c.Resumed())
-			}
-		})
-	}
+// What the ttl keeps goes on without a connection: none is made for its sake, nothing is
+// resumed on the next, and what is asked about it waits for nothing.
+func TestWhatTheTTLKeepsIsNotResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "kept", "abc", WithHold(HoldTTL))
+		d.hangUp()
+		time.Sleep(time.Second)
+		if len(d.dials) > 0 {
+			t.Error("a connection was made for nothing")
+		}
+		extended := async(func() (int, error) { return 0, l.Extend(t.Context(), 0) })
+		d.greet()
+		tag := d.expectTagged("EXTEND lease=abc")
+		d.say(grant(tag[1:], "kept", "abc", d.elapsed(), ttl))
+		extended.must(t)
+		if l.Validity() != ttl || c.Resumed() != 0 {
+			t.Errorf("validity %v, %d resumed, want 10s and none", l.Validity(), c.Resumed())
+		}
+	})
+}
+
+// What is asked about a lease of a process does not wait for what else is asked for it.
+func TestQuestionsAboutAProcessWaitForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "kept", "abc", WithHold(HoldPID))
+		d.hangUp()
+		d.greet()
+		d.expectTagged("RESUME kept lease=abc")
+		extended := async(func() (int, error) { return 0, l.Extend(t.Context(), 0) })
+		d.say(grant(d.expectTagged("EXTEND lease=abc")[1:], "kept", "abc", d.elapsed(), ttl))
+		extended.must(t)
+	})
 }
 
 // What is asked about a lease waits until that one is resumed: the daemon would not know
@@ -112,7 +124,8 @@ func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
 }
 
 // A lease that a process keeps is asked after again when there is a daemon again, though
-// the CHECK that was due meanwhile failed: nothing else tells that it was extended.
+// the CHECK that was due meanwhile failed: without a quorum nothing else tells that it was
+// extended.
 func TestCheckAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = time.Minute // its CHECK is due after 24 s, its end after 48 s
@@ -122,11 +135,90 @@ func TestCheckAfterAnOutage(t *testing.T) {
 		l := locked.must(t)
 		time.Sleep(23 * time.Second)
 		d.outage(17 * time.Second)
+		d.say(d.expectTagged("RESUME job lease=abc") + " ERR NOQUORUM granted=1 needed=3")
 		tag := d.expectTagged("CHECK lease=abc")
 		d.say(grant(tag[1:], "job", "abc", d.elapsed(), long))
 		synctest.Wait()
-		if over(l.Context()) != nil || l.Validity() != long {
+		if over(l.Context()) != nil || l.Validity() <= long-time.Millisecond {
 			t.Errorf("validity %v (%v), want 1m", l.Validity(), over(l.Context()))
 		}
+	})
+}
+
+// Of a lease that goes by a process nobody would say on the next connection that it is lost,
+// which FORCE makes it for others at once: it is asked for there, and is told of.
+func TestLossForAProcessIsToldOnTheNextConnection(t *testing.T) {
+	for name, answer := range map[string]string{
+		"resumed":    "",
+		"no quorum":  " ERR NOQUORUM granted=1 needed=3", // it is known there all the same
+		"an old one": " ERR VERB : RESUME is not in this version",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "kept", "abc", WithHold(HoldPID))
+				d.hangUp()
+				d.greet()
+				tag := d.expectTagged("RESUME kept lease=abc")
+				if answer == "" {
+					d.say(grant(tag[1:], "kept", "abc", 0, ttl))
+				} else {
+					d.say(tag + answer)
+				}
+				time.Sleep(time.Second)
+				want(t, "cause", over(l.Context()), nil)
+				d.say("LOST lock=kept lease=abc reason=forced")
+				<-l.Context().Done()
+				d.at("the end of the lease", time.Second)
+				want(t, "cause", over(l.Context()), ErrLost)
+				synctest.Wait()
+				nothingLeft(t, c)
+			})
+		})
+	}
+}
+
+// What the daemon says of it there.
+func TestResumeForAProcessIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l, limited := d.lock(c, "lost", "abc", WithHold(HoldPID)), d.lock(c, "limited", "def", WithHold(HoldPID))
+		d.hangUp()
+		d.greet()
+		for range 2 {
+			switch tag, line := d.tagged(); line {
+			case "RESUME lost lease=abc":
+				d.say("@" + tag + " ERR LOST lock=lost reason=forced")
+			case "RESUME limited lease=def":
+				d.say("@" + tag + " ERR LIMIT")
+			default:
+				t.Errorf("the daemon read %q, want RESUME", line)
+			}
+		}
+		<-l.Context().Done()
+		d.at("the end of the lease", 0)
+		want(t, "cause", over(l.Context()), ErrLost)
+		tag := d.expectTagged("RESUME limited lease=def")
+		d.at("the next RESUME", retryResume)
+		d.say(grant(tag[1:], "limited", "def", d.elapsed(), ttl))
+		synctest.Wait()
+		if limited.Validity() != ttl || c.Resumed() != 1 {
+			t.Errorf("validity %v, %d resumed, want 10s and one", limited.Validity(), c.Resumed())
+		}
+	})
+}
+
+// What another connection took is told of there, and not asked for here.
+func TestFoundLeaseIsNotResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
+		d.say(grant(d.expectTagged("CHECK job pid=7")[1:], "job", "abc", 0, ttl))
+		found.must(t)
+		d.hangUp()
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.greet()
+		d.say(d.expectTagged("PING") + " OK")
+		pinged.must(t)
 	})
 }

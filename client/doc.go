@@ -39,8 +39,8 @@
 // A connection that ends (the daemon was restarted, and no service manager kept it)
 // is made again, by itself, and nobody notices more than a pause: see [Dial] for how
 // long calls wait. Leases stand meanwhile, as they did where a daemon hangs: until
-// their own end, a guard before the last deadline that is known. The new connection takes them over, those with
-// HoldConn by asking for them, which the daemon grants once a quorum confirms them.
+// their own end, a guard before the last deadline that is known. The new connection takes them over, but for those
+// with HoldTTL, by asking for them, which the daemon grants once a quorum confirms them.
 // One that it does not know any more is lost at once. [Client.Reconnects] and
 // [Client.Resumed] count. A request may come to be made twice: that is harmless. Where
 // it would not be, with [Client.Force] and [Client.Admit], it is made once, and the error

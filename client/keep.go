@@ -255,6 +255,7 @@ func (l *Lease) end(cause error, owed bool) {
 	if cancel != nil {
 		cancel(cause)
 	}
+	l.unheard.Store(false)
 	l.c.unpark(l)
 }
 

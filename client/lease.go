@@ -23,7 +23,8 @@ type Lease struct {
 	ownRule bool // the guard was given: it does not go by the ttl
 	found   bool // another connection took it: it is given back by Unlock only
 
-	adrift atomic.Bool // it goes with a connection, and that it went with has ended
+	adrift  atomic.Bool // it goes with a connection, and that it went with has ended
+	unheard atomic.Bool // it goes by a process, and the connection that heard of its loss has ended
 
 	mu        sync.Mutex    // guards what follows
 	deadline  time.Duration // on the client's clock; only moves forward

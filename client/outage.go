@@ -67,7 +67,7 @@ func (c *Client) needsLink() bool {
 		return true
 	}
 	for _, l := range c.allLeases() {
-		if l.adrift.Load() {
+		if l.toResume() {
 			return true
 		}
 	}

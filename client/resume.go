@@ -10,6 +10,8 @@ import (
 // How a lease outlasts its connection. With the end of that it is adrift: it
 // stands until its timer ends it, and is not extended. Each new connection asks
 // for it with RESUME; what is asked about it meanwhile waits for the answer.
+// A lease that goes by a process goes on without: it is unheard, and each new connection
+// says RESUME to be told of its loss. (FORCE gives it to others at once.)
 
 // retryResume is how long after a refusal that may pass (no quorum, say) a lease
 // is asked for again.
@@ -18,14 +20,19 @@ const retryResume = 250 * time.Millisecond
 // setAdrift is for the end of a connection.
 func (c *Client) setAdrift() {
 	for _, l := range c.allLeases() {
-		if l.hold == HoldConn && l.lives() {
-			l.adrift.Store(true)
+		if l.lives() {
+			l.adrift.Store(l.hold == HoldConn)
+			l.unheard.Store(l.hold == HoldPID && !l.found) // else it is another connection that is told
 		}
-		if !l.lives() {
-			l.adrift.Store(false) // it ended at the same time
+		if !l.lives() { // it ended at the same time
+			l.adrift.Store(false)
+			l.unheard.Store(false)
 		}
 	}
 }
+
+// toResume tells whether a connection is to ask for it.
+func (l *Lease) toResume() bool { return l.adrift.Load() || l.unheard.Load() }
 
 func (l *Lease) lives() bool {
 	l.mu.Lock()
@@ -33,12 +40,12 @@ func (l *Lease) lives() bool {
 	return l.cause == nil
 }
 
-// resumeAll asks for all leases that are adrift, before anything else, as far as
+// resumeAll asks for all leases that are to be resumed, before anything else, as far as
 // there are places for requests, and for the others as places become free.
 func (c *Client) resumeAll(on *link) {
 	var later []*Lease
 	for _, l := range c.allLeases() {
-		if !l.adrift.Load() {
+		if !l.toResume() {
 			continue
 		}
 		if cl := c.calls.tryTake(ipc.VerbResume); cl != nil {
@@ -67,8 +74,10 @@ func (l *Lease) askResume(on *link) {
 func (l *Lease) sendResume(cl *call, on *link) {
 	cl.about(l)
 	cl.req.Names = append(append(cl.req.Names, l.names...), l.name)[:max(1, len(l.names))]
-	cl.req.Owner = l.owner
-	cl.req.Set |= ipc.OptOwner
+	if l.hold != HoldPID {
+		cl.req.Owner = l.owner
+		cl.req.Set |= ipc.OptOwner
+	}
 	cl.sent.Store(on.number)
 	cl.state.Store(waiting)
 	_ = on.out.send(&cl.req, true) // it fails where the connection is over
@@ -86,10 +95,12 @@ func (l *Lease) resumed(cl *call, r *ipc.Response) {
 		return
 	case r.Kind == ipc.KindOK:
 		l.takenOver(r)
+	case l.hold == HoldPID && r.Code != ipc.CodeLimit && r.Code != ipc.CodeNotHeld && r.Code != ipc.CodeLost:
+		l.unheard.Store(false) // with NOQUORUM it is heard of; otherwise CHECK tells of its loss
 	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
 		err := cl.refusal()
-		l.drop(lost(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
-	case !l.mayBeKept():
+		l.taken(r, lost(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
+	case l.hold == HoldConn && !l.mayBeKept():
 		l.giveBackLate()
 	default:
 		number := cl.sent.Load()
@@ -112,11 +123,12 @@ func (l *Lease) takenOver(r *ipc.Response) {
 	if duration(r, "deadline") > 0 {
 		l.moveOn(r, 0)
 	}
-	if l.lives() && l.adrift.Load() { // else it is the answer to a repeat
+	if l.lives() && l.toResume() { // else it is the answer to a repeat
 		l.c.resumed.Add(1)
 	}
+	l.unheard.Store(false)
 	l.c.unpark(l)
-	if !l.lives() { // looked at last: what ends from here on is adrift no more, and owed by that
+	if l.hold == HoldConn && !l.lives() { // looked at last: what ends from here on is adrift no more, and owed by that
 		l.giveBackLate()
 	}
 }
@@ -139,7 +151,7 @@ func (l *Lease) giveBackLate() {
 // resumeAgain asks once more, on the connection with that number.
 func (l *Lease) resumeAgain(number uint64) {
 	on := l.c.link.Load()
-	if on != nil && on.number == number && l.adrift.Load() {
+	if on != nil && on.number == number && l.toResume() {
 		l.c.spawn(func() { l.askResume(on) })
 	}
 }
