@@ -301,6 +301,54 @@ func TestTagsAfterALimitedRepeat(t *testing.T) {
 	})
 }
 
+// A repeat may be granted what the first was refused, as the nodes were not there yet after the
+// restart. Where that would outlast the connection, Close waits for it, and it is given back
+// whenever there is a daemon.
+func TestStrayGrantThatWouldStay(t *testing.T) {
+	refused := func(t *testing.T) (*Client, *scripted) {
+		c, d := dialScripted(t)
+		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job", WithHold(HoldPID), WithPID(7)) })
+		d.expect("@0 TRY job hold=pid pid=7 id=t.1")
+		d.say("BACK")
+		d.expect("@1 TRY job hold=pid pid=7 id=t.1")
+		d.say("@0 ERR NOQUORUM granted=0 needed=2")
+		_, err := tried.wait()
+		want(t, "try", err, ErrNoQuorum)
+		d.expect("CANCEL 1")
+		return c, d
+	}
+	t.Run("Close", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := refused(t)
+			closed := async(func() (int, error) { return 0, c.Close() })
+			synctest.Wait()
+			d.say(grant("1", "job", "abc", 0, ttl), "OK")
+			d.givenBack(c)
+			closed.must(t)
+			d.at("the end", 0)
+		})
+	})
+	t.Run("Close, and it is not granted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := refused(t)
+			closed := async(func() (int, error) { return 0, c.Close() })
+			synctest.Wait()
+			d.say("@1 ERR CANCELLED", "OK")
+			closed.must(t)
+			d.at("the end", 0)
+		})
+	})
+	t.Run("no daemon", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := refused(t)
+			d.say(grant("1", "job", "abc", 0, ttl), "OK")
+			d.expectTagged("UNLOCK lease=abc")
+			d.outage(time.Hour)
+			d.givenBack(c)
+		})
+	})
+}
+
 // What a LOCK for a process may have got that was answered with ErrUnavailable is asked for
 // again with the next connection, and given back before Close ends.
 func TestCloseGivesBackWhatIsInDoubt(t *testing.T) {

@@ -111,15 +111,18 @@ type table struct {
 	lockPlaces, otherPlaces, resumePlaces chan struct{} // one element for each in use
 
 	mu    sync.Mutex // guards what follows, and parts of each call
-	calls []*call    // by the number that a tag is; strayLock, strayOther or nil where it is no call's
+	calls []*call    // by the number that a tag is; one of the strays, or nil, where it is no call's
 	tags  []string   // by number
 	free  []int      // numbers of nil
+	stays int        // how many are strayStays
 	idle  []*call
 }
 
 // What stands for a call that was answered by another of its tags: the answer to
-// this one may come yet, or never.
-var strayLock, strayOther = new(call), new(call)
+// this one may come yet, or never. A grant to strayStays outlasts the connection.
+var strayLock, strayStays, strayOther = new(call), new(call), new(call)
+
+func isStray(cl *call) bool { return cl == strayLock || cl == strayStays || cl == strayOther }
 
 func newTable() *table {
 	return &table{
@@ -189,7 +192,7 @@ func (t *table) last() *call {
 func (t *table) put(cl *call) {
 	places := t.places(cl.req.Verb)
 	t.mu.Lock()
-	t.strays(cl)
+	t.strays(cl, false)
 	cl.reset()
 	t.idle = append(t.idle, cl)
 	t.mu.Unlock()
@@ -213,7 +216,7 @@ func (t *table) several() bool {
 	return len(t.lockPlaces)+len(t.otherPlaces)+len(t.resumePlaces) > 1
 }
 
-// find is the call with a tag, nil if there is none: strayLock or strayOther for
+// find is the call with a tag, nil if there is none: one of the strays for
 // one that was answered already. more: it is in flight by other tags, too.
 func (t *table) find(tag string) (cl *call, more bool) {
 	n, err := strconv.ParseUint(tag, 36, 31)

@@ -194,9 +194,10 @@ func (c *Client) awaitGiven() {
 
 // isGiving is false where there is no daemon to hear of it.
 func (c *Client) isGiving() bool {
+	stays := c.calls.mayStay()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.giving > 0 && c.over == nil
+	return (stays || c.giving > 0) && c.over == nil
 }
 
 // gives counts what is being given back, or may have to be.

@@ -52,6 +52,9 @@ func (t *table) newTag(cl *call) string {
 // dropTag frees a tag. It needs mu.
 func (t *table) dropTag(tag string) {
 	n := number36(tag)
+	if t.calls[n] == strayStays {
+		t.stays--
+	}
 	t.calls[n] = nil
 	t.free = append(t.free, n)
 }
@@ -61,10 +64,15 @@ func number36(tag string) int {
 	return int(n)
 }
 
-// strays lets go of all tags of a call but its own. It needs mu.
-func (t *table) strays(cl *call) {
+// strays lets go of all tags of a call but its own. Where one of them was granted, so are the
+// others, the same: nobody need wait for these. It needs mu.
+func (t *table) strays(cl *call, granted bool) {
 	stray := strayOther
-	if cl.locks() {
+	switch {
+	case cl.outlasts() && !granted:
+		stray = strayStays
+		t.stays += len(cl.also)
+	case cl.locks():
 		stray = strayLock
 	}
 	for _, tag := range cl.also {
@@ -73,9 +81,17 @@ func (t *table) strays(cl *call) {
 	cl.also = nil
 }
 
+// mayStay tells whether an answer is to come that may be a grant which outlasts the
+// connection, and which nobody waits for.
+func (t *table) mayStay() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stays > 0
+}
+
 // answeredBy makes tag, which was answered, the call's own, and returns the
 // others, by which answers may come yet.
-func (t *table) answeredBy(cl *call, tag string) (others []string) {
+func (t *table) answeredBy(cl *call, tag string, granted bool) (others []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := cl.tag
@@ -85,7 +101,7 @@ func (t *table) answeredBy(cl *call, tag string) (others []string) {
 		t.dropTag(before)
 	}
 	others = cl.also
-	t.strays(cl)
+	t.strays(cl, granted)
 	return others
 }
 

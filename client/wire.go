@@ -267,7 +267,7 @@ func (l *link) hear(r *ipc.Response) error {
 	}
 	cl, more := l.c.calls.find(r.Tag)
 	switch {
-	case cl == strayLock || cl == strayOther:
+	case isStray(cl):
 		l.c.stray(cl, r)
 		return nil
 	case cl == nil || !cl.inFlight():
@@ -304,7 +304,7 @@ func (l *link) postpones(cl *call, r *ipc.Response) bool {
 func (l *link) answer(cl *call, r *ipc.Response, more bool) error {
 	var others []string
 	if more {
-		others = l.c.calls.answeredBy(cl, r.Tag)
+		others = l.c.calls.answeredBy(cl, r.Tag, r.Kind == ipc.KindOK)
 	}
 	refused := cl.locks() && r.Kind == ipc.KindErr
 	cl.reply, *r = *r, cl.reply // the fields' memory goes round
@@ -327,18 +327,15 @@ func (c *Client) stray(which *call, r *ipc.Response) {
 	if r.Kind == ipc.KindLine {
 		return
 	}
+	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" && c.known(id, nil) == nil {
+		l := &Lease{c: c, name: text(r, "lock"), id: id}
+		if which == strayStays {
+			l.hold = HoldPID // UNLOCK is repeated for as long as it takes
+		}
+		l.giveBack()
+	}
 	c.calls.strayEnded(r.Tag)
-	id := text(r, "lease")
-	if which != strayLock || r.Kind != ipc.KindOK || id == "" {
-		return
-	}
-	c.mu.Lock()
-	known := c.leases[id]
-	c.mu.Unlock()
-	if known == nil {
-		l := &Lease{c: c, name: text(r, "lock"), id: id, cause: ErrUnlocked, unlocking: true}
-		c.spawn(l.postUnlock)
-	}
+	c.lookAtGiven()
 }
 
 // deliver ends the flight of a call: its caller has it again, or, where nobody
