@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -65,6 +66,9 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 		return own, nil
 	}
 	l := &Lease{c: c, name: cl.name, id: id, base: ctx, hold: HoldPID, found: true}
+	if len(cl.req.Names) > 1 {
+		l.names = slices.Clone(cl.req.Names)
+	}
 	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
 		return nil, err
 	}

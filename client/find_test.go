@@ -163,6 +163,24 @@ func TestLeaseOf(t *testing.T) {
 	})
 }
 
+// Where one of several names was forced away, Unlock gives back the others of a lease that was
+// found as well: nobody else can have them before the deadline.
+func TestFoundLeaseGivesTheRestBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "a", "b") })
+		d.say(grant(d.expectTagged("CHECK a,b pid=7")[1:], "a,b", "abc", 0, ttl))
+		l := found.must(t)
+		d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST lock=a,b reason=forced")
+		<-l.Context().Done()
+		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
+		synctest.Wait()
+		go c.Ping(t.Context()) // or a failing test would wait for ever
+		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")
+		d.say(d.expectTagged("PING") + " OK")
+	})
+}
+
 // Its guard is the daemon's, however little is left of it; and who took it may have
 // unlocked it.
 func TestFoundLeaseHasItsGuard(t *testing.T) {
