@@ -42,9 +42,16 @@ func newProcesses(ended func(*holding)) *processes {
 func (p *process) hasEnded() bool { return p != nil && isClosed(p.gone) }
 
 // endedError is the answer to a LOCK whose process has ended.
-func (p *process) endedError() error {
-	return fmt.Errorf("%w: process %d, which was to hold it, has ended", ipc.ErrCancelled, p.pid)
+func (p *process) endedError() error { return processEnded(p.pid) }
+
+// processEnded is ipc.ErrCancelled, but not by the client.
+type processEnded int
+
+func (pid processEnded) Error() string {
+	return fmt.Sprintf("process %d, which was to hold it, has ended", int(pid))
 }
+
+func (processEnded) Is(target error) bool { return target == ipc.ErrCancelled }
 
 // watch begins to watch. What it returns ends that, and waits until nothing runs.
 func (t *processes) watch() (stop func(), err error) {
