@@ -25,6 +25,8 @@ var (
 	ErrUnlocked = errors.New("unlocked")
 	// ErrDeadlock: waiting would have closed a cycle of waiters on this host.
 	ErrDeadlock = errors.New("deadlock")
+	// ErrCancelled: the process that was to hold the lock (WithPID) ended while it was waited for.
+	ErrCancelled = errors.New("cancelled")
 	// ErrDenied: this user may not do that.
 	ErrDenied = errors.New("not allowed")
 	// ErrLimit: a limit of the daemon's config is reached.
@@ -45,21 +47,22 @@ var (
 
 // sentinels are what the codes of the protocol match.
 var sentinels = map[ipc.Code]error{
-	ipc.CodeSyntax:   ErrInvalid,
-	ipc.CodeVerb:     ErrInvalid,
-	ipc.CodeName:     ErrInvalid,
-	ipc.CodeOption:   ErrInvalid,
-	ipc.CodeTooLong:  ErrInvalid,
-	ipc.CodeHeld:     ErrHeld,
-	ipc.CodeNoQuorum: ErrNoQuorum,
-	ipc.CodeNotHeld:  ErrNotHeld,
-	ipc.CodeLost:     ErrLost,
-	ipc.CodeAlready:  ErrHeld,
-	ipc.CodeDeadlock: ErrDeadlock,
-	ipc.CodeDenied:   ErrDenied,
-	ipc.CodeLimit:    ErrLimit,
-	ipc.CodeShutdown: ErrShutdown,
-	ipc.CodeInternal: ErrInternal,
+	ipc.CodeSyntax:    ErrInvalid,
+	ipc.CodeVerb:      ErrInvalid,
+	ipc.CodeName:      ErrInvalid,
+	ipc.CodeOption:    ErrInvalid,
+	ipc.CodeTooLong:   ErrInvalid,
+	ipc.CodeHeld:      ErrHeld,
+	ipc.CodeNoQuorum:  ErrNoQuorum,
+	ipc.CodeCancelled: ErrCancelled,
+	ipc.CodeNotHeld:   ErrNotHeld,
+	ipc.CodeLost:      ErrLost,
+	ipc.CodeAlready:   ErrHeld,
+	ipc.CodeDeadlock:  ErrDeadlock,
+	ipc.CodeDenied:    ErrDenied,
+	ipc.CodeLimit:     ErrLimit,
+	ipc.CodeShutdown:  ErrShutdown,
+	ipc.CodeInternal:  ErrInternal,
 }
 
 // Error is a refusal by the daemon, or the loss of a lease.

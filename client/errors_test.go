@@ -34,18 +34,17 @@ func TestTextsOfErrors(t *testing.T) {
 	}
 }
 
-// Each code of the protocol matches what it says, and nothing else; what is no refusal of
-// ours, as CANCELLED, matches nothing.
+// Each code of the protocol matches what it says, and nothing else.
 func TestSentinelsOfAllCodes(t *testing.T) {
 	want := map[ipc.Code]error{
 		ipc.CodeSyntax: ErrInvalid, ipc.CodeVerb: ErrInvalid, ipc.CodeName: ErrInvalid, ipc.CodeOption: ErrInvalid, ipc.CodeTooLong: ErrInvalid,
 		ipc.CodeHeld: ErrHeld, ipc.CodeAlready: ErrHeld, ipc.CodeDeadlock: ErrDeadlock, ipc.CodeNoQuorum: ErrNoQuorum,
 		ipc.CodeNotHeld: ErrNotHeld, ipc.CodeLost: ErrLost, ipc.CodeDenied: ErrDenied, ipc.CodeLimit: ErrLimit,
-		ipc.CodeShutdown: ErrShutdown, ipc.CodeInternal: ErrInternal, ipc.CodeCancelled: nil,
+		ipc.CodeShutdown: ErrShutdown, ipc.CodeInternal: ErrInternal, ipc.CodeCancelled: ErrCancelled,
 	}
 	for code, own := range want {
 		for _, sentinel := range want {
-			if got := sentinel != nil && errors.Is(&Error{Code: string(code)}, sentinel); got != (sentinel != nil && sentinel == own) {
+			if got := errors.Is(&Error{Code: string(code)}, sentinel); got != (sentinel == own) {
 				t.Errorf("%s matches %v: %v", code, sentinel, got)
 			}
 		}

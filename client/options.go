@@ -106,7 +106,8 @@ func WithNote(note string) Option {
 }
 
 // WithPID names the process that HoldPID, which it goes with, is about: one of this
-// user, or any if this is root.
+// user, or any if this is root. A Lock that still waits when that ends is refused with
+// ErrCancelled.
 func WithPID(pid int) Option {
 	return func(cl *call) {
 		cl.req.PID = pid

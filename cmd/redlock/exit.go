@@ -96,6 +96,7 @@ var daemonCodes = []struct {
 	{client.ErrDenied, exitDenied},
 	{client.ErrLimit, exitDenied},
 	{client.ErrInvalid, exitUsage},
+	{client.ErrCancelled, exitUsage}, // as if the process of --pid had ended before
 	{client.ErrInternal, exitInternal},
 	{client.ErrNoQuorum, exitUnavailable},
 	{client.ErrShutdown, exitUnavailable},

@@ -29,6 +29,7 @@ func TestDaemonFailure(t *testing.T) {
 		{exitDenied, []error{client.ErrDenied}, ""},
 		{exitDenied, []error{client.ErrLimit}, ""},
 		{exitUsage, []error{client.ErrInvalid}, ""},
+		{exitUsage, []error{client.ErrCancelled}, ""},
 		{exitInternal, []error{client.ErrInternal}, " (please report it, with the log of redlockd)"},
 		{exitInternal, []error{client.ErrClosed}, ""},
 		{exitInternal, []error{context.Canceled}, ""},
