@@ -104,11 +104,27 @@ func (l *Lease) tick() {
 	case dueCheck:
 		l.postCheck()
 	case dueEnd:
-		if l.end(l.expired(), !l.found); !l.owes() {
-			l.c.forget(l)
-		}
+		l.expire()
 	case dueRelease:
 		l.c.spawn(l.postUnlock)
+	}
+}
+
+// endIfDue is for an answer that may have been read late: the timer has not run yet.
+func (l *Lease) endIfDue() {
+	now := l.c.clock()
+	l.mu.Lock()
+	due := l.cause == nil && now >= l.loseAt()
+	l.mu.Unlock()
+	if due {
+		l.expire()
+	}
+}
+
+// expire ends a lease that nobody has said is lost.
+func (l *Lease) expire() {
+	if l.end(l.expired(), !l.found); !l.owes() {
+		l.c.forget(l)
 	}
 }
 
@@ -184,17 +200,19 @@ func (l *Lease) askAgain() {
 }
 
 // told learns from the answer to CHECK, EXTEND or BEAT, nil where there is none,
-// and is the caller's error.
+// and is the caller's error: also where the daemon says OK of a lease that has ended here
+// meanwhile, which is given back whatever it says.
 func (l *Lease) told(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil:
 		l.askAgain()
 		return nil
 	case r.Kind == ipc.KindOK && cl.req.Verb == ipc.VerbBeat:
-		return nil // it tells no deadline
+		return l.stands(ipc.VerbBeat) // it tells no deadline
 	case r.Kind == ipc.KindOK:
 		l.moveOn(r, cl.req.TTL)
-		return nil
+		l.endIfDue()
+		return l.stands(cl.req.Verb)
 	}
 	err := cl.refusal()
 	switch r.Code {

@@ -82,3 +82,61 @@ func TestCausesOfSilence(t *testing.T) {
 		})
 	}
 }
+
+// Who asks, and is answered when the lease has ended here, is told that: the OK is of a lease
+// that is given back at the deadline.
+func TestOKOfALeaseThatHasEnded(t *testing.T) {
+	for verb, ask := range questions {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc", WithHold(HoldTTL))
+				time.Sleep(overAfter - 100*time.Millisecond)
+				asked := async(func() (int, error) { return 0, ask(t.Context(), l) })
+				tag := d.expectTagged(verb + " lease=abc")
+				<-l.Context().Done()
+				d.at("the end of the lease", overAfter)
+				d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
+				_, err := asked.wait()
+				want(t, verb, err, ErrLost)
+				d.expectTagged("UNLOCK lease=abc")
+				d.at("UNLOCK", ttl)
+			})
+		})
+	}
+}
+
+// So is who is answered too late: the process may have been stopped.
+func TestOKThatIsReadTooLate(t *testing.T) {
+	for _, verb := range []string{"CHECK", "EXTEND"} { // BEAT tells no deadline
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc", WithHold(HoldTTL))
+				asked := async(func() (int, error) { return 0, questions[verb](t.Context(), l) })
+				tag := d.expectTagged(verb + " lease=abc")
+				d.slept.Store(int64(ttl))
+				d.say(grant(tag[1:], "job", "abc", 0, ttl))
+				_, err := asked.wait()
+				want(t, verb, err, ErrLost)
+				want(t, "cause", over(l.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+// And who is answered after Unlock hears that, not that it is his.
+func TestOKAfterUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
+		tag := d.expectTagged("CHECK lease=abc")
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		unlock := d.expectTagged("UNLOCK lease=abc")
+		d.say(grant(tag[1:], "job", "abc", 0, ttl), unlock+" OK")
+		unlocked.must(t)
+		_, err := checked.wait()
+		want(t, "check", err, ErrNotHeld)
+	})
+}
