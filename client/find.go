@@ -63,6 +63,9 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 		return nil, invalid(op(ipc.VerbCheck), cl.name, ipc.CodeInternal, errFields.Error())
 	}
 	if own := c.known(id, nil); own != nil {
+		if err := own.stands(ipc.VerbCheck); err != nil {
+			return nil, err
+		}
 		return own, nil
 	}
 	l := &Lease{c: c, name: cl.name, id: id, base: ctx, hold: HoldPID, found: true}

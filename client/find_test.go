@@ -140,6 +140,36 @@ func TestFoundWhileClosing(t *testing.T) {
 	})
 }
 
+// A lease of this Client's own that has ended here, and is about to be given back, is not found
+// though the daemon keeps it yet.
+func TestOwnLeaseThatHasEndedIsNotFound(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(t *testing.T, d *scripted, l *Lease)
+		want error
+	}{
+		"lost": {func(t *testing.T, d *scripted, l *Lease) { // the daemon hangs
+			d.expectTagged("CHECK lease=abc")
+			<-l.Context().Done()
+		}, ErrLost},
+		"unlocked": {func(t *testing.T, d *scripted, l *Lease) {
+			go l.Unlock(t.Context())
+			d.expectTagged("UNLOCK lease=abc")
+		}, ErrNotHeld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc", WithHold(HoldPID))
+				test.end(t, d, l)
+				found := async(func() (*Lease, error) { return c.LeaseByID(t.Context(), "abc", "job") })
+				d.say(grant(d.expectTagged("CHECK job lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
+				_, err := found.wait()
+				want(t, "find", err, test.want)
+			})
+		})
+	}
+}
+
 // What another connection took is found by its process or its ID, and is unlocked
 // by nobody but who says so.
 func TestLeaseOf(t *testing.T) {
