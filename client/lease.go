@@ -124,8 +124,9 @@ func (l *Lease) makeContext(parent context.Context) {
 
 // Unlock gives the lock back, and waits until a quorum of nodes has released it
 // or ctx is done. The release goes on if ctx is done first, even before the
-// call, but its outcome is unknown then. From the call on the lease's context
-// has ended and Validity is 0.
+// call, but its outcome is unknown then. It is nil also where too few nodes have answered
+// in time (NodeTimeout of Hello): the daemon repeats the release until they do, or the lock
+// has expired. From the call on the lease's context has ended and Validity is 0.
 //
 // A lease that was unlocked before is ErrNotHeld, one that was lost ErrLost, also where
 // the daemon does not know it any more. (Of LockAll's names of which one was forced away
