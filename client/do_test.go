@@ -26,3 +26,18 @@ func TestDoWithoutTheLock(t *testing.T) {
 		nothingLeft(t, c)
 	})
 }
+
+// Who has found the lease before Do has come to run has a context of it, too, which ends as
+// that of fn does.
+func TestDoOfALeaseThatWasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc", WithHold(HoldPID))
+		found := l.Context()
+		within := l.within(t.Context())
+		d.say("LOST lock=job lease=abc reason=forced")
+		synctest.Wait()
+		want(t, "cause", over(within), ErrLost)
+		want(t, "cause of who has found it", over(found), ErrLost)
+	})
+}

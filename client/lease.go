@@ -114,9 +114,17 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// makeContext needs mu.
+// makeContext needs mu. Who has another context already, having found the lease before Do has
+// come to run, keeps that until both end.
 func (l *Lease) makeContext(parent context.Context) {
+	before := l.cancel
 	l.ctx, l.cancel = context.WithCancelCause(parent)
+	if cancel := l.cancel; before != nil {
+		l.cancel = func(cause error) {
+			before(cause)
+			cancel(cause)
+		}
+	}
 	if l.cause != nil {
 		l.cancel(l.cause)
 	}

@@ -71,7 +71,7 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 }
 
 // within makes ctx, ended by the end of the lease too, the lease's context. It
-// is called before any other use of the lease.
+// is called before any other use of the lease, but for who has found it (LeaseOf).
 func (l *Lease) within(ctx context.Context) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
