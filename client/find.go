@@ -63,12 +63,15 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 		return nil, invalid(op(ipc.VerbCheck), cl.name, ipc.CodeInternal, errFields.Error())
 	}
 	if own := c.known(id, nil); own != nil {
+		own.moveOn(&cl.reply, 0) // whoever asked for it may not have run again yet
+		own.endIfDue()
 		if err := own.stands(ipc.VerbCheck); err != nil {
 			return nil, err
 		}
 		return own, nil
 	}
 	l := &Lease{c: c, name: cl.name, id: id, base: ctx, hold: HoldPID, found: true}
+	l.granted(&cl.reply)
 	if len(cl.req.Names) > 1 {
 		l.names = slices.Clone(cl.req.Names)
 	}

@@ -140,6 +140,27 @@ func TestFoundWhileClosing(t *testing.T) {
 	})
 }
 
+// A lease of this Client's own is found with all that it has, also before whoever asked for it
+// has run again.
+func TestOwnLeaseIsFoundBeforeItsGrantIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
+		want(t, "begin", err, nil)
+		l := &Lease{c: c, name: "job", base: t.Context()}
+		cl.lease, cl.req.Names = l, append(cl.req.Names, "job")
+		asked := async(func() (int, error) { return 0, c.roundTrip(t.Context(), cl) })
+		d.expect("@0 LOCK job")
+		d.say(grant("0", "job", "abc", 0, ttl) + " slot=3")
+		asked.must(t)
+		found := async(func() (*Lease, error) { return c.LeaseByID(t.Context(), "abc", "job") })
+		d.say(grant(d.expectTagged("CHECK job lease=abc")[1:], "job", "abc", 0, ttl))
+		if own := found.must(t); own != l || own.Fence() != 77 || own.Slot() != 3 || own.Validity() != ttl {
+			t.Errorf("found one with the fencing token %d, slot %d, valid for %v", own.Fence(), own.Slot(), own.Validity())
+		}
+	})
+}
+
 // A lease of this Client's own that has ended here, and is about to be given back, is not found
 // though the daemon keeps it yet.
 func TestOwnLeaseThatHasEndedIsNotFound(t *testing.T) {

@@ -24,10 +24,12 @@ const (
 	atMax = 20 * time.Millisecond
 )
 
+// granted learns from a grant what does not change.
+func (l *Lease) granted(r *ipc.Response) { l.fence, l.slot = fenceOf(r), int(number(r, "slot")) }
+
 // start makes a lease of a grant. It fails if that is over already: the process
 // may have been stopped for long.
 func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
-	l.fence, l.slot = fenceOf(r), int(number(r, "slot"))
 	if l.startTimer(r, o) {
 		err := l.stands(ipc.VerbLock)
 		if err != nil { // LOST came with the grant

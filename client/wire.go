@@ -358,6 +358,7 @@ func (c *Client) register(cl *call) bool {
 		return false
 	}
 	cl.lease.id = id
+	cl.lease.granted(&cl.reply) // from here on others find it
 	c.mu.Lock()
 	c.leases[id] = cl.lease
 	c.mu.Unlock()
