@@ -117,6 +117,7 @@ func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 		now := find()
 		c.forget(before)
 		d.say("LOST lock=a lease=abc reason=forced : taken")
+		synctest.Wait()
 		want(t, "cause", over(now.Context()), ErrLost)
 		nothingLeft(t, c)
 	})
