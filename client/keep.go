@@ -337,7 +337,7 @@ func (l *Lease) beginUnlock() error {
 // caller's error. What was sent twice, and is not held, the first has released.
 func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	switch {
-	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && cl.repeated:
+	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && l.sentBefore(cl):
 		l.c.forget(l)
 		return nil
 	case r.Code == ipc.CodeNotHeld && !l.found:
@@ -347,10 +347,23 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 		l.c.forget(l)
 		return cl.refusal()
 	}
-	l.mu.Lock()
-	l.unlocking = false // it can be tried again
-	l.mu.Unlock()
+	l.mayUnlockAgain(cl.repeated)
 	return cl.refusal()
+}
+
+// mayUnlockAgain: an UNLOCK has failed. In doubt it may have been done.
+func (l *Lease) mayUnlockAgain(doubt bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unlocking = false
+	l.doubt = l.doubt || doubt
+}
+
+// sentBefore tells whether an UNLOCK before this one may have been done.
+func (l *Lease) sentBefore(cl *call) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cl.repeated || l.doubt
 }
 
 // settle learns from the answer to an UNLOCK that nobody waits for: after a

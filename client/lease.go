@@ -41,6 +41,7 @@ type Lease struct {
 	kept      bool            // RESUME was refused, and the daemon may keep it for the connection
 	rest      bool            // forced away, and the daemon keeps its other names until its holder has stopped
 	unlocking bool            // UNLOCK was sent, or need not be
+	doubt     bool            // one that failed may have been done
 	giving    bool            // it was, for nobody, and is counted by Client.gives
 	base      context.Context // whose values ctx has
 	ctx       context.Context // nil until somebody wants it
@@ -139,7 +140,8 @@ func (l *Lease) makeContext(parent context.Context) {
 // A lease that was unlocked before is ErrNotHeld, one that was lost ErrLost, also where
 // the daemon does not know it any more. (Of LockAll's names of which one was forced away
 // others can have the rest from then on, and not only at the deadline.)
-// After a refusal for another reason (ErrLimit, say), Unlock can be called again.
+// After a refusal for another reason (ErrLimit, say), and where there was no daemon
+// (ErrUnavailable), Unlock can be called again.
 func (l *Lease) Unlock(ctx context.Context) error {
 	alive := ctx.Err() == nil
 	if err := l.beginUnlock(); err != nil {

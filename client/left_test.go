@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,49 @@ func TestUnlockWithoutADaemon(t *testing.T) {
 			t.Errorf("%d attempts with nothing to do", n-tries)
 		}
 	})
+}
+
+// It can be called again when there is one: what its ttl keeps would stay for as long as that.
+func TestUnlockAgainAfterAnOutage(t *testing.T) {
+	for _, test := range []struct {
+		sent   bool // before the outage
+		answer string
+		want   error
+	}{
+		{false, "OK lock=job", nil},
+		{false, "ERR NOTHELD lock=job", ErrLost},
+		{true, "OK lock=job", nil},
+		{true, "ERR NOTHELD lock=job", nil}, // the first has released it
+		{true, "ERR LOST lock=job", ErrLost},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc", WithHold(HoldTTL))
+			if !test.sent {
+				d.stop()
+			}
+			unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+			if test.sent {
+				d.expectTagged("UNLOCK lease=abc")
+				d.stop()
+			}
+			_, err := unlocked.wait()
+			want(t, "unlock", err, ErrUnavailable)
+			d.down.Store(false)
+			unlocked = async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+			synctest.Wait()
+			if !unlocked.pending() {
+				_, err := unlocked.wait()
+				t.Fatalf("unlocked again: %v, want that it is asked for", err)
+			}
+			d.greet()
+			d.say(d.expectTagged("UNLOCK lease=abc") + " " + test.answer)
+			_, err = unlocked.wait()
+			want(t, fmt.Sprint("unlock again: ", test), err, test.want)
+			want(t, "and then", l.Unlock(t.Context()), ErrNotHeld)
+			nothingLeft(t, c)
+		})
+	}
 }
 
 // An UNLOCK that was sent twice is told of a loss: only NOTHELD says that the first has

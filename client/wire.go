@@ -70,7 +70,8 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 
 // unanswered is for a call whose caller is told that there is no daemon. What it gives back
 // to a process, or may have got for one, does not end by itself: that is seen to when there
-// is a daemon. An UNLOCK of anything else is over with the lease's validity.
+// is a daemon. An UNLOCK of anything else is over with the lease's validity, unless it is
+// called again.
 func (c *Client) unanswered(cl *call) {
 	switch {
 	case cl.forProcess() && (cl.doubt || !cl.locks()):
@@ -82,6 +83,7 @@ func (c *Client) unanswered(cl *call) {
 		return
 	case cl.req.Verb == ipc.VerbUnlock:
 		c.forget(cl.lease)
+		cl.lease.mayUnlockAgain(cl.doubt)
 	}
 	c.calls.put(cl)
 }
