@@ -51,6 +51,7 @@ func (r *resume) Run() {
 		err = r.take()
 	}
 	if err == nil {
+		r.noteTaken()
 		err = r.confirm()
 	}
 	if err == nil && r.h.process == nil && r.h.attached() != r.s {
@@ -79,6 +80,14 @@ func (r *resume) isWanted() error {
 		return ipc.ErrGone
 	}
 	return context.Cause(r.call.Context())
+}
+
+// noteTaken notes whose the lease is before the nodes are asked: it is that connection's also
+// where they do not confirm it, and the end of the one before is no end of its client.
+func (r *resume) noteTaken() {
+	if r.h.attached() == r.s { // else another RESUME was faster
+		r.s.d.hears(r.s, r.h, 0)
+	}
 }
 
 // askedAgain is how long after a quorum was not met it is asked for once more.

@@ -389,6 +389,27 @@ func TestResumedIsNoted(t *testing.T) {
 	next.say("UNLOCK a owner=me", `OK lock=a`)
 }
 
+// Also where no quorum confirms it for now: the lease goes by the new connection from then
+// on, where CHECK tells its deadline. The end of the one before is no end of its client.
+func TestRefusedResumeIsNoted(t *testing.T) {
+	s := newSuccession(t)
+	down := s.nodesMayFail()
+	s.end()
+	s.start()
+	w, next := s.dial(), s.dial()
+	lease := w.say("LOCK a ttl=20s linger=1s", granted5)[0]
+	w.conn.Close()
+	next.until("STATUS", `connections=1\b`)
+	down.Store(true)
+	next.say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
+	down.Store(false)
+	next.say("CHECK a", granted5+`.*`)
+	s.end()
+	s.start(next)
+	next.want(`BACK .*`)
+	next.say("CHECK a", granted5+`.*`)
+}
+
 // A LOCK that is counted is answered with the count, once, also where it is repeated after
 // What another process has got that lives, and may be at work, is not handed to who says
 // Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
