@@ -56,6 +56,7 @@ type daemon struct {
 	orphans orphans
 	ledger  *ledger      // what outlasts the process; nil: nothing does
 	unnoted atomic.Int32 // an unnoted: why what should does not
+	owed    atomic.Int32 // releases that are noted and of which a quorum has heard: see maxOwed
 	store   *store       // connections that do; nil: none
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then

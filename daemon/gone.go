@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -90,17 +89,7 @@ func (d *daemon) giveBack(h *holding) {
 	release, err := d.release(h, 0)
 	d.forget(h)
 	if err == nil {
-		d.awaitRelease(h, release)
+		d.gaveBack(h, release)
 		d.log.Debug("lease given back: its client is gone", "lock", h.place.label(), "user", h.user, "pid", h.pid)
 	}
-}
-
-// awaitRelease waits for what nobody else waits for, to note that it is over.
-func (d *daemon) awaitRelease(h *holding, release *redlock.Releasing) {
-	if h.number == 0 {
-		return
-	}
-	go func() { // as long as the node timeout
-		d.gaveBack(h, release.Wait(context.Background()))
-	}()
 }

@@ -56,10 +56,11 @@ type unlock struct {
 // daemon is being frozen, what the next one needs for it must not be forgotten.
 func (u *unlock) Run() {
 	err := u.release.Wait(context.Background()) // bounded by the node timeout
-	if !errors.Is(err, redlock.ErrNoQuorum) {
-		u.s.d.gaveBackFor(u.call, u.h.number)
+	if d := u.s.d; u.release.Everywhere() {
+		d.gaveBackFor(u.call, u.h.number)
 	} else {
-		defer u.s.d.gaveBack(u.h, err)
+		d.unlocked(u.call, u.h.number)
+		defer d.gaveBack(u.h, u.release)
 	}
 	switch {
 	case err == nil:
@@ -83,15 +84,51 @@ func (d *daemon) gaveBackFor(call *ipc.Call, number uint64) {
 	d.ledger.lease(recForgot, &pastLease{number: number, by: call.Number})
 }
 
-// gaveBack ends what is noted of a lease that was given back. Where too few nodes
-// have answered, the next process is to repeat it as this one does: until the lock
-// has expired in any case.
-func (d *daemon) gaveBack(h *holding, err error) {
-	if errors.Is(err, redlock.ErrNoQuorum) {
-		d.forgetExpired(h.number)
+// unlocked notes the answer alone: what is noted of the lease ends later.
+func (d *daemon) unlocked(call *ipc.Call, number uint64) {
+	if d.ledger == nil || number == 0 {
 		return
 	}
-	d.ledger.lease(recForgot, &pastLease{number: h.number})
+	call.Noting()
+	d.ledger.answered(call.Number)
+}
+
+// gaveBack ends what is noted of a lease that was given back when all nodes have heard of
+// it. Where one has not, be it that a quorum has, the next process is to repeat it as this
+// one does: until the lock has expired in any case. It does not wait.
+func (d *daemon) gaveBack(h *holding, release *redlock.Releasing) {
+	if h.number != 0 {
+		release.Then(func(owing int) { d.gaveBackBut(h.number, owing) })
+	}
+}
+
+// maxOwed bounds what is noted of releases that a quorum has heard of: where a node answers
+// all of them with an error, each UNLOCK would make the table longer. (Where so many do that
+// nobody gets a lock, there is an end of that.)
+const maxOwed = 10000
+
+// gaveBackBut is for so many nodes that have not heard of it.
+func (d *daemon) gaveBackBut(number uint64, owing int) {
+	switch nodes := &d.cfg.Quorum; {
+	case owing > len(nodes.Nodes)-nodes.Needed():
+		d.forgetExpired(number)
+	case owing > 0 && d.mayOwe():
+		time.AfterFunc(nodes.MaxTTL, func() {
+			d.gaveBackBut(number, 0)
+			d.owed.Add(-1)
+		})
+	default:
+		d.ledger.lease(recForgot, &pastLease{number: number})
+	}
+}
+
+// mayOwe counts one in, unless it is one too many.
+func (d *daemon) mayOwe() bool {
+	if d.owed.Add(1) <= maxOwed {
+		return true
+	}
+	d.owed.Add(-1)
+	return false
 }
 
 // forgetExpired ends what is noted of what is given back when it has expired in any case.

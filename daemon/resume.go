@@ -142,7 +142,7 @@ func (r *resume) undo() {
 		return
 	}
 	d.forget(h)
-	d.awaitRelease(h, release)
+	d.gaveBack(h, release)
 }
 
 // answer is that of LOCK.

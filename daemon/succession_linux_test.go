@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -372,6 +374,59 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 	if took := redlock.BootTime() - asked; took < 4*time.Second || took > 6900*time.Millisecond {
 		t.Errorf("it waited for %v, want 4s", took)
 	}
+}
+
+// An UNLOCK that is not answered any more, as the daemon stops, is answered by the next one:
+// what it has given back is noted as long as it is, also where all nodes hear of it meanwhile.
+func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
+	s := newSuccession(t)
+	var slow atomic.Bool
+	for i := range s.nodes {
+		took := 150 * time.Millisecond
+		if i > 2 { // not of the first quorum
+			took += 50 * time.Millisecond
+		}
+		s.nodes[i] = tardy(s.nodes[i], &slow, took)
+	}
+	s.end()
+	s.start()
+	w := s.dial()
+	other, _ := s.dialUnkept()
+	w.say("LOCK a ttl=20s", granted5)
+	other.say("LOCK b ttl=20s", granted5)
+	slow.Store(true)
+	w.send("UNLOCK a")
+	eventually(t, "it is given back", func() bool { return s.d.leases.held() == 1 })
+	other.send("UNLOCK b") // which the end waits for
+	eventually(t, "so is the other", func() bool { return s.d.leases.held() == 0 })
+	s.end()
+	slow.Store(false)
+	s.start(w)
+	w.want(`BACK .*`)
+	w.want(`OK lock=a pending=1 : .*`)
+}
+
+// tardy is a node that takes so long for each group while slow is set.
+func tardy(node redlock.Node, slow *atomic.Bool, took time.Duration) redlock.Node {
+	dial := node.Dial
+	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
+		conn, err := dial(ctx)
+		return tardyConn{conn, slow, took}, err
+	}
+	return node
+}
+
+type tardyConn struct {
+	redlock.Conn
+	slow *atomic.Bool
+	took time.Duration
+}
+
+func (c tardyConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	if c.slow.Load() {
+		time.Sleep(c.took)
+	}
+	return c.Conn.Do(ctx, group, replies)
 }
 
 // What is noted of RESUME is all that the next daemon needs: the connection, and the owner

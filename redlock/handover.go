@@ -48,23 +48,26 @@ func (l *Lease) HandOver(r Request) (*Releasing, *Begun, error) {
 	}
 	q.keeper.forget(l)
 	q.counts.handOvers.Add(1)
-	release := q.newBallot("release", isGrant)
+	release := l.releasing()
 	a := q.newAttempt(&r, &t, now)
 	a.handOver(l, release, now)
-	return &Releasing{q: q, name: l.name(), b: release}, &Begun{attempt: a}, nil
+	return release, &Begun{attempt: a}, nil
 }
 
 // handOver puts the exchange to the nodes.
-func (a *attempt) handOver(from *Lease, release *ballot, now time.Duration) {
+func (a *attempt) handOver(from *Lease, release *Releasing, now time.Duration) {
 	gives := a.q.releaseCall(&from.target, from.token, from.placed, release, now)
-	release.width = 1 // it is told of them together
+	release.b.width = 1 // it is told of them together
 	a.b.width = a.width()
 	o := operation{letter: opHandOver, old: from.token, token: a.token, ttl: a.r.TTL, fence: a.fence}
 	a.send(call{ops: a.each(nil, o), gives: &gives, voter: &exchange{taken: a.b, given: release}})
 }
 
 // exchange is the two ballots of a hand-over.
-type exchange struct{ taken, given *ballot }
+type exchange struct {
+	taken *ballot
+	given voter
+}
 
 // vote: who has taken the lock, or is refused by another that has it, holds the old
 // token no more. (What failed is told to the release itself.)

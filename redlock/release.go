@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -24,9 +25,15 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // Releasing is a release under way.
 type Releasing struct {
-	q    *Quorum
-	name string
-	b    *ballot
+	q      *Quorum
+	name   string
+	b      *ballot
+	placed *nodeSet // where the token may be
+
+	mu    sync.Mutex      // guards what follows; not held while then is called
+	voted int             // nodes that have answered, or failed to
+	owing int             // of those that failed to, the ones that may have the token
+	then  func(owing int) // to be called when all have; nil: nobody asks yet
 }
 
 // BeginRelease hands the release over to all nodes and does not wait for them.
@@ -39,9 +46,14 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 		return nil, err
 	}
 	k.forget(l)
-	b := k.q.newBallot("release", isGrant)
-	k.q.call(k.q.releaseCall(&l.target, l.token, l.placed, b, now), now)
-	return &Releasing{q: k.q, name: l.name(), b: b}, nil
+	r := l.releasing()
+	k.q.call(k.q.releaseCall(&l.target, l.token, l.placed, r, now), now)
+	return r, nil
+}
+
+func (l *Lease) releasing() *Releasing {
+	q := l.keeper.q
+	return &Releasing{q: q, name: l.name(), b: q.newBallot("release", isGrant), placed: l.placed}
 }
 
 // Wait waits for the nodes as Release does.
@@ -52,6 +64,48 @@ func (r *Releasing) Wait(ctx context.Context) error {
 		return fmt.Errorf("%s: %w has released it yet, and the release goes on: %w", r.name, ErrNoQuorum, context.Cause(ctx))
 	}
 	return err
+}
+
+// Everywhere tells whether every node that may have had the lock has given it back by now. A
+// quorum is enough for others to get it, but they do not where some of that quorum fail then.
+func (r *Releasing) Everywhere() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isOver() && r.owing == 0
+}
+
+// isOver needs mu.
+func (r *Releasing) isOver() bool { return r.voted == len(r.b.answers) }
+
+// Then has then be called, once, when each node has answered or failed to: so many of those
+// that may have the lock still owe the release. It is repeated in the background there until
+// the lock has expired, and nobody is told of that. It may be called at once, on this
+// goroutine, and must not block, unless the process is to do nothing more.
+func (r *Releasing) Then(then func(owing int)) {
+	r.mu.Lock()
+	over, owing := r.isOver(), r.owing
+	if !over {
+		r.then = then
+	}
+	r.mu.Unlock()
+	if over {
+		then(owing)
+	}
+}
+
+// vote counts all answers, also those after the deciding one. A node that is down and never
+// had the token owes nothing.
+func (r *Releasing) vote(node int, replies []Reply, failure *NodeError) {
+	r.b.vote(node, replies, failure)
+	r.mu.Lock()
+	if r.voted++; failure != nil && r.placed.has(node) {
+		r.owing++
+	}
+	over, then, owing := r.isOver(), r.then, r.owing
+	r.mu.Unlock()
+	if over && then != nil {
+		then(owing)
+	}
 }
 
 // released says what a release came to. A node that did not hold the token
@@ -76,7 +130,7 @@ func (q *Quorum) abandon(t *target, token string, placed *nodeSet) {
 
 // releaseCall is owed for max_ttl: no key that was set or extended before now
 // lasts longer.
-func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, b *ballot, now time.Duration) call {
+func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, r *Releasing, now time.Duration) call {
 	q.places.free(t)
 	c := call{
 		op:     "release",
@@ -84,10 +138,10 @@ func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, b *ballot
 		placed: placed,
 	}
 	release := operation{letter: opRelease, token: token}
-	if b == nil {
+	if r == nil {
 		c.ops = t.each(make([]operation, 0, t.width()), release)
 		return c
 	}
-	c.ops, c.voter = b.askEach(t, release), b
+	c.ops, c.voter = r.b.askEach(t, release), r
 	return c
 }

@@ -3,11 +3,14 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // No extension follows a release, at whatever instant of an extension it comes.
@@ -243,4 +246,75 @@ func TestTwoHosts(t *testing.T) {
 		<-done
 		want(t, "grants", grants.Load(), 40)
 	})
+}
+
+// Whoever gives a lock back is told when all have heard of it that may have had it, and not
+// when a quorum has; or how many have failed to. So it is where it is handed over. Guards
+// Releasing.vote.
+func TestReleaseEverywhere(t *testing.T) {
+	for what, c := range map[string]struct {
+		before, since func(sim *redlocktest.Sim) // the lock was taken
+		owing         int
+		late          int // of those to whom it is handed over: that is refused, and the release repeated
+		after         time.Duration
+	}{
+		"all answer":                     {after: 12 * ms},
+		"one is slow":                    {since: slow(30 * ms), after: 60 * ms},
+		"one is slower than the timeout": {since: slow(90 * ms), late: 1, after: 180 * ms},
+		"one hangs":                      {since: hang, owing: 1, after: 400 * ms},
+		"one went down":                  {since: down, owing: 1, after: 8 * ms},
+		"one was down, and never had it": {before: down, after: 8 * ms},
+	} {
+		for _, handed := range []bool{false, true} {
+			owing := c.owing
+			if handed {
+				owing += c.late
+			}
+			simTest(t, 3, func(t *testing.T, f *fleet) {
+				f.delay(each(2*ms), each(2*ms))
+				if c.before != nil {
+					c.before(f.sims[2])
+					time.Sleep(1100 * ms) // a heartbeat: the lane knows
+				}
+				l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second})
+				time.Sleep(20 * ms) // the last one answers
+				if c.since != nil {
+					c.since(f.sims[2])
+				}
+				begun := f.now()
+				releasing := f.givesBack(l, handed)
+				var told []int
+				releasing.Then(func(owing int) {
+					told = append(told, owing)
+					want(t, name("%s, handed over %v: told after", what, handed), f.now()-begun, c.after)
+				})
+				want(t, "Wait", releasing.Wait(t.Context()), nil)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				want(t, name("%s, handed over %v: told", what, handed), fmt.Sprint(told), fmt.Sprint([]int{owing}))
+				want(t, name("%s, handed over %v: everywhere", what, handed), releasing.Everywhere(), owing == 0)
+				releasing.Then(func(owing int) { told = append(told, owing) })
+				want(t, name("%s: told later", what), fmt.Sprint(told), fmt.Sprint([]int{owing, owing}))
+			})
+		}
+	}
+}
+
+// givesBack gives l back, be it that it is handed over.
+func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.Releasing {
+	f.Helper()
+	if handed {
+		releasing, _ := f.handOver(l)
+		return releasing
+	}
+	releasing, err := l.BeginRelease()
+	want(f, "BeginRelease", err, nil)
+	return releasing
+}
+
+// slow has a node take so long for each way.
+func slow(way time.Duration) func(*redlocktest.Sim) {
+	return func(sim *redlocktest.Sim) {
+		sim.SetDelay(func() (request, reply time.Duration) { return way, way })
+	}
 }
