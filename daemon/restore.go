@@ -332,6 +332,9 @@ func (r *restoration) refused(l *returning, err error) {
 func (l *returning) register(d *daemon) {
 	h := l.holding
 	d.leases.add(h)
+	if h.lease.Deadline() != l.past.lease.Deadline { // it was confirmed before moved could find it
+		d.ledger.deadline(h)
+	}
 	before, open := h.first.add(h)
 	for _, old := range before { // it was to be forgotten when this one was granted
 		d.forget(old)
