@@ -207,7 +207,8 @@ func (d *daemon) goOn(server *ipc.Server, path string, stored inheritance, o Run
 	return func() { close(done) }
 }
 
-// freezeTimeout bounds how long clients that are not kept are answered.
+// freezeTimeout bounds how long clients that are not kept are answered, and the nodes after
+// that are waited for.
 const freezeTimeout = 500 * time.Millisecond
 
 // freeze ends the daemon as it is: what it holds, and what waits, is the next one's.
@@ -220,12 +221,21 @@ func (d *daemon) freeze(server *ipc.Server) {
 	err := server.Freeze(ctx, ipc.Freezing{
 		Keep: func(s ipc.Session) bool { return s.(*session).stored.settle() },
 		Bye:  bye,
-		Seal: d.ledger.table.Freeze,
+		Seal: d.seal,
 	})
 	if err != nil {
 		d.log.Warn("some requests were not answered", "error", err)
 	}
 	d.frozen.Store(true)
+}
+
+// seal ends noting. What was given up and answered by then is not the next daemon's: the
+// nodes hear of it before.
+func (d *daemon) seal() {
+	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
+	defer cancel()
+	d.nodes.Flush(ctx)
+	d.ledger.table.Freeze()
 }
 
 // untilStopped takes new configs over until ctx ends or nothing can be

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -406,7 +407,34 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 	w.want(`OK lock=a pending=1 : .*`)
 }
 
-// tardy is a node that takes so long for each group while slow is set.
+// What a LOCK has taken that is given up as the daemon stops is given back before that ends:
+// it was answered, and the next daemon knows nothing of it.
+func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
+	s := newSuccession(t)
+	var slow atomic.Bool
+	nodes := slices.Clone(s.nodes)
+	for i := range s.nodes {
+		s.nodes[i] = tardy(s.nodes[i], &slow, 100*time.Millisecond)
+	}
+	ended := s.nodesMayFail()
+	s.end()
+	s.start()
+	w, _ := s.dialUnkept()
+	slow.Store(true)
+	w.send("LOCK a ttl=20s")
+	eventually(t, "it asks the nodes", func() bool { return len(s.d.queue.waiting()) == 1 })
+	time.Sleep(20 * time.Millisecond) // they have it, but have not answered
+	s.d.freeze(s.server)
+	ended.Store(true) // nothing that it has not sent by now is sent
+	w.want(`ERR SHUTDOWN lock=a .*`)
+	s.end()
+	s.nodes = nodes
+	s.start()
+	next, _ := s.dialUnkept()
+	next.say("LOCK a wait=2s", granted5)
+}
+
+// tardy is a node that takes so long to answer each group while slow is set.
 func tardy(node redlock.Node, slow *atomic.Bool, took time.Duration) redlock.Node {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
@@ -423,10 +451,11 @@ type tardyConn struct {
 }
 
 func (c tardyConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	err := c.Conn.Do(ctx, group, replies)
 	if c.slow.Load() {
 		time.Sleep(c.took)
 	}
-	return c.Conn.Do(ctx, group, replies)
+	return err
 }
 
 // What is noted of RESUME is all that the next daemon needs: the connection, and the owner

@@ -128,6 +128,20 @@ func (q *Quorum) abandon(t *target, token string, placed *nodeSet) {
 	q.call(q.releaseCall(t, token, placed, nil, now), now)
 }
 
+// nobodysKey is, behind the prefix, that of no lock.
+const nobodysKey = "redlockd:nothing"
+
+// Flush waits until the nodes have what was handed over before, such as the releases of
+// attempts that were given up: at most for the node timeout, or until ctx is done. It is for
+// who ends the process without Close.
+func (q *Quorum) Flush(ctx context.Context) {
+	b := q.newBallot("flush", isGrant)
+	b.all = true
+	nothing := operation{letter: opRelease, key: q.options.Prefix + nobodysKey, token: q.rules.token(Holder{})}
+	q.call(call{op: b.op, ops: b.ask(nothing), placed: &nodeSet{}, voter: b}, q.clock()) // behind all of that, on each
+	q.await(ctx, b)
+}
+
 // releaseCall is owed for max_ttl: no key that was set or extended before now
 // lasts longer.
 func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, r *Releasing, now time.Duration) call {

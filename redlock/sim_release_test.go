@@ -318,3 +318,31 @@ func slow(way time.Duration) func(*redlocktest.Sim) {
 		sim.SetDelay(func() (request, reply time.Duration) { return way, way })
 	}
 }
+
+// Flush waits for the releases of an attempt that was given up, behind what is under way,
+// and for a node that does not answer no longer than its timeout. Guards Flush.
+func TestFlush(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		f.delay(each(5*ms), each(5*ms))
+		for _, hangs := range []bool{false, true} {
+			ctx, cancel := context.WithCancel(t.Context())
+			acquiring := f.start(ctx, oneTry)
+			time.Sleep(16 * ms) // all have it, and none but the first has answered
+			cancel()
+			_, err := acquiring.wait()
+			wantErr(t, "the attempt", err, context.Canceled)
+			if hangs {
+				f.sims[2].Hang()
+			}
+			begun := f.now()
+			f.q.Flush(t.Context())
+			if hangs {
+				want(t, "Flush took", f.now()-begun, 50*ms)
+				want(t, "keys", fmt.Sprint(f.keys()), "[c:redlock:x]")
+				continue
+			}
+			f.wantNoKeys("after Flush")
+		}
+		f.sims[2].Resume()
+	})
+}
