@@ -18,8 +18,8 @@
 // end with BYE, and clients RESUME their leases on new ones.
 //
 // Mutexes are held for moments, around fields, and not together, but for this: the
-// store's before a desk's or a session's, a desk's before a lease's (Lease.Err), and
-// that before a lane's, within redlock.
+// store's before a desk's or a session's, the queue's before a holding's, both a desk's and
+// the queue's before a lease's (Lease.Err), and that before a lane's, within redlock.
 package daemon
 
 import (

@@ -283,11 +283,11 @@ func (r *restoration) takeProcess(h *returning, l *pastLease) (gone bool) {
 
 // ownerNow is who DEADLOCK takes it for.
 func (h *holding) ownerNow() owner {
-	switch {
-	case h.process != nil:
+	if h.process != nil {
 		return owner{h.process, h.owner}
-	case h.session != nil:
-		return owner{h.session, h.owner}
+	}
+	if s := h.attached(); s != nil {
+		return owner{s, h.owner}
 	}
 	return owner{h, h.owner}
 }

@@ -179,7 +179,7 @@ func (r *resume) take() error {
 		from.remove(h)
 	}
 	s.d.orphans.forget(h)
-	s.d.queue.reown(&h.place, owner{s, h.owner})
+	s.d.queue.reown(h)
 	if h.hold == ipc.HoldConn {
 		h.lease.Keep()
 	}
@@ -241,13 +241,15 @@ func (k *desk) takeIn(h *holding) (before []*holding, err error) {
 	return before, nil
 }
 
-// reown has those who wait for p wait for another owner.
-func (q *queue) reown(p *place, o owner) {
+// reown has those who wait for a lease wait for whoever has it now: of two who resume it at
+// once, the one who was last, though not here.
+func (q *queue) reown(h *holding) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	p := &h.place
 	waitedFor := p.party != nil
 	q.leaveParty(p)
-	p.owner = o
+	p.owner = h.ownerNow()
 	if waitedFor {
 		q.joinParty(p)
 	}

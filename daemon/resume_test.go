@@ -157,7 +157,8 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	}
 }
 
-// A lease that two resume at once goes by its names on one connection.
+// A lease that two resume at once goes by its names on one connection, which is whom those
+// who wait for it wait for.
 func TestTwoResumeAtOnce(t *testing.T) {
 	d := &daemon{queue: newQueue()}
 	for range 3000 {
@@ -175,6 +176,9 @@ func TestTwoResumeAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		if of := h.place.owner.of; of != h.attached() {
+			t.Fatalf("who waits for it waits for %p, and %p has it", of, h.attached())
+		}
 		for i := range both {
 			if has := both[i].desk.get(h.ident("a")) == h; has != (h.attached() == &both[i]) {
 				t.Fatalf("connection %d finds it: %v", i, has)
