@@ -3,6 +3,8 @@ package daemon
 import (
 	"net"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -182,5 +184,37 @@ func TestStoreWhatResumes(t *testing.T) {
 	st.storeAll(d.clock() + storeAge)
 	if p := d.noted(path); !p.conns[next.number].stored || p.conns[idle.number].stored {
 		t.Errorf("stored: %v, and the idle one %v", p.conns[next.number].stored, p.conns[idle.number].stored)
+	}
+}
+
+// Of two that resume a lease at once, the one who has it is noted, also where no quorum
+// confirms it to either: the lease would end with the other's connection.
+func TestTwoResumeAtOnceIsNoted(t *testing.T) {
+	d, path := noting(t)
+	d.queue = newQueue()
+	both := [2]*session{d.connection(t), d.connection(t)}
+	has := map[uint64]uint64{}
+	for number := uint64(10); number < 3000; number++ {
+		h := &holding{number: number, first: &desk{}, hold: ipc.HoldTTL}
+		h.place.set([]string{strconv.FormatUint(number, 10)}, kind{}, &h.asker)
+		h.first.add(h)
+		d.ledger.lease(recHeld, &pastLease{number: number, phase: phaseHeld})
+		var wg sync.WaitGroup
+		for _, s := range both {
+			wg.Go(func() {
+				r := &resume{s: s, h: h}
+				if err := r.take(); err != nil {
+					t.Error(err)
+				}
+				r.noteTaken()
+			})
+		}
+		wg.Wait()
+		has[number] = h.attached().number
+	}
+	for number, l := range d.noted(path).leases {
+		if l.conn != has[number] {
+			t.Errorf("lease %d is noted as that of connection %d, and %d has it", number, l.conn, has[number])
+		}
 	}
 }
