@@ -67,9 +67,12 @@ func (d *daemon) lingerSince(h *holding, then time.Duration) {
 	})
 }
 
-// giveUp lets a lease run out. Who has resumed it in this moment hears so.
+// giveUp lets a lease run out. Who has resumed it in this moment hears so. What somebody has
+// given back in this moment is not lost, and noted as that.
 func (d *daemon) giveUp(h *holding) {
-	h.lease.GiveUp()
+	if h.lease.GiveUp(); h.lease.Reason() == "" {
+		return
+	}
 	d.ledger.lease(recLost, &pastLease{number: h.number, reason: h.lease.Reason()})
 	if h.attached() != nil {
 		h.lostNow(d.clock())

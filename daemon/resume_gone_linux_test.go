@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,4 +124,29 @@ func TestGivenUpIsRememberedForAnHour(t *testing.T) {
 	if h.lostAt == 0 {
 		t.Error("when it was lost is not known, so it is never too old")
 	}
+}
+
+// What another connection has given back just before is not given up: the next daemon would
+// take it for held.
+func TestGivenBackIsNotGivenUp(t *testing.T) {
+	s := newSuccession(t)
+	nodes := slices.Clone(s.nodes)
+	down := s.nodesMayFail()
+	copy(s.nodes[1:], nodes[1:]) // the first one alone
+	s.end()
+	s.start()
+	w, look := s.dial(), s.dial()
+	lease := w.say("LOCK a ttl=20s", granted5)[0]
+	h := s.d.leases.get(lease)
+	down.Store(true) // it hears of no release, which stays noted
+	look.say("UNLOCK lease="+lease, `OK lock=a`)
+	s.d.giveUp(h) // as the end of its connection would, that is cut at the same time
+	w.say("PING", `OK`)
+	s.end()
+	s.found = func(p *past) {
+		if l := p.of(t, "a"); l == nil || l.phase != phaseReleased {
+			t.Errorf("noted is %+v, want that it is being given back", l)
+		}
+	}
+	s.start()
 }
