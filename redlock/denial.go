@@ -13,9 +13,9 @@ import (
 // needs, to everybody: its memory is full, or its disk; its ACL lacks a command. It is
 // asked on, as that may end at any time, but whoever counts on it is told: it is shown
 // as [NodeRefused] from the first such answer on, until a probe, which goes out with
-// each look at the node from then on, was not refused. Where INFO gives reason to, a probe
-// goes out without such an answer: nobody may ask for a lock for hours, and status is asked
-// whether he would get it.
+// each look at the node from then on, was not refused. Nobody may ask for a lock for hours,
+// and status is asked whether he would get it: so each look asks what the ACL lacks
+// (rights.lua), and where INFO gives reason to, a probe goes out without such an answer.
 
 // denials are the kinds of such errors, with what to do. (READONLY is none: the look says
 // more of a replica.)
@@ -27,8 +27,11 @@ var denials = map[string]string{
 	renamed:      "it has no such command as one that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
 }
 
-// renamed is no word of Redis', which says ERR.
-const renamed = "renamed"
+// renamed is no word of Redis', which says ERR and this.
+const (
+	renamed        = "renamed"
+	unknownCommand = "Unknown Redis command called from script"
+)
 
 // probeKey is beside the key of a lock that was refused, as an ACL may let us use others;
 // and no lock's: no name can have it.
@@ -42,7 +45,7 @@ func denialOf(err error) string {
 	switch {
 	case strings.Contains(text, "The user executing the script can't"): // Redis 7.0 says ERR then
 		kind = "NOPERM"
-	case strings.Contains(text, "Unknown Redis command called from script"):
+	case strings.Contains(text, unknownCommand):
 		kind = renamed
 	}
 	return denials[kind]
@@ -70,7 +73,7 @@ func (l *lane) showDenial(denied error) {
 	l.denied = denied
 	status := l.statusLocked()
 	l.mu.Unlock()
-	if changed && l.observe != nil {
+	if changed && status.State == NodeReady && l.observe != nil {
 		l.observe(l.asShown(status))
 	}
 }
@@ -99,6 +102,7 @@ func (l *lane) probe(ctx context.Context, conn Conn) error {
 	calls := []call{{op: "probe", ops: l.probeOps(), notAfter: l.clock() + l.timing.answer}}
 	l.commands = l.commands[:0]
 	l.appendCalls(calls)
+	l.appendRights()
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
@@ -106,12 +110,68 @@ func (l *lane) probe(ctx context.Context, conn Conn) error {
 	if err := checkSpan(calls, reply); err != nil {
 		return l.noteOdd(err)
 	}
-	if err := firstError(reply); err == nil {
+	lacks, err := l.readRights(l.replies[1:])
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(firstError(reply), lacks); err == nil {
 		l.showDenial(nil)
 	} else if !l.isDenied() {
 		l.denyFor("probe", err)
 	}
 	return nil
+}
+
+// appendRights asks for what the ACL lacks. An embedded node has none.
+func (l *lane) appendRights() {
+	if !l.node.Embedded {
+		l.appendCommand("EVALSHA", rightsScript.SHA, "0", l.probeKey(), nodeKey)
+	}
+}
+
+// readRights reads the answer to appendRights: lacks is an error like that of a script which
+// needs what is lacking; nil: nothing is, or the node does not tell. err: it was no answer.
+func (l *lane) readRights(replies []Reply) (lacks, err error) {
+	if len(replies) == 0 {
+		return nil, nil
+	}
+	reply := &replies[0]
+	switch {
+	case reply.Err != nil && denialOf(reply.Err) == "":
+		l.session.scripts = l.session.scripts || isKind(reply.Err, "NOSCRIPT")
+		return nil, nil
+	case reply.Err != nil:
+		return reply.Err, nil
+	case !reply.isList() || slices.ContainsFunc(reply.Array, func(name Reply) bool { return !name.isText() }):
+		return nil, l.noteOdd(oddAnswer("rights", "names of commands", reply))
+	}
+	return lacking(reply.Array), nil
+}
+
+// lacking is the error that stands for commands which rights.lua names.
+func lacking(commands []Reply) error {
+	var denied []string
+	for i := range commands {
+		name, unknown := strings.CutPrefix(commands[i].Str, "?")
+		if unknown {
+			return ServerError("ERR " + unknownCommand + ": " + name)
+		}
+		denied = append(denied, "'"+strings.ToLower(name)+"'")
+	}
+	if denied == nil {
+		return nil
+	}
+	return ServerError("NOPERM this user has no permissions to run the command " + strings.Join(denied, ", "))
+}
+
+// noteRights takes in what the ACL lacks: it is shown before a lock is refused for it, and
+// until a probe was not.
+func (l *lane) noteRights(replies []Reply) error {
+	lacks, err := l.readRights(replies)
+	if lacks != nil && !l.isDenied() {
+		l.denyFor("rights", lacks)
+	}
+	return err
 }
 
 func firstError(reply *Reply) error {

@@ -58,6 +58,7 @@ type lane struct {
 	sent     time.Duration // BootTime before the last round trip
 	heard    time.Duration // and after it
 	asked    uint64        // the turn in which the node was last looked at
+	rights   bool          // it was asked then what its ACL lacks
 	within   bound         // the context of the round trip under way
 	encoder  encoder
 	session  laneSession
@@ -74,6 +75,7 @@ type laneSession struct {
 	epoch    string        // the incarnation that was verified over this connection; "": it has no vote
 	offset   time.Duration // the node's TIME (since 1970) minus our BootTime
 	look     bool          // whether it may vote is to be found out again
+	rights   bool          // and what its ACL lacks
 	scripts  bool          // SCRIPT LOAD is needed again
 	owed     bool          // owed releases are to be sent again
 	probe    bool          // whether it is still denied what locks need is to be found out
@@ -394,7 +396,7 @@ func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
 
 // beat has the node looked at, and what it refused asked for again.
 func (l *lane) beat(beat *time.Timer) {
-	l.session.look, l.session.owed, l.session.probe = true, true, l.isDenied()
+	l.session.look, l.session.rights, l.session.owed, l.session.probe = true, true, true, l.isDenied()
 	if !l.tracks.Load() {
 		l.session.hearer = 0
 	}

@@ -56,7 +56,7 @@ func (l *lane) handshake(ctx context.Context, conn Conn) error {
 // introduce reads who answers and what its clock says, and ends the connection
 // before this one.
 func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
-	l.session.epoch, l.session.hearer = "", 0
+	l.session.epoch, l.session.hearer, l.session.rights = "", 0, false
 	l.commands = l.commands[:0]
 	l.appendLook()
 	looks := len(l.commands)
@@ -131,12 +131,14 @@ func (l *lane) reload(ctx context.Context, conn Conn) error {
 	return l.repeatOwed(ctx, conn)
 }
 
-// load loads the scripts, at first and after somebody flushed them.
+// load loads the scripts, at first and after somebody flushed them, and finds out what one of
+// them can tell at once.
 func (l *lane) load(ctx context.Context, conn Conn) error {
 	l.commands = l.commands[:0]
 	for _, script := range Scripts() {
 		l.appendCommand("SCRIPT", "LOAD", script.Source)
 	}
+	l.appendRights()
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
@@ -149,7 +151,7 @@ func (l *lane) load(ctx context.Context, conn Conn) error {
 		}
 	}
 	l.session.scripts = false
-	return nil
+	return l.noteRights(l.replies[len(Scripts()):])
 }
 
 // repeatOwed sends the releases that stayed unanswered, and forgets those that

@@ -120,7 +120,7 @@ type sighting struct {
 // appendLook asks for a sighting. TIME comes first: nothing that is slow stands
 // between it and the calls before it.
 func (l *lane) appendLook() {
-	l.session.look = false
+	l.session.look, l.session.rights, l.rights = false, false, l.session.rights && !l.node.Embedded
 	l.asked = l.fleet.jumps.next()
 	l.appendCommand("TIME")
 	l.appendCommand("HGET", nodeKey, "epoch")
@@ -138,6 +138,9 @@ func (l *lane) appendLook() {
 			*right = append(*right, command...)
 		}
 	}
+	if l.rights {
+		l.appendRights()
+	}
 }
 
 // filed is on a key that is none, and that the rights for locks are for.
@@ -146,6 +149,13 @@ func (l *lane) filed() []Command { return filed(l.fleet.options.Prefix + beside 
 // readLook reads the answers to appendLook. An error: the node refused one, or it was
 // no answer.
 func (l *lane) readLook(replies []Reply) (*sighting, error) {
+	if l.rights {
+		last := len(replies) - 1
+		if err := l.noteRights(replies[last:]); err != nil {
+			return nil, err
+		}
+		replies = replies[:last]
+	}
 	passOver(replies)
 	for i := range min(len(replies), len(lookWords)) {
 		if err := replies[i].Err; err != nil {

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -79,12 +80,13 @@ func TestRealDenialAtRest(t *testing.T) {
 func TestRealRenamedCommandIsADenial(t *testing.T) {
 	for _, command := range []string{"SET", "PEXPIRE", "DEL"} {
 		t.Run(command, func(t *testing.T) {
-			s := newSite(t, 1, redlocktest.Args("--rename-command", command, ""))
-			h := s.newHost()
+			t.Parallel() // it mostly waits
+			s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.Args("--rename-command", command, "")).Servers}
+			h := s.openHost(everywhere)
+			wantRefused(h, "a", "refuses what locks need", "rename-command", command)
 			if l, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine}); err == nil {
 				wantErr(t, "extend or release", errors.Join(l.Extend(t.Context(), 0), l.Release(t.Context())), redlock.ErrNoQuorum)
 			}
-			wantRefused(h, "a", "refuses what locks need", "rename-command")
 		})
 	}
 }
@@ -198,6 +200,70 @@ func TestRealNoMemoryKeepsLeases(t *testing.T) {
 	for what, l := range leases {
 		if err := l.Extend(t.Context(), 0); err != nil {
 			t.Errorf("extend %s: %v", what, err)
+		}
+	}
+}
+
+// So does he what an ACL lacks, also where it lacked that before this host came; and what was
+// renamed. It is in no INFO. But what nobody needs for a lock, or the keys of other locks, may
+// be lacking.
+func TestRealDenialByACLAtRest(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for _, command := range []string{"SET", "PTTL", "ZADD", "EVALSHA"} {
+		t.Run(command, func(t *testing.T) {
+			s := newSite(t, 3)
+			h := s.newHost()
+			want(t, "spare nodes", h.Status().Spare(), 1)
+			a := s.server("a")
+			h.forget()
+			s.tell(a, "ACL", "SETUSER", "default", "-"+command)
+			wantRefused(h, "a", "refuses what locks need", "OPERATING.md")
+			before := s.looks(a)
+			h.eventually("it is looked at again and again", func() bool { return s.looks(a) >= before+4 })
+			want(t, "said of it", slices.Equal(h.states("a"), []redlock.NodeState{redlock.NodeRefused}), true)
+			if command != "EVALSHA" { // without it, there is no epoch to be written
+				late := s.openHost(everywhere)
+				wantRefused(late, "a", "refuses what locks need", strings.ToLower(command))
+				want(t, "it was never ready for who came later", slices.Contains(late.states("a"), redlock.NodeReady), false)
+			}
+			s.tell(a, "ACL", "SETUSER", "default", "+"+command)
+			h.awaits("a", redlock.NodeReady)
+			h.wantNoQuarantine("a denial")
+		})
+	}
+}
+
+func TestRealNarrowACLIsNoDenial(t *testing.T) {
+	s := newSite(t, 1)
+	s.tell(s.server("a"), "ACL", "SETUSER", "default", "resetkeys", "~redlockd:*", "~redlock:web/*", "-hgetall", "-lpush")
+	h := s.newHost()
+	h.awaits("a", redlock.NodeReady)
+	before := s.looks(s.server("a"))
+	h.eventually("it is looked at", func() bool { return s.looks(s.server("a")) >= before+4 })
+	h.giveBack(h.take(redlock.Request{Name: "web/x", TTL: quarantine}))
+	want(t, "it was refused", slices.Contains(h.states("a"), redlock.NodeRefused), false)
+}
+
+// Whoever has the scripts call another command has its right asked for, too; but for what a
+// look at the node needs in any case (TIME), and the quarantine of another (HGETALL).
+func TestRightsAreAskedForAll(t *testing.T) {
+	scripts := map[string]string{}
+	for _, script := range redlock.Scripts() {
+		scripts[script.Name] = script.Source
+	}
+	asked := map[string]bool{"TIME": true, "HGETALL": true}
+	for _, found := range regexp.MustCompile(`\{'([A-Z]+)'`).FindAllStringSubmatch(scripts["rights"], -1) {
+		asked[found[1]] = true
+	}
+	for _, name := range []string{"ballot", "node"} {
+		calls := regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(scripts[name], -1)
+		if len(calls) < 3 {
+			t.Errorf("%s calls %v: the test does not find what it calls", name, calls)
+		}
+		for _, found := range calls {
+			if !asked[found[1]] {
+				t.Errorf("%s calls %s, of which rights.lua says nothing", name, found[1])
+			}
 		}
 	}
 }

@@ -55,14 +55,17 @@ func TestRealNodeIsNotDurable(t *testing.T) {
 // did all that this may not: such a node forgets votes, or what they were extended by. It is
 // warned of, as one is that does not tell, and quarantined like any other.
 func TestRealDurableNodeLeavesVotesOut(t *testing.T) {
-	for denied, warning := range map[string]string{
-		"pexpireat":  "durable = true does not hold: its user default may not PEXPIREAT redlock:",
-		"acl|dryrun": "durable = true does not hold: our ACL has no +acl|dryrun",
+	for _, c := range []struct {
+		user    []string
+		warning string
+	}{
+		{[]string{"~redlockd:*", "+@all", "(~redlock:* +@all -pexpireat)"}, "durable = true does not hold: its user default may not PEXPIREAT redlock:"},
+		{[]string{"~*", "+@all", "-acl|dryrun"}, "durable = true does not hold: our ACL has no +acl|dryrun"},
 	} {
-		t.Run(denied, func(t *testing.T) {
-			s := newSite(t, 3, appending("always"), redlocktest.Args("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-"+denied))
+		t.Run(c.warning, func(t *testing.T) {
+			s := newSite(t, 3, appending("always"), redlocktest.Args(append([]string{"--user", "default", "on", "nopass", "&*"}, c.user...)...))
 			h := s.newHost(durable)
-			wantWarning(t, h.of("c").Warning, warning)
+			wantWarning(t, h.of("c").Warning, c.warning)
 			must(t, s.server("c").Restart())
 			h.wentThrough("c", redlock.NodeQuarantined)
 			h.awaits("c", redlock.NodeReady)

@@ -20,10 +20,11 @@ var luaFiles embed.FS
 var (
 	ballotScript = mustScript("rare", "ballot")
 	nodeScript   = mustScript("node")
+	rightsScript = mustScript("rights")
 )
 
 // Scripts returns every script that a lane loads into its node.
-func Scripts() []Script { return []Script{ballotScript, nodeScript} }
+func Scripts() []Script { return []Script{ballotScript, nodeScript, rightsScript} }
 
 // mustScript makes a script of files, which is called as the last of them.
 func mustScript(names ...string) Script {

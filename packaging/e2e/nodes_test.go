@@ -279,7 +279,7 @@ func hostileBesideOthers(t *testing.T, ballots func(*redlocktest.Question) strin
 	cluster.Admit(t)
 	hostile := cluster.Servers[4]
 	impostor := redlocktest.StartImpostor(t, hostile, func(q *redlocktest.Question) bool {
-		if q.Command[0] != "EVALSHA" || len(q.Command) < 3 || q.Command[2] == "1" {
+		if q.Command[0] != "EVALSHA" || len(q.Command) < 3 || q.Command[2] == "0" || q.Command[2] == "1" { // none is a ballot
 			return redlocktest.PassOn(q)
 		}
 		_, err := io.WriteString(q.Conn, ballots(q))
