@@ -16,7 +16,7 @@ import (
 //
 // While somebody else holds the lock it listens for its release on the nodes
 // (CLIENT TRACKING) and tries again then, after a random time that spreads those
-// who were woken together; and otherwise twice a ttl or so, and when the lease of
+// who were woken together; and otherwise some four times a ttl, and when the lease of
 // the holder could be over. Where no quorum of nodes has tracking, it tries again
 // at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {

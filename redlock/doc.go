@@ -122,7 +122,7 @@
 // few round trips, so that those who were woken together do not split the votes; the
 // window doubles where they did. An extension rings no bell, and a hand-over
 // neither. What nobody tells of, the end of a lease that is extended no more, comes
-// when it is due; and twice a ttl or so there is an attempt in any case. The first
+// when it is due; and some four times a ttl there is an attempt in any case. The first
 // attempt of an Acquire has no bell: a lock that is free costs nothing for it. Of
 // another client's lock the key itself is listened to.
 //
