@@ -93,7 +93,7 @@ func checkOperation(o *operation, op string, reply *Reply) error {
 		return checkTaken(op, reply)
 	case opAcquire, opAlso, opJoin:
 		return checkTaken(op, reply)
-	case opWho:
+	case opWho, opList:
 		if len(reply.Array) == 0 && reply.isList() || isShown(reply) {
 			return nil
 		}

@@ -31,6 +31,7 @@ const (
 	opExtend   opLetter = 'e'
 	opRelease  opLetter = 'r'
 	opWho      opLetter = 'w'
+	opList     opLetter = 'l'
 	opFence    opLetter = 'f'
 	opRepair   opLetter = 'p'
 	opRejoin   opLetter = 'q'
@@ -141,7 +142,7 @@ func (e *encoder) append(command Command, o *operation, said *time.Duration) Com
 // those after it, too.
 func (e *encoder) appendWords(command Command, o *operation) Command {
 	switch o.letter {
-	case opWho, opCounters:
+	case opWho, opList, opCounters:
 		return command
 	case opHandOver:
 		return append(command, o.old, o.token)

@@ -88,6 +88,7 @@ type Quorum struct {
 	proposed atomic.Uint64 // the last fencing token that was proposed
 	places   places
 	gate     gate
+	listing  chan struct{} // of capacity 1: one is told of all of many
 
 	stops   []context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
@@ -100,7 +101,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}, listing: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
 	q.start()

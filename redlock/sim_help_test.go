@@ -243,7 +243,7 @@ func operations(command redlock.Command) (all []operation) {
 	letters, records, args, ttl := argv[2], argv[3], argv[4:], ""
 	for i, key := range keys {
 		o := operation{key: key, letter: strings.ToLower(letters[i : i+1])}
-		if !strings.Contains("wc", o.letter) {
+		if !strings.Contains("wlc", o.letter) {
 			o.token, args = args[0], args[1:]
 		}
 		if strings.Contains("hs", o.letter) { // the new token, or the kind

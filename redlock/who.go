@@ -40,12 +40,28 @@ func (h *Holding) ID() string {
 // nobody can have the lock for that. Several mean
 // that it cannot be told; none that the lock is free. Where nobody holds it, it may
 // be kept for somebody, who is returned as Waiting. The error matches ErrNoQuorum
-// where fewer than a quorum answered.
+// where fewer than a quorum answered. Of a lock that more than a hundred share, one after
+// the other is told.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
+	b, err := q.look(ctx, name, opWho)
+	if err == nil && b.showsMany() {
+		b, err = q.list(ctx, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	barred := b.barred()
+	return slices.DeleteFunc(tally(b.answers), func(h Holding) bool {
+		return h.Held+b.failed < q.quorum && !(barred && h.TTL == Endless)
+	}), nil
+}
+
+// look asks all nodes.
+func (q *Quorum) look(ctx context.Context, name string, letter opLetter) (*ballot, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.all = true
 	now := q.clock()
-	ops := b.ask(operation{letter: opWho, key: q.options.Prefix + name})
+	ops := b.ask(operation{letter: letter, key: q.options.Prefix + name})
 	q.call(call{op: b.op, ops: ops, voter: b}, now)
 	q.await(ctx, b)
 	if ctx.Err() != nil {
@@ -54,10 +70,27 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	if b.lacksQuorum() {
 		return nil, q.noQuorum(name, b)
 	}
-	barred := b.barred()
-	return slices.DeleteFunc(tally(b.answers), func(h Holding) bool {
-		return h.Held+b.failed < q.quorum && !(barred && h.TTL == Endless)
-	}), nil
+	return b, nil
+}
+
+// list asks for all of many, for one caller at a time: what nodes say to a few such questions
+// together is more than is read of one that is well (respScanner), and its connection would
+// be ended.
+func (q *Quorum) list(ctx context.Context, name string) (*ballot, error) {
+	select {
+	case q.listing <- struct{}{}:
+		defer func() { <-q.listing }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return q.look(ctx, name, opList)
+}
+
+// showsMany tells whether a node has said no more than that many share the lock.
+func (b *ballot) showsMany() bool {
+	return slices.ContainsFunc(b.answers, func(a answer) bool {
+		return a.shown != nil && len(a.shown.Array) == 2 && isSharing(a.shown.Array[0].Str)
+	})
 }
 
 // barred tells that keys without an expiry are on so many nodes that nobody can have the

@@ -21,7 +21,8 @@
 --   h old token  hand over: from old to token, or as an acquire
 --   e token      extend: never shortens an expiry
 --   r token      release: give the lock back
---   w            who: show who holds it
+--   w            who: show who holds it, where they are not many
+--   l            list: show all who hold it
 --   f token      fence: raise the counter, if the lock is still ours
 --   p token ttl  repair: set the key where it is missing, and raise the counter
 --   q token ttl kind  the same of one that joined
@@ -52,8 +53,9 @@
 --   e  1 extended, 0 where the token does not hold the key, -1 where it was
 --      forced away
 --   r  1 deleted, 0 where the token does not hold the key
---   w  {value, pttl}, {kind, pttl, token, pttl, token, pttl…}; where the key is free
---      {kind, pttl, mark, pttl} if it is kept for somebody, or {}
+--   w, l  {value, pttl}, {kind, pttl, token, pttl, token, pttl…}; where the key is free
+--      {kind, pttl, mark, pttl} if it is kept for somebody, or {}. Of w, {kind, pttl}
+--      where more than FEW share it
 --   f  1 raised, 0 where the token does not hold the key; the error FAR: the
 --      counter would be FARTHEST ahead of this node's TIME, nothing is done
 --   p, q  1 where the token holds the key now, 0 where another does, or it was
@@ -87,7 +89,7 @@ local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
 
 -- The letters, as byte has them, and what upper case is less.
-local A, C, D, E, F, H, I, K, M, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 107, 109, 110, 112, 113, 114, 115, 120
+local A, C, D, E, F, H, I, K, L, M, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 107, 108, 109, 110, 112, 113, 114, 115, 120
 local UPPER = 32
 
 -- The notes of what was forced away have keys that begin so, and the token's SHA1.
@@ -429,7 +431,7 @@ for i = 1, ops do
       replies[i] = value
     else
       rare = rare or seldom()
-      replies[i] = rare.who(key, value)
+      replies[i] = rare.who(key, value, op == L)
     end
   end
   if granted then -- for its fencing token

@@ -13,6 +13,9 @@ local function make(state)
   -- As in ballot.lua. A time that is left is cut as well: what somebody else wrote can be
   -- more than a number of Redis has.
   local SHOWN, LONGEST = 4096, 1000000000000000
+  -- How many of those who share a lock are shown to whoever may be one of many who ask at
+  -- once: what all of them are shown together is read at once, too.
+  local FEW = 100
   -- How far a counter may be raised ahead of this node's TIME, in microseconds (52
   -- weeks): another node's word alone must not bring it near to LIMIT.
   local FARTHEST = 31449600000000
@@ -355,14 +358,22 @@ local function make(state)
       return type(done) == 'table' and done or err or 1
     end,
 
-    -- who shows all; of a lock that nobody holds, for whom it is kept.
-    who = function(key, value)
+    -- who shows all, or that they are many; of a lock that nobody holds, for whom it is
+    -- kept.
+    who = function(key, value, all)
       if value and not isKind(value) then
         return {shown(value), call('PTTL', key)}
       elseif not value or not settle(key) then
         return marked(key .. '\0k', nil, KEPT) or {}
       end
-      local reply, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
+      local last = FEW
+      if all then
+        last = -1
+      end
+      local reply, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, last, 'WITHSCORES')
+      if not all and #members > 2 * FEW then
+        return reply
+      end
       for i = 1, #members, 2 do
         reply[i + 2], reply[i + 3] = shown(members[i]), left(members[i + 1])
       end

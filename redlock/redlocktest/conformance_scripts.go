@@ -60,7 +60,8 @@ func opExtend(key, token, ttl string) scriptOp {
 func opRelease(key, token string) scriptOp {
 	return scriptOp{letter: "r", key: key, args: []string{token}}
 }
-func opWho(key string) scriptOp { return scriptOp{letter: "w", key: key} }
+func opWho(key string) scriptOp  { return scriptOp{letter: "w", key: key} }
+func opList(key string) scriptOp { return scriptOp{letter: "l", key: key} }
 func opFence(key, token string, fence int64) scriptOp {
 	return scriptOp{"f", key, []string{token}, recordText("aa", fence)}
 }

@@ -1,6 +1,9 @@
 package redlocktest
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // sharedCases are of locks that several share, and of several locks at once.
 var sharedCases = []conformanceCase{
@@ -14,6 +17,7 @@ var sharedCases = []conformanceCase{
 	{"fence of a reader", nil, checkFenceShared},
 	{"force of a reader", nil, checkForceShared},
 	{"join too late", nil, checkJoinRefused},
+	{"many readers", nil, checkManyReaders},
 	{"readers whose key was deleted", nil, checkDeletedShared},
 	{"readers on a wrong type", []Feature{RedisWords}, checkSharedWrongType},
 	{"several names: all or none", nil, checkSeveral},
@@ -217,6 +221,25 @@ func checkJoinRefused(p *probe) {
 	p.expect(number(0), "HSET", nodeKey, "aa", "9006099743113216")
 	p.expectVote(failed("FULL"), p.ballot(opRead("k", "one", minute)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
+}
+
+// checkManyReaders: who asks is shown a hundred, and of more that they are more; who lists, all.
+func checkManyReaders(p *probe) {
+	p.admit()
+	for i := range few {
+		p.vote(p.ballot(opRead("k", fmt.Sprint("reader ", i), minute)))
+	}
+	shows := func(o scriptOp, n int) {
+		p.Helper()
+		if got := p.vote(p.ballot(o)); len(got.Array) != n || got.Array[0].Str != kindShared {
+			p.Errorf("%s: got %d parts, want %d: %s and how long it lasts, and so for each who is shown", o.letter, len(got.Array), n, kindShared)
+		}
+	}
+	shows(opWho("k"), 2+2*few)
+	shows(opList("k"), 2+2*few)
+	p.vote(p.ballot(opRead("k", "one more", minute)))
+	shows(opWho("k"), 2)
+	shows(opList("k"), 2+2*(few+1))
 }
 
 // checkDeletedShared: whose key somebody deletes holds nothing any more.

@@ -186,7 +186,7 @@ func (g generator) operations() []scriptOp {
 
 func (g generator) operation() scriptOp {
 	key, token := g.key(), g.value()
-	switch letter := g.pick("A", "A", "E", "r", "r", "w", "f", "p", "x", "S", "S", "S", "q", "H", "i", "k", "m", "d"); letter {
+	switch letter := g.pick("A", "A", "E", "r", "r", "w", "l", "f", "p", "x", "S", "S", "S", "q", "H", "i", "k", "m", "d"); letter {
 	case "A", "p":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "S":
@@ -209,6 +209,8 @@ func (g generator) operation() scriptOp {
 		return opForce(key, token, g.ttl(token))
 	case "r":
 		return opRelease(key, token)
+	case "l":
+		return opList(key)
 	default:
 		return opWho(key)
 	}

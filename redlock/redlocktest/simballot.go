@@ -138,7 +138,7 @@ func (b *ballotCall) read(letter byte, key string) operand {
 	if o.letter == 'h' {
 		o.old = b.next()
 	}
-	if o.letter != 'w' && o.letter != 'c' {
+	if !isOneOf(o.letter, "wlc") {
 		o.token = b.next()
 	}
 	if o.letter == 's' {
@@ -175,8 +175,8 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 		return b.extend(o.key, o.token)
 	case 'r':
 		return b.release(o.key, o.token)
-	case 'w':
-		return b.who(o.key)
+	case 'w', 'l':
+		return b.who(o.key, o.letter == 'l')
 	case 'f':
 		return b.fence(o)
 	case 'p', 'q':

@@ -57,7 +57,10 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 	return number(1)
 }
 
-func (b *ballotCall) who(key string) redlock.Reply {
+// few is how many of those who share a lock are shown to whoever does not want all.
+const few = 100
+
+func (b *ballotCall) who(key string, all bool) redlock.Reply {
 	value, ok, err := b.value(key)
 	switch {
 	case err != nil:
@@ -67,7 +70,11 @@ func (b *ballotCall) who(key string) redlock.Reply {
 	}
 	shown := list(shownText(value), b.left(key))
 	if isKind(value) {
-		for _, m := range b.sortedMembers(key) {
+		members := b.sortedMembers(key)
+		if !all && len(members) > few {
+			return shown
+		}
+		for _, m := range members {
 			shown.Array = append(shown.Array, shownText(m.token), number(m.until-b.now/1000))
 		}
 	}

@@ -1,0 +1,41 @@
+package redlock_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// A lock that thousands share is shown to many at once, and the nodes go on meanwhile: what
+// they answer to all of them together is no more than is read of one.
+func TestRealManyAskWhoOfManyReaders(t *testing.T) {
+	const readers, callers = 3000, 200
+	s := newSite(t, 3)
+	h := s.newHost(func(o *redlock.Options) { o.NodeTimeout = 2 * time.Second })
+	for _, server := range s.all {
+		members := []string{"ZADD", "redlock:x\x00m"}
+		for i := range readers {
+			members = append(members, fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()), fmt.Sprintf("%022d host=h pid=1 uid=1 user=u since=%0100d", i, i))
+		}
+		s.tell(server, members...)
+		s.tell(server, "SET", "redlock:x", "redlockd:shared", "PX", "3600000")
+	}
+	h.forget()
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			held, err := h.Who(t.Context(), "x")
+			if err != nil || len(held) != readers {
+				t.Errorf("who: %d, %v", len(held), err)
+			}
+		})
+	}
+	all.Wait()
+	for _, node := range []string{"a", "b", "c"} {
+		want(t, "node "+node+" was down", slices.Contains(h.states(node), redlock.NodeDown), false)
+	}
+}
