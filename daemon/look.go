@@ -28,6 +28,14 @@ func (w *who) Run() {
 		w.s.refuse(w.call, err)
 		return
 	}
+	if len(holdings) > manyHolders { // as long as a LIST can be
+		w.s.listing <- struct{}{}
+		defer func() { <-w.s.listing }()
+		if w.s.d.limits.unread(w.s.uid) > maxUnread {
+			w.s.refuse(w.call, errUnread)
+			return
+		}
+	}
 	nodes := int64(len(w.s.d.cfg.Quorum.Nodes))
 	for _, h := range holdings {
 		here := w.s.d.leases.get(h.ID()) // LIST shows it to whoever may ask WHO
@@ -61,6 +69,9 @@ func noteField(line *ipc.Response, here *holding) {
 // maxUnread is how many bytes of answers one user may leave unread when he asks for
 // another list.
 const maxUnread = 32 << 20
+
+// manyHolders is how many of those who share a lock make the answer to WHO one of these.
+const manyHolders = 100
 
 // list answers one LIST of a user at a time: it can be long, and he can have many
 // connections. Others of his, and nobody else's, wait meanwhile.
