@@ -76,6 +76,25 @@ func (q *Quorum) undecided(name string, most *Holding) error {
 // forceAway deletes those tokens, and returns which a quorum had until then. The
 // error matches ErrHeld where it had none of them any more.
 func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
+	for some := range slices.Chunk(holders, forceAtOnce) {
+		gone, err := q.forceSome(ctx, name, some)
+		if err != nil {
+			return nil, err
+		}
+		forced = append(forced, gone...)
+	}
+	if len(forced) == 0 {
+		return nil, &HeldError{Name: name, Holder: holders[0].Holder, TTL: holders[0].TTL}
+	}
+	return forced, nil
+}
+
+// forceAtOnce is how many tokens are taken away together. Thousands can share a lock, and
+// would be more than a lane has room for, and leave none to anybody else.
+const forceAtOnce = maxGroup
+
+// forceSome returns those that a quorum had until then.
+func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
 	ballots := make([]*ballot, len(holders))
 	for i, h := range holders {
 		b := q.newBallot("force", isGrant)
@@ -92,9 +111,6 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 		case b.lacksQuorum():
 			return nil, q.noQuorum(name, b)
 		}
-	}
-	if len(forced) == 0 {
-		return nil, &HeldError{Name: name, Holder: holders[0].Holder, TTL: holders[0].TTL}
 	}
 	return forced, nil
 }

@@ -13,17 +13,10 @@ import (
 // A lock that thousands share is shown to many at once, and the nodes go on meanwhile: what
 // they answer to all of them together is no more than is read of one.
 func TestRealManyAskWhoOfManyReaders(t *testing.T) {
-	const readers, callers = 3000, 200
+	const readers, callers = 3000, 60
 	s := newSite(t, 3)
-	h := s.newHost(func(o *redlock.Options) { o.NodeTimeout = 2 * time.Second })
-	for _, server := range s.all {
-		members := []string{"ZADD", "redlock:x\x00m"}
-		for i := range readers {
-			members = append(members, fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()), fmt.Sprintf("%022d host=h pid=1 uid=1 user=u since=%0100d", i, i))
-		}
-		s.tell(server, members...)
-		s.tell(server, "SET", "redlock:x", "redlockd:shared", "PX", "3600000")
-	}
+	h := s.newHost(func(o *redlock.Options) { o.NodeTimeout = 10 * time.Second })
+	s.shareWith(readers)
 	h.forget()
 	var all sync.WaitGroup
 	for range callers {
@@ -37,5 +30,34 @@ func TestRealManyAskWhoOfManyReaders(t *testing.T) {
 	all.Wait()
 	for _, node := range []string{"a", "b", "c"} {
 		want(t, "node "+node+" was down", slices.Contains(h.states(node), redlock.NodeDown), false)
+	}
+}
+
+// Nor are they too many to be taken away at once.
+func TestRealForceOfManyReaders(t *testing.T) {
+	const readers = 6000
+	s := newSite(t, 3)
+	h := s.newHost(func(o *redlock.Options) { o.NodeTimeout = 10 * time.Second })
+	s.shareWith(readers)
+	forced, err := h.Force(t.Context(), "x")
+	if err != nil || len(forced) != readers {
+		t.Errorf("FORCE took it from %d, and then: %v", len(forced), err)
+	}
+	for _, server := range s.all {
+		want(t, "what is left on node "+server.Name(), s.tell(server, "EXISTS", "redlock:x", "redlock:x\x00m").Int, 0)
+	}
+}
+
+// shareWith has a lock be shared by so many on all servers.
+func (s *site) shareWith(readers int) {
+	s.Helper()
+	until := fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())
+	for _, server := range s.all {
+		members := []string{"ZADD", "redlock:x\x00m"}
+		for i := range readers {
+			members = append(members, until, fmt.Sprintf("%022d host=h pid=1 uid=1 user=u since=%0100d", i, i))
+		}
+		s.tell(server, members...)
+		s.tell(server, "SET", "redlock:x", "redlockd:shared", "PX", "3600000")
 	}
 }
