@@ -89,6 +89,8 @@ type Quorum struct {
 	places   places
 	gate     gate
 	listing  chan struct{} // of capacity 1: one is told of all of many
+	listers  atomic.Int32  // who wait for that, and he
+	listed   listed        // what he was told last, and others may be; his who has the place
 
 	stops   []context.CancelFunc
 	closing <-chan struct{} // closed when Close begins

@@ -75,15 +75,44 @@ func (q *Quorum) look(ctx context.Context, name string, letter opLetter) (*ballo
 
 // list asks for all of many, for one caller at a time: what nodes say to a few such questions
 // together is more than is read of one that is well (respScanner), and its connection would
-// be ended.
+// be ended. Those who have waited meanwhile are told what the next one for that lock was: a
+// crowd that asks is no long line, in which FORCE would wait.
 func (q *Quorum) list(ctx context.Context, name string) (*ballot, error) {
+	asked := q.clock()
+	q.listers.Add(1)
+	defer q.listers.Add(-1)
 	select {
 	case q.listing <- struct{}{}:
-		defer func() { <-q.listing }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	return q.look(ctx, name, opList)
+	defer func() { <-q.listing }()
+	if last := q.listed; last.name == name && last.began > asked {
+		q.keepListed(last)
+		return last.b, nil
+	}
+	began := q.clock()
+	b, err := q.look(ctx, name, opList)
+	if err != nil {
+		return nil, err
+	}
+	q.keepListed(listed{name, began, b})
+	return b, nil
+}
+
+// listed is what was told last, and of which lock.
+type listed struct {
+	name  string
+	began time.Duration // BootTime before the nodes were asked
+	b     *ballot
+}
+
+// keepListed keeps it for those who wait; it can be long.
+func (q *Quorum) keepListed(l listed) {
+	if q.listers.Load() == 1 {
+		l = listed{}
+	}
+	q.listed = l
 }
 
 // showsMany tells whether a node has said no more than that many share the lock.
