@@ -41,9 +41,9 @@ func buildDaemon(ctx context.Context, dir, given string) (string, error) {
 		return "", fmt.Errorf("find the redlockd module (run this in packaging/bench): %w", err)
 	}
 	binary := filepath.Join(dir, "redlockd")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/redlockd")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/redlockd")
 	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the packages are built
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the packages are built, which may be in the cache
 	if _, err := output(build); err != nil {
 		return "", fmt.Errorf("build redlockd: %w", err)
 	}
