@@ -194,9 +194,9 @@ func aThread(t *testing.T) int {
 	return 0
 }
 
-// A lease of which nobody knows whether its process lives is not extended.
+// A lease of which nobody knows whether its process lives is not extended. (This is alone,
+// though it mostly waits: for a moment no test of this process can open a file.)
 func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
-	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
 	w.say(fmt.Sprintf("LOCK a ttl=2s hold=pid pid=%d", c.pid), granted5)
