@@ -22,20 +22,20 @@ type who struct {
 func (s *session) who(call *ipc.Call) ipc.Work { return &who{s, call} }
 
 func (w *who) Run() {
-	name := w.call.Names[0]
-	holdings, err := w.s.d.nodes.Who(w.call.Context(), name)
+	holdings, err := w.s.d.nodes.Who(w.call.Context(), w.call.Names[0])
 	if err != nil {
 		w.s.refuse(w.call, err)
 		return
 	}
-	if len(holdings) > manyHolders { // as long as a LIST can be
-		w.s.listing <- struct{}{}
-		defer func() { <-w.s.listing }()
-		if w.s.d.limits.unread(w.s.uid) > maxUnread {
-			w.s.refuse(w.call, errUnread)
-			return
-		}
+	if len(holdings) <= manyHolders {
+		w.tell(holdings)
+		return
 	}
+	w.s.long(w.call, func() ipc.Work { return w.tell(holdings) }) // as long as a LIST can be
+}
+
+func (w *who) tell(holdings []redlock.Holding) ipc.Work {
+	name := w.call.Names[0]
 	nodes := int64(len(w.s.d.cfg.Quorum.Nodes))
 	for _, h := range holdings {
 		here := w.s.d.leases.get(h.ID()) // LIST shows it to whoever may ask WHO
@@ -45,6 +45,7 @@ func (w *who) Run() {
 		w.call.Line(line.Say(whoText(&h, here)))
 	}
 	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
+	return nil
 }
 
 func whoText(h *redlock.Holding, here *holding) string {
@@ -73,15 +74,19 @@ const maxUnread = 32 << 20
 // manyHolders is how many of those who share a lock make the answer to WHO one of these.
 const manyHolders = 100
 
-// list answers one LIST of a user at a time: it can be long, and he can have many
-// connections. Others of his, and nobody else's, wait meanwhile.
 func (s *session) list(call *ipc.Call) ipc.Work {
+	return s.long(call, func() ipc.Work { return s.listAll(call) })
+}
+
+// long gives one long answer to a user at a time: he can have many connections. Others of
+// his, and nobody else's, wait meanwhile.
+func (s *session) long(call *ipc.Call, answer func() ipc.Work) ipc.Work {
 	s.listing <- struct{}{}
 	defer func() { <-s.listing }()
-	if unread := s.d.limits.unread(s.uid); unread > maxUnread {
+	if s.d.limits.unread(s.uid) > maxUnread {
 		return s.refuse(call, errUnread)
 	}
-	return s.listAll(call)
+	return answer()
 }
 
 // listAll shows the leases and waiters of this daemon that the caller may see, without
