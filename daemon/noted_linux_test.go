@@ -303,3 +303,34 @@ func TestGivenBackIsNotedNoMore(t *testing.T) {
 		return err == nil && p.of(t, "stays") != nil && p.of(t, "gone") == nil
 	})
 }
+
+// The deadlines that leases of before have once they are confirmed are noted, also of those
+// that were confirmed before they were known again: the daemon after that one would take them
+// for lost too early.
+func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
+	s := newSuccession(t)
+	w := s.dial()
+	for _, name := range []string{"a", "b", "c"} {
+		w.say("LOCK "+name+" ttl=20s", granted5)
+	}
+	s.end()
+	s.found = func(*past) {
+		queue := s.d.queue
+		queue.mu.Lock() // the first one is long in becoming known
+		time.AfterFunc(300*time.Millisecond, queue.mu.Unlock)
+	}
+	s.start(w)
+	deadlines := map[string]time.Duration{}
+	for _, h := range s.d.leases.all() {
+		deadlines[h.lease.ID()] = h.lease.Deadline()
+	}
+	s.end()
+	s.found = func(p *past) {
+		for _, l := range p.leases {
+			if want := deadlines[l.lease.ID()]; l.lease.Deadline != want {
+				t.Errorf("%v: the deadline %v is noted, want %v", l.lease.Names, l.lease.Deadline, want)
+			}
+		}
+	}
+	s.start(w)
+}

@@ -1,13 +1,10 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -377,87 +374,6 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-// An UNLOCK that is not answered any more, as the daemon stops, is answered by the next one:
-// what it has given back is noted as long as it is, also where all nodes hear of it meanwhile.
-func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
-	s := newSuccession(t)
-	var slow atomic.Bool
-	for i := range s.nodes {
-		took := 150 * time.Millisecond
-		if i > 2 { // not of the first quorum
-			took += 50 * time.Millisecond
-		}
-		s.nodes[i] = tardy(s.nodes[i], &slow, took)
-	}
-	s.end()
-	s.start()
-	w := s.dial()
-	other, _ := s.dialUnkept()
-	w.say("LOCK a ttl=20s", granted5)
-	other.say("LOCK b ttl=20s", granted5)
-	slow.Store(true)
-	w.send("UNLOCK a")
-	eventually(t, "it is given back", func() bool { return s.d.leases.held() == 1 })
-	other.send("UNLOCK b") // which the end waits for
-	eventually(t, "so is the other", func() bool { return s.d.leases.held() == 0 })
-	s.end()
-	slow.Store(false)
-	s.start(w)
-	w.want(`BACK .*`)
-	w.want(`OK lock=a pending=1 : .*`)
-}
-
-// What a LOCK has taken that is given up as the daemon stops is given back before that ends:
-// it was answered, and the next daemon knows nothing of it.
-func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
-	s := newSuccession(t)
-	var slow atomic.Bool
-	nodes := slices.Clone(s.nodes)
-	for i := range s.nodes {
-		s.nodes[i] = tardy(s.nodes[i], &slow, 100*time.Millisecond)
-	}
-	ended := s.nodesMayFail()
-	s.end()
-	s.start()
-	w, _ := s.dialUnkept()
-	slow.Store(true)
-	w.send("LOCK a ttl=20s")
-	eventually(t, "it asks the nodes", func() bool { return len(s.d.queue.waiting()) == 1 })
-	time.Sleep(20 * time.Millisecond) // they have it, but have not answered
-	s.d.freeze(s.server)
-	ended.Store(true) // nothing that it has not sent by now is sent
-	w.want(`ERR SHUTDOWN lock=a .*`)
-	s.end()
-	s.nodes = nodes
-	s.start()
-	next, _ := s.dialUnkept()
-	next.say("LOCK a wait=2s", granted5)
-}
-
-// tardy is a node that takes so long to answer each group while slow is set.
-func tardy(node redlock.Node, slow *atomic.Bool, took time.Duration) redlock.Node {
-	dial := node.Dial
-	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
-		conn, err := dial(ctx)
-		return tardyConn{conn, slow, took}, err
-	}
-	return node
-}
-
-type tardyConn struct {
-	redlock.Conn
-	slow *atomic.Bool
-	took time.Duration
-}
-
-func (c tardyConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
-	err := c.Conn.Do(ctx, group, replies)
-	if c.slow.Load() {
-		time.Sleep(c.took)
-	}
-	return err
-}
-
 // What is noted of RESUME is all that the next daemon needs: the connection, and the owner
 // that the lease goes by there.
 func TestResumedIsNoted(t *testing.T) {
@@ -575,35 +491,4 @@ func TestStoreWhatWaits(t *testing.T) {
 			t.Errorf("%s: it has something to lose when it is cancelled", lock)
 		}
 	}
-}
-
-// The deadlines that leases of before have once they are confirmed are noted, also of those
-// that were confirmed before they were known again: the daemon after that one would take them
-// for lost too early.
-func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
-	s := newSuccession(t)
-	w := s.dial()
-	for _, name := range []string{"a", "b", "c"} {
-		w.say("LOCK "+name+" ttl=20s", granted5)
-	}
-	s.end()
-	s.found = func(*past) {
-		queue := s.d.queue
-		queue.mu.Lock() // the first one is long in becoming known
-		time.AfterFunc(300*time.Millisecond, queue.mu.Unlock)
-	}
-	s.start(w)
-	deadlines := map[string]time.Duration{}
-	for _, h := range s.d.leases.all() {
-		deadlines[h.lease.ID()] = h.lease.Deadline()
-	}
-	s.end()
-	s.found = func(p *past) {
-		for _, l := range p.leases {
-			if want := deadlines[l.lease.ID()]; l.lease.Deadline != want {
-				t.Errorf("%v: the deadline %v is noted, want %v", l.lease.Names, l.lease.Deadline, want)
-			}
-		}
-	}
-	s.start(w)
 }
