@@ -4,53 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // What a node answers is checked for its type and range before it is used: a node
 // that answers something else than it was asked (a server that is no Redis, a proxy
 // that lost its place) has failed, and so has the connection.
-
-// oddAnswer says what was answered instead of what was wanted.
-func oddAnswer(op, wanted string, reply *Reply) error {
-	return &AnswerError{fmt.Errorf("%s in answer to %s, where %s was expected", reply.kind(), op, wanted)}
-}
-
-// kind is what the reply is, for people, without its content: it may be of any size.
-func (r *Reply) kind() string {
-	switch {
-	case r.Err != nil:
-		return "an error"
-	case r.Nil:
-		return "null"
-	case len(r.Array) > 0:
-		return fmt.Sprintf("a list of %d", len(r.Array))
-	case r.Str != "":
-		return fmt.Sprintf("a string of %d bytes", len(r.Str))
-	}
-	return fmt.Sprintf("%d (or nothing)", r.Int)
-}
-
-// isNumber: the empty string and the empty list count as 0.
-func (r *Reply) isNumber() bool { return r.Err == nil && !r.Nil && r.Str == "" && len(r.Array) == 0 }
-
-func (r *Reply) isText() bool { return r.Err == nil && !r.Nil && r.Int == 0 && len(r.Array) == 0 }
-
-// isList: 0 and the empty string count as the empty list.
-func (r *Reply) isList() bool { return r.Err == nil && !r.Nil && r.Int == 0 && r.Str == "" }
-
-// nestedError is an error that stands where a value should, in a list: of a command
-// within a script.
-func (r *Reply) nestedError() error {
-	for i := range r.Array {
-		if err := r.Array[i].Err; err != nil {
-			return err
-		}
-		if err := r.Array[i].nestedError(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // checkSpan checks the answer to a command of many operations: a list with one
 // element for each of them, or an error. Errors within one become the element's.
@@ -62,8 +22,8 @@ func checkSpan(calls []call, reply *Reply) error {
 	for i := range calls {
 		ops += len(calls[i].ops)
 	}
-	if !reply.isList() || len(reply.Array) != ops {
-		return oddAnswer(calls[0].op, fmt.Sprintf("a list of %d", ops), reply)
+	if !reply.IsList() || len(reply.Array) != ops {
+		return redis.UnexpectedAnswer(calls[0].op, fmt.Sprintf("a list of %d", ops), reply)
 	}
 	at := 0
 	for i := range calls {
@@ -80,7 +40,7 @@ func checkSpan(calls []call, reply *Reply) error {
 // checkOperation checks the answer to one operation (ballot.lua has what each can be).
 func checkOperation(o *operation, op string, reply *Reply) error {
 	if len(reply.Array) > 0 && reply.Err == nil {
-		reply.Err = reply.nestedError()
+		reply.Err = reply.NestedError()
 	}
 	if reply.Err != nil {
 		return nil
@@ -94,25 +54,25 @@ func checkOperation(o *operation, op string, reply *Reply) error {
 	case opAcquire, opAlso, opJoin:
 		return checkTaken(op, reply)
 	case opWho, opList:
-		if len(reply.Array) == 0 && reply.isList() || isShown(reply) {
+		if len(reply.Array) == 0 && reply.IsList() || isShown(reply) {
 			return nil
 		}
-		return oddAnswer(op, "a holder, or none", reply)
+		return redis.UnexpectedAnswer(op, "a holder, or none", reply)
 	case opCounters:
 		if isFields(reply) {
 			return nil
 		}
-		return oddAnswer(op, "fields and values", reply)
+		return redis.UnexpectedAnswer(op, "fields and values", reply)
 	}
 	return checkDone(o, op, reply)
 }
 
 // checkTaken: the fencing token of a grant, or who holds the lock.
 func checkTaken(op string, reply *Reply) error {
-	if isShown(reply) || reply.isNumber() && isFencedGrant(reply) {
+	if isShown(reply) || reply.IsNumber() && isFencedGrant(reply) {
 		return nil
 	}
-	return oddAnswer(op, "a fencing token or a holder", reply)
+	return redis.UnexpectedAnswer(op, "a fencing token or a holder", reply)
 }
 
 // checkDone: whether it was done, or why not.
@@ -121,21 +81,21 @@ func checkDone(o *operation, op string, reply *Reply) error {
 	if o.letter == opExtend {
 		least = -1
 	}
-	if reply.isNumber() && reply.Int >= least && reply.Int <= 1 {
+	if reply.IsNumber() && reply.Int >= least && reply.Int <= 1 {
 		return nil
 	}
-	return oddAnswer(op, "0 or 1", reply)
+	return redis.UnexpectedAnswer(op, "0 or 1", reply)
 }
 
 // isShown: value and pttl, tokens and theirs, and perhaps a place.
 func isShown(reply *Reply) bool {
 	n := len(reply.Array)
-	if !reply.isList() || n < 2 || n%2 == 1 && n != 5 {
+	if !reply.IsList() || n < 2 || n%2 == 1 && n != 5 {
 		return false
 	}
 	for i := range reply.Array {
 		isText := i%2 == 0 && (n != 5 || i != 4)
-		if item := &reply.Array[i]; isText && !item.isText() || !isText && !item.isNumber() {
+		if item := &reply.Array[i]; isText && !item.IsText() || !isText && !item.IsNumber() {
 			return false
 		}
 	}
@@ -144,11 +104,11 @@ func isShown(reply *Reply) bool {
 
 // isFields: names and values, of a hash.
 func isFields(reply *Reply) bool {
-	if !reply.isList() || len(reply.Array)%2 == 1 {
+	if !reply.IsList() || len(reply.Array)%2 == 1 {
 		return false
 	}
 	for i := range reply.Array {
-		if !reply.Array[i].isText() {
+		if !reply.Array[i].IsText() {
 			return false
 		}
 	}
@@ -158,18 +118,18 @@ func isFields(reply *Reply) bool {
 // checkLook checks the answers to appendLook.
 func checkLook(replies []Reply) error {
 	if !isTime(&replies[0]) {
-		return oddAnswer("TIME", "seconds and microseconds", &replies[0])
+		return redis.UnexpectedAnswer("TIME", "seconds and microseconds", &replies[0])
 	}
 	for i := 1; i <= 2; i++ {
-		if field := &replies[i]; !field.Nil && !field.isText() {
-			return oddAnswer(lookWords[i], "a string", field)
+		if field := &replies[i]; !field.Nil && !field.IsText() {
+			return redis.UnexpectedAnswer(lookWords[i], "a string", field)
 		}
 	}
-	if len(replies) > 3 && !replies[3].isText() {
-		return oddAnswer("INFO", "a string", &replies[3])
+	if len(replies) > 3 && !replies[3].IsText() {
+		return redis.UnexpectedAnswer("INFO", "a string", &replies[3])
 	}
 	if len(replies) > 4 && !isFields(&replies[4]) {
-		return oddAnswer(lookWords[4], "fields and values", &replies[4])
+		return redis.UnexpectedAnswer(lookWords[4], "fields and values", &replies[4])
 	}
 	return nil
 }
@@ -178,7 +138,7 @@ func checkLook(replies []Reply) error {
 const maxNodeSeconds = 230 * 365 * 24 * 60 * 60
 
 func isTime(reply *Reply) bool {
-	if !reply.isList() || len(reply.Array) != 2 || !isFields(reply) {
+	if !reply.IsList() || len(reply.Array) != 2 || !isFields(reply) {
 		return false
 	}
 	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
@@ -191,12 +151,12 @@ func checkValues(reply *Reply, keys int) error {
 	if reply.Err != nil {
 		return nil
 	}
-	if !reply.isList() || len(reply.Array) != keys {
-		return oddAnswer("MGET", fmt.Sprintf("a list of %d", keys), reply)
+	if !reply.IsList() || len(reply.Array) != keys {
+		return redis.UnexpectedAnswer("MGET", fmt.Sprintf("a list of %d", keys), reply)
 	}
 	for i := range reply.Array {
-		if value := &reply.Array[i]; value.Err != nil || !value.Nil && !value.isText() {
-			return oddAnswer("MGET", "strings", value)
+		if value := &reply.Array[i]; value.Err != nil || !value.Nil && !value.IsText() {
+			return redis.UnexpectedAnswer("MGET", "strings", value)
 		}
 	}
 	return nil

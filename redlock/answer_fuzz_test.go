@@ -1,10 +1,18 @@
 package redlock
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 )
 
 // fuzzedCalls are one of each kind that a group may have.
@@ -31,9 +39,9 @@ func fuzzedCalls(quorum int) (calls []call, ballots []*ballot) {
 // the one what has become of keys with any bytes: through the driver, the checks, the
 // ballots, up to what is said of who holds the lock. What passes the checks is in range.
 func FuzzAnswers(f *testing.F) {
-	for _, sample := range respSamples {
-		if len(sample.text) < 1000 {
-			f.Add([]byte(sample.text))
+	for _, sample := range redistest.Samples {
+		if len(sample.Text) < 1000 {
+			f.Add([]byte(sample.Text))
 		}
 	}
 	looks := "*2\r\n" + bulk("1795247588") + bulk("5") + bulk("admitted:1234:word:30000:5-abcdef:a") + bulk("redis_version:7.0.15\r\nrole:master\r\nrun_id:123") +
@@ -102,3 +110,31 @@ func checkBallots(t *testing.T, ballots []*ballot) {
 		}
 	}
 }
+
+// hello is how a Redis answers the log-in.
+const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\n"
+
+// errScriptOver is read where the answers are at their end.
+var errScriptOver = errors.New("the script is over")
+
+// answered is what the driver makes of bytes, in answer to so many commands.
+func answered(t testing.TB, answers []byte, commands int) ([]Reply, error) {
+	in := io.MultiReader(strings.NewReader(hello), bytes.NewReader(answers), failing{})
+	conn, err := RedisNode(NodeOptions{Name: "a", Address: "unix:/nowhere",
+		Dial: func(context.Context) (net.Conn, error) { return redistest.Scripted{Reader: in}, nil }}).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err) // it is well up to here
+	}
+	defer conn.Close()
+	group, replies := make([]Command, commands), make([]Reply, commands)
+	for i := range group {
+		group[i] = Command{"PING"}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return replies, conn.Do(ctx, group, replies)
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errScriptOver }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // A node may answer, tell its time and have a vote, and yet refuse all that a lock
@@ -138,12 +140,12 @@ func (l *lane) readRights(replies []Reply) (lacks, err error) {
 	reply := &replies[0]
 	switch {
 	case reply.Err != nil && denialOf(reply.Err) == "":
-		l.session.scripts = l.session.scripts || isKind(reply.Err, "NOSCRIPT")
+		l.session.scripts = l.session.scripts || redis.IsKind(reply.Err, "NOSCRIPT")
 		return nil, nil
 	case reply.Err != nil:
 		return reply.Err, nil
-	case !reply.isList() || slices.ContainsFunc(reply.Array, func(name Reply) bool { return !name.isText() }):
-		return nil, l.noteOdd(oddAnswer("rights", "names of commands", reply))
+	case !reply.IsList() || slices.ContainsFunc(reply.Array, func(name Reply) bool { return !name.IsText() }):
+		return nil, l.noteOdd(redis.UnexpectedAnswer("rights", "names of commands", reply))
 	}
 	return lacking(reply.Array), nil
 }

@@ -85,7 +85,7 @@ func (l *lane) doubt(ops []operation, replies []Reply) {
 		case ops[i].letter == opCounters:
 			reply.Err = l.doubtCounters(reply.Array, bound)
 		case ops[i].letter.takes():
-			if token := tokenOf(reply); token.isNumber() {
+			if token := tokenOf(reply); token.IsNumber() {
 				reply.Err = l.doubtFence(string(ops[i].counter[:]), fenceOf(token), bound)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // connect makes a connection that commands may be sent on. Where the last one
@@ -74,8 +76,8 @@ func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
 	if id.Err != nil {
 		return nil, fmt.Errorf("CLIENT ID, which is needed to end this connection before the next one: %w", id.Err)
 	}
-	if !id.isNumber() || id.Int <= 0 {
-		return nil, l.noteOdd(oddAnswer("CLIENT ID", "a number", id))
+	if !id.IsNumber() || id.Int <= 0 {
+		return nil, l.noteOdd(redis.UnexpectedAnswer("CLIENT ID", "a number", id))
 	}
 	return s, l.succeed(ctx, conn, id.Int, s.info.runID)
 }
@@ -147,7 +149,7 @@ func (l *lane) load(ctx context.Context, conn Conn) error {
 			return fmt.Errorf("SCRIPT LOAD: %w", err)
 		}
 		if l.replies[i].Str != script.SHA {
-			return l.noteOdd(oddAnswer("SCRIPT LOAD", "the script's SHA1", &l.replies[i]))
+			return l.noteOdd(redis.UnexpectedAnswer("SCRIPT LOAD", "the script's SHA1", &l.replies[i]))
 		}
 	}
 	l.session.scripts = false
@@ -168,8 +170,8 @@ func (l *lane) repeatOwed(ctx context.Context, conn Conn) error {
 			return err
 		}
 		for i := range l.replies {
-			if reply := &l.replies[i]; reply.Err == nil && (!reply.isList() || len(reply.Array) == 0) {
-				return l.noteOdd(oddAnswer("release", "a list", reply))
+			if reply := &l.replies[i]; reply.Err == nil && (!reply.IsList() || len(reply.Array) == 0) {
+				return l.noteOdd(redis.UnexpectedAnswer("release", "a list", reply))
 			}
 		}
 		refused = l.settleOwed(tokens)
@@ -200,13 +202,13 @@ func (l *lane) settleOwed(tokens []string) (refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, token := range tokens {
-		err := cmp.Or(l.replies[i].Err, l.replies[i].nestedError())
+		err := cmp.Or(l.replies[i].Err, l.replies[i].NestedError())
 		if err == nil {
 			delete(l.owed, token)
 			continue
 		}
 		refused = true
-		l.session.scripts = l.session.scripts || isKind(err, "NOSCRIPT")
+		l.session.scripts = l.session.scripts || redis.IsKind(err, "NOSCRIPT")
 	}
 	return refused
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // sendWaiting sends everything that waits as one group, hands the answers to
@@ -378,16 +379,16 @@ func (l *lane) answerCall(c *call, replies []Reply) {
 func (l *lane) fail(c *call, err error) {
 	kind := FailedError
 	switch {
-	case isKind(err, "NOSCRIPT"):
+	case redis.IsKind(err, "NOSCRIPT"):
 		l.session.scripts = true
 	case deniesVote(err):
 		kind = FailedQuarantined
 		l.session.look = true
-		l.memory.countersGone = l.memory.countersGone || isKind(err, "COUNTERS")
-	case isKind(err, "LATE"):
+		l.memory.countersGone = l.memory.countersGone || redis.IsKind(err, "COUNTERS")
+	case redis.IsKind(err, "LATE"):
 		kind = FailedLate
 		l.session.look = true // it came in time, so the node's clock was stepped
-	case isKind(err, "WRONGTYPE"):
+	case redis.IsKind(err, "WRONGTYPE"):
 		err = fmt.Errorf("%w%s", err, wrongTypeHelp)
 	}
 	l.mu.Lock()
@@ -409,7 +410,7 @@ const wrongTypeHelp = " (somebody else wrote to the lock's key, which is its nam
 // deniesVote tells the errors with which a node says that it is not the one that
 // was admitted, or not any more.
 func deniesVote(err error) bool {
-	return isKind(err, "EPOCH") || isKind(err, "COUNTERS") || errors.Is(err, errOutdone)
+	return redis.IsKind(err, "EPOCH") || redis.IsKind(err, "COUNTERS") || errors.Is(err, errOutdone)
 }
 
 // forgetTrouble ends the memory of errors once the node has answered none for a
@@ -422,10 +423,4 @@ func (l *lane) forgetTrouble() {
 	l.mu.Lock()
 	l.trouble = nil
 	l.mu.Unlock()
-}
-
-// isKind tells whether a node's error begins with the word.
-func isKind(err error, word string) bool {
-	kind, _, _ := strings.Cut(err.Error(), " ")
-	return kind == word
 }

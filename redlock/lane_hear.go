@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // hear has the node tell which locks were given back, on a connection of its own,
@@ -13,7 +15,7 @@ func (l *lane) hear(ctx context.Context) {
 	backoff := firstBackoff
 	for ctx.Err() == nil {
 		listener, err := l.listen(ctx)
-		if isServerError(err) { // others concern the connection, and the lane has one, too
+		if redis.IsServerError(err) { // others concern the connection, and the lane has one, too
 			l.noteMute("to listen", err)
 		}
 		if err == nil {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // nodeInfo is what a node's INFO says, as far as it bears on its votes.
@@ -181,7 +183,7 @@ func (l *lane) readLook(replies []Reply) (*sighting, error) {
 }
 
 func helpWith(err error) string {
-	if isKind(err, "WRONGTYPE") {
+	if redis.IsKind(err, "WRONGTYPE") {
 		return " (somebody else wrote to redlockd:node: DEL it there, and the node is in quarantine for max_ttl)"
 	}
 	return ""
@@ -189,7 +191,7 @@ func helpWith(err error) string {
 
 // sentinelSays is what is wrong with a Sentinel, which does not know TIME either; nil: it is none.
 func sentinelSays(replies []Reply) error {
-	if len(replies) > 3 && replies[3].isText() && readInfo(replies[3].Str).sentinel {
+	if len(replies) > 3 && replies[3].IsText() && readInfo(replies[3].Str).sentinel {
 		return errSentinel
 	}
 	return nil
@@ -199,12 +201,12 @@ func sentinelSays(replies []Reply) error {
 // it what has it refused in any case: a node of a cluster (CLUSTERDOWN, MOVED), or a replica
 // without its master (MASTERDOWN). That is what has to be mended.
 func passOver(replies []Reply) {
-	if len(replies) <= 3 || !replies[3].isText() {
+	if len(replies) <= 3 || !replies[3].IsText() {
 		return
 	}
 	info := readInfo(replies[3].Str)
 	for i := 1; i <= 2; i++ {
-		if isServerError(replies[i].Err) && info.refusal() != nil {
+		if redis.IsServerError(replies[i].Err) && info.refusal() != nil {
 			replies[i] = Reply{Nil: true}
 		}
 	}

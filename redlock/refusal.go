@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // refusal says why a ballot was not won.
@@ -79,7 +81,7 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 		switch {
 		case errors.As(failure.Err, &e):
 			left = append(left, max(e.Left, time.Millisecond))
-		case isServerError(failure.Err): // it has only just said so
+		case redis.IsServerError(failure.Err): // it has only just said so
 			left = append(left, q.longestTTL())
 		default:
 			endless = true

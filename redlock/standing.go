@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // standing is whether a node may vote.
@@ -86,7 +88,7 @@ func (l *lane) tellWords(ctx context.Context, conn Conn, s *sighting, state Node
 	}
 	err = l.rewrite(ctx, conn, s, s.epoch, nil, words)
 	switch {
-	case isServerError(err):
+	case redis.IsServerError(err):
 		return true, nil
 	case err != nil || l.replies[0].Int != 1:
 		return false, err
@@ -246,7 +248,7 @@ func (l *lane) rewrite(ctx context.Context, conn Conn, s *sighting, epoch string
 	switch {
 	case err == nil:
 		return nil
-	case isKind(err, "NOSCRIPT"): // loaded again, and tried again
+	case redis.IsKind(err, "NOSCRIPT"): // loaded again, and tried again
 		return l.load(ctx, conn)
 	}
 	return fmt.Errorf("its epoch cannot be written: %w%s", err, helpWith(err))
@@ -260,7 +262,7 @@ const proposalAhead = time.Second
 // refuse: what the node refused to do is why it has no vote. Other errors are
 // the connection's, and returned.
 func (l *lane) refuse(err error) error {
-	if !isServerError(err) {
+	if !redis.IsServerError(err) {
 		return err
 	}
 	l.stand(standing{state: NodeRefused, reason: err})

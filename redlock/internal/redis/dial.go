@@ -1,4 +1,4 @@
-package redlock
+package redis
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// NodeOptions say where a Redis master is and how to log in to it.
-type NodeOptions struct {
+// Options say where a Redis master is and how to log in to it.
+type Options struct {
 	Name    string // what errors and STATUS call it
 	Address string // "host:port" or "unix:/path"
 
@@ -34,8 +34,8 @@ type NodeOptions struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// RedisNode returns a Redis master as a Node. Nothing is dialled yet.
-func RedisNode(o NodeOptions) Node {
+// NewNode returns a Redis master as a Node. Nothing is dialled yet.
+func NewNode(o Options) Node {
 	n := Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable}
 	n.Dial = func(ctx context.Context) (Conn, error) { return dialRedis(ctx, o) }
 	if !o.Embedded {
@@ -49,7 +49,7 @@ func RedisNode(o NodeOptions) Node {
 // Handshake begins to speak TLS to the node as Dial does, and ends the connection: what a
 // new connection would come to, while there is an old one. It returns by the time ctx
 // ends. The zero state: the node has no TLS.
-func (o NodeOptions) Handshake(ctx context.Context) (tls.ConnectionState, error) {
+func (o Options) Handshake(ctx context.Context) (tls.ConnectionState, error) {
 	conn, err := (&onceDialer{options: o}).connect(ctx, &net.Dialer{Timeout: timeLeft(ctx)})
 	if err != nil {
 		return tls.ConnectionState{}, err
@@ -69,7 +69,7 @@ type redisConn struct {
 	group  []rueidis.Completed // reused from group to group
 }
 
-func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
+func dialRedis(ctx context.Context, o Options) (Conn, error) {
 	option, dialer, err := clientOption(ctx, o)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func dialRedis(ctx context.Context, o NodeOptions) (Conn, error) {
 // clientOption sets the driver up for one plain connection: commands written
 // and read by the caller's own goroutine, nothing retried, nothing cached,
 // nothing dialled again behind our back.
-func clientOption(ctx context.Context, o NodeOptions) (rueidis.ClientOption, *onceDialer, error) {
+func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDialer, error) {
 	dialer := &onceDialer{options: o}
 	option := rueidis.ClientOption{
 		InitAddress:         []string{o.Address},
@@ -171,7 +171,7 @@ func readResult(result *rueidis.RedisResult, reply *Reply) error {
 	case rueidis.IsRedisNil(err):
 		reply.Nil = true
 	default:
-		if reply.Err = serverError(err); !isServerError(reply.Err) {
+		if reply.Err = serverError(err); !IsServerError(reply.Err) {
 			return err
 		}
 	}
@@ -228,7 +228,7 @@ func serverError(err error) error {
 // loginError is an error of the log-in without the password.
 func loginError(err error, password string) error {
 	err = serverError(err)
-	if !isServerError(err) {
+	if !IsServerError(err) {
 		return err
 	}
 	text := err.Error()
@@ -255,7 +255,7 @@ var errorKinds = []string{
 	"MOVED", "ASK", "TRYAGAIN", "DENIED", "NOMASTERLINK", "INPROG", "NOGOODSLAVE", "BUSYGROUP", "BUSYKEY",
 }
 
-func isServerError(err error) bool {
+func IsServerError(err error) bool {
 	var answer ServerError
 	return errors.As(err, &answer)
 }
@@ -264,7 +264,7 @@ func isServerError(err error) bool {
 // connection breaks, and then a release could travel on another connection
 // than the acquire before it.
 type onceDialer struct {
-	options NodeOptions
+	options Options
 
 	mu     sync.Mutex // guards what follows; not held while dialling
 	used   bool

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package redlock
+package redis
 
 import "net"
 

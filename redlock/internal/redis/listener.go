@@ -1,4 +1,4 @@
-package redlock
+package redis
 
 import (
 	"context"
@@ -28,7 +28,7 @@ const maxFlushes = 20
 
 // listenRedis makes a connection that invalidations can be redirected to. A server
 // that has no RESP3 or no CLIENT ID cannot do that.
-func listenRedis(ctx context.Context, o NodeOptions, heard func(keys []string)) (Listener, error) {
+func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Listener, error) {
 	option, dialer, err := clientOption(ctx, o)
 	if err != nil {
 		return nil, err

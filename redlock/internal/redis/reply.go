@@ -1,0 +1,54 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+)
+
+// UnexpectedAnswer says what was answered instead of what was wanted.
+func UnexpectedAnswer(op, wanted string, reply *Reply) error {
+	return &AnswerError{fmt.Errorf("%s in answer to %s, where %s was expected", reply.describe(), op, wanted)}
+}
+
+// kind is what the reply is, for people, without its content: it may be of any size.
+func (r *Reply) describe() string {
+	switch {
+	case r.Err != nil:
+		return "an error"
+	case r.Nil:
+		return "null"
+	case len(r.Array) > 0:
+		return fmt.Sprintf("a list of %d", len(r.Array))
+	case r.Str != "":
+		return fmt.Sprintf("a string of %d bytes", len(r.Str))
+	}
+	return fmt.Sprintf("%d (or nothing)", r.Int)
+}
+
+// IsNumber: the empty string and the empty list count as 0.
+func (r *Reply) IsNumber() bool { return r.Err == nil && !r.Nil && r.Str == "" && len(r.Array) == 0 }
+
+func (r *Reply) IsText() bool { return r.Err == nil && !r.Nil && r.Int == 0 && len(r.Array) == 0 }
+
+// IsList: 0 and the empty string count as the empty list.
+func (r *Reply) IsList() bool { return r.Err == nil && !r.Nil && r.Int == 0 && r.Str == "" }
+
+// NestedError is an error that stands where a value should, in a list: of a command
+// within a script.
+func (r *Reply) NestedError() error {
+	for i := range r.Array {
+		if err := r.Array[i].Err; err != nil {
+			return err
+		}
+		if err := r.Array[i].NestedError(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsKind tells whether a node's error begins with the word.
+func IsKind(err error, word string) bool {
+	kind, _, _ := strings.Cut(err.Error(), " ")
+	return kind == word
+}

@@ -1,0 +1,82 @@
+package redis
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
+)
+
+// Messages are counted and faults found however they are cut into pieces, and no later
+// than their line ends. Guards respScanner.
+func TestRespScanner(t *testing.T) {
+	for _, sample := range redistest.Samples {
+		for _, piece := range []int{1, 2, 3, 7, 1 << 20} {
+			whole, err := scanPieces([]byte(sample.Text), piece)
+			if sample.Fault == "" && err != nil || sample.Fault != "" && (err == nil || !strings.Contains(err.Error(), sample.Fault)) {
+				t.Errorf("%.60q in pieces of %d: got %v, want %q", sample.Text, piece, err, sample.Fault)
+			}
+			if err == nil && whole != sample.Whole {
+				t.Errorf("%.60q in pieces of %d: got %d answers, want %d", sample.Text, piece, whole, sample.Whole)
+			}
+		}
+	}
+}
+
+func scanPieces(text []byte, piece int) (whole int64, err error) {
+	var s respScanner
+	for len(text) > 0 && err == nil {
+		n := min(piece, len(text))
+		err = s.scan(text[:n])
+		text = text[n:]
+	}
+	return s.whole, err
+}
+
+// A node that says more than is good between two questions, in answers of which each is
+// small enough, is stopped.
+func TestGuardedConnBoundsTrips(t *testing.T) {
+	for _, c := range []struct {
+		answer string
+		times  int
+		fault  string
+	}{
+		{"$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n", 20, "more than 16777216 bytes at once"},
+		{"*1000\r\n" + strings.Repeat(":1\r\n", 1000), 300, "more than 262144 parts at once"},
+	} {
+		conn := &guardedConn{Conn: redistest.Scripted{Reader: strings.NewReader(strings.Repeat(c.answer, c.times))}}
+		if _, err := conn.Write([]byte(strings.Repeat("*1\r\n$4\r\nPING\r\n", 300))); err != nil {
+			t.Fatal(err)
+		}
+		_, err := io.Copy(io.Discard, conn)
+		if err == nil || !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("got %v, want %q", err, c.fault)
+		}
+	}
+}
+
+// What a node said before it hung up tells more than that it did, also to whoever was
+// writing at that moment; and where it said nothing, that it did is told.
+func TestGuardedConnHungUp(t *testing.T) {
+	for said, reason := range map[string]string{
+		"-ERR max number of clients reached\r\n": "ERR max number of clients reached",
+		"":                                       "it ended the connection before it answered the log-in (EOF)",
+	} {
+		_, err := dialRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
+			Dial: func(context.Context) (net.Conn, error) {
+				return hungUp{redistest.Scripted{Reader: strings.NewReader(said)}}, nil
+			}})
+		if err == nil || err.Error() != reason {
+			t.Errorf("of a node that said %q: got %v, want %s", said, err, reason)
+		}
+	}
+}
+
+// hungUp is a connection that a node has ended.
+type hungUp struct{ redistest.Scripted }
+
+func (hungUp) Write([]byte) (int, error) { return 0, syscall.ECONNRESET }
