@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/redlockd/redlockd/daemon/table"
+	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -350,7 +350,7 @@ func TestTableCutShort(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
 	w := d.dial()
 	w.say("LOCK a", granted5)
-	file := table.Beside(d.cfg.Socket.Path) + ".1"
+	file := statefile.Beside(d.cfg.Socket.Path) + ".1"
 	if err := os.Truncate(file, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/table"
+	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -16,7 +16,7 @@ import (
 //
 // Its methods do not wait for a disk. Once the daemon freezes they never return.
 type ledger struct {
-	table *table.Table
+	table *statefile.Table
 	last  atomic.Uint64 // number that was given
 }
 

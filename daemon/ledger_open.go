@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redlockd/redlockd/daemon/table"
+	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
 // openLedger opens the table of a daemon that is called by path. past is what an
@@ -20,14 +20,14 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 	if err != nil {
 		d.unnoted.Store(int32(noBoot))
 		d.log.Warn("a restart will lose what is held and waited for", "error", err)
-		table.Remove(table.Beside(path))
+		statefile.Remove(statefile.Beside(path))
 		return newPast(), false
 	}
-	t, state, damage, err := table.Open(table.Options{
-		Path:   table.Beside(path),
+	t, state, damage, err := statefile.Open(statefile.Options{
+		Path:   statefile.Beside(path),
 		Owner:  owner,
 		Check:  func(found []byte) error { return sameOwner(found, owner) },
-		New:    func() table.State { return newPast() },
+		New:    func() statefile.State { return newPast() },
 		Failed: d.tableFailed,
 	})
 	p = state.(*past)
@@ -49,7 +49,7 @@ func (d *daemon) openLedger(path string) (p *past, whole bool) {
 }
 
 // onDisk is another one in tests.
-var onDisk = table.OnDisk
+var onDisk = statefile.OnDisk
 
 // tableFailed is told by the table.
 func (d *daemon) tableFailed(err error) {
@@ -91,7 +91,7 @@ func whyUnnoted(err error) unnoted {
 	switch {
 	case err == nil:
 		return noted
-	case errors.Is(err, table.ErrRemoved):
+	case errors.Is(err, statefile.ErrRemoved):
 		return removed
 	}
 	return unwritten

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redlockd/redlockd/daemon/table"
+	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
 // Why nothing is noted from the start on is told apart: what helps is not the same.
@@ -41,7 +41,7 @@ func TestTableWithoutABoot(t *testing.T) { // not beside others: it changes wher
 		bootIDFile = boot
 		d, closeNodes := embeddedDaemon(t, io.Discard)
 		d.openLedger(socket)
-		files, err := filepath.Glob(table.Beside(socket) + ".*")
+		files, err := filepath.Glob(statefile.Beside(socket) + ".*")
 		if isThere := len(files) > 0; err != nil || isThere != (d.ledger != nil) {
 			t.Errorf("boot in %s: found %v, %v; goes on with it: %v", boot, files, err, d.ledger != nil)
 		}

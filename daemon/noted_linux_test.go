@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/redlockd/redlockd/daemon/table"
+	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
 // noted ends the daemon, and is what the next one would read of it.
@@ -20,7 +20,7 @@ func (d *testDaemon) noted() *past {
 	if err := d.stop(); err != nil {
 		d.t.Fatal(err)
 	}
-	p, err := readNotes(table.Beside(d.cfg.Socket.Path))
+	p, err := readNotes(statefile.Beside(d.cfg.Socket.Path))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func (d *testDaemon) noted() *past {
 // notedNow is what the next one would read if this one was killed.
 func (d *testDaemon) notedNow() (*past, error) {
 	d.t.Helper()
-	files, err := filepath.Glob(table.Beside(d.cfg.Socket.Path) + ".*")
+	files, err := filepath.Glob(statefile.Beside(d.cfg.Socket.Path) + ".*")
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -38,20 +38,20 @@ func (d *testDaemon) notedNow() (*past, error) {
 	for _, file := range files {
 		found, err := os.ReadFile(file)
 		if err == nil {
-			err = os.WriteFile(table.Beside(filepath.Join(dir, "s"))+filepath.Ext(file), found, 0o600)
+			err = os.WriteFile(statefile.Beside(filepath.Join(dir, "s"))+filepath.Ext(file), found, 0o600)
 		}
 		if err != nil {
 			d.t.Fatal(err)
 		}
 	}
-	return readNotes(table.Beside(filepath.Join(dir, "s")))
+	return readNotes(statefile.Beside(filepath.Join(dir, "s")))
 }
 
 func readNotes(path string) (*past, error) {
-	left, state, damage, err := table.Open(table.Options{
+	left, state, damage, err := statefile.Open(statefile.Options{
 		Path:  path,
 		Check: func([]byte) error { return nil },
-		New:   func() table.State { return newPast() },
+		New:   func() statefile.State { return newPast() },
 	})
 	if err != nil || damage != nil {
 		return nil, errors.Join(err, damage)
@@ -248,7 +248,7 @@ func TestTableRemoved(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
 	w := d.dial()
 	w.say("LOCK a", granted5)
-	path := table.Beside(d.cfg.Socket.Path)
+	path := statefile.Beside(d.cfg.Socket.Path)
 	if err := os.Remove(path + ".1"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,14 @@
 package main
 
-import notes "github.com/redlockd/redlockd/daemon/table"
+import "github.com/redlockd/redlockd/daemon/state/statefile"
 
 // onDisk is another one in tests.
-var onDisk = notes.OnDisk
+var onDisk = statefile.OnDisk
 
 // checkMedium: what redlockd notes on a disk waits for that, and so does LOST. It finds
 // nothing where there is no table, as with -dev, or where this user sees none.
 func checkMedium(socket string) []finding {
-	if at := notes.Beside(socket); !notes.Exists(at) || !onDisk(at) {
+	if at := statefile.Beside(socket); !statefile.Exists(at) || !onDisk(at) {
 		return nil
 	}
 	return []finding{{"table", warning, "redlockd's table, beside its socket, is on a disk: while that is slow redlockd stands still, and LOST may come after a deadline",

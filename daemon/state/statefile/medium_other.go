@@ -1,6 +1,6 @@
 //go:build !linux
 
-package table
+package statefile
 
 // OnDisk: there are no tables here.
 func OnDisk(string) bool { return false }

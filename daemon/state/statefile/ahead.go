@@ -1,4 +1,4 @@
-package table
+package statefile
 
 // The next file is made while the last one has some room left: whoever appends does
 // not wait until there is memory for it.

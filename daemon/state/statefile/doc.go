@@ -1,4 +1,4 @@
-// Package table keeps what must outlast the process: records, appended to files in
+// Package statefile keeps what must outlast the process: records, appended to files in
 // a directory of the running system (/run), of which a state is made again after a
 // restart, a crash or a kill -9.
 //
@@ -17,4 +17,4 @@
 // are begun; but where that is noticed only when some are made one, or where he cuts them
 // short, nothing is noted any more. A living process has the last file locked (see InUse),
 // and notes nothing more where it finds another one's there.
-package table
+package statefile
