@@ -8,15 +8,6 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What an access rule can allow. None includes another.
-const (
-	rightLock    = "lock"    // LOCK and TRY
-	rightInspect = "inspect" // WHO, and what LIST shows and STATUS counts
-	rightAdmin   = "admin"   // FORCE; for every lock there is: ADMIT
-)
-
-var allRights = []string{rightLock, rightInspect, rightAdmin}
-
 // everyLock is the pattern that matches every name.
 const everyLock = "**"
 

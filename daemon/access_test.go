@@ -191,7 +191,7 @@ func TestAccessStatus(t *testing.T) {
 func TestAccessDenialIsLogged(t *testing.T) {
 	d := startDaemon(t, 1, func(cfg *Config) { cfg.Access = rulesOf(t, testRules) })
 	var log logged
-	w := d.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log)).dial()
+	w := d.anotherThatLogs(NewLogger(&log, hclog.Info, LogText)).dial()
 	w.say("FORCE x", `ERR DENIED lock=x : .*`)
 	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
 		t.Errorf("the log is\n%s", log.String())

@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
-	"syscall"
 
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -59,37 +57,4 @@ func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 		d.log.Warn("the service manager made the socket, and made it differently: redlockd.socket is what counts", "config", difference)
 	}
 	return &socket{Listener: c.handed, path: c.path, lock: c.lock}, nil
-}
-
-// differences are what the config wants, and a socket that somebody else made has
-// not.
-func (cfg *SocketConfig) differences(path string) (found []string) {
-	if path != cfg.Path {
-		return []string{fmt.Sprintf("socket.path is %s, found %s", cfg.Path, path)}
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return []string{fmt.Sprintf("clients cannot find it: %v", err)}
-	}
-	if got := info.Mode().Perm(); got != cfg.Mode.Perm() {
-		found = append(found, fmt.Sprintf("socket.mode is %#o, found %#o", cfg.Mode.Perm(), got))
-	}
-	if difference := cfg.groupDifference(info); difference != "" {
-		found = append(found, difference)
-	}
-	return found
-}
-
-func (cfg *SocketConfig) groupDifference(info fs.FileInfo) string {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if cfg.Group == "" || !ok {
-		return ""
-	}
-	switch gid, err := groupID(cfg.Group); {
-	case err != nil:
-		return err.Error()
-	case gid != int(stat.Gid):
-		return fmt.Sprintf("socket.group is %s (%d), found %d", cfg.Group, gid, stat.Gid)
-	}
-	return ""
 }

@@ -11,7 +11,7 @@ import (
 func TestAdmitIsLogged(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log logged
-	d := startDaemon(t, 3, patientNodes).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := startDaemon(t, 3, patientNodes).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	w, c := d.dial(), d.nodes.Servers[2]
 	logs := func(words string, want bool) {
 		t.Helper()

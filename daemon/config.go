@@ -97,6 +97,15 @@ type AccessRule struct {
 	uids, gids []int // of Users and Groups, when the config was read
 }
 
+// What an access rule can allow. None includes another.
+const (
+	rightLock    = "lock"    // LOCK and TRY
+	rightInspect = "inspect" // WHO, and what LIST shows and STATUS counts
+	rightAdmin   = "admin"   // FORCE; with locks = ["**"] also ADMIT
+)
+
+var allRights = []string{rightLock, rightInspect, rightAdmin}
+
 // LimitsConfig bounds what clients can use up. 0 is no bound, in each of them.
 type LimitsConfig struct {
 	Connections        int // open at once
@@ -111,15 +120,6 @@ type LogConfig struct {
 	Level  hclog.Level
 	Format LogFormat
 }
-
-// LogFormat is how a log line looks.
-type LogFormat string
-
-// The formats of NewLogger.
-const (
-	LogText LogFormat = "text"
-	LogJSON LogFormat = "json"
-)
 
 // MetricsConfig is where Prometheus scrapes.
 type MetricsConfig struct {

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 // This file warns of sockets that redlockd could not make here. These are no faults: the
@@ -37,4 +39,73 @@ func (r *configReader) warnOfGroup(group string) {
 	if _, err := user.LookupGroup(group); err != nil {
 		r.warnf(r.rangeOf("socket.group"), "socket.group: this host has no group %q: redlockd will not start, unless systemd opens the socket; to create it: groupadd --system %s", group, group)
 	}
+}
+
+var errNoSocket = errors.New("there is something else than a socket at this path: move it away")
+
+// mayReplace: nothing but a socket is ever replaced.
+func mayReplace(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return errNoSocket
+	}
+	return nil
+}
+
+// hasGroup says what to do where this host does not know the group.
+func (cfg *SocketConfig) hasGroup() error {
+	if cfg.Group == "" {
+		return nil
+	}
+	_, err := groupID(cfg.Group)
+	return err
+}
+
+func groupID(group string) (int, error) {
+	if gid, err := strconv.Atoi(group); err == nil {
+		return gid, nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, fmt.Errorf("group %q of the socket: %w (create it with: groupadd --system %s)", group, err, group)
+	}
+	return strconv.Atoi(found.Gid)
+}
+
+// differences are what the config wants, and a socket that somebody else made has
+// not.
+func (cfg *SocketConfig) differences(path string) (found []string) {
+	if path != cfg.Path {
+		return []string{fmt.Sprintf("socket.path is %s, found %s", cfg.Path, path)}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return []string{fmt.Sprintf("clients cannot find it: %v", err)}
+	}
+	if got := info.Mode().Perm(); got != cfg.Mode.Perm() {
+		found = append(found, fmt.Sprintf("socket.mode is %#o, found %#o", cfg.Mode.Perm(), got))
+	}
+	if difference := cfg.groupDifference(info); difference != "" {
+		found = append(found, difference)
+	}
+	return found
+}
+
+func (cfg *SocketConfig) groupDifference(info fs.FileInfo) string {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if cfg.Group == "" || !ok {
+		return ""
+	}
+	switch gid, err := groupID(cfg.Group); {
+	case err != nil:
+		return err.Error()
+	case gid != int(stat.Gid):
+		return fmt.Sprintf("socket.group is %s (%d), found %d", cfg.Group, gid, stat.Gid)
+	}
+	return ""
 }

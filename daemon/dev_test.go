@@ -142,7 +142,7 @@ func TestShutdownIsQuiet(t *testing.T) {
 	cfg := DevConfig()
 	cfg.Socket.Path = t.TempDir() + "/s"
 	ctx, cancel := context.WithCancel(t.Context())
-	err := Run(ctx, cfg, NewLogger(cfg.Log, &log), RunOptions{Dev: true, Ready: cancel})
+	err := Run(ctx, cfg, NewLogger(&log, cfg.Log.Level, cfg.Log.Format), RunOptions{Dev: true, Ready: cancel})
 	if err != nil {
 		t.Fatal(err)
 	}

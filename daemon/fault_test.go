@@ -347,7 +347,7 @@ func TestTableCutShort(t *testing.T) {
 		t.Skip("the table needs Linux")
 	}
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	w := d.dial()
 	w.say("LOCK a", granted5)
 	file := statefile.Beside(d.cfg.Socket.Path) + ".1"

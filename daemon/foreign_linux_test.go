@@ -44,7 +44,7 @@ func TestWhoIsNext(t *testing.T) {
 // FORCE does not say that a client of another library is told.
 func TestForceForeign(t *testing.T) {
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	d.takeForeign("a")
 	w := d.dial()
 	w.say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it, whom nobody tells, .*`)

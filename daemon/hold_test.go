@@ -48,7 +48,7 @@ func TestHoldTTL(t *testing.T) {
 // TestHoldTTLIsLost: one that ends before its ttl is worth a warning, as any other.
 func TestHoldTTLIsLost(t *testing.T) {
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	w := d.dial()
 	w.say("LOCK a hold=ttl ttl=20s", granted5)
 	d.dial().say("FORCE a", `OK lock=a .*`)

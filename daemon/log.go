@@ -10,12 +10,21 @@ import (
 // logLevelWords are the levels of log.level and -log-level.
 const logLevelWords = "trace, debug, info, warn and error"
 
+// LogFormat is how a log line looks.
+type LogFormat string
+
+// The formats of NewLogger.
+const (
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
 // NewLogger returns a logger that writes to w, one line a message, or one JSON
 // object. Its level can be changed at any time with SetLevel, and its format with
 // SetLogFormat, for all loggers derived from it too. It is safe for concurrent use.
-func NewLogger(cfg LogConfig, w io.Writer) hclog.Logger {
+func NewLogger(w io.Writer, level hclog.Level, format LogFormat) hclog.Logger {
 	lines, ok := w.(*LogWriter)
-	return newFormatLogger(hclog.LoggerOptions{Level: cfg.Level, Output: w, DisableTime: ok && lines.journal}, cfg.Format)
+	return newFormatLogger(hclog.LoggerOptions{Level: level, Output: w, DisableTime: ok && lines.journal}, format)
 }
 
 // ParseLogLevel reads trace, debug, info, warn or error.

@@ -14,7 +14,7 @@ func written(t *testing.T, make func(*bytes.Buffer) *LogWriter, format LogFormat
 	t.Helper()
 	var out bytes.Buffer
 	w := make(&out)
-	say(NewLogger(LogConfig{Level: hclog.Trace, Format: format}, w))
+	say(NewLogger(w, hclog.Trace, format))
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}

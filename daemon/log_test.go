@@ -14,7 +14,7 @@ import (
 
 func TestLogText(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(LogConfig{Level: hclog.Info, Format: LogText}, &out)
+	log := NewLogger(&out, hclog.Info, LogText)
 	log.Debug("not shown")
 	log.Info("lease lost", "lock", "web/1", "reason", "quorum")
 	if got, want := out.String(), "[INFO]  lease lost: lock=web/1 reason=quorum\n"; !strings.HasSuffix(got, want) || strings.Contains(got, "not shown") {
@@ -24,7 +24,7 @@ func TestLogText(t *testing.T) {
 
 func TestLogJSON(t *testing.T) {
 	var out bytes.Buffer
-	NewLogger(LogConfig{Level: hclog.Info, Format: LogJSON}, &out).Warn("lease lost", "lock", "web/1")
+	NewLogger(&out, hclog.Info, LogJSON).Warn("lease lost", "lock", "web/1")
 	var got map[string]any
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatalf("%v: %s", err, out.String())
@@ -37,7 +37,7 @@ func TestLogJSON(t *testing.T) {
 // What is read by programs says no number without its unit. Guards inWords.
 func TestLogJSONValues(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(LogConfig{Level: hclog.Info, Format: LogJSON}, &out).With("after", 1500*time.Millisecond)
+	log := NewLogger(&out, hclog.Info, LogJSON).With("after", 1500*time.Millisecond)
 	log.Info("stopping", "left", 3*time.Second, "signal", syscall.SIGTERM, "leases", 2, "user", "alice", "error", errors.New("no"))
 	var got map[string]any
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
@@ -52,7 +52,7 @@ func TestLogJSONValues(t *testing.T) {
 
 func TestLogLevelChanges(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(LogConfig{Level: hclog.Error, Format: LogText}, &out)
+	log := NewLogger(&out, hclog.Error, LogText)
 	derived := log.With("node", "a")
 	derived.Info("before")
 	log.SetLevel(hclog.Info)
@@ -64,7 +64,7 @@ func TestLogLevelChanges(t *testing.T) {
 
 func TestLogFormatChanges(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(LogConfig{Level: hclog.Info, Format: LogText}, &out)
+	log := NewLogger(&out, hclog.Info, LogText)
 	derived := log.With("node", "a").Named("x")
 	say := func() string {
 		out.Reset()

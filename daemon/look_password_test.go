@@ -33,7 +33,7 @@ func testPassword(t *testing.T, file string) {
 		nodes[i].PasswordFile = file
 	}
 	first.cfg.Quorum.Nodes = nodes
-	d := first.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := first.anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	w := d.dial()
 	const says = `(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`
 	w.until("STATUS", `node=c .* : .*`+says)

@@ -14,7 +14,7 @@ import (
 func TestLossesAreNamedWithinBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
-		d := &daemon{log: NewLogger(LogConfig{Level: hclog.Info}, &log)}
+		d := &daemon{log: NewLogger(&log, hclog.Info, LogText)}
 		named := func(user string, uid, times int) (n int) {
 			h := &holding{asker: asker{uid: uid, user: user}}
 			h.place.set([]string{"a", "b"}, kind{}, &h.asker)

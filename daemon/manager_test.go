@@ -148,7 +148,7 @@ func embeddedDaemon(t *testing.T, log io.Writer) (d *daemon, closeNodes func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err = newDaemon(cfg, NewLogger(cfg.Log, log), nodes, true)
+	d, err = newDaemon(cfg, NewLogger(log, cfg.Log.Level, cfg.Log.Format), nodes, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestMetricsPortInUse(t *testing.T) {
 	t.Parallel() // it mostly waits
 	first := startMeasured(t, 1)
 	var log logged
-	d := first.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := first.anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	d.dial().say("LOCK a", granted5)
 	const said = "[ERROR] there are no metrics"
 	for _, want := range []string{said, "address=" + d.cfg.Metrics.Address, "address already in use", "ss -ltnp", "tried again every=3s"} {
@@ -45,7 +45,7 @@ func TestMetricsPortInUse(t *testing.T) {
 // TestMetricsPortIsAwaited: it is tried every few seconds, and that is not said again.
 func TestMetricsPortIsAwaited(t *testing.T) {
 	var log logged
-	d := &daemon{cfg: &Config{Metrics: &MetricsConfig{Address: ownAddress()}}, log: NewLogger(LogConfig{Level: hclog.Trace}, &log)}
+	d := &daemon{cfg: &Config{Metrics: &MetricsConfig{Address: ownAddress()}}, log: NewLogger(&log, hclog.Trace, LogText)}
 	other, err := net.Listen("tcp", d.cfg.Metrics.Address)
 	if err != nil {
 		t.Fatal(err)

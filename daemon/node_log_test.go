@@ -14,7 +14,7 @@ import (
 // not because its connection ended: both are said, once, and so is what comes later.
 func TestNodeStaysDownForAnotherReason(t *testing.T) {
 	var out logged
-	d := &daemon{log: NewLogger(LogConfig{Level: hclog.Info}, &out)}
+	d := &daemon{log: NewLogger(&out, hclog.Info, LogText)}
 	var seen nodeSeen
 	see := func(state redlock.NodeState, reason string) string {
 		before := len(out.String())

@@ -245,7 +245,7 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 func TestTableRemoved(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	w := d.dial()
 	w.say("LOCK a", granted5)
 	path := statefile.Beside(d.cfg.Socket.Path)

@@ -57,7 +57,7 @@ func quorateWord(lost, back bool, lasted time.Duration) string {
 func TestLogOfQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(LogConfig{Level: hclog.Info}, &log))
+	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
 	d.dial().until("STATUS", `spare=1\b`)
 	d.nodes.Servers[0].Kill()
 	d.nodes.Servers[1].Kill()

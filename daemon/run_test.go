@@ -30,7 +30,7 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 		if filepath.Base(path) == "group" {
 			cfg.Socket.Group = "no-such-group"
 		}
-		err := Run(context.Background(), &cfg, NewLogger(LogConfig{Level: hclog.Info}, &log), RunOptions{})
+		err := Run(context.Background(), &cfg, NewLogger(&log, hclog.Info, LogText), RunOptions{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error that says %q", path, err, want)
 		}
@@ -52,7 +52,7 @@ func TestFailedStartIsNoFaultOfTheNodes(t *testing.T) {
 	dir := dirOfLength(t, filepath.Dir(cfg.Socket.Path), 4087)
 	cfg.Socket.Path = filepath.Join(dir, "s") // a lock file has room beside it, and the directory that is for the moment before has none
 	for range 2 {
-		err := Run(context.Background(), &cfg, NewLogger(LogConfig{Level: hclog.Info}, &log), RunOptions{})
+		err := Run(context.Background(), &cfg, NewLogger(&log, hclog.Info, LogText), RunOptions{})
 		if err == nil || !strings.Contains(err.Error(), "file name too long") {
 			t.Errorf("got %v, want an error of the socket", err)
 		}

@@ -39,7 +39,7 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Hour
 	d := &daemon{
-		log:    NewLogger(LogConfig{Level: hclog.Info}, &log),
+		log:    NewLogger(&log, hclog.Info, LogText),
 		clock:  func() time.Duration { return now },
 		limits: newLimits(LimitsConfig{}),
 	}

@@ -3,12 +3,9 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"github.com/redlockd/redlockd/daemon/state/statefile"
@@ -58,22 +55,6 @@ func lockSocket(path string) (*os.File, error) {
 	return file, nil
 }
 
-var errNoSocket = errors.New("there is something else than a socket at this path: move it away")
-
-// mayReplace: nothing but a socket is ever replaced.
-func mayReplace(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() != fs.ModeSocket:
-		return errNoSocket
-	}
-	return nil
-}
-
 func listenAside(cfg *SocketConfig) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(cfg.Path), ".r") // 0700
 	if err != nil {
@@ -110,15 +91,6 @@ func listenIn(dir, path string) (net.Listener, error) {
 	return net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(path)))
 }
 
-// hasGroup says what to do where this host does not know the group.
-func (cfg *SocketConfig) hasGroup() error {
-	if cfg.Group == "" {
-		return nil
-	}
-	_, err := groupID(cfg.Group)
-	return err
-}
-
 func giveRights(path string, cfg *SocketConfig) error {
 	if cfg.Group != "" {
 		gid, err := groupID(cfg.Group)
@@ -130,17 +102,6 @@ func giveRights(path string, cfg *SocketConfig) error {
 		}
 	}
 	return os.Chmod(path, cfg.Mode)
-}
-
-func groupID(group string) (int, error) {
-	if gid, err := strconv.Atoi(group); err == nil {
-		return gid, nil
-	}
-	found, err := user.LookupGroup(group)
-	if err != nil {
-		return 0, fmt.Errorf("group %q of the socket: %w (create it with: groupadd --system %s)", group, err, group)
-	}
-	return strconv.Atoi(found.Gid)
 }
 
 // SyscallConn lets ipc.Server look at connections before they are made.

@@ -69,7 +69,7 @@ func (s *succession) start(of ...*wire) {
 func (s *succession) startWith(stored inheritance) {
 	s.t.Helper()
 	cfg := DevConfig()
-	d, err := newDaemon(cfg, NewLogger(LogConfig{Level: hclog.Info}, io.MultiWriter(&s.log, defects{s.t})), s.nodes, true)
+	d, err := newDaemon(cfg, NewLogger(io.MultiWriter(&s.log, defects{s.t}), hclog.Info, LogText), s.nodes, true)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func (l *logged) String() string {
 func TestTrace(t *testing.T) {
 	var log logged
 	first := startDaemon(t, 3, patientNodes)
-	d := first.anotherThatLogs(NewLogger(LogConfig{Level: hclog.Trace}, &log))
+	d := first.anotherThatLogs(NewLogger(&log, hclog.Trace, LogText))
 	w := d.dial()
 	lease := w.say("LOCK a%20b owner=x note=why", granted5)[0]
 	first.dial().say("TRY a%20b", `ERR HELD .*`)
@@ -64,7 +64,7 @@ func TestTrace(t *testing.T) {
 
 // Where nobody wants it, a trace costs nothing.
 func TestTraceIsCheap(t *testing.T) {
-	d := &daemon{log: NewLogger(LogConfig{Level: hclog.Debug}, new(bytes.Buffer))}
+	d := &daemon{log: NewLogger(new(bytes.Buffer), hclog.Debug, LogText)}
 	s, call, h := &session{d: d, user: "web"}, &ipc.Call{}, &holding{}
 	call.Verb, call.Names = ipc.VerbLock, []string{"a", "b"}
 	r := call.OK()
@@ -82,7 +82,7 @@ func TestTraceIsCheap(t *testing.T) {
 func TestDeniedIsLogged(t *testing.T) {
 	var log logged
 	now := time.Hour
-	d := &daemon{log: NewLogger(LogConfig{Level: hclog.Info}, &log), clock: func() time.Duration { return now }}
+	d := &daemon{log: NewLogger(&log, hclog.Info, LogText), clock: func() time.Duration { return now }}
 	s := &session{d: d, user: "web", pid: 7}
 	for _, c := range []struct {
 		after time.Duration

@@ -23,7 +23,7 @@ func (c *command) daemon(o options) int {
 	}
 	lines := c.logWriter()
 	defer lines.Close() // an error here is that the log cannot be written
-	log := daemon.NewLogger(cfg.Log, lines)
+	log := daemon.NewLogger(lines, cfg.Log.Level, cfg.Log.Format)
 	for _, warning := range cfg.Warnings {
 		log.Warn("config", "warning", warning)
 	}
