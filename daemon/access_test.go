@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -191,7 +192,7 @@ func TestAccessStatus(t *testing.T) {
 func TestAccessDenialIsLogged(t *testing.T) {
 	d := startDaemon(t, 1, func(cfg *Config) { cfg.Access = rulesOf(t, testRules) })
 	var log logged
-	w := d.anotherThatLogs(NewLogger(&log, hclog.Info, LogText)).dial()
+	w := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
 	w.say("FORCE x", `ERR DENIED lock=x : .*`)
 	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
 		t.Errorf("the log is\n%s", log.String())

@@ -5,13 +5,15 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // That a quarantine was ended early is in the log when it was, and not where ADMIT failed.
 func TestAdmitIsLogged(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log logged
-	d := startDaemon(t, 3, patientNodes).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := startDaemon(t, 3, patientNodes).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w, c := d.dial(), d.nodes.Servers[2]
 	logs := func(words string, want bool) {
 		t.Helper()

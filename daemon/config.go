@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // configMaxBytes bounds a config file; the largest sensible one is a hundredth of it.
@@ -118,7 +120,7 @@ type LimitsConfig struct {
 // LogConfig says what is logged, and how.
 type LogConfig struct {
 	Level  hclog.Level
-	Format LogFormat
+	Format logging.Format
 }
 
 // MetricsConfig is where Prometheus scrapes.

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -156,14 +157,14 @@ func checkAllow(word string) string {
 }
 
 func checkLevel(word string) string {
-	if _, err := ParseLogLevel(word); err != nil {
-		return "one of " + logLevelWords
+	if _, err := logging.ParseLevel(word); err != nil {
+		return "one of " + logging.LevelWords
 	}
 	return ""
 }
 
 func checkFormat(word string) string {
-	if word != string(LogText) && word != string(LogJSON) {
+	if word != string(logging.Text) && word != string(logging.JSON) {
 		return `"text" or "json"`
 	}
 	return ""

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -30,7 +31,7 @@ func defaultConfig() *Config {
 			LeasesPerUser:      10000,
 			WaitersPerUser:     10000,
 		},
-		Log: LogConfig{Level: hclog.Info, Format: LogText},
+		Log: LogConfig{Level: hclog.Info, Format: logging.Text},
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 func TestCheckReload(t *testing.T) {
@@ -17,7 +19,7 @@ func TestCheckReload(t *testing.T) {
 		"nothing":     {func(*Config) {}, ""},
 		"log.level":   {func(c *Config) { c.Log.Level = hclog.Trace }, ""},
 		"limits":      {func(c *Config) { c.Limits.Connections = 1 }, ""},
-		"log.format":  {func(c *Config) { c.Log.Format = LogJSON }, ""},
+		"log.format":  {func(c *Config) { c.Log.Format = logging.JSON }, ""},
 		"key_prefix":  {func(c *Config) { c.Quorum.KeyPrefix = "x:" }, "quorum.key_prefix (nothing that is held is seen"},
 		"max_ttl":     {func(c *Config) { c.Quorum.MaxTTL++ }, "quorum.max_ttl"},
 		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},

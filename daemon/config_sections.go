@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // The ranges of durations. The shortest lease is the protocol's; a longer
@@ -145,7 +147,7 @@ func readLimits(b *configBody, limits *LimitsConfig) {
 func readLog(b *configBody, log *LogConfig) {
 	level := ""
 	if b.text("level", &level, checkLevel) {
-		log.Level, _ = ParseLogLevel(level) // checkLevel has seen to it
+		log.Level, _ = logging.ParseLevel(level) // checkLevel has seen to it
 	}
 	b.text("format", (*string)(&log.Format), checkFormat)
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // wholeConfig is the documented example with every block there is.
@@ -82,7 +84,7 @@ func TestConfigWhole(t *testing.T) {
 			{Name: "web", Users: []string{"www-data"}, Locks: []string{"web/*"}, Allow: []string{"lock", "inspect"}, uids: []int{33}},
 		}},
 		Limits: LimitsConfig{Connections: 10000, ConnectionsPerUser: 1000, LeasesPerUser: 10000, WaitersPerUser: 10000},
-		Log:    LogConfig{Level: hclog.Info, Format: LogText},
+		Log:    LogConfig{Level: hclog.Info, Format: logging.Text},
 
 		Metrics: &MetricsConfig{Address: "127.0.0.1:9852"},
 	}
@@ -130,7 +132,7 @@ log {
 		Lease:    LeaseConfig{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond},
 		Socket:   SocketConfig{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
 		Limits:   LimitsConfig{1, 2, 3, 4, 5},
-		Log:      LogConfig{Level: hclog.Debug, Format: LogJSON},
+		Log:      LogConfig{Level: hclog.Debug, Format: logging.JSON},
 		Warnings: []string{cfg.Path + ":2:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"},
 	}
 	if !reflect.DeepEqual(cfg, want) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
@@ -142,7 +143,7 @@ func TestShutdownIsQuiet(t *testing.T) {
 	cfg := DevConfig()
 	cfg.Socket.Path = t.TempDir() + "/s"
 	ctx, cancel := context.WithCancel(t.Context())
-	err := Run(ctx, cfg, NewLogger(&log, cfg.Log.Level, cfg.Log.Format), RunOptions{Dev: true, Ready: cancel})
+	err := Run(ctx, cfg, logging.New(&log, cfg.Log.Level, cfg.Log.Format), RunOptions{Dev: true, Ready: cancel})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -347,7 +348,7 @@ func TestTableCutShort(t *testing.T) {
 		t.Skip("the table needs Linux")
 	}
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.say("LOCK a", granted5)
 	file := statefile.Beside(d.cfg.Socket.Path) + ".1"

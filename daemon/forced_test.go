@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -60,7 +61,7 @@ func TestForceIsLogged(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	var log logged
 	d.dial().say("LOCK a", granted5)
-	admin := d.anotherThatLogs(NewLogger(&log, hclog.Info, LogText)).dial()
+	admin := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
 	admin.say("FORCE a", `OK lock=a n=1 .*`)
 	for _, want := range []string{`FORCE: lock=a pid=\d+ user=\S+ holders=1`, `taken away by FORCE: lock=a .* holder=\S+ host=\S+ holder's pid=\d+`} {
 		matches(t, strings.ReplaceAll(log.String(), "\n", " "), `.*`+want+`.*`)

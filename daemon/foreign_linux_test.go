@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -44,7 +45,7 @@ func TestWhoIsNext(t *testing.T) {
 // FORCE does not say that a client of another library is told.
 func TestForceForeign(t *testing.T) {
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	d.takeForeign("a")
 	w := d.dial()
 	w.say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it, whom nobody tells, .*`)

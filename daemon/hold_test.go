@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -48,7 +49,7 @@ func TestHoldTTL(t *testing.T) {
 // TestHoldTTLIsLost: one that ends before its ttl is worth a warning, as any other.
 func TestHoldTTLIsLost(t *testing.T) {
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.say("LOCK a hold=ttl ttl=20s", granted5)
 	d.dial().say("FORCE a", `OK lock=a .*`)

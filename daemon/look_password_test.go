@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // A node that wants a password where the config has none, or another one, says where that
@@ -33,7 +35,7 @@ func testPassword(t *testing.T, file string) {
 		nodes[i].PasswordFile = file
 	}
 	first.cfg.Quorum.Nodes = nodes
-	d := first.anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	const says = `(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`
 	w.until("STATUS", `node=c .* : .*`+says)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // A user who has thousands of leases end at once does not fill the log: it says how many,
@@ -14,7 +16,7 @@ import (
 func TestLossesAreNamedWithinBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
-		d := &daemon{log: NewLogger(&log, hclog.Info, LogText)}
+		d := &daemon{log: logging.New(&log, hclog.Info, logging.Text)}
 		named := func(user string, uid, times int) (n int) {
 			h := &holding{asker: asker{uid: uid, user: user}}
 			h.place.set([]string{"a", "b"}, kind{}, &h.asker)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -148,7 +149,7 @@ func embeddedDaemon(t *testing.T, log io.Writer) (d *daemon, closeNodes func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err = newDaemon(cfg, NewLogger(log, cfg.Log.Level, cfg.Log.Format), nodes, true)
+	d, err = newDaemon(cfg, logging.New(log, cfg.Log.Level, cfg.Log.Format), nodes, true)
 	if err != nil {
 		t.Fatal(err)
 	}

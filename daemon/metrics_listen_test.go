@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // TestMetricsPortInUse: any user of the host can have taken it, and the daemon serves all
@@ -19,7 +21,7 @@ func TestMetricsPortInUse(t *testing.T) {
 	t.Parallel() // it mostly waits
 	first := startMeasured(t, 1)
 	var log logged
-	d := first.anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	d.dial().say("LOCK a", granted5)
 	const said = "[ERROR] there are no metrics"
 	for _, want := range []string{said, "address=" + d.cfg.Metrics.Address, "address already in use", "ss -ltnp", "tried again every=3s"} {
@@ -45,7 +47,7 @@ func TestMetricsPortInUse(t *testing.T) {
 // TestMetricsPortIsAwaited: it is tried every few seconds, and that is not said again.
 func TestMetricsPortIsAwaited(t *testing.T) {
 	var log logged
-	d := &daemon{cfg: &Config{Metrics: &MetricsConfig{Address: ownAddress()}}, log: NewLogger(&log, hclog.Trace, LogText)}
+	d := &daemon{cfg: &Config{Metrics: &MetricsConfig{Address: ownAddress()}}, log: logging.New(&log, hclog.Trace, logging.Text)}
 	other, err := net.Listen("tcp", d.cfg.Metrics.Address)
 	if err != nil {
 		t.Fatal(err)

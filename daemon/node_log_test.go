@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -14,7 +15,7 @@ import (
 // not because its connection ended: both are said, once, and so is what comes later.
 func TestNodeStaysDownForAnotherReason(t *testing.T) {
 	var out logged
-	d := &daemon{log: NewLogger(&out, hclog.Info, LogText)}
+	d := &daemon{log: logging.New(&out, hclog.Info, logging.Text)}
 	var seen nodeSeen
 	see := func(state redlock.NodeState, reason string) string {
 		before := len(out.String())

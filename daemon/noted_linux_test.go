@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
@@ -245,7 +246,7 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 func TestTableRemoved(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.say("LOCK a", granted5)
 	path := statefile.Beside(d.cfg.Socket.Path)

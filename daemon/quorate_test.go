@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -57,7 +58,7 @@ func quorateWord(lost, back bool, lasted time.Duration) string {
 func TestLogOfQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(NewLogger(&log, hclog.Info, LogText))
+	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	d.dial().until("STATUS", `spare=1\b`)
 	d.nodes.Servers[0].Kill()
 	d.nodes.Servers[1].Kill()

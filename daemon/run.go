@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/systemd"
@@ -262,7 +263,7 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOpt
 // already were allowed, and go on.
 func (d *daemon) reload(cfg *Config) {
 	d.log.SetLevel(cfg.Log.Level)
-	SetLogFormat(d.log, cfg.Log.Format)
+	logging.SetFormat(d.log, cfg.Log.Format)
 	d.access.Store(cfg.Access)
 	d.limits.set(cfg.Limits)
 	d.certificates.lookAgain()

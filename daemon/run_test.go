@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
@@ -30,7 +31,7 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 		if filepath.Base(path) == "group" {
 			cfg.Socket.Group = "no-such-group"
 		}
-		err := Run(context.Background(), &cfg, NewLogger(&log, hclog.Info, LogText), RunOptions{})
+		err := Run(context.Background(), &cfg, logging.New(&log, hclog.Info, logging.Text), RunOptions{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error that says %q", path, err, want)
 		}
@@ -52,7 +53,7 @@ func TestFailedStartIsNoFaultOfTheNodes(t *testing.T) {
 	dir := dirOfLength(t, filepath.Dir(cfg.Socket.Path), 4087)
 	cfg.Socket.Path = filepath.Join(dir, "s") // a lock file has room beside it, and the directory that is for the moment before has none
 	for range 2 {
-		err := Run(context.Background(), &cfg, NewLogger(&log, hclog.Info, LogText), RunOptions{})
+		err := Run(context.Background(), &cfg, logging.New(&log, hclog.Info, logging.Text), RunOptions{})
 		if err == nil || !strings.Contains(err.Error(), "file name too long") {
 			t.Errorf("got %v, want an error of the socket", err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -39,7 +40,7 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Hour
 	d := &daemon{
-		log:    NewLogger(&log, hclog.Info, LogText),
+		log:    logging.New(&log, hclog.Info, logging.Text),
 		clock:  func() time.Duration { return now },
 		limits: newLimits(LimitsConfig{}),
 	}

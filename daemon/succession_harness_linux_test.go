@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/systemd"
@@ -69,7 +70,7 @@ func (s *succession) start(of ...*wire) {
 func (s *succession) startWith(stored inheritance) {
 	s.t.Helper()
 	cfg := DevConfig()
-	d, err := newDaemon(cfg, NewLogger(io.MultiWriter(&s.log, defects{s.t}), hclog.Info, LogText), s.nodes, true)
+	d, err := newDaemon(cfg, logging.New(io.MultiWriter(&s.log, defects{s.t}), hclog.Info, logging.Text), s.nodes, true)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -34,7 +35,7 @@ func (l *logged) String() string {
 func TestTrace(t *testing.T) {
 	var log logged
 	first := startDaemon(t, 3, patientNodes)
-	d := first.anotherThatLogs(NewLogger(&log, hclog.Trace, LogText))
+	d := first.anotherThatLogs(logging.New(&log, hclog.Trace, logging.Text))
 	w := d.dial()
 	lease := w.say("LOCK a%20b owner=x note=why", granted5)[0]
 	first.dial().say("TRY a%20b", `ERR HELD .*`)
@@ -64,7 +65,7 @@ func TestTrace(t *testing.T) {
 
 // Where nobody wants it, a trace costs nothing.
 func TestTraceIsCheap(t *testing.T) {
-	d := &daemon{log: NewLogger(new(bytes.Buffer), hclog.Debug, LogText)}
+	d := &daemon{log: logging.New(new(bytes.Buffer), hclog.Debug, logging.Text)}
 	s, call, h := &session{d: d, user: "web"}, &ipc.Call{}, &holding{}
 	call.Verb, call.Names = ipc.VerbLock, []string{"a", "b"}
 	r := call.OK()
@@ -82,7 +83,7 @@ func TestTraceIsCheap(t *testing.T) {
 func TestDeniedIsLogged(t *testing.T) {
 	var log logged
 	now := time.Hour
-	d := &daemon{log: NewLogger(&log, hclog.Info, LogText), clock: func() time.Duration { return now }}
+	d := &daemon{log: logging.New(&log, hclog.Info, logging.Text), clock: func() time.Duration { return now }}
 	s := &session{d: d, user: "web", pid: 7}
 	for _, c := range []struct {
 		after time.Duration

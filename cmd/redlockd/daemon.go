@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -23,7 +24,7 @@ func (c *command) daemon(o options) int {
 	}
 	lines := c.logWriter()
 	defer lines.Close() // an error here is that the log cannot be written
-	log := daemon.NewLogger(lines, cfg.Log.Level, cfg.Log.Format)
+	log := logging.New(lines, cfg.Log.Level, cfg.Log.Format)
 	for _, warning := range cfg.Warnings {
 		log.Warn("config", "warning", warning)
 	}
@@ -39,17 +40,17 @@ func (c *command) daemon(o options) int {
 // complain says why there is no log: its config is faulty.
 func (c *command) complain(why error) {
 	if c.journal {
-		c.stderr.Write(daemon.JournalLines(hclog.Error, []byte(why.Error()))) // an error has nobody to be told to
+		c.stderr.Write(logging.JournalLines(hclog.Error, []byte(why.Error()))) // an error has nobody to be told to
 		return
 	}
 	fmt.Fprintln(c.stderr, why)
 }
 
-func (c *command) logWriter() *daemon.LogWriter {
+func (c *command) logWriter() *logging.Writer {
 	if c.journal {
-		return daemon.NewJournalWriter(c.stderr)
+		return logging.NewJournalWriter(c.stderr)
 	}
-	return daemon.NewLogWriter(c.stderr)
+	return logging.NewWriter(c.stderr)
 }
 
 func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logger) error {

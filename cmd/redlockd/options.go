@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 const (
@@ -50,7 +51,7 @@ func (c *command) parse(args []string) (o options, code int, done bool) {
 	flags.StringVar(&o.socket, "socket", "", "listen at `PATH` instead of the config's socket.path")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	flags.Func("log-level", "log from `LEVEL` up instead of the config's log.level: trace, debug, info, warn, error", func(word string) (err error) {
-		o.logLevel, err = daemon.ParseLogLevel(word)
+		o.logLevel, err = logging.ParseLevel(word)
 		return err
 	})
 	if code, done := c.parseFlags(flags, args); done {

@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 // nobody reads, without ever blocking who logs: leases are extended and losses
 // told on the same goroutines. Lines that come faster than they can be written
 // are counted and dropped.
-type LogWriter struct {
+type Writer struct {
 	to      io.Writer
 	journal bool // to is a stream of systemd's journal: see JournalLines
 	lines   chan []byte
@@ -29,23 +29,23 @@ const (
 )
 
 // NewLogWriter starts to write to to. Close must be called at the end.
-func NewLogWriter(to io.Writer) *LogWriter { return newLogWriter(to, false) }
+func NewWriter(to io.Writer) *Writer { return newWriter(to, false) }
 
 // NewJournalWriter is NewLogWriter where to is a stream of systemd's journal: each line
 // begins with its priority. [NewLogger] leaves out the time then, which the journal has.
-func NewJournalWriter(to io.Writer) *LogWriter { return newLogWriter(to, true) }
+func NewJournalWriter(to io.Writer) *Writer { return newWriter(to, true) }
 
-func newLogWriter(to io.Writer, journal bool) *LogWriter {
-	w := &LogWriter{to: to, journal: journal, lines: make(chan []byte, logLines), closing: make(chan struct{}), done: make(chan struct{})}
+func newWriter(to io.Writer, journal bool) *Writer {
+	w := &Writer{to: to, journal: journal, lines: make(chan []byte, logLines), closing: make(chan struct{}), done: make(chan struct{})}
 	go w.run()
 	return w
 }
 
 // Write takes one entry. It never fails and never blocks.
-func (w *LogWriter) Write(entry []byte) (int, error) { return w.LevelWrite(hclog.NoLevel, entry) }
+func (w *Writer) Write(entry []byte) (int, error) { return w.LevelWrite(hclog.NoLevel, entry) }
 
 // LevelWrite is Write for a logger, which knows the level (hclog.LevelWriter).
-func (w *LogWriter) LevelWrite(level hclog.Level, entry []byte) (int, error) {
+func (w *Writer) LevelWrite(level hclog.Level, entry []byte) (int, error) {
 	select {
 	case w.lines <- w.marked(level, entry):
 	default:
@@ -55,7 +55,7 @@ func (w *LogWriter) LevelWrite(level hclog.Level, entry []byte) (int, error) {
 }
 
 // marked is a copy of the entry as it is to be written.
-func (w *LogWriter) marked(level hclog.Level, entry []byte) []byte {
+func (w *Writer) marked(level hclog.Level, entry []byte) []byte {
 	if w.journal {
 		return JournalLines(level, entry)
 	}
@@ -63,7 +63,7 @@ func (w *LogWriter) marked(level hclog.Level, entry []byte) []byte {
 }
 
 // Close writes what waits, for a second at most.
-func (w *LogWriter) Close() error {
+func (w *Writer) Close() error {
 	close(w.closing)
 	select {
 	case <-w.done:
@@ -73,7 +73,7 @@ func (w *LogWriter) Close() error {
 	}
 }
 
-func (w *LogWriter) run() {
+func (w *Writer) run() {
 	defer close(w.done)
 	for {
 		select {
@@ -86,7 +86,7 @@ func (w *LogWriter) run() {
 	}
 }
 
-func (w *LogWriter) drain() {
+func (w *Writer) drain() {
 	for {
 		select {
 		case line := <-w.lines:
@@ -98,7 +98,7 @@ func (w *LogWriter) drain() {
 }
 
 // write has nowhere to report an error to: the log itself cannot be written.
-func (w *LogWriter) write(line []byte) {
+func (w *Writer) write(line []byte) {
 	w.to.Write(line)
 	if n := w.dropped.Swap(0); n > 0 {
 		w.to.Write(w.marked(hclog.Warn, fmt.Appendf(nil, "%d log lines were dropped: they came faster than they could be written\n", n)))

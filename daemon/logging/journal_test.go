@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"bytes"
@@ -10,19 +10,19 @@ import (
 )
 
 // written is what comes of what is logged through a LogWriter.
-func written(t *testing.T, make func(*bytes.Buffer) *LogWriter, format LogFormat, say func(hclog.Logger)) string {
+func written(t *testing.T, make func(*bytes.Buffer) *Writer, format Format, say func(hclog.Logger)) string {
 	t.Helper()
 	var out bytes.Buffer
 	w := make(&out)
-	say(NewLogger(w, hclog.Trace, format))
+	say(New(w, hclog.Trace, format))
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
 }
 
-func toJournal(to *bytes.Buffer) *LogWriter { return NewJournalWriter(to) }
-func toFile(to *bytes.Buffer) *LogWriter    { return NewLogWriter(to) }
+func toJournal(to *bytes.Buffer) *Writer { return NewJournalWriter(to) }
+func toFile(to *bytes.Buffer) *Writer    { return NewWriter(to) }
 
 // TestJournalPriorities: each level has its own, in both formats, also where a reload
 // changes from one to the other. The text has no time, as the journal has one.
@@ -35,13 +35,13 @@ func TestJournalPriorities(t *testing.T) {
 		log.Debug("d")
 		log.Trace("t")
 	}
-	got := written(t, toJournal, LogText, levels)
+	got := written(t, toJournal, Text, levels)
 	if want := "<3>[ERROR] x: e\n<4>[WARN]  x: w\n<6>[INFO]  x: i\n<7>[DEBUG] x: d\n<7>[TRACE] x: t\n"; got != want {
 		t.Errorf("as text: got\n%s\nwant\n%s", got, want)
 	}
-	got = written(t, toJournal, LogText, func(log hclog.Logger) {
+	got = written(t, toJournal, Text, func(log hclog.Logger) {
 		derived := log.Named("x")
-		SetLogFormat(log, LogJSON)
+		SetFormat(log, JSON)
 		levels(derived)
 	})
 	want := regexp.MustCompile(`^<3>\{"@level":"error".*"@timestamp":"20.*\}\n<4>\{.*"warn".*\n<6>\{.*"info".*\n<7>\{.*"debug".*\n<7>\{.*"trace".*\}\n$`)
@@ -52,11 +52,11 @@ func TestJournalPriorities(t *testing.T) {
 
 // TestNoJournalNoPriorities: a file, or whatever a container has, is as ever.
 func TestNoJournalNoPriorities(t *testing.T) {
-	got := written(t, toFile, LogText, func(log hclog.Logger) { log.Warn("w", "text", "several\nlines") })
+	got := written(t, toFile, Text, func(log hclog.Logger) { log.Warn("w", "text", "several\nlines") })
 	if want := regexp.MustCompile(`^20\S+ \[WARN\]  w:\n  text=\n  \| several\n  \| lines\n  \n$`); !want.MatchString(got) {
 		t.Errorf("got %q, want %v", got, want)
 	}
-	got = written(t, toFile, LogJSON, func(log hclog.Logger) { log.Warn("w") })
+	got = written(t, toFile, JSON, func(log hclog.Logger) { log.Warn("w") })
 	if want := regexp.MustCompile(`^\{"@level":"warn","@message":"w","@timestamp":.*\}\n$`); !want.MatchString(got) {
 		t.Errorf("got %q, want %v", got, want)
 	}
@@ -93,7 +93,7 @@ func TestJournalLines(t *testing.T) {
 
 // TestJournalEntriesOfSeveralLines: what a logger makes of what somebody else wrote.
 func TestJournalEntriesOfSeveralLines(t *testing.T) {
-	for _, format := range []LogFormat{LogText, LogJSON} {
+	for _, format := range []Format{Text, JSON} {
 		got := written(t, toJournal, format, func(log hclog.Logger) {
 			log.Warn("up\n<0>down", "reason", "ERR\n<0>forged\x00<0>", "list", []string{"a\n<0>"})
 		})

@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"fmt"
@@ -18,20 +18,20 @@ type formatLogger struct {
 }
 
 // newFormatLogger makes both write to the same place, a line at a time.
-func newFormatLogger(o hclog.LoggerOptions, format LogFormat) *formatLogger {
+func newFormatLogger(o hclog.LoggerOptions, format Format) *formatLogger {
 	o.Mutex = new(sync.Mutex)
 	asJSON := o
 	asJSON.JSONFormat, asJSON.DisableTime = true, false // whoever reads it wants all in it
 	l := &formatLogger{hclog.New(&o), hclog.New(&asJSON), new(atomic.Bool)}
-	SetLogFormat(l, format)
+	SetFormat(l, format)
 	return l
 }
 
 // SetLogFormat changes how a logger of NewLogger writes from now on, and all that are
 // derived from it. It does nothing to any other.
-func SetLogFormat(log hclog.Logger, format LogFormat) {
+func SetFormat(log hclog.Logger, format Format) {
 	if l, ok := log.(*formatLogger); ok {
-		l.isJSON.Store(format == LogJSON)
+		l.isJSON.Store(format == JSON)
 	}
 }
 

@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 // TestLogNeverBlocks: what cannot be written is counted, and said so.
 func TestLogNeverBlocks(t *testing.T) {
 	to := &blockedWriter{released: make(chan struct{})}
-	w := NewLogWriter(to)
+	w := NewWriter(to)
 	for range 2 * logLines {
 		w.Write([]byte("line\n"))
 	}

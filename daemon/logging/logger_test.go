@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 func TestLogText(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(&out, hclog.Info, LogText)
+	log := New(&out, hclog.Info, Text)
 	log.Debug("not shown")
 	log.Info("lease lost", "lock", "web/1", "reason", "quorum")
 	if got, want := out.String(), "[INFO]  lease lost: lock=web/1 reason=quorum\n"; !strings.HasSuffix(got, want) || strings.Contains(got, "not shown") {
@@ -24,7 +24,7 @@ func TestLogText(t *testing.T) {
 
 func TestLogJSON(t *testing.T) {
 	var out bytes.Buffer
-	NewLogger(&out, hclog.Info, LogJSON).Warn("lease lost", "lock", "web/1")
+	New(&out, hclog.Info, JSON).Warn("lease lost", "lock", "web/1")
 	var got map[string]any
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatalf("%v: %s", err, out.String())
@@ -37,7 +37,7 @@ func TestLogJSON(t *testing.T) {
 // What is read by programs says no number without its unit. Guards inWords.
 func TestLogJSONValues(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(&out, hclog.Info, LogJSON).With("after", 1500*time.Millisecond)
+	log := New(&out, hclog.Info, JSON).With("after", 1500*time.Millisecond)
 	log.Info("stopping", "left", 3*time.Second, "signal", syscall.SIGTERM, "leases", 2, "user", "alice", "error", errors.New("no"))
 	var got map[string]any
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
@@ -52,7 +52,7 @@ func TestLogJSONValues(t *testing.T) {
 
 func TestLogLevelChanges(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(&out, hclog.Error, LogText)
+	log := New(&out, hclog.Error, Text)
 	derived := log.With("node", "a")
 	derived.Info("before")
 	log.SetLevel(hclog.Info)
@@ -64,7 +64,7 @@ func TestLogLevelChanges(t *testing.T) {
 
 func TestLogFormatChanges(t *testing.T) {
 	var out bytes.Buffer
-	log := NewLogger(&out, hclog.Info, LogText)
+	log := New(&out, hclog.Info, Text)
 	derived := log.With("node", "a").Named("x")
 	say := func() string {
 		out.Reset()
@@ -75,7 +75,7 @@ func TestLogFormatChanges(t *testing.T) {
 	if got := say(); !strings.HasSuffix(got, "[INFO]  x: up: node=a\n") {
 		t.Errorf("as text: got %q", got)
 	}
-	SetLogFormat(log, LogJSON)
+	SetFormat(log, JSON)
 	var fields map[string]any
 	if err := json.Unmarshal([]byte(say()), &fields); err != nil || fields["@message"] != "up" || fields["node"] != "a" {
 		t.Errorf("as JSON: %v, %v", fields, err)
@@ -84,7 +84,7 @@ func TestLogFormatChanges(t *testing.T) {
 	if got := say(); got != "" {
 		t.Errorf("at warn: got %q, want nothing", got)
 	}
-	SetLogFormat(log, LogText)
+	SetFormat(log, Text)
 	if got := say(); got != "" {
 		t.Errorf("at warn, as text: got %q, want nothing", got)
 	}
@@ -92,12 +92,12 @@ func TestLogFormatChanges(t *testing.T) {
 
 func TestParseLogLevel(t *testing.T) {
 	for word, want := range map[string]hclog.Level{"trace": hclog.Trace, "debug": hclog.Debug, "info": hclog.Info, "warn": hclog.Warn, "error": hclog.Error} {
-		if got, err := ParseLogLevel(word); got != want || err != nil {
+		if got, err := ParseLevel(word); got != want || err != nil {
 			t.Errorf("%s: got %v, %v; want %v", word, got, err, want)
 		}
 	}
 	for _, word := range []string{"", "INFO", "off", "warning"} {
-		if got, err := ParseLogLevel(word); err == nil {
+		if got, err := ParseLevel(word); err == nil {
 			t.Errorf("%q: got %v, want an error", word, got)
 		}
 	}

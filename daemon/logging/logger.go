@@ -1,4 +1,4 @@
-package daemon
+package logging
 
 import (
 	"fmt"
@@ -8,27 +8,27 @@ import (
 )
 
 // logLevelWords are the levels of log.level and -log-level.
-const logLevelWords = "trace, debug, info, warn and error"
+const LevelWords = "trace, debug, info, warn and error"
 
 // LogFormat is how a log line looks.
-type LogFormat string
+type Format string
 
 // The formats of NewLogger.
 const (
-	LogText LogFormat = "text"
-	LogJSON LogFormat = "json"
+	Text Format = "text"
+	JSON Format = "json"
 )
 
 // NewLogger returns a logger that writes to w, one line a message, or one JSON
 // object. Its level can be changed at any time with SetLevel, and its format with
 // SetLogFormat, for all loggers derived from it too. It is safe for concurrent use.
-func NewLogger(w io.Writer, level hclog.Level, format LogFormat) hclog.Logger {
-	lines, ok := w.(*LogWriter)
+func New(w io.Writer, level hclog.Level, format Format) hclog.Logger {
+	lines, ok := w.(*Writer)
 	return newFormatLogger(hclog.LoggerOptions{Level: level, Output: w, DisableTime: ok && lines.journal}, format)
 }
 
 // ParseLogLevel reads trace, debug, info, warn or error.
-func ParseLogLevel(word string) (hclog.Level, error) {
+func ParseLevel(word string) (hclog.Level, error) {
 	switch word {
 	case "trace":
 		return hclog.Trace, nil
@@ -41,5 +41,5 @@ func ParseLogLevel(word string) (hclog.Level, error) {
 	case "error":
 		return hclog.Error, nil
 	}
-	return hclog.NoLevel, fmt.Errorf("log level %q: wanted one of %s", word, logLevelWords)
+	return hclog.NoLevel, fmt.Errorf("log level %q: wanted one of %s", word, LevelWords)
 }
