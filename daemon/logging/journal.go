@@ -7,13 +7,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// journalLine is less than what the journal takes for one line (LineMax=): the rest of a
-// longer one would have no priority, or what it happens to begin with.
+// journalLine is below the longest line that the journal takes (LineMax=). The
+// journal would split a longer line, and the second part would have no priority.
 const journalLine = 32 << 10
 
-// JournalLines are the lines of an entry as systemd's journal reads them from a stream:
-// each begins with its priority (sd-daemon(3)). So what an entry has in it, whoever
-// wrote that, is neither lost nor made more or less urgent where it has several lines.
+// JournalLines formats an entry as systemd's journal reads it from a stream: each
+// line begins with its priority (sd-daemon(3)). So an entry of several lines keeps
+// one priority, and no text inside it can change that.
 func JournalLines(level hclog.Level, entry []byte) []byte {
 	priority := journalPriority(level)
 	var lines []byte
@@ -25,10 +25,10 @@ func JournalLines(level hclog.Level, entry []byte) []byte {
 	return lines
 }
 
-// endsJournalLine: a NUL does, too.
+// endsJournalLine reports whether the journal ends a line at r.
 func endsJournalLine(r rune) bool { return r == '\n' || r == 0 }
 
-// journalPriority is that of syslog(3).
+// journalPriority returns the priority of syslog(3) for a level.
 func journalPriority(level hclog.Level) string {
 	switch level {
 	case hclog.Error:

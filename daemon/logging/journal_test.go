@@ -112,7 +112,7 @@ func TestJournalEntriesOfSeveralLines(t *testing.T) {
 func TestJournalDroppedLines(t *testing.T) {
 	to := &blockedWriter{released: make(chan struct{})}
 	w := NewJournalWriter(to)
-	for range 2 * logLines {
+	for range 2 * maxQueued {
 		w.Write([]byte("line\n"))
 	}
 	close(to.released)

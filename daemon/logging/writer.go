@@ -10,13 +10,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// LogWriter hands log lines on to a writer that may block, such as a pipe that
-// nobody reads, without ever blocking who logs: leases are extended and losses
-// told on the same goroutines. Lines that come faster than they can be written
-// are counted and dropped.
+// Writer passes log lines to an output that may block, such as a pipe that nobody
+// reads, and never blocks the caller: the same goroutines extend leases and report
+// losses. It counts and drops lines that arrive faster than they can be written.
 type Writer struct {
 	to      io.Writer
-	journal bool // to is a stream of systemd's journal: see JournalLines
+	journal bool // to is a stream of systemd's journal, see JournalLines
 	lines   chan []byte
 	dropped atomic.Int64
 	closing chan struct{}
@@ -24,27 +23,27 @@ type Writer struct {
 }
 
 const (
-	logLines = 1024        // that wait to be written
-	logClose = time.Second // in which they have to be written at the end
+	maxQueued    = 1024        // lines that wait to be written
+	closeTimeout = time.Second // to write the queued lines at the end
 )
 
-// NewLogWriter starts to write to to. Close must be called at the end.
+// NewWriter starts a goroutine that writes to to, until Close ends it.
 func NewWriter(to io.Writer) *Writer { return newWriter(to, false) }
 
-// NewJournalWriter is NewLogWriter where to is a stream of systemd's journal: each line
-// begins with its priority. [NewLogger] leaves out the time then, which the journal has.
+// NewJournalWriter is NewWriter for a stream of systemd's journal: each line begins
+// with its priority. [New] leaves out the time then, because the journal adds it.
 func NewJournalWriter(to io.Writer) *Writer { return newWriter(to, true) }
 
 func newWriter(to io.Writer, journal bool) *Writer {
-	w := &Writer{to: to, journal: journal, lines: make(chan []byte, logLines), closing: make(chan struct{}), done: make(chan struct{})}
+	w := &Writer{to: to, journal: journal, lines: make(chan []byte, maxQueued), closing: make(chan struct{}), done: make(chan struct{})}
 	go w.run()
 	return w
 }
 
-// Write takes one entry. It never fails and never blocks.
+// Write queues one entry. It never fails and never blocks.
 func (w *Writer) Write(entry []byte) (int, error) { return w.LevelWrite(hclog.NoLevel, entry) }
 
-// LevelWrite is Write for a logger, which knows the level (hclog.LevelWriter).
+// LevelWrite is Write with the level of the entry. It makes Writer an hclog.LevelWriter.
 func (w *Writer) LevelWrite(level hclog.Level, entry []byte) (int, error) {
 	select {
 	case w.lines <- w.marked(level, entry):
@@ -54,7 +53,7 @@ func (w *Writer) LevelWrite(level hclog.Level, entry []byte) (int, error) {
 	return len(entry), nil
 }
 
-// marked is a copy of the entry as it is to be written.
+// marked copies the entry and adds the priorities of the journal.
 func (w *Writer) marked(level hclog.Level, entry []byte) []byte {
 	if w.journal {
 		return JournalLines(level, entry)
@@ -62,14 +61,14 @@ func (w *Writer) marked(level hclog.Level, entry []byte) []byte {
 	return bytes.Clone(entry)
 }
 
-// Close writes what waits, for a second at most.
+// Close writes the queued lines, within a second.
 func (w *Writer) Close() error {
 	close(w.closing)
 	select {
 	case <-w.done:
 		return nil
-	case <-time.After(logClose):
-		return fmt.Errorf("the log could not be written within %v", logClose)
+	case <-time.After(closeTimeout):
+		return fmt.Errorf("the log could not be written within %v", closeTimeout)
 	}
 }
 
@@ -97,7 +96,7 @@ func (w *Writer) drain() {
 	}
 }
 
-// write has nowhere to report an error to: the log itself cannot be written.
+// write ignores errors: there is no other place to report them.
 func (w *Writer) write(line []byte) {
 	w.to.Write(line)
 	if n := w.dropped.Swap(0); n > 0 {

@@ -21,7 +21,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 func TestLogNeverBlocks(t *testing.T) {
 	to := &blockedWriter{released: make(chan struct{})}
 	w := NewWriter(to)
-	for range 2 * logLines {
+	for range 2 * maxQueued {
 		w.Write([]byte("line\n"))
 	}
 	close(to.released)
@@ -31,7 +31,7 @@ func TestLogNeverBlocks(t *testing.T) {
 	if !strings.Contains(to.String(), "log lines were dropped") {
 		t.Errorf("nothing is said of the dropped lines")
 	}
-	if written := strings.Count(to.String(), "line\n"); written < logLines {
-		t.Errorf("%d lines written, want those that fit, %d", written, logLines)
+	if written := strings.Count(to.String(), "line\n"); written < maxQueued {
+		t.Errorf("%d lines written, want those that fit, %d", written, maxQueued)
 	}
 }
