@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 func TestCancelWhileWaiting(t *testing.T) {
@@ -282,8 +283,8 @@ func TestOtherRequestsAreLeft(t *testing.T) {
 
 // What can be in flight is no more than the daemon takes as it comes.
 func TestPlacesAreThoseOfTheDaemon(t *testing.T) {
-	if n := maxLocks + maxOthers + maxResumes; n > ipc.DefaultMaxInFlight {
-		t.Errorf("%d requests can be in flight, and the daemon takes %d", n, ipc.DefaultMaxInFlight)
+	if n := maxLocks + maxOthers + maxResumes; n > server.DefaultMaxInFlight {
+		t.Errorf("%d requests can be in flight, and the daemon takes %d", n, server.DefaultMaxInFlight)
 	}
 }
 

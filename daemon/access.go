@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // everyLock is the pattern that matches every name.
@@ -17,7 +18,7 @@ type caller struct {
 	groups []uint32 // of the process when it connected
 }
 
-func callerOf(peer ipc.Peer) caller {
+func callerOf(peer server.Peer) caller {
 	if !peer.Known {
 		return caller{uid: unknownUser} // no rule is for it
 	}
@@ -59,7 +60,7 @@ func (r *AccessRule) covers(name string) bool {
 
 // permit says why a request is not allowed; nil: it is. What one holds can always
 // be asked about, extended and given back: who knows its lease has the right to.
-func (s *session) permit(call *ipc.Call) error {
+func (s *session) permit(call *server.Call) error {
 	rules := s.d.access.Load()
 	if rules == nil {
 		return s.permitWithoutRules(call.Verb)
@@ -80,7 +81,7 @@ func (s *session) permit(call *ipc.Call) error {
 }
 
 // deny answers what permit says.
-func (s *session) deny(call *ipc.Call, err error) ipc.Work {
+func (s *session) deny(call *server.Call, err error) server.Work {
 	s.d.logDenied(s, call.Verb, err)
 	return s.refuse(call, err)
 }
@@ -95,7 +96,7 @@ func (s *session) permitWithoutRules(verb ipc.Verb) error {
 }
 
 // permitNames wants the right for each of the names, not by one rule for all.
-func (s *session) permitNames(rules *AccessConfig, call *ipc.Call, right string) error {
+func (s *session) permitNames(rules *AccessConfig, call *server.Call, right string) error {
 	var denied []string
 	for _, name := range call.Names {
 		if rules.allowing(s.caller, right, name) == nil {

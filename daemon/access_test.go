@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // rulesOf reads the rules of an access block.
@@ -66,7 +67,7 @@ func TestAccessAllowing(t *testing.T) {
 		{caller{uid: 4004}, rightAdmin, "what/ever", "ops"},
 		{caller{uid: 4004}, rightLock, "what/ever", ""}, // admin includes nothing
 		{caller{uid: 0}, rightAdmin, "web/a", ""},       // nor is root exempt
-		{callerOf(ipc.Peer{}), rightLock, "web/a", ""},
+		{callerOf(server.Peer{}), rightLock, "web/a", ""},
 	} {
 		got := ""
 		if rule := rules.allowing(c.who, c.right, c.name); rule != nil {
@@ -91,10 +92,10 @@ func TestUnknownPeer(t *testing.T) {
 		t.Errorf("users = [\"-1\"]: got %v, want a fault", err)
 	}
 	rules := rulesOf(t, "rule \"x\" {\nusers=[\"0\", \"4294967294\"]\ngroups=[\"0\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}")
-	if rules.allowingAny(callerOf(ipc.Peer{}), rightLock) != nil {
+	if rules.allowingAny(callerOf(server.Peer{}), rightLock) != nil {
 		t.Error("a rule is for the unknown peer")
 	}
-	if rules.allowingAny(callerOf(ipc.Peer{Known: true}), rightLock) == nil {
+	if rules.allowingAny(callerOf(server.Peer{Known: true}), rightLock) == nil {
 		t.Error("no rule is for root")
 	}
 }
@@ -169,7 +170,7 @@ func TestAccessAllowingAll(t *testing.T) {
 func TestAccessWithoutRules(t *testing.T) {
 	s := &session{d: &daemon{}, caller: caller{uid: 4001}}
 	for verb, want := range map[ipc.Verb]bool{ipc.VerbForce: false, ipc.VerbAdmit: false, ipc.VerbLock: true, ipc.VerbStatus: true} {
-		if err := s.permit(&ipc.Call{Request: ipc.Request{Verb: verb}}); (err == nil) != want {
+		if err := s.permit(&server.Call{Request: ipc.Request{Verb: verb}}); (err == nil) != want {
 			t.Errorf("%v: %v, want that it is allowed: %v", verb, err, want)
 		}
 	}

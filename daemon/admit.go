@@ -6,18 +6,19 @@ import (
 	"os"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // admit is an ADMIT under way: quarantines that end early.
 type admit struct {
 	s    *session
-	call *ipc.Call
+	call *server.Call
 }
 
 // admit is not begun again after a restart: the node may be in another quarantine by now,
 // of which the caller knows nothing.
-func (s *session) admit(call *ipc.Call) ipc.Work {
+func (s *session) admit(call *server.Call) server.Work {
 	if call.Replayed {
 		return s.refuse(call, fmt.Errorf("%s: %w: STATUS tells which nodes are in quarantine", call.Words[0], errRestarted))
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -92,7 +92,7 @@ func (h *holding) beaten(now time.Duration) (late bool) {
 }
 
 // beat answers from memory.
-func (s *session) beat(call *ipc.Call) ipc.Work {
+func (s *session) beat(call *server.Call) server.Work {
 	h, err := s.find(call)
 	if err == nil {
 		err = s.d.takeBeat(h)

@@ -3,7 +3,7 @@
 // the protocol (ipc) and the algorithm (redlock), which know nothing of each
 // other.
 //
-// A LOCK is read downward like this: ipc.Server reads a line and calls
+// A LOCK is read downward like this: server.Server reads a line and calls
 // session.Begin: rights, then one switch over verbs; session.lock checks options and limits
 // and joins the queue; ask.Run waits for its turn and asks Quorum.Acquire; the
 // lease is kept by redlock from then on, and given back by session.Close when
@@ -30,6 +30,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -157,21 +158,21 @@ const (
 	maxOutput = 16 << 20 // that a client leaves unread: more than the longest LIST
 )
 
-func (d *daemon) newServer() *ipc.Server {
-	return &ipc.Server{
+func (d *daemon) newServer() *server.Server {
+	return &server.Server{
 		Admit:     d.admits,
-		Dismissed: func(peer ipc.Peer) { d.limits.dismiss(callerOf(peer).uid) },
+		Dismissed: func(peer server.Peer) { d.limits.dismiss(callerOf(peer).uid) },
 		Open:      d.open,
 		MaxQueued: maxQueued,
 		MaxOutput: maxOutput,
-		Defect: func(c *ipc.Conn, what any, stack []byte) {
+		Defect: func(c *server.Conn, what any, stack []byte) {
 			d.log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
 		},
 		Refused:  d.meter.refused,
 		HeldBack: d.meter.holdsBack,
 		Bye:      byeLate,
 		Answered: d.answered,
-		Dropped: func(c *ipc.Conn, why error) {
+		Dropped: func(c *server.Conn, why error) {
 			d.unkept(c)
 			d.log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
 		},
@@ -181,14 +182,14 @@ func (d *daemon) newServer() *ipc.Server {
 
 // unkept notes that a connection is cut by us: its client may be at work, and does
 // not know yet. The next daemon must not take it for one that is gone.
-func (d *daemon) unkept(c *ipc.Conn) {
+func (d *daemon) unkept(c *server.Conn) {
 	if s, ok := c.Session().(*session); ok && s.stored.end() {
 		d.ledger.conn(s.number, false)
 	}
 }
 
 // admits says whether a connection is one too many.
-func (d *daemon) admits(peer ipc.Peer) error {
+func (d *daemon) admits(peer server.Peer) error {
 	uid := callerOf(peer).uid
 	err := d.limits.admit(uid)
 	if err == nil {
@@ -214,7 +215,7 @@ func (d *daemon) hasRoom() error {
 }
 
 // open makes the session of a new connection, which was admitted.
-func (d *daemon) open(conn *ipc.Conn) (ipc.Session, error) {
+func (d *daemon) open(conn *server.Conn) (server.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
 	d.limits.connect(s, d.restoring != 0)

@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -16,7 +16,7 @@ type slowed struct {
 	granted func(a *ask)
 }
 
-func (s *slowed) Begin(call *ipc.Call) ipc.Work {
+func (s *slowed) Begin(call *server.Call) server.Work {
 	work := s.session.Begin(call)
 	if a, ok := work.(*ask); ok {
 		return &slowAsk{a, s.granted}
@@ -41,12 +41,12 @@ func (s *slowAsk) Run() {
 func dialSlowed(t *testing.T, granted func(a *ask)) *wire {
 	t.Helper()
 	d := settledDaemon(t)
-	server := d.newServer()
-	server.Open = func(conn *ipc.Conn) (ipc.Session, error) {
+	srv := d.newServer()
+	srv.Open = func(conn *server.Conn) (server.Session, error) {
 		s, err := d.open(conn)
 		return &slowed{s.(*session), granted}, err
 	}
-	w, _ := dialWithin(t, server)
+	w, _ := dialWithin(t, srv)
 	return w
 }
 
@@ -62,7 +62,7 @@ func settledDaemon(t *testing.T) *daemon {
 
 // dialWithin is a connection to a server of this process. hangUp returns when its session
 // is closed.
-func dialWithin(t *testing.T, server *ipc.Server) (w *wire, hangUp func()) {
+func dialWithin(t *testing.T, srv *server.Server) (w *wire, hangUp func()) {
 	t.Helper()
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -71,7 +71,7 @@ func dialWithin(t *testing.T, server *ipc.Server) (w *wire, hangUp func()) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		server.ServeConn(theirs)
+		srv.ServeConn(theirs)
 	}()
 	hangUp = func() {
 		ours.Close()

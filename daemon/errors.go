@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -35,10 +36,10 @@ var codes = []struct {
 }{
 	{redlock.ErrHeld, ipc.CodeHeld},
 	{redlock.ErrNoQuorum, ipc.CodeNoQuorum},
-	{ipc.ErrCancelled, ipc.CodeCancelled},
-	{ipc.ErrGone, ipc.CodeCancelled},
-	{ipc.ErrLate, ipc.CodeCancelled},
-	{ipc.ErrShutdown, ipc.CodeShutdown},
+	{server.ErrCancelled, ipc.CodeCancelled},
+	{server.ErrGone, ipc.CodeCancelled},
+	{server.ErrLate, ipc.CodeCancelled},
+	{server.ErrShutdown, ipc.CodeShutdown},
 	{redlock.ErrClosed, ipc.CodeShutdown},
 	{errRestarted, ipc.CodeShutdown},
 	{redlock.ErrLost, ipc.CodeLost},
@@ -99,7 +100,7 @@ func badOption(format string, args ...any) error {
 }
 
 // refuse answers with an error; it is for both ends of a request.
-func (s *session) refuse(call *ipc.Call, err error) ipc.Work {
+func (s *session) refuse(call *server.Call, err error) server.Work {
 	if codeOf(err) == ipc.CodeInternal {
 		s.d.log.Error("request failed for no known reason", "verb", call.Verb, "error", err)
 	}
@@ -107,16 +108,16 @@ func (s *session) refuse(call *ipc.Call, err error) ipc.Work {
 	return nil
 }
 
-func reply(call *ipc.Call, response *ipc.Response) ipc.Work {
+func reply(call *server.Call, response *ipc.Response) server.Work {
 	call.Reply(response)
 	return nil
 }
 
-func ok(call *ipc.Call) *ipc.Response { return call.OK() }
+func ok(call *server.Call) *ipc.Response { return call.OK() }
 
 // answerOf makes the answer of an error: the code and fields for programs, the
 // text for people.
-func answerOf(call *ipc.Call, err error) *ipc.Response {
+func answerOf(call *server.Call, err error) *ipc.Response {
 	r := call.Err(codeOf(err), err.Error())
 	var held *redlock.HeldError
 	var noQuorum *redlock.NoQuorumError

@@ -2,11 +2,12 @@ package daemon
 
 import (
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // extend extends a lease now.
-func (s *session) extend(call *ipc.Call) ipc.Work {
+func (s *session) extend(call *server.Call) server.Work {
 	h, err := s.find(call)
 	if err == nil && call.Has(ipc.OptTTL) && (call.TTL < redlock.MinTTL || call.TTL > s.d.cfg.Quorum.MaxTTL) {
 		err = badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(call.TTL), ms(redlock.MinTTL), ms(s.d.cfg.Quorum.MaxTTL))
@@ -20,7 +21,7 @@ func (s *session) extend(call *ipc.Call) ipc.Work {
 // extend is an EXTEND under way.
 type extend struct {
 	s    *session
-	call *ipc.Call
+	call *server.Call
 	h    *holding
 }
 
@@ -33,7 +34,7 @@ func (e *extend) Run() {
 }
 
 // check answers from memory.
-func (s *session) check(call *ipc.Call) ipc.Work {
+func (s *session) check(call *server.Call) server.Work {
 	h, err := s.find(call)
 	if err == nil {
 		err = h.lease.Err()
@@ -46,7 +47,7 @@ func (s *session) check(call *ipc.Call) ipc.Work {
 
 // keptFields is what CHECK and EXTEND answer: somebody else may have changed the ttl,
 // and the guard with it.
-func keptFields(call *ipc.Call, h *holding) *ipc.Response {
+func keptFields(call *server.Call, h *holding) *ipc.Response {
 	return countField(slotField(validityFields(call, h).Ms("guard", h.lease.Guard()), h.lease.Slot()), h)
 }
 
@@ -60,13 +61,13 @@ func countField(r *ipc.Response, h *holding) *ipc.Response {
 }
 
 // leaseFields is what LOCK and RESUME answer.
-func leaseFields(call *ipc.Call, h *holding) *ipc.Response {
+func leaseFields(call *server.Call, h *holding) *ipc.Response {
 	return slotField(validityFields(call, h), h.lease.Slot())
 }
 
 // validityFields: ttl is the validity that is left, and deadline the same instant on
 // CLOCK_BOOTTIME.
-func validityFields(call *ipc.Call, h *holding) *ipc.Response {
+func validityFields(call *server.Call, h *holding) *ipc.Response {
 	deadline := h.lease.Deadline()
 	return ok(call).
 		Strs("lock", h.names()...).

@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // find is the holding that a request speaks of: by lease id or process from
 // anywhere, or by the names it was locked by on this connection, all of them in
 // that order.
-func (s *session) find(call *ipc.Call) (*holding, error) {
+func (s *session) find(call *server.Call) (*holding, error) {
 	h, err := s.lookUp(call)
 	switch {
 	case err != nil:
@@ -29,7 +30,7 @@ func (s *session) find(call *ipc.Call) (*holding, error) {
 }
 
 // lookUp goes by what tells the lease best. Nil: there is none.
-func (s *session) lookUp(call *ipc.Call) (*holding, error) {
+func (s *session) lookUp(call *server.Call) (*holding, error) {
 	switch {
 	case call.Has(ipc.OptLease):
 		return s.d.leases.get(call.Lease), nil
@@ -48,7 +49,7 @@ func (s *session) lookUp(call *ipc.Call) (*holding, error) {
 }
 
 // entrustedBy is a lease that goes by a process, and that this connection hears of.
-func (s *session) entrustedBy(call *ipc.Call) (*holding, error) {
+func (s *session) entrustedBy(call *server.Call) (*holding, error) {
 	all := slices.DeleteFunc(s.entrusted(), func(h *holding) bool {
 		return h.owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
 	})
@@ -77,7 +78,7 @@ func heldOrLost(all []*holding) (held []*holding) {
 
 // heldByPID is a lease that this user took for a process, from whichever
 // connection: by its names, or the only one.
-func (s *session) heldByPID(call *ipc.Call) (h *holding, err error) {
+func (s *session) heldByPID(call *server.Call) (h *holding, err error) {
 	if err := s.mayAskAbout(call.PID); err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (s *session) heldByPID(call *ipc.Call) (h *holding, err error) {
 
 // onlyOne is the one lease of this user and owner that a process holds; where it
 // holds none, the one that it lost.
-func (s *session) onlyOne(p *process, call *ipc.Call) (*holding, error) {
+func (s *session) onlyOne(p *process, call *server.Call) (*holding, error) {
 	held := heldOrLost(slices.DeleteFunc(p.desk.all(), func(h *holding) bool { return h.uid != s.uid || h.owner != call.Owner }))
 	switch len(held) {
 	case 0:
@@ -108,7 +109,7 @@ func (s *session) onlyOne(p *process, call *ipc.Call) (*holding, error) {
 }
 
 // notFound says what was looked for.
-func notFound(call *ipc.Call) error {
+func notFound(call *server.Call) error {
 	switch {
 	case call.Has(ipc.OptPID):
 		return notHeldByPID(call.PID, call.Names)

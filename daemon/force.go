@@ -6,18 +6,19 @@ import (
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // force is a FORCE under way: a lock that is taken from whoever holds it.
 type force struct {
 	s    *session
-	call *ipc.Call
+	call *server.Call
 }
 
 // force is not begun again after a restart: who holds the lock now may have got it after
 // it was taken away.
-func (s *session) force(call *ipc.Call) ipc.Work {
+func (s *session) force(call *server.Call) server.Work {
 	if call.Replayed {
 		return s.refuse(call, fmt.Errorf("%s: %w: WHO tells who holds it now", call.Names[0], errRestarted))
 	}

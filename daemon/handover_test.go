@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -388,7 +389,7 @@ func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
 // enter is a LOCK that was read, and waits for its turn where that has not come.
 func enter(t *testing.T, s *session, owner string) *ask {
 	t.Helper()
-	call := &ipc.Call{Request: ipc.Request{Verb: ipc.VerbLock, Names: []string{"a"}, Options: ipc.Options{Owner: owner}}}
+	call := &server.Call{Request: ipc.Request{Verb: ipc.VerbLock, Names: []string{"a"}, Options: ipc.Options{Owner: owner}}}
 	a, err := s.newAsk(call)
 	if err == nil {
 		_, err = s.enter(a)

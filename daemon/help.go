@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // protocolVersion is what HELLO speaks of. Words and codes never change within it.
 const protocolVersion = "1"
 
-func (s *session) hello(call *ipc.Call) ipc.Work {
+func (s *session) hello(call *server.Call) server.Work {
 	if len(call.Words) > 0 && call.Words[0] != protocolVersion {
 		return s.refuse(call, badOption("HELLO %s: this daemon speaks version %s of the protocol", call.Words[0], protocolVersion))
 	}
@@ -95,7 +96,7 @@ var helpLines = []helpLine{
 }
 
 // help lists the verbs, or explains one.
-func (s *session) help(call *ipc.Call) ipc.Work {
+func (s *session) help(call *server.Call) server.Work {
 	n := 0
 	for _, h := range helpLines {
 		if len(call.Words) > 0 && !strings.EqualFold(call.Words[0], h.verb.String()) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // kind is how a lock is wanted. The zero kind is by one alone.
@@ -14,7 +15,7 @@ type kind struct {
 }
 
 // kindOf reads the options, and refuses what no node could keep.
-func kindOf(call *ipc.Call) (kind, error) {
+func kindOf(call *server.Call) (kind, error) {
 	k := kind{shared: call.Mode == ipc.Shared}
 	if call.Slots > 1 { // one slot is what one alone has
 		k.slots = int16(call.Slots) // at most ipc.MaxSlots

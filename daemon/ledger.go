@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/state/statefile"
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // ledger notes what must outlast the process, before anybody outside can know of it:
@@ -89,7 +89,7 @@ func (l *ledger) connEnd(number uint64) {
 }
 
 // rest notes what was read of a connection and not begun.
-func (l *ledger) rest(number uint64, rest ipc.Rest) {
+func (l *ledger) rest(number uint64, rest server.Rest) {
 	l.ofConn(recRest, &pastConn{number: number, change: pastRestOf(rest)})
 }
 
@@ -102,7 +102,7 @@ func (l *ledger) ofConn(kind recordKind, r *pastConn) {
 	l.put(c)
 }
 
-func pastRestOf(rest ipc.Rest) pastRest {
+func pastRestOf(rest server.Rest) pastRest {
 	return pastRest{drop: rest.Drop, keep: rest.Keep, add: rest.Add, skipping: rest.Skipping}
 }
 

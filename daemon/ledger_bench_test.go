@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -24,7 +24,7 @@ func BenchmarkNotes(b *testing.B) {
 	lock, unlock := []byte("@17 LOCK bench-12"), []byte("@18 UNLOCK bench-12")
 	b.ReportAllocs()
 	for b.Loop() {
-		var call, back ipc.Call
+		var call, back server.Call
 		s.Asked(&call, lock, nil)
 		taken := lease
 		d.ledger.lease(recTaking, &pastLease{number: call.Number, lease: taken})

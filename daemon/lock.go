@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -15,7 +16,7 @@ import (
 type ask struct {
 	*holding // what it will be; a lease only once granted
 	s        *session
-	call     *ipc.Call
+	call     *server.Call
 	ttl      time.Duration
 	wait     time.Duration // ipc.Forever: no end
 	guard    time.Duration
@@ -29,7 +30,7 @@ type ask struct {
 }
 
 // lock is for a LOCK that is allowed (Begin): its options, and then start.
-func (s *session) lock(call *ipc.Call) ipc.Work {
+func (s *session) lock(call *server.Call) server.Work {
 	a, err := s.newAsk(call)
 	if err != nil {
 		return s.refuse(call, err)
@@ -39,7 +40,7 @@ func (s *session) lock(call *ipc.Call) ipc.Work {
 
 // start begins a LOCK, or one that goes on: limits, then the local queue, in the order of
 // arrival. The rest waits.
-func (s *session) start(a *ask) ipc.Work {
+func (s *session) start(a *ask) server.Work {
 	call := a.call
 	if h := s.d.orphans.take(a); h != nil {
 		return &resume{s: s, call: call, h: h, again: a}
@@ -65,7 +66,7 @@ func (s *session) start(a *ask) ipc.Work {
 }
 
 // newAsk reads the options, with the defaults of the config.
-func (s *session) newAsk(call *ipc.Call) (*ask, error) {
+func (s *session) newAsk(call *server.Call) (*ask, error) {
 	k, err := kindOf(call)
 	if err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func (a *ask) entrust() error {
 	return nil
 }
 
-func given(call *ipc.Call, option ipc.OptionSet, value, otherwise time.Duration) time.Duration {
+func given(call *server.Call, option ipc.OptionSet, value, otherwise time.Duration) time.Duration {
 	if call.Has(option) {
 		return value
 	}
@@ -151,7 +152,7 @@ func (a *ask) check(cfg *Config) error {
 // enter takes the request in: the same owner cannot hold or ask for a name
 // twice, but for what goes by its first LOCK (after): the same one with the same
 // id=, and others with reentrant=yes.
-func (s *session) enter(a *ask) (after ipc.Work, err error) {
+func (s *session) enter(a *ask) (after server.Work, err error) {
 	if s.crosses(a) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.place.label(), errAlready)
 	}
@@ -422,6 +423,6 @@ func ofNodes(err error) error {
 	return nil
 }
 
-var errUndone = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlocked since", ipc.ErrCancelled)
+var errUndone = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlocked since", server.ErrCancelled)
 
-var errInputEnded = fmt.Errorf("%w: the input ended while it waited", ipc.ErrCancelled)
+var errInputEnded = fmt.Errorf("%w: the input ended while it waited", server.ErrCancelled)

@@ -10,16 +10,17 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // who is a WHO under way: the nodes are asked.
 type who struct {
 	s    *session
-	call *ipc.Call
+	call *server.Call
 }
 
-func (s *session) who(call *ipc.Call) ipc.Work { return &who{s, call} }
+func (s *session) who(call *server.Call) server.Work { return &who{s, call} }
 
 func (w *who) Run() {
 	holdings, err := w.s.d.nodes.Who(w.call.Context(), w.call.Names[0])
@@ -31,10 +32,10 @@ func (w *who) Run() {
 		w.tell(holdings)
 		return
 	}
-	w.s.long(w.call, func() ipc.Work { return w.tell(holdings) }) // as long as a LIST can be
+	w.s.long(w.call, func() server.Work { return w.tell(holdings) }) // as long as a LIST can be
 }
 
-func (w *who) tell(holdings []redlock.Holding) ipc.Work {
+func (w *who) tell(holdings []redlock.Holding) server.Work {
 	name := w.call.Names[0]
 	nodes := int64(len(w.s.d.cfg.Quorum.Nodes))
 	for _, h := range holdings {
@@ -74,13 +75,13 @@ const maxUnread = 32 << 20
 // manyHolders is how many of those who share a lock make the answer to WHO one of these.
 const manyHolders = 100
 
-func (s *session) list(call *ipc.Call) ipc.Work {
-	return s.long(call, func() ipc.Work { return s.listAll(call) })
+func (s *session) list(call *server.Call) server.Work {
+	return s.long(call, func() server.Work { return s.listAll(call) })
 }
 
 // long gives one long answer to a user at a time: he can have many connections. Others of
 // his, and nobody else's, wait meanwhile.
-func (s *session) long(call *ipc.Call, answer func() ipc.Work) ipc.Work {
+func (s *session) long(call *server.Call, answer func() server.Work) server.Work {
 	s.listing <- struct{}{}
 	defer func() { <-s.listing }()
 	if s.d.limits.unread(s.uid) > maxUnread {
@@ -91,7 +92,7 @@ func (s *session) long(call *ipc.Call, answer func() ipc.Work) ipc.Work {
 
 // listAll shows the leases and waiters of this daemon that the caller may see, without
 // their secrets; of those that were lost, what nobody else can have yet.
-func (s *session) listAll(call *ipc.Call) ipc.Work {
+func (s *session) listAll(call *server.Call) server.Work {
 	holdings := s.d.leases.all()
 	slices.SortFunc(holdings, func(a, b *holding) int {
 		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.since, b.since))
@@ -117,7 +118,7 @@ func (s *session) listAll(call *ipc.Call) ipc.Work {
 	return reply(call, ok(call).Int("n", int64(n)))
 }
 
-func (s *session) listLine(call *ipc.Call, names []string, p *place, state string, since time.Duration) *ipc.Response {
+func (s *session) listLine(call *server.Call, names []string, p *place, state string, since time.Duration) *ipc.Response {
 	who := p.who
 	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", p.kind.mode())
 	pidField(slotsField(line, int(p.kind.slots)), who.pid).
@@ -130,7 +131,7 @@ func (s *session) listLine(call *ipc.Call, names []string, p *place, state strin
 
 // status shows the nodes, from memory, and how many leases and waiters LIST would
 // show: no more can be told by it of others' locks.
-func (s *session) status(call *ipc.Call) ipc.Work {
+func (s *session) status(call *server.Call) server.Work {
 	status := s.d.nodesStatus()
 	for _, node := range status.Nodes {
 		call.Line(nodeLine(call, node))
@@ -171,7 +172,7 @@ func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
 		Int("counter_losses", int64(c.CounterLosses))
 }
 
-func nodeLine(call *ipc.Call, node redlock.NodeStatus) *ipc.Response {
+func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
 	line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).
 		Str("address", node.Address).Str("state", string(node.State))
 	if node.State == redlock.NodeReady {

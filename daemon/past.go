@@ -29,7 +29,7 @@ type pastConn struct {
 	change   pastRest
 }
 
-// pastRest is a change of a rest: see ipc.Rest.
+// pastRest is a change of a rest: see server.Rest.
 type pastRest struct {
 	drop, keep int
 	add        []byte
@@ -157,7 +157,7 @@ func (p *past) applyConn(kind recordKind, c *codec) error {
 	return nil
 }
 
-// apply changes the rest, as ipc.Rest does.
+// apply changes the rest, as server.Rest does.
 func (conn *pastConn) apply(change pastRest) error {
 	if change.keep > len(conn.rest)-change.drop {
 		return errRecord

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // processes are those whose lives hold leases (hold=pid), or are to hold them. Each
@@ -44,14 +44,14 @@ func (p *process) hasEnded() bool { return p != nil && isClosed(p.gone) }
 // endedError is the answer to a LOCK whose process has ended.
 func (p *process) endedError() error { return processEnded(p.pid) }
 
-// processEnded is ipc.ErrCancelled, but not by the client.
+// processEnded is server.ErrCancelled, but not by the client.
 type processEnded int
 
 func (pid processEnded) Error() string {
 	return fmt.Sprintf("process %d, which was to hold it, has ended", int(pid))
 }
 
-func (processEnded) Is(target error) bool { return target == ipc.ErrCancelled }
+func (processEnded) Is(target error) bool { return target == server.ErrCancelled }
 
 // watch begins to watch. What it returns ends that, and waits until nothing runs.
 func (t *processes) watch() (stop func(), err error) {

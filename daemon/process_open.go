@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // Why a process cannot hold a lock, or cannot be asked about.
@@ -24,7 +25,7 @@ var (
 
 // useProcess is the process that a LOCK with hold=pid is for: that of pid=, or the
 // one that connected. See processes.use.
-func (s *session) useProcess(call *ipc.Call) (*process, error) {
+func (s *session) useProcess(call *server.Call) (*process, error) {
 	pid := s.pid
 	if call.Has(ipc.OptPID) {
 		pid = call.PID
@@ -40,7 +41,7 @@ func (s *session) useProcess(call *ipc.Call) (*process, error) {
 }
 
 // openProcess is a pidfd of the process that call is for, if that may be.
-func (s *session) openProcess(call *ipc.Call, pid int) (fd int, err error) {
+func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
 	if err := s.d.mayTakeDescriptor(); err != nil {
 		return 0, shortage(err)
 	}

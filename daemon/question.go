@@ -1,17 +1,17 @@
 package daemon
 
-import "github.com/redlockd/redlockd/ipc"
+import "github.com/redlockd/redlockd/ipc/server"
 
 // question is a request under way that asks the nodes and takes nothing. They are
 // bounded for each user: while nodes are slow, one could have millions of them. (A LOCK
 // is counted by itself, and an UNLOCK is one lease's.)
 type question struct {
 	s *session
-	ipc.Work
+	server.Work
 }
 
 // question begins a request unless its user has too many under way.
-func (s *session) question(call *ipc.Call, begin func(*ipc.Call) ipc.Work) ipc.Work {
+func (s *session) question(call *server.Call, begin func(*server.Call) server.Work) server.Work {
 	if err := s.d.limits.question(s.uid); err != nil {
 		return s.refuse(call, err)
 	}

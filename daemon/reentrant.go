@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -59,7 +60,7 @@ func (h *holding) further() []string {
 // after is what becomes of a LOCK whose owner holds or asks for the name
 // already, by its LOCK first: the same once more, by its id=, or one that counts
 // up. The error matches ErrReleased if first is over: given back just now, or lost.
-func (a *ask) after(first *ask) (ipc.Work, error) {
+func (a *ask) after(first *ask) (server.Work, error) {
 	if first.isOver() {
 		return nil, redlock.ErrReleased
 	}
@@ -79,7 +80,7 @@ func (a *ask) after(first *ask) (ipc.Work, error) {
 }
 
 // repeat is bounded as questions are: it waits, and takes nothing.
-func (a *ask) repeat(first *ask) (ipc.Work, error) {
+func (a *ask) repeat(first *ask) (server.Work, error) {
 	if err := a.s.d.limits.question(a.uid); err != nil {
 		return nil, err
 	}
@@ -235,7 +236,7 @@ func (f *further) Run() {
 }
 
 // answer waits for the first one. Where it is to go on without it, it returns the rest.
-func (f *further) answer() ipc.Work {
+func (f *further) answer() server.Work {
 	err := f.waitForFirst(f.call.Context())
 	if err == nil {
 		err = f.first.outcome()
@@ -262,13 +263,13 @@ func (a *ask) goesOn(err error) bool {
 // endsOneAlone is so of what ends a LOCK that others of its owner need not share: it was
 // given up, or its time is over.
 func endsOneAlone(err error) bool {
-	return slices.ContainsFunc([]error{ipc.ErrCancelled, ipc.ErrGone, ipc.ErrLate, redlock.ErrHeld, redlock.ErrNoQuorum},
+	return slices.ContainsFunc([]error{server.ErrCancelled, server.ErrGone, server.ErrLate, redlock.ErrHeld, redlock.ErrNoQuorum},
 		func(reason error) bool { return errors.Is(err, reason) })
 }
 
 // goOn asks anew, at the end of the queue, or after another one that is first now, and
 // returns the rest, if there is any. It was let in before, and is not refused for want of room.
-func (a *ask) goOn(past error) ipc.Work {
+func (a *ask) goOn(past error) server.Work {
 	anew, err := a.s.newAsk(a.call)
 	if err != nil {
 		return a.s.refuse(a.call, err)
@@ -279,7 +280,7 @@ func (a *ask) goOn(past error) ipc.Work {
 
 // counted notes that one more counts on a lease, by its id=, or (none) one less,
 // before the request is answered.
-func (d *daemon) counted(call *ipc.Call, h *holding, more ...string) {
+func (d *daemon) counted(call *server.Call, h *holding, more ...string) {
 	if h.number == 0 {
 		return
 	}
@@ -375,7 +376,7 @@ func (a *ask) outcome() error {
 }
 
 // grantFields is what LOCK answers.
-func grantFields(call *ipc.Call, h *holding) *ipc.Response {
+func grantFields(call *server.Call, h *holding) *ipc.Response {
 	r := leaseFields(call, h)
 	if call.Reentrant {
 		r.Int("count", int64(h.count()))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -104,9 +104,9 @@ func TestReentrantWaitsOn(t *testing.T) {
 // What ends the lock, or the daemon, ends all.
 func TestReentrantSharesTheRest(t *testing.T) {
 	for err, want := range map[error]bool{
-		ipc.ErrCancelled: true, ipc.ErrGone: true, ipc.ErrLate: true,
+		server.ErrCancelled: true, server.ErrGone: true, server.ErrLate: true,
 		&redlock.HeldError{}: true, &redlock.NoQuorumError{}: true,
-		&redlock.LostError{}: false, redlock.ErrReleased: false, ipc.ErrShutdown: false, errAlready: false, nil: false,
+		&redlock.LostError{}: false, redlock.ErrReleased: false, server.ErrShutdown: false, errAlready: false, nil: false,
 	} {
 		if got := endsOneAlone(err); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // unlock counts down, and after the last count sends the release at once, so
 // that what comes next, on this connection and in the queue, comes behind it; its
 // answer waits for a quorum.
-func (s *session) unlock(call *ipc.Call) ipc.Work {
+func (s *session) unlock(call *server.Call) server.Work {
 	if names := s.gaveBack(call); names != nil {
 		return reply(call, ok(call).Strs("lock", names...).Int("pending", 1).
 			Say("the daemon was restarted: the release is repeated until the nodes answer or the lock has expired"))
@@ -36,7 +36,7 @@ func (s *session) unlock(call *ipc.Call) ipc.Work {
 
 // countedDown answers where others of the same owner hold on. The loss of the
 // lease has ended all counts.
-func (s *session) countedDown(call *ipc.Call, h *holding, left int) ipc.Work {
+func (s *session) countedDown(call *server.Call, h *holding, left int) server.Work {
 	if err := h.lease.Err(); err != nil {
 		return s.refuse(call, err)
 	}
@@ -47,7 +47,7 @@ func (s *session) countedDown(call *ipc.Call, h *holding, left int) ipc.Work {
 // unlock is an UNLOCK under way.
 type unlock struct {
 	s       *session
-	call    *ipc.Call
+	call    *server.Call
 	h       *holding
 	release *redlock.Releasing
 }
@@ -76,7 +76,7 @@ func (u *unlock) Run() {
 // gaveBackFor ends what is noted of a lease together with the UNLOCK that gave it
 // back, whose answer is to follow at once: without the lease the next process would
 // answer NOTHELD to an UNLOCK that is not noted as answered.
-func (d *daemon) gaveBackFor(call *ipc.Call, number uint64) {
+func (d *daemon) gaveBackFor(call *server.Call, number uint64) {
 	if d.ledger == nil || number == 0 {
 		return
 	}
@@ -85,7 +85,7 @@ func (d *daemon) gaveBackFor(call *ipc.Call, number uint64) {
 }
 
 // unlocked notes the answer alone: what is noted of the lease ends later.
-func (d *daemon) unlocked(call *ipc.Call, number uint64) {
+func (d *daemon) unlocked(call *server.Call, number uint64) {
 	if d.ledger == nil || number == 0 {
 		return
 	}

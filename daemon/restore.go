@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -18,7 +19,7 @@ import (
 type restoration struct {
 	d       *daemon
 	manager *systemd.Manager
-	server  *ipc.Server
+	server  *server.Server
 	past    *past
 	whole   bool // nothing of the past is missing
 	marked  bool // stored connections that are not handed over were ended by their clients
@@ -32,7 +33,7 @@ type restoration struct {
 
 // returned is a connection that outlasted its daemon.
 type returned struct {
-	*ipc.Restored
+	*server.Restored
 	s    *session
 	past *pastConn
 }
@@ -79,7 +80,7 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 			r.useless(c, known)
 		case !r.whole || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
-		case !known.stored && ipc.HungUp(c.Conn):
+		case !known.stored && server.HungUp(c.Conn):
 			r.endConn(c.Conn, number) // as it was noted that it is no client who ends it: see unkept
 		default:
 			r.takeConn(c.Conn, known)
@@ -126,7 +127,7 @@ func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 		r.unkept(known)
 	}
 	bye := byeFor(r.left(number)).AppendTo(nil)
-	ipc.SayLast(nc, bye)
+	server.SayLast(nc, bye)
 	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
 	nc.Close()
 	r.d.tell(r.manager.Unstore(storedName(number)))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -16,14 +17,14 @@ import (
 // to go on with its lease.
 type resume struct {
 	s     *session
-	call  *ipc.Call
+	call  *server.Call
 	h     *holding
 	again *ask // the LOCK that it is, repeated by its id=; nil: a RESUME
 }
 
 // resume takes a lease over: from a connection of before a restart, which the daemon
 // could not keep, from one whose end has not been noticed yet, or within linger=.
-func (s *session) resume(call *ipc.Call) ipc.Work {
+func (s *session) resume(call *server.Call) server.Work {
 	h, err := s.resumable(call)
 	if err != nil {
 		return s.refuse(call, err)
@@ -33,7 +34,7 @@ func (s *session) resume(call *ipc.Call) ipc.Work {
 
 // resumable is a lease that this client may go on with: whoever knows its id, and is
 // the user that took it.
-func (s *session) resumable(call *ipc.Call) (*holding, error) {
+func (s *session) resumable(call *server.Call) (*holding, error) {
 	h := s.d.leases.get(call.Lease)
 	switch {
 	case h == nil, s.uid != h.uid && s.uid != 0, !slices.Equal(call.Names, h.names()):
@@ -77,7 +78,7 @@ func (r *resume) isWanted() error {
 		return nil
 	}
 	if r.s.conn.HungUp() {
-		return ipc.ErrGone
+		return server.ErrGone
 	}
 	return context.Cause(r.call.Context())
 }
@@ -236,7 +237,7 @@ func (k *desk) takeIn(h *holding) (before []*holding, err error) {
 	}
 	before, open := k.put(h)
 	if !open {
-		return nil, ipc.ErrGone
+		return nil, server.ErrGone
 	}
 	return before, nil
 }
@@ -256,7 +257,7 @@ func (q *queue) reown(h *holding) {
 }
 
 // resumed notes whose the lease is now, with the answer.
-func (d *daemon) resumed(s *session, call *ipc.Call, h *holding) {
+func (d *daemon) resumed(s *session, call *server.Call, h *holding) {
 	if h.number != 0 {
 		call.Noting()
 	}

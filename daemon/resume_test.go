@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // Who counts on a lease does so after RESUME as before, and is told so: the first
@@ -120,8 +121,8 @@ func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 	h.place.set([]string{"a"}, kind{}, &h.asker)
 	h.first.add(h)
 	s.desk.close()
-	if err := (&resume{s: s, h: h}).take(); !errors.Is(err, ipc.ErrGone) {
-		t.Errorf("RESUME: %v, want %v", err, ipc.ErrGone)
+	if err := (&resume{s: s, h: h}).take(); !errors.Is(err, server.ErrGone) {
+		t.Errorf("RESUME: %v, want %v", err, server.ErrGone)
 	}
 	if h.attached() != w || w.desk.get(h.ident("a")) != h {
 		t.Error("the connection that has it does not have it any more")

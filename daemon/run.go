@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -165,13 +166,13 @@ func seconds(d time.Duration) time.Duration {
 }
 
 func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance, o RunOptions) error {
-	server := d.newServer()
-	stopStoring := d.goOn(server, listener.path, stored, o)
+	srv := d.newServer()
+	stopStoring := d.goOn(srv, listener.path, stored, o)
 	defer stopStoring()
 	accepting, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(accepting, listener) }()
+	go func() { served <- srv.Serve(accepting, listener) }()
 	d.log.Info("serving", "socket", listener.path, "nodes", len(d.cfg.Quorum.Nodes), "version", Version())
 	if o.Ready != nil {
 		o.Ready()
@@ -186,22 +187,22 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance
 	stop()
 	d.tell(o.Manager.Stopping())
 	if d.store != nil {
-		d.freeze(server)
+		d.freeze(srv)
 	} else {
-		d.shutdown(server)
+		d.shutdown(srv)
 	}
 	return err
 }
 
 // goOn restores what the daemon before this one has left. With embedded nodes there
 // is nothing that could outlast the process.
-func (d *daemon) goOn(server *ipc.Server, path string, stored inheritance, o RunOptions) (stop func()) {
+func (d *daemon) goOn(srv *server.Server, path string, stored inheritance, o RunOptions) (stop func()) {
 	if o.Dev {
 		return func() {}
 	}
 	p, whole := d.openLedger(path)
 	d.store = newStore(d, o.Manager, stored.marked)
-	r := restoration{d: d, manager: o.Manager, server: server, past: p, whole: whole, marked: stored.marked, conns: map[uint64]*returned{}}
+	r := restoration{d: d, manager: o.Manager, server: srv, past: p, whole: whole, marked: stored.marked, conns: map[uint64]*returned{}}
 	r.run(stored.conns)
 	done := make(chan struct{})
 	go d.store.run(done) // nobody waits: it may be waiting for the manager
@@ -214,13 +215,13 @@ const freezeTimeout = 500 * time.Millisecond
 
 // freeze ends the daemon as it is: what it holds, and what waits, is the next one's.
 // The connections that the manager does not have are ended as by shutdown.
-func (d *daemon) freeze(server *ipc.Server) {
+func (d *daemon) freeze(srv *server.Server) {
 	d.stopping.Store(true)
 	d.log.Info("stopping; the next daemon goes on with what is kept", "leases", d.leases.held())
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
-	err := server.Freeze(ctx, ipc.Freezing{
-		Keep: func(s ipc.Session) bool { return s.(*session).stored.settle() },
+	err := srv.Freeze(ctx, server.Freezing{
+		Keep: func(s server.Session) bool { return s.(*session).stored.settle() },
 		Bye:  bye,
 		Seal: d.seal,
 	})
@@ -273,19 +274,19 @@ func (d *daemon) reload(cfg *Config) {
 
 // shutdown ends all connections. From its first line on nothing is given back:
 // a client whose connection ends now may be in the middle of its work.
-func (d *daemon) shutdown(server *ipc.Server) {
+func (d *daemon) shutdown(srv *server.Server) {
 	d.stopping.Store(true)
 	d.log.Info("stopping", "leases left on the nodes", d.leases.held())
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
-	if err := server.Shutdown(ctx, bye); err != nil {
+	if err := srv.Shutdown(ctx, bye); err != nil {
 		d.log.Warn("some requests were not answered", "error", err)
 	}
 	d.ledger.leave()
 }
 
 // bye is the last line on a connection: how long its leases stay on the nodes.
-func bye(s ipc.Session) *ipc.Response {
+func bye(s server.Session) *ipc.Response {
 	return byeFor(s.(*session).left())
 }
 
@@ -299,7 +300,7 @@ func byeFor(left time.Duration) *ipc.Response {
 
 // byeLate is the last line for a client that did not end a line in time: what it has
 // is given up, as of whoever is cut off.
-func byeLate(ipc.Session) *ipc.Response {
+func byeLate(server.Session) *ipc.Response {
 	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 0).
 		Say("what this connection holds is extended no more, and others may have it from its deadline on")
 }

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // session is what the daemon knows of one connection.
 type session struct {
 	d      *daemon
-	conn   *ipc.Conn
+	conn   *server.Conn
 	pid    int
 	user   string
 	number uint64        // in the ledger
@@ -41,13 +42,13 @@ type session struct {
 
 // Begin is the one switch over verbs, in the order of the protocol's table.
 // What it can answer from memory it answers; the rest is work that waits.
-func (s *session) Begin(call *ipc.Call) ipc.Work {
+func (s *session) Begin(call *server.Call) server.Work {
 	s.traceRequest(call)
 	if !call.Replayed && s.tooFast(call.Verb) {
 		return s.refuse(call, s.d.limits.tooFast())
 	}
 	if endsWithClient(call) && call.IsGone() {
-		return s.refuse(call, ipc.ErrGone) // however much of it was sent before
+		return s.refuse(call, server.ErrGone) // however much of it was sent before
 	}
 	if err := s.permit(call); err != nil {
 		return s.deny(call, err)
@@ -101,7 +102,7 @@ func (s *session) tooFast(verb ipc.Verb) bool {
 }
 
 // endsWithClient is so of what changes nothing for longer than the client is there.
-func endsWithClient(call *ipc.Call) bool {
+func endsWithClient(call *server.Call) bool {
 	switch call.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
 		return call.Hold == ipc.HoldConn
@@ -111,12 +112,12 @@ func endsWithClient(call *ipc.Call) bool {
 	return false
 }
 
-func (s *session) cancel(call *ipc.Call) ipc.Work {
+func (s *session) cancel(call *server.Call) server.Work {
 	s.conn.Cancel(call.Words[0])
 	return reply(call, ok(call))
 }
 
-func (s *session) quit(call *ipc.Call) ipc.Work {
+func (s *session) quit(call *server.Call) server.Work {
 	call.Quit()
 	return reply(call, ok(call))
 }

@@ -104,7 +104,7 @@ func giveRights(path string, cfg *SocketConfig) error {
 	return os.Chmod(path, cfg.Mode)
 }
 
-// SyscallConn lets ipc.Server look at connections before they are made.
+// SyscallConn lets server.Server look at connections before they are made.
 func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	listener, ok := s.Listener.(syscall.Conn)
 	if !ok {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -42,7 +43,7 @@ func (d *daemon) connection(t *testing.T) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	restored, err := (&ipc.Server{Open: d.open}).Restore(nc)
+	restored, err := (&server.Server{Open: d.open}).Restore(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestStoreWhatResumes(t *testing.T) {
 	h := &holding{}
 	h.place.set([]string{"a"}, kind{}, &h.asker)
 	next.desk.add(h)
-	d.resumed(next, &ipc.Call{}, h)
+	d.resumed(next, &server.Call{}, h)
 	select {
 	case <-st.wake:
 	default:

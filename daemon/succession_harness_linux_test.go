@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/logging"
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -27,7 +27,7 @@ type succession struct {
 	log   logged
 
 	d      *daemon // the one that serves
-	server *ipc.Server
+	server *server.Server
 	opened chan *session
 	ends   map[*wire]*end
 	part   bool        // the next one finds only a part of what was noted
@@ -86,7 +86,7 @@ func (s *succession) startWith(stored inheritance) {
 	}
 	r := restoration{d: d, server: s.server, past: p, whole: whole && !s.part, marked: stored.marked, conns: map[uint64]*returned{}}
 	r.run(stored.conns)
-	s.server.Open = func(conn *ipc.Conn) (ipc.Session, error) {
+	s.server.Open = func(conn *server.Conn) (server.Session, error) {
 		opened, err := d.open(conn)
 		s.opened <- opened.(*session)
 		return opened, err

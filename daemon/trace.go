@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -15,14 +16,14 @@ import (
 // without the ids of leases and without what a client wrote where it is not well
 // formed: that may be one. At any other level that costs a look at the level.
 
-func (s *session) traceRequest(call *ipc.Call) {
+func (s *session) traceRequest(call *server.Call) {
 	if s.d.log.IsTrace() {
 		s.d.log.Trace("request", s.about(call)...)
 	}
 }
 
-// answered is for ipc.Server: of the answers to requests that sessions have begun.
-func (d *daemon) answered(conn *ipc.Conn, call *ipc.Call, r *ipc.Response) {
+// answered is for server.Server: of the answers to requests that sessions have begun.
+func (d *daemon) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
 	if !d.log.IsTrace() {
 		return
 	}
@@ -36,7 +37,7 @@ func (d *daemon) answered(conn *ipc.Conn, call *ipc.Call, r *ipc.Response) {
 }
 
 // about are the facts of a request.
-func (s *session) about(call *ipc.Call) []any {
+func (s *session) about(call *server.Call) []any {
 	facts := []any{"verb", call.Verb.String(), "user", s.user, "pid", s.pid, "connection", s.number}
 	if call.Tag != "" {
 		facts = append(facts, "tag", call.Tag)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // logged is what was logged, for any goroutine.
@@ -66,7 +67,7 @@ func TestTrace(t *testing.T) {
 // Where nobody wants it, a trace costs nothing.
 func TestTraceIsCheap(t *testing.T) {
 	d := &daemon{log: logging.New(new(bytes.Buffer), hclog.Debug, logging.Text)}
-	s, call, h := &session{d: d, user: "web"}, &ipc.Call{}, &holding{}
+	s, call, h := &session{d: d, user: "web"}, &server.Call{}, &holding{}
 	call.Verb, call.Names = ipc.VerbLock, []string{"a", "b"}
 	r := call.OK()
 	if n := testing.AllocsPerRun(100, func() {

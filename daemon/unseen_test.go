@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -15,7 +16,7 @@ func TestUnseenProcess(t *testing.T) {
 	for _, pid := range []int{0, 7} {
 		var held ipc.Response
 		holderFields(&held, redlock.Holder{Host: "web3", PID: pid, User: "alice"})
-		listed := s.listLine(new(ipc.Call), []string{"a"}, &place{who: &asker{pid: pid, user: "alice"}}, "held", 0)
+		listed := s.listLine(new(server.Call), []string{"a"}, &place{who: &asker{pid: pid, user: "alice"}}, "held", 0)
 		for what, r := range map[string]*ipc.Response{"HELD": &held, "LIST": listed} {
 			if got, is := r.Int64("pid"); is != (pid != 0) || got != int64(pid) {
 				t.Errorf("%s, process %d: %s", what, pid, r.AppendTo(nil))

@@ -35,8 +35,8 @@ type Error struct {
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Text }
 
-// refuse makes an *Error, as an error so that none of it is a nil that is not.
-func refuse(code Code, format string, args ...any) error {
+// Errorf returns an *Error. Its type is error, so that a nil *Error never becomes an error that is not nil.
+func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 

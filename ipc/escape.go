@@ -115,9 +115,9 @@ func checkRunes(line string) error {
 	for i, r := range line {
 		switch {
 		case r == utf8.RuneError && !strings.HasPrefix(line[i:], "\ufffd"):
-			return refuse(CodeSyntax, "byte %d of the line is not UTF-8", i+1)
+			return Errorf(CodeSyntax, "byte %d of the line is not UTF-8", i+1)
 		case r != '\t' && unicode.IsControl(r):
-			return refuse(CodeSyntax, "byte %d of the line is the control character %U: write it as %s",
+			return Errorf(CodeSyntax, "byte %d of the line is the control character %U: write it as %s",
 				i+1, r, appendHex(nil, string(r)))
 		}
 	}

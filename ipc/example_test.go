@@ -1,10 +1,7 @@
 package ipc_test
 
 import (
-	"bufio"
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
@@ -34,35 +31,4 @@ func ExampleResponse() {
 	os.Stdout.Write(r.AppendTo(nil))
 	// Output:
 	// @a1 OK lock=nightly%20backup fence=17 ttl=9893
-}
-
-// pinger knows one verb.
-type pinger struct{}
-
-func (pinger) InputEnded(bool) {}
-func (pinger) Close()          {}
-func (pinger) Begin(call *ipc.Call) ipc.Work {
-	if call.Verb == ipc.VerbPing {
-		call.Reply(call.OK().Int("version", 1))
-	} else {
-		call.Reply(call.Err(ipc.CodeDenied, "only PING is allowed here"))
-	}
-	return nil
-}
-
-func ExampleServer() {
-	s := ipc.Server{Open: func(*ipc.Conn) (ipc.Session, error) { return pinger{}, nil }}
-	here, there := net.Pipe()
-	go s.ServeConn(there)
-
-	fmt.Fprint(here, "@1 PING\n@2 WHO x\n")
-	answers := bufio.NewScanner(here)
-	for range 2 {
-		answers.Scan()
-		fmt.Println(answers.Text())
-	}
-	s.Shutdown(context.Background(), nil)
-	// Output:
-	// @1 OK version=1
-	// @2 ERR DENIED : only PING is allowed here
 }

@@ -51,12 +51,12 @@ func (f *Field) appendTo(b []byte) []byte {
 func parseField(word string) (Field, error) {
 	key, value, ok := strings.Cut(word, "=")
 	if !ok || key == "" {
-		return Field{}, refuse(CodeSyntax, "%s is not key=value", quote(word))
+		return Field{}, Errorf(CodeSyntax, "%s is not key=value", quote(word))
 	}
 	f := Field{Key: key}
 	err := f.parse(value)
 	if err != nil {
-		return Field{}, refuse(CodeSyntax, "%s: %v", quote(word), err)
+		return Field{}, Errorf(CodeSyntax, "%s: %v", quote(word), err)
 	}
 	return f, nil
 }

@@ -22,11 +22,8 @@ func RawWrite(fd uintptr, b []byte) (int, error) {
 }
 
 func rawResult(n, _ uintptr, err syscall.Errno) (int, error) {
-	switch err {
-	case 0:
-		return int(n), nil
-	case syscall.EAGAIN:
-		return -1, errAgain
+	if err != 0 {
+		return -1, err
 	}
-	return -1, err
+	return int(n), nil
 }

@@ -53,17 +53,17 @@ func ParseRequest(line []byte, req *Request) error {
 }
 
 func tooLong() error {
-	return refuse(CodeTooLong, "a line is at most %d bytes, its LF included", MaxLine)
+	return Errorf(CodeTooLong, "a line is at most %d bytes, its LF included", MaxLine)
 }
 
 // parse reads what follows the tag.
 func (r *Request) parse(w *words) error {
 	word, ok := w.next()
 	if !ok {
-		return refuse(CodeSyntax, "after the tag comes a verb, such as PING: HELP lists them")
+		return Errorf(CodeSyntax, "after the tag comes a verb, such as PING: HELP lists them")
 	}
 	if r.Verb, ok = ParseVerb(word); !ok {
-		return refuse(CodeVerb, "%s is no verb: HELP lists them", quote(word))
+		return Errorf(CodeVerb, "%s is no verb: HELP lists them", quote(word))
 	}
 	for word, ok = w.next(); ok; word, ok = w.next() {
 		if err := r.argument(word); err != nil {
@@ -81,13 +81,13 @@ func (r *Request) argument(word string) error {
 	g := &grammars[r.Verb]
 	switch {
 	case r.Set != 0:
-		return refuse(CodeSyntax, "%s stands after an option, which has a = (a space in a value is written %%20): %s", quote(word), r.Verb.Usage())
+		return Errorf(CodeSyntax, "%s stands after an option, which has a = (a space in a value is written %%20): %s", quote(word), r.Verb.Usage())
 	case g.maxNames > 0 && len(r.Names) == 0:
 		return r.names(word)
 	case len(r.Words) < g.maxWords:
 		return r.word(word)
 	}
-	return refuse(CodeSyntax, "%s is one word too many (a space in a name is written %%20): %s", quote(word), r.Verb.Usage())
+	return Errorf(CodeSyntax, "%s is one word too many (a space in a name is written %%20): %s", quote(word), r.Verb.Usage())
 }
 
 func (r *Request) option(key, value string) error {
@@ -95,17 +95,17 @@ func (r *Request) option(key, value string) error {
 	which, known := option(key)
 	switch {
 	case key == "":
-		return refuse(CodeOption, "%s has no word before its = (in a name, = is written %%3D)", quote("="+value))
+		return Errorf(CodeOption, "%s has no word before its = (in a name, = is written %%3D)", quote("="+value))
 	case !known:
-		return refuse(CodeOption, "%s is no option: %s takes %s (in a name, = is written %%3D)", quote(key), r.Verb, allowed)
+		return Errorf(CodeOption, "%s is no option: %s takes %s (in a name, = is written %%3D)", quote(key), r.Verb, allowed)
 	case !allowed.Has(which) && !r.isTry(which, value):
-		return refuse(CodeOption, "%s= is no option of %s, which takes %s", key, r.Verb, allowed)
+		return Errorf(CodeOption, "%s= is no option of %s, which takes %s", key, r.Verb, allowed)
 	case r.Has(which):
-		return refuse(CodeOption, "%s= is there twice", key)
+		return Errorf(CodeOption, "%s= is there twice", key)
 	}
 	r.Set |= which
 	if err := r.assign(which, value); err != nil {
-		return refuse(CodeOption, "%s=%s: %v", key, quote(value), err)
+		return Errorf(CodeOption, "%s=%s: %v", key, quote(value), err)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (r *Request) names(list string) error {
 		size += 1 + escapedLen(r.Names[len(r.Names)-1])
 	}
 	if size > maxNameList {
-		return refuse(CodeName, "the names of one request are %d bytes together, and may be %d", size, maxNameList)
+		return Errorf(CodeName, "the names of one request are %d bytes together, and may be %d", size, maxNameList)
 	}
 	return nil
 }
@@ -140,18 +140,18 @@ func (r *Request) names(list string) error {
 func (r *Request) name(word string) error {
 	name, err := unescape(word)
 	if err != nil {
-		return refuse(CodeName, "%s: %v", quote(word), err)
+		return Errorf(CodeName, "%s: %v", quote(word), err)
 	}
 	if err := CheckName(name); err != nil {
 		return err
 	}
 	switch most := grammars[r.Verb].maxNames; {
 	case len(r.Names) == most && most == 1:
-		return refuse(CodeName, "%s takes one name (a comma in a name is written %%2C)", r.Verb)
+		return Errorf(CodeName, "%s takes one name (a comma in a name is written %%2C)", r.Verb)
 	case len(r.Names) == most:
-		return refuse(CodeName, "%s takes at most %d names", r.Verb, most)
+		return Errorf(CodeName, "%s takes at most %d names", r.Verb, most)
 	case slices.Contains(r.Names, name):
-		return refuse(CodeName, "the name %s is there twice", quote(name))
+		return Errorf(CodeName, "the name %s is there twice", quote(name))
 	}
 	r.Names = append(r.Names, name)
 	return nil
@@ -162,15 +162,15 @@ func (r *Request) name(word string) error {
 func CheckName(name string) error {
 	switch {
 	case name == "":
-		return refuse(CodeName, "a name is empty")
+		return Errorf(CodeName, "a name is empty")
 	case len(name) > MaxName:
-		return refuse(CodeName, "the name %s is %d bytes long, and may be %d", quote(name), len(name), MaxName)
+		return Errorf(CodeName, "the name %s is %d bytes long, and may be %d", quote(name), len(name), MaxName)
 	case !utf8.ValidString(name):
-		return refuse(CodeName, "the name %s is not UTF-8", quote(name))
+		return Errorf(CodeName, "the name %s is not UTF-8", quote(name))
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return refuse(CodeName, "the name %s contains a control character", quote(name))
+		return Errorf(CodeName, "the name %s contains a control character", quote(name))
 	case strings.HasPrefix(name, reserved):
-		return refuse(CodeName, "the name %s is reserved: names of yours do not begin with %s", quote(name), reserved)
+		return Errorf(CodeName, "the name %s is reserved: names of yours do not begin with %s", quote(name), reserved)
 	}
 	return nil
 }
@@ -180,11 +180,11 @@ func (r *Request) word(word string) error {
 	value, err := unescape(word)
 	switch {
 	case err != nil:
-		return refuse(CodeSyntax, "%s: %v", quote(word), err)
+		return Errorf(CodeSyntax, "%s: %v", quote(word), err)
 	case len(value) > MaxWord:
-		return refuse(CodeSyntax, "%s is %d bytes long, and may be %d", quote(word), len(value), MaxWord)
+		return Errorf(CodeSyntax, "%s is %d bytes long, and may be %d", quote(word), len(value), MaxWord)
 	case r.Verb == VerbCancel && !ValidTag(value):
-		return refuse(CodeSyntax, "%s is no tag: 1 to %d letters or digits, here without the @", quote(word), MaxTag)
+		return Errorf(CodeSyntax, "%s is no tag: 1 to %d letters or digits, here without the @", quote(word), MaxTag)
 	}
 	r.Words = append(r.Words, value)
 	return nil
@@ -197,13 +197,13 @@ func (r *Request) complete() error {
 	switch {
 	case g.maxNames > 0 && len(r.Names) == 0 && r.Set&g.instead == 0,
 		len(r.Words) < g.minWords:
-		return refuse(CodeSyntax, "%s needs %s: %s", r.Verb, g.needs(), r.Verb.Usage())
+		return Errorf(CodeSyntax, "%s needs %s: %s", r.Verb, g.needs(), r.Verb.Usage())
 	case missing != 0:
-		return refuse(CodeOption, "%s needs %s", r.Verb, missing)
+		return Errorf(CodeOption, "%s needs %s", r.Verb, missing)
 	case r.Has(OptLease | OptPID):
-		return refuse(CodeOption, "lease= and pid= do not go together: each tells which lease is meant")
+		return Errorf(CodeOption, "lease= and pid= do not go together: each tells which lease is meant")
 	case r.Has(OptPID) && g.options.Has(OptHold) && r.Hold != HoldPID:
-		return refuse(CodeOption, "pid= goes with hold=pid only")
+		return Errorf(CodeOption, "pid= goes with hold=pid only")
 	}
 	return nil
 }

@@ -238,13 +238,13 @@ func (r *Response) parseHead(w *words) error {
 		r.Kind = KindErr
 		code, _ := w.next()
 		if !isCapital(code) {
-			return refuse(CodeSyntax, "%s is no code after ERR", quote(code))
+			return Errorf(CodeSyntax, "%s is no code after ERR", quote(code))
 		}
 		r.Code = Code(code)
 	case isCapital(word) && r.Tag == "":
 		r.Kind, r.Event = KindEvent, word
 	default:
-		return refuse(CodeSyntax, "%s is neither OK, ERR, - nor an event", quote(word))
+		return Errorf(CodeSyntax, "%s is neither OK, ERR, - nor an event", quote(word))
 	}
 	return nil
 }

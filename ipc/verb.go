@@ -112,9 +112,6 @@ func (v Verb) Waits() bool {
 	return false
 }
 
-// isLong tells whether the answer may be long, and take as much time as many others.
-func (v Verb) isLong() bool { return v == VerbList || v == VerbStatus || v == VerbHelp }
-
 // String is the verb's name, as requests have it.
 func (v Verb) String() string {
 	if !v.known() {

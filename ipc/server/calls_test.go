@@ -1,0 +1,25 @@
+package server
+
+import (
+	"github.com/redlockd/redlockd/ipc"
+	"testing"
+)
+
+// A request that comes to its end after Freeze is another's by the time at which its
+// connection breaks, which ends all that are the connection's.
+func TestFrozenCallIsForgotten(t *testing.T) {
+	for _, tag := range []string{"", "a"} {
+		cs, call := &calls{}, &Call{Request: ipc.Request{Tag: tag}}
+		if err := cs.enter(call, DefaultMaxInFlight); err != nil {
+			t.Fatal(err)
+		}
+		cs.freeze()
+		if got := cs.answer(call); got != frozen {
+			t.Fatalf("tag %q: the verdict is %d, want frozen", tag, got)
+		}
+		cs.cancelAll(ErrGone)
+		if call.cause != nil {
+			t.Errorf("tag %q: it is ended with %v", tag, call.cause)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestServerClosedWhileWaiting(t *testing.T) {
+	d := startFake(t, nil)
+	nc := d.dial(t)
+	say(t, nc, "@a LOCK x\nLOCK y\nLOCK z\n")
+	d.waiting(t, "x")
+	d.waiting(t, "y")
+	start := time.Now()
+	nc.Close()
+	d.hearEnds(t, "input gone=true", "close") // after all three have ended
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("noticed after %v", took)
+	}
+	d.wantNotCut(t)
+}
+
+func TestServerClosedAfterHalfClose(t *testing.T) {
+	d := startFake(t, nil)
+	nc := d.dial(t)
+	say(t, nc, "LOCK x\n")
+	d.waiting(t, "x")
+	if err := nc.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	d.hearEnds(t, "input gone=false")
+	start := time.Now()
+	nc.Close()
+	d.hearEnds(t, "close")
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("noticed after %v", took)
+	}
+}
+
+// Reading has paused, as the queue is full, and the closing is noticed.
+func TestServerClosedWhilePaused(t *testing.T) {
+	d := startFake(t, func(d *fakeDaemon) { d.MaxQueued = 20 })
+	nc := d.dial(t)
+	say(t, nc, "LOCK x\n"+strings.Repeat("PING\n", 10000))
+	d.waiting(t, "x")
+	start := time.Now()
+	nc.Close()
+	d.hearEnds(t, "input gone=true", "close")
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("noticed after %v", took)
+	}
+}
+
+// What waited for its turn when the client closed is begun, and has ended already.
+func TestServerClosedBeforeItsTurn(t *testing.T) {
+	d := startFake(t, nil)
+	nc := d.dial(t)
+	say(t, nc, "LOCK x\nLOCK y\n")
+	d.waiting(t, "x")
+	nc.Close()
+	d.waiting(t, "y")
+	d.hearEnds(t, "input gone=true", "close")
+}

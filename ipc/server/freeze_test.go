@@ -1,0 +1,495 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"github.com/redlockd/redlockd/ipc"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stored is a connection whose descriptor somebody else has as well.
+type stored struct {
+	nc  net.Conn // the client's end
+	dup net.Conn // the server's end, elsewhere
+}
+
+func (d *fakeDaemon) dialStored(t *testing.T) stored {
+	t.Helper()
+	nc := d.dial(t)
+	say(t, nc, "PING\n")
+	hear(t, nc, "OK\n")
+	c := d.newest()
+	t.Cleanup(func() { c.nc.Close() })
+	return stored{nc, duplicateOf(t, c)}
+}
+
+// newest is the connection that came last.
+func (d *fakeDaemon) newest() *Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conns[len(d.conns)-1]
+}
+
+// startFrozen serves on a real socket, for a test that freezes it.
+func startFrozen(t *testing.T, tab *table, set func(*fakeDaemon)) *fakeDaemon {
+	t.Helper()
+	d := tab.daemon()
+	if set != nil {
+		set(d)
+	}
+	d.path = t.TempDir() + "/s"
+	l, err := net.Listen("unix", d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(context.Background(), l) }()
+	t.Cleanup(func() {
+		l.Close()
+		if err := await(t, served, "Serve"); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return d
+}
+
+// restart is a daemon that goes on where the table ends.
+func (t *table) restart(tb testing.TB, dup net.Conn) (*fakeDaemon, *Restored) {
+	tb.Helper()
+	d := t.daemon()
+	r := t.restore(tb, &d.Server, dup)
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := d.Shutdown(ctx, nil); err != nil {
+			tb.Errorf("Shutdown: %v", err)
+		}
+	})
+	return d, r
+}
+
+func keepAll(Session) bool { return true }
+
+func freeze(t *testing.T, s *Server, how Freezing) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.Freeze(ctx, how); err != nil {
+		t.Fatalf("Freeze: %v", err)
+	}
+}
+
+// A client with requests that wait, tagged and not, more behind them and half a
+// line notices nothing of a restart. The half is not read yet.
+func TestFreezeAndRestore(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, nil)
+	s := d.dialStored(t)
+	say(t, s.nc, "@a LOCK x\nLOCK y\nPING\nUNLOCK z\n@b PING\nPI")
+	hear(t, s.nc, "@b OK\n")
+	d.waiting(t, "x")
+	d.waiting(t, "y")
+	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	if tab.rest != "PING\nUNLOCK z\n" || len(tab.open) != 2 {
+		t.Errorf("noted are the rest %q and %v", tab.rest, tab.open)
+	}
+	say(t, s.nc, "NG\n@c PING\n") // while no daemon runs
+
+	d2, r := tab.restart(t, s.dup)
+	hear(t, s.nc, "@c OK\n")
+	d2.waiting(t, "x")
+	d2.waiting(t, "y")
+	r.Conn().Send(new(ipc.Response).Notice(ipc.EventBack))
+	hear(t, s.nc, "BACK\n")
+	close(d2.channel(d2.gates, "y"))
+	hear(t, s.nc, "OK lock=y\nOK\nOK lock=z\nOK\n")
+	close(d2.channel(d2.gates, "x"))
+	hear(t, s.nc, "@a OK lock=x\n")
+	if len(tab.open) > 0 {
+		t.Errorf("open are still %v", tab.open)
+	}
+	say(t, s.nc, "QUIT\n")
+	hearEnd(t, s.nc, "OK\n")
+	d2.hearEnds(t, "input gone=false", "close")
+	select {
+	case end := <-d.ends:
+		t.Errorf("the frozen session was told %q", end)
+	default:
+	}
+	close(d.channel(d.gates, "x"))
+	close(d.channel(d.gates, "y"))
+}
+
+// After Freeze answers and events go nowhere, and nothing is told that it is over.
+func TestFreezeIsSilent(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, nil)
+	s := d.dialStored(t)
+	say(t, s.nc, "@a LOCK x\nLOCK y\n@b PING\n")
+	hear(t, s.nc, "@b OK\n")
+	d.waiting(t, "x")
+	d.waiting(t, "y")
+	freeze(t, &d.Server, Freezing{Keep: keepAll})
+	close(d.channel(d.gates, "x"))
+	close(d.channel(d.gates, "y"))
+	c := d.newest()
+	c.wg.Wait() // for both Works, which have replied
+	c.Send(new(ipc.Response).Notice(ipc.EventLost))
+	say(t, s.nc, "PING\n")
+	if err := d.Shutdown(t.Context(), nil); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	tab.hearLog(t, "asked @a LOCK x", "asked LOCK y")
+	checkNoGoroutines(t)
+	if _, err := d.Restore(s.dup); !errors.Is(err, ErrShutdown) {
+		t.Errorf("Restore: %v, want ErrShutdown", err)
+	}
+	hearNothing(t, s.nc)
+	if len(d.defects) > 0 {
+		t.Errorf("a defect that is none: %s", <-d.defects)
+	}
+}
+
+// hearNothing checks that nothing was sent. (A read whose deadline is over does not look.)
+func hearNothing(t *testing.T, nc net.Conn) {
+	t.Helper()
+	got, n, err := make([]byte, 1000), 0, error(nil)
+	rawOf(nc).Control(func(fd uintptr) { n, err = ipc.RawRead(fd, got) })
+	if !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("%q was heard: %v", got[:max(n, 0)], err)
+	}
+}
+
+// What is answered right before Freeze is written, also where the reading goroutine was
+// about to answer more.
+func TestPipeFreezeBetweenTwoLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		d := tab.daemon()
+		open, frozen := d.Open, make(chan error, 1)
+		d.Open = func(c *Conn) (Session, error) {
+			session, err := open(c)
+			return freezer{session.(journaled), func() {
+				go func() { frozen <- d.Freeze(t.Context(), Freezing{Keep: keepAll, Seal: tab.seal}) }()
+				for !c.freezing.Load() {
+					runtime.Gosched()
+				}
+			}}, err
+		}
+		nc, over := pipeFake(d)
+		say(t, nc, "@a PING\n@b PING\n")
+		hear(t, nc, "@a OK\n")
+		if err := <-frozen; err != nil {
+			t.Errorf("Freeze: %v", err)
+		}
+		<-over
+		tab.mu.Lock()
+		defer tab.mu.Unlock()
+		if tab.rest != "@b PING\n" {
+			t.Errorf("the rest is %q, want what was not begun", tab.rest)
+		}
+	})
+}
+
+// freezer has the server freeze while a request is begun.
+type freezer struct {
+	journaled
+	freeze func()
+}
+
+func (f freezer) Begin(call *Call) Work {
+	f.freeze()
+	return f.journaled.Begin(call)
+}
+
+// Connections that are not kept end as in Shutdown, before the table is sealed.
+func TestFreezeEndsTheOthers(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, nil)
+	s := d.dialStored(t)
+	keep := d.firstConn(t)
+	idle, waiting, half := d.dial(t), d.dial(t), d.dial(t)
+	say(t, waiting, "@a LOCK x\nLOCK y\nPING\n")
+	say(t, half, "QUIT\n")
+	hearEnd(t, half, "OK\n")
+	d.hearEnds(t, "input gone=false", "close")
+	say(t, idle, "PING\n")
+	hear(t, idle, "OK\n")
+	d.waiting(t, "x")
+	d.waiting(t, "y")
+	freeze(t, &d.Server, Freezing{
+		Keep: func(s Session) bool { return s.(journaled).conn == keep },
+		Bye: func(s Session) *ipc.Response {
+			if s.(journaled).conn == keep {
+				t.Error("the kept connection gets a BYE")
+			}
+			return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", time.Second)
+		},
+		Seal: func() {
+			d.hearEndsOf(t, 2)
+			tab.seal()
+		},
+	})
+	hearEnd(t, idle, "BYE resume=1000\n")
+	hearSorted(t, waiting, "@a ERR SHUTDOWN : the daemon is stopping\n",
+		"ERR SHUTDOWN : the daemon is stopping\n", "ERR SHUTDOWN : the daemon is stopping\n", "BYE resume=1000\n")
+	tab.restart(t, s.dup)
+	say(t, s.nc, "PING\n")
+	hear(t, s.nc, "OK\n")
+}
+
+// A client that has said QUIT is told so, and waits for the end: its connection ends, be it
+// one that is kept.
+func TestFreezeEndsWhoQuits(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, nil)
+	s := d.dialStored(t)
+	say(t, s.nc, "@a LOCK x\nQUIT\n")
+	d.waiting(t, "x")
+	hear(t, s.nc, "OK\n")
+	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	hearEnd(t, s.nc, "@a ERR SHUTDOWN : the daemon is stopping\n")
+}
+
+// hearSorted hears lines until the end, the last one last.
+func hearSorted(t *testing.T, nc net.Conn, want ...string) {
+	t.Helper()
+	var got strings.Builder
+	buf := make([]byte, 1000)
+	n, err := nc.Read(buf)
+	for ; err == nil; n, err = nc.Read(buf) {
+		got.Write(buf[:n])
+	}
+	for _, line := range want {
+		if strings.Count(got.String(), line) == 0 {
+			t.Errorf("%q is not in %q", line, got.String())
+		}
+	}
+	if len(strings.Join(want, "")) != got.Len() || !strings.HasSuffix(got.String(), want[len(want)-1]) {
+		t.Errorf("got %q, want %q", got.String(), want)
+	}
+}
+
+// An answer that was noted is written, however it races with Freeze; one that was
+// not is given after the restart.
+func TestFreezeLosesNoAnswer(t *testing.T) {
+	for range 20 {
+		tab := newTable()
+		d := startFrozen(t, tab, nil)
+		s := d.dialStored(t)
+		const n = 20
+		say(t, s.nc, strings.Repeat("WHO x\n", n))
+		hear(t, s.nc, "- i=0\n- i=1\n- i=2\nOK n=3\n")
+		freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+		tab.restart(t, s.dup)
+		hear(t, s.nc, strings.Repeat("- i=0\n- i=1\n- i=2\nOK n=3\n", n-1))
+		say(t, s.nc, "PING\n")
+		hear(t, s.nc, "OK\n")
+	}
+}
+
+// A session that is about to note an answer is waited for; after that, Noting
+// does not return.
+func TestFreezeWaitsForNoting(t *testing.T) {
+	tab := newTable()
+	tab.noting = true
+	d := startFrozen(t, tab, nil)
+	s := d.dialStored(t)
+	say(t, s.nc, "@a LOCK x\n@b PING\n")
+	hear(t, s.nc, "@b OK\n")
+	d.waiting(t, "x") // after Noting
+	frozen := make(chan struct{})
+	c := d.newest()
+	go func() {
+		defer close(frozen)
+		freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	}()
+	for !c.parking.Load() {
+		runtime.Gosched()
+	}
+	late := newCall(c)
+	if c.calls.noting(late) {
+		t.Error("a request can still be noted to be answered")
+	}
+	select {
+	case <-frozen:
+		t.Error("frozen although an answer is being noted")
+	default:
+	}
+	close(d.channel(d.gates, "x"))
+	await(t, frozen, "Freeze")
+	hear(t, s.nc, "@a OK lock=x\n")
+}
+
+// A request that is noted to be answered more than once, or when it has been, is waited
+// for once.
+func TestFreezeAfterNotingTwice(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, func(d *fakeDaemon) {
+		open := d.Open
+		d.Open = func(c *Conn) (Session, error) {
+			s, err := open(c)
+			return notedTwice{s.(journaled)}, err
+		}
+	})
+	s := d.dialStored(t)
+	say(t, s.nc, "@a PING\nPING\n")
+	hear(t, s.nc, "@a OK\nOK\n")
+	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+}
+
+// notedTwice tells over and over that it is about to note its answers.
+type notedTwice struct{ journaled }
+
+func (s notedTwice) Begin(call *Call) Work {
+	call.Noting()
+	call.Noting()
+	work := s.journaled.Begin(call)
+	call.Noting()
+	return work
+}
+
+// A client that does not read holds Freeze no longer than its context, and is cut:
+// half a line cannot be continued.
+func TestFreezeCutsWhoDoesNotRead(t *testing.T) {
+	tab := newTable()
+	d := startFrozen(t, tab, func(d *fakeDaemon) { d.bulk = strings.Repeat("x", 3000) })
+	s, slow := d.dialStored(t), d.dialStored(t)
+	go func() { // until it is cut
+		for {
+			if _, err := slow.nc.Write([]byte("@a LIST\n")); err != nil {
+				return
+			}
+		}
+	}()
+	c := d.newest()
+	for !c.out.full() {
+		say(t, s.nc, "PING\n")
+		hear(t, s.nc, "OK\n")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	sealed := false
+	err := d.Freeze(ctx, Freezing{Keep: keepAll, Seal: func() { sealed = c.WasCut() }})
+	if !errors.Is(err, context.DeadlineExceeded) || !sealed {
+		t.Errorf("Freeze: %v, cut before Seal: %v", err, sealed)
+	}
+	if why := await(t, d.drops, "the cut"); !errors.Is(why, ErrSlow) {
+		t.Errorf("cut because of %v", why)
+	}
+	d.hearEnds(t, "input gone=true", "close")
+	newTable().restart(t, s.dup) // the first is the slow client's
+	say(t, s.nc, "PING\n")
+	hear(t, s.nc, "OK\n")
+}
+
+// A journal that blocks holds Freeze no longer than its context, and its connection
+// is neither ended nor answered.
+func TestFreezeWithBlockedJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		release := make(chan struct{})
+		d.Open = func(c *Conn) (Session, error) {
+			s, err := d.open(c)
+			return blockedJournal{s.(*fakeSession), release}, err
+		}
+		nc, over := pipeFake(d)
+		say(t, nc, "PING\n")
+		hear(t, nc, "OK\n")
+		say(t, nc, "LOCK x\n") // which is not answered by itself
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := d.Freeze(ctx, Freezing{Keep: keepAll}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Freeze: %v", err)
+		}
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("it took %v, want 1s", took)
+		}
+		close(release)
+		<-over
+		nc.SetReadDeadline(time.Now())
+		if n, err := nc.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes were heard: %v", n, err)
+		}
+		close(d.channel(d.gates, "x"))
+	})
+}
+
+type blockedJournal struct {
+	*fakeSession
+	release chan struct{}
+}
+
+func (b blockedJournal) Asked(*Call, []byte, *Rest) { <-b.release }
+func (b blockedJournal) Answered(*Call)             {}
+func (b blockedJournal) Rest(Rest)                  {}
+
+// A server that stops does not freeze, and a second Freeze does nothing.
+func TestFreezeOnce(t *testing.T) {
+	d := newFake()
+	freeze(t, &d.Server, Freezing{Keep: keepAll})
+	if err := d.Freeze(t.Context(), Freezing{Seal: func() { t.Error("sealed twice") }}); !errors.Is(err, ErrShutdown) {
+		t.Errorf("the second Freeze: %v", err)
+	}
+	if err := d.Shutdown(t.Context(), nil); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// Who is not kept, and does not read, holds Freeze no longer than its context, and is cut.
+// A kept one whose session does not come back is left as it is: the next process has it.
+func TestFreezeOutOfTime(t *testing.T) {
+	for name, keep := range map[string]bool{"not kept": false, "its session does not come back": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tab := newTable()
+				tab.noting = keep
+				d := tab.daemon()
+				nc, over := pipeFake(d)
+				if keep {
+					say(t, nc, "@a LOCK x\n")
+					d.waiting(t, "x") // after Noting
+				} else {
+					say(t, nc, "PING\n") // whose answer is not read
+				}
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				if err := d.Freeze(ctx, Freezing{Keep: func(Session) bool { return keep }}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Freeze: %v", err)
+				}
+				synctest.Wait()
+				select {
+				case why := <-d.drops:
+					if keep || !errors.Is(why, ErrShutdown) {
+						t.Errorf("cut because of %v", why)
+					}
+				default:
+					if !keep {
+						t.Error("not cut")
+					}
+				}
+				if keep {
+					close(d.channel(d.gates, "x"))
+					go io.Copy(io.Discard, nc)
+					defer nc.Close()
+				}
+				<-over
+				if took := time.Since(start); took != time.Second {
+					t.Errorf("it took %v, want 1s", took)
+				}
+			})
+		})
+	}
+}

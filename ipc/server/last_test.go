@@ -1,0 +1,26 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+)
+
+// The last words reach whoever reads, and nobody waits for one who does not.
+func TestSayLast(t *testing.T) {
+	theirs, ours := socketPair(t)
+	SayLast(ours, []byte("BYE\n"))
+	ours.Close()
+	if got, err := io.ReadAll(theirs); string(got) != "BYE\n" || err != nil {
+		t.Errorf("he reads %q, %v", got, err)
+	}
+	_, ours = socketPair(t)
+	for full := false; !full; {
+		ours.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err := ours.Write(bytes.Repeat([]byte{'x'}, maxWrite))
+		full = err != nil
+	}
+	ours.SetWriteDeadline(time.Time{})
+	SayLast(ours, []byte("BYE\n")) // or the test never ends
+}

@@ -1,0 +1,250 @@
+package server
+
+import (
+	"errors"
+	"github.com/redlockd/redlockd/ipc"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const lineTooLong = "ERR TOOLONG : a line is at most 4096 bytes, its LF included\n"
+
+// lateAnswer is what the client of pipeLate is told.
+const lateAnswer = "ERR SYNTAX : a line was begun and not ended within 30s: end each with LF, at once; this connection ends\nBYE resume=7\n"
+
+// pipeLate is pipeFake with a BYE of its own.
+func pipeLate() (*fakeDaemon, net.Conn, <-chan struct{}) {
+	d := newFake()
+	d.Bye = func(Session) *ipc.Response {
+		return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 7*time.Millisecond)
+	}
+	nc, over := pipeFake(d)
+	return d, nc, over
+}
+
+// isLate checks that the connection was ended for a line, so long after start.
+func (d *fakeDaemon) isLate(t *testing.T, over <-chan struct{}, start time.Time, after time.Duration) {
+	t.Helper()
+	<-over
+	if took := time.Since(start); took != after {
+		t.Errorf("ended after %v, want %v", took, after)
+	}
+	if why := <-d.drops; !errors.Is(why, ErrLate) {
+		t.Errorf("ended because of %v, want %v", why, ErrLate)
+	}
+	if !d.newest().WasCut() {
+		t.Error("the session is not told that it was cut")
+	}
+	d.hearEnds(t, "input gone=false", "close")
+}
+
+// notCut ends the connection, which the server has not.
+func (d *fakeDaemon) notCut(t *testing.T, nc net.Conn, over <-chan struct{}) {
+	t.Helper()
+	nc.Close()
+	<-over
+	if len(d.drops) != 0 {
+		t.Errorf("cut because of %v", <-d.drops)
+	}
+}
+
+// A line that somebody sends a byte a second of is too late after the timeout, exactly,
+// and so is the rest of one that is skipped.
+func TestPipeLateLine(t *testing.T) {
+	for what, c := range map[string]struct{ begin, answer string }{
+		"a byte":           {"P", ""},
+		"a blank":          {" ", ""},
+		"behind a line":    {"@a PING\nP", "@a OK\n"},
+		"too long already": {strings.Repeat("x", ipc.MaxLine), lineTooLong},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, nc, over := pipeLate()
+				time.Sleep(time.Hour) // fake time: who sends nothing is not late
+				start := time.Now()
+				say(t, nc, c.begin)
+				var writing sync.WaitGroup
+				writing.Go(func() {
+					for err := error(nil); err == nil; _, err = io.WriteString(nc, "x") {
+						time.Sleep(time.Second)
+					}
+				})
+				hearEnd(t, nc, c.answer+lateAnswer)
+				d.isLate(t, over, start, DefaultLineTimeout)
+				nc.Close()
+				writing.Wait()
+			})
+		})
+	}
+}
+
+// Each line has a time of its own, also where it came with the end of another one.
+func TestPipeLineJustInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, nc, over := pipeLate()
+		say(t, nc, "PI")
+		for range 3 {
+			time.Sleep(DefaultLineTimeout - 1) // fake time
+			say(t, nc, "NG\nPI")
+			hear(t, nc, "OK\n")
+		}
+		time.Sleep(DefaultLineTimeout - 1)
+		say(t, nc, "NG\n"+strings.Repeat("x", ipc.MaxLine))
+		hear(t, nc, "OK\n"+lineTooLong)
+		time.Sleep(DefaultLineTimeout - 1)
+		say(t, nc, "x\nPI")
+		time.Sleep(DefaultLineTimeout - 1)
+		say(t, nc, "NG\n")
+		hear(t, nc, "OK\n")
+		time.Sleep(time.Hour)
+		d.notCut(t, nc, over)
+	})
+}
+
+// While the server itself does not read, no line is late: its time counts anew then.
+func TestPipeLineWhilePaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		d.MaxQueued = 100
+		nc, over := pipeFake(d)
+		lines := strings.Repeat("PING\n", 21)
+		say(t, nc, "PI")
+		time.Sleep(DefaultLineTimeout - 1) // fake time
+		say(t, nc, "NG\nLOCK x\n"+lines+"PI")
+		hear(t, nc, "OK\n")
+		time.Sleep(time.Hour)
+		close(d.channel(d.gates, "x"))
+		hear(t, nc, "OK lock=x\n"+strings.Repeat("OK\n", 21))
+		time.Sleep(DefaultLineTimeout - 1)
+		say(t, nc, "NG\n")
+		hear(t, nc, "OK\n")
+		d.notCut(t, nc, over)
+	})
+}
+
+// Nor is it where the client has to read first.
+func TestPipeLineWhileUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		d.PauseOutput = 1
+		nc, over := pipeFake(d)
+		say(t, nc, "@a LOCK x\nPI")
+		time.Sleep(DefaultLineTimeout / 2) // fake time
+		close(d.channel(d.gates, "x"))
+		time.Sleep(DefaultWriteTimeout - 1)
+		hear(t, nc, "@a OK lock=x\n")
+		time.Sleep(DefaultLineTimeout - 1)
+		say(t, nc, "NG\n")
+		hear(t, nc, "OK\n")
+		d.notCut(t, nc, over)
+	})
+}
+
+// What was begun before is answered before, in order, and is not waited for.
+func TestPipeLateLineBehindRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, nc, over := pipeLate()
+		start := time.Now()
+		say(t, nc, "LOCK y\nPING\n@a PING\nPI")
+		hear(t, nc, "@a OK\n")
+		hearEnd(t, nc, "ERR INTERNAL : "+ErrLate.Error()+"\nOK\n"+lateAnswer)
+		d.isLate(t, over, start, DefaultLineTimeout)
+	})
+}
+
+// A line of which a part was read before a restart has its time anew.
+func TestPipeLateLineOfBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		tab.rest = "PI"
+		d, nc := pipeRestored(t, tab)
+		time.Sleep(DefaultLineTimeout - 1) // fake time
+		say(t, nc, "N")
+		start := time.Now()
+		hearEnd(t, nc, strings.TrimSuffix(lateAnswer, "BYE resume=7\n"))
+		if took := time.Since(start); took != 1 {
+			t.Errorf("ended after another %v, want 1ns", took)
+		}
+		d.hearEnds(t, "input gone=false", "close")
+	})
+}
+
+// Who has half a line under way is woken as anybody else is.
+func TestPipeHalfLineShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, nc, over := pipeLate()
+		start := time.Now()
+		say(t, nc, "PI")
+		synctest.Wait()
+		go d.Shutdown(t.Context(), func(Session) *ipc.Response { return new(ipc.Response).Notice(ipc.EventBye) })
+		hearEnd(t, nc, "BYE\n")
+		<-over
+		if took := time.Since(start); took != 0 {
+			t.Errorf("it took %v, want no time", took)
+		}
+	})
+}
+
+// A process that did not run when the line was due takes what has come meanwhile,
+// once.
+func TestLineIsDueAfterPause(t *testing.T) {
+	d := newFake()
+	d.LineTimeout = time.Nanosecond
+	file, nc := socketPair(t)
+	defer file.Close()
+	c := newConn(&d.Server, nc)
+	c.session, _ = d.open(c)
+	receive := func(text string) (lines int) {
+		t.Helper()
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		c.receive()
+		for {
+			if _, ok := c.in.line(); !ok {
+				return lines
+			}
+			lines++
+		}
+	}
+	receive("PI")
+	c.in.wait.due = time.Now().Add(-time.Second)
+	if lines := receive("NG\nPI"); lines != 1 || c.late.Load() {
+		t.Fatalf("%d lines were taken, want that which had come; late: %v", lines, c.late.Load())
+	}
+	c.in.wait.due = time.Now().Add(-time.Second)
+	if receive("N"); c.late.Load() {
+		t.Fatal("what had come was not taken")
+	}
+	if receive("G"); !c.late.Load() {
+		t.Fatal("who goes on sending is waited for again")
+	}
+	nc.Close()
+}
+
+// A wake just before the wait for the rest of a line is heard of, also where nothing of
+// the line is left in the socket: then there is nothing to be done before the line is due.
+func TestWakeBeforeWaitForEnd(t *testing.T) {
+	d := newFake()
+	file, nc := socketPair(t)
+	defer file.Close()
+	c := newConn(&d.Server, nc)
+	if _, err := file.WriteString("PI"); err != nil {
+		t.Fatal(err)
+	}
+	c.receive()
+	c.takeLeft()
+	c.wake()
+	woken := make(chan struct{})
+	go func() {
+		defer close(woken)
+		c.receive()
+	}()
+	await(t, woken, "the wake")
+	nc.Close()
+}

@@ -1,0 +1,219 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// costlyBeside is startCostly with two users who share: the second has asked for
+// something just now.
+func costlyBeside(t *testing.T) *costs {
+	t.Helper()
+	c := startCostly(t)
+	time.Sleep(time.Second) // fake time: there was nobody
+	for uid := range uint32(2) {
+		askEach(t, c.as(uid+1), time.Microsecond, time.Microsecond)
+	}
+	return c
+}
+
+// A place is given back after a quantum, however little is taken at a time.
+func TestPaceGivesPlaceBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(2, nil)
+		p := s.pace(user(1))
+		p.place = <-s.places
+		for i := range 10 {
+			if p.place == nil {
+				t.Fatalf("it is given back after %d tenths of a quantum", i)
+			}
+			p.extra = quantum / 10
+			p.book()
+		}
+		if p.place != nil || len(s.places) != 1 {
+			t.Error("it is not given back")
+		}
+	})
+}
+
+// Who waits for input, or is gone, has no place.
+func TestPaceIdleHasNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := costlyBeside(t)
+		nc := c.as(1)
+		for n := range 30 {
+			go io.WriteString(nc, strings.Repeat("PING\n", 200+n)) // what fails is not heard
+			hear(t, nc, strings.Repeat("OK\n", 200+n))
+			synctest.Wait()
+			if len(c.shares.places) != 1 {
+				t.Fatalf("after %d lines it has a place", 200+n)
+			}
+		}
+		if c.heldBack.Load() == 0 {
+			t.Error("it never had one")
+		}
+		u := c.shares.users[userKey{1, true}]
+		if u.refs != 2 {
+			t.Errorf("two connections are %d", u.refs)
+		}
+		nc.Close()
+		synctest.Wait()
+		if u.refs != 1 {
+			t.Errorf("one connection is %d", u.refs)
+		}
+	})
+}
+
+// Nor has who does not read his last answers.
+func TestPaceLastAnswersHoldNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n := range 20 { // around what it has before it needs a place
+			c := costlyBeside(t)
+			nc := c.as(1)
+			go io.WriteString(nc, strings.Repeat("PING\n", 110+n)+"QUIT\n") // what fails is not heard
+			time.Sleep(lately)
+			if int(c.pings.Load()) < 110+n || len(c.shares.places) != 1 {
+				t.Fatalf("after %d of %d lines there are %d places", c.pings.Load(), 110+n, len(c.shares.places))
+			}
+			nc.Close()
+		}
+	})
+}
+
+// costlyTable is costly, and a Journal.
+type costlyTable struct {
+	costly
+	*table
+}
+
+// Before a connection is held back, the answers to what it has begun are sent, and the
+// journal has what was read and is not begun.
+func TestPaceHeldBackIsNotedAndAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCostly(t)
+		tab := newTable()
+		c.Open = func(conn *Conn) (Session, error) {
+			return &costlyTable{costly{fakeSession{c.fakeDaemon, conn}, &c.pings}, tab}, nil
+		}
+		held, goOn := make(chan struct{}), make(chan struct{})
+		c.shares.held = sync.OnceFunc(func() {
+			close(held)
+			<-goOn
+		})
+		askEach(t, c.as(2), time.Microsecond, time.Microsecond)
+		const n = 200
+		nc := c.as(1)
+		say(t, nc, strings.Repeat("PING\n", n))
+		<-held
+		begun := int(c.pings.Load())
+		if want := strings.Repeat("PING\n", n-begun); begun == 0 || tab.rest != want {
+			t.Errorf("%d of %d have begun, and noted is %q", begun, n, tab.rest)
+		}
+		hear(t, nc, strings.Repeat("OK\n", begun))
+		close(goOn)
+		hear(t, nc, strings.Repeat("OK\n", n-begun))
+	})
+}
+
+// What is not measured has a price: a connection, that it is woken, and what a Work does.
+func TestPacePrices(t *testing.T) {
+	for what, tt := range map[string]struct {
+		price time.Duration
+		do    func(c *costs, nc net.Conn) net.Conn
+		line  string
+	}{
+		"waking":     {receiveCost, func(_ *costs, nc net.Conn) net.Conn { return nc }, "HELLO\n"},
+		"a Work":     {receiveCost + workCost, func(_ *costs, nc net.Conn) net.Conn { return nc }, "WHO x\n"},
+		"connecting": {openCost + 2*receiveCost, func(c *costs, nc net.Conn) net.Conn { return c.as(1) }, "HELLO\n"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := costlyBeside(t)
+				<-c.shares.places // there is only the allowance, which is half a processor
+				nc, start := c.as(1), time.Now()
+				const n = 500
+				for range n {
+					nc = tt.do(c, nc)
+					say(t, nc, tt.line)
+					hear(t, nc, "OK\n")
+				}
+				if took, want := time.Since(start), 2*(n*tt.price-burst); took < want || took > want+200*time.Microsecond {
+					t.Errorf("%d times took %v, want %v", n, took, want)
+				}
+			})
+		})
+	}
+}
+
+// Who comes owes nothing for the time before, and is not held back.
+func TestPaceOfNewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := costlyBeside(t)
+		if waited := askEach(t, c.as(3), time.Millisecond, 10*time.Millisecond); waited != 0 || c.heldBack.Load() != 0 {
+			t.Errorf("it waited for %v, and was held back %d times", waited, c.heldBack.Load())
+		}
+	})
+}
+
+// Nor are connections waited for that are held back before they are opened, when the
+// server stops or freezes.
+func TestPaceStopBeforeOpening(t *testing.T) {
+	for what, stop := range map[string]func(*Server) error{
+		"Shutdown": func(s *Server) error { return s.Shutdown(context.Background(), nil) },
+		"Freeze":   func(s *Server) error { return s.Freeze(context.Background(), Freezing{}) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := costlyBeside(t)
+				<-c.shares.places // for good
+				c.shares.users[userKey{1, true}].owes.Store(int64(time.Hour))
+				for range 3 {
+					go io.Copy(io.Discard, c.as(1))
+				}
+				synctest.Wait()
+				if c.heldBack.Load() != 3 {
+					t.Fatalf("%d are held back, want 3", c.heldBack.Load())
+				}
+				start := time.Now()
+				if err := stop(&c.Server); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(start); took > time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// The processors are all that Go uses, and whoever is to be told is.
+func TestServerDivides(t *testing.T) {
+	held := 0
+	d := newFake()
+	d.HeldBack = func() { held++ }
+	s := d.divided()
+	if want := time.Duration(runtime.GOMAXPROCS(0)); s.procs != want {
+		t.Errorf("%d processors are divided, want %d", s.procs, want)
+	}
+	stop := make(chan struct{})
+	close(stop)
+	if s.join(user(1)).wait(stop); held != 1 {
+		t.Errorf("it is told %d times, want once", held)
+	}
+}
+
+// Half of the processors, and at least one, are what those share who want more.
+func TestSharePlaces(t *testing.T) {
+	for procs, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 64: 32} {
+		if got := len(newShares(procs, nil).places); got != want {
+			t.Errorf("with %d processors there are %d places, want %d", procs, got, want)
+		}
+	}
+}

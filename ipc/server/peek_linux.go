@@ -1,0 +1,49 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"syscall"
+	"unsafe"
+
+	"github.com/redlockd/redlockd/ipc"
+	"golang.org/x/sys/unix"
+)
+
+// peeks tells that rawPeek leaves what it reads in the socket.
+const peeks = true
+
+// rawPeek is RawRead, but what is read stays in the socket.
+func rawPeek(fd uintptr, b []byte) (int, error) {
+	for {
+		n, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), syscall.MSG_PEEK, 0, 0)
+		switch err {
+		case 0:
+			return int(n), nil
+		case syscall.EINTR:
+		default:
+			return -1, err
+		}
+	}
+}
+
+// take removes what was seen from the socket.
+func take(fd uintptr, seen []byte) error {
+	for len(seen) > 0 {
+		switch n, err := ipc.RawRead(fd, seen); {
+		case n > 0:
+			seen = seen[n:]
+		case err == nil:
+			return io.ErrUnexpectedEOF // somebody else reads from this socket
+		case !errors.Is(err, syscall.EINTR):
+			return err
+		}
+	}
+	return nil
+}
+
+// endsBehind tells whether the other side sends nothing any more, though what it has sent
+// is not all taken.
+func endsBehind(fd uintptr) bool {
+	return polled(fd, unix.POLLRDHUP)&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+}

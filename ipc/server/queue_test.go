@@ -1,0 +1,41 @@
+package server
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+)
+
+// Lines come out as they went in, each once, however many wait while others come.
+func TestQueueIsFirstComeFirstServed(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	var q queue
+	next, last := 0, 0 // of the lines that wait, as numbers
+	for range 20000 {
+		if last == next || random.IntN(2) == 0 {
+			q.push([]byte(strconv.Itoa(last)))
+			last++
+		} else if got := string(q.pop()); got != strconv.Itoa(next) {
+			t.Fatalf("line %d is %q", next, got)
+		} else {
+			next++
+		}
+		if q.empty() != (next == last) {
+			t.Fatalf("lines %d to %d wait, and it is empty: %v", next, last, q.empty())
+		}
+	}
+}
+
+// It keeps memory for what waits, and not for all that has waited: it may never be empty.
+func TestQueueStaysSmall(t *testing.T) {
+	var q queue
+	line := make([]byte, 100)
+	q.push(line)
+	for range 1000 {
+		q.push(line)
+		q.pop()
+	}
+	if len(q.lines) > 4*len(line)+4 {
+		t.Errorf("%d bytes are kept of lines of which %d wait", len(q.lines), q.size())
+	}
+}

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"errors"
+	"github.com/redlockd/redlockd/ipc"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// inputOf is an input that is sent something, and whether its other side sends no more.
+func inputOf(t *testing.T, sent string, ended bool) *input {
+	t.Helper()
+	file, server := socketPair(t)
+	if _, err := file.WriteString(sent); err != nil {
+		t.Fatal(err)
+	}
+	if ended {
+		file.Close()
+	} else {
+		t.Cleanup(func() { file.Close() })
+	}
+	t.Cleanup(func() { server.Close() })
+	in := newInput(server, rawOf(server))
+	return &in
+}
+
+func (in *input) wantLine(t *testing.T, want string) {
+	t.Helper()
+	if line, ok := in.line(); !ok || string(line) != want {
+		t.Fatalf("got %.100q, %v; want %.100q", line, ok, want)
+	}
+}
+
+// No more is taken at once than asked for: whole lines of it, or the first.
+func TestReceiveAtMost(t *testing.T) {
+	for most, want := range map[int]int{1: 5, 4: 5, 5: 5, 9: 5, 10: 10, 16: 10, 17: 17} {
+		in := inputOf(t, "PING\nLIST\nSTATUS\n", false)
+		if in.receive(most); in.to-in.from != want {
+			t.Errorf("receive(%d) took %d bytes, want %d", most, in.to-in.from, want)
+		}
+	}
+	long := strings.Repeat("x", ipc.MaxLine-1)
+	in := inputOf(t, long+"\nPING\n", false)
+	in.receive(1)
+	in.wantLine(t, long)
+}
+
+// The beginning of a line is no more than that, and then comes the end, at once.
+func TestReceiveEndBehindABeginning(t *testing.T) {
+	in := inputOf(t, "PING\nLI", true)
+	in.receive(readSize)
+	in.wantLine(t, "PING")
+	if !in.begun() || in.from < in.to {
+		t.Errorf("the line is not begun, or %q of it was taken", in.buf[in.from:in.to])
+	}
+	if err := in.receive(readSize); err != io.EOF {
+		t.Errorf("got %v, want the end", err)
+	}
+}
+
+// What comes between the look at the beginning of a line and the look for the end is no
+// less there.
+func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
+	for rest, want := range map[string]string{"NG\n@a LIST\n": "PING", "NG": ""} {
+		file, server := socketPair(t)
+		defer server.Close()
+		in := newInput(server, rawOf(server))
+		in.hasEnd = func(fd uintptr) bool {
+			file.WriteString(rest) // fails the second time: it is closed
+			file.Close()
+			return endsBehind(fd)
+		}
+		if _, err := file.WriteString("PI"); err != nil {
+			t.Fatal(err)
+		}
+		in.receive(readSize)
+		if err := in.receive(readSize); err != nil {
+			t.Errorf("behind PI comes %q, and then %v", rest, err)
+		}
+		if want != "" {
+			in.wantLine(t, want)
+			in.wantLine(t, "@a LIST")
+		}
+		if err := in.receive(readSize); err != io.EOF {
+			t.Errorf("got %v, want the end", err)
+		}
+	}
+}
+
+// A line that is too long is told so also where it came behind another one, and has no end
+// but the input's.
+func TestReceiveTooLongBeforeTheEnd(t *testing.T) {
+	file, server := socketPair(t)
+	defer server.Close()
+	in := newInput(server, rawOf(server))
+	long := strings.Repeat("x", ipc.MaxLine)
+	if _, err := file.WriteString("PING\n" + long); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	in.receive(readSize)
+	in.wantLine(t, "PING")
+	if err := in.receive(readSize); err != nil {
+		t.Fatalf("got %v, want the line", err)
+	}
+	in.wantLine(t, long)
+}
+
+// A client that is killed before it has read all leaves no end, but a fault, and that
+// is told likewise.
+func TestReceiveReset(t *testing.T) {
+	file, server := socketPair(t)
+	defer server.Close()
+	if _, err := server.Write([]byte("OK\n")); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	in := newInput(server, rawOf(server))
+	server.SetReadDeadline(time.Now().Add(patience))
+	if err := in.receive(readSize); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v, want %v", err, syscall.ECONNRESET)
+	}
+}
+
+// The beginning of a line is news once. Until more of it comes there is nothing to be read,
+// or the connection would be looked at over and over.
+func TestReceiveHalfALineOnce(t *testing.T) {
+	file, server := socketPair(t)
+	defer server.Close()
+	defer file.Close()
+	in := newInput(server, rawOf(server))
+	for _, part := range []string{"P", "IN"} {
+		if _, err := file.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+		if err, some := in.receiveNow(); err != nil || !some {
+			t.Errorf("behind %q: %v, %v; want that there is something", part, err, some)
+		}
+		if err, some := in.receiveNow(); err != nil || some {
+			t.Errorf("behind %q, once more: %v, %v; want nothing", part, err, some)
+		}
+	}
+	if _, err := file.WriteString("G\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.receive(readSize); err != nil {
+		t.Fatal(err)
+	}
+	in.wantLine(t, "PING")
+}

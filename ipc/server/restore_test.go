@@ -1,0 +1,263 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"github.com/redlockd/redlockd/ipc"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// pipeRestored restores one end of a pipe from the table.
+func pipeRestored(t *testing.T, tab *table) (*fakeDaemon, net.Conn) {
+	t.Helper()
+	here, there := net.Pipe()
+	d := tab.daemon()
+	tab.restore(t, &d.Server, there)
+	return d, here
+}
+
+// endPipe closes the client's end and waits until nothing is left.
+func endPipe(t *testing.T, d *fakeDaemon, nc net.Conn) {
+	t.Helper()
+	nc.Close()
+	d.hearEnds(t, "input gone=true", "close")
+	if err := d.Shutdown(t.Context(), nil); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// Requests without a tag are begun one after the other, before what was read
+// behind them; their numbers stay.
+func TestRestoreKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		tab.open = map[uint64]string{4: "LOCK x", 5: "@a LOCK y", 6: "UNLOCK z", 9: "WHO x"}
+		tab.last, tab.rest = 9, "PING\n@b PING\nLICK\n@c PI"
+		d, nc := pipeRestored(t, tab)
+		hear(t, nc, "@b OK\n")
+		say(t, nc, "NG\n")
+		hear(t, nc, "@c OK\n")
+		synctest.Wait()
+		tab.hearLog(t, "rest \"PING\\n\"", "rest \"PING\\nLICK\\n@c PI\"", "rest \"PING\\nLICK\\n\"")
+		close(d.channel(d.gates, "x"))
+		hear(t, nc, "OK lock=x\nOK lock=z\n- i=0\n- i=1\n- i=2\nOK n=3\nOK\n"+
+			"ERR VERB : \"LICK\" is no verb: HELP lists them\n")
+		synctest.Wait()
+		tab.mu.Lock()
+		noted := slices.DeleteFunc(tab.log, func(what string) bool { return strings.HasPrefix(what, "rest") })
+		tab.log = nil
+		tab.mu.Unlock()
+		if want := []string{"answered 4", "answered 6", "answered 9"}; !slices.Equal(noted, want) {
+			t.Errorf("noted %q, want %q", noted, want)
+		}
+		if want := map[uint64]string{5: "@a LOCK y"}; !maps.Equal(tab.open, want) || tab.rest != "" {
+			t.Errorf("open are %v, and the rest is %q", tab.open, tab.rest)
+		}
+		endPipe(t, d, nc)
+	})
+}
+
+// A request without a tag does not overtake those that wait for their turn where the one
+// before them has just been answered.
+func TestRestoreOvertakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		d := newTable().daemon()
+		r, err := d.Restore(there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number, name := range []string{"x", "y", "z"} {
+			if name == "z" {
+				close(d.channel(d.gates, "x"))
+				synctest.Wait() // x is answered
+				close(d.channel(d.gates, "z"))
+			}
+			r.Begin(uint64(number+1), []byte("LOCK "+name))
+		}
+		r.Serve(nil, false)
+		hear(t, here, "OK lock=x\n")
+		synctest.Wait()
+		close(d.channel(d.gates, "y"))
+		hear(t, here, "OK lock=y\nOK lock=z\n")
+		endPipe(t, d, here)
+	})
+}
+
+// Those with a tag run side by side, as ever: they wait neither for one without, nor for each
+// other.
+func TestRestoreSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		tab.open = map[uint64]string{1: "LOCK x", 2: "LOCK y", 3: "@a LOCK z", 4: "@b PING"}
+		tab.last = 4
+		d, nc := pipeRestored(t, tab)
+		hear(t, nc, "@b OK\n")
+		close(d.channel(d.gates, "z"))
+		hear(t, nc, "@a OK lock=z\n")
+		close(d.channel(d.gates, "x"))
+		close(d.channel(d.gates, "y"))
+		hear(t, nc, "OK lock=x\nOK lock=y\n")
+		endPipe(t, d, nc)
+	})
+}
+
+// What was being skipped goes on being skipped, behind the lines that wait.
+func TestRestoreSkips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		tab.rest, tab.skip = "PING\nLIST\n", true
+		d, nc := pipeRestored(t, tab)
+		hear(t, nc, "OK\nOK\n")
+		say(t, nc, "QUIT\x00", " \n@a PING\n")
+		hear(t, nc, "@a OK\n")
+		endPipe(t, d, nc)
+	})
+}
+
+// A line that is too long, and of which a part is to be read again only later, is skipped.
+func TestRestoreTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1250 // 10,000 bytes
+		tab := newTable()
+		tab.rest = strings.Repeat("@a PING\n", n) + "@b " + strings.Repeat("x", 8000) + "\n@c PI"
+		d, nc := pipeRestored(t, tab)
+		hear(t, nc, strings.Repeat("@a OK\n", n)+"@b "+lineTooLong)
+		say(t, nc, "NG\n")
+		hear(t, nc, "@c OK\n")
+		endPipe(t, d, nc)
+	})
+}
+
+// A rest that is longer than what is read at once.
+func TestRestoreLongRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 4000
+		tab := newTable()
+		tab.open, tab.last = map[uint64]string{1: "LOCK x"}, 1
+		tab.rest = strings.Repeat("PING\n", n) + "@a PI"
+		d, nc := pipeRestored(t, tab)
+		synctest.Wait()
+		if tab.rest != strings.Repeat("PING\n", n)+"@a PI" {
+			t.Errorf("%d bytes of the rest are noted", len(tab.rest))
+		}
+		close(d.channel(d.gates, "x"))
+		hear(t, nc, "OK lock=x\n"+strings.Repeat("OK\n", n))
+		say(t, nc, "NG\n")
+		hear(t, nc, "@a OK\n")
+		endPipe(t, d, nc)
+		if len(tab.rest) > 0 || tab.added > 15*n {
+			t.Errorf("the rest is %.100q in the end, and took %d bytes of notes", tab.rest, tab.added)
+		}
+	})
+}
+
+// The client has closed while no daemon was running: what it asked is cancelled,
+// and its session ends.
+func TestRestoreGone(t *testing.T) {
+	tab := newTable()
+	tab.open, tab.last = map[uint64]string{1: "LOCK x", 2: "@a LOCK y"}, 2
+	client, server := socketPair(t)
+	client.Close()
+	d := tab.daemon()
+	r := tab.restore(t, &d.Server, server)
+	r.Conn().Send(new(ipc.Response).Notice(ipc.EventBack))
+	d.hearEnds(t, "input gone=true", "close")
+	if err := d.Shutdown(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if len(tab.open) > 0 {
+		t.Errorf("open are still %v", tab.open)
+	}
+	checkNoGoroutines(t)
+}
+
+// A request that is refused now, by the parser or because the server stops, is
+// noted to be answered.
+func TestRestoreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		d := tab.daemon()
+		here, there := net.Pipe()
+		heard := new(bytes.Buffer)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			heard.ReadFrom(here)
+		}()
+		tab.open = map[uint64]string{1: "LOCK x old=1", 2: "LOCK x", 3: "LOCK y"}
+		r, err := d.Restore(there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Begin(1, []byte("LOCK x old=1"))
+		r.Begin(2, []byte("LOCK x"))
+		r.Begin(3, []byte("LOCK y"))
+		down := make(chan error)
+		go func() { down <- d.Shutdown(t.Context(), nil) }()
+		synctest.Wait()
+		r.Begin(4, []byte("@a LOCK z"))
+		r.Serve([]byte("PING\n@b PI"), false)
+		if err := <-down; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		<-over
+		for _, want := range []string{"ERR OPTION", "\nERR SHUTDOWN", "@a ERR SHUTDOWN"} {
+			if !strings.Contains(heard.String(), want) {
+				t.Errorf("%q is not in %q", want, heard)
+			}
+		}
+		if n := strings.Count(heard.String(), "\n"); n != 5 {
+			t.Errorf("%d answers, want 5: %q", n, heard)
+		}
+		if len(tab.open) > 0 {
+			t.Errorf("open are still %v", tab.open)
+		}
+	})
+}
+
+// Where there is no session the client is told, and the connection ends.
+func TestRestoreOpenFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newFake()
+		d.Open = func(*Conn) (Session, error) { return nil, ipc.Errorf(ipc.CodeLimit, "limits.connections is 0") }
+		here, there := net.Pipe()
+		var refused *ipc.Error
+		if _, err := d.Restore(there); !errors.As(err, &refused) || refused.Code != ipc.CodeLimit {
+			t.Errorf("Restore: %v", err)
+		}
+		hearEnd(t, here, "ERR LIMIT : limits.connections is 0\n")
+		if err := d.Shutdown(t.Context(), nil); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+}
+
+// A connection that is restored while the server freezes begins nothing any more.
+func TestRestoreThenFreeze(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := newTable()
+		d := tab.daemon()
+		here, there := net.Pipe()
+		r, err := d.Restore(there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frozen := make(chan error)
+		go func() { frozen <- d.Freeze(t.Context(), Freezing{Keep: keepAll}) }()
+		synctest.Wait()
+		r.Begin(1, []byte("LOCK x"))
+		r.Serve([]byte("PING\nPI"), false)
+		if err := <-frozen; err != nil {
+			t.Errorf("Freeze: %v", err)
+		}
+		synctest.Wait()
+		tab.hearLog(t)
+		here.Close()
+	})
+}

@@ -1,0 +1,331 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"github.com/redlockd/redlockd/ipc"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A quarter of the processors is what a user may take beside others, and half a
+// millisecond of that at once. Alone he may take everything.
+func TestShareAllowance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(2, nil)
+		a, b := s.join(user(1)), s.join(user(2))
+		wantTaken(t, "alone", a, time.Hour, false)
+		wantTaken(t, "the first time of another", b, burst, false)
+		wantTaken(t, "beside the other, at once", a, burst, false)
+		wantTaken(t, "and more", a, time.Microsecond, true)
+		time.Sleep(2 * time.Microsecond)
+		wantTaken(t, "what was too much is paid by half a processor", a, 0, false)
+		time.Sleep(10 * time.Millisecond)
+		wantTaken(t, "a pause saves up no more than a burst", a, burst+time.Microsecond, true)
+		wantTaken(t, "the other is not affected", b, burst, false)
+		time.Sleep(lately - 1)
+		wantTaken(t, "the other was active lately", a, time.Second, true)
+		time.Sleep(lately)
+		wantTaken(t, "the other was not active lately", a, time.Second, false)
+	})
+}
+
+// Who took much is not held back for longer than maxDebt.
+func TestShareDebtIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(1, nil)
+		a, b := s.join(user(1)), s.join(user(2))
+		a.touch(s.now())
+		b.touch(s.now())
+		a.take(s.now(), time.Hour)
+		time.Sleep(maxDebt - 1)
+		b.touch(s.now())
+		wantTaken(t, "before", a, 0, true)
+		time.Sleep(time.Nanosecond)
+		b.touch(s.now())
+		wantTaken(t, "after", a, 0, false)
+	})
+}
+
+func user(uid uint32) Peer { return Peer{UID: uid, Known: true} }
+
+func wantTaken(t *testing.T, what string, u *share, cost time.Duration, over bool) {
+	t.Helper()
+	if got := u.take(u.all.now(), cost); got != over {
+		t.Errorf("%s: %v are more than the share: %v, want %v", what, cost, got, over)
+	}
+}
+
+// Places go round by user, and by connection of a user, each when what was taken
+// before is paid for.
+func TestSharePlacesGoRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(2, nil)
+		users := []*share{s.join(user(1)), s.join(user(2))}
+		time.Sleep(time.Second)
+		users[0].owes.Store(int64(time.Hour))
+		first := users[0].wait(nil)
+		var turns []string
+		start := time.Now()
+		for _, name := range []string{"a1", "a2", "b1", "a3", "b2"} {
+			go func() {
+				u := users[name[0]-'a']
+				u.owes.Store(int64(time.Hour))
+				p := u.wait(nil)
+				turns = append(turns, fmt.Sprint(name, " ", time.Since(start)))
+				p.used = quantum
+				s.giveBack(p, s.now())
+			}()
+			synctest.Wait() // so that they wait in this order
+		}
+		first.used = 10 * quantum
+		s.giveBack(first, s.now())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		// The first place may be used half a millisecond before it is paid for.
+		want := []string{"a1 3.5ms", "b1 3.9ms", "a2 4.3ms", "b2 4.7ms", "a3 5.1ms"}
+		if !slices.Equal(turns, want) {
+			t.Errorf("got  %v\nwant %v", turns, want)
+		}
+	})
+}
+
+// Who is woken while he waits leaves nothing behind that others wait for.
+func TestShareWaitIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(2, nil)
+		u := s.join(user(1))
+		u.owes.Store(int64(time.Hour))
+		p := u.wait(nil)
+		stops, over := make([]chan struct{}, 3), make(chan *place, 3)
+		for i := range stops { // for a place, and two for their turn
+			stops[i] = make(chan struct{}, 1)
+			go func() { over <- u.wait(stops[i]) }()
+			synctest.Wait()
+		}
+		for _, stop := range slices.Backward(stops) { // each at once, also where the first one waits on
+			start := time.Now()
+			stop <- struct{}{}
+			if got := <-over; got != nil || time.Since(start) > 0 {
+				t.Errorf("got %v after %v; who waits no more has no place, at once", got, time.Since(start))
+			}
+		}
+		p.used = time.Second
+		s.giveBack(p, s.now())
+		go func() { over <- u.wait(stops[0]) }() // until the place is paid for
+		synctest.Wait()
+		stops[0] <- struct{}{}
+		if got := <-over; got != nil {
+			t.Error("a place was given to who waits no more")
+		}
+		if got := u.wait(nil); got != p {
+			t.Error("the place is gone")
+		}
+	})
+}
+
+// Users are forgotten who have no connections, once their debts are paid: who
+// connects again does not begin anew.
+func TestShareIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(2, nil)
+		s.join(user(0)).touch(s.now())
+		for uid := range uint32(1000) {
+			u := s.join(user(uid + 1))
+			u.take(s.now(), time.Second)
+			s.leave(u)
+		}
+		again := s.join(user(1))
+		wantTaken(t, "after connecting again", again, 0, true)
+		time.Sleep(maxDebt)
+		s.join(user(0))
+		if got := len(s.users); got != 2 {
+			t.Errorf("%d users are known, want the 2 that are connected", got)
+		}
+	})
+}
+
+// Who waits for a place goes on as soon as his allowance has paid what he took.
+func TestShareWaitEndsWithDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(2, nil)
+		u := s.join(user(1))
+		for _, take := range []bool{true, false} {
+			u.owes.Store(int64(s.now() + time.Millisecond))
+			start := time.Now()
+			if take { // nobody has the place, but it is not paid for
+				p := <-s.places
+				p.free = s.now() + time.Second
+				s.places <- p
+			} else {
+				<-s.places
+			}
+			if got := u.wait(nil); got != nil {
+				t.Error("the place is given to who need not wait for it")
+			}
+			if took := time.Since(start); took != time.Millisecond {
+				t.Errorf("it took %v, want 1ms", took)
+			}
+		}
+	})
+}
+
+// Who connects again after a long time, and was alone, is still alone.
+func TestShareAloneAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(2, nil)
+		for range 2 {
+			u := s.join(user(1))
+			wantTaken(t, "alone", u, time.Second, false)
+			s.leave(u)
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+// costly is a session whose PINGs take 10 µs of processing, and all else nothing.
+type costly struct {
+	fakeSession
+	pings *atomic.Int64 // of all sessions
+}
+
+func (c *costly) Begin(call *Call) Work {
+	switch call.Verb {
+	case ipc.VerbPing:
+		c.pings.Add(1)
+		time.Sleep(10 * time.Microsecond)
+	case ipc.VerbWho:
+		return workFunc(func() { call.Reply(call.OK()) })
+	case ipc.VerbQuit:
+		call.Quit()
+	}
+	call.Reply(call.OK())
+	return nil
+}
+
+// costs is what a server with two processors does.
+type costs struct {
+	*fakeDaemon
+	pings, heldBack atomic.Int64
+}
+
+func startCostly(t *testing.T) *costs {
+	c := &costs{fakeDaemon: newFake()}
+	c.Open = func(conn *Conn) (Session, error) { return &costly{fakeSession{c.fakeDaemon, conn}, &c.pings}, nil }
+	c.share.Do(func() { c.shares = newShares(2, func() { c.heldBack.Add(1) }) })
+	t.Cleanup(func() {
+		if err := c.Shutdown(context.Background(), nil); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// as is a connection of some user, through a pipe.
+func (c *costs) as(uid uint32) net.Conn {
+	here, there := net.Pipe()
+	conn := newConn(&c.Server, there)
+	conn.pace = c.shares.pace(user(uid)) // not that of pipes, who are nobody's
+	c.enter(conn)
+	go c.serve(conn)
+	return here
+}
+
+// flood sends PINGs without end.
+func (c *costs) flood(uid uint32) {
+	nc := c.as(uid)
+	go io.WriteString(nc, strings.Repeat("@a PING\n", 100_000))
+	go io.Copy(io.Discard, nc)
+}
+
+// One user alone is not slowed, however many connections he has.
+func TestSharePipeAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCostly(t)
+		c.flood(1)
+		c.flood(1)
+		time.Sleep(200 * time.Millisecond)
+		if got := c.pings.Load(); got < 39_980 || c.heldBack.Load() != 0 {
+			t.Errorf("two connections have begun %d requests of 10 µs each in 200 ms, want 40000; held back: %d times", got, c.heldBack.Load())
+		}
+	})
+}
+
+// Beside another a user has half of one of two processors to himself, and a quarter
+// of one that he need not share, however many connections he has. The other waits
+// for nothing.
+func TestSharePipeBesideAnother(t *testing.T) {
+	for _, conns := range []int{1, 2, 20} {
+		t.Run(fmt.Sprint(conns), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCostly(t)
+				good := c.as(2)
+				for range conns {
+					c.flood(1)
+				}
+				waited := askEach(t, good, time.Millisecond, 200*time.Millisecond)
+				if got := c.pings.Load(); got < 14_250 || got > 15_750 {
+					t.Errorf("%d requests of 10 µs have begun in 200 ms, want 15000; held back: %d times", got, c.heldBack.Load())
+				}
+				if waited > 0 {
+					t.Errorf("the other has waited for %v", waited)
+				}
+			})
+		})
+	}
+}
+
+// Several who want more than their allowances share what is left, evenly.
+func TestSharePipeAmongFloods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCostly(t)
+		for _, uid := range []uint32{1, 2, 2, 2, 2} {
+			c.flood(uid)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if got := c.pings.Load(); got < 23_750 || got > 26_250 {
+			t.Errorf("%d requests of 10 µs have begun in 200 ms, want 25000", got)
+		}
+	})
+}
+
+// askEach asks again and again, and tells how long it waited for answers.
+func askEach(t *testing.T, nc net.Conn, pause, until time.Duration) (waited time.Duration) {
+	t.Helper()
+	for range until / pause {
+		start := time.Now()
+		say(t, nc, "HELLO\n")
+		hear(t, nc, "OK\n")
+		waited += time.Since(start)
+		time.Sleep(pause)
+	}
+	return waited
+}
+
+// Who is held back is not waited for when the server stops.
+func TestSharePipeShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCostly(t)
+		good := c.as(2)
+		for range 20 {
+			c.flood(1)
+		}
+		askEach(t, good, time.Millisecond, 10*time.Millisecond)
+		<-c.shares.places // for good
+		c.shares.users[userKey{1, true}].owes.Store(int64(time.Hour))
+		askEach(t, good, time.Millisecond, 10*time.Millisecond)
+		start := time.Now()
+		if err := c.Shutdown(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"io"
+	"net"
+	"testing"
+)
+
+// What has kept lines from being taken, here answers that the client does not read, may be gone
+// between the look at them and the wait: then nothing more need come for them to be
+// answered.
+func TestStallThatIsOverBeforeTheWait(t *testing.T) {
+	d := newFake()
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	c := newConn(&d.Server, there)
+	c.session, _ = d.open(c)
+	go io.WriteString(here, "PING\n@a PING\n")
+	if err := c.in.receive(c.pace.readSize()); err != nil {
+		t.Fatal(err)
+	}
+	c.out.size.Store(int64(c.out.pause) + 1)
+	if c.advance() {
+		t.Fatal("a line was taken although too much is unread")
+	}
+	c.out.size.Store(0)
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		c.await()
+	}()
+	await(t, waited, "another look at the lines that are there")
+	go func() {
+		for c.advance() {
+		}
+		c.uncork()
+	}()
+	hear(t, here, "OK\n@a OK\n")
+	c.drain()
+	c.wg.Wait()
+}

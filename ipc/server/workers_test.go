@@ -1,0 +1,46 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+)
+
+// As many Works as want run at once; what is kept of their goroutines is
+// bounded, used again, and ends with the last connection (or the bubble would not).
+func TestWorkersAreKeptAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = maxIdleWorkers + 50
+		d := newFake()
+		nc, over := pipeFake(d)
+		go io.Copy(io.Discard, nc)
+		for i := range n {
+			say(t, nc, fmt.Sprintf("@%d LOCK x%d\n", i, i))
+		}
+		synctest.Wait()
+		for i := range n {
+			close(d.channel(d.gates, fmt.Sprint("x", i)))
+		}
+		synctest.Wait()
+		wantIdle(t, d, maxIdleWorkers)
+		say(t, nc, "@a LOCK y\n")
+		synctest.Wait()
+		wantIdle(t, d, maxIdleWorkers-1)
+		close(d.channel(d.gates, "y"))
+		synctest.Wait()
+		wantIdle(t, d, maxIdleWorkers)
+		nc.Close()
+		<-over
+		wantIdle(t, d, 0)
+	})
+}
+
+func wantIdle(t *testing.T, d *fakeDaemon, want int) {
+	t.Helper()
+	d.workers.mu.Lock()
+	defer d.workers.mu.Unlock()
+	if got := len(d.workers.idle); got != want {
+		t.Errorf("%d workers are idle, want %d", got, want)
+	}
+}
