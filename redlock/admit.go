@@ -52,9 +52,9 @@ func (l *lane) admitNow(ctx context.Context) error {
 
 // admitEarly looks at the node as if its quarantine were over.
 func (l *lane) admitEarly(conn Conn, done chan<- struct{}) error {
-	l.memory.early = true
+	l.member.EndNow(true)
 	defer func() {
-		l.memory.early = false
+		l.member.EndNow(false)
 		done <- struct{}{}
 	}()
 	ctx := &l.within

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
@@ -122,20 +123,17 @@ func checkLook(replies []Reply) error {
 	}
 	for i := 1; i <= 2; i++ {
 		if field := &replies[i]; !field.Nil && !field.IsText() {
-			return redis.UnexpectedAnswer(lookWords[i], "a string", field)
+			return redis.UnexpectedAnswer(lookCommands[i], "a string", field)
 		}
 	}
 	if len(replies) > 3 && !replies[3].IsText() {
 		return redis.UnexpectedAnswer("INFO", "a string", &replies[3])
 	}
 	if len(replies) > 4 && !isFields(&replies[4]) {
-		return redis.UnexpectedAnswer(lookWords[4], "fields and values", &replies[4])
+		return redis.UnexpectedAnswer(lookCommands[4], "fields and values", &replies[4])
 	}
 	return nil
 }
-
-// maxNodeSeconds bounds a node's clock: the year 2200.
-const maxNodeSeconds = 230 * 365 * 24 * 60 * 60
 
 func isTime(reply *Reply) bool {
 	if !reply.IsList() || len(reply.Array) != 2 || !isFields(reply) {
@@ -143,7 +141,7 @@ func isTime(reply *Reply) bool {
 	}
 	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
 	micros, err2 := strconv.ParseInt(reply.Array[1].Str, 10, 64)
-	return errors.Join(err1, err2) == nil && seconds >= 0 && seconds < maxNodeSeconds && micros >= 0 && micros < 1e6
+	return errors.Join(err1, err2) == nil && seconds >= 0 && seconds < admission.MaxNodeSeconds && micros >= 0 && micros < 1e6
 }
 
 // checkValues checks the answer to an MGET of so many keys.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 )
 
@@ -59,7 +60,7 @@ func FuzzAnswers(f *testing.F) {
 		f := newFleet(&Options{Nodes: make([]Node, 5), rules: &soundRules, Clock: func() time.Duration { return time.Hour }})
 		l := f.lanes[0]
 		for i := range f.lanes {
-			f.horizon.note(i, clockSample{low: 1795247588 * time.Second, known: true})
+			f.admission.NoteClock(i, admission.ClockSample{Low: 1795247588 * time.Second, Known: true})
 		}
 		calls, ballots := fuzzedCalls(f.quorum)
 		const looks = 4
@@ -74,10 +75,10 @@ func FuzzAnswers(f *testing.F) {
 			checkBallots(t, ballots)
 		}
 		if s, err := l.readLook(replies[1 : 1+looks]); err == nil {
-			_ = s.info.refusal()
-			_, _ = parseEpoch(s.epoch)
-			if s.clock.known && (s.clock.low > s.clock.high || s.clock.low < -time.Hour) {
-				t.Errorf("the node's clock is between %v and %v", s.clock.low, s.clock.high)
+			_ = s.Info.Refusal()
+			_, _ = admission.ParseEpoch(s.Epoch)
+			if s.Clock.Known && (s.Clock.Low > s.Clock.High || s.Clock.Low < -time.Hour) {
+				t.Errorf("the node's clock is between %v and %v", s.Clock.Low, s.Clock.High)
 			}
 		}
 		w := &waiter{quorum: f.quorum, bell: make(chan struct{}, 1)}
@@ -105,7 +106,7 @@ func checkBallots(t *testing.T, ballots []*ballot) {
 				t.Errorf("granted with the fencing token %d", a.fence)
 			}
 			if a := &b.answers[i]; a.verdict == granted && b.op == "counters" {
-				raiseCounters(new([maxCounters]uint64), a.shown.Array)
+				raiseCounters(new(admission.Counters), a.shown.Array)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // attempt is one ballot with a token of its own, and a second one where the
@@ -13,10 +15,10 @@ import (
 type attempt struct {
 	q      *Quorum
 	r      *Request
-	start  time.Duration // before the first byte
-	aware  awareness     // what was known by then of what the nodes say of each other
-	waiter *waiter       // listens; nil: nobody does
-	keeps  time.Duration // refused, it has the lock be kept for the waiter for so long
+	start  time.Duration       // before the first byte
+	aware  admission.Freshness // what was known by then of what the nodes say of each other
+	waiter *waiter             // listens; nil: nobody does
+	keeps  time.Duration       // refused, it has the lock be kept for the waiter for so long
 	b      *ballot
 	grant
 }
@@ -34,12 +36,12 @@ type grant struct {
 
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
-	a := &attempt{q: q, r: r, start: start, aware: q.aware(start), b: q.newBallot("acquire", isFencedGrant)}
+	a := &attempt{q: q, r: r, start: start, aware: q.freshness(start), b: q.newBallot("acquire", isFencedGrant)}
 	a.b.quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
 		t.slot = q.places.reserve(t, r.Slots, q.rules.jitter)
 	}
-	a.grant = grant{target: *t, placed: &nodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.jumps.totalMissed()}
+	a.grant = grant{target: *t, placed: &nodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
 	return a
 }
 
@@ -77,13 +79,13 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
 	q.await(ctx, b)
 	now := q.clock()
-	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.latest(a.aware, b.voters()))
+	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.aware, b.voters()))
 	if a.wins(ctx, b, now) {
 		a.wanted = b.isWanted()
 		b = a.agree(ctx)
 		now = q.clock()
 	}
-	a.age(q.jumps.totalMissed())
+	a.age(q.admission.TotalMissed())
 	if a.wins(ctx, b, now) {
 		q.counts.grants.Add(1)
 		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
@@ -140,13 +142,9 @@ func (q *Quorum) propose(now time.Time) uint64 {
 	}
 }
 
-// drift is how much sooner a lease ends here than on the nodes, for clocks
-// that do not run at quite the same rate: 1 % and 2 ms, for the resolution of
-// expiries in Redis ("Distributed locks", redis.io; the reference
-// implementations of Redlock have the same).
-func drift(ttl time.Duration) time.Duration {
-	return ttl/100 + 2*time.Millisecond
-}
+// drift is how much sooner a lease ends here than on the nodes, for clocks that do not run
+// at quite the same rate.
+func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }
 
 func isGrant(reply *Reply) bool { return reply.Int == 1 }
 

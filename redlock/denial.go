@@ -38,7 +38,7 @@ const (
 // probeKey is beside the key of a lock that was refused, as an ACL may let us use others;
 // and no lock's: no name can have it.
 func (l *lane) probeKey() string {
-	return cmp.Or(l.deniedAt, l.fleet.options.Prefix) + beside + "probe"
+	return cmp.Or(l.deniedAt, l.fleet.options.Prefix) + probeSuffix
 }
 
 // denialOf is what to do about an error that everybody will get; "": this one is none.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // Repeatable has a Quorum take its random times from a test, and leave nothing
@@ -78,26 +80,22 @@ var spoiled = map[string]func(*rules){
 	},
 	"token from a minority":        func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
 	"bell missing is no news":      func(r *rules) { r.hasRung = func([]Reply) bool { return false } },
-	"every fencing token believed": func(r *rules) { r.believes = func(_, _ uint64) bool { return true } },
+	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},
 	"counters not copied": func(r *rules) {
-		r.copyCounters = func(l *lane, _ context.Context) (*[maxCounters]uint64, int) {
-			return new([maxCounters]uint64), len(l.fleet.lanes)
+		r.copyCounters = func(l *lane, _ context.Context) (*admission.Counters, int) {
+			return new(admission.Counters), len(l.fleet.lanes)
 		}
 	},
 	"counters copied too early": copyEarly,
 	"former node believed": func(r *rules) {
-		r.last = func(words *register, node int, word string, at time.Duration) (bool, error) {
-			news, _ := words.see(node, word, at)
-			words.outdone[node].Store(false)
-			return news, nil
-		}
+		r.admission.Supersedes = func() bool { return false }
 	},
 	"repair counts at once": func(r *rules) { r.confirms = func(bool) bool { return true } },
 	"quarantine by uptime": func(r *rules) {
-		r.quarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
+		r.admission.QuarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
 	},
 }
 
@@ -105,24 +103,24 @@ var spoiled = map[string]func(*rules){
 // when it is over.
 func copyEarly(r *rules) {
 	type copied struct {
-		counters *[maxCounters]uint64
+		counters *admission.Counters
 		sources  int
 	}
 	var copies sync.Map // by the marker's word and the lane
-	key := func(l *lane) any { return fmt.Sprintf("%s %p", l.memory.marker.word, l) }
+	key := func(l *lane) any { return fmt.Sprintf("%s %p", l.member.MarkerWord(), l) }
 	r.meanwhile = func(l *lane, ctx context.Context) {
 		if _, ok := copies.Load(key(l)); ok {
 			return
 		}
-		if counters, sources := l.copyCounters(ctx); sources >= l.fleet.copySources() {
+		if counters, sources := l.fleet.copyCounters(ctx); sources >= l.fleet.admission.CopySources() {
 			copies.Store(key(l), copied{counters, sources})
 		}
 	}
-	r.copyCounters = func(l *lane, ctx context.Context) (*[maxCounters]uint64, int) {
+	r.copyCounters = func(l *lane, ctx context.Context) (*admission.Counters, int) {
 		if early, ok := copies.Load(key(l)); ok {
 			return early.(copied).counters, early.(copied).sources
 		}
-		return l.copyCounters(ctx)
+		return l.fleet.copyCounters(ctx)
 	}
 }
 
@@ -164,7 +162,7 @@ func WhenConfirmed(o *Options, then func()) {
 
 // Missed has it come out that this host's clock missed so much.
 func (q *Quorum) Missed(d time.Duration) {
-	q.jumps.missed.Add(int64(d))
+	q.admission.AddMissed(d)
 	q.keeper.age()
 }
 
@@ -172,7 +170,4 @@ func (q *Quorum) Missed(d time.Duration) {
 func Gate(o *Options, pass func()) { o.ownRules().gather = pass }
 
 // LaterWord is that of an epoch after the one that says so.
-func LaterWord(text string) string {
-	e, _ := parseEpoch(text)
-	return newWord(0, e.word)
-}
+func LaterWord(text string) string { return admission.LaterWord(text) }

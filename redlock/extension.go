@@ -8,15 +8,17 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // extension is a ballot on many leases at once: one call a node, and for each
 // lease its own count. A lease is decided at its own deciding answer.
 type extension struct {
 	k      *keeper
-	start  time.Duration // before the first byte
-	missed time.Duration // what this host's clock had missed by then
-	aware  awareness     // what was known by then of what the nodes say of each other
+	start  time.Duration       // before the first byte
+	missed time.Duration       // what this host's clock had missed by then
+	aware  admission.Freshness // what was known by then of what the nodes say of each other
 	leases []*Lease
 	ttls   []time.Duration
 	done   chan struct{} // closed when nothing is open any more
@@ -45,8 +47,8 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 	e := &extension{
 		k:       k,
 		start:   now,
-		missed:  k.q.jumps.totalMissed(),
-		aware:   k.q.aware(now),
+		missed:  k.q.admission.TotalMissed(),
+		aware:   k.q.freshness(now),
 		leases:  leases,
 		ttls:    make([]time.Duration, n),
 		done:    make(chan struct{}),
@@ -331,12 +333,12 @@ func (e *extension) tellConfirmed(confirmed []int) {
 	}
 }
 
-// latest is the deadline that the leases may have: see fleet.latest.
+// latest is the deadline that the leases may have: see admission.Fleet.LatestDeadline.
 func (e *extension) latest() time.Duration {
 	e.mu.Lock()
 	voters := e.voters
 	e.mu.Unlock()
-	return e.k.q.latest(e.aware, voters)
+	return e.k.q.admission.LatestDeadline(e.aware, voters)
 }
 
 func (e *extension) whyGone(i int) LostReason {

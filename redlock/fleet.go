@@ -2,44 +2,41 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
-// fleet is the lanes of a Quorum, and what they know together: what makes one
-// node's admission depend on the others.
+// fleet is the lanes of a Quorum, and what they share.
 type fleet struct {
-	options *Options
-	digest  string // of the node list and the prefix
-	quorum  int
-	lanes   []*lane
-	counts  counts
-	jumps   jumps
-	horizon horizon
-	bells   bells
-	words   *register
-	timers  sync.Pool // of *time.Timer, stopped: each ballot needs one, for a moment
-	aged    func()    // all leases of this host are older than it knew: see jumps.missed
-
-	// maxTTL is the longest lease that anyone may have on these nodes: ours, or
-	// a larger one that other hosts recorded there. It never sinks.
-	maxTTL    atomic.Int64
-	announced atomic.Bool // the loss of a quorum's counters was told
+	options   *Options
+	quorum    int
+	lanes     []*lane
+	counts    counts
+	admission *admission.Fleet
+	bells     bells
+	timers    sync.Pool // of *time.Timer, stopped: each ballot needs one, for a moment
+	aged      func()    // all leases of this host are older than it knew: see admission.Verdict
 }
 
 // newFleet makes the lanes; none of them runs yet.
 func newFleet(o *Options) *fleet {
-	f := &fleet{options: o, digest: listDigest(o.Nodes, o.Prefix), quorum: o.rules.quorum(len(o.Nodes))}
-	f.maxTTL.Store(int64(o.MaxTTL))
-	f.jumps.nodes = make([]nodeClock, len(o.Nodes))
-	f.horizon = newHorizon(len(o.Nodes))
-	f.words = newRegister(o.Nodes, f.quorum)
+	f := &fleet{options: o, quorum: o.rules.quorum(len(o.Nodes))}
+	f.admission = admission.NewFleet(o.admission(f.quorum))
 	for i, node := range o.Nodes {
 		f.lanes = append(f.lanes, newLane(node, i, f))
 	}
 	return f
+}
+
+// admission returns what decides which nodes may vote.
+func (o *Options) admission(quorum int) admission.Options {
+	all := admission.Options{Prefix: o.Prefix, Quorum: quorum, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
+	for _, node := range o.Nodes {
+		all.Nodes = append(all.Nodes, admission.NodeOptions{Name: node.Name, Durable: node.Durable})
+	}
+	return all
 }
 
 // newBallot is a ballot of all the nodes.
@@ -69,31 +66,15 @@ func (f *fleet) await(ctx context.Context, b *ballot) {
 	f.timers.Put(timer)
 }
 
-// noteMaxTTL takes a larger max_ttl over.
-func (f *fleet) noteMaxTTL(ttl time.Duration) {
-	for {
-		known := f.maxTTL.Load()
-		if int64(ttl) <= known || f.maxTTL.CompareAndSwap(known, int64(ttl)) {
-			return
-		}
-	}
-}
-
-func (f *fleet) longestTTL() time.Duration { return time.Duration(f.maxTTL.Load()) }
-
-// copySources is how many other nodes counters are copied from: so many meet
-// every quorum that the node was ever part of, in a node other than itself.
-func (f *fleet) copySources() int { return len(f.lanes) - f.quorum + 1 }
-
-// copyCounters asks the other nodes for their fencing counters and returns the
-// largest of each. Nodes that have no vote themselves are not counted: their
-// counters may be as lost. Nor is one with a counter that is not to be believed
-// (horizon). It waits for them at most for the node timeout.
-func (f *fleet) copyCounters(ctx context.Context, clock func() time.Duration) (counters *[maxCounters]uint64, sources int) {
-	counters = new([maxCounters]uint64)
+// copyCounters asks the other nodes for their fencing counters and returns the largest of
+// each. It does not count nodes that have no vote themselves: their counters may be lost,
+// too. Nor one with a counter that is not believed (admission.Fleet.CheckToken). It waits
+// for them at most for the node timeout.
+func (f *fleet) copyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
+	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
 	b.all = true
-	f.call(call{op: b.op, ops: b.ask(operation{letter: opCounters, key: nodeKey}), voter: b}, clock())
+	f.call(call{op: b.op, ops: b.ask(operation{letter: opCounters, key: nodeKey}), voter: b}, f.options.Clock())
 	f.await(ctx, b)
 	for i := range b.answers {
 		if b.answers[i].verdict == granted {
@@ -105,7 +86,7 @@ func (f *fleet) copyCounters(ctx context.Context, clock func() time.Duration) (c
 }
 
 // raiseCounters takes the larger values out of a node's hash.
-func raiseCounters(counters *[maxCounters]uint64, fields []Reply) {
+func raiseCounters(counters *admission.Counters, fields []Reply) {
 	for i := 0; i+1 < len(fields); i += 2 {
 		index, ok := counterIndex(fields[i].Str)
 		if !ok {
@@ -117,102 +98,50 @@ func raiseCounters(counters *[maxCounters]uint64, fields []Reply) {
 	}
 }
 
-// noteTotalLoss finds out whether a quorum of nodes were without counters that can
-// be trusted at one and the same instant, and remembers it of each of them: what
-// they counted before is lost, wherever it is looked for, and each may begin
-// anew. (No grant since then had a node that was not admitted yet.) Nodes that
-// lost theirs one after the other do not add up: another daemon may have admitted
-// the first, with the counters of the others, before the last lost its own. Nor
-// does one that cannot be reached: it may have kept them.
-func (f *fleet) noteTotalLoss() {
-	spans := make([]lossSpan, len(f.lanes))
-	for i, l := range f.lanes {
-		spans[i] = l.lossSpan()
+// judged does what follows from a verdict for other nodes, the operator and the leases.
+func (f *fleet) judged(node string, v *admission.Verdict) {
+	f.lookAt(v.LookAt)
+	if v.QuarantineBegun {
+		f.counts.quarantines.Add(1)
 	}
-	for _, span := range spans {
-		if span.lost && countAt(spans, span.first) >= f.quorum {
-			for i, l := range f.lanes {
-				if spans[i].holds(span.first) {
-					l.noteTotalLoss(spans[i].first)
-				}
-			}
-		}
+	for _, n := range v.Notices {
+		f.notice(node, n)
+	}
+	if v.HostMissed {
+		f.aged()
 	}
 }
 
-// lossSpan is when a node was certainly without counters, in turns (jumps.next):
-// from the answer that showed its marker first to the question of the one that
-// showed it last. (An answer says nothing of what was later than the question.)
-type lossSpan struct {
-	lost        bool
-	first, last uint64
-	total       bool // a quorum was so at one instant of it
-}
-
-func (s *lossSpan) holds(at uint64) bool { return s.lost && s.first <= at && at <= s.last }
-
-func countAt(spans []lossSpan, at uint64) (n int) {
-	for i := range spans {
-		if spans[i].holds(at) {
-			n++
-		}
+// notice counts a notice and passes it on.
+func (f *fleet) notice(node string, n admission.Notice) {
+	switch n.Kind {
+	case admission.ClockJumped:
+		f.counts.clockJumps.Add(1)
+		f.counts.withdrawals.Add(1)
+	case admission.Withdrawn:
+		f.counts.withdrawals.Add(1)
+	case admission.HostClockJumped:
+		f.counts.clockJumps.Add(1)
+		node = ""
+	case admission.CountersLost:
+		f.counts.counterLosses.Add(1)
+		node = ""
 	}
-	return n
-}
-
-// isAnew tells whether a quorum was without counters together with a node, and whoever votes
-// by now was so as well since the node was first.
-func (f *fleet) isAnew(l *lane) bool {
-	span := l.lossSpan()
-	for i, other := range f.lanes {
-		if i != l.index && f.words.votes(i) && other.lastLost() < span.first {
-			return false
-		}
-	}
-	return span.total
-}
-
-// countersLost is how many nodes have no counters that can be trusted.
-func (f *fleet) countersLost() (n int) {
-	for _, l := range f.lanes {
-		if l.lossSpan().lost {
-			n++
-		}
-	}
-	return n
-}
-
-// forgetLoss: all have counters now, and the next loss is another one.
-func (f *fleet) forgetLoss() {
-	if f.announced.Load() && f.countersLost() == 0 {
-		f.announced.Store(false)
-	}
-}
-
-// announceLoss tells, once, that a node was admitted without counters of others.
-func (f *fleet) announceLoss() {
-	if f.announced.Swap(true) {
-		return
-	}
-	f.counts.counterLosses.Add(1)
-	f.tell(Notice{Kind: CountersLost, Text: fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so these began anew from the nodes' clocks: "+
-		"as it should be where the nodes are new; where they are not, a fencing token of before may be larger than the next ones", len(f.lanes))})
-}
-
-func (f *fleet) tell(n Notice) {
 	if f.options.Notice != nil {
-		f.options.Notice(n)
+		f.options.Notice(Notice{Kind: NoticeKind(n.Kind), Node: node, Text: n.Text})
 	}
 }
 
-// warnings are what could be better about the fleet as a whole.
-func (f *fleet) warnings() []string {
-	var all []string
-	if n := len(f.lanes); n%2 == 0 {
-		all = append(all, fmt.Sprintf("%d nodes bear no more failures than %d would: use an odd number", n, n-1))
+// lookAt has some nodes looked at now.
+func (f *fleet) lookAt(nodes []int) {
+	for _, i := range nodes {
+		f.lanes[i].lookSoon()
 	}
-	if longest := f.longestTTL(); longest > f.options.MaxTTL {
-		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts, or was so once: the nodes remember it, and quarantines last as long; use the same everywhere, and to go back, stop all daemons, wait that long, HDEL %s epoch on every node", f.options.MaxTTL, longest, nodeKey))
-	}
-	return all
+}
+
+// freshness returns how recent the knowledge of the nodes is that a ballot relies on.
+func (f *fleet) freshness(now time.Duration) admission.Freshness {
+	fresh, lookAt := f.admission.Freshness(now)
+	f.lookAt(lookAt)
+	return fresh
 }

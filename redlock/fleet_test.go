@@ -1,11 +1,11 @@
 package redlock
 
 import (
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // Of a node's hash the counters alone are taken, where they can be ones, and the largest of
@@ -19,63 +19,10 @@ func TestRaiseCounters(t *testing.T) {
 	} {
 		fields = append(fields, Reply{Str: text})
 	}
-	counters := [maxCounters]uint64{2: 6, 3: 3}
+	counters := admission.Counters{2: 6, 3: 3}
 	raiseCounters(&counters, fields)
-	if want := ([maxCounters]uint64{1: 5, 2: 7, 3: 3, maxCounters - 1: 1}); counters != want {
+	if want := (admission.Counters{1: 5, 2: 7, 3: 3, maxCounters - 1: 1}); counters != want {
 		t.Errorf("got %v, want %v", counters, want)
-	}
-}
-
-// A quorum lost its counters where that was so of all its nodes at one instant, and of these
-// nodes alone, while they are reached.
-func TestTotalLoss(t *testing.T) {
-	type spans []lossSpan
-	lost := func(first, last uint64) lossSpan { return lossSpan{lost: true, first: first, last: last} }
-	for name, c := range map[string]struct {
-		spans spans
-		down  int // the last ones
-		want  []bool
-	}{
-		"at once, and another later": {spans{lost(1, 9), lost(2, 9), lost(3, 9), {}, lost(10, 20)}, 0, []bool{true, true, true, false, false}},
-		"one after the other":        {spans{lost(1, 4), lost(2, 9), lost(5, 9), {}, {}}, 0, []bool{false, false, false, false, false}},
-		"two alone":                  {spans{lost(1, 9), lost(2, 9), {}, {}, {}}, 0, []bool{false, false, false, false, false}},
-		"one is down":                {spans{lost(1, 9), lost(2, 9), {}, {}, lost(3, 9)}, 1, []bool{false, false, false, false, false}},
-	} {
-		f := newFleet(&Options{Nodes: make([]Node, len(c.spans)), rules: &soundRules})
-		for i, l := range f.lanes {
-			l.loss, l.state = c.spans[i], NodeQuarantined
-			if i >= len(f.lanes)-c.down {
-				l.state = NodeDown
-			}
-		}
-		f.noteTotalLoss()
-		var total []bool
-		for _, l := range f.lanes {
-			total = append(total, l.loss.total)
-		}
-		if !slices.Equal(total, c.want) {
-			t.Errorf("%s: total are %v, want %v", name, total, c.want)
-		}
-	}
-}
-
-// What is warned of: a node that bears nothing, and a max_ttl that is another one elsewhere.
-func TestFleetWarnings(t *testing.T) {
-	for _, c := range []struct {
-		nodes     int
-		elsewhere time.Duration
-		want      []string
-	}{
-		{5, time.Second, nil},
-		{4, time.Second, []string{"4 nodes bear no more failures than 3 would"}},
-		{4, time.Minute, []string{"4 nodes bear", "max_ttl is 1s here and 1m0s on other hosts"}},
-	} {
-		f := newFleet(&Options{Nodes: make([]Node, c.nodes), MaxTTL: time.Second, rules: &soundRules})
-		f.noteMaxTTL(c.elsewhere)
-		f.noteMaxTTL(time.Millisecond)
-		if got := f.warnings(); !slices.EqualFunc(got, c.want, strings.HasPrefix) {
-			t.Errorf("%d nodes, %v elsewhere: %q, want %q", c.nodes, c.elsewhere, got, c.want)
-		}
 	}
 }
 

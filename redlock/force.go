@@ -98,7 +98,7 @@ func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) 
 	ballots := make([]*ballot, len(holders))
 	for i, h := range holders {
 		b := q.newBallot("force", isGrant)
-		ops := b.ask(operation{letter: opForce, key: q.options.Prefix + name, token: h.token, ttl: q.longestTTL()})
+		ops := b.ask(operation{letter: opForce, key: q.options.Prefix + name, token: h.token, ttl: q.admission.LongestTTL()})
 		q.call(call{op: b.op, ops: ops, voter: b}, q.clock())
 		ballots[i] = b
 	}

@@ -75,14 +75,16 @@ func (k *keeper) run(ctx context.Context) {
 
 // noticeSuspension rings every lease after the host was suspended: timers run
 // on CLOCK_MONOTONIC, which stood still, and would say LOST too late. And it has the nodes
-// be looked at, which would come too late as well: see fleet.latest.
+// be looked at, which would come too late as well: see admission.Fleet.LatestDeadline.
 func (k *keeper) noticeSuspension() {
 	ahead := k.clock() - time.Since(k.start)
 	jumped := ahead-k.ahead > suspensionCheck/2
 	if k.ahead = ahead; !jumped {
 		return
 	}
-	k.q.lookAll(nil)
+	for _, l := range k.q.lanes {
+		l.lookSoon()
+	}
 	for _, l := range k.all() {
 		l.ring()
 	}
@@ -94,7 +96,7 @@ func (k *keeper) noticeSuspension() {
 func (k *keeper) age() {
 	all := k.all()
 	for _, l := range all {
-		l.age(k.q.jumps.totalMissed())
+		l.age(k.q.admission.TotalMissed())
 	}
 	if k.q.options.Aged != nil {
 		k.q.options.Aged()
@@ -241,7 +243,7 @@ func (k *keeper) keep(l *Lease, due time.Duration) {
 // ageMissed ages a lease that was not to be found when the others were aged. Its timer says
 // LOST, be it now: who takes or adopts a lease is not told of its loss before he has it.
 func (k *keeper) ageMissed(l *Lease) {
-	if l.age(k.q.jumps.totalMissed()) {
+	if l.age(k.q.admission.TotalMissed()) {
 		k.moved(l)
 		l.rearm(k.clock())
 	}
@@ -269,7 +271,7 @@ func (k *keeper) remove(l *Lease) {
 }
 
 // confirmed: a quorum extended the lease, asked at start, when this host's clock had
-// missed so much; latest is as in fleet.latest.
+// missed so much; latest is as in admission.Fleet.LatestDeadline.
 func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, changes bool) {
 	now := k.clock()
 	left := l.Deadline() - now

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // lane is one node's ordered line of work: one goroutine and one connection.
@@ -37,8 +39,6 @@ type lane struct {
 	state   NodeState
 	reason  error                  // why state is not NodeReady
 	until   time.Duration          // of a quarantine: BootTime when it is over
-	loss    lossSpan               // when it was seen without fencing counters
-	lostAt  uint64                 // the last turn in which it ever was; 0: it was not
 	warning []string               // what its INFO says that could be better
 	queue   []call                 // handed over, not sent
 	urgent  []call                 // the same, and to be sent before those
@@ -57,15 +57,15 @@ type lane struct {
 	replies  []Reply
 	sent     time.Duration // BootTime before the last round trip
 	heard    time.Duration // and after it
-	asked    uint64        // the turn in which the node was last looked at
+	lookTurn uint64        // the turn in which the node was last looked at
 	rights   bool          // it was asked then what its ACL lacks
 	within   bound         // the context of the round trip under way
 	encoder  encoder
 	session  laneSession
-	memory   memory
-	owedSeen time.Duration // when expired releases were last dropped
-	deniedAt string        // the key of a call that it refused: see denied
-	mutedAt  string        // a key that it did not let us listen to: see mute
+	member   *admission.Member // decides whether the node may vote
+	owedSeen time.Duration     // when expired releases were last dropped
+	deniedAt string            // the key of a call that it refused: see denied
+	mutedAt  string            // a key that it did not let us listen to: see mute
 }
 
 // laneSession is what the lane knows of its node over the present connection.
@@ -102,9 +102,9 @@ func newTiming(nodeTimeout time.Duration) timing {
 }
 
 const (
-	maxQueue     = 4096        // calls that wait for one node; releases and what is urgent come on top
-	maxUrgent    = 64          // urgent calls that do
-	heartbeat    = time.Second // TIME, INFO and epoch are read so often: whether it may vote, its clock, a sign of life
+	heartbeat    = admission.LookInterval // TIME, INFO and epoch are read so often: whether it may vote, its clock, a sign of life
+	maxQueue     = 4096                   // calls that wait for one node; releases and what is urgent come on top
+	maxUrgent    = 64                     // urgent calls that do
 	firstBackoff = 10 * time.Millisecond
 	owedGroup    = 512         // owed releases sent at once
 	owedSweep    = time.Second // how often those are dropped that are owed no more
@@ -194,6 +194,7 @@ func newLane(node Node, index int, f *fleet) *lane {
 		state:   NodeConnecting,
 		reason:  errNotYet,
 		owed:    map[string]owedRelease{},
+		member:  f.admission.Member(index),
 	}
 }
 
@@ -260,9 +261,6 @@ func (l *lane) admit(c *call, now time.Duration) *NodeError {
 	l.queue = append(l.queue, *c)
 	return nil
 }
-
-// isOutdone tells whether a later incarnation of the node is known than the lane has seen.
-func (l *lane) isOutdone() bool { return l.fleet.words.outdone[l.index].Load() }
 
 // isConnected tells whether a release can be sent. The caller holds mu.
 func (l *lane) isConnected() bool { return l.state != NodeDown && l.state != NodeConnecting }
@@ -430,7 +428,7 @@ func (l *lane) drain(conn Conn) error {
 // down fails everything that waits: nothing is sent over a connection that is
 // not there. What was never sent is nowhere, and releases are kept.
 func (l *lane) down(reason error) {
-	l.setState(NodeDown, reason)
+	l.setState(NodeDown, reason, func() []int { return l.member.Disconnected(l.clock()) })
 	l.hearNoMore()
 	l.mu.Lock()
 	waiting := append(l.urgent, l.queue...)
@@ -461,15 +459,15 @@ func (l *lane) dropExpired() {
 	}
 }
 
-func (l *lane) setState(state NodeState, reason error) {
+// setState makes a state known; record records it with the node's admission, and returns
+// the nodes to look at now.
+func (l *lane) setState(state NodeState, reason error, record func() []int) {
 	l.mu.Lock()
 	changed := l.state != state || !sameText(l.reason, reason)
 	l.state, l.reason = state, reason
 	status := l.statusLocked()
 	l.mu.Unlock()
-	if state == NodeDown || state == NodeRefused {
-		l.fleet.lookAt(l.fleet.words.noVoter(l.index, l.clock()))
-	}
+	l.fleet.lookAt(record())
 	if changed && l.observe != nil {
 		l.observe(l.asShown(status))
 	}

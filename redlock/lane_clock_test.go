@@ -72,8 +72,8 @@ func TestClockGarbage(t *testing.T) {
 	before := c.lane.session.offset
 	for _, reply := range []Reply{{}, {Int: 1}, {Array: []Reply{{Str: "x"}, {Str: "1"}}}, {Array: []Reply{{Str: "1"}, {Str: ""}}}, {Array: []Reply{{Str: "1"}}}} {
 		s := c.lane.readTime(&reply)
-		if c.lane.session.offset != before || s.known {
-			t.Errorf("TIME answered %+v: offset %v, believed: %v; want %v and no", reply, c.lane.session.offset, s.known, before)
+		if c.lane.session.offset != before || s.Known {
+			t.Errorf("TIME answered %+v: offset %v, believed: %v; want %v and no", reply, c.lane.session.offset, s.Known, before)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
@@ -57,7 +58,7 @@ func (l *lane) handshake(ctx context.Context, conn Conn) error {
 
 // introduce reads who answers and what its clock says, and ends the connection
 // before this one.
-func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
+func (l *lane) introduce(ctx context.Context, conn Conn) (*admission.Snapshot, error) {
 	l.session.epoch, l.session.hearer, l.session.rights = "", 0, false
 	l.commands = l.commands[:0]
 	l.appendLook()
@@ -79,7 +80,7 @@ func (l *lane) introduce(ctx context.Context, conn Conn) (*sighting, error) {
 	if !id.IsNumber() || id.Int <= 0 {
 		return nil, l.noteOdd(redis.UnexpectedAnswer("CLIENT ID", "a number", id))
 	}
-	return s, l.succeed(ctx, conn, id.Int, s.info.runID)
+	return s, l.succeed(ctx, conn, id.Int, s.Info.RunID)
 }
 
 // noConnection is an id that no connection has: to kill it shows, before it is
@@ -116,10 +117,12 @@ func (l *lane) kill(ctx context.Context, conn Conn, id int64) error {
 // the true offset: a not-after that follows from it is never late. Where the last
 // estimate is still possible, the greater one is the better one; where it is not,
 // the node's clock was stepped.
-func (l *lane) readTime(reply *Reply) clockSample {
-	s := sampleOf(reply, l.sent, l.heard)
-	if last := l.session.offset; s.known && (last < s.low || last > s.high) {
-		l.session.offset = s.low
+func (l *lane) readTime(reply *Reply) (s admission.ClockSample) {
+	if len(reply.Array) == 2 {
+		s = admission.ReadClock(reply.Array[0].Str, reply.Array[1].Str, l.sent, l.heard)
+	}
+	if last := l.session.offset; s.Known && (last < s.Low || last > s.High) {
+		l.session.offset = s.Low
 	}
 	return s
 }

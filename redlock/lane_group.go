@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
@@ -360,9 +361,9 @@ func (l *lane) answerSpan(calls []call, reply *Reply) {
 // call, but where that is for several leases; that the node has no vote concerns
 // all of them.
 func (l *lane) answerCall(c *call, replies []Reply) {
-	l.doubt(c.ops, replies)
-	if !c.isRelease() && l.isOutdone() {
-		l.fail(c, errOutdone)
+	l.checkTokens(c.ops, replies)
+	if !c.isRelease() && l.member.IsSuperseded() {
+		l.fail(c, admission.ErrSuperseded)
 		return
 	}
 	for i := range replies {
@@ -384,7 +385,9 @@ func (l *lane) fail(c *call, err error) {
 	case deniesVote(err):
 		kind = FailedQuarantined
 		l.session.look = true
-		l.memory.countersGone = l.memory.countersGone || redis.IsKind(err, "COUNTERS")
+		if redis.IsKind(err, "COUNTERS") {
+			l.member.NoteCountersGone()
+		}
 	case redis.IsKind(err, "LATE"):
 		kind = FailedLate
 		l.session.look = true // it came in time, so the node's clock was stepped
@@ -410,7 +413,7 @@ const wrongTypeHelp = " (somebody else wrote to the lock's key, which is its nam
 // deniesVote tells the errors with which a node says that it is not the one that
 // was admitted, or not any more.
 func deniesVote(err error) bool {
-	return redis.IsKind(err, "EPOCH") || redis.IsKind(err, "COUNTERS") || errors.Is(err, errOutdone)
+	return redis.IsKind(err, "EPOCH") || redis.IsKind(err, "COUNTERS") || errors.Is(err, admission.ErrSuperseded)
 }
 
 // forgetTrouble ends the memory of errors once the node has answered none for a

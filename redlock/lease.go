@@ -276,7 +276,7 @@ func (l *Lease) Keep() {
 func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ageTo(l.keeper.q.jumps.totalMissed())
+	l.ageTo(l.keeper.q.admission.TotalMissed())
 	deadline -= l.missed - missed
 	if !l.keeper.rules.alive(l.errAt(now)) {
 		return false

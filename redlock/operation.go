@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // operation is one thing that a node is asked to do for one lock: one of those
@@ -60,11 +62,10 @@ func (l opLetter) counts() bool {
 // nodeKey is the hash that each node keeps of itself: the field epoch, the fencing
 // counters, and keeps, until when locks may be kept for somebody. Lock names cannot
 // have it: they have a prefix, or are refused by check.
-const nodeKey = "redlockd:node"
+const nodeKey = admission.NodeKey
 
-// maxCounters is how many fencing counters a node has, whatever the number of
-// names: names are hashed onto them.
-const maxCounters = 1024
+// maxCounters is how many fencing counters a node has.
+const maxCounters = admission.MaxCounters
 
 // counterField is the field of a counter, two letters or digits.
 type counterField [2]byte
@@ -95,9 +96,7 @@ func counterOf(key string) counterField {
 // Fencing tokens are microseconds since 1970, or thereabouts.
 const (
 	fenceDigits = 16
-	// maxFence is what a double still counts exactly, less a margin that is
-	// never used up: a node whose counter is beyond fails.
-	maxFence = 1<<53 - 1<<40
+	maxFence    = admission.MaxToken
 )
 
 // encoder makes one command of many operations.
@@ -174,8 +173,11 @@ func appendRecord(b []byte, field counterField, fence uint64) []byte {
 	return append(append(b, field[:]...), digits[:]...)
 }
 
-// recordsOf are the records of all counters.
-func recordsOf(counters *[maxCounters]uint64) []byte {
+// recordsOf are the records of all counters; nil: of none.
+func recordsOf(counters *admission.Counters) []byte {
+	if counters == nil {
+		return nil
+	}
 	b := make([]byte, 0, maxCounters*(len(counterField{})+fenceDigits))
 	for i, value := range counters {
 		b = appendRecord(b, fieldOf(i), value)

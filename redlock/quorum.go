@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // Options say over which nodes a Quorum locks, and how.
@@ -72,7 +74,11 @@ type Options struct {
 const MinTTL = 100 * time.Millisecond
 
 // DefaultPrefix is that of redlockd, where its config does not say another.
-const DefaultPrefix = "redlock:"
+const DefaultPrefix = admission.DefaultPrefix
+
+// ChangeForAll says how to change what all hosts must have in common: the node list, the
+// prefix.
+const ChangeForAll = admission.ChangeForAll
 
 // MaxNodes is how many nodes a Quorum can have.
 const MaxNodes = 63
@@ -153,8 +159,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("redlock: %d nodes: at most %d", len(o.Nodes), MaxNodes)
 	case o.NodeTimeout < 0:
 		return fmt.Errorf("redlock: node timeout %v: must be more than 0", o.NodeTimeout)
-	case o.MaxTTL < MinTTL || o.MaxTTL > longestMaxTTL:
-		return fmt.Errorf("redlock: max ttl %v: between %v and %v", o.MaxTTL, MinTTL, longestMaxTTL)
+	case o.MaxTTL < MinTTL || o.MaxTTL > admission.LongestMaxTTL:
+		return fmt.Errorf("redlock: max ttl %v: between %v and %v", o.MaxTTL, MinTTL, admission.LongestMaxTTL)
 	}
 	return o.checkNames()
 }

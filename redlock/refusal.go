@@ -82,7 +82,7 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 		case errors.As(failure.Err, &e):
 			left = append(left, max(e.Left, time.Millisecond))
 		case redis.IsServerError(failure.Err): // it has only just said so
-			left = append(left, q.longestTTL())
+			left = append(left, q.admission.LongestTTL())
 		default:
 			endless = true
 		}

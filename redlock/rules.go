@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // rules are the decisions that safety rests on, one function each, so that a
@@ -33,25 +35,15 @@ type rules struct {
 	// write-back needless.
 	agreed func(nodes, quorum int) bool
 
-	// believes tells whether a node may have come to a fencing token by granting,
-	// where the nodes' clocks say that it is not beyond bound.
-	believes func(fence, bound uint64) bool
-
-	// quarantineEnd is when a node may vote again: every lease is over then that
-	// it may have voted for before its quarantine was first seen. started is what
-	// its uptime says, which is nothing of when it was flushed.
-	quarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
-
-	// last says why an epoch is not the last one of the node that is known, by its word;
-	// and whether others do not know it.
-	last func(words *register, node int, word string, at time.Duration) (news bool, err error)
+	// admission are those by which a node may vote.
+	admission admission.Rules
 
 	// votes tells whether a node may vote: not in a quarantine.
 	votes func(NodeState) bool
 
 	// copyCounters is what a node that lost its fencing counters gets: the largest
 	// of others, and of how many others.
-	copyCounters func(l *lane, ctx context.Context) (counters *[maxCounters]uint64, sources int)
+	copyCounters func(l *lane, ctx context.Context) (counters *admission.Counters, sources int)
 
 	// meanwhile is what is done for a node while its quarantine lasts: nothing. What
 	// would be copied then may be less than what is counted until it is over.
@@ -119,31 +111,29 @@ type rules struct {
 }
 
 var soundRules = rules{
-	quorum:        quorumOf,
-	needed:        func(quorum int, _ bool) int { return quorum },
-	token:         newToken,
-	start:         func(asked, _ time.Duration) time.Duration { return asked },
-	drift:         drift,
-	agreed:        func(nodes, quorum int) bool { return nodes >= quorum },
-	believes:      func(fence, bound uint64) bool { return fence <= bound },
-	quarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
-	last:          (*register).see,
-	votes:         func(state NodeState) bool { return state == NodeReady },
-	copyCounters:  (*lane).copyCounters,
-	meanwhile:     func(*lane, context.Context) {},
-	inTime:        func(now, deadline time.Duration) bool { return now < deadline },
-	notAfter:      func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
-	lossDue:       func(deadline, guard time.Duration) time.Duration { return deadline - guard },
-	giveBack:      func(_, deadline time.Duration) time.Duration { return deadline },
-	confirms:      func(held bool) bool { return held },
-	alive:         func(err error) bool { return err == nil },
-	later:         func(old, extended time.Duration) time.Duration { return max(old, extended) },
-	adopted:       func(recorded, _, _ time.Duration) time.Duration { return recorded },
-	order:         func(waiting []call) []call { return waiting },
-	predecessor:   func(id int64) int64 { return id },
-	owes:          func(maybePlaced bool) bool { return maybePlaced },
-	hasRung:       hasRung,
-	jitter:        func(_ string, n time.Duration) time.Duration { return rand.N(n) },
-	keepAfter:     keepAfter,
-	gather:        runtime.Gosched,
+	quorum:       quorumOf,
+	needed:       func(quorum int, _ bool) int { return quorum },
+	token:        newToken,
+	start:        func(asked, _ time.Duration) time.Duration { return asked },
+	drift:        drift,
+	agreed:       func(nodes, quorum int) bool { return nodes >= quorum },
+	admission:    admission.SoundRules,
+	votes:        func(state NodeState) bool { return state == NodeReady },
+	copyCounters: func(l *lane, ctx context.Context) (*admission.Counters, int) { return l.fleet.copyCounters(ctx) },
+	meanwhile:    func(*lane, context.Context) {},
+	inTime:       func(now, deadline time.Duration) bool { return now < deadline },
+	notAfter:     func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
+	lossDue:      func(deadline, guard time.Duration) time.Duration { return deadline - guard },
+	giveBack:     func(_, deadline time.Duration) time.Duration { return deadline },
+	confirms:     func(held bool) bool { return held },
+	alive:        func(err error) bool { return err == nil },
+	later:        func(old, extended time.Duration) time.Duration { return max(old, extended) },
+	adopted:      func(recorded, _, _ time.Duration) time.Duration { return recorded },
+	order:        func(waiting []call) []call { return waiting },
+	predecessor:  func(id int64) int64 { return id },
+	owes:         func(maybePlaced bool) bool { return maybePlaced },
+	hasRung:      hasRung,
+	jitter:       func(_ string, n time.Duration) time.Duration { return rand.N(n) },
+	keepAfter:    keepAfter,
+	gather:       runtime.Gosched,
 }

@@ -145,7 +145,7 @@ func TestLossesDoNotAddUp(t *testing.T) {
 
 // The next loss of a quorum's counters is told as well, though a node that had none in the
 // first one is down since: what cannot be reached is none of those without. Guards
-// lane.lossSpan: isConnected; forgetLoss.
+// Fleet.CounterLoss: connected; forgetAnnouncedLoss.
 func TestNextTotalLossIsTold(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -178,7 +178,7 @@ func TestLargestCounterIsCopied(t *testing.T) {
 }
 
 // A node whose clock jumped has its counters: it makes no total loss of another's, who waits
-// until there are enough to copy from. Guards lossSpan.holds: lost.
+// until there are enough to copy from. Guards CounterLoss.contains: Lost.
 func TestClockJumpIsNoLossOfCounters(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].StepClock(90 * time.Second)

@@ -144,7 +144,7 @@ func TestDurableNodeRewritesItsFile(t *testing.T) {
 }
 
 // A node that did not write every vote to its file for a while, and is restarted, waits,
-// also where a host that has not seen that lets it vote first. Guards suspicion: believed.
+// also where a host that has not seen that lets it vote first. Guards withdrawal: restartedUnnoticed.
 func TestDurableNodeIsBelievedByAnother(t *testing.T) {
 	var away atomic.Bool // this host reaches the node no more
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

@@ -141,7 +141,7 @@ func TestFarCountersBeginAnew(t *testing.T) {
 }
 
 // A node whose clock is centuries ahead is believed no more for that: what is far ahead is
-// so of a quorum of the nodes' clocks. Guards horizon.fence: quorum.
+// so of a quorum of the nodes' clocks. Guards Fleet.TokenBound: quorum.
 func TestLyingClockMovesNoHorizon(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) {

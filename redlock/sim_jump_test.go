@@ -28,7 +28,7 @@ func (f *fleet) pausedHost(change ...func(*redlock.Options)) (q *redlock.Quorum,
 }
 
 // A host that was paused takes nothing from the others, in whatever order it
-// reaches the nodes again. Guards jumps.judge.
+// reaches the nodes again. Guards clockJumps.judge.
 func TestPausedHostReachesNodesLater(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		for _, apart := range []time.Duration{0, 700 * ms, 3 * time.Second} {
@@ -68,7 +68,7 @@ func TestDistantNodeJumps(t *testing.T) {
 }
 
 // One node that stood still with the host is no witness against another: the two may be
-// one machine. Guards jumps.judge: two witnesses.
+// one machine. Guards clockJumps.judge: two witnesses.
 func TestPausedWithANode(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
@@ -292,7 +292,7 @@ func TestLossAfterPauseSaysWhy(t *testing.T) {
 }
 
 // Half of the other nodes, having stood still with the host, are no witnesses against one:
-// most of them have to be. Guards jumps.judge: most.
+// most of them have to be. Guards clockJumps.judge: most.
 func TestPausedWithTwoNodes(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
@@ -309,7 +309,7 @@ func TestPausedWithTwoNodes(t *testing.T) {
 }
 
 // Two nodes that are stepped together are stepped, where most of the others kept time; the
-// node itself is none of those. Guards jumps.judge: others.
+// node itself is none of those. Guards clockJumps.judge: others.
 func TestTwoNodesJump(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest, Keep: true})
@@ -324,7 +324,7 @@ func TestTwoNodesJump(t *testing.T) {
 	})
 }
 
-// A host that is paused again is judged by what is seen then. Guards jumps.judge: jumpAt.
+// A host that is paused again is judged by what is seen then. Guards clockJumps.judge: jumpAt.
 func TestPausedAgain(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
@@ -340,7 +340,7 @@ func TestPausedAgain(t *testing.T) {
 }
 
 // A node's clock that was set back once is no excuse for a host that is paused later: its
-// leases are so much older. Guards jumps.judge: gained.
+// leases are so much older. Guards clockJumps.judge: gained.
 func TestPausedAfterNodeWasSetBack(t *testing.T) {
 	const ttl, pauseFor = 20 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }

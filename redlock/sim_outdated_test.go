@@ -14,7 +14,7 @@ import (
 
 // A node's address moves to another Redis, which is admitted and votes, and back to the
 // former one, which never ended and knows nothing of these votes: that costs a
-// quarantine, from then on. Guards register.see.
+// quarantine, from then on. Guards incarnationRegister.see.
 func TestFormerNodeIsBack(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -61,7 +61,7 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 }
 
 // A daemon that was started when the other Redis was there has never seen the former one:
-// the epoch that it saw last says enough. Guards newWord and register.see.
+// the epoch that it saw last says enough. Guards newWord and incarnationRegister.see.
 func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -174,7 +174,7 @@ func TestOutdoneVoteDoesNotCount(t *testing.T) {
 }
 
 // A host that did not see the quarantine of a node believes others that it was waited for,
-// or that somebody ended it (ADMIT). Guards register.see; suspicion: believed, by the word.
+// or that somebody ended it (ADMIT). Guards incarnationRegister.see; withdrawal: restartedUnnoticed, by the word.
 func TestAdmittedUnseen(t *testing.T) {
 	for name, how := range map[string]struct{ restart, admit bool }{"waited for": {}, "ended": {admit: true}, "restarted and ended": {true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func unreachableWhile(away *atomic.Bool) func(*redlock.Options) {
 
 // One node that says of all others that they were replaced keeps none of them from voting,
 // neither when they are known nor for a daemon that has just begun. Guards
-// register.believed and settling.
+// incarnationRegister.believed and settleTime.
 func TestLyingWordsOutdoNobody(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		admittedTest(t, n, func(t *testing.T, f *fleet) {
@@ -248,7 +248,7 @@ func TestLyingWordsOutdoNobody(t *testing.T) {
 }
 
 // Of three nodes one is enough to say that another was replaced where the third one has no
-// vote: the two are the only quorum that there is. Guards register.look: voting.
+// vote: the two are the only quorum that there is. Guards incarnationRegister.look: voting.
 func TestOneSayerWhereNobodyElseVotes(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"down":    down,

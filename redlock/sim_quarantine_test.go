@@ -101,7 +101,7 @@ func (f *fleet) acquireBy(r redlock.Request) *redlock.Lease {
 
 // Every way to forget a vote is noticed by the very command that would have
 // voted, costs a quarantine of max_ttl from then on, and nothing else. Guards
-// ballot.lua: the epoch; lane.fail; judgeRestarted; memory.suspicion.
+// ballot.lua: the epoch; lane.fail; judgeRestarted; withdrawal.
 func TestForgetfulNodes(t *testing.T) {
 	for what, forgets := range map[string]func(*fleet){
 		"FLUSHALL":                 func(f *fleet) { f.sims[0].Flush() },

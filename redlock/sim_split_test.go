@@ -202,7 +202,7 @@ func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
 
 // Where all is new, too, a host that reaches another Redis under a name, and not all of the
 // rest that others reach, has no lock with it; and the others have theirs. Guards
-// register.isAside.
+// incarnationRegister.isCutOff.
 func TestNewTwinIsFoundOut(t *testing.T) {
 	for after := time.Duration(0); after < 3*beat; after += beat / 8 {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -290,7 +290,7 @@ func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []red
 }
 
 // One node that hangs makes no lease shorter, though nobody knows what it says for longer
-// than is counted on. Guards register.isSilent.
+// than is counted on. Guards incarnationRegister.isSilent.
 func TestUnheardNodeShortensNothing(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		kept := f.acquire(redlock.Request{Name: "kept", TTL: longest, Keep: true})

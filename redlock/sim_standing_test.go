@@ -14,7 +14,7 @@ import (
 )
 
 // A key that the node let go, because it was made to believe another time, is
-// no reason for more than the loss of that node. Guards clockWatch, suspicion.
+// no reason for more than the loss of that node. Guards clockWatch, withdrawal.
 func TestClockJump(t *testing.T) {
 	for _, step := range []time.Duration{90 * time.Second, -90 * time.Second, 50 * ms, -50 * ms} {
 		var notices notices
@@ -88,7 +88,7 @@ func TestEvictingPolicy(t *testing.T) {
 }
 
 // Keys that were evicted were votes, perhaps, whatever the policy is by now.
-// Guards suspicion: evicted.
+// Guards withdrawal: evicted.
 func TestEvictedKeys(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetInfo("maxmemory", "1000000")
@@ -112,7 +112,7 @@ func TestEvictedKeys(t *testing.T) {
 }
 
 // A node that was a replica in between may hold another's data, or have missed
-// its own: its epoch is withdrawn. Guards suspicion: replID.
+// its own: its epoch is withdrawn. Guards withdrawal: replID.
 func TestFormerReplica(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -127,7 +127,7 @@ func TestFormerReplica(t *testing.T) {
 }
 
 // A node whose uptime runs backwards had its clock set back; before that it may have been
-// ahead, and keys may have expired early. Guards suspicion: uptime.
+// ahead, and keys may have expired early. Guards withdrawal: uptime.
 func TestUptimeRunsBackwards(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

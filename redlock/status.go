@@ -3,6 +3,8 @@ package redlock
 import (
 	"slices"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
 // NodeState is where a node stands.
@@ -60,8 +62,8 @@ func (q *Quorum) Status() Status {
 	status := Status{
 		Quorum:  q.quorum,
 		Nodes:   make([]NodeStatus, len(q.lanes)),
-		MaxTTL:  q.longestTTL(),
-		Warning: q.warnings(),
+		MaxTTL:  q.admission.LongestTTL(),
+		Warning: q.admission.Warnings(),
 		Counts:  q.counts.snapshot(),
 	}
 	var left []time.Duration
@@ -90,11 +92,11 @@ func (q *Quorum) noteSources(status *Status) {
 	}
 	found := status.Ready
 	var lost []*NodeStatus
-	for i, l := range q.lanes {
-		node, span := &status.Nodes[i], l.lossSpan()
+	for i := range q.lanes {
+		node, loss := &status.Nodes[i], q.admission.CounterLoss(i)
 		switch {
 		case node.State != NodeQuarantined:
-		case !span.lost, span.total:
+		case !loss.Lost, loss.Total:
 			found++ // it has its counters, or begins anew: time is all that it waits for
 		default:
 			lost = append(lost, node)
@@ -104,7 +106,7 @@ func (q *Quorum) noteSources(status *Status) {
 		return // as with new nodes: that none has any is about to be seen
 	}
 	for _, node := range lost {
-		node.Needs, node.Found = q.copySources(), found
+		node.Needs, node.Found = q.admission.CopySources(), found
 	}
 }
 
@@ -140,7 +142,7 @@ func (l *lane) statusLocked() NodeStatus {
 		status.Reason = l.trouble
 	case NodeQuarantined:
 		status.Left = max(l.until-l.clock(), 0)
-		status.Here = l.reason == errHostJumped
+		status.Here = l.reason == admission.ErrHostJumped
 		status.Reason = l.why(status.Left)
 	}
 	return status

@@ -1,4 +1,4 @@
-package redlock
+package admission
 
 import (
 	"testing"
@@ -7,22 +7,22 @@ import (
 
 // Whose clock jumped is told by nodes that were looked at before and after that. Those who
 // kept time for a moment when it had been seen already tell nothing: this host's clock may
-// run at a wrong rate, of which a far node shows more later. Guards jumps.note: before.
+// run at a wrong rate, of which a far node shows more later. Guards clockJumps.note: before.
 func TestWitnessesSawTheJump(t *testing.T) {
 	const ms = time.Millisecond
-	read := func(at, moved, trip time.Duration, turn uint64) clockSample {
-		return clockSample{at: at, low: moved - trip/2, high: moved + trip/2, known: true, turn: turn}
+	read := func(at, moved, trip time.Duration, turn uint64) ClockSample {
+		return ClockSample{At: at, Low: moved - trip/2, High: moved + trip/2, Known: true, Turn: turn}
 	}
 	rate := func(at time.Duration) time.Duration { return at / 20 } // so much faster than this host are all
-	j := jumps{nodes: make([]nodeClock, 4)}
+	j := clockJumps{nodes: make([]nodeClock, 4)}
 	for i := range 3 {
-		j.nodes[i].samples = []clockSample{read(993*ms, rate(993*ms), ms, 2), read(1003*ms, rate(1003*ms), ms, 4)}
+		j.nodes[i].samples = []ClockSample{read(993*ms, rate(993*ms), ms, 2), read(1003*ms, rate(1003*ms), ms, 4)}
 	}
 	far := &j.nodes[3]
-	far.samples = []clockSample{read(175*ms, rate(175*ms), 9*ms, 1), read(1002*ms, rate(1002*ms), 9*ms, 3), read(1310*ms, rate(1310*ms), 9*ms, 5)}
+	far.samples = []ClockSample{read(175*ms, rate(175*ms), 9*ms, 1), read(1002*ms, rate(1002*ms), 9*ms, 3), read(1310*ms, rate(1310*ms), 9*ms, 5)}
 	for i, later := range far.samples[1:] {
 		before := far.samples[i]
-		j.note(3, later.jumpSince(before), later.at, before.turn, later.turn)
+		j.note(3, later.jumpSince(before), later.At, before.Turn, later.Turn)
 	}
 	if nodes, missed := j.judge(3); nodes || missed == 0 {
 		t.Errorf("a jump of the node's: %v, missed by this host: %v; want that it may be this host's", nodes, missed)

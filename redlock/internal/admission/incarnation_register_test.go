@@ -1,4 +1,4 @@
-package redlock
+package admission
 
 import (
 	"strings"
@@ -7,13 +7,13 @@ import (
 )
 
 // registerOf is of nodes named a, b, c and so on, all of which may vote.
-func registerOf(n int) *register {
-	nodes := make([]Node, n)
-	for i := range nodes {
-		nodes[i].Name = string(rune('a' + i))
+func registerOf(n int) *incarnationRegister {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = string(rune('a' + i))
 	}
-	r := newRegister(nodes, quorumOf(n))
-	for i := range nodes {
+	r := newIncarnationRegister(names, n/2+1, &SoundRules)
+	for i := range names {
 		r.look(i, "", true, 1, 1)
 	}
 	return r
@@ -36,8 +36,8 @@ func TestRegisterBelieves(t *testing.T) {
 		r.note(0, "a="+next, 1) // what it says of itself is in its epoch
 		for from := 1; from < c.n-c.down; from++ {
 			r.note(from, "a="+next, 1)
-			if outdone := r.outdone[0].Load(); outdone != (from >= c.sayers) {
-				t.Errorf("%+v: %d say so: outdone is %t", c, from, outdone)
+			if superseded := r.superseded[0].Load(); superseded != (from >= c.sayers) {
+				t.Errorf("%+v: %d say so: superseded is %t", c, from, superseded)
 			}
 		}
 	}
@@ -57,17 +57,17 @@ func TestRegisterSettles(t *testing.T) {
 	see(old, 1, nil)
 	r.noVoter(2, 1)
 	r.note(1, "a="+next, 2)
-	see(old, 3, errDoubted)
+	see(old, 3, errMaybeSuperseded)
 	r.look(2, "", true, 4, 4)
 	see(old, 5, nil)
 	r.noVoter(2, 6)
-	see(old, 5+settling, errDoubted)
-	see(old, 6+settling, errOutdone)
+	see(old, 5+settleTime, errMaybeSuperseded)
+	see(old, 6+settleTime, ErrSuperseded)
 	last := newWord(0, r.newest(0))
-	see(last, 7+settling, nil)
-	r.note(1, "", 8+settling)
-	see(old, 9+settling, errOutdone) // it was seen
-	see(last, 9+settling, nil)
+	see(last, 7+settleTime, nil)
+	r.note(1, "", 8+settleTime)
+	see(old, 9+settleTime, ErrSuperseded) // it was seen
+	see(last, 9+settleTime, nil)
 }
 
 // Of several later words that others say, the latest counts that is to be believed.
@@ -87,31 +87,31 @@ func TestRegisterTakesTheLaterOne(t *testing.T) {
 
 // A node is told what it lacks, keeps what it says beyond that, and is told nothing
 // where it lacks nothing; what it has lost it is told again.
-func TestRegisterOwes(t *testing.T) {
+func TestRegisterReportsWhatNodeLacks(t *testing.T) {
 	r := registerOf(5)
 	word, far := newWord(1_000_000, ""), newWord(9_000_000, "")
-	if owed := r.owed(1); owed != "" {
+	if owed := r.missingAt(1); owed != "" {
 		t.Errorf("when nothing is known: %q", owed)
 	}
 	r.see(0, word, 1)
 	r.see(1, word, 1)
 	r.note(1, "d="+far, 1)
 	want := "a=" + word + ",d=" + far
-	if owed := r.owed(1); owed != want {
+	if owed := r.missingAt(1); owed != want {
 		t.Errorf("owed %q, want %q", owed, want)
 	}
 	r.note(1, want, 1)
-	if owed := r.owed(1); owed != "" {
+	if owed := r.missingAt(1); owed != "" {
 		t.Errorf("when it says all: %q", owed)
 	}
 	r.note(1, "", 1)
-	if owed := r.owed(1); owed != "a="+word {
+	if owed := r.missingAt(1); owed != "a="+word {
 		t.Errorf("after a FLUSHALL: %q, want what was seen", owed)
 	}
 	for from := 2; from < 5; from++ {
 		r.note(from, "b="+far, 1)
 	}
-	if owed := r.owed(0); r.newest(1) != far || owed != "b="+word {
+	if owed := r.missingAt(0); r.newest(1) != far || owed != "b="+word {
 		t.Errorf("%q is believed, and owed %q; want %q, and what was seen", r.newest(1), owed, far)
 	}
 }
@@ -119,14 +119,14 @@ func TestRegisterOwes(t *testing.T) {
 // What somebody else wrote is no word, or not of these nodes, and is passed on to nobody.
 func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	r := registerOf(2)
-	beyond := newWord(maxNodeSeconds*1000, "")
+	beyond := newWord(MaxNodeSeconds*1000, "")
 	for _, words := range []string{"", ",", "=", "a", "a=", "a=w", "x=" + newWord(5, ""), "a=" + beyond,
 		"a=" + strings.Repeat("A", longestWord) + newWord(5, ""), "a=not base 64 !"} {
 		r.note(1, words, 1)
 		if word := r.newest(0); word != "" {
 			t.Errorf("%q: %q is believed", words, word)
 		}
-		if owed := r.owed(1); owed != "" {
+		if owed := r.missingAt(1); owed != "" {
 			t.Errorf("%q: owed %q", words, owed)
 		}
 	}
@@ -139,7 +139,7 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	}
 }
 
-// News is what a lane sees for the first time, be it outdone, and nothing twice: each makes
+// News is what a lane sees for the first time, be it superseded, and nothing twice: each makes
 // all nodes be looked at.
 func TestRegisterNews(t *testing.T) {
 	r := registerOf(3)
@@ -154,36 +154,36 @@ func TestRegisterNews(t *testing.T) {
 	see("again", first, 2, false, nil)
 	r.note(1, "a="+third, 3)
 	r.note(2, "a="+third, 3)
-	see("outdone a moment ago", first, 4, false, errDoubted)
-	see("another one that is", second, 5, true, errDoubted)
-	see("again", second, 3+settling, false, errOutdone)
-	see("the former one", first, 4+settling, false, errOutdone)
-	see("the last one", third, 5+settling, true, nil)
+	see("superseded a moment ago", first, 4, false, errMaybeSuperseded)
+	see("another one that is", second, 5, true, errMaybeSuperseded)
+	see("again", second, 3+settleTime, false, ErrSuperseded)
+	see("the former one", first, 4+settleTime, false, ErrSuperseded)
+	see("the last one", third, 5+settleTime, true, nil)
 }
 
 // Since when enough others say a node's last word, so that one of them is in each quorum,
 // is told of that word alone, and from when on they have not stopped to say it.
-func TestRegisterTold(t *testing.T) {
+func TestRegisterKnownSince(t *testing.T) {
 	r := registerOf(5)
 	r.see(0, newWord(1_000_000, ""), 1)
 	for from := 1; from < 5; from++ {
 		r.note(from, "a="+r.newest(0), time.Duration(from))
-		if got, want := r.told(0), time.Duration(from/3*3); got != want {
+		if got, want := r.knownSince(0), time.Duration(from/3*3); got != want {
 			t.Errorf("%d say so: since %v, want %v", from, got, want)
 		}
 	}
 	for from, said := range []string{1: "", 2: "", 3: "a=" + r.newest(0)} {
 		r.note(from, said, 6)
 	}
-	if got := r.told(0); got != 0 {
+	if got := r.knownSince(0); got != 0 {
 		t.Errorf("two say so: since %v, want that they are too few", got)
 	}
 	r.note(1, "a="+r.newest(0), 7)
-	if got := r.told(0); got != 7 {
+	if got := r.knownSince(0); got != 7 {
 		t.Errorf("three say so again: since %v, want 7", got)
 	}
 	r.see(0, newWord(0, r.newest(0)), 9)
-	if got := r.told(0); got != 0 {
+	if got := r.knownSince(0); got != 0 {
 		t.Errorf("the next word is said since %v, want that it is not", got)
 	}
 	for from := 1; from < 5; from++ {
@@ -195,7 +195,7 @@ func TestRegisterTold(t *testing.T) {
 			continue
 		}
 		r.note(from, "a="+next, 11)
-		if got := r.told(0); got != want {
+		if got := r.knownSince(0); got != want {
 			t.Errorf("%d say one that was not seen here: since %v, want %v", from, got, want)
 		}
 	}
@@ -203,32 +203,32 @@ func TestRegisterTold(t *testing.T) {
 
 // Who is not heard for long is no dissenter, and what is known of him is as old as it is
 // where he votes nevertheless. Whoever it is.
-func TestRegisterAware(t *testing.T) {
-	f := &fleet{options: &Options{MaxTTL: time.Second}}
+func TestFreshness(t *testing.T) {
+	f := &Fleet{options: Options{MaxTTL: time.Second}}
 	latest := func(since time.Duration) time.Duration {
-		return since + time.Second + unaware - drift(time.Second+unaware)
+		return since + time.Second + maxStaleness - DriftAllowance(time.Second+maxStaleness)
 	}
 	for silent := range 3 {
 		r := registerOf(3)
-		f.words = r
+		f.register = r
 		old, fresh := (silent+1)%3, (silent+2)%3
 		r.see(old, newWord(1_000_000, ""), 1)
 		later := r.names[old] + "=" + newWord(2_000_000, "")
 		r.look(silent, "", true, 2, 3)
-		r.look(old, "", true, 1+unaware, 2+unaware)
-		r.look(fresh, later, true, 2+unaware, 2+unaware)
-		if a, outdone := r.aware(2 + unaware); a.since != 2 || a.silent != 0 || outdone != nil || r.outdone[old].Load() {
-			t.Errorf("all are heard: %+v, outdone %v", a, outdone)
+		r.look(old, "", true, 1+maxStaleness, 2+maxStaleness)
+		r.look(fresh, later, true, 2+maxStaleness, 2+maxStaleness)
+		if a, superseded := r.freshness(2 + maxStaleness); a.Since != 2 || a.Silent != 0 || superseded != nil || r.superseded[old].Load() {
+			t.Errorf("all are heard: %+v, superseded %v", a, superseded)
 		}
-		a, outdone := r.aware(3 + unaware)
-		if a != (awareness{since: 1 + unaware, silent: 1 << silent, before: 2}) {
+		a, superseded := r.freshness(3 + maxStaleness)
+		if a != (Freshness{Since: 1 + maxStaleness, Silent: 1 << silent, SilentSince: 2}) {
 			t.Errorf("node %d is not: %+v", silent, a)
 		}
-		if len(outdone) != 1 || outdone[0] != old || !r.outdone[old].Load() {
-			t.Errorf("node %d is not: outdone are %v, want %d alone", silent, outdone, old)
+		if len(superseded) != 1 || superseded[0] != old || !r.superseded[old].Load() {
+			t.Errorf("node %d is not: superseded are %v, want %d alone", silent, superseded, old)
 		}
-		for nodes, since := range map[uint64]time.Duration{1<<old | 1<<fresh: a.since, 1<<silent | 1<<fresh: a.before} {
-			if got := f.latest(a, nodes); got != latest(since) {
+		for nodes, since := range map[uint64]time.Duration{1<<old | 1<<fresh: a.Since, 1<<silent | 1<<fresh: a.SilentSince} {
+			if got := f.LatestDeadline(a, nodes); got != latest(since) {
 				t.Errorf("granted by %b: %v at the latest, want %v", nodes, got, latest(since))
 			}
 		}
@@ -236,13 +236,13 @@ func TestRegisterAware(t *testing.T) {
 }
 
 // Of several who are not heard, what is known the longest ago counts.
-func TestRegisterAwareOfSeveral(t *testing.T) {
+func TestFreshnessOfSeveralSilentNodes(t *testing.T) {
 	for first := range 3 {
 		r := registerOf(3)
 		for node := range 3 {
 			r.look(node, "", true, time.Duration(2+(node+first)%3), 9)
 		}
-		if a, _ := r.aware(5 + unaware); a != (awareness{since: never, silent: 0b111, before: 2}) {
+		if a, _ := r.freshness(5 + maxStaleness); a != (Freshness{Since: never, Silent: 0b111, SilentSince: 2}) {
 			t.Errorf("the %d. was looked at first: %+v, want since 2", first, a)
 		}
 	}

@@ -1,0 +1,63 @@
+package redlock
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
+)
+
+// Counters and their fields are one to one.
+func TestCounterFields(t *testing.T) {
+	seen := map[counterField]bool{}
+	for i := range maxCounters {
+		field := fieldOf(i)
+		if index, ok := counterIndex(string(field[:])); !ok || index != i || seen[field] {
+			t.Fatalf("counter %d has the field %s, which is counter %d (%v, seen before: %v)", i, field, index, ok, seen[field])
+		}
+		seen[field] = true
+	}
+	for _, field := range []string{"", "a", "aaa", "a1", "Ab", "epoch"} {
+		if index, ok := counterIndex(field); ok {
+			t.Errorf("%q is taken for counter %d", field, index)
+		}
+	}
+}
+
+// A record is what it says, whatever the number.
+func TestRecords(t *testing.T) {
+	var counters admission.Counters
+	counters[1], counters[1023] = 7, maxFence
+	text := string(recordsOf(&counters))
+	if !strings.HasPrefix(text, "aa0000000000000000ab0000000000000007") || !strings.HasSuffix(text, "779006099743113216") || len(text) != maxCounters*18 {
+		t.Errorf("records of %d bytes: %.40s … %s", len(text), text, text[max(0, len(text)-20):])
+	}
+}
+
+// No fencing token is believed that a double could not count.
+func TestFenceRange(t *testing.T) {
+	for text, want := range map[string]bool{
+		"1": true, "9006099743113216": true, "9006099743113217": false, "0": false, "-1": false, "x": false, "": false, "18446744073709551615": false,
+	} {
+		if _, ok := parseFence(text); ok != want {
+			t.Errorf("%q is a fencing token: %v, want %v", text, ok, want)
+		}
+	}
+	for n, want := range map[int64]bool{1: true, -1: true, 0: false, 1 << 53: false, -1 << 53: false, math.MinInt64: false} {
+		if got := isFencedGrant(&Reply{Int: n}); got != want {
+			t.Errorf("an answer of %d grants: %v, want %v", n, got, want)
+		}
+	}
+}
+
+// untilQuorum is when as many quarantines are over as are missing.
+func TestUntilQuorum(t *testing.T) {
+	left := func() []time.Duration { return []time.Duration{5, 1, 3} }
+	for missing, want := range map[int]time.Duration{-1: 0, 0: 0, 1: 1, 2: 3, 3: 5, 4: 0} {
+		if got := untilQuorum(left(), missing); got != want {
+			t.Errorf("%d missing: %v, want %v", missing, got, want)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package admission
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// AppendOnlyFile is what a node says about its append-only file.
+type AppendOnlyFile struct {
+	enabled   bool // also if it was enabled just now: earlier votes are missing until it was rewritten
+	failed    bool // the last write or rewrite failed
+	rewriting bool // or about to
+
+	// Only durable nodes are asked for the following.
+	fsync          string // appendfsync
+	noFsyncRewrite string // no-appendfsync-on-rewrite
+	loads          bool   // a restart would read all of it
+	omits          string // why a restart would not; "" if that is not known
+}
+
+// FileSettings are the parameters of CONFIG GET that ReadSettings reads.
+var FileSettings = []string{"appendfsync", "no-appendfsync-on-rewrite"}
+
+// ReadSetting records the value of one of FileSettings.
+func (f *AppendOnlyFile) ReadSetting(name, value string) {
+	switch strings.ToLower(name) {
+	case FileSettings[0]:
+		f.fsync = value
+	case FileSettings[1]:
+		f.noFsyncRewrite = value
+	}
+}
+
+// FileCommands returns commands like those that the file contains for votes, on a key like
+// a lock's. Redis reads its file with the rights of its user default, which may be off. If
+// a script wrote more than once, Redis leaves out what that user may not do
+// (redis/redis#14541).
+func FileCommands(lock string) [][]string {
+	return [][]string{
+		{"SET", lock, "1", "PXAT", "1"}, {"DEL", lock}, {"PEXPIREAT", lock, "1"}, {"ZADD", lock, "1", "1"}, {"ZREM", lock, "1"},
+		{"SET", "redlockd:forced:", "1", "PXAT", "1"}, {"HSET", NodeKey, "1", "1"},
+	}
+}
+
+// DryRun is the answer to ACL DRYRUN for one command: an error, or text.
+type DryRun struct {
+	Err  error
+	Text string
+}
+
+// ReadRights records whether the user default may run each of the commands. Messages show
+// keys without suffix.
+func (f *AppendOnlyFile) ReadRights(commands [][]string, answers []DryRun, suffix string) {
+	f.loads = len(answers) == len(commands)
+	for i := range min(len(answers), len(commands)) {
+		if f.omits = omitted(commands[i], answers[i], suffix); f.omits != "" {
+			f.loads = false
+			return
+		}
+	}
+}
+
+// omitted says why Redis may leave out a command when it loads the file; "" if it does not.
+func omitted(command []string, answer DryRun, suffix string) string {
+	switch {
+	case answer.Err != nil:
+		return "our ACL has no +acl|dryrun, which tells what its user default may do"
+	case answer.Text != "OK":
+		return fmt.Sprintf("its user default may not %s %s…, and Redis leaves that out when it loads the file", command[0], strings.TrimSuffix(command[1], suffix))
+	}
+	return ""
+}
+
+// hasEachVote reports whether every vote is on disk before it is answered, and still there
+// after a restart.
+func (f *AppendOnlyFile) hasEachVote() bool {
+	return f.enabled && !f.failed && f.fsync == "always" && f.noFsyncRewrite == "no" && f.loads
+}
+
+// lacks says why hasEachVote is false.
+func (f *AppendOnlyFile) lacks() string {
+	var all []string
+	lack := func(is bool, format string, args ...any) {
+		if is {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	lack(!f.enabled, "appendonly is no")
+	lack(f.failed, "its file could not be written or rewritten the last time (a full disk?)")
+	lack(f.fsync != "always", "appendfsync is %s", orUnreadable(f.fsync))
+	lack(f.noFsyncRewrite != "no", "no-appendfsync-on-rewrite is %s", orUnreadable(f.noFsyncRewrite))
+	lack(!f.loads, "%s", orUnreadable(f.omits))
+	return strings.Join(all, ", ")
+}
+
+func orUnreadable(s string) string {
+	if s == "" {
+		return "not to be read"
+	}
+	return s
+}
+
+// durability is what a member remembers of its append-only file.
+type durability struct {
+	complete bool          // the file has every vote, as far as was seen
+	from     time.Duration // BootTime from which on the file has every vote that still counts
+}
+
+// noteFile records whether the file has every vote from now on. A file that is being
+// rewritten when it is seen for the first time may have been off until then: it lacks the
+// votes before the end of the rewrite.
+func (d *durability) noteFile(f *AppendOnlyFile) {
+	switch {
+	case !f.hasEachVote():
+		d.complete = false
+	case !f.rewriting:
+		d.complete = true
+	}
+}
+
+// noteTime moves the instant from which on a restart loses nothing: as long as the file
+// may lack votes, those count for longest more.
+func (d *durability) noteTime(now, longest time.Duration) {
+	if !d.complete {
+		d.from = now + longest
+	}
+}
+
+// warnings returns why a restart costs a quarantine, with the fix.
+func (d *durability) warnings(f *AppendOnlyFile, durable bool) []string {
+	switch {
+	case durable && !f.hasEachVote():
+		return []string{"durable = true does not hold: " + f.lacks() + "; " +
+			"until CONFIG SET appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, room on its disk, and ~* &* +@all in the ACL of its user default (which may be off), a restart is quarantined"}
+	case durable && !d.complete:
+		return []string{"durable = true does not hold yet: its append-only file is being rewritten, and may have been off before; " +
+			"until that is over, a restart is quarantined"}
+	case !durable && (!f.enabled || f.failed):
+		return []string{"no persistence: a restart forgets all votes and fencing counters, and costs a quarantine; " +
+			"appendonly yes and appendfsync always with durable = true avoid that"}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package admission
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// NodeKey is the hash that each node keeps about itself: its epoch, what it knows of the
+// other nodes' epochs, and the fencing counters.
+const NodeKey = "redlockd:node"
+
+// DefaultPrefix is the usual prefix of the locks' keys.
+const DefaultPrefix = "redlock:"
+
+// Epoch describes a node's incarnation. The node's hash holds it as one string:
+//
+//	admitted:RUN_ID:WORD:MAX_TTL:DIGEST:NAME
+//	pending:RUN_ID:WORD:MAX_TTL:kept|lost:NAME
+//
+// A restart changes the run_id; FLUSHALL removes the epoch; a resynchronisation from
+// another master or a restored snapshot brings an epoch with another run_id. So each of
+// them shows up in the comparison that every voting script begins with.
+type Epoch struct {
+	Pending      bool          // in quarantine: the node has no vote
+	RunID        string        // of the Redis process
+	Word         string        // random: no two quarantines have the same; see newWord
+	MaxTTL       time.Duration // the longest lease that any host may take here
+	CountersKept bool          // of a pending epoch: the fencing counters were not lost
+	Digest       string        // of an admitted epoch: node list and prefix, see listDigest
+	Name         string        // the node's name
+}
+
+const (
+	epochAdmitted = "admitted"
+	epochPending  = "pending"
+	countersKept  = "kept"
+	countersLost  = "lost"
+)
+
+func (e *Epoch) String() string {
+	kind, detail := epochAdmitted, e.Digest
+	if e.Pending {
+		kind, detail = epochPending, countersLost
+		if e.CountersKept {
+			detail = countersKept
+		}
+	}
+	return strings.Join([]string{kind, e.RunID, e.Word, strconv.FormatInt(e.MaxTTL.Milliseconds(), 10), detail, e.Name}, ":")
+}
+
+// ParseEpoch parses what String wrote.
+func ParseEpoch(text string) (Epoch, error) {
+	words := strings.SplitN(text, ":", 6)
+	if len(words) < 6 || words[0] != epochAdmitted && words[0] != epochPending {
+		return Epoch{}, errUnknownEpoch(text)
+	}
+	ms, err := strconv.ParseInt(words[3], 10, 64)
+	if err != nil || ms <= 0 || ms > int64(LongestMaxTTL/time.Millisecond) {
+		return Epoch{}, errUnknownEpoch(text)
+	}
+	e := Epoch{
+		Pending: words[0] == epochPending,
+		RunID:   words[1],
+		Word:    words[2],
+		MaxTTL:  time.Duration(ms) * time.Millisecond,
+		Name:    words[5],
+	}
+	if e.Pending {
+		e.CountersKept = words[4] == countersKept
+	} else {
+		e.Digest = words[4]
+	}
+	return e, nil
+}
+
+// LongestMaxTTL bounds max_ttl, also the one that a node reports: nobody wants a
+// quarantine of years.
+const LongestMaxTTL = 30 * 24 * time.Hour
+
+func errUnknownEpoch(text string) error {
+	return fmt.Errorf("its hash %s has an epoch that this version of redlockd does not understand (%.80q): use the same version everywhere; "+
+		"or, when nobody holds a lock any more: HDEL %s epoch", NodeKey, text, NodeKey)
+}
+
+// newWord returns the word of a new quarantine. Words are ordered: a word begins with the
+// node's time in milliseconds, or with one millisecond more than the last known word of
+// the node, if another clock wrote a later time there.
+func newWord(ms int64, last string) string {
+	var word [9]byte
+	ms = max(ms, timeOf(last)+1)
+	binary.BigEndian.PutUint64(word[:], uint64(ms)<<16)
+	rand.Read(word[6:]) // never fails (crypto/rand)
+	return base64.RawURLEncoding.EncodeToString(word[:])
+}
+
+// timeOf returns the node's time at the beginning of a word. Words of earlier versions
+// begin with anything.
+func timeOf(word string) (ms int64) {
+	bytes, err := base64.RawURLEncoding.DecodeString(word)
+	if err != nil || len(bytes) < 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(bytes) >> 16)
+}
+
+// longestWord bounds the words that are remembered: another client may have written them.
+const longestWord = 32
+
+// MaxNodeSeconds bounds a node's clock: the year 2200.
+const MaxNodeSeconds = 230 * 365 * 24 * 60 * 60
+
+// isWord reports whether newWord can have made text.
+func isWord(text string) bool {
+	ms := timeOf(text)
+	return len(text) <= longestWord && ms > 0 && ms < MaxNodeSeconds*1000
+}
+
+// isLater reports whether the epoch with word a began after the one with word b.
+func isLater(a, b string) bool {
+	return a != b && cmp.Or(cmp.Compare(timeOf(a), timeOf(b)), cmp.Compare(a, b)) > 0
+}
+
+// LaterWord returns a word that is later than the one in the given epoch. For tests.
+func LaterWord(epoch string) string {
+	e, _ := ParseEpoch(epoch)
+	return newWord(0, e.Word)
+}
+
+// listDigest returns a digest of the node names, their number, and the prefix unless it is
+// the usual one. With two lists on two hosts, two disjoint quorums would hold one lock;
+// with two prefixes, one quorum would grant it twice.
+func listDigest(names []string, prefix string) string {
+	sorted := slices.Sorted(slices.Values(names))
+	digest := strconv.Itoa(len(names)) + "-" + shortSum(strings.Join(sorted, "\n"))
+	if prefix != DefaultPrefix {
+		digest += prefixMark + shortSum(prefix)
+	}
+	return digest
+}
+
+// prefixMark separates the digest of the list from that of an unusual prefix.
+const prefixMark = "-prefix-"
+
+// listOf returns the part of a digest that stands for the node list.
+func listOf(digest string) string {
+	list, _, _ := strings.Cut(digest, prefixMark)
+	return list
+}
+
+func shortSum(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:6])
+}

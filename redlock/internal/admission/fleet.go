@@ -1,0 +1,274 @@
+package admission
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// NodeOptions describe one node.
+type NodeOptions struct {
+	Name    string
+	Durable bool // the operator says that no restart loses a write
+}
+
+// Options describe the nodes whose votes count together.
+type Options struct {
+	Nodes        []NodeOptions
+	Prefix       string // of the locks' keys
+	Quorum       int
+	MaxTTL       time.Duration // of this host
+	NoQuarantine bool          // every node may vote at once
+	Rules        Rules
+}
+
+// Rules are decisions that safety rests on. Only tests replace one, to show what happens
+// without it.
+type Rules struct {
+	// QuarantineEnd returns when a node may vote again: every lease is over then that it
+	// may have voted for before its quarantine was first seen. started is what its uptime
+	// says, which does not tell when it was flushed.
+	QuarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
+
+	// Supersedes reports whether a later incarnation ends the votes of an earlier one.
+	Supersedes func() bool
+
+	// BelievesToken reports whether a node may have come to a fencing token by granting, if
+	// the nodes' clocks say that bound is the largest possible one.
+	BelievesToken func(token, bound uint64) bool
+}
+
+// SoundRules are the rules that are right.
+var SoundRules = Rules{
+	QuarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
+	Supersedes:    func() bool { return true },
+	BelievesToken: func(token, bound uint64) bool { return token <= bound },
+}
+
+// Fleet is what a process knows about its nodes together: what makes the admission of one
+// depend on the others. It is safe for concurrent use.
+type Fleet struct {
+	options  Options
+	digest   string // of the node list and the prefix
+	members  []*Member
+	register *incarnationRegister
+	jumps    clockJumps
+	bounds   tokenBounds
+
+	// maxTTL is the longest lease that any host may take on these nodes: this host's
+	// max_ttl, or a larger one that other hosts recorded there. It never decreases.
+	maxTTL atomic.Int64
+
+	mu        sync.Mutex    // guards what follows; no other mutex is taken inside it
+	losses    []CounterLoss // by node
+	connected []bool        // by node
+	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: it never was
+	announced bool          // the loss of a quorum's counters was told
+}
+
+// NewFleet makes a fleet of nodes that were not reached yet.
+func NewFleet(o Options) *Fleet {
+	n := len(o.Nodes)
+	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), lastLost: make([]uint64, n)}
+	f.maxTTL.Store(int64(o.MaxTTL))
+	f.jumps.nodes = make([]nodeClock, n)
+	f.bounds = newTokenBounds(n)
+	var names []string
+	for i, node := range o.Nodes {
+		names = append(names, node.Name)
+		f.members = append(f.members, &Member{fleet: f, index: i, name: node.Name, durable: node.Durable})
+	}
+	f.digest = listDigest(names, o.Prefix)
+	f.register = newIncarnationRegister(names, o.Quorum, &f.options.Rules)
+	return f
+}
+
+// Member returns the node with that index.
+func (f *Fleet) Member(node int) *Member { return f.members[node] }
+
+// LongestTTL returns the max_ttl of the fleet.
+func (f *Fleet) LongestTTL() time.Duration { return time.Duration(f.maxTTL.Load()) }
+
+// raiseMaxTTL takes over a larger max_ttl.
+func (f *Fleet) raiseMaxTTL(ttl time.Duration) {
+	for {
+		known := f.maxTTL.Load()
+		if int64(ttl) <= known || f.maxTTL.CompareAndSwap(known, int64(ttl)) {
+			return
+		}
+	}
+}
+
+// CopySources returns from how many other nodes fencing counters are copied: so many meet
+// every quorum that the node was ever part of, in another node.
+func (f *Fleet) CopySources() int { return len(f.options.Nodes) - f.options.Quorum + 1 }
+
+// Freshness returns how recent the knowledge of the nodes' reports is, and which nodes to
+// look at now.
+func (f *Fleet) Freshness(now time.Duration) (fresh Freshness, lookAt []int) {
+	return f.register.freshness(now)
+}
+
+// LatestDeadline returns a deadline that no lease exceeds that nodes (bits) have granted
+// or extended, if fresh was known when they were asked. Until then no other host has a
+// vote of another Redis under the name of one of them: that waits max_ttl and maxStaleness
+// from when enough nodes report that there is one. (If nodes are looked at once per
+// LookInterval, it is beyond all other deadlines. Not so if a node that grants was
+// hanging, or this process or host was stopped.)
+func (f *Fleet) LatestDeadline(fresh Freshness, nodes uint64) time.Duration {
+	since := fresh.Since
+	if nodes&fresh.Silent != 0 {
+		since = min(since, fresh.SilentSince)
+	}
+	if since == never {
+		return never
+	}
+	longest := f.options.MaxTTL + maxStaleness
+	return since + longest - DriftAllowance(longest)
+}
+
+// Applied records the state that follows from a verdict. It returns the nodes to look at
+// now.
+func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
+	f := m.fleet
+	f.mu.Lock()
+	f.connected[m.index] = true
+	if state != Quarantined {
+		f.losses[m.index] = CounterLoss{}
+	}
+	f.mu.Unlock()
+	if state == Refused {
+		return f.register.noVoter(m.index, at)
+	}
+	return nil
+}
+
+// Disconnected records that the node cannot be reached. It returns the nodes to look at
+// now.
+func (m *Member) Disconnected(at time.Duration) (lookAt []int) {
+	m.fleet.mu.Lock()
+	m.fleet.connected[m.index] = false
+	m.fleet.mu.Unlock()
+	return m.fleet.register.noVoter(m.index, at)
+}
+
+// CounterLoss is when a node certainly had no fencing counters, in turns: from the answer
+// that showed its marker first to the question whose answer showed it last. (An answer
+// says nothing about what came after the question.)
+type CounterLoss struct {
+	Lost        bool
+	Total       bool // a quorum had none at one instant of it
+	first, last uint64
+}
+
+func (l *CounterLoss) contains(turn uint64) bool {
+	return l.Lost && l.first <= turn && turn <= l.last
+}
+
+// CounterLoss returns when the node had no counters, if it is connected and still has
+// none.
+func (f *Fleet) CounterLoss(node int) CounterLoss {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counterLoss(node)
+}
+
+// counterLoss is CounterLoss for callers that hold mu.
+func (f *Fleet) counterLoss(node int) CounterLoss {
+	loss := f.losses[node]
+	loss.Lost = loss.Lost && f.connected[node]
+	return loss
+}
+
+// noteCounterLoss records that the node's marker was seen from turn first to turn last.
+func (f *Fleet) noteCounterLoss(node int, lost bool, first, last uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	total := f.losses[node].Total && f.losses[node].first == first
+	f.losses[node] = CounterLoss{Lost: lost, first: first, last: last, Total: total}
+	if lost {
+		f.lastLost[node] = last
+	}
+}
+
+// noteTotalLoss finds out whether a quorum of nodes had no trustworthy counters at one and
+// the same instant, and records it for each of them: their earlier counters are lost, and
+// are found nowhere else, so each may begin anew. (No later grant had the vote of a node
+// that was not admitted yet.) Nodes that lost theirs one after the other do not add up:
+// another daemon may have admitted the first, with the counters of the others, before the
+// last lost its own. Nor does a node that cannot be reached: it may have kept them.
+func (f *Fleet) noteTotalLoss() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	losses := make([]CounterLoss, len(f.losses))
+	for i := range losses {
+		losses[i] = f.counterLoss(i)
+	}
+	for _, loss := range losses {
+		if !loss.Lost || countAt(losses, loss.first) < f.options.Quorum {
+			continue
+		}
+		for i := range losses {
+			if losses[i].contains(loss.first) {
+				f.losses[i].Total = true
+			}
+		}
+	}
+}
+
+func countAt(losses []CounterLoss, turn uint64) (n int) {
+	for i := range losses {
+		if losses[i].contains(turn) {
+			n++
+		}
+	}
+	return n
+}
+
+// areAllNew reports whether a quorum lost its counters together with the node, and every
+// node that votes by now had lost its own since then, too.
+func (f *Fleet) areAllNew(node int) bool {
+	f.mu.Lock()
+	loss, lastLost := f.counterLoss(node), append([]uint64(nil), f.lastLost...)
+	f.mu.Unlock()
+	for i := range f.members {
+		if i != node && f.register.votes(i) && lastLost[i] < loss.first {
+			return false
+		}
+	}
+	return loss.Total
+}
+
+// forgetAnnouncedLoss has the next loss announced again, once all nodes have counters.
+func (f *Fleet) forgetAnnouncedLoss() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.losses {
+		if f.counterLoss(i).Lost {
+			return
+		}
+	}
+	f.announced = false
+}
+
+// announceLoss reports whether the loss of a quorum's counters is to be told: once.
+func (f *Fleet) announceLoss() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.announced
+	f.announced = true
+	return !was
+}
+
+// Warnings returns what could be better about the fleet as a whole, with the fix.
+func (f *Fleet) Warnings() []string {
+	var all []string
+	if n := len(f.members); n%2 == 0 {
+		all = append(all, fmt.Sprintf("%d nodes bear no more failures than %d would: use an odd number", n, n-1))
+	}
+	if longest := f.LongestTTL(); longest > f.options.MaxTTL {
+		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts, or was so once: the nodes remember it, and quarantines last as long; use the same everywhere, and to go back, stop all daemons, wait that long, HDEL %s epoch on every node", f.options.MaxTTL, longest, NodeKey))
+	}
+	return all
+}

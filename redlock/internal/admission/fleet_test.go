@@ -1,0 +1,64 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fleetOf makes a fleet of so many nodes.
+func fleetOf(nodes int, maxTTL time.Duration) *Fleet {
+	return NewFleet(Options{Nodes: make([]NodeOptions, nodes), Quorum: nodes/2 + 1, MaxTTL: maxTTL, Rules: SoundRules})
+}
+
+// A quorum lost its counters where that was so of all its nodes at one instant, and of these
+// nodes alone, while they are reached.
+func TestTotalLoss(t *testing.T) {
+	type spans []CounterLoss
+	lost := func(first, last uint64) CounterLoss { return CounterLoss{Lost: true, first: first, last: last} }
+	for name, c := range map[string]struct {
+		spans spans
+		down  int // the last ones
+		want  []bool
+	}{
+		"at once, and another later": {spans{lost(1, 9), lost(2, 9), lost(3, 9), {}, lost(10, 20)}, 0, []bool{true, true, true, false, false}},
+		"one after the other":        {spans{lost(1, 4), lost(2, 9), lost(5, 9), {}, {}}, 0, []bool{false, false, false, false, false}},
+		"two alone":                  {spans{lost(1, 9), lost(2, 9), {}, {}, {}}, 0, []bool{false, false, false, false, false}},
+		"one is down":                {spans{lost(1, 9), lost(2, 9), {}, {}, lost(3, 9)}, 1, []bool{false, false, false, false, false}},
+	} {
+		f := fleetOf(len(c.spans), 0)
+		copy(f.losses, c.spans)
+		for i := range c.spans {
+			f.connected[i] = i < len(c.spans)-c.down
+		}
+		f.noteTotalLoss()
+		var total []bool
+		for _, loss := range f.losses {
+			total = append(total, loss.Total)
+		}
+		if !slices.Equal(total, c.want) {
+			t.Errorf("%s: total are %v, want %v", name, total, c.want)
+		}
+	}
+}
+
+// What is warned of: a node that bears nothing, and a max_ttl that is another one elsewhere.
+func TestFleetWarnings(t *testing.T) {
+	for _, c := range []struct {
+		nodes     int
+		elsewhere time.Duration
+		want      []string
+	}{
+		{5, time.Second, nil},
+		{4, time.Second, []string{"4 nodes bear no more failures than 3 would"}},
+		{4, time.Minute, []string{"4 nodes bear", "max_ttl is 1s here and 1m0s on other hosts"}},
+	} {
+		f := fleetOf(c.nodes, time.Second)
+		f.raiseMaxTTL(c.elsewhere)
+		f.raiseMaxTTL(time.Millisecond)
+		if got := f.Warnings(); !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%d nodes, %v elsewhere: %q, want %q", c.nodes, c.elsewhere, got, c.want)
+		}
+	}
+}

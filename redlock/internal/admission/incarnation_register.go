@@ -1,0 +1,293 @@
+package admission
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// incarnationRegister knows the last incarnation of each node: the last one that this
+// process has seen, or that others have seen and reported on the other nodes. (The field
+// words of a node's hash holds the words of the other nodes' epochs.) So a host that
+// reaches another Redis under a node's name than the other hosts do finds out, even if it
+// never saw that one, and no longer believes the epoch that it sees. (The address was
+// changed host by host, leads to one of two servers, or led elsewhere for a while.)
+//
+// A later word that others report is believed, unless the nodes that were admitted, are
+// heard and do not report it would form a quorum together with the node: no such
+// incarnation can vote yet (see isKnownLongEnough), and the report may be a lie. So one
+// node alone keeps no other from voting.
+type incarnationRegister struct {
+	names  []string // of the nodes, by index
+	quorum int
+	rules  *Rules
+
+	mu         sync.Mutex      // guards what follows; no other mutex is taken inside it
+	seen       []string        // by node: the latest word that its lane saw
+	last       []string        // by node: the latest word that is believed
+	reported   [][]string      // by reporting node, by node: the word that it reports
+	voting     []bool          // by node: it was admitted, and can be asked
+	voted      []bool          // by node: it ever was
+	lookedAt   []time.Duration // by node: BootTime at which it was asked for its reports, see look
+	since      []time.Duration // by node: BootTime since when last is later than seen
+	known      []time.Duration // by node: BootTime since when enough others report last; 0: they do not
+	superseded []atomic.Bool   // by node: last is later than seen
+}
+
+func newIncarnationRegister(names []string, quorum int, rules *Rules) *incarnationRegister {
+	n := len(names)
+	r := &incarnationRegister{
+		names: names, quorum: quorum, rules: rules,
+		seen: make([]string, n), last: make([]string, n), reported: make([][]string, n), voting: make([]bool, n), voted: make([]bool, n),
+		lookedAt: make([]time.Duration, n), since: make([]time.Duration, n), known: make([]time.Duration, n), superseded: make([]atomic.Bool, n),
+	}
+	for i := range names {
+		r.reported[i] = make([]string, n)
+	}
+	return r
+}
+
+// ErrSuperseded: a later incarnation of the node is known than the one that answers.
+var ErrSuperseded = errors.New("another Redis has come after this one under its name (a former one is back; or its address is not the same on every host, or leads to one of several), and this one may know nothing of the votes given there: have it lead to one, from every host")
+
+// errMaybeSuperseded: that is so, but not certain before all nodes that can be reached
+// were looked at.
+var errMaybeSuperseded = errors.New("perhaps superseded")
+
+// LookInterval is how often each node is looked at.
+const LookInterval = time.Second
+
+// settleTime is how long a later word is believed before a quarantine begins because of
+// it: when a process has just begun, or lost many connections, some nodes are looked at
+// before others.
+const settleTime = LookInterval / 4
+
+// see records the word of the epoch that a node's lane sees. isNew: it is to be written to
+// the other nodes. An error: there is a later word, and with it votes that this
+// incarnation does not know.
+func (r *incarnationRegister) see(node int, word string, at time.Duration) (isNew bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isLater(r.seen[node], word) {
+		if r.rules.Supersedes() {
+			err = ErrSuperseded
+		}
+		return false, err
+	}
+	if isNew = r.seen[node] != word && isWord(word); isNew {
+		r.seen[node] = word
+	}
+	r.review(at)
+	switch {
+	case !r.superseded[node].Load():
+		return isNew, nil
+	case at-r.since[node] < settleTime:
+		return isNew, errMaybeSuperseded
+	}
+	return isNew, ErrSuperseded
+}
+
+// note records the reports of a node. It returns the nodes that became superseded by them:
+// no vote of these counts.
+func (r *incarnationRegister) note(from int, reports string, at time.Duration) (superseded []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read(from, reports)
+	return r.review(at)
+}
+
+// look is note; it also records whether the node was admitted when it was asked.
+func (r *incarnationRegister) look(from int, reports string, voting bool, asked, at time.Duration) (superseded []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read(from, reports)
+	r.voting[from], r.voted[from], r.lookedAt[from] = voting, voting || r.voted[from], asked
+	return r.review(at)
+}
+
+// Freshness is how recent this process's knowledge of the nodes' reports was when it sent
+// a ballot.
+type Freshness struct {
+	Since       time.Duration // BootTime since when the reports of the voting nodes that are heard are known; never: there are none
+	Silent      uint64        // nodes that vote and are not heard, as bits
+	SilentSince time.Duration // the same for the reports of these
+}
+
+const never time.Duration = math.MaxInt64
+
+// maxStaleness is how old a host's knowledge of the other nodes may be while votes count
+// for all of max_ttl: each node is looked at once per LookInterval.
+const maxStaleness = LookInterval + LookInterval/2
+
+// freshness returns what is known now. Nodes that are not heard any more are no longer
+// dissenters; it returns the nodes that become superseded by that.
+func (r *incarnationRegister) freshness(at time.Duration) (f Freshness, superseded []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.Since, f.SilentSince = never, never
+	for node, voting := range r.voting {
+		switch {
+		case !voting:
+		case r.isSilent(node, at):
+			f.Silent |= 1 << node
+			f.SilentSince = min(f.SilentSince, r.lookedAt[node])
+		default:
+			f.Since = min(f.Since, r.lookedAt[node])
+		}
+	}
+	if f.Silent != 0 {
+		superseded = r.review(at)
+	}
+	return f, superseded
+}
+
+// isSilent reports whether the node's reports are older than maxStaleness: it hangs, or
+// this process or host was stopped. The caller holds mu.
+func (r *incarnationRegister) isSilent(node int, at time.Duration) bool {
+	return at-r.lookedAt[node] > maxStaleness
+}
+
+// noVoter records that a node cannot be asked, or is refused, until it is looked at again.
+func (r *incarnationRegister) noVoter(node int, at time.Duration) (superseded []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.voting[node] {
+		return nil
+	}
+	r.voting[node] = false
+	return r.review(at)
+}
+
+// votes reports whether a node was admitted, and can be asked, as far as was seen.
+func (r *incarnationRegister) votes(node int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.voting[node]
+}
+
+// read parses reports. The caller holds mu.
+func (r *incarnationRegister) read(from int, reports string) {
+	clear(r.reported[from])
+	for entry := range strings.SplitSeq(reports, ",") {
+		name, word, _ := strings.Cut(entry, "=")
+		node := slices.Index(r.names, name)
+		if node >= 0 && node != from && isWord(word) {
+			r.reported[from][node] = word
+		}
+	}
+}
+
+// review finds out which words are believed. It returns the nodes that are superseded by
+// that and were not before. The caller holds mu.
+func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
+	for node, seen := range r.seen {
+		if last := r.believed(node, at); r.last[node] != last {
+			r.last[node], r.known[node] = last, 0
+		}
+		is := isLater(r.last[node], seen) && r.rules.Supersedes()
+		if was := r.superseded[node].Swap(is); is && !was {
+			r.since[node] = at
+			superseded = append(superseded, node)
+		}
+		switch enough := r.reporters(node, r.last[node]) > len(r.names)-r.quorum; { // each quorum has one of them
+		case !enough: // or not any more: another host wrote another word there at the same time
+			r.known[node] = 0
+		case r.known[node] == 0:
+			r.known[node] = at
+		}
+	}
+	return superseded
+}
+
+// believed returns the latest word of a node that its lane has seen, or that others report
+// without too many dissenters. The caller holds mu.
+func (r *incarnationRegister) believed(node int, at time.Duration) string {
+	word := r.seen[node]
+	for from := range r.reported {
+		if other := r.reported[from][node]; isLater(other, word) && r.dissenters(node, other, at) < r.quorum-1 {
+			word = other
+		}
+	}
+	return word
+}
+
+// dissenters counts the other nodes that may vote, are heard and do not report the word.
+// The caller holds mu.
+func (r *incarnationRegister) dissenters(node int, word string, at time.Duration) (n int) {
+	for from, voting := range r.voting {
+		if from != node && voting && !r.isSilent(from, at) && isLater(word, r.reported[from][node]) {
+			n++
+		}
+	}
+	return n
+}
+
+// reporters counts the other nodes that report the word or a later one. The caller holds
+// mu.
+func (r *incarnationRegister) reporters(node int, word string) (n int) {
+	for from := range r.reported {
+		if from != node && !isLater(word, r.reported[from][node]) {
+			n++
+		}
+	}
+	return n
+}
+
+// newest returns the latest word of a node that is believed.
+func (r *incarnationRegister) newest(node int) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last[node]
+}
+
+// knownSince returns since when enough other nodes report the last word of a node; 0: they
+// do not.
+func (r *incarnationRegister) knownSince(node int) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[node]
+}
+
+// isCutOff reports whether a node that this process has not seen vote is reached by
+// others, and does not report the last word of this node: those hosts may vote with it,
+// and with another Redis under the name of this node.
+func (r *incarnationRegister) isCutOff(node int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.reported {
+		if other != node && !r.voted[other] && r.isHeardOf(other) && isLater(r.last[node], r.reported[other][node]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHeardOf reports whether any host has reached a node. The caller holds mu.
+func (r *incarnationRegister) isHeardOf(node int) bool {
+	return r.seen[node] != "" || slices.ContainsFunc(r.reported, func(words []string) bool { return words[node] != "" })
+}
+
+// missingAt returns the reports to write to a node: words that were seen here, and not
+// what other nodes report, which may be a lie. "": the node has them already.
+func (r *incarnationRegister) missingAt(to int) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lacks := false
+	var entries []string
+	for node, word := range r.reported[to] {
+		if node != to && isLater(r.seen[node], word) {
+			word, lacks = r.seen[node], true
+		}
+		if word != "" {
+			entries = append(entries, r.names[node]+"="+word)
+		}
+	}
+	if !lacks {
+		return ""
+	}
+	return strings.Join(entries, ",")
+}

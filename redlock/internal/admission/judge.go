@@ -1,0 +1,302 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// State says whether a node may vote.
+type State string
+
+const (
+	Ready       State = "ready"
+	Quarantined State = "quarantined" // it may have forgotten votes
+	Refused     State = "refused"     // the operator has to fix something first
+)
+
+// VoteStatus is whether a node may vote.
+type VoteStatus struct {
+	State  State
+	Epoch  string        // the one that was seen: only votes under it count
+	Reason error         // why it is refused, or what a quarantine waits for
+	Until  time.Duration // of a quarantine: BootTime when it ends; 0: that does not depend on time
+}
+
+// Verdict is what follows from a snapshot: a vote status; or what to write to the node
+// before the next snapshot is taken and judged.
+type Verdict struct {
+	VoteStatus
+
+	// Write is the epoch to write to the node; nil: none is due. Counters are the fencing
+	// counters to write with it; nil: they stay as they are.
+	Write    *Epoch
+	Counters *Counters
+
+	// NeedsCounters: the quarantine is over. The caller copies the other nodes' fencing
+	// counters and calls Member.EndQuarantine.
+	NeedsCounters bool
+
+	QuarantineBegun bool     // Write is the marker of a new quarantine
+	LookAt          []int    // nodes of which a snapshot is due now
+	Notices         []Notice // for the operator
+	HostMissed      bool     // this host's clock missed time: see Fleet.TotalMissed
+}
+
+// MaxCounters is how many fencing counters a node has, whatever the number of locks: names
+// are hashed onto them.
+const MaxCounters = 1024
+
+// Counters are the fencing counters of a node.
+type Counters [MaxCounters]uint64
+
+// Notice is something that the operator must know.
+type Notice struct {
+	Kind NoticeKind
+	Text string
+}
+
+// NoticeKind is one word for a notice.
+type NoticeKind string
+
+const (
+	ClockJumped     NoticeKind = "clock-jump"      // a node's clock was stepped
+	HostClockJumped NoticeKind = "host-clock-jump" // this host's clock stood still
+	Withdrawn       NoticeKind = "withdrawn"       // a node's admission was withdrawn for another reason
+	CountersLost    NoticeKind = "counters-lost"   // a quorum of nodes lost its fencing counters, or is new
+)
+
+// Member is one node of a Fleet: what this process remembers of it over all connections.
+// Its methods are called by one goroutine, that of the node's lane, unless they say
+// otherwise.
+type Member struct {
+	fleet   *Fleet
+	index   int
+	name    string
+	durable bool // the operator says that no restart loses a write
+
+	marker     Epoch         // the last pending epoch that was seen
+	markedAt   time.Duration // BootTime when it was first seen
+	markedTurn uint64        // and the turn
+	endNow     bool          // ADMIT: the quarantine ends now
+	durability durability
+
+	supersededAt time.Duration // BootTime when the epoch was not the node's last one; 0: never
+	countersGone bool          // the node said that its fencing counters are gone
+
+	// word is that of the last admitted epoch; what follows was seen under it, and since
+	// the Redis process with runID began.
+	word      string
+	runID     string
+	replID    string
+	uptime    int64
+	evicted   int64
+	clock     clockWatch
+	jumpSince uint64 // the turn of the last sample before the jump that clock shows
+
+	noVoteHereUntil time.Duration // this host, and no other, does not believe the node until then: see judgeJump
+}
+
+// NoteCountersGone records that the node said that its fencing counters are gone.
+func (m *Member) NoteCountersGone() { m.countersGone = true }
+
+// EndNow has the quarantine end with the next snapshot, or not (ADMIT).
+func (m *Member) EndNow(end bool) { m.endNow = end }
+
+// MarkerWord returns the word of the last quarantine that was seen.
+func (m *Member) MarkerWord() string { return m.marker.Word }
+
+// IsSuperseded reports whether a later incarnation of the node is known than the one that
+// was seen: no vote of it counts. It may be called on any goroutine.
+func (m *Member) IsSuperseded() bool { return m.fleet.register.superseded[m.index].Load() }
+
+// Reports returns what to write to the node about the other nodes' incarnations; "": it
+// has all of it.
+func (m *Member) Reports() string { return m.fleet.register.missingAt(m.index) }
+
+// NoteReports records what the node says about the other nodes' incarnations. It returns
+// the nodes to look at now: later incarnations of them became known.
+func (m *Member) NoteReports(reports string, at time.Duration) (lookAt []int) {
+	return m.fleet.register.note(m.index, reports, at)
+}
+
+// NoteFile records what the node says about its append-only file, and returns warnings for
+// the operator.
+func (m *Member) NoteFile(f *AppendOnlyFile) (warnings []string) {
+	m.durability.noteFile(f)
+	return m.durability.warnings(f, m.durable)
+}
+
+// Judge decides what follows from a snapshot.
+func (m *Member) Judge(s *Snapshot) Verdict {
+	j := judgement{member: m, snapshot: s}
+	return j.with(j.decide())
+}
+
+// EndQuarantine decides about a node whose quarantine is over, once the other nodes'
+// fencing counters were copied from so many of them.
+func (m *Member) EndQuarantine(s *Snapshot, counters *Counters, sources int) Verdict {
+	j := judgement{member: m, snapshot: s}
+	return j.with(j.endQuarantine(counters, sources))
+}
+
+// judgement is a snapshot that is being judged.
+type judgement struct {
+	member   *Member
+	snapshot *Snapshot
+
+	lookAt     []int
+	notices    []Notice
+	hostMissed bool
+}
+
+func (j *judgement) with(v Verdict) Verdict {
+	v.LookAt, v.Notices, v.HostMissed = j.lookAt, j.notices, j.hostMissed
+	return v
+}
+
+func (j *judgement) decide() Verdict {
+	m, s := j.member, j.snapshot
+	if err := s.Info.Refusal(); err != nil {
+		return refusedFor(err)
+	}
+	if s.Epoch == "" {
+		return j.beginQuarantine(false)
+	}
+	e, err := ParseEpoch(s.Epoch)
+	switch {
+	case err != nil:
+		return refusedFor(err)
+	case e.RunID != s.Info.RunID:
+		return j.judgeRestarted(e)
+	case e.Name != m.name:
+		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
+	case !e.Pending && e.Digest != m.fleet.digest:
+		return refusedFor(errOtherList(e.Digest, m.fleet.digest))
+	}
+	switch err := j.compareIncarnations(e); {
+	case err == errMaybeSuperseded:
+		return Verdict{VoteStatus: VoteStatus{State: Quarantined, Epoch: s.Epoch, Reason: ErrSuperseded, Until: s.At + settleTime}}
+	case err != nil:
+		if !e.Pending {
+			j.tellWithdrawn(err, false)
+		}
+		return j.beginQuarantine(false)
+	}
+	if e.Pending {
+		return j.judgePending(e)
+	}
+	return j.judgeAdmitted(e)
+}
+
+func refusedFor(err error) Verdict {
+	return Verdict{VoteStatus: VoteStatus{State: Refused, Reason: err}}
+}
+
+func errOtherList(theirs, ours string) error {
+	what, why := "node list", "with two lists two quorums could hold one lock; use the same names everywhere"
+	if listOf(theirs) == listOf(ours) {
+		what, why = "key_prefix", "with two prefixes two hosts could hold one lock; use the same one everywhere"
+	}
+	return fmt.Errorf("it was admitted with another %s (%s, here %s): %s; or, to change it: %s", what, theirs, ours, why, ChangeForAll)
+}
+
+// ChangeForAll says how to change what all hosts must have in common: the node list, the
+// prefix.
+const ChangeForAll = "stop all daemons, wait max_ttl, HDEL " + NodeKey + " epoch on every node, start them with the new one"
+
+// compareIncarnations returns an error if a later incarnation of the node is known, and
+// records what the node knows of the other nodes.
+func (j *judgement) compareIncarnations(e Epoch) error {
+	m, s := j.member, j.snapshot
+	if m.fleet.options.NoQuarantine {
+		return nil
+	}
+	j.lookAt = append(j.lookAt, m.fleet.register.look(m.index, s.Incarnations, !e.Pending, s.Sent, s.At)...)
+	isNew, err := m.fleet.register.see(m.index, e.Word, s.At)
+	if err == ErrSuperseded {
+		m.supersededAt = s.At
+	}
+	if isNew {
+		j.lookAtOthers() // each look writes it to that node
+	}
+	return err
+}
+
+// lookAtOthers has all other nodes looked at.
+func (j *judgement) lookAtOthers() {
+	for i := range j.member.fleet.options.Nodes {
+		if i != j.member.index {
+			j.lookAt = append(j.lookAt, i)
+		}
+	}
+}
+
+// beginQuarantine returns the marker to write.
+func (j *judgement) beginQuarantine(countersKept bool) Verdict {
+	m, s := j.member, j.snapshot
+	return Verdict{QuarantineBegun: !m.fleet.options.NoQuarantine, Write: &Epoch{
+		Pending:      true,
+		RunID:        s.Info.RunID,
+		Word:         newWord(s.Clock.milliseconds(), m.fleet.register.newest(m.index)),
+		MaxTTL:       m.fleet.LongestTTL(),
+		CountersKept: countersKept,
+		Name:         m.name,
+	}}
+}
+
+// judgeRestarted judges an epoch that was written to another process. It is as good as if
+// that one had gone on only if a durable node wrote it to its own file.
+func (j *judgement) judgeRestarted(e Epoch) Verdict {
+	m, s := j.member, j.snapshot
+	own := e.Name == m.name && (m.word == "" || e.Word == m.word || e.Word == m.marker.Word)
+	if m.durable && s.Info.File.hasEachVote() && s.At >= m.durability.from && own && !e.Pending && e.Digest == m.fleet.digest {
+		e.RunID = s.Info.RunID
+		return Verdict{Write: &e}
+	}
+	return j.beginQuarantine(false)
+}
+
+// judgeAdmitted judges the admitted epoch of this very process. What the epoch cannot show
+// is compared with earlier snapshots.
+func (j *judgement) judgeAdmitted(e Epoch) Verdict {
+	m, s, fleet := j.member, j.snapshot, j.member.fleet
+	fleet.raiseMaxTTL(e.MaxTTL)
+	why := m.withdrawal(s, e)
+	fleet.jumps.keep(m.index, &m.clock)
+	jump, jumped := why.(clockJump)
+	switch {
+	case jumped && fleet.options.NoQuarantine:
+		m.clock, why = clockWatch{}, nil
+	case jumped:
+		return j.judgeJump(jump, m.jumpSince)
+	}
+	if why != nil {
+		countersKept := errors.Is(why, errUptime)
+		j.tellWithdrawn(why, countersKept)
+		return j.beginQuarantine(countersKept)
+	}
+	m.durability.noteTime(s.At, fleet.LongestTTL())
+	if s.At < m.noVoteHereUntil {
+		return j.onlyHere()
+	}
+	if longest := fleet.LongestTTL(); e.MaxTTL < longest {
+		e.MaxTTL = longest // first on the nodes, then used
+		return Verdict{Write: &e}
+	}
+	fleet.forgetAnnouncedLoss()
+	return Verdict{VoteStatus: VoteStatus{State: Ready, Epoch: s.Epoch}}
+}
+
+// tellWithdrawn tells the operator that the node's admission is withdrawn.
+func (j *judgement) tellWithdrawn(why error, countersKept bool) {
+	kind := Withdrawn
+	if countersKept {
+		kind = ClockJumped
+	}
+	j.tell(kind, why.Error())
+}
+
+func (j *judgement) tell(kind NoticeKind, text string) {
+	j.notices = append(j.notices, Notice{kind, text})
+}

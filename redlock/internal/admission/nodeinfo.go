@@ -1,0 +1,117 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// NodeInfo is what a node's INFO says, as far as it matters for its votes.
+type NodeInfo struct {
+	Version  string
+	RunID    string
+	Uptime   int64 // seconds, by the node's wall clock
+	Role     string
+	ReplID   string
+	Replicas int
+	Cluster  bool
+	Sentinel bool
+	Evicts   string // the eviction policy if maxmemory is set; "" if nothing is evicted
+	Evicted  int64  // keys that it evicted since its start, or since CONFIG RESETSTAT
+	File     AppendOnlyFile
+
+	// MayDeny: it uses more memory than maxmemory, could not write to its disk, or wants
+	// replicas. A probe finds out whether it therefore refuses locks.
+	MayDeny bool
+}
+
+// InfoSections are the sections of INFO that ReadInfo needs.
+var InfoSections = []string{"server", "memory", "persistence", "stats", "replication", "cluster"}
+
+// ReadInfo parses the text of INFO.
+func ReadInfo(text string) NodeInfo {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[key] = value
+	}
+	number := func(key string) int64 {
+		n, _ := strconv.ParseInt(fields[key], 10, 64) // absent is 0
+		return n
+	}
+	info := NodeInfo{
+		Version:  fields["redis_version"],
+		RunID:    fields["run_id"],
+		Uptime:   number("uptime_in_seconds"),
+		Role:     fields["role"],
+		ReplID:   fields["master_replid"],
+		Replicas: int(number("connected_slaves")),
+		Cluster:  fields["redis_mode"] == "cluster" || fields["cluster_enabled"] == "1",
+		Sentinel: fields["redis_mode"] == "sentinel",
+		Evicted:  number("evicted_keys"),
+		File: AppendOnlyFile{
+			enabled:   fields["aof_enabled"] == "1",
+			failed:    fields["aof_last_write_status"] == "err" || fields["aof_last_bgrewrite_status"] == "err",
+			rewriting: fields["aof_rewrite_in_progress"] == "1" || fields["aof_rewrite_scheduled"] == "1",
+		},
+	}
+	_, wantsReplicas := fields["min_slaves_good_slaves"]
+	info.MayDeny = wantsReplicas || info.File.failed || fields["rdb_last_bgsave_status"] == "err" ||
+		number("maxmemory") > 0 && number("used_memory") > number("maxmemory")
+	if policy := fields["maxmemory_policy"]; number("maxmemory") > 0 && policy != "noeviction" {
+		info.Evicts = policy
+	}
+	return info
+}
+
+// EmbeddedInfo returns what stands for the INFO of an embedded node, which has none.
+func EmbeddedInfo() NodeInfo {
+	return NodeInfo{Version: "7", RunID: "embedded", Role: "master", File: AppendOnlyFile{enabled: true}}
+}
+
+// Refusal returns why such a node gets no vote at all, with the fix; nil if it may get one.
+func (i *NodeInfo) Refusal() error {
+	major, _, _ := strings.Cut(i.Version, ".")
+	n, err := strconv.Atoi(major)
+	switch {
+	case err != nil || n < 7:
+		return fmt.Errorf("its INFO says redis_version %q: Redis 7 or later is needed (PEXPIRE … GT)", i.Version)
+	case i.RunID == "":
+		return errors.New("its INFO names no run_id, so a restart could not be told: connect to Redis itself, not to a proxy")
+	case i.Sentinel:
+		return ErrSentinel
+	case i.Role != "master":
+		return fmt.Errorf("it is a %s: locks need independent masters; REPLICAOF NO ONE makes it one (it is quarantined then)", orUnknown(i.Role))
+	case i.Replicas > 0:
+		return fmt.Errorf("%d replicas are attached: one that is promoted has lost votes; detach them (REPLICAOF NO ONE there)", i.Replicas)
+	case i.Cluster:
+		return errors.New("it runs in cluster mode, where slots move between nodes: set cluster-enabled no")
+	case i.Evicts != "":
+		return fmt.Errorf("maxmemory is set and its policy %s evicts locks: CONFIG SET maxmemory-policy noeviction", i.Evicts)
+	}
+	return nil
+}
+
+// ErrSentinel: the address is that of a Sentinel.
+var ErrSentinel = errors.New("it is a Sentinel, which keeps no locks: the address has to be that of a Redis of its own, which no Sentinel looks after")
+
+func orUnknown(role string) string {
+	if role == "" {
+		return "node without a role"
+	}
+	return role
+}
+
+// Snapshot is a node's state, read in one round trip.
+type Snapshot struct {
+	Info         NodeInfo
+	Epoch        string        // in the node's hash; "" if there is none
+	Incarnations string        // what the node knows of the other nodes' epochs
+	Clock        ClockSample   // its TIME
+	Sent         time.Duration // BootTime before the question
+	At           time.Duration // BootTime when the answer had come
+	SentTurn     uint64        // turns before and after it, see Fleet.NextTurn
+	Turn         uint64
+}

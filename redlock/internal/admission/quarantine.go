@@ -1,0 +1,108 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// judgePending judges a node in quarantine. Every daemon measures the quarantine by its
+// own clock from when it first saw the marker; never from the node's uptime, which does
+// not say when the node was flushed.
+func (j *judgement) judgePending(e Epoch) Verdict {
+	m, s, fleet := j.member, j.snapshot, j.member.fleet
+	if m.marker.Word != e.Word || m.marker.RunID != e.RunID {
+		m.markedAt, m.markedTurn = s.At, s.Turn
+	}
+	m.marker = e
+	fleet.raiseMaxTTL(e.MaxTTL)
+	if longest := fleet.LongestTTL(); e.MaxTTL < longest {
+		e.MaxTTL = longest
+		return Verdict{Write: &e}
+	}
+	fleet.noteCounterLoss(m.index, !e.CountersKept, m.markedTurn, s.SentTurn)
+	fleet.noteTotalLoss()
+	waiting := j.waiting(e)
+	switch {
+	case s.At < waiting.Until:
+		return waiting
+	case e.CountersKept:
+		return admitted(e, fleet.digest, nil)
+	case fleet.options.NoQuarantine:
+		return admitted(e, fleet.digest, new(Counters))
+	}
+	waiting.NeedsCounters = true
+	return waiting
+}
+
+// waiting returns the status of a node in quarantine.
+func (j *judgement) waiting(e Epoch) Verdict {
+	return Verdict{VoteStatus: VoteStatus{State: Quarantined, Epoch: j.snapshot.Epoch, Reason: j.member.whyPending(j.snapshot.At, e), Until: j.member.quarantineEnd(j.snapshot)}}
+}
+
+// admitted returns the end of a quarantine: the epoch and the counters to write.
+func admitted(e Epoch, digest string, counters *Counters) Verdict {
+	e.Pending, e.Digest = false, digest
+	return Verdict{Write: &e, Counters: counters}
+}
+
+// quarantineEnd returns when the quarantine is over: max_ttl after the marker was first
+// seen, when every lease is over that the node may have voted for and forgotten. And
+// max_ttl and maxStaleness after the other nodes know of the quarantine: until then other
+// hosts may hold leases with votes of another Redis under the node's name, unless there
+// are no other votes that they could hold them with.
+func (m *Member) quarantineEnd(s *Snapshot) time.Duration {
+	if m.fleet.options.NoQuarantine || m.endNow {
+		return m.markedAt
+	}
+	from := m.markedAt // no vote of another Redis under this name counts from then on
+	if known := m.fleet.register.knownSince(m.index); known != 0 && !m.marker.CountersKept && !m.fleet.areAllNew(m.index) {
+		from = max(from, known+maxStaleness)
+	}
+	started := s.At - time.Duration(s.Info.Uptime)*time.Second
+	return m.fleet.options.Rules.QuarantineEnd(from, m.fleet.LongestTTL(), started)
+}
+
+func (m *Member) whyPending(now time.Duration, e Epoch) error {
+	switch {
+	case m.supersededAt != 0 && now-m.supersededAt < e.MaxTTL:
+		return ErrSuperseded
+	case e.CountersKept:
+		return errors.New("its clock jumped, so it may have let locks go that are still held")
+	}
+	return errors.New("it is new, or was restarted, flushed or resynchronised, so it may have forgotten locks that are still held")
+}
+
+// endQuarantine admits the node with counters that no earlier fencing token exceeds, or
+// says what is missing for that.
+func (j *judgement) endQuarantine(counters *Counters, sources int) Verdict {
+	m, fleet := j.member, j.member.fleet
+	needed, isTotal := fleet.CopySources(), fleet.CounterLoss(m.index).Total
+	waiting := j.waiting(m.marker)
+	switch {
+	case sources < needed && !m.endNow && !isTotal:
+		waiting.Reason = errTooFewSources(needed, sources)
+		return waiting
+	case !m.endNow && !j.isKnownLongEnough() && (!isTotal || fleet.register.isCutOff(m.index)):
+		waiting.Reason = errUnknown
+		return waiting
+	case sources < needed && fleet.announceLoss():
+		j.tell(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so these began anew from the nodes' clocks: "+
+			"as it should be where the nodes are new; where they are not, a fencing token of before may be larger than the next ones", len(fleet.options.Nodes)))
+	}
+	return admitted(m.marker, fleet.digest, counters)
+}
+
+// isKnownLongEnough reports whether the other nodes have said long enough that this
+// quarantine is the node's last: every host that reaches another Redis under the node's
+// name has begun a later quarantine there by now, and that would be known here.
+func (j *judgement) isKnownLongEnough() bool {
+	m := j.member
+	return m.fleet.register.knownSince(m.index) != 0 && j.snapshot.At >= m.quarantineEnd(j.snapshot)
+}
+
+var errUnknown = errors.New("its quarantine is over, but too few other nodes know of it, or not long enough: others could reach another Redis under its name")
+
+func errTooFewSources(needed, sources int) error {
+	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up, or ADMIT it where fencing tokens may begin anew", needed, sources)
+}

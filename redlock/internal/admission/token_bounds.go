@@ -1,0 +1,85 @@
+package admission
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Fencing tokens are wall clocks' microseconds, or one more than the last token: counters
+// run behind the clocks. A token far ahead of the clocks comes from no grant but from a
+// node that lies or is broken. If it were written back to all nodes, it would bring their
+// counters close to MaxToken and end all grants of each lock with that counter. So it is
+// not believed, and other hosts' scripts refuse it (FAR in rare.lua). A token that is
+// closer does no harm: each grant adds 1, and the clocks run faster.
+
+// MaxToken is what a double still counts exactly, less a margin that is never used up: a
+// node with a larger counter fails.
+const MaxToken = 1<<53 - 1<<40
+
+// maxTokenLead is how far a fencing token may be ahead of the nodes' clocks. A node
+// refuses what is twice as far ahead of its own clock: so a node takes what is believed
+// here, although their clocks differ.
+const maxTokenLead = 26 * 7 * 24 * time.Hour
+
+// tokenBounds knows what the nodes' clocks show; no node alone can move the bound.
+type tokenBounds struct {
+	offsets []atomic.Int64 // by node: its TIME minus our BootTime; unread: not known yet
+}
+
+const unread = math.MinInt64
+
+func newTokenBounds(nodes int) tokenBounds {
+	b := tokenBounds{offsets: make([]atomic.Int64, nodes)}
+	for i := range b.offsets {
+		b.offsets[i].Store(unread)
+	}
+	return b
+}
+
+// NoteClock records a node's clock whenever it is read.
+func (f *Fleet) NoteClock(node int, s ClockSample) {
+	if s.Known {
+		f.bounds.offsets[node].Store(int64(s.Low))
+	}
+}
+
+// TokenBound returns the largest fencing token that is believed at now: maxTokenLead ahead
+// of the time that a quorum of nodes say is past; 0 if fewer clocks were read. (This
+// host's wall clock does not count: it may never have been set, and then be years behind,
+// or ahead of what the nodes accept.)
+func (f *Fleet) TokenBound(now time.Duration) uint64 {
+	var few [8]int64 // saves an allocation
+	offsets := few[:0]
+	for i := range f.bounds.offsets {
+		offsets = append(offsets, f.bounds.offsets[i].Load())
+	}
+	slices.Sort(offsets)
+	past := offsets[len(offsets)-f.options.Quorum]
+	if past == unread {
+		return 0
+	}
+	return min(uint64(max(now+time.Duration(past)+maxTokenLead, 0).Microseconds()), MaxToken)
+}
+
+// CheckToken returns an error if a counter cannot have come to this value by grants.
+func (f *Fleet) CheckToken(counter string, token, bound uint64) error {
+	if f.options.Rules.BelievesToken(token, bound) {
+		return nil
+	}
+	return &tokenBeyondBound{counter: counter, token: token, bound: bound}
+}
+
+// tokenBeyondBound is the error of a fencing token, or a counter, that is not believed.
+type tokenBeyondBound struct {
+	counter      string
+	token, bound uint64
+}
+
+func (e *tokenBeyondBound) Error() string {
+	return fmt.Sprintf("its fencing counter %s is at %d, more than %.0f days ahead of most nodes' clocks, which grants cannot have made of it: its vote does not count; "+
+		"set the nodes' clocks if they are wrong; otherwise that node lies or somebody wrote to it: HDEL %s epoch there, and after max_ttl it has the counters of the others, or replace it",
+		e.counter, e.token, maxTokenLead.Hours()/24+float64(e.token-e.bound)/float64((24*time.Hour).Microseconds()), NodeKey)
+}

@@ -1,0 +1,52 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// withdrawal returns why an admitted epoch is not believed any more. If that is a
+// clockJump, the fencing counters are still good.
+func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
+	if m.word != e.Word {
+		m.clock, m.countersGone = clockWatch{}, false
+	}
+	restartedUnnoticed := m.word == e.Word && m.runID != e.RunID && s.At < m.durability.from
+	if m.word != e.Word || m.runID != e.RunID { // a durable node keeps its word over a restart
+		m.word, m.runID, m.replID, m.uptime = e.Word, e.RunID, s.Info.ReplID, s.Info.Uptime
+		m.evicted = s.Info.Evicted
+	}
+	evicted := s.Info.Evicted - m.evicted
+	m.evicted = s.Info.Evicted // fewer after CONFIG RESETSTAT
+	jump, since := m.clock.note(s.Clock, m.fleet.LongestTTL())
+	m.jumpSince = since
+	uptime := m.uptime
+	m.uptime = s.Info.Uptime
+	switch {
+	case restartedUnnoticed:
+		return errors.New("it was restarted, and another host, which did not see that it had not written every vote to its file, let it vote")
+	case m.countersGone:
+		return errors.New("its fencing counters are gone: somebody deleted them")
+	case s.Info.ReplID != m.replID:
+		return errors.New("its master_replid changed: it was a replica in between, and may hold another's data (or had one attached)")
+	case evicted > 0:
+		return fmt.Errorf("it evicted %d keys, and some may have been locks: CONFIG SET maxmemory-policy noeviction, and more memory", evicted)
+	case jump != 0:
+		return clockJump(jump)
+	case s.Info.Uptime < uptime-1:
+		return fmt.Errorf("%w, from %d s to %d s", errUptime, uptime, s.Info.Uptime)
+	}
+	return nil
+}
+
+// errUptime: the process is the same, and so are its counters, but its clock was set back.
+var errUptime = errors.New("its uptime ran backwards")
+
+// clockJump is by how much a node's clock moved against ours.
+type clockJump time.Duration
+
+func (j clockJump) Error() string {
+	return fmt.Sprintf("its clock jumped by %v against this host's: keys may have expired early; have clocks slewed by less than 1 %%, not stepped (chronyd with maxslewrate 5000, ntpd -x)",
+		time.Duration(j).Round(time.Millisecond))
+}
