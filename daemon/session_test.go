@@ -212,7 +212,7 @@ func TestExtendShortensNothing(t *testing.T) {
 	w.want(`- : .*without ttl= by the one it has`)
 	w.want(`- : a smaller ttl= does not shorten .*`)
 	w.want(`OK n=3`)
-	page := readTestFile(t, "../packaging/PROTOCOL.md")
+	page := readTestFile(t, "../packaging/docs/PROTOCOL.md")
 	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
 		t.Error("PROTOCOL.md says otherwise")
 	}

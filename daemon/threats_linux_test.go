@@ -37,7 +37,7 @@ func TestAccessOfPassedConnection(t *testing.T) {
 	}
 }
 
-// Who may read the nodes' keys knows the ids of leases: THREATS.md says so.
+// Who may read the nodes' keys knows the ids of leases: SECURITY.md says so.
 func TestNodesKnowLeaseIDs(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	lease := d.dial().say("LOCK a", granted5)[0]
@@ -50,5 +50,5 @@ func TestNodesKnowLeaseIDs(t *testing.T) {
 			return // on the others it may be on its way
 		}
 	}
-	t.Error("no node stores the lease's id: THREATS.md promises too little")
+	t.Error("no node stores the lease's id: SECURITY.md promises too little")
 }

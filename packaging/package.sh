@@ -75,11 +75,15 @@ write_manuals() {
 	done
 }
 
-# write_pages has the links lead to where the packages have the files: all in one directory.
+# write_pages copies the pages. The packages have them all in one directory, so the links
+# between them lose their folders; links to what is not packaged lead to the repository.
 write_pages() {
 	local page
-	for page in README.md packaging/*.md; do
-		sed -E 's|\]\((packaging/\|\.\./)|](|g; s|\]\(LICENSE\)|](https://www.apache.org/licenses/LICENSE-2.0)|' "$page" >"$stage/${page##*/}"
+	mkdir "$stage/pages"
+	for page in README.md packaging/docs/*.md; do
+		sed -E -e 's#\]\((packaging/docs/|packaging/|docs/|\.\./\.\./|\.\./)#](#g' \
+			-e "s#\\]\\((\\.github/)#](https://$module/blob/HEAD/\\1#g" \
+			-e 's#\]\(LICENSE\)#](https://www.apache.org/licenses/LICENSE-2.0)#' "$page" >"$stage/pages/${page##*/}"
 	done
 }
 

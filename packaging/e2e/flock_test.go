@@ -44,7 +44,7 @@ func TestMoving(t *testing.T) {
 // of each row.
 func tableAfter(t *testing.T, page, comment string) (rows [][]string) {
 	t.Helper()
-	_, after, found := strings.Cut(readFile(t, filepath.Join("..", page)), "<!-- "+comment+" -->\n\n")
+	_, after, found := strings.Cut(readFile(t, filepath.Join("..", "docs", page)), "<!-- "+comment+" -->\n\n")
 	if !found {
 		t.Fatalf("%s has no table after <!-- %s -->", page, comment)
 	}

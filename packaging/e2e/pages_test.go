@@ -14,13 +14,13 @@ import (
 // Every link of a page to the project's own files and headings leads somewhere, and
 // to every page one does from the README.
 func TestPages(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join("..", "*.md"))
+	pages, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
 	if err != nil || len(pages) < 4 {
 		t.Fatalf("only the pages %q: %v", pages, err)
 	}
 	readme := filepath.Join("..", "..", "README.md")
 	for _, page := range pages {
-		if !strings.Contains(readFile(t, readme), "](packaging/"+filepath.Base(page)+")") {
+		if !strings.Contains(readFile(t, readme), "](packaging/docs/"+filepath.Base(page)+")") {
 			t.Errorf("the README does not lead to %s", page)
 		}
 	}

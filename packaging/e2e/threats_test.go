@@ -10,19 +10,19 @@ import (
 	"testing"
 )
 
-// What THREATS.md claims is shown by tests that are there.
+// What SECURITY.md claims is shown by tests that are there.
 func TestThreats(t *testing.T) {
-	page := readFile(t, filepath.Join("..", "THREATS.md"))
+	page := readFile(t, filepath.Join("..", "docs", "SECURITY.md"))
 	shown := regexp.MustCompile(`(?s)<!-- shown by\n(.*?)-->`).FindStringSubmatch(page)
 	if shown == nil {
-		t.Fatal("THREATS.md names no tests")
+		t.Fatal("SECURITY.md names no tests")
 	}
 	for line := range strings.Lines(shown[1]) {
 		folder, names, _ := strings.Cut(line, ": ")
 		tests := testsIn(t, filepath.Join("..", "..", folder))
 		for _, name := range strings.Fields(names) {
 			if !strings.Contains(tests, "\nfunc "+name+"(") {
-				t.Errorf("%s has no %s, by which THREATS.md shows what it claims", folder, name)
+				t.Errorf("%s has no %s, by which SECURITY.md shows what it claims", folder, name)
 			}
 		}
 	}

@@ -123,7 +123,7 @@ func TestFreshTable(t *testing.T) {
 	if info, err := entries[0].Info(); err != nil || info.Size() != 2<<20 {
 		t.Errorf("%v, %v; want 2 MiB", info, err)
 	}
-	manual, err := os.ReadFile("../../../packaging/OPERATING.md")
+	manual, err := os.ReadFile("../../../packaging/docs/OPERATING.md")
 	if err != nil {
 		t.Fatal(err)
 	}
