@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 )
@@ -25,36 +26,36 @@ func callerOf(peer server.Peer) caller {
 	return caller{int(peer.UID), append(peer.Groups, peer.GID)}
 }
 
-// allowing is the first rule that gives a right on a lock; nil: there is none.
-func (c *AccessConfig) allowing(who caller, right, name string) *AccessRule {
-	return c.find(who, right, func(r *AccessRule) bool { return r.covers(name) })
+// ruleFor returns the first rule that gives a right on a lock, or nil.
+func ruleFor(rules *config.Access, who caller, right, name string) *config.Rule {
+	return findRule(rules, who, right, func(r *config.Rule) bool { return coversLock(r, name) })
 }
 
-// allowingAll is the first rule that gives a right on every lock there is.
-func (c *AccessConfig) allowingAll(who caller, right string) *AccessRule {
-	return c.find(who, right, func(r *AccessRule) bool { return slices.Contains(r.Locks, everyLock) })
+// ruleForAllLocks returns the first rule that gives a right on every lock, or nil.
+func ruleForAllLocks(rules *config.Access, who caller, right string) *config.Rule {
+	return findRule(rules, who, right, func(r *config.Rule) bool { return slices.Contains(r.Locks, everyLock) })
 }
 
-// allowingAny is the first rule that gives a right on whatever lock.
-func (c *AccessConfig) allowingAny(who caller, right string) *AccessRule {
-	return c.find(who, right, func(*AccessRule) bool { return true })
+// ruleForAnyLock returns the first rule that gives a right on any lock, or nil.
+func ruleForAnyLock(rules *config.Access, who caller, right string) *config.Rule {
+	return findRule(rules, who, right, func(*config.Rule) bool { return true })
 }
 
-func (c *AccessConfig) find(who caller, right string, covers func(*AccessRule) bool) *AccessRule {
-	for i := range c.Rules {
-		if r := &c.Rules[i]; r.isFor(who) && slices.Contains(r.Allow, right) && covers(r) {
+func findRule(rules *config.Access, who caller, right string, matches func(*config.Rule) bool) *config.Rule {
+	for i := range rules.Rules {
+		if r := &rules.Rules[i]; appliesTo(r, who) && slices.Contains(r.Allow, right) && matches(r) {
 			return r
 		}
 	}
 	return nil
 }
 
-func (r *AccessRule) isFor(who caller) bool {
-	return slices.Contains(r.uids, who.uid) ||
-		slices.ContainsFunc(who.groups, func(gid uint32) bool { return slices.Contains(r.gids, int(gid)) })
+func appliesTo(r *config.Rule, who caller) bool {
+	return slices.Contains(r.UIDs, who.uid) ||
+		slices.ContainsFunc(who.groups, func(gid uint32) bool { return slices.Contains(r.GIDs, int(gid)) })
 }
 
-func (r *AccessRule) covers(name string) bool {
+func coversLock(r *config.Rule, name string) bool {
 	return slices.ContainsFunc(r.Locks, func(pattern string) bool { return matchLock(pattern, name) })
 }
 
@@ -67,11 +68,11 @@ func (s *session) permit(call *server.Call) error {
 	}
 	switch call.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
-		return s.permitNames(rules, call, rightLock)
+		return s.permitNames(rules, call, config.RightLock)
 	case ipc.VerbWho:
-		return s.permitNames(rules, call, rightInspect)
+		return s.permitNames(rules, call, config.RightInspect)
 	case ipc.VerbForce:
-		return s.permitNames(rules, call, rightAdmin)
+		return s.permitNames(rules, call, config.RightAdmin)
 	case ipc.VerbAdmit:
 		return s.permitAdmit(rules)
 	case ipc.VerbStatus:
@@ -96,10 +97,10 @@ func (s *session) permitWithoutRules(verb ipc.Verb) error {
 }
 
 // permitNames wants the right for each of the names, not by one rule for all.
-func (s *session) permitNames(rules *AccessConfig, call *server.Call, right string) error {
+func (s *session) permitNames(rules *config.Access, call *server.Call, right string) error {
 	var denied []string
 	for _, name := range call.Names {
-		if rules.allowing(s.caller, right, name) == nil {
+		if ruleFor(rules, s.caller, right, name) == nil {
 			denied = append(denied, name)
 		}
 	}
@@ -110,32 +111,24 @@ func (s *session) permitNames(rules *AccessConfig, call *server.Call, right stri
 }
 
 // permitAdmit: a node that is admitted too early may let go of whatever lock.
-func (s *session) permitAdmit(rules *AccessConfig) error {
-	if rules.allowingAll(s.caller, rightAdmin) != nil {
+func (s *session) permitAdmit(rules *config.Access) error {
+	if ruleForAllLocks(rules, s.caller, config.RightAdmin) != nil {
 		return nil
 	}
-	return s.denied(rules, "ADMIT (it concerns every lock, so the rule must have locks = [\"**\"])", rightAdmin)
+	return s.denied(rules, "ADMIT (it concerns every lock, so the rule must have locks = [\"**\"])", config.RightAdmin)
 }
 
 // permitStatus: who may do anything may know whether it can be done now, and which
 // node is in the way; NOQUORUM says as much.
-func (s *session) permitStatus(rules *AccessConfig) error {
-	for _, right := range allRights {
-		if rules.allowingAny(s.caller, right) != nil {
+func (s *session) permitStatus(rules *config.Access) error {
+	for _, right := range config.AllRights {
+		if ruleForAnyLock(rules, s.caller, right) != nil {
 			return nil
 		}
 	}
 	return fmt.Errorf("STATUS: %w for %s: no access rule of %d is for this user", errDenied, s.user, len(rules.Rules))
 }
 
-func (s *session) denied(rules *AccessConfig, what, right string) error {
+func (s *session) denied(rules *config.Access, what, right string) error {
 	return fmt.Errorf("%s: %w for %s: no access rule of %d allows %q", what, errDenied, s.user, len(rules.Rules), right)
-}
-
-// String is for the log.
-func (c *AccessConfig) String() string {
-	if c == nil {
-		return "everything, to everybody who can connect"
-	}
-	return fmt.Sprintf("by %d rules", len(c.Rules))
 }

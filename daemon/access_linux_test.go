@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // account is a user as whom a test connects.
@@ -31,7 +33,7 @@ func startWithRules(t *testing.T, rules string) *testDaemon {
 	if os.Getuid() != 0 {
 		t.Skip("only root can connect as other users")
 	}
-	return startDaemon(t, 3, func(cfg *Config) {
+	return startDaemon(t, 3, func(cfg *config.Config) {
 		patientNodes(cfg)
 		cfg.Access, cfg.Socket.Mode = rulesOf(t, rules), 0o666
 		if err := os.Chmod(filepath.Dir(cfg.Socket.Path), 0o711); err != nil {
@@ -296,7 +298,7 @@ func TestAccessReload(t *testing.T) {
 	waiter.send("LOCK web/b")
 	w.until("LIST", `lock=web/b state=waiting`)
 
-	reload := func(rules *AccessConfig) {
+	reload := func(rules *config.Access) {
 		next := *d.cfg
 		next.Access = rules
 		d.reload <- &next

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 func TestMatchLock(t *testing.T) {
@@ -30,7 +32,7 @@ func TestMatchLock(t *testing.T) {
 
 // TestMatchIsBounded: a pattern on which backtracking takes for ever.
 func TestMatchIsBounded(t *testing.T) {
-	pattern, name := strings.Repeat("**a", 66)+"b", strings.Repeat("a", configMaxLockName)
+	pattern, name := strings.Repeat("**a", 66)+"b", strings.Repeat("a", ipc.MaxName)
 	begun := time.Now()
 	if matchLock(pattern, name) {
 		t.Error("it matches, want not")

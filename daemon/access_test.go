@@ -8,13 +8,14 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // rulesOf reads the rules of an access block.
-func rulesOf(t *testing.T, rules string) *AccessConfig {
+func rulesOf(t *testing.T, rules string) *config.Access {
 	t.Helper()
 	return mustLoad(t, nodesSource(3)+"access {\n"+rules+"\n}\n").Access
 }
@@ -54,23 +55,23 @@ func TestAccessAllowing(t *testing.T) {
 		right, name string
 		want        string // the rule, or ""
 	}{
-		{caller{uid: 4001}, rightLock, "web/a", "web"},
-		{caller{uid: 4001}, rightLock, "web/a/b", ""},
-		{caller{uid: 4001}, rightAdmin, "web/a/b", "web-ops"}, // the union counts
-		{caller{uid: 4001}, rightLock, "batch/a", ""},
-		{caller{uid: 4102}, rightLock, "batch/a", ""}, // the number of a group is not one of a user
-		{caller{uid: 1, groups: []uint32{4001}}, rightLock, "web/a", ""},
-		{caller{uid: 1, groups: []uint32{1, 4102}}, rightLock, "batch/a/b", "batch"},
-		{caller{uid: 1, groups: []uint32{4102}}, rightInspect, "batch/a/b", ""},
-		{caller{uid: 4003}, rightInspect, "batch/a", "watch"},
-		{caller{uid: 4003}, rightLock, "batch/a", ""},
-		{caller{uid: 4004}, rightAdmin, "what/ever", "ops"},
-		{caller{uid: 4004}, rightLock, "what/ever", ""}, // admin includes nothing
-		{caller{uid: 0}, rightAdmin, "web/a", ""},       // nor is root exempt
-		{callerOf(server.Peer{}), rightLock, "web/a", ""},
+		{caller{uid: 4001}, config.RightLock, "web/a", "web"},
+		{caller{uid: 4001}, config.RightLock, "web/a/b", ""},
+		{caller{uid: 4001}, config.RightAdmin, "web/a/b", "web-ops"}, // the union counts
+		{caller{uid: 4001}, config.RightLock, "batch/a", ""},
+		{caller{uid: 4102}, config.RightLock, "batch/a", ""}, // the number of a group is not one of a user
+		{caller{uid: 1, groups: []uint32{4001}}, config.RightLock, "web/a", ""},
+		{caller{uid: 1, groups: []uint32{1, 4102}}, config.RightLock, "batch/a/b", "batch"},
+		{caller{uid: 1, groups: []uint32{4102}}, config.RightInspect, "batch/a/b", ""},
+		{caller{uid: 4003}, config.RightInspect, "batch/a", "watch"},
+		{caller{uid: 4003}, config.RightLock, "batch/a", ""},
+		{caller{uid: 4004}, config.RightAdmin, "what/ever", "ops"},
+		{caller{uid: 4004}, config.RightLock, "what/ever", ""}, // admin includes nothing
+		{caller{uid: 0}, config.RightAdmin, "web/a", ""},       // nor is root exempt
+		{callerOf(server.Peer{}), config.RightLock, "web/a", ""},
 	} {
 		got := ""
-		if rule := rules.allowing(c.who, c.right, c.name); rule != nil {
+		if rule := ruleFor(rules, c.who, c.right, c.name); rule != nil {
 			got = rule.Name
 		}
 		if got != c.want {
@@ -82,20 +83,20 @@ func TestAccessAllowing(t *testing.T) {
 // TestUnknownPeer: no rule is for a peer of whom the kernel says nothing, whatever
 // number stands for it.
 func TestUnknownPeer(t *testing.T) {
-	if _, err := loadSource(t, nodesSource(3)+`access {
+	if _, err := config.Parse([]byte(nodesSource(3)+`access {
   rule "x" {
     users = ["-1"]
     locks = ["**"]
     allow = ["lock"]
   }
-}`); err == nil || !strings.Contains(err.Error(), `found "-1"`) {
+}`), "redlockd.hcl"); err == nil || !strings.Contains(err.Error(), `found "-1"`) {
 		t.Errorf("users = [\"-1\"]: got %v, want a fault", err)
 	}
 	rules := rulesOf(t, "rule \"x\" {\nusers=[\"0\", \"4294967294\"]\ngroups=[\"0\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}")
-	if rules.allowingAny(callerOf(server.Peer{}), rightLock) != nil {
+	if ruleForAnyLock(rules, callerOf(server.Peer{}), config.RightLock) != nil {
 		t.Error("a rule is for the unknown peer")
 	}
-	if rules.allowingAny(callerOf(server.Peer{Known: true}), rightLock) == nil {
+	if ruleForAnyLock(rules, callerOf(server.Peer{Known: true}), config.RightLock) == nil {
 		t.Error("no rule is for root")
 	}
 }
@@ -125,7 +126,7 @@ rule "roots" {
 }`)
 	open := mustLoad(t, nodesSource(3))
 	for _, c := range []struct {
-		cfg      *Config
+		cfg      *config.Config
 		as, lock string
 		want     string
 	}{
@@ -136,7 +137,7 @@ rule "roots" {
 		{open, "4001", "x", `lock:without access rules everybody may who can open the socket inspect:without access rules everybody may who can open the socket -admin:without access rules only root and the user that redlockd runs as may`},
 		{open, "root", "x", `lock:without access rules everybody may who can open the socket inspect:without access rules everybody may who can open the socket admin:without access rules only root and the user that redlockd runs as may`},
 	} {
-		verdicts, err := c.cfg.Verdicts(c.as, c.lock)
+		verdicts, err := Verdicts(c.cfg, c.as, c.lock)
 		if err != nil {
 			t.Errorf("%s, %s: %v", c.as, c.lock, err)
 		}
@@ -149,7 +150,7 @@ rule "roots" {
 		}
 	}
 	for _, c := range [][2]string{{"no-such-user", "x"}, {"root", ""}, {"root", "redlockd:x"}} {
-		if verdicts, err := cfg.Verdicts(c[0], c[1]); err == nil {
+		if verdicts, err := Verdicts(cfg, c[0], c[1]); err == nil {
 			t.Errorf("%q: got %v, want an error", c, verdicts)
 		}
 	}
@@ -160,7 +161,7 @@ rule "roots" {
 func TestAccessAllowingAll(t *testing.T) {
 	for locks, want := range map[string]bool{`"**"`: true, `"a", "**"`: true, `"*"`: false, `"x"`: false, `"**/*", "*"`: false, `"web/**"`: false} {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=["+locks+"]\nallow=[\"admin\"]\n}")
-		if got := rules.allowingAll(caller{uid: 4001}, rightAdmin) != nil; got != want {
+		if got := ruleForAllLocks(rules, caller{uid: 4001}, config.RightAdmin) != nil; got != want {
 			t.Errorf("locks = [%s]: every lock: %v, want %v", locks, got, want)
 		}
 	}
@@ -178,7 +179,7 @@ func TestAccessWithoutRules(t *testing.T) {
 
 // STATUS is for whoever has any right on any lock.
 func TestAccessStatus(t *testing.T) {
-	for right, want := range map[string]bool{rightLock: true, rightInspect: true, rightAdmin: true} {
+	for right, want := range map[string]bool{config.RightLock: true, config.RightInspect: true, config.RightAdmin: true} {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=[\"x\"]\nallow=[\""+right+"\"]\n}")
 		for uid, allowed := range map[int]bool{4001: want, 4002: false} {
 			s := &session{caller: caller{uid: uid}}
@@ -191,7 +192,7 @@ func TestAccessStatus(t *testing.T) {
 
 // Who is denied FORCE is in the log, and not only in his answer.
 func TestAccessDenialIsLogged(t *testing.T) {
-	d := startDaemon(t, 1, func(cfg *Config) { cfg.Access = rulesOf(t, testRules) })
+	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Access = rulesOf(t, testRules) })
 	var log logged
 	w := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
 	w.say("FORCE x", `ERR DENIED lock=x : .*`)
@@ -210,10 +211,10 @@ func TestAccountsOfRules(t *testing.T) {
 		if err != nil || none != nil {
 			continue
 		}
-		if got, err := userOfRule(account.Username); err != nil || got != id {
+		if got, err := config.UserOfRule(account.Username); err != nil || got != id {
 			t.Errorf("the user %s is %d, %v; want %d", account.Username, got, err, id)
 		}
-		if got, err := groupOfRule(group.Name); err != nil || got != id {
+		if got, err := config.GroupOfRule(group.Name); err != nil || got != id {
 			t.Errorf("the group %s is %d, %v; want %d", group.Name, got, err, id)
 		}
 		return

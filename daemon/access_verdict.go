@@ -6,11 +6,12 @@ import (
 	"os/user"
 	"strconv"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 )
 
 // RightToLock is the Verdict's right to take a lock.
-const RightToLock = rightLock
+const RightToLock = config.RightLock
 
 // Verdict is whether a user may do something with a lock, and why.
 type Verdict struct {
@@ -23,7 +24,7 @@ type Verdict struct {
 // The user's groups are those that a login would give him now: a process has those
 // that it was started with. The error is that there is no such user, or that the
 // lock cannot be named so.
-func (c *Config) Verdicts(account, lock string) ([]Verdict, error) {
+func Verdicts(cfg *config.Config, account, lock string) ([]Verdict, error) {
 	if err := ipc.CheckName(lock); err != nil {
 		return nil, err
 	}
@@ -31,25 +32,25 @@ func (c *Config) Verdicts(account, lock string) ([]Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	verdicts := make([]Verdict, len(allRights))
-	for i, right := range allRights {
-		verdicts[i] = c.verdict(who, right, lock)
+	verdicts := make([]Verdict, len(config.AllRights))
+	for i, right := range config.AllRights {
+		verdicts[i] = verdict(cfg, who, right, lock)
 	}
 	return verdicts, nil
 }
 
-func (c *Config) verdict(who caller, right, lock string) Verdict {
-	if c.Access == nil {
+func verdict(cfg *config.Config, who caller, right, lock string) Verdict {
+	if cfg.Access == nil {
 		return verdictWithoutRules(who, right)
 	}
-	if rule := c.Access.allowing(who, right, lock); rule != nil {
+	if rule := ruleFor(cfg.Access, who, right, lock); rule != nil {
 		return Verdict{right, true, fmt.Sprintf("by rule %q", rule.Name)}
 	}
-	return Verdict{right, false, fmt.Sprintf("by no access rule of %d", len(c.Access.Rules))}
+	return Verdict{right, false, fmt.Sprintf("by no access rule of %d", len(cfg.Access.Rules))}
 }
 
 func verdictWithoutRules(who caller, right string) Verdict {
-	if right == rightAdmin {
+	if right == config.RightAdmin {
 		return Verdict{right, who.uid == 0, "without access rules only root and the user that redlockd runs as may"}
 	}
 	return Verdict{right, true, "without access rules everybody may who can open the socket"}
@@ -58,7 +59,7 @@ func verdictWithoutRules(who caller, right string) Verdict {
 // callerNamed is the user as he would log in now. One that has but a number is in
 // no group.
 func callerNamed(account string) (caller, error) {
-	if id, isNumber := accountNumber(account); isNumber {
+	if id, isNumber := config.AccountID(account); isNumber {
 		found, err := user.LookupId(account)
 		if err != nil {
 			return caller{uid: id}, nil

@@ -5,12 +5,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // view is what one caller may see of others' locks.
 type view struct {
-	rules *AccessConfig // nil: everything
+	rules *config.Access // nil: everything
 	who   caller
 }
 
@@ -22,13 +23,13 @@ func (v view) shows(p *place) []string {
 	if v.rules == nil || v.who.uid != unknownUser && v.who.uid == p.who.uid {
 		return p.names
 	}
-	return v.only(p.names, func(name string) bool { return v.rules.allowing(v.who, rightInspect, name) != nil })
+	return v.only(p.names, func(name string) bool { return ruleFor(v.rules, v.who, config.RightInspect, name) != nil })
 }
 
 // knows: who may do anything with a lock learns by that who has it.
 func (v view) knows(name string) bool {
-	return v.rules == nil || slices.ContainsFunc(allRights, func(right string) bool {
-		return v.rules.allowing(v.who, right, name) != nil
+	return v.rules == nil || slices.ContainsFunc(config.AllRights, func(right string) bool {
+		return ruleFor(v.rules, v.who, right, name) != nil
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestViewKnows(t *testing.T) {
 	rules := rulesOf(t, testRules)
 	for _, test := range []struct {
-		rules *AccessConfig
+		rules *config.Access
 		who   caller
 		name  string
 		want  string
@@ -34,7 +35,7 @@ func TestViewKnows(t *testing.T) {
 func TestViewShowsOnesOwn(t *testing.T) {
 	rules := rulesOf(t, testRules)
 	for _, test := range []struct {
-		rules *AccessConfig
+		rules *config.Access
 		uid   int
 		whose int
 		want  int // how many names

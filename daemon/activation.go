@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -17,7 +18,7 @@ type claim struct {
 	handed *net.UnixListener // by the service manager; nil: the daemon makes its own
 }
 
-func claimSocket(cfg *SocketConfig, m *systemd.Manager) (*claim, error) {
+func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
 	handed, err := m.Listener(systemd.ListenerName)
 	if err != nil {
 		return nil, err
@@ -25,7 +26,7 @@ func claimSocket(cfg *SocketConfig, m *systemd.Manager) (*claim, error) {
 	c := &claim{path: cfg.Path, handed: handed}
 	if handed != nil {
 		c.path = handed.Addr().String()
-	} else if err := cfg.hasGroup(); err != nil {
+	} else if err := cfg.CheckGroup(); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", c.path, err)
 	}
 	if c.lock, err = lockSocket(c.path); err != nil {
@@ -53,7 +54,7 @@ func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 	if c.handed == nil {
 		return c.listen(&d.cfg.Socket)
 	}
-	for _, difference := range d.cfg.Socket.differences(c.path) {
+	for _, difference := range d.cfg.Socket.Differences(c.path) {
 		d.log.Warn("the service manager made the socket, and made it differently: redlockd.socket is what counts", "config", difference)
 	}
 	return &socket{Listener: c.handed, path: c.path, lock: c.lock}, nil

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // A socket that the service manager made is held against the config.
@@ -24,23 +26,23 @@ func TestSocketDifferences(t *testing.T) {
 	own := strconv.Itoa(os.Getegid())
 	for _, c := range []struct {
 		name string
-		cfg  SocketConfig
+		cfg  config.Socket
 		want []string
 	}{
-		{"none", SocketConfig{Path: path, Mode: 0o660, Group: own}, nil},
-		{"group not asked for", SocketConfig{Path: path, Mode: 0o660}, nil},
-		{"path", SocketConfig{Path: "/x", Mode: 0o600}, []string{"socket.path is /x, found " + path}},
-		{"mode", SocketConfig{Path: path, Mode: 0o600}, []string{"socket.mode is 0600, found 0660"}},
-		{"group", SocketConfig{Path: path, Mode: 0o660, Group: "4294967"}, []string{"socket.group is 4294967 (4294967), found " + own}},
-		{"no such group", SocketConfig{Path: path, Mode: 0o660, Group: "no-such-group"}, []string{`group "no-such-group"`}},
+		{"none", config.Socket{Path: path, Mode: 0o660, Group: own}, nil},
+		{"group not asked for", config.Socket{Path: path, Mode: 0o660}, nil},
+		{"path", config.Socket{Path: "/x", Mode: 0o600}, []string{"socket.path is /x, found " + path}},
+		{"mode", config.Socket{Path: path, Mode: 0o600}, []string{"socket.mode is 0600, found 0660"}},
+		{"group", config.Socket{Path: path, Mode: 0o660, Group: "4294967"}, []string{"socket.group is 4294967 (4294967), found " + own}},
+		{"no such group", config.Socket{Path: path, Mode: 0o660, Group: "no-such-group"}, []string{`group "no-such-group"`}},
 	} {
-		got := c.cfg.differences(path)
+		got := c.cfg.Differences(path)
 		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
 	listener.Close()
-	if got := (&SocketConfig{Path: path, Mode: 0o660}).differences(path); len(got) != 1 || !strings.HasPrefix(got[0], "clients cannot find it") {
+	if got := (&config.Socket{Path: path, Mode: 0o660}).Differences(path); len(got) != 1 || !strings.HasPrefix(got[0], "clients cannot find it") {
 		t.Errorf("a socket that is gone: got %q", got)
 	}
 }

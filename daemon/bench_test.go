@@ -10,19 +10,20 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // benchDaemon is a daemon over five real nodes, for clients in this process;
 // change may alter the config first.
-func benchDaemon(b *testing.B, change ...func(*Config)) *Config {
+func benchDaemon(b *testing.B, change ...func(*config.Config)) *config.Config {
 	b.Helper()
 	cluster := redlocktest.StartRedis(b, 5)
 	cluster.Admit(b) // else the first lock waits for the quarantine
-	cfg := DevConfig()
+	cfg := config.Dev()
 	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 50*time.Millisecond
 	for i, server := range cluster.Servers {
-		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: string(rune('a' + i)), Address: server.Addr()})
+		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, config.Node{Name: string(rune('a' + i)), Address: server.Addr()})
 	}
 	cfg.Socket.Path = b.TempDir() + "/s"
 	for _, change := range change {
@@ -43,7 +44,7 @@ func benchDaemon(b *testing.B, change ...func(*Config)) *Config {
 	return cfg
 }
 
-func dialClient(b *testing.B, cfg *Config) *client.Client {
+func dialClient(b *testing.B, cfg *config.Config) *client.Client {
 	b.Helper()
 	c, err := client.Dial(b.Context(), cfg.Socket.Path)
 	if err != nil {
@@ -74,7 +75,7 @@ func BenchmarkPair(b *testing.B) {
 		}
 	})
 	b.Run("1 worker, with metrics", func(b *testing.B) {
-		c := dialClient(b, benchDaemon(b, func(cfg *Config) { cfg.Metrics = &MetricsConfig{Address: ownAddress()} }))
+		c := dialClient(b, benchDaemon(b, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: ownAddress()} }))
 		b.ReportAllocs()
 		for b.Loop() {
 			pair(b, c, "a")

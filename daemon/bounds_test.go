@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // What the protocol and the config allow at most, or at least, is taken, and by a
 // millisecond more, or less, it is refused.
 func TestBounds(t *testing.T) {
-	d := startDaemon(t, 3, func(c *Config) {
+	d := startDaemon(t, 3, func(c *config.Config) {
 		patientNodes(c)
 		c.Lease.MaxHold = time.Minute
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -19,7 +20,7 @@ import (
 // what the node shows, what signed that, or our own. The connection that is there goes on
 // without any, for months, and then all nodes may be lost with one restart.
 type certificates struct {
-	nodes []*NodeConfig // those with TLS
+	nodes []*config.Node // those with TLS
 	log   hclog.Logger
 	again chan struct{} // look now
 
@@ -40,7 +41,7 @@ const (
 	certificateWait  = 5 * time.Second     // for a node
 )
 
-func newCertificates(cfg *Config, log hclog.Logger) *certificates {
+func newCertificates(cfg *config.Config, log hclog.Logger) *certificates {
 	c := &certificates{log: log, again: make(chan struct{}, 1), found: map[string]certificate{}}
 	for i := range cfg.Quorum.Nodes {
 		if node := &cfg.Quorum.Nodes[i]; node.TLS != nil {
@@ -93,7 +94,7 @@ func (c *certificates) note(node string, seen certificate) {
 
 // seeCertificate makes a connection, for its certificates alone. Not ok: the node does not
 // answer, which says nothing of them.
-func seeCertificate(ctx context.Context, node *NodeConfig) (seen certificate, ok bool) {
+func seeCertificate(ctx context.Context, node *config.Node) (seen certificate, ok bool) {
 	config, err := node.TLSClientConfig()
 	if err != nil {
 		return certificate{fault: err}, true

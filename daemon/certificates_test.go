@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -65,7 +66,7 @@ func TestCertificateWarning(t *testing.T) {
 // Files that cannot be read are found out without a connection. Guards seeCertificate.
 func TestCertificateFilesAreGone(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "ca.pem")
-	seen, ok := seeCertificate(t.Context(), &NodeConfig{Name: "a", Address: "127.0.0.1:1", TLS: &TLSConfig{CAFile: gone}})
+	seen, ok := seeCertificate(t.Context(), &config.Node{Name: "a", Address: "127.0.0.1:1", TLS: &config.TLS{CAFile: gone}})
 	if !ok || !errors.Is(seen.fault, os.ErrNotExist) {
 		t.Errorf("%v, %v; want that %s is not there", seen, ok, gone)
 	}

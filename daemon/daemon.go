@@ -29,6 +29,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -36,7 +37,7 @@ import (
 
 // daemon is what all connections share.
 type daemon struct {
-	cfg    *Config
+	cfg    *config.Config
 	log    hclog.Logger
 	clock  func() time.Duration
 	host   string
@@ -44,7 +45,7 @@ type daemon struct {
 	queue  *queue
 	leases *registry
 	limits *limits
-	access atomic.Pointer[AccessConfig] // nil: whoever can connect may lock anything
+	access atomic.Pointer[config.Access] // nil: whoever can connect may lock anything
 	users  users
 	meter  *meter // nil: off
 
@@ -71,7 +72,7 @@ type daemon struct {
 	frozen   atomic.Bool // nothing at all is done any more
 }
 
-func newDaemon(cfg *Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*daemon, error) {
+func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*daemon, error) {
 	d := &daemon{
 		cfg:    cfg,
 		log:    log,

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -181,7 +182,7 @@ func TestDeadlockAtTheSameMoment(t *testing.T) {
 
 // TestDeadlockLeavesNothing: who was refused is not counted by the limits.
 func TestDeadlockLeavesNothing(t *testing.T) {
-	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 2 })
+	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 2 })
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.say("LOCK a", granted5)
 	y.say("LOCK b", granted5)

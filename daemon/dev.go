@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -19,7 +20,7 @@ import (
 type embedded struct{ servers []*miniredis.Miniredis }
 
 // startEmbedded starts a node for each of the config's.
-func startEmbedded(cfg *QuorumConfig) (*embedded, []redlock.Node, error) {
+func startEmbedded(cfg *config.Quorum) (*embedded, []redlock.Node, error) {
 	e := &embedded{}
 	var nodes []redlock.Node
 	for _, node := range cfg.Nodes {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
@@ -68,9 +69,9 @@ func (s *embeddedSubject) Resume() {}
 // startDev is a daemon with embedded nodes.
 func startDev(t *testing.T) *testDaemon {
 	t.Helper()
-	cfg := DevConfig()
-	cfg.Socket = SocketConfig{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
-	d := &testDaemon{t: t, cfg: cfg, reload: make(chan *Config), dev: true}
+	cfg := config.Dev()
+	cfg.Socket = config.Socket{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
+	d := &testDaemon{t: t, cfg: cfg, reload: make(chan *config.Config), dev: true}
 	d.start()
 	return d
 }
@@ -99,7 +100,7 @@ func TestDev(t *testing.T) {
 // TestDevKinds: embedded nodes know every kind; who waits asks them again.
 func TestDevKinds(t *testing.T) {
 	t.Parallel() // it mostly waits
-	cfg := DevConfig()
+	cfg := config.Dev()
 	cfg.Socket.Path = t.TempDir() + "/s"
 	d := &testDaemon{t: t, cfg: cfg, dev: true}
 	d.start()
@@ -140,7 +141,7 @@ func TestDevLeavesNothing(t *testing.T) {
 // that went down.
 func TestShutdownIsQuiet(t *testing.T) {
 	var log bytes.Buffer
-	cfg := DevConfig()
+	cfg := config.Dev()
 	cfg.Socket.Path = t.TempDir() + "/s"
 	ctx, cancel := context.WithCancel(t.Context())
 	err := Run(ctx, cfg, logging.New(&log, cfg.Log.Level, cfg.Log.Format), RunOptions{Dev: true, Ready: cancel})

@@ -6,6 +6,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -93,7 +94,7 @@ func TestLostBeforeTheAnswer(t *testing.T) {
 // are slow for short leases, all are lost like that, and nothing else bounds them.
 func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 	w := dialSlowed(t, func(a *ask) {
-		a.s.d.limits.set(LimitsConfig{LeasesPerUser: 2})
+		a.s.d.limits.set(config.Limits{LeasesPerUser: 2})
 		a.lease.Lose(redlock.LostForced)
 	})
 	for _, name := range []string{"a1", "a2", "a3"} {

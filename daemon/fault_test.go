@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/redlock"
@@ -127,7 +128,7 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 	for name, forget := range map[string][]string{"all": {"FLUSHALL"}, "the key": {"DEL", "redlock:a"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			d := startDaemon(t, 3, func(cfg *Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
+			d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 			holder, waiter := d.dial(), d.dial()
 			holder.say("LOCK a ttl=2s", granted5)
 			waiter.send("LOCK a")
@@ -244,7 +245,7 @@ func TestStartsWithoutNodes(t *testing.T) {
 // TestSocketIsNotStolen: a living daemon's socket is left alone, a dead one's
 // is replaced, and nothing but a socket ever is.
 func TestSocketIsNotStolen(t *testing.T) {
-	cfg := SocketConfig{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	cfg := config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
 	first, err := listenAt(&cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +276,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 // a second one does not go on with the leases that the first one extends. Guards lockSocket.
 func TestLeasesOfTheLiving(t *testing.T) {
 	d, path := noting(t)
-	cfg := SocketConfig{Path: path, Mode: 0o600}
+	cfg := config.Socket{Path: path, Mode: 0o600}
 	if second, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "end it first") {
 		t.Fatalf("a second daemon: %v, %v; want it refused", second, err)
 	}
@@ -288,7 +289,7 @@ func TestLeasesOfTheLiving(t *testing.T) {
 }
 
 // listenAt is what a daemon without a service manager does.
-func listenAt(cfg *SocketConfig) (*socket, error) {
+func listenAt(cfg *config.Socket) (*socket, error) {
 	c, err := claimSocket(cfg, nil)
 	if err != nil {
 		return nil, err
@@ -298,7 +299,7 @@ func listenAt(cfg *SocketConfig) (*socket, error) {
 
 // TestPlantedLockFile: a link at the lock file's path leads nowhere.
 func TestPlantedLockFile(t *testing.T) {
-	cfg := SocketConfig{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	cfg := config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
 	target := filepath.Join(t.TempDir(), "target")
 	if err := os.Symlink(target, cfg.Path+".lock"); err != nil {
 		t.Fatal(err)
@@ -313,8 +314,8 @@ func TestPlantedLockFile(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	d := startDaemon(t, 1, func(c *Config) {
-		c.Limits = LimitsConfig{Connections: 4, ConnectionsPerUser: 3, LeasesPerUser: 2, WaitersPerUser: 2}
+	d := startDaemon(t, 1, func(c *config.Config) {
+		c.Limits = config.Limits{Connections: 4, ConnectionsPerUser: 3, LeasesPerUser: 2, WaitersPerUser: 2}
 	})
 	a, b, c := d.dial(), d.dial(), d.dial()
 	a.say("PING", `OK`)
@@ -388,7 +389,7 @@ func TestTableWrittenAgain(t *testing.T) {
 // TestNeighboursCancelIsTheirs: what a request met that is no matter of the
 // nodes is not passed on to those behind it.
 func TestNeighboursCancelIsTheirs(t *testing.T) {
-	d := startDaemon(t, 3, func(c *Config) { c.Quorum.NodeTimeout = 5 * time.Second })
+	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	for _, server := range d.nodes.Servers {
 		if _, err := server.Do("SET", "redlock:a", "foreign"); err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -354,7 +355,7 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 // TestBegunIsAbandonedByWhoLeaves: the grant was begun for one who has just given
 // up. The lock is free for the next attempt at once.
 func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
-	cfg := DevConfig()
+	cfg := config.Dev()
 	e, nodes, err := startEmbedded(&cfg.Quorum)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -25,29 +26,29 @@ const patience = 20 * time.Second
 // testDaemon is a daemon in this process, over real redis-servers.
 type testDaemon struct {
 	t      *testing.T
-	cfg    *Config
+	cfg    *config.Config
 	nodes  *redlocktest.Cluster
 	stop   func() error // ends it as SIGTERM does, and returns what Run returned
-	reload chan *Config
+	reload chan *config.Config
 	dev    bool         // nodes are embedded
 	log    hclog.Logger // nil: to nowhere, but for defects
 }
 
 // startDaemon serves over n redis-servers; change may alter the config first.
-func startDaemon(t *testing.T, n int, change func(*Config)) *testDaemon {
+func startDaemon(t *testing.T, n int, change func(*config.Config)) *testDaemon {
 	t.Helper()
 	cluster := redlocktest.StartRedis(t, n)
 	cluster.Admit(t)
-	cfg := DevConfig()
+	cfg := config.Dev()
 	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 250*time.Millisecond
 	for i, server := range cluster.Servers {
-		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: string(rune('a' + i)), Address: server.Addr()})
+		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, config.Node{Name: string(rune('a' + i)), Address: server.Addr()})
 	}
-	cfg.Socket = SocketConfig{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
+	cfg.Socket = config.Socket{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
 	if change != nil {
 		change(cfg)
 	}
-	d := &testDaemon{t: t, cfg: cfg, nodes: cluster, reload: make(chan *Config)}
+	d := &testDaemon{t: t, cfg: cfg, nodes: cluster, reload: make(chan *config.Config)}
 	d.start()
 	return d
 }
@@ -73,7 +74,7 @@ func (d *testDaemon) anotherThatLogs(log hclog.Logger) *testDaemon {
 	d.t.Helper()
 	cfg := *d.cfg
 	cfg.Socket.Path += "2"
-	other := &testDaemon{t: d.t, cfg: &cfg, nodes: d.nodes, reload: make(chan *Config), log: log}
+	other := &testDaemon{t: d.t, cfg: &cfg, nodes: d.nodes, reload: make(chan *config.Config), log: log}
 	other.start()
 	return other
 }

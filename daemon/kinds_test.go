@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -22,7 +23,7 @@ func granted(names string) string {
 }
 
 // patientNodes is for tests of many clients at once: nothing fails for a busy machine.
-func patientNodes(cfg *Config) { cfg.Quorum.NodeTimeout = time.Second }
+func patientNodes(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Second }
 
 // TestReadersTogether: 64 of them hold at the same time, and a writer gets in
 // when they have gone, not when readers cease to come.
@@ -263,7 +264,7 @@ func TestEveryKindIsLost(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
 			t.Parallel()
-			d := startDaemon(t, 3, func(cfg *Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
+			d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 			w, next := d.dial(), d.dial()
 			w.say("LOCK "+kind.names+kind.options, kind.grant)
 			next.waits(d.dial(), "LOCK a", 1)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -14,7 +15,7 @@ import (
 // BenchmarkNotes is what the table costs for a LOCK and its UNLOCK: their six
 // records, and the merging of what they leave.
 func BenchmarkNotes(b *testing.B) {
-	d := &daemon{cfg: DevConfig(), log: hclog.NewNullLogger(), clock: redlock.BootTime, limits: newLimits(LimitsConfig{})}
+	d := &daemon{cfg: config.Dev(), log: hclog.NewNullLogger(), clock: redlock.BootTime, limits: newLimits(config.Limits{})}
 	if d.openLedger(filepath.Join(b.TempDir(), "s")); d.ledger == nil {
 		b.Skip("the table needs Linux")
 	}

@@ -3,6 +3,8 @@ package daemon
 import (
 	"fmt"
 	"sync"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // limits counts what each user has, and refuses what would be too much. A
@@ -10,7 +12,7 @@ import (
 // in the end.
 type limits struct {
 	mu          sync.Mutex // guards what follows
-	bounds      LimitsConfig
+	bounds      config.Limits
 	users       map[int]*usage
 	connections int
 }
@@ -25,12 +27,12 @@ type usage struct {
 	listing         chan struct{}         // of capacity 1: has a place taken while a LIST is put together
 }
 
-func newLimits(bounds LimitsConfig) *limits {
+func newLimits(bounds config.Limits) *limits {
 	return &limits{bounds: bounds, users: map[int]*usage{}}
 }
 
 // set replaces the bounds; what is held stays held.
-func (l *limits) set(bounds LimitsConfig) {
+func (l *limits) set(bounds config.Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bounds = bounds

@@ -3,12 +3,14 @@ package daemon
 import (
 	"errors"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // Connections and LOCKs of before a restart are counted, and not refused where the
 // limits are lower now.
 func TestLimitsAfterARestart(t *testing.T) {
-	l := newLimits(LimitsConfig{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
+	l := newLimits(config.Limits{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
 	sessions := []*session{{}, {}, {}}
 	for _, s := range sessions[:2] {
 		l.connect(s, true)
@@ -45,7 +47,7 @@ func TestLimitsAfterARestart(t *testing.T) {
 
 // Who was admitted and is not served after all is counted out.
 func TestDismissedIsCountedOut(t *testing.T) {
-	l := newLimits(LimitsConfig{ConnectionsPerUser: 1})
+	l := newLimits(config.Limits{ConnectionsPerUser: 1})
 	for range 3 {
 		if err := l.admit(1000); err != nil {
 			t.Fatal(err)
@@ -63,7 +65,7 @@ func TestDismissedIsCountedOut(t *testing.T) {
 // A user's lost leases are remembered up to as many as he may hold, on all of his
 // connections together.
 func TestLostLeasesAreBounded(t *testing.T) {
-	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser = 3 })
+	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser = 3 })
 	a, b := d.dial(), d.dial()
 	lose := func(w *wire, name string) {
 		t.Helper()
@@ -91,7 +93,7 @@ func TestLostLeasesAreBounded(t *testing.T) {
 
 // WHO, EXTEND and RESUME under way are as many for each user as may wait.
 func TestQuestionsAreBounded(t *testing.T) {
-	l := newLimits(LimitsConfig{WaitersPerUser: 2})
+	l := newLimits(config.Limits{WaitersPerUser: 2})
 	for range 2 {
 		if err := l.question(1); err != nil {
 			t.Fatal(err)
@@ -122,7 +124,7 @@ func TestLimitThatIsNamed(t *testing.T) {
 		{2, 0, ""},
 		{0, 2, ""},
 	} {
-		l := newLimits(LimitsConfig{LeasesPerUser: 3, WaitersPerUser: 3})
+		l := newLimits(config.Limits{LeasesPerUser: 3, WaitersPerUser: 3})
 		for range c.leases {
 			l.ask(7, 1, true, false)
 			l.answered(7, 1, true, true)
@@ -142,7 +144,7 @@ func TestLimitThatIsNamed(t *testing.T) {
 
 // However many of a user's LOCKs wait, what does not wait is bounded by his leases alone.
 func TestOnlyThePatientAreWaiters(t *testing.T) {
-	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 1 })
+	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 1 })
 	a, b := d.dial(), d.dial()
 	a.say("LOCK a", granted5)
 	b.send("@1 LOCK a")
@@ -161,7 +163,7 @@ func TestOnlyThePatientAreWaiters(t *testing.T) {
 
 // Each name is as much to be kept as a lease of its own.
 func TestNamesCountAsLeases(t *testing.T) {
-	d := startDaemon(t, 1, func(c *Config) { c.Limits.LeasesPerUser = 4 })
+	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser = 4 })
 	a, other := d.dial(), d.another().dial()
 	for range 2 {
 		a.say("LOCK a,b,c", granted(`a,b,c`))
@@ -178,7 +180,7 @@ func TestNamesCountAsLeases(t *testing.T) {
 
 // What does not wait is no more than the user may have leases while it is under way.
 func TestImpatientAreBounded(t *testing.T) {
-	l := newLimits(LimitsConfig{LeasesPerUser: 2, WaitersPerUser: 1})
+	l := newLimits(config.Limits{LeasesPerUser: 2, WaitersPerUser: 1})
 	for range 2 {
 		if err := l.ask(7, 1, false, false); err != nil {
 			t.Fatal(err)
@@ -197,7 +199,7 @@ func TestImpatientAreBounded(t *testing.T) {
 // The connections of all users together are bounded, those of before a restart among them,
 // whoever connects meanwhile.
 func TestConnectionsAreBounded(t *testing.T) {
-	l := newLimits(LimitsConfig{Connections: 3})
+	l := newLimits(config.Limits{Connections: 3})
 	for uid := range 2 {
 		if err := l.admit(uid); err != nil {
 			t.Fatal(err)
@@ -217,7 +219,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // Leases of before a restart count, with all that counts on them; what was allowed then is.
 func TestLeasesOfBeforeCount(t *testing.T) {
-	l := newLimits(LimitsConfig{LeasesPerUser: 3})
+	l := newLimits(config.Limits{LeasesPerUser: 3})
 	l.restored(7, 2)
 	for range 2 {
 		if err := l.countUp(7, true); err != nil {
@@ -233,7 +235,7 @@ func TestLeasesOfBeforeCount(t *testing.T) {
 // none is one too many.
 func TestRememberedAreCounted(t *testing.T) {
 	for bound, want := range map[int]bool{3: true, 0: false} {
-		l := newLimits(LimitsConfig{LeasesPerUser: bound})
+		l := newLimits(config.Limits{LeasesPerUser: bound})
 		for range 3 {
 			if l.remember(7) {
 				t.Errorf("leases_per_user = %d: one of three is too many", bound)

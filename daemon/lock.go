@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -128,7 +129,7 @@ func given(call *server.Call, option ipc.OptionSet, value, otherwise time.Durati
 }
 
 // check holds the options against the config's bounds.
-func (a *ask) check(cfg *Config) error {
+func (a *ask) check(cfg *config.Config) error {
 	longest := cfg.Quorum.MaxTTL
 	switch {
 	case a.ttl < redlock.MinTTL || a.ttl > longest:

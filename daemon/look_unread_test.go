@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // TestManyHoldersUnread: who asks again and again who shares a lock with thousands, on many
@@ -12,7 +14,7 @@ import (
 // no more for him.
 func TestManyHoldersUnread(t *testing.T) {
 	const readers, connections, calls = 3000, 5, 20
-	d := startDaemon(t, 1, func(cfg *Config) { cfg.Quorum.NodeTimeout = patience })
+	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = patience })
 	members := []string{"ZADD", d.cfg.Quorum.KeyPrefix + "x\x00m"}
 	for i := range readers {
 		members = append(members, fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()), fmt.Sprintf("%022d host=%s pid=%d uid=1 user=u since=1", i, strings.Repeat("h", 64), i))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -62,11 +63,11 @@ func (m *manager) await(want string) (heard []string) {
 // reloaded, and that it stops.
 func TestManagerHears(t *testing.T) {
 	m, seen := newManager(t)
-	cfg := DevConfig()
-	cfg.Socket = SocketConfig{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	cfg := config.Dev()
+	cfg.Socket = config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	reload, ended := make(chan *Config), make(chan error, 1)
+	reload, ended := make(chan *config.Config), make(chan error, 1)
 	go func() {
 		ended <- Run(ctx, cfg, hclog.NewNullLogger(), RunOptions{Dev: true, Reload: reload, Manager: seen})
 	}()
@@ -144,7 +145,7 @@ func TestWatchdogAfterSuspension(t *testing.T) {
 
 func embeddedDaemon(t *testing.T, log io.Writer) (d *daemon, closeNodes func()) {
 	t.Helper()
-	cfg := DevConfig()
+	cfg := config.Dev()
 	e, nodes, err := startEmbedded(&cfg.Quorum)
 	if err != nil {
 		t.Fatal(err)
@@ -157,10 +158,10 @@ func embeddedDaemon(t *testing.T, log io.Writer) (d *daemon, closeNodes func()) 
 }
 
 func TestStatusLineWithoutQuorum(t *testing.T) {
-	cfg := DevConfig()
+	cfg := config.Dev()
 	cfg.Quorum.Nodes = nil
 	for _, name := range []string{"a", "b", "c"} {
-		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, NodeConfig{Name: name, Address: "unix:" + filepath.Join(t.TempDir(), "none")})
+		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, config.Node{Name: name, Address: "unix:" + filepath.Join(t.TempDir(), "none")})
 	}
 	nodes, _, err := nodesOf(cfg, false)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -45,7 +46,7 @@ var allCodes = []ipc.Code{
 }
 
 // newMeter makes the meter that the config wants; nil if it wants none.
-func newMeter(cfg *Config) *meter {
+func newMeter(cfg *config.Config) *meter {
 	if cfg.Metrics == nil {
 		return nil
 	}

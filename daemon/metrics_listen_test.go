@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
@@ -47,7 +48,7 @@ func TestMetricsPortInUse(t *testing.T) {
 // TestMetricsPortIsAwaited: it is tried every few seconds, and that is not said again.
 func TestMetricsPortIsAwaited(t *testing.T) {
 	var log logged
-	d := &daemon{cfg: &Config{Metrics: &MetricsConfig{Address: ownAddress()}}, log: logging.New(&log, hclog.Trace, logging.Text)}
+	d := &daemon{cfg: &config.Config{Metrics: &config.Metrics{Address: ownAddress()}}, log: logging.New(&log, hclog.Trace, logging.Text)}
 	other, err := net.Listen("tcp", d.cfg.Metrics.Address)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +92,7 @@ func TestMetricsAdvice(t *testing.T) {
 		"192.0.2.1:9852":       "ip address",
 		"no-such.invalid:9852": "ip address",
 	} {
-		d := &daemon{cfg: &Config{Metrics: &MetricsConfig{Address: address}}}
+		d := &daemon{cfg: &config.Config{Metrics: &config.Metrics{Address: address}}}
 		_, err := d.listenForMetrics(t.Context())
 		if err == nil || !strings.Contains(metricsAdvice(err), want) {
 			t.Errorf("%s: got %v, %q; want an error, and %q", address, err, metricsAdvice(err), want)
@@ -111,7 +112,7 @@ func TestMetricsNameIsNotAwaited(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
-		d := &daemon{cfg: &Config{Metrics: &MetricsConfig{Address: "web1.example:9852"}}}
+		d := &daemon{cfg: &config.Config{Metrics: &config.Metrics{Address: "web1.example:9852"}}}
 		began := time.Now()
 		if _, err := d.listenForMetrics(t.Context()); err == nil || time.Since(began) > metricsName {
 			t.Errorf("got %v after %v, want an error within %v", err, time.Since(began), metricsName)

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -35,7 +36,7 @@ func ownAddress() string {
 // startMeasured is a daemon that can be scraped.
 func startMeasured(t *testing.T, n int) *testDaemon {
 	t.Helper()
-	return startDaemon(t, n, func(cfg *Config) { cfg.Metrics = &MetricsConfig{Address: ownAddress()} })
+	return startDaemon(t, n, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: ownAddress()} })
 }
 
 // scraped are metrics by name and labels, as they are written.
@@ -297,8 +298,8 @@ func TestMetricsStopWithDaemon(t *testing.T) {
 
 // TestMeterAllocatesNothing: it stands in the way of every request.
 func TestMeterAllocatesNothing(t *testing.T) {
-	for name, cfg := range map[string]*MetricsConfig{"on": {}, "off": nil} {
-		m := newMeter(&Config{Metrics: cfg, Quorum: QuorumConfig{Nodes: []NodeConfig{{Name: "a"}}}})
+	for name, cfg := range map[string]*config.Metrics{"on": {}, "off": nil} {
+		m := newMeter(&config.Config{Metrics: cfg, Quorum: config.Quorum{Nodes: []config.Node{{Name: "a"}}}})
 		clock := func() time.Duration { return time.Second }
 		a := &ask{holding: &holding{}, s: &session{d: &daemon{clock: clock}}}
 		if allocs := testing.AllocsPerRun(1000, func() {
@@ -335,7 +336,7 @@ func scrapeOf(t *testing.T, collectors ...prometheus.Collector) scraped {
 // TestMeterUnits: seconds, shares and numbers, each in its own series; a meter that is
 // switched off is told the same, and counts nothing.
 func TestMeterUnits(t *testing.T) {
-	m := newMeter(&Config{Metrics: &MetricsConfig{}, Quorum: QuorumConfig{Nodes: []NodeConfig{{Name: "a"}, {Name: "b"}}}})
+	m := newMeter(&config.Config{Metrics: &config.Metrics{}, Quorum: config.Quorum{Nodes: []config.Node{{Name: "a"}, {Name: "b"}}}})
 	a := &ask{holding: &holding{}, s: &session{d: &daemon{clock: func() time.Duration { return 3 * time.Second }}}}
 	a.since = 500 * time.Millisecond
 	for _, m := range []*meter{m, nil} {

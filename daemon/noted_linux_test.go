@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
@@ -211,7 +212,7 @@ func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 // But not for longer than it can be there: the table would grow with every UNLOCK in an outage.
 func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, func(c *Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
+	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
 	w, gone := d.dial(), d.dial()
 	w.say("LOCK unlocked", granted5)
 	gone.say("LOCK left", granted5)

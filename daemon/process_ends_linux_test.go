@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // A process that ends while the nodes are asked for its lease has one for a moment, which
 // nobody would give back else: its end was heard of before.
 func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
-	d := startDaemon(t, 3, func(cfg *Config) { cfg.Quorum.NodeTimeout = patience })
+	d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = patience })
 	c := newChild(t, os.Getuid())
 	w, look := d.dial(), d.dial()
 	others := pidfds(t, c.pid) // Go's own

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -64,7 +65,7 @@ func TestHoldPID(t *testing.T) {
 		t.Run(fmt.Sprintf("dev=%v", dev), func(t *testing.T) {
 			d := startDaemon
 			if dev {
-				d = func(t *testing.T, _ int, _ func(*Config)) *testDaemon { return startDev(t) }
+				d = func(t *testing.T, _ int, _ func(*config.Config)) *testDaemon { return startDev(t) }
 			}
 			testHoldPID(t, d(t, 3, nil))
 		})
@@ -278,7 +279,7 @@ func TestHoldPIDUsers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("to be two users, the test has to be run as root")
 	}
-	d := startDaemon(t, 1, func(c *Config) { c.Socket.Mode = 0o666 })
+	d := startDaemon(t, 1, func(c *config.Config) { c.Socket.Mode = 0o666 })
 	openDir(t, d.cfg.Socket.Path)
 	hers, his, roots := newChild(t, alice), newChild(t, bob), newChild(t, 0)
 	a, b, root := d.dialAs(userOf(alice)), d.dialAs(userOf(bob)), d.dial()

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // free is how many locks the user can take yet, until a limit is named.
@@ -33,7 +35,7 @@ func (w *wire) becomesFree(limit string, want int) {
 const limitOfFive = "leases_per_user = 5"
 
 func startWithFive(t *testing.T) *testDaemon {
-	return startDaemon(t, 3, func(c *Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 5, 4 })
+	return startDaemon(t, 3, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 5, 4 })
 }
 
 // Each LOCK that counts up counts as a lease of its user, for as long as it counts.

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // TestReentrantRepeatWaitsOn: what repeats a further LOCK, by its id=, goes on with that.
@@ -56,7 +58,7 @@ func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 
 // TestReentrantWaitsOnBeyondLimits: who waits already is not refused.
 func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
-	d := startDaemon(t, 3, func(c *Config) { c.Limits.WaitersPerUser = 2 })
+	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.WaitersPerUser = 2 })
 	holder, w, other, look := d.dial(), d.dial(), d.dial(), d.dial()
 	holder.say("LOCK a", granted5)
 	w.send("@1 LOCK a reentrant=yes wait=500")
@@ -76,7 +78,7 @@ func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
 
 // TestReentrantCountsOnBeyondLimits: so is who waits on after another one that did.
 func TestReentrantCountsOnBeyondLimits(t *testing.T) {
-	d := startDaemon(t, 3, func(c *Config) { c.Limits.LeasesPerUser = 4 })
+	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.LeasesPerUser = 4 })
 	holder, w, look := d.dial(), d.dial(), d.dial()
 	holder.say("LOCK a", granted5)
 	w.send("@1 LOCK a reentrant=yes wait=500")

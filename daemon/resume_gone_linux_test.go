@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // A client that is gone takes nothing over. What waited for its turn on the connection that
@@ -73,7 +75,7 @@ func TestCutClientResumesNothing(t *testing.T) {
 // Of two that resume a lease while the nodes are slow, one has it then, and the other one is
 // not told that it has: what is noted of him would be that the lease ends with him.
 func TestOneOfTwoHasResumed(t *testing.T) {
-	d := startDaemon(t, 3, func(c *Config) { c.Quorum.NodeTimeout = 5 * time.Second })
+	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	w, first, second := d.dial(), d.dial(), d.dial()
 	lease := w.say("LOCK a ttl=20s", granted5)[0]
 	for _, server := range d.nodes.Servers[:2] {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -23,7 +24,7 @@ type RunOptions struct {
 	Dev bool
 	// Reload brings configs of which log, access and limits are taken over; nothing else
 	// may have changed (Config.CheckReload).
-	Reload <-chan *Config
+	Reload <-chan *config.Config
 	// Ready is called when the socket can be connected to. May be nil.
 	Ready func()
 	// Manager is the service manager that started the process: it may have made the
@@ -38,7 +39,7 @@ const shutdownTimeout = 5 * time.Second
 // running requests answered, waiting ones refused with SHUTDOWN, BYE on every
 // connection. Leases of living clients are not released: they stay on the
 // nodes until their deadlines. An error means that it could not start.
-func Run(ctx context.Context, cfg *Config, log hclog.Logger, o RunOptions) error {
+func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions) error {
 	nodes, closeNodes, err := nodesOf(cfg, o.Dev)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (e *endings) all() {
 }
 
 // nodesOf makes the nodes of the config, or embedded ones.
-func nodesOf(cfg *Config, dev bool) (nodes []redlock.Node, closeNodes func(), err error) {
+func nodesOf(cfg *config.Config, dev bool) (nodes []redlock.Node, closeNodes func(), err error) {
 	if dev {
 		e, nodes, err := startEmbedded(&cfg.Quorum)
 		if err != nil {
@@ -113,7 +114,7 @@ func nodesOf(cfg *Config, dev bool) (nodes []redlock.Node, closeNodes func(), er
 }
 
 // nodeOptions: passwords and certificates are read again at every connection.
-func nodeOptions(node *NodeConfig) redlock.NodeOptions {
+func nodeOptions(node *config.Node) redlock.NodeOptions {
 	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Username: node.Username, Durable: node.Durable}
 	if node.PasswordFile != "" {
 		options.Password = func() (string, error) {
@@ -262,7 +263,7 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOpt
 // reload takes over what can change while leases are held: whoever sends the
 // config has checked that nothing else did (Config.CheckReload). LOCKs that wait
 // already were allowed, and go on.
-func (d *daemon) reload(cfg *Config) {
+func (d *daemon) reload(cfg *config.Config) {
 	d.log.SetLevel(cfg.Log.Level)
 	logging.SetFormat(d.log, cfg.Log.Format)
 	d.access.Store(cfg.Access)

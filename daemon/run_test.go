@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
@@ -26,7 +27,7 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 	} {
 		var log logged
 		cfg := *d.cfg
-		cfg.Quorum.Nodes = []NodeConfig{{Name: "fresh", Address: fresh.Addr()}}
+		cfg.Quorum.Nodes = []config.Node{{Name: "fresh", Address: fresh.Addr()}}
 		cfg.Socket.Path = path
 		if filepath.Base(path) == "group" {
 			cfg.Socket.Group = "no-such-group"
@@ -83,7 +84,7 @@ func dirOfLength(t *testing.T, dir string, length int) string {
 // for the moment before it is in another one there.
 func TestLongestSocketPath(t *testing.T) {
 	for length := ipc.MaxSocketPath - 15; length <= ipc.MaxSocketPath; length++ {
-		cfg := &SocketConfig{Path: filepath.Join(dirOfLength(t, shortDir(t), length-2), "s"), Mode: 0o600}
+		cfg := &config.Socket{Path: filepath.Join(dirOfLength(t, shortDir(t), length-2), "s"), Mode: 0o600}
 		socket, err := (&claim{path: cfg.Path}).listen(cfg)
 		if err != nil {
 			t.Errorf("%d bytes: got %v, want a socket", length, err)

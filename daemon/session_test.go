@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -55,7 +56,7 @@ func duration(t *testing.T, ms string) time.Duration {
 }
 
 func TestWordsThatAreWrong(t *testing.T) {
-	d := startDaemon(t, 1, func(c *Config) { c.Lease.MaxHold = time.Minute })
+	d := startDaemon(t, 1, func(c *config.Config) { c.Lease.MaxHold = time.Minute })
 	w := d.dial()
 	for _, test := range []struct{ request, want string }{
 		{"LOCK", `ERR SYNTAX .*`},

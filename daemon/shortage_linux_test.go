@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // Where no file can be opened, LOCK with hold=pid says so, and no process that lives is
@@ -113,7 +115,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	}
 	addr := free.Addr().(*net.TCPAddr)
 	free.Close()
-	d := startDaemon(t, 3, func(c *Config) { c.Metrics = &MetricsConfig{Address: addr.String()} })
+	d := startDaemon(t, 3, func(c *config.Config) { c.Metrics = &config.Metrics{Address: addr.String()} })
 	d.dial().say("LOCK a", granted5)
 	// In a process of its own, as their ends would be this one's, too.
 	crowd := exec.Command("bash", "-c", fmt.Sprintf(`read; for i in {20..%d}; do eval "exec $i<>/dev/tcp/127.0.0.1/%d"; done; echo; read`, 19+scrapers, addr.Port))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -42,7 +43,7 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 	d := &daemon{
 		log:    logging.New(&log, hclog.Info, logging.Text),
 		clock:  func() time.Duration { return now },
-		limits: newLimits(LimitsConfig{}),
+		limits: newLimits(config.Limits{}),
 	}
 	heard := func(what string, n int) {
 		t.Helper()

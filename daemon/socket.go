@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -25,7 +26,7 @@ type socket struct {
 // allows can connect: it is made in a directory of its own, gets its rights
 // there, and is then moved into place. One that a dead daemon left is replaced;
 // one of a living daemon is not.
-func (c *claim) listen(cfg *SocketConfig) (*socket, error) {
+func (c *claim) listen(cfg *config.Socket) (*socket, error) {
 	listener, err := listenAside(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", cfg.Path, err)
@@ -35,7 +36,7 @@ func (c *claim) listen(cfg *SocketConfig) (*socket, error) {
 
 // lockSocket holds a lock for as long as the daemon lives, however it ends.
 func lockSocket(path string) (*os.File, error) {
-	if err := mayReplace(path); err != nil {
+	if err := config.MayReplace(path); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
@@ -55,7 +56,7 @@ func lockSocket(path string) (*os.File, error) {
 	return file, nil
 }
 
-func listenAside(cfg *SocketConfig) (net.Listener, error) {
+func listenAside(cfg *config.Socket) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(cfg.Path), ".r") // 0700
 	if err != nil {
 		return nil, err
@@ -91,9 +92,9 @@ func listenIn(dir, path string) (net.Listener, error) {
 	return net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(path)))
 }
 
-func giveRights(path string, cfg *SocketConfig) error {
+func giveRights(path string, cfg *config.Socket) error {
 	if cfg.Group != "" {
-		gid, err := groupID(cfg.Group)
+		gid, err := config.GroupID(cfg.Group)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -18,7 +19,7 @@ import (
 func noting(t *testing.T) (d *daemon, path string) {
 	t.Helper()
 	path = filepath.Join(shortDir(t), "s")
-	d = &daemon{cfg: DevConfig(), log: hclog.NewNullLogger(), clock: redlock.BootTime, limits: newLimits(LimitsConfig{})}
+	d = &daemon{cfg: config.Dev(), log: hclog.NewNullLogger(), clock: redlock.BootTime, limits: newLimits(config.Limits{})}
 	if d.openLedger(path); d.ledger == nil {
 		t.Skip("the table needs Linux")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -42,7 +43,7 @@ type end struct {
 
 func newSuccession(t *testing.T) *succession {
 	t.Helper()
-	cfg := DevConfig()
+	cfg := config.Dev()
 	_, nodes, err := startEmbedded(&cfg.Quorum) // closed by the end of the process: a frozen daemon may dial still
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +70,7 @@ func (s *succession) start(of ...*wire) {
 
 func (s *succession) startWith(stored inheritance) {
 	s.t.Helper()
-	cfg := DevConfig()
+	cfg := config.Dev()
 	d, err := newDaemon(cfg, logging.New(io.MultiWriter(&s.log, defects{s.t}), hclog.Info, logging.Text), s.nodes, true)
 	if err != nil {
 		s.t.Fatal(err)

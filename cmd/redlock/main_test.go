@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // roles are the processes that a test needs: the test binary is run again as each
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 func daemonMain([]string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	cfg := daemon.DevConfig()
+	cfg := config.Dev()
 	cfg.Socket.Path = os.Getenv(socketOfTests)
 	err := daemon.Run(ctx, cfg, hclog.NewNullLogger(), daemon.RunOptions{
 		Dev:   true,

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -53,7 +54,7 @@ func (c *command) logWriter() *logging.Writer {
 	return logging.NewWriter(c.stderr)
 }
 
-func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logger) error {
+func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logger) error {
 	manager, err := systemd.FromEnvironment()
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logg
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	reload := make(chan *daemon.Config)
+	reload := make(chan *config.Config)
 	w := &watcher{c: c, o: o, cfg: cfg, log: log, cancel: cancel, served: served, reload: reload, manager: manager}
 	watching.Go(w.watch)
 
@@ -80,12 +81,12 @@ func (c *command) serveUntilSignal(o options, cfg *daemon.Config, log hclog.Logg
 type watcher struct {
 	c      *command
 	o      options
-	cfg    *daemon.Config // the one that is served
+	cfg    *config.Config // the one that is served
 	log    hclog.Logger
 	cancel context.CancelFunc
 	served <-chan struct{} // closed when serving is over
-	reload chan<- *daemon.Config
-	next   *daemon.Config // what was read again, and the daemon has not taken yet; nil: nothing
+	reload chan<- *config.Config
+	next   *config.Config // what was read again, and the daemon has not taken yet; nil: nothing
 
 	manager *systemd.Manager
 }
@@ -118,7 +119,7 @@ func (w *watcher) watch() {
 
 // taker is whom the config is for that was read again; nil while there is none. A daemon
 // that has just been started takes it only when it serves: signals go on meanwhile.
-func (w *watcher) taker() chan<- *daemon.Config {
+func (w *watcher) taker() chan<- *config.Config {
 	if w.next == nil {
 		return nil
 	}
@@ -147,7 +148,7 @@ func (w *watcher) tell(err error) {
 	}
 }
 
-func (w *watcher) changed() (*daemon.Config, error) {
+func (w *watcher) changed() (*config.Config, error) {
 	next, err := w.o.load()
 	if err != nil {
 		return nil, err

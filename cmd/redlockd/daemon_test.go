@@ -15,12 +15,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 func TestSignalStops(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		var f *fixture
-		f = newFixture(t, func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+		f = newFixture(t, func(ctx context.Context, _ *config.Config, _ hclog.Logger, _ daemon.RunOptions) error {
 			f.signals <- sig
 			<-ctx.Done()
 			return nil
@@ -34,7 +35,7 @@ func TestSignalStops(t *testing.T) {
 
 func TestSecondSignalKills(t *testing.T) {
 	var f *fixture
-	f = newFixture(t, func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+	f = newFixture(t, func(ctx context.Context, _ *config.Config, _ hclog.Logger, _ daemon.RunOptions) error {
 		f.signals <- syscall.SIGTERM
 		<-ctx.Done()
 		f.signals <- syscall.SIGHUP // does nothing any more
@@ -54,7 +55,7 @@ func TestReload(t *testing.T) {
 	otherNodes := strings.Replace(goodConfig, "10.0.0.3", "10.0.0.4", 1)
 	refused := make(notifier, 8)
 	var f *fixture
-	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+	f = newFixture(t, func(_ context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		for i, c := range []struct{ source, want string }{{faultyConfig, name + ":2:13: quorum.max_ttl"}, {otherNodes, "host by host"}} {
 			replaceConfig(t, name, c.source)
 			f.signals <- syscall.SIGHUP
@@ -86,7 +87,7 @@ func TestConfigWarns(t *testing.T) {
 	twoNodes := strings.Replace(goodConfig, `  node "c" { address = "10.0.0.3:6379" }`+"\n", "", 1)
 	name := writeConfig(t, twoNodes)
 	var f *fixture
-	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+	f = newFixture(t, func(_ context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		f.signals <- syscall.SIGHUP
 		<-o.Reload
 		return nil
@@ -103,7 +104,7 @@ func TestStopBeforeReload(t *testing.T) {
 	name := writeConfig(t, goodConfig)
 	heard := listenAsManager(t)
 	var f *fixture
-	f = newFixture(t, func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+	f = newFixture(t, func(ctx context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		for i := range 2 {
 			replaceConfig(t, name, goodConfig+fmt.Sprintf("limits { connections = %d }\n", i+1))
 			f.signals <- syscall.SIGHUP
@@ -130,7 +131,7 @@ func TestStopBeforeReload(t *testing.T) {
 func TestReloadAtTheEnd(t *testing.T) {
 	heard := listenAsManager(t)
 	var f *fixture
-	f = newFixture(t, func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
+	f = newFixture(t, func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error {
 		f.signals <- syscall.SIGHUP
 		heard("RELOADING=1")
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // In the journal, whoever asks for warnings sees what keeps redlockd from starting: each
@@ -30,7 +31,7 @@ func TestFaultsInTheJournal(t *testing.T) {
 // The log has its priorities there, and not elsewhere.
 func TestLogInTheJournal(t *testing.T) {
 	for journal, want := range map[bool]string{true: "<4>[WARN]  careful\n", false: " [WARN]  careful\n"} {
-		f := newFixture(t, func(_ context.Context, _ *daemon.Config, log hclog.Logger, _ daemon.RunOptions) error {
+		f := newFixture(t, func(_ context.Context, _ *config.Config, log hclog.Logger, _ daemon.RunOptions) error {
 			log.Warn("careful")
 			return nil
 		})

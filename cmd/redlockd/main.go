@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -54,7 +55,7 @@ type command struct {
 	journal        bool // stderr is a stream of systemd's journal
 	signals        <-chan os.Signal
 	config         string // where the config is unless -config says otherwise
-	serve          func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error
+	serve          func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error
 	die            func(os.Signal)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 const goodConfig = `quorum {
@@ -41,7 +42,7 @@ func replaceConfig(t *testing.T, name, source string) {
 	}
 }
 
-type serveFunc = func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error
+type serveFunc = func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error
 
 // fixture is a command with its output kept, whose signals the test sends.
 type fixture struct {
@@ -54,7 +55,7 @@ type fixture struct {
 func newFixture(t *testing.T, serve serveFunc) *fixture {
 	f := &fixture{signals: make(chan os.Signal, 8), died: make(chan os.Signal, 8)}
 	if serve == nil {
-		serve = func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
+		serve = func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error {
 			t.Error("the daemon was started")
 			return nil
 		}
@@ -198,8 +199,8 @@ func TestFaultyConfig(t *testing.T) {
 }
 
 func TestFlagsOverrideConfig(t *testing.T) {
-	var got *daemon.Config
-	f := newFixture(t, func(_ context.Context, cfg *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+	var got *config.Config
+	f := newFixture(t, func(_ context.Context, cfg *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		got = cfg
 		if o.Dev || o.Reload == nil {
 			t.Errorf("got options %+v, want no Dev and a Reload", o)
@@ -219,7 +220,7 @@ func TestFlagsOverrideConfig(t *testing.T) {
 // TestLongestSocket: a path may be as long as the kernel takes it.
 func TestLongestSocket(t *testing.T) {
 	longest := strings.Repeat("x", 107)
-	f := newFixture(t, func(_ context.Context, cfg *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+	f := newFixture(t, func(_ context.Context, cfg *config.Config, _ hclog.Logger, _ daemon.RunOptions) error {
 		if cfg.Socket.Path != longest {
 			t.Errorf("got socket %q, want %q", cfg.Socket.Path, longest)
 		}
@@ -229,7 +230,7 @@ func TestLongestSocket(t *testing.T) {
 }
 
 func TestServeFails(t *testing.T) {
-	f := newFixture(t, func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
+	f := newFixture(t, func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error {
 		return errors.New("socket x: in use")
 	})
 	f.check(t, f.run([]string{"-dev"}), exitFailed, "", "socket x: in use")

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // listenAsManager is a service manager, for the test: heard waits for the next message.
@@ -41,7 +42,7 @@ func TestManagerHearsOfReload(t *testing.T) {
 	heard := listenAsManager(t)
 	name := writeConfig(t, goodConfig)
 	var f *fixture
-	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+	f = newFixture(t, func(_ context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		replaceConfig(t, name, faultyConfig)
 		f.signals <- syscall.SIGHUP
 		heard("RELOADING=1\nMONOTONIC_USEC=")
@@ -67,7 +68,7 @@ func TestFaultyManager(t *testing.T) {
 func TestManagerIsGone(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
 	var f *fixture
-	f = newFixture(t, func(_ context.Context, _ *daemon.Config, _ hclog.Logger, o daemon.RunOptions) error {
+	f = newFixture(t, func(_ context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		f.signals <- syscall.SIGHUP
 		<-o.Reload
 		return nil

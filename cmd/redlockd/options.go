@@ -8,7 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
@@ -116,7 +116,7 @@ func (c *command) missing(err error, config, instead string) error {
 }
 
 // load is the config with the flags applied.
-func (o *options) load() (*daemon.Config, error) {
+func (o *options) load() (*config.Config, error) {
 	cfg, err := o.source()
 	if err != nil {
 		return nil, err
@@ -130,9 +130,9 @@ func (o *options) load() (*daemon.Config, error) {
 	return cfg, nil
 }
 
-func (o *options) source() (*daemon.Config, error) {
+func (o *options) source() (*config.Config, error) {
 	if o.dev {
-		return daemon.DevConfig(), nil
+		return config.Dev(), nil
 	}
-	return daemon.LoadConfig(o.config)
+	return config.Load(o.config)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 func TestProcessorsOf(t *testing.T) {
@@ -33,7 +34,7 @@ func TestSharesTheHost(t *testing.T) {
 		t.Setenv("GOMAXPROCS", word)
 		t.Setenv("GOGC", word)
 		runtime.GOMAXPROCS(5)
-		f := newFixture(t, func(context.Context, *daemon.Config, hclog.Logger, daemon.RunOptions) error {
+		f := newFixture(t, func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error {
 			if got := runtime.GOMAXPROCS(0); got != wantProcessors {
 				t.Errorf("with an environment of its own (%v): %d processors, want %d", own, got, wantProcessors)
 			}

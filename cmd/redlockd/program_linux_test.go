@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // roleVariable says that the test binary is to be another program.
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 func stuck() int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	serve := func(ctx context.Context, _ *daemon.Config, _ hclog.Logger, _ daemon.RunOptions) error {
+	serve := func(ctx context.Context, _ *config.Config, _ hclog.Logger, _ daemon.RunOptions) error {
 		fmt.Println("serving")
 		<-ctx.Done()
 		fmt.Println("stopping")

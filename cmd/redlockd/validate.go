@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // validate checks a config and the files that it names, as far as that goes
@@ -12,7 +13,7 @@ import (
 // rules allow.
 func (c *command) validate(args []string) int {
 	flags := c.flagSet("redlockd validate")
-	config := flags.String("config", c.config, "the config `FILE`")
+	file := flags.String("config", c.config, "the config `FILE`")
 	as := flags.String("as", "", "with -lock: say what `USER` may do with that lock, and by which access rule")
 	lock := flags.String("lock", "", "the `NAME` of the lock, or of several with commas between (a comma in a name: %2C)")
 	if code, done := c.parseFlags(flags, args); done {
@@ -21,9 +22,9 @@ func (c *command) validate(args []string) int {
 	if isSet(flags, "as") != isSet(flags, "lock") {
 		return c.usageError("-as USER and -lock NAME go together")
 	}
-	cfg, err := daemon.LoadConfig(*config)
+	cfg, err := config.Load(*file)
 	if err != nil {
-		fmt.Fprintln(c.stderr, c.missing(err, *config, "-config FILE checks another one"))
+		fmt.Fprintln(c.stderr, c.missing(err, *file, "-config FILE checks another one"))
 		return exitFailed
 	}
 	for _, warning := range cfg.Warnings {
@@ -38,12 +39,12 @@ func (c *command) validate(args []string) int {
 
 // judge prints a line for each right on each lock, with the lock where there are
 // several. The exit code tells whether the user may take them all.
-func (c *command) judge(cfg *daemon.Config, as, locks string) int {
+func (c *command) judge(cfg *config.Config, as, locks string) int {
 	names := strings.Split(locks, ",")
 	all := make([][]daemon.Verdict, len(names))
 	for i, name := range names {
 		var err error
-		if all[i], err = cfg.Verdicts(as, strings.ReplaceAll(name, "%2C", ",")); err != nil {
+		if all[i], err = daemon.Verdicts(cfg, as, strings.ReplaceAll(name, "%2C", ",")); err != nil {
 			return c.usageError(err.Error())
 		}
 		names[i] += ": "

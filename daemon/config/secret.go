@@ -1,9 +1,9 @@
-package daemon
+package config
 
 import "fmt"
 
-// configRedacted is what a Secret looks like to everyone but Reveal.
-const configRedacted = "[redacted]"
+// redacted is what a Secret looks like to everyone but Reveal.
+const redacted = "[redacted]"
 
 // Secret is a password that no log line and no error can show: every way of
 // printing it gives "[redacted]". The zero Secret is the empty password.
@@ -23,13 +23,13 @@ func (s Secret) Reveal() string {
 }
 
 // String hides the password.
-func (s Secret) String() string { return configRedacted }
+func (s Secret) String() string { return redacted }
 
 // GoString hides the password from %#v.
-func (s Secret) GoString() string { return configRedacted }
+func (s Secret) GoString() string { return redacted }
 
 // Format hides the password from every verb, also from those that ignore String.
-func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, configRedacted) }
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, redacted) }
 
 // MarshalText hides the password from JSON and its like.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(configRedacted), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -12,10 +12,10 @@ import (
 // A number needs no account.
 
 // checkUser is for names and numbers of users.
-func checkUser(name string) string { return checkRuleAccount(name, "user", userOfRule) }
+func checkUser(name string) string { return checkRuleAccount(name, "user", UserOfRule) }
 
 // checkGroup is for names and numbers of groups.
-func checkGroup(name string) string { return checkRuleAccount(name, "group", groupOfRule) }
+func checkGroup(name string) string { return checkRuleAccount(name, "group", GroupOfRule) }
 
 func checkRuleAccount(name, kind string, id func(string) (int, error)) string {
 	if wanted := checkAccount(name); wanted != "" {
@@ -33,8 +33,8 @@ func checkRuleAccount(name, kind string, id func(string) (int, error)) string {
 
 var errNoAccount = errors.New("no such account")
 
-func userOfRule(name string) (int, error) {
-	if id, ok := accountNumber(name); ok {
+func UserOfRule(name string) (int, error) {
+	if id, ok := AccountID(name); ok {
 		return id, nil
 	}
 	found, err := user.Lookup(name)
@@ -47,8 +47,8 @@ func userOfRule(name string) (int, error) {
 	return strconv.Atoi(found.Uid)
 }
 
-func groupOfRule(name string) (int, error) {
-	if id, ok := accountNumber(name); ok {
+func GroupOfRule(name string) (int, error) {
+	if id, ok := AccountID(name); ok {
 		return id, nil
 	}
 	found, err := user.LookupGroup(name)
@@ -61,8 +61,8 @@ func groupOfRule(name string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
-// accountNumber: the largest 32-bit number is the kernel's word for none.
-func accountNumber(name string) (id int, ok bool) {
+// AccountID: the largest 32-bit number is the kernel's word for none.
+func AccountID(name string) (id int, ok bool) {
 	n, err := strconv.ParseUint(name, 10, 32)
 	return int(n), err == nil && n < 1<<32-1
 }
@@ -82,12 +82,12 @@ func accounts(names []string, id func(string) (int, error)) (ids []int) {
 const overflowID = 65534
 
 // warnOfNobody: a rule for it is one for users of containers whom nobody knows.
-func (r *configReader) warnOfNobody(access *AccessConfig) {
+func (r *reader) warnOfNobody(access *Access) {
 	if access == nil {
 		return
 	}
 	for _, rule := range access.Rules {
-		for word, ids := range map[string][]int{"users": rule.uids, "groups": rule.gids} {
+		for word, ids := range map[string][]int{"users": rule.UIDs, "groups": rule.GIDs} {
 			for _, id := range ids {
 				if id == overflowID {
 					name := fmt.Sprintf("rule %q.%s", rule.Name, word)

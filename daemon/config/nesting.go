@@ -1,12 +1,12 @@
-package daemon
+package config
 
 import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// configMaxNesting bounds how deep the HCL parser recurses, about 7 KB of stack a level.
-const configMaxNesting = 1000
+// maxNesting bounds how deep the HCL parser recurses, about 7 KB of stack a level.
+const maxNesting = 1000
 
 // checkNesting refuses what would overflow the parser's stack, which nobody
 // can recover from: a few ten thousand open brackets, or the same number of
@@ -24,8 +24,8 @@ func checkNesting(source []byte, path string) error {
 			hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc:
 			depth = max(depth-1, 0)
 		}
-		if depth > configMaxNesting {
-			return &ConfigError{Faults: []ConfigFault{configFaultAt(token.Range, "wanted fewer than 1000 open brackets and operators, found more")}}
+		if depth > maxNesting {
+			return &Error{Faults: []Fault{faultAt(token.Range, "wanted fewer than 1000 open brackets and operators, found more")}}
 		}
 	}
 	return nil

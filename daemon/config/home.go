@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// configEveryBlock is a file with every block that there is, and no word in it.
-const configEveryBlock = `
+// everyBlock is a file with every block that there is, and no word in it.
+const everyBlock = `
 quorum {
   node "a" {
     tls {}
@@ -28,24 +28,24 @@ metrics {}
 
 // elsewhere says in which block a word stands that does not belong where it was found, as
 // the end of a sentence, or "".
-func (r *configReader) elsewhere(word string) string {
-	if r.homes == nil {
-		r.homes = configHomes()
+func (r *reader) otherBlock(word string) string {
+	if r.blocksOf == nil {
+		r.blocksOf = blocksOfWords()
 	}
 	word = strings.ToLower(word)
-	homes := r.homes[word]
+	homes := r.blocksOf[word]
 	if len(homes) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("; %s stands in the block %s", word, strings.Join(homes, " or "))
 }
 
-// configHomes are the blocks by the words that stand in them, as the reader asks for
+// blocksOfWords are the blocks by the words that stand in them, as the reader asks for
 // them. (What stands in none is known everywhere: it is listed where it is missing.)
-func configHomes() map[string][]string {
+func blocksOfWords() map[string][]string {
 	homes := map[string][]string{}
-	r := newConfigReader("")
-	r.visited = func(b *configBody) {
+	r := newReader("")
+	r.visited = func(b *section) {
 		if b.path == "" {
 			return
 		}
@@ -53,7 +53,7 @@ func configHomes() map[string][]string {
 			homes[word] = append(homes[word], blockWord(b.path))
 		}
 	}
-	file, _ := hclsyntax.ParseConfig([]byte(configEveryBlock), "", hcl.InitialPos)
+	file, _ := hclsyntax.ParseConfig([]byte(everyBlock), "", hcl.InitialPos)
 	r.readConfig(file.Body.(*hclsyntax.Body))
 	return homes
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"net"
@@ -21,17 +21,16 @@ const (
 	addressForms = `an address: "host:port", "[v6]:port" or "unix:/absolute/path"`
 	allowWords   = `"lock", "inspect" and "admin"`
 
-	configMaxName     = 32
-	configMaxPrefix   = 64
-	configMaxLockName = 200 // the protocol's
-	reservedKeys      = "redlockd:"
+	maxNameLength   = 32
+	maxPrefixLength = 64
+	reservedKeys    = "redlockd:"
 )
 
 // checkName is for what is shown in status lines and replies: no character
 // there may need quoting, and "all" is a word of the protocol's ADMIT.
 func checkName(name string) string {
 	const wanted = "a name of 1 to 32 letters, digits, dots, dashes and underscores that begins with a letter or digit"
-	if name == "" || len(name) > configMaxName || strings.ContainsAny(name[:1], "._-") || !onlyNameBytes(name) {
+	if name == "" || len(name) > maxNameLength || strings.ContainsAny(name[:1], "._-") || !onlyNameBytes(name) {
 		return wanted
 	}
 	if name == "all" {
@@ -44,7 +43,7 @@ func checkName(name string) string {
 // name together may spell "redlockd:…".
 func checkKeyPrefix(prefix string) string {
 	switch {
-	case len(prefix) > configMaxPrefix || !isPlain(prefix):
+	case len(prefix) > maxPrefixLength || !isPlain(prefix):
 		return "at most 64 bytes without spaces and control characters"
 	case prefix != "" && (strings.HasPrefix(prefix, reservedKeys) || strings.HasPrefix(reservedKeys, prefix)):
 		return `a prefix that no lock name can complete to "redlockd:…", where redlockd keeps its own keys`
@@ -141,7 +140,7 @@ func checkAccount(name string) string {
 
 func checkLockPattern(pattern string) string {
 	switch {
-	case pattern == "" || len(pattern) > configMaxLockName || !isPlain(strings.ReplaceAll(pattern, " ", "")):
+	case pattern == "" || len(pattern) > ipc.MaxName || !isPlain(strings.ReplaceAll(pattern, " ", "")):
 		return "a lock name of 1 to 200 bytes, with * for any run of characters without /, and ** for any run"
 	case strings.Contains(pattern, "***"):
 		return "* or ** (which stands for / too)"
@@ -150,7 +149,7 @@ func checkLockPattern(pattern string) string {
 }
 
 func checkAllow(word string) string {
-	if !slices.Contains(allRights, word) {
+	if !slices.Contains(AllRights, word) {
 		return "one of " + allowWords
 	}
 	return ""

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"slices"
@@ -11,12 +11,12 @@ import (
 // TestEveryBlock: no block is missing in the text that homes are looked up in.
 func TestEveryBlock(t *testing.T) {
 	var asked, visited []string
-	r := newConfigReader("")
-	r.visited = func(b *configBody) {
+	r := newReader("")
+	r.visited = func(b *section) {
 		visited = append(visited, blockWord(b.path))
 		asked = append(asked, b.blocks...)
 	}
-	file, diags := hclsyntax.ParseConfig([]byte(configEveryBlock), "", hcl.InitialPos)
+	file, diags := hclsyntax.ParseConfig([]byte(everyBlock), "", hcl.InitialPos)
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// parseConfigDuration reads "250ms", "10s", "2m" or "1h30m": whole milliseconds
+// parseDuration reads "250ms", "10s", "2m" or "1h30m": whole milliseconds
 // between least and most. A number without a unit is refused, "0" too: the
 // command line takes it for seconds and the protocol for milliseconds.
-func parseConfigDuration(value string, least, most time.Duration) (d time.Duration, wanted string) {
+func parseDuration(value string, least, most time.Duration) (d time.Duration, wanted string) {
 	d, err := time.ParseDuration(value)
 	switch {
 	case value != "" && strings.Trim(value, "0123456789.") == "":

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"net"
@@ -11,14 +11,14 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// configManyNodes is where more nodes begin to cost more than they add.
-const configManyNodes = 15
+// manyNodes is where more nodes begin to cost more than they add.
+const manyNodes = 15
 
 // checkConfig decides on what spans several values, fills in the defaults that
 // depend on others, and collects the warnings.
-func (r *configReader) checkConfig(cfg *Config) {
+func (r *reader) checkConfig(cfg *Config) {
 	if cfg.Lease.TTL == 0 {
-		cfg.Lease.TTL = min(configDefaultTTL, cfg.Quorum.MaxTTL)
+		cfg.Lease.TTL = min(defaultTTL, cfg.Quorum.MaxTTL)
 	}
 	r.checkTTL(cfg)
 	r.checkHold(cfg)
@@ -36,7 +36,7 @@ func (r *configReader) checkConfig(cfg *Config) {
 
 // checkTTL compares ttl, max_ttl and node_timeout, unless one of them is at
 // fault by itself.
-func (r *configReader) checkTTL(cfg *Config) {
+func (r *reader) checkTTL(cfg *Config) {
 	if r.bad["lease.ttl"] || r.bad["quorum.max_ttl"] || r.bad["quorum.node_timeout"] {
 		return
 	}
@@ -53,7 +53,7 @@ func (r *configReader) checkTTL(cfg *Config) {
 
 // checkHold compares what every LOCK gets that does not say otherwise with what
 // a LOCK may ask for.
-func (r *configReader) checkHold(cfg *Config) {
+func (r *reader) checkHold(cfg *Config) {
 	if !r.bad["lease.linger"] && !r.bad["quorum.max_ttl"] && cfg.Lease.Linger > cfg.Quorum.MaxTTL {
 		r.faultf(r.rangeOf("lease.linger"), "lease.linger: wanted at most %s, which is quorum.max_ttl, found %s",
 			formatDuration(cfg.Quorum.MaxTTL), formatDuration(cfg.Lease.Linger))
@@ -81,13 +81,13 @@ func mostTimeout(ttl time.Duration) time.Duration {
 
 // checkAddresses refuses two votes for one node. The same master by two
 // different names is found when its run_id shows up twice.
-func (r *configReader) checkAddresses(nodes []NodeConfig) {
-	seen := map[string]NodeConfig{}
+func (r *reader) checkAddresses(nodes []Node) {
+	seen := map[string]Node{}
 	for _, node := range nodes {
 		key := canonicalAddress(node.Address)
 		if other, again := seen[key]; again && key != "" {
 			name := `node "` + node.Name + `"`
-			r.faultf(r.rangeOf(name+".address", name), "%s.address: wanted an address of its own, found %s, which node %q has already", name, configQuote(node.Address), other.Name)
+			r.faultf(r.rangeOf(name+".address", name), "%s.address: wanted an address of its own, found %s, which node %q has already", name, quote(node.Address), other.Name)
 			continue
 		}
 		seen[key] = node
@@ -111,7 +111,7 @@ func canonicalAddress(address string) string {
 
 func isUnixAddress(address string) bool { return strings.HasPrefix(address, "unix:") }
 
-func (r *configReader) checkCount(n int) {
+func (r *reader) checkCount(n int) {
 	at := r.rangeOf("quorum")
 	switch {
 	case n == 1:
@@ -122,7 +122,7 @@ func (r *configReader) checkCount(n int) {
 	switch {
 	case n > redlock.MaxNodes:
 		r.faultf(at, "quorum: wanted at most %d nodes, found %d", redlock.MaxNodes, n)
-	case n > configManyNodes:
+	case n > manyNodes:
 		r.warnf(at, "quorum: %d nodes: every lock asks all of them; five or seven are usual", n)
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"slices"
@@ -25,13 +25,13 @@ func TestCheckReload(t *testing.T) {
 		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},
 		"lease":       {func(c *Config) { c.Lease.Linger++ }, "lease"},
 		"socket":      {func(c *Config) { c.Socket.Mode = 0o600 }, "socket"},
-		"access":      {func(c *Config) { c.Access = &AccessConfig{} }, ""},
-		"metrics":     {func(c *Config) { c.Metrics = &MetricsConfig{} }, "metrics"},
+		"access":      {func(c *Config) { c.Access = &Access{} }, ""},
+		"metrics":     {func(c *Config) { c.Metrics = &Metrics{} }, "metrics"},
 		"fewer nodes": {func(c *Config) { c.Quorum.Nodes = c.Quorum.Nodes[:2] }, "need not meet"},
 		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, `to change node "n1" (host by host`},
 		"other names": {func(c *Config) { c.Quorum.Nodes[1].Name = "x" }, "need not meet"},
 		"order":       {func(c *Config) { slices.Reverse(c.Quorum.Nodes) }, ""},
-		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLSConfig{} }, `to change node "n1";`},
+		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLS{} }, `to change node "n1";`},
 		"user":        {func(c *Config) { c.Quorum.Nodes[1].Username = "x"; c.Quorum.Nodes[2].Durable = true }, `to change node "n1", node "n2";`},
 		"two things":  {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, "lease, socket"},
 	} {

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"crypto/ecdsa"
@@ -71,7 +71,7 @@ func newCertificate(t *testing.T) (certificate, key []byte) {
 
 func TestPassword(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "password")
-	node := NodeConfig{Name: "a", PasswordFile: name}
+	node := Node{Name: "a", PasswordFile: name}
 	for _, c := range []struct{ content, want string }{
 		{"hunter2", "hunter2"},
 		{"hunter3\n", "hunter3"}, // a second read sees the new content
@@ -84,7 +84,7 @@ func TestPassword(t *testing.T) {
 			t.Errorf("%q: got %q, %v; want %q", c.content, got.Reveal(), err, c.want)
 		}
 	}
-	for _, content := range []string{"", "\n", "hunter2\n\n", "hunter2\nhunter3", "hunter2\x00", strings.Repeat("x", configMaxSecret+1)} {
+	for _, content := range []string{"", "\n", "hunter2\n\n", "hunter2\nhunter3", "hunter2\x00", strings.Repeat("x", maxSecretSize+1)} {
 		writeFile(t, name, content)
 		if got, err := node.Password(); err == nil || strings.Contains(err.Error(), "hunter") {
 			t.Errorf("%.20q: got %q, %v; want an error that does not show it", content, got.Reveal(), err)
@@ -93,7 +93,7 @@ func TestPassword(t *testing.T) {
 }
 
 func TestNoPassword(t *testing.T) {
-	got, err := NodeConfig{}.Password()
+	got, err := Node{}.Password()
 	if err != nil || got.Reveal() != "" {
 		t.Errorf("got %q, %v; want none", got.Reveal(), err)
 	}
@@ -111,7 +111,7 @@ func TestCredentialsBesideConfig(t *testing.T) {
     password_file = "password"
   }
 }`)
-	cfg, err := LoadConfig(config)
+	cfg, err := Load(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestCredentialsBesideConfig(t *testing.T) {
 		t.Errorf("got %q, %v; want hunter2", password.Reveal(), err)
 	}
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir()) // it is not there
-	if _, err := LoadConfig(config); err == nil || !strings.Contains(err.Error(), "(relative to $CREDENTIALS_DIRECTORY, as that is set:") {
+	if _, err := Load(config); err == nil || !strings.Contains(err.Error(), "(relative to $CREDENTIALS_DIRECTORY, as that is set:") {
 		t.Errorf("got %v, want an error that says where the name was looked for", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 func TestTLSClientConfig(t *testing.T) {
 	dir := credentialsForTest(t)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	node := NodeConfig{Address: "redis-c:6379", TLS: &TLSConfig{CAFile: file("ca.pem"), CertFile: file("client.pem"), KeyFile: file("client.key")}}
+	node := Node{Address: "redis-c:6379", TLS: &TLS{CAFile: file("ca.pem"), CertFile: file("client.pem"), KeyFile: file("client.key")}}
 	if err := shakeHands(t, node); err != nil {
 		t.Errorf("by the address's host: %v", err)
 	}
@@ -185,7 +185,7 @@ func TestTLSWithoutItsFiles(t *testing.T) {
 	for _, gone := range []string{"ca.pem", "client.pem", "client.key"} {
 		dir := credentialsForTest(t)
 		file := func(name string) string { return filepath.Join(dir, name) }
-		node := NodeConfig{Address: "redis-c:6379", TLS: &TLSConfig{CAFile: file("ca.pem"), CertFile: file("client.pem"), KeyFile: file("client.key")}}
+		node := Node{Address: "redis-c:6379", TLS: &TLS{CAFile: file("ca.pem"), CertFile: file("client.pem"), KeyFile: file("client.key")}}
 		if err := os.Remove(file(gone)); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestTLSWithoutItsFiles(t *testing.T) {
 			t.Errorf("without %s: got %v, %v; want an error", gone, got, err)
 		}
 	}
-	node := NodeConfig{PasswordFile: filepath.Join(t.TempDir(), "password")}
+	node := Node{PasswordFile: filepath.Join(t.TempDir(), "password")}
 	if got, err := node.Password(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without the password: got %q, %v; want an error", got.Reveal(), err)
 	}
@@ -201,7 +201,7 @@ func TestTLSWithoutItsFiles(t *testing.T) {
 
 // shakeHands is the client's result of a handshake; the server trusts the
 // authority that the files showed first.
-func shakeHands(t *testing.T, node NodeConfig) error {
+func shakeHands(t *testing.T, node Node) error {
 	t.Helper()
 	client, err := node.TLSClientConfig()
 	if err != nil {
@@ -233,7 +233,7 @@ func shakeHands(t *testing.T, node NodeConfig) error {
 }
 
 func TestNoTLS(t *testing.T) {
-	got, err := NodeConfig{Address: "10.0.0.1:6379"}.TLSClientConfig()
+	got, err := Node{Address: "10.0.0.1:6379"}.TLSClientConfig()
 	if got != nil || err != nil {
 		t.Errorf("got %v, %v; want neither", got, err)
 	}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -14,37 +14,37 @@ import (
 // The ranges of durations. The shortest lease is the protocol's; a longer
 // max_ttl than a day would quarantine a restarted node for as long.
 const (
-	configMinTTL = 100 * time.Millisecond
-	configMaxTTL = 24 * time.Hour
-	configMaxAge = 365 * 24 * time.Hour // of max_hold, where 0 is no bound
+	minTTL      = 100 * time.Millisecond
+	maxTTL      = 24 * time.Hour
+	longestHold = 365 * 24 * time.Hour // of max_hold, where 0 is no bound
 )
 
 // readConfig reads the whole file: one method a block, in the order of
 // redlockd.hcl(5). What spans several values is left to checkConfig.
-func (r *configReader) readConfig(body *hclsyntax.Body) *Config {
-	cfg := defaultConfig()
+func (r *reader) readConfig(body *hclsyntax.Body) *Config {
+	cfg := defaults()
 	cfg.Path = r.file
-	file := &configBody{r: r, body: body, header: r.rangeOf()}
+	file := &section{r: r, body: body, header: r.rangeOf()}
 
-	if !file.one("quorum", func(b *configBody) { r.readQuorum(b, &cfg.Quorum) }) {
+	if !file.one("quorum", func(b *section) { r.readQuorum(b, &cfg.Quorum) }) {
 		file.missing("quorum", "a block quorum { … } with the nodes")
 	}
-	file.one("lease", func(b *configBody) { readLease(b, &cfg.Lease) })
-	file.one("socket", func(b *configBody) { readSocket(b, &cfg.Socket) })
-	file.one("access", func(b *configBody) { cfg.Access = readAccess(b) })
-	file.one("limits", func(b *configBody) { readLimits(b, &cfg.Limits) })
-	file.one("log", func(b *configBody) { readLog(b, &cfg.Log) })
-	file.one("metrics", func(b *configBody) { cfg.Metrics = readMetrics(b) })
+	file.one("lease", func(b *section) { readLease(b, &cfg.Lease) })
+	file.one("socket", func(b *section) { readSocket(b, &cfg.Socket) })
+	file.one("access", func(b *section) { cfg.Access = readAccess(b) })
+	file.one("limits", func(b *section) { readLimits(b, &cfg.Limits) })
+	file.one("log", func(b *section) { readLog(b, &cfg.Log) })
+	file.one("metrics", func(b *section) { cfg.Metrics = readMetrics(b) })
 	file.finish()
 	return cfg
 }
 
-func (r *configReader) readQuorum(b *configBody, quorum *QuorumConfig) {
+func (r *reader) readQuorum(b *section, quorum *Quorum) {
 	b.text("key_prefix", &quorum.KeyPrefix, checkKeyPrefix)
-	b.duration("max_ttl", &quorum.MaxTTL, configMinTTL, configMaxTTL)
-	b.duration("node_timeout", &quorum.NodeTimeout, time.Millisecond, configMaxTTL)
+	b.duration("max_ttl", &quorum.MaxTTL, minTTL, maxTTL)
+	b.duration("node_timeout", &quorum.NodeTimeout, time.Millisecond, maxTTL)
 	quorum.Nodes = nil
-	n := b.many("node", func(name string, b *configBody) {
+	n := b.many("node", func(name string, b *section) {
 		quorum.Nodes = append(quorum.Nodes, r.readNode(name, b))
 	})
 	if n == 0 {
@@ -52,19 +52,19 @@ func (r *configReader) readQuorum(b *configBody, quorum *QuorumConfig) {
 	}
 }
 
-func (r *configReader) readNode(name string, b *configBody) NodeConfig {
-	node := NodeConfig{Name: name, Pos: fmt.Sprintf("%s:%d", r.file, b.header.Start.Line)}
+func (r *reader) readNode(name string, b *section) Node {
+	node := Node{Name: name, Pos: fmt.Sprintf("%s:%d", r.file, b.header.Start.Line)}
 	b.text("address", &node.Address, checkNodeAddress)
 	b.text("username", &node.Username, checkUsername)
 	b.fileName("password_file", &node.PasswordFile, func() error { _, err := node.Password(); return err })
 	b.flag("durable", &node.Durable)
-	b.one("tls", func(b *configBody) { node.TLS = readTLS(b) })
+	b.one("tls", func(b *section) { node.TLS = readTLS(b) })
 
 	if !b.has("address") {
 		b.missing("address", addressForms)
 	}
 	if b.has("username") && !b.has("password_file") {
-		b.missing("password_file", "a file with the password of "+configQuote(node.Username))
+		b.missing("password_file", "a file with the password of "+quote(node.Username))
 	}
 	if isUnixAddress(node.Address) && node.TLS != nil {
 		r.faultf(r.rangeOf(b.path+".tls", b.path), "%s.tls: wanted no TLS to %s, found some: Redis speaks TLS over TCP only", b.path, node.Address)
@@ -72,8 +72,8 @@ func (r *configReader) readNode(name string, b *configBody) NodeConfig {
 	return node
 }
 
-func readTLS(b *configBody) *TLSConfig {
-	t := &TLSConfig{}
+func readTLS(b *section) *TLS {
+	t := &TLS{}
 	b.fileName("ca_file", &t.CAFile, func() error { _, err := t.roots(); return err })
 	cert := b.fileName("cert_file", &t.CertFile, func() error { _, err := readSecretFile(t.CertFile); return err })
 	key := b.fileName("key_file", &t.KeyFile, func() error { _, err := readSecretFile(t.KeyFile); return err })
@@ -90,13 +90,13 @@ func readTLS(b *configBody) *TLSConfig {
 	return t
 }
 
-func readLease(b *configBody, lease *LeaseConfig) {
-	b.duration("ttl", &lease.TTL, configMinTTL, configMaxTTL)
-	b.duration("max_hold", &lease.MaxHold, 0, configMaxAge)
-	b.duration("linger", &lease.Linger, 0, configMaxTTL)
+func readLease(b *section, lease *Lease) {
+	b.duration("ttl", &lease.TTL, minTTL, maxTTL)
+	b.duration("max_hold", &lease.MaxHold, 0, longestHold)
+	b.duration("linger", &lease.Linger, 0, maxTTL)
 }
 
-func readSocket(b *configBody, socket *SocketConfig) {
+func readSocket(b *section, socket *Socket) {
 	mode := ""
 	b.text("path", &socket.Path, checkUnixPath)
 	if b.text("mode", &mode, checkMode) {
@@ -106,9 +106,9 @@ func readSocket(b *configBody, socket *SocketConfig) {
 	b.text("group", &socket.Group, checkAccount)
 }
 
-func readAccess(b *configBody) *AccessConfig {
-	access := &AccessConfig{}
-	n := b.many("rule", func(name string, b *configBody) {
+func readAccess(b *section) *Access {
+	access := &Access{}
+	n := b.many("rule", func(name string, b *section) {
 		access.Rules = append(access.Rules, readRule(name, b))
 	})
 	if n == 0 {
@@ -117,11 +117,11 @@ func readAccess(b *configBody) *AccessConfig {
 	return access
 }
 
-func readRule(name string, b *configBody) AccessRule {
-	rule := AccessRule{Name: name}
+func readRule(name string, b *section) Rule {
+	rule := Rule{Name: name}
 	b.texts("users", &rule.Users, checkUser)
 	b.texts("groups", &rule.Groups, checkGroup)
-	rule.uids, rule.gids = accounts(rule.Users, userOfRule), accounts(rule.Groups, groupOfRule)
+	rule.UIDs, rule.GIDs = accounts(rule.Users, UserOfRule), accounts(rule.Groups, GroupOfRule)
 	b.texts("locks", &rule.Locks, checkLockPattern)
 	b.texts("allow", &rule.Allow, checkAllow)
 	if b.isEmpty("users") && b.isEmpty("groups") {
@@ -136,7 +136,7 @@ func readRule(name string, b *configBody) AccessRule {
 	return rule
 }
 
-func readLimits(b *configBody, limits *LimitsConfig) {
+func readLimits(b *section, limits *Limits) {
 	b.count("connections", &limits.Connections)
 	b.count("connections_per_user", &limits.ConnectionsPerUser)
 	b.count("leases_per_user", &limits.LeasesPerUser)
@@ -144,7 +144,7 @@ func readLimits(b *configBody, limits *LimitsConfig) {
 	b.count("requests_per_second", &limits.RequestsPerSecond)
 }
 
-func readLog(b *configBody, log *LogConfig) {
+func readLog(b *section, log *Log) {
 	level := ""
 	if b.text("level", &level, checkLevel) {
 		log.Level, _ = logging.ParseLevel(level) // checkLevel has seen to it
@@ -152,8 +152,8 @@ func readLog(b *configBody, log *LogConfig) {
 	b.text("format", (*string)(&log.Format), checkFormat)
 }
 
-func readMetrics(b *configBody) *MetricsConfig {
-	metrics := &MetricsConfig{}
+func readMetrics(b *section) *Metrics {
+	metrics := &Metrics{}
 	b.text("address", &metrics.Address, checkListenAddress)
 	if !b.has("address") {
 		b.missing("address", "host:port to listen on")

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 func TestConfigBounds(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for what, c := range map[string]struct {
-		check     configCheck
+		check     check
 		good, bad []string
 	}{
 		"name":       {checkName, []string{"a", "9._-", x(32)}, []string{"", x(33), ".a", "-a", "_a", "a b", "all"}},
@@ -46,7 +46,7 @@ func TestConfigBounds(t *testing.T) {
 // TestConfigOfManyNodes: with more than a Quorum takes the daemon would not start.
 func TestConfigOfManyNodes(t *testing.T) {
 	mustLoad(t, nodesSource(63))
-	_, err := parseConfig([]byte(nodesSource(64)), "x.hcl")
+	_, err := Parse([]byte(nodesSource(64)), "x.hcl")
 	if want := "x.hcl:1:1: quorum: wanted at most 63 nodes, found 64"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -101,13 +101,13 @@ quorum {
   }
   node "b" { address = "b:1" }
 }`)
-	if cfg.Limits.Connections != configMaxCount || !cfg.Quorum.Nodes[0].Durable || cfg.Quorum.Nodes[1].Durable {
+	if cfg.Limits.Connections != maxCount || !cfg.Quorum.Nodes[0].Durable || cfg.Quorum.Nodes[1].Durable {
 		t.Errorf("got %+v, %+v", cfg.Limits, cfg.Quorum.Nodes)
 	}
 	if _, err := loadSource(t, nodesSource(3)+"limits { connections = 1000000001 }"); err == nil {
 		t.Error("1,000,000,001 connections were taken")
 	}
-	if d, wanted := parseConfigDuration("24h", 0, 24*time.Hour); d != 24*time.Hour || wanted != "" {
+	if d, wanted := parseDuration("24h", 0, 24*time.Hour); d != 24*time.Hour || wanted != "" {
 		t.Errorf("got %v, %q", d, wanted)
 	}
 }
@@ -115,7 +115,7 @@ quorum {
 // TestConfigNeeded: a quorum is more than half of the nodes.
 func TestConfigNeeded(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
-		if got := (&QuorumConfig{Nodes: make([]NodeConfig, n)}).Needed(); got != want {
+		if got := (&Quorum{Nodes: make([]Node, n)}).Needed(); got != want {
 			t.Errorf("of %d nodes: %d, want %d", n, got, want)
 		}
 	}
@@ -124,11 +124,11 @@ func TestConfigNeeded(t *testing.T) {
 // TestConfigOfManyWords: brackets and quotes that are closed are not counted.
 func TestConfigOfManyWords(t *testing.T) {
 	var users []string
-	for i := range 2 * configMaxNesting {
+	for i := range 2 * maxNesting {
 		users = append(users, fmt.Sprintf("%q", fmt.Sprint(10_000+i)))
 	}
 	cfg := mustLoad(t, nodesSource(3)+"access {\n  rule \"many\" {\n    users = ["+strings.Join(users, ", ")+"]\n    locks = [\"**\"]\n    allow = [\"lock\"]\n  }\n}")
-	if n := len(cfg.Access.Rules[0].uids); n != len(users) {
+	if n := len(cfg.Access.Rules[0].UIDs); n != len(users) {
 		t.Errorf("got %d users, want %d", n, len(users))
 	}
 }
@@ -138,11 +138,11 @@ func TestConfigSize(t *testing.T) {
 	source := nodesSource(3)
 	for _, more := range []int{0, 1} {
 		name := filepath.Join(t.TempDir(), "redlockd.hcl")
-		if err := os.WriteFile(name, []byte(source+strings.Repeat("\n", configMaxBytes-len(source)+more)), 0o600); err != nil {
+		if err := os.WriteFile(name, []byte(source+strings.Repeat("\n", maxFileSize-len(source)+more)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadConfig(name); (err == nil) != (more == 0) {
-			t.Errorf("%d bytes: %v", configMaxBytes+more, err)
+		if _, err := Load(name); (err == nil) != (more == 0) {
+			t.Errorf("%d bytes: %v", maxFileSize+more, err)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestConfigQuoteBounds(t *testing.T) {
 		strings.Repeat("ü", 80): `"` + strings.Repeat("ü", 80) + `"`,
 		strings.Repeat("ü", 81): `"` + strings.Repeat("ü", 80) + `…"`,
 	} {
-		if got := configQuote(value); got != want {
+		if got := quote(value); got != want {
 			t.Errorf("%q: got %s, want %s", value, got, want)
 		}
 	}
@@ -184,7 +184,7 @@ func TestConfigComparesWhatIsGood(t *testing.T) {
 	} {
 		source := strings.Replace(nodesSource(3), "quorum {\n", "quorum {\n"+quorum+"\n", 1) + "lease { " + lease + " }\n"
 		_, err := loadSource(t, source)
-		if faults, is := errors.AsType[*ConfigError](err); !is || len(faults.Faults) != 1 || faults.Faults[0].Line != 2 {
+		if faults, is := errors.AsType[*Error](err); !is || len(faults.Faults) != 1 || faults.Faults[0].Line != 2 {
 			t.Errorf("%s, %s: %v, want the first alone", quorum, lease, err)
 		}
 	}

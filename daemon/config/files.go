@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"crypto/tls"
@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// configMaxSecret bounds a password, key or certificate file.
-const configMaxSecret = 1 << 20
+// maxSecretSize bounds a password, key or certificate file.
+const maxSecretSize = 1 << 20
 
 // Password reads the node's password from its file, without the line break at
 // the end. It reads the file at every call, so that a changed password is used
 // from the next connection on. Without a password file it is the empty Secret.
-func (n NodeConfig) Password() (Secret, error) {
+func (n Node) Password() (Secret, error) {
 	if n.PasswordFile == "" {
 		return Secret{}, nil
 	}
@@ -40,7 +40,7 @@ func (n NodeConfig) Password() (Secret, error) {
 // TLSClientConfig reads the node's certificates and returns how to speak TLS
 // to it, or nil where it has no tls block. It reads the files at every call,
 // so that renewed ones are used from the next connection on.
-func (n NodeConfig) TLSClientConfig() (*tls.Config, error) {
+func (n Node) TLSClientConfig() (*tls.Config, error) {
 	if n.TLS == nil {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func (n NodeConfig) TLSClientConfig() (*tls.Config, error) {
 	}, nil
 }
 
-func (n NodeConfig) serverName() string {
+func (n Node) serverName() string {
 	if n.TLS.ServerName != "" {
 		return n.TLS.ServerName
 	}
@@ -69,7 +69,7 @@ func (n NodeConfig) serverName() string {
 }
 
 // roots are the authorities to trust; nil are the system's.
-func (t *TLSConfig) roots() (*x509.CertPool, error) {
+func (t *TLS) roots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (t *TLSConfig) roots() (*x509.CertPool, error) {
 }
 
 // certificates is the client's own certificate, or none.
-func (t *TLSConfig) certificates() ([]tls.Certificate, error) {
+func (t *TLS) certificates() ([]tls.Certificate, error) {
 	if t.CertFile == "" || t.KeyFile == "" {
 		return nil, nil
 	}
@@ -119,9 +119,9 @@ func readSecretFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, configMaxSecret+1))
-	if err == nil && len(content) > configMaxSecret {
-		err = fmt.Errorf("%s: larger than %d bytes", name, configMaxSecret)
+	content, err := io.ReadAll(io.LimitReader(file, maxSecretSize+1))
+	if err == nil && len(content) > maxSecretSize {
+		err = fmt.Errorf("%s: larger than %d bytes", name, maxSecretSize)
 	}
 	return content, err
 }
@@ -129,7 +129,7 @@ func readSecretFile(name string) ([]byte, error) {
 // fileName reads the name of a file into *to, resolved, and uses the file
 // once: a missing or unfit one shows now and not at the first connection. It
 // reports whether all is well.
-func (b *configBody) fileName(word string, to *string, use func() error) bool {
+func (b *section) fileName(word string, to *string, use func() error) bool {
 	if !b.text(word, to, checkFileName) {
 		return false
 	}
@@ -146,7 +146,7 @@ func (b *configBody) fileName(word string, to *string, use func() error) bool {
 }
 
 // checkFile reports why a file cannot be used, where word names it.
-func (b *configBody) checkFile(word, wanted string, use func() error) bool {
+func (b *section) checkFile(word, wanted string, use func() error) bool {
 	err := use()
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
 		err = fmt.Errorf("%s: %w", path.Path, path.Err) // the system call says nothing to people

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 // FuzzConfig: no file makes the reader panic; a bad one has faults with a
 // place in the file, and a good one has what the daemon relies on.
 func FuzzConfig(f *testing.F) {
-	seeds, _ := filepath.Glob("testdata/config/*/*.hcl")
+	seeds, _ := filepath.Glob("testdata/*/*.hcl")
 	for _, name := range append(seeds, wholeConfig, packagedConfig) {
 		source, err := os.ReadFile(name)
 		if err != nil {
@@ -20,7 +20,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(source)
 	}
 	f.Fuzz(func(t *testing.T, source []byte) {
-		cfg, err := parseConfig(source, "redlockd.hcl")
+		cfg, err := Parse(source, "redlockd.hcl")
 		if err != nil {
 			checkFaults(t, err)
 			return
@@ -30,7 +30,7 @@ func FuzzConfig(f *testing.F) {
 }
 
 func checkFaults(t *testing.T, err error) {
-	var faulty *ConfigError
+	var faulty *Error
 	if !errors.As(err, &faulty) || len(faulty.Faults) == 0 {
 		t.Fatalf("got %#v, want a ConfigError with faults", err)
 	}
@@ -43,7 +43,7 @@ func checkFaults(t *testing.T, err error) {
 
 func checkInvariants(t *testing.T, cfg *Config) {
 	quorum, lease := cfg.Quorum, cfg.Lease
-	if len(quorum.Nodes) == 0 || quorum.NodeTimeout <= 0 || lease.TTL < configMinTTL || lease.TTL > quorum.MaxTTL || quorum.MaxTTL > configMaxTTL {
+	if len(quorum.Nodes) == 0 || quorum.NodeTimeout <= 0 || lease.TTL < minTTL || lease.TTL > quorum.MaxTTL || quorum.MaxTTL > maxTTL {
 		t.Errorf("got %+v, %+v", quorum, lease)
 	}
 	if lease.MaxHold < 0 || lease.Linger < 0 || cfg.Socket.Mode&^0o777 != 0 || cfg.Socket.Path == "" {
@@ -62,20 +62,20 @@ func checkInvariants(t *testing.T, cfg *Config) {
 // process, is refused before it is parsed; the deepest allowed is parsed.
 func TestConfigNesting(t *testing.T) {
 	for _, part := range []string{"(", "[", "!", "a{\n", "\"${", "[\n!\n", "f(", "1?", "{a="} {
-		source := "x = " + strings.Repeat(part, configMaxNesting+1)
-		_, err := parseConfig([]byte(source), "redlockd.hcl")
+		source := "x = " + strings.Repeat(part, maxNesting+1)
+		_, err := Parse([]byte(source), "redlockd.hcl")
 		if err == nil || !strings.Contains(err.Error(), "open brackets") {
 			t.Errorf("%q again and again: got %v, want a refusal of so many open brackets", part, err)
 			continue
 		}
 		checkFaults(t, err)
 	}
-	closed := strings.Repeat("]", 2*configMaxNesting) + strings.Repeat("[", configMaxNesting+1) // what closes none saves none
+	closed := strings.Repeat("]", 2*maxNesting) + strings.Repeat("[", maxNesting+1) // what closes none saves none
 	if err := checkNesting([]byte(closed), "redlockd.hcl"); err == nil {
 		t.Error("got no error where more brackets are closed before")
 	}
-	deep := "x = " + strings.Repeat("[", configMaxNesting-1) + strings.Repeat("]", configMaxNesting-1)
-	if _, err := parseConfig([]byte(deep), "redlockd.hcl"); err == nil || !strings.Contains(err.Error(), `unknown attribute "x"`) {
+	deep := "x = " + strings.Repeat("[", maxNesting-1) + strings.Repeat("]", maxNesting-1)
+	if _, err := Parse([]byte(deep), "redlockd.hcl"); err == nil || !strings.Contains(err.Error(), `unknown attribute "x"`) {
 		t.Errorf("got %v, want only x and the quorum refused", err)
 	}
 }

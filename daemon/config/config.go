@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -16,100 +16,108 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// configMaxBytes bounds a config file; the largest sensible one is a hundredth of it.
-const configMaxBytes = 256 << 10
+// maxFileSize bounds a config file; the largest sensible one is a hundredth of it.
+const maxFileSize = 256 << 10
 
-// configPatience is how long a pipe may take to bring one.
-const configPatience = 10 * time.Second
+// readTimeout is how long a pipe may take to bring one.
+const readTimeout = 10 * time.Second
 
 // Config is everything that redlockd.hcl says, checked and with the defaults
 // filled in. It holds no secrets: passwords and keys are read from their files
 // when they are needed.
 type Config struct {
-	Path    string // the file it was read from; "" for DevConfig
-	Quorum  QuorumConfig
-	Lease   LeaseConfig
-	Socket  SocketConfig
-	Access  *AccessConfig // nil: everyone who can open the socket may lock anything
-	Limits  LimitsConfig
-	Log     LogConfig
-	Metrics *MetricsConfig // nil: off
+	Path    string // the file it was read from; "" for Dev
+	Quorum  Quorum
+	Lease   Lease
+	Socket  Socket
+	Access  *Access // nil: everyone who can open the socket may lock anything
+	Limits  Limits
+	Log     Log
+	Metrics *Metrics // nil: off
 
 	// Warnings are what is allowed but unwise, each with file:line. For the log.
 	Warnings []string
 }
 
-// QuorumConfig says which nodes vote, and what is the same for all of them.
-type QuorumConfig struct {
+// Quorum says which nodes vote, and what is the same for all of them.
+type Quorum struct {
 	KeyPrefix   string        // before every lock's name on the nodes; "" shares locks with clients that use bare names
 	MaxTTL      time.Duration // longest lease anyone on these nodes may ask for; also the quarantine
 	NodeTimeout time.Duration // a node that has not answered for so long has failed this ballot
-	Nodes       []NodeConfig  // in the order of the file; at least one
+	Nodes       []Node        // in the order of the file; at least one
 }
 
 // Needed is how many of the nodes are a quorum.
-func (c *QuorumConfig) Needed() int { return len(c.Nodes)/2 + 1 }
+func (c *Quorum) Needed() int { return len(c.Nodes)/2 + 1 }
 
-// NodeConfig is one Redis master.
-type NodeConfig struct {
+// Node is one Redis master.
+type Node struct {
 	Name         string // unique, up to 32 of [A-Za-z0-9._-]
 	Address      string // "host:port", "[v6]:port" or "unix:/absolute/path", unique
 	Username     string // "": the default user
 	PasswordFile string // where to read the password, already resolved; "": none is sent
 	Durable      bool   // its votes outlive a restart (AOF, appendfsync always)
-	TLS          *TLSConfig
+	TLS          *TLS
 	Pos          string // "file:line" of the node's block; "" where no file was read
 }
 
-// TLSConfig says how to speak TLS to a node. File names are already resolved.
-type TLSConfig struct {
+// TLS says how to speak TLS to a node. File names are already resolved.
+type TLS struct {
 	CAFile     string // "": the system's roots
 	CertFile   string // with KeyFile; "": no client certificate
 	KeyFile    string
 	ServerName string // "": the host of the node's address
 }
 
-// LeaseConfig holds what a LOCK gets that does not say otherwise.
-type LeaseConfig struct {
+// Lease holds what a LOCK gets that does not say otherwise.
+type Lease struct {
 	TTL     time.Duration // default of ttl=
 	MaxHold time.Duration // default and ceiling of max=; 0: no bound
 	Linger  time.Duration // default of linger=
 }
 
-// SocketConfig is where clients connect.
-type SocketConfig struct {
+// Socket is where clients connect.
+type Socket struct {
 	Path  string
 	Mode  fs.FileMode // permission bits
 	Group string      // name or number; "": the daemon's own group
 }
 
-// AccessConfig lists who may do what. What no rule allows is denied.
-type AccessConfig struct {
-	Rules []AccessRule
+// Access lists who may do what. What no rule allows is denied.
+type Access struct {
+	Rules []Rule
 }
 
-// AccessRule lets some users do something with some locks.
-type AccessRule struct {
+// String summarizes the rules for the log.
+func (c *Access) String() string {
+	if c == nil {
+		return "everything, to everybody who can connect"
+	}
+	return fmt.Sprintf("by %d rules", len(c.Rules))
+}
+
+// Rule lets some users do something with some locks.
+type Rule struct {
 	Name   string
 	Users  []string // names or numbers
 	Groups []string
 	Locks  []string // names, with * for any run of characters without /, and ** for any
 	Allow  []string // of "lock", "inspect", "admin"
 
-	uids, gids []int // of Users and Groups, when the config was read
+	UIDs, GIDs []int // of Users and Groups, when the config was read
 }
 
 // What an access rule can allow. None includes another.
 const (
-	rightLock    = "lock"    // LOCK and TRY
-	rightInspect = "inspect" // WHO, and what LIST shows and STATUS counts
-	rightAdmin   = "admin"   // FORCE; with locks = ["**"] also ADMIT
+	RightLock    = "lock"    // LOCK and TRY
+	RightInspect = "inspect" // WHO, and what LIST shows and STATUS counts
+	RightAdmin   = "admin"   // FORCE; with locks = ["**"] also ADMIT
 )
 
-var allRights = []string{rightLock, rightInspect, rightAdmin}
+var AllRights = []string{RightLock, RightInspect, RightAdmin}
 
-// LimitsConfig bounds what clients can use up. 0 is no bound, in each of them.
-type LimitsConfig struct {
+// Limits bounds what clients can use up. 0 is no bound, in each of them.
+type Limits struct {
 	Connections        int // open at once
 	ConnectionsPerUser int
 	LeasesPerUser      int
@@ -117,28 +125,28 @@ type LimitsConfig struct {
 	RequestsPerSecond  int // of one connection
 }
 
-// LogConfig says what is logged, and how.
-type LogConfig struct {
+// Log says what is logged, and how.
+type Log struct {
 	Level  hclog.Level
 	Format logging.Format
 }
 
-// MetricsConfig is where Prometheus scrapes.
-type MetricsConfig struct {
+// Metrics is where Prometheus scrapes.
+type Metrics struct {
 	Address string // "host:port"
 }
 
-// LoadConfig reads and checks the config file at path, and the files that it
+// Load reads and checks the config file at path, and the files that it
 // names. A file that cannot be read is the operating system's error; anything
-// wrong inside is a *ConfigError with every fault at once, in file order.
+// wrong inside is a *Error with every fault at once, in file order.
 // Relative names of password and TLS files are looked for in
 // $CREDENTIALS_DIRECTORY, or beside the config file where that is not set.
-func LoadConfig(path string) (*Config, error) {
+func Load(path string) (*Config, error) {
 	source, err := readConfigFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return parseConfig(source, path)
+	return Parse(source, path)
 }
 
 // readConfigFile does not wait for somebody to open a pipe: one that can be read at the
@@ -149,18 +157,18 @@ func readConfigFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	file.SetReadDeadline(time.Now().Add(configPatience)) // an error here is that it is no pipe
-	source, err := io.ReadAll(io.LimitReader(file, configMaxBytes+1))
-	if err == nil && len(source) > configMaxBytes {
-		err = fmt.Errorf("%s: larger than %d bytes: not a config file", path, configMaxBytes)
+	file.SetReadDeadline(time.Now().Add(readTimeout)) // an error here is that it is no pipe
+	source, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
+	if err == nil && len(source) > maxFileSize {
+		err = fmt.Errorf("%s: larger than %d bytes: not a config file", path, maxFileSize)
 	}
 	return source, err
 }
 
-// parseConfig is LoadConfig for a source that is in memory; path names it in
+// Parse is Load for a source that is in memory; path names it in
 // faults and is where relative file names may start from.
-func parseConfig(source []byte, path string) (*Config, error) {
-	r := newConfigReader(path)
+func Parse(source []byte, path string) (*Config, error) {
+	r := newReader(path)
 	if err := checkNesting(source, path); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"cmp"
@@ -10,24 +10,24 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// configReader turns one file into a Config. It goes on after a fault, so that
+// reader turns one file into a Config. It goes on after a fault, so that
 // all of them are reported at once.
-type configReader struct {
+type reader struct {
 	file        string
-	credentials string        // the directory of relative file names
-	syntax      []ConfigFault // where the file is not HCL: part of it was not understood
-	faults      []ConfigFault
-	warnings    []ConfigFault
+	credentials string  // the directory of relative file names
+	syntax      []Fault // where the file is not HCL: part of it was not understood
+	faults      []Fault
+	warnings    []Fault
 	at          map[string]hcl.Range // where what was set stands: "lease.ttl", "access"
 	bad         map[string]bool      // of these, what is at fault and must not be compared with others
-	visited     func(*configBody)    // nil, or told of each block when all its words are known
-	homes       map[string][]string  // see elsewhere; nil until it is asked
+	visited     func(*section)       // nil, or told of each block when all its words are known
+	blocksOf    map[string][]string  // see elsewhere; nil until it is asked
 }
 
-// configBody is the inside of one block. It notes the words that are asked
+// section is the inside of one block. It notes the words that are asked
 // for, and finish refuses all others: no word can be read and ignored.
-type configBody struct {
-	r      *configReader
+type section struct {
+	r      *reader
 	path   string // of the block, for people: `quorum`, `node "a"`; "" is the file
 	header hcl.Range
 	body   *hclsyntax.Body
@@ -35,17 +35,17 @@ type configBody struct {
 	blocks []string
 }
 
-func newConfigReader(file string) *configReader {
-	return &configReader{file: file, credentials: credentialsDirectory(file), at: map[string]hcl.Range{}, bad: map[string]bool{}}
+func newReader(file string) *reader {
+	return &reader{file: file, credentials: credentialsDirectory(file), at: map[string]hcl.Range{}, bad: map[string]bool{}}
 }
 
-func (r *configReader) body(path string, block *hclsyntax.Block) *configBody {
+func (r *reader) body(path string, block *hclsyntax.Block) *section {
 	r.at[path] = block.DefRange()
-	return &configBody{r: r, path: path, header: block.DefRange(), body: block.Body}
+	return &section{r: r, path: path, header: block.DefRange(), body: block.Body}
 }
 
 // name is how faults call the attribute or block word of this body.
-func (b *configBody) name(word string) string {
+func (b *section) name(word string) string {
 	if b.path == "" {
 		return word
 	}
@@ -53,11 +53,11 @@ func (b *configBody) name(word string) string {
 }
 
 // one reads the block word, which may stand once, and reports whether it is there.
-func (b *configBody) one(word string, read func(*configBody)) bool {
+func (b *section) one(word string, read func(*section)) bool {
 	found := b.named(word)
 	for i, block := range found {
 		if len(block.Labels) > 0 {
-			b.r.faultf(block.LabelRanges[0], "%s: wanted no name before the {, found %s", b.name(word), configQuote(block.Labels[0]))
+			b.r.faultf(block.LabelRanges[0], "%s: wanted no name before the {, found %s", b.name(word), quote(block.Labels[0]))
 		}
 		if i > 0 {
 			b.r.faultf(block.DefRange(), "%s: wanted one such block, found another (the first is in line %d)", b.name(word), found[0].DefRange().Start.Line)
@@ -71,7 +71,7 @@ func (b *configBody) one(word string, read func(*configBody)) bool {
 
 // many reads every block word "name" { … }, in order, and returns how many
 // there are. The names must be unique.
-func (b *configBody) many(word string, read func(name string, body *configBody)) int {
+func (b *section) many(word string, read func(name string, body *section)) int {
 	found := b.named(word)
 	seen := map[string]int{}
 	for _, block := range found {
@@ -93,19 +93,19 @@ func (b *configBody) many(word string, read func(name string, body *configBody))
 }
 
 // label is the block's one name, or "" after a fault.
-func (b *configBody) label(word string, block *hclsyntax.Block) string {
+func (b *section) label(word string, block *hclsyntax.Block) string {
 	if len(block.Labels) != 1 {
 		b.r.faultf(block.DefRange(), "%s: wanted one name before the {, such as %s \"a\" {, found %d", word, word, len(block.Labels))
 		return ""
 	}
 	if complaint := checkName(block.Labels[0]); complaint != "" {
-		b.r.faultf(block.LabelRanges[0], "%s: wanted %s, found %s", word, complaint, configQuote(block.Labels[0]))
+		b.r.faultf(block.LabelRanges[0], "%s: wanted %s, found %s", word, complaint, quote(block.Labels[0]))
 		return ""
 	}
 	return block.Labels[0]
 }
 
-func (b *configBody) named(word string) []*hclsyntax.Block {
+func (b *section) named(word string) []*hclsyntax.Block {
 	b.blocks = append(b.blocks, word)
 	var found []*hclsyntax.Block
 	for _, block := range b.body.Blocks {
@@ -117,19 +117,19 @@ func (b *configBody) named(word string) []*hclsyntax.Block {
 }
 
 // missing reports that word is not there.
-func (b *configBody) missing(word, wanted string) {
+func (b *section) missing(word, wanted string) {
 	if len(b.r.syntax) == 0 {
 		b.r.faultf(b.header, "%s: wanted %s, found none", b.name(word), wanted)
 	}
 }
 
 // has reports whether the attribute word is there, good or bad.
-func (b *configBody) has(word string) bool {
+func (b *section) has(word string) bool {
 	return b.body.Attributes[word] != nil
 }
 
 // isEmpty reports whether the list word is absent or [].
-func (b *configBody) isEmpty(word string) bool {
+func (b *section) isEmpty(word string) bool {
 	attr := b.body.Attributes[word]
 	if attr == nil {
 		return true
@@ -139,7 +139,7 @@ func (b *configBody) isEmpty(word string) bool {
 }
 
 // finish refuses every word that nobody has asked for.
-func (b *configBody) finish() {
+func (b *section) finish() {
 	if b.r.visited != nil {
 		b.r.visited(b)
 	}
@@ -157,13 +157,13 @@ func (b *configBody) finish() {
 
 // unknown is the fault of a word that does not belong here. It never shows the
 // value: it may be a password.
-func (b *configBody) unknown(kind, word string) string {
+func (b *section) unknown(kind, word string) string {
 	known := append(slices.Clone(b.attrs), b.blocks...)
 	place := b.path
 	if place == "" {
 		place = "the file"
 	}
-	text := fmt.Sprintf("%s: wanted %s; found the unknown %s %s", place, strings.Join(known, ", "), kind, configQuote(word))
+	text := fmt.Sprintf("%s: wanted %s; found the unknown %s %s", place, strings.Join(known, ", "), kind, quote(word))
 	switch {
 	case strings.Contains(strings.ToLower(word), "pass"):
 		return text + `; a node's password stands in a file: password_file = "…"`
@@ -172,5 +172,5 @@ func (b *configBody) unknown(kind, word string) string {
 	case kind == "block" && slices.Contains(b.attrs, word):
 		return text + fmt.Sprintf("; %s is an attribute: %s = …", word, word)
 	}
-	return text + cmp.Or(b.r.elsewhere(word), configSuggestion(word, known))
+	return text + cmp.Or(b.r.otherBlock(word), suggestion(word, known))
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -11,14 +11,14 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// configCheck says what was wanted instead of a value, or "" if it is good.
-type configCheck func(value string) (wanted string)
+// check says what was wanted instead of a value, or "" if it is good.
+type check func(value string) (wanted string)
 
-// configMaxCount bounds the counts of a config file; nothing real comes near it.
-const configMaxCount = 1_000_000_000
+// maxCount bounds the counts of a config file; nothing real comes near it.
+const maxCount = 1_000_000_000
 
 // text reads a string attribute into *to and reports whether it is there and good.
-func (b *configBody) text(word string, to *string, check configCheck) bool {
+func (b *section) text(word string, to *string, check check) bool {
 	attr := b.attr(word)
 	if attr == nil {
 		return false
@@ -31,7 +31,7 @@ func (b *configBody) text(word string, to *string, check configCheck) bool {
 }
 
 // texts reads a list of different strings into *to.
-func (b *configBody) texts(word string, to *[]string, check configCheck) {
+func (b *section) texts(word string, to *[]string, check check) {
 	attr := b.attr(word)
 	if attr == nil {
 		return
@@ -45,7 +45,7 @@ func (b *configBody) texts(word string, to *[]string, check configCheck) {
 	for _, element := range list.Exprs {
 		value, ok := b.r.checkedString(element, b.name(word), check)
 		if ok && seen[value] {
-			b.r.faultf(element.Range(), "%s: wanted each word once, found %s again", b.name(word), configQuote(value))
+			b.r.faultf(element.Range(), "%s: wanted each word once, found %s again", b.name(word), quote(value))
 		}
 		if ok && !seen[value] {
 			*to = append(*to, value)
@@ -55,7 +55,7 @@ func (b *configBody) texts(word string, to *[]string, check configCheck) {
 }
 
 // duration reads a duration between least and most into *to.
-func (b *configBody) duration(word string, to *time.Duration, least, most time.Duration) {
+func (b *section) duration(word string, to *time.Duration, least, most time.Duration) {
 	attr := b.attr(word)
 	if attr == nil {
 		return
@@ -65,9 +65,9 @@ func (b *configBody) duration(word string, to *time.Duration, least, most time.D
 	if !ok {
 		return
 	}
-	parsed, wanted := parseConfigDuration(value.AsString(), least, most)
+	parsed, wanted := parseDuration(value.AsString(), least, most)
 	if wanted != "" {
-		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, configQuote(value.AsString()))
+		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, quote(value.AsString()))
 		return
 	}
 	*to = parsed
@@ -75,18 +75,18 @@ func (b *configBody) duration(word string, to *time.Duration, least, most time.D
 }
 
 // count reads a whole number from 0 up into *to.
-func (b *configBody) count(word string, to *int) {
+func (b *section) count(word string, to *int) {
 	attr := b.attr(word)
 	if attr == nil {
 		return
 	}
-	wanted := fmt.Sprintf("a whole number from 0 to %d (0: no bound)", configMaxCount)
+	wanted := fmt.Sprintf("a whole number from 0 to %d (0: no bound)", maxCount)
 	value, ok := b.r.valueOf(attr.Expr, b.name(word), wanted, cty.Number)
 	if !ok {
 		return
 	}
 	n, _ := value.AsBigFloat().Float64()
-	if n != math.Trunc(n) || n < 0 || n > configMaxCount {
+	if n != math.Trunc(n) || n < 0 || n > maxCount {
 		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, describeValue(value))
 		return
 	}
@@ -94,7 +94,7 @@ func (b *configBody) count(word string, to *int) {
 }
 
 // flag reads true or false into *to.
-func (b *configBody) flag(word string, to *bool) {
+func (b *section) flag(word string, to *bool) {
 	attr := b.attr(word)
 	if attr == nil {
 		return
@@ -105,7 +105,7 @@ func (b *configBody) flag(word string, to *bool) {
 }
 
 // attr is the attribute word, or nil. From here on word is known in this body.
-func (b *configBody) attr(word string) *hclsyntax.Attribute {
+func (b *section) attr(word string) *hclsyntax.Attribute {
 	b.attrs = append(b.attrs, word)
 	attr := b.body.Attributes[word]
 	if attr != nil {
@@ -114,13 +114,13 @@ func (b *configBody) attr(word string) *hclsyntax.Attribute {
 	return attr
 }
 
-func (r *configReader) checkedString(expr hclsyntax.Expression, name string, check configCheck) (string, bool) {
+func (r *reader) checkedString(expr hclsyntax.Expression, name string, check check) (string, bool) {
 	value, ok := r.valueOf(expr, name, "a string in quotes", cty.String)
 	if !ok {
 		return "", false
 	}
 	if wanted := check(value.AsString()); wanted != "" {
-		r.faultf(expr.Range(), "%s: wanted %s, found %s", name, wanted, configQuote(value.AsString()))
+		r.faultf(expr.Range(), "%s: wanted %s, found %s", name, wanted, quote(value.AsString()))
 		return "", false
 	}
 	return value.AsString(), true
@@ -129,7 +129,7 @@ func (r *configReader) checkedString(expr hclsyntax.Expression, name string, che
 // valueOf is the plain value that expr is, which must be of type want. The text
 // wanted is for the fault otherwise. Expressions are refused unevaluated: the
 // format needs none, and some run for hours ("${1e99999999}").
-func (r *configReader) valueOf(expr hclsyntax.Expression, name, wanted string, want cty.Type) (cty.Value, bool) {
+func (r *reader) valueOf(expr hclsyntax.Expression, name, wanted string, want cty.Type) (cty.Value, bool) {
 	if kind := expressionKind(expr); kind != "" {
 		r.faultf(expr.Range(), "%s: wanted %s, found %s", name, wanted, kind)
 		return cty.NilVal, false
@@ -178,7 +178,7 @@ func describeValue(value cty.Value) string {
 	case value.IsNull():
 		return "null"
 	case kind == cty.String:
-		return "the string " + configQuote(value.AsString())
+		return "the string " + quote(value.AsString())
 	case kind == cty.Number:
 		return "the number " + formatNumber(value)
 	case value.True():
@@ -197,7 +197,7 @@ func formatNumber(value cty.Value) string {
 }
 
 // rangeOf is where name stands, or the first of the others that was set.
-func (r *configReader) rangeOf(names ...string) hcl.Range {
+func (r *reader) rangeOf(names ...string) hcl.Range {
 	for _, name := range names {
 		if at, ok := r.at[name]; ok {
 			return at

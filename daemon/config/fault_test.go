@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-var updateConfigGolden = flag.Bool("update-config-golden", false, "rewrite testdata/config/faulty/*.txt")
+var updateGolden = flag.Bool("update-config-golden", false, "rewrite testdata/faulty/*.txt")
 
-// TestConfigFaults compares all faults of each file in testdata/config/faulty
+// TestConfigFaults compares all faults of each file in testdata/faulty
 // with the text beside it, to the letter: this is what people read at 3 a.m.
 func TestConfigFaults(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
-	t.Chdir("testdata/config/faulty")
+	t.Chdir("testdata/faulty")
 	files, err := filepath.Glob("*.hcl")
 	if err != nil || len(files) < 20 {
 		t.Fatalf("got %d faulty files, %v; want at least 20", len(files), err)
@@ -28,13 +28,13 @@ func TestConfigFaults(t *testing.T) {
 }
 
 func checkGolden(t *testing.T, file string) {
-	cfg, err := LoadConfig(file)
+	cfg, err := Load(file)
 	if err == nil {
 		t.Fatalf("got no error and %+v", cfg)
 	}
 	golden := strings.TrimSuffix(file, ".hcl") + ".txt"
 	got := err.Error() + "\n"
-	if *updateConfigGolden {
+	if *updateGolden {
 		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -54,11 +54,11 @@ func checkGolden(t *testing.T, file string) {
 }
 
 func TestConfigOfNoFile(t *testing.T) {
-	_, err := LoadConfig(filepath.Join(t.TempDir(), "none.hcl"))
+	_, err := Load(filepath.Join(t.TempDir(), "none.hcl"))
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want os.ErrNotExist", err)
 	}
-	var faults *ConfigError
+	var faults *Error
 	if errors.As(err, &faults) {
 		t.Errorf("got the ConfigError %v for a file that is not there", faults)
 	}
@@ -66,10 +66,10 @@ func TestConfigOfNoFile(t *testing.T) {
 
 func TestConfigTooLarge(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "large.hcl")
-	if err := os.WriteFile(name, make([]byte, configMaxBytes+1), 0o600); err != nil {
+	if err := os.WriteFile(name, make([]byte, maxFileSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadConfig(name); err == nil || !strings.Contains(err.Error(), "larger than") {
+	if _, err := Load(name); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("got %v, want a complaint about the size", err)
 	}
 }
@@ -82,7 +82,7 @@ func TestConfigOfPipe(t *testing.T) {
 	}
 	read := make(chan error, 1)
 	go func() {
-		_, err := LoadConfig(name)
+		_, err := Load(name)
 		read <- err
 	}()
 	select {
@@ -108,7 +108,7 @@ func TestConfigSuggestion(t *testing.T) {
 		"x":           "",
 		"connections": "",
 	} {
-		if got := configSuggestion(word, known); got != want {
+		if got := suggestion(word, known); got != want {
 			t.Errorf("%s: got %q, want %q", word, got, want)
 		}
 	}
@@ -135,7 +135,7 @@ func TestConfigQuote(t *testing.T) {
 		"a\nb":                               `"a\nb"`,
 		strings.Repeat("x", 81):              `"` + strings.Repeat("x", 80) + `…"`,
 	} {
-		if got := configQuote(value); got != want {
+		if got := quote(value); got != want {
 			t.Errorf("%q: got %s, want %s", value, got, want)
 		}
 	}

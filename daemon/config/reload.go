@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -30,10 +30,10 @@ func (c *Config) CheckReload(next *Config) error {
 			changed = append(changed, fixed.name)
 		}
 	}
-	if nodes, others := configByName(c.Quorum.Nodes), configByName(next.Quorum.Nodes); !slices.EqualFunc(nodes, others, configSameName) {
+	if nodes, others := sortedByName(c.Quorum.Nodes), sortedByName(next.Quorum.Nodes); !slices.EqualFunc(nodes, others, sameName) {
 		changed = append(changed, "the list of nodes (a quorum of the old one and one of the new need not meet: "+redlock.ChangeForAll+")")
 	} else {
-		changed = append(changed, configOtherWays(nodes, others)...)
+		changed = append(changed, changedNodes(nodes, others)...)
 	}
 	if changed == nil {
 		return nil
@@ -41,16 +41,16 @@ func (c *Config) CheckReload(next *Config) error {
 	return fmt.Errorf("a restart is needed to change %s; nothing was changed", strings.Join(changed, ", "))
 }
 
-// configByName has them in one order: another one in the file is no change.
-func configByName(nodes []NodeConfig) []NodeConfig {
-	return slices.SortedFunc(slices.Values(nodes), func(a, b NodeConfig) int { return strings.Compare(a.Name, b.Name) })
+// sortedByName has them in one order: another one in the file is no change.
+func sortedByName(nodes []Node) []Node {
+	return slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func configSameName(now, next NodeConfig) bool { return now.Name == next.Name }
+func sameName(now, next Node) bool { return now.Name == next.Name }
 
-// configOtherWays are the nodes that are to be talked to in another way, or elsewhere: each
+// changedNodes are the nodes that are to be talked to in another way, or elsewhere: each
 // host can begin to at its own time.
-func configOtherWays(now, next []NodeConfig) (changed []string) {
+func changedNodes(now, next []Node) (changed []string) {
 	for i := range now {
 		a, b := now[i], next[i]
 		a.Pos, b.Pos = "", ""

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 // file may be checked on another host, or before somebody makes what is missing.
 
 // warnOfPath expects of the default's directory that it comes with the service.
-func (r *configReader) warnOfPath(path string) {
+func (r *reader) warnOfPath(path string) {
 	if r.bad["socket.path"] {
 		return
 	}
@@ -26,13 +26,13 @@ func (r *configReader) warnOfPath(path string) {
 		r.warnf(at, "socket.path: %s does not exist: redlockd will not start, unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)", dir)
 	case err == nil && !info.IsDir():
 		r.warnf(at, "socket.path: %s is not a directory: redlockd will not start", dir)
-	case errors.Is(mayReplace(path), errNoSocket):
-		r.warnf(at, "socket.path: redlockd will not start: %s: %v", path, errNoSocket)
+	case errors.Is(MayReplace(path), ErrNoSocket):
+		r.warnf(at, "socket.path: redlockd will not start: %s: %v", path, ErrNoSocket)
 	}
 }
 
 // warnOfGroup: a socket that systemd has opened has its group already.
-func (r *configReader) warnOfGroup(group string) {
+func (r *reader) warnOfGroup(group string) {
 	if _, err := strconv.ParseUint(group, 10, 32); group == "" || err == nil {
 		return
 	}
@@ -41,10 +41,10 @@ func (r *configReader) warnOfGroup(group string) {
 	}
 }
 
-var errNoSocket = errors.New("there is something else than a socket at this path: move it away")
+var ErrNoSocket = errors.New("there is something else than a socket at this path: move it away")
 
-// mayReplace: nothing but a socket is ever replaced.
-func mayReplace(path string) error {
+// MayReplace: nothing but a socket is ever replaced.
+func MayReplace(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -52,21 +52,21 @@ func mayReplace(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return errNoSocket
+		return ErrNoSocket
 	}
 	return nil
 }
 
 // hasGroup says what to do where this host does not know the group.
-func (cfg *SocketConfig) hasGroup() error {
+func (cfg *Socket) CheckGroup() error {
 	if cfg.Group == "" {
 		return nil
 	}
-	_, err := groupID(cfg.Group)
+	_, err := GroupID(cfg.Group)
 	return err
 }
 
-func groupID(group string) (int, error) {
+func GroupID(group string) (int, error) {
 	if gid, err := strconv.Atoi(group); err == nil {
 		return gid, nil
 	}
@@ -79,7 +79,7 @@ func groupID(group string) (int, error) {
 
 // differences are what the config wants, and a socket that somebody else made has
 // not.
-func (cfg *SocketConfig) differences(path string) (found []string) {
+func (cfg *Socket) Differences(path string) (found []string) {
 	if path != cfg.Path {
 		return []string{fmt.Sprintf("socket.path is %s, found %s", cfg.Path, path)}
 	}
@@ -96,12 +96,12 @@ func (cfg *SocketConfig) differences(path string) (found []string) {
 	return found
 }
 
-func (cfg *SocketConfig) groupDifference(info fs.FileInfo) string {
+func (cfg *Socket) groupDifference(info fs.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if cfg.Group == "" || !ok {
 		return ""
 	}
-	switch gid, err := groupID(cfg.Group); {
+	switch gid, err := GroupID(cfg.Group); {
 	case err != nil:
 		return err.Error()
 	case gid != int(stat.Gid):

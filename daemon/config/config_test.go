@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 )
 
 // wholeConfig is the documented example with every block there is.
-const wholeConfig = "testdata/config/whole.hcl"
+const wholeConfig = "testdata/whole.hcl"
 
 func readTestFile(t *testing.T, name string) string {
 	t.Helper()
@@ -36,7 +36,7 @@ func loadSource(t *testing.T, source string) (*Config, error) {
 	if err := os.WriteFile(name, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return LoadConfig(name)
+	return Load(name)
 }
 
 func mustLoad(t *testing.T, source string) *Config {
@@ -56,11 +56,11 @@ func TestConfigWhole(t *testing.T) {
 	cfg.Warnings = nil // whether this host has the group redlock
 	want := &Config{
 		Path: cfg.Path,
-		Quorum: QuorumConfig{
+		Quorum: Quorum{
 			KeyPrefix:   "redlock:",
 			MaxTTL:      30 * time.Second,
 			NodeTimeout: 50 * time.Millisecond,
-			Nodes: []NodeConfig{
+			Nodes: []Node{
 				{Name: "a", Address: "10.0.0.1:6379", Pos: cfg.Path + ":6"},
 				{Name: "b", Address: "unix:/run/redis/b.sock", Pos: cfg.Path + ":7"},
 				{
@@ -68,7 +68,7 @@ func TestConfigWhole(t *testing.T) {
 					Address:      "10.0.0.3:6379",
 					Username:     "redlockd",
 					PasswordFile: filepath.Join(dir, "redis-password"),
-					TLS: &TLSConfig{
+					TLS: &TLS{
 						CAFile:     filepath.Join(dir, "ca.pem"),
 						CertFile:   filepath.Join(dir, "client.pem"),
 						KeyFile:    filepath.Join(dir, "client.key"),
@@ -78,15 +78,15 @@ func TestConfigWhole(t *testing.T) {
 				},
 			},
 		},
-		Lease:  LeaseConfig{TTL: 10 * time.Second},
-		Socket: SocketConfig{Path: "/run/redlockd/redlockd.sock", Mode: 0o660, Group: "redlock"},
-		Access: &AccessConfig{Rules: []AccessRule{
-			{Name: "web", Users: []string{"www-data"}, Locks: []string{"web/*"}, Allow: []string{"lock", "inspect"}, uids: []int{33}},
+		Lease:  Lease{TTL: 10 * time.Second},
+		Socket: Socket{Path: "/run/redlockd/redlockd.sock", Mode: 0o660, Group: "redlock"},
+		Access: &Access{Rules: []Rule{
+			{Name: "web", Users: []string{"www-data"}, Locks: []string{"web/*"}, Allow: []string{"lock", "inspect"}, UIDs: []int{33}},
 		}},
-		Limits: LimitsConfig{Connections: 10000, ConnectionsPerUser: 1000, LeasesPerUser: 10000, WaitersPerUser: 10000},
-		Log:    LogConfig{Level: hclog.Info, Format: logging.Text},
+		Limits: Limits{Connections: 10000, ConnectionsPerUser: 1000, LeasesPerUser: 10000, WaitersPerUser: 10000},
+		Log:    Log{Level: hclog.Info, Format: logging.Text},
 
-		Metrics: &MetricsConfig{Address: "127.0.0.1:9852"},
+		Metrics: &Metrics{Address: "127.0.0.1:9852"},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
@@ -124,15 +124,15 @@ log {
 }`)
 	want := &Config{
 		Path: cfg.Path,
-		Quorum: QuorumConfig{
+		Quorum: Quorum{
 			MaxTTL:      90 * time.Minute,
 			NodeTimeout: time.Millisecond,
-			Nodes:       []NodeConfig{{Name: "n-1.x_Y", Address: "[fd00::1]:6379", Pos: cfg.Path + ":6"}},
+			Nodes:       []Node{{Name: "n-1.x_Y", Address: "[fd00::1]:6379", Pos: cfg.Path + ":6"}},
 		},
-		Lease:    LeaseConfig{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond},
-		Socket:   SocketConfig{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
-		Limits:   LimitsConfig{1, 2, 3, 4, 5},
-		Log:      LogConfig{Level: hclog.Debug, Format: logging.JSON},
+		Lease:    Lease{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond},
+		Socket:   Socket{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
+		Limits:   Limits{1, 2, 3, 4, 5},
+		Log:      Log{Level: hclog.Debug, Format: logging.JSON},
 		Warnings: []string{cfg.Path + ":2:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"},
 	}
 	if !reflect.DeepEqual(cfg, want) {
@@ -142,7 +142,7 @@ log {
 
 func TestConfigDefaults(t *testing.T) {
 	cfg := mustLoad(t, nodesSource(3))
-	want := defaultConfig()
+	want := defaults()
 	want.Path, want.Quorum.Nodes, want.Lease.TTL = cfg.Path, cfg.Quorum.Nodes, 10*time.Second
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
@@ -250,7 +250,7 @@ func TestParseConfigDuration(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"0s": 0, "250ms": 250 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "2000us": 2 * time.Millisecond,
 	} {
-		if got, wanted := parseConfigDuration(value, 0, 24*time.Hour); got != want || wanted != "" {
+		if got, wanted := parseDuration(value, 0, 24*time.Hour); got != want || wanted != "" {
 			t.Errorf("%s: got %s, %q; want %s", value, got, wanted, want)
 		}
 	}
@@ -268,7 +268,7 @@ func TestFormatDuration(t *testing.T) {
 }
 
 func TestDevConfig(t *testing.T) {
-	cfg := DevConfig()
+	cfg := Dev()
 	var names string
 	for _, node := range cfg.Quorum.Nodes {
 		names += node.Name
@@ -278,10 +278,10 @@ func TestDevConfig(t *testing.T) {
 	}
 }
 
-const packagedConfig = "../packaging/redlockd.hcl"
+const packagedConfig = "../../packaging/redlockd.hcl"
 
 func TestPackagedConfig(t *testing.T) {
-	cfg, err := LoadConfig(packagedConfig)
+	cfg, err := Load(packagedConfig)
 	if err != nil {
 		t.Fatal(err)
 	}

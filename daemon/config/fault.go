@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"cmp"
@@ -10,13 +10,13 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// ConfigError is everything that is wrong with a config file, in file order.
-type ConfigError struct {
-	Faults []ConfigFault
+// Error is everything that is wrong with a config file, in file order.
+type Error struct {
+	Faults []Fault
 }
 
 // Error has one line a fault.
-func (e *ConfigError) Error() string {
+func (e *Error) Error() string {
 	lines := make([]string, len(e.Faults))
 	for i, fault := range e.Faults {
 		lines[i] = fault.String()
@@ -24,53 +24,53 @@ func (e *ConfigError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ConfigFault is one thing that is wrong, and where.
-type ConfigFault struct {
+// Fault is one thing that is wrong, and where.
+type Fault struct {
 	File   string
 	Line   int // from 1; 0 where no file was read
 	Column int // from 1, in characters
 	Text   string
 }
 
-func (f ConfigFault) String() string {
+func (f Fault) String() string {
 	if f.Line == 0 {
 		return f.Text
 	}
 	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
 }
 
-func configFaultAt(at hcl.Range, text string) ConfigFault {
-	return ConfigFault{File: at.Filename, Line: at.Start.Line, Column: at.Start.Column, Text: text}
+func faultAt(at hcl.Range, text string) Fault {
+	return Fault{File: at.Filename, Line: at.Start.Line, Column: at.Start.Column, Text: text}
 }
 
-func compareFaults(a, b ConfigFault) int {
+func compareFaults(a, b Fault) int {
 	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 }
 
 // failure is the error for what has been found so far.
-func (r *configReader) failure() error {
+func (r *reader) failure() error {
 	faults := slices.Clone(r.syntax)
 	for _, fault := range r.faults {
-		if !slices.ContainsFunc(r.syntax, func(s ConfigFault) bool { return s.Line == fault.Line }) {
+		if !slices.ContainsFunc(r.syntax, func(s Fault) bool { return s.Line == fault.Line }) {
 			faults = append(faults, fault) // what was half understood is not worth a second complaint
 		}
 	}
 	slices.SortStableFunc(faults, compareFaults)
-	return &ConfigError{Faults: faults}
+	return &Error{Faults: faults}
 }
 
-func (r *configReader) faultf(at hcl.Range, format string, args ...any) {
-	r.faults = append(r.faults, configFaultAt(at, fmt.Sprintf(format, args...)))
+func (r *reader) faultf(at hcl.Range, format string, args ...any) {
+	r.faults = append(r.faults, faultAt(at, fmt.Sprintf(format, args...)))
 }
 
-func (r *configReader) warnf(at hcl.Range, format string, args ...any) {
-	r.warnings = append(r.warnings, configFaultAt(at, fmt.Sprintf(format, args...)))
+func (r *reader) warnf(at hcl.Range, format string, args ...any) {
+	r.warnings = append(r.warnings, faultAt(at, fmt.Sprintf(format, args...)))
 }
 
 // syntaxFaults takes over what the HCL parser complains of. After a quote that
 // is not closed the parser takes text for quotes and quotes for text: of that
 // complaint only the first is kept.
-func (r *configReader) syntaxFaults(diags hcl.Diagnostics) {
+func (r *reader) syntaxFaults(diags hcl.Diagnostics) {
 	openQuote := false
 	for _, err := range diags.Errs() {
 		fault := syntaxFault(r.file, err)
@@ -85,23 +85,23 @@ func (r *configReader) syntaxFaults(diags hcl.Diagnostics) {
 	}
 }
 
-func syntaxFault(file string, err error) ConfigFault {
+func syntaxFault(file string, err error) Fault {
 	diag, ok := err.(*hcl.Diagnostic)
 	if !ok {
-		return ConfigFault{File: file, Line: 1, Column: 1, Text: err.Error()}
+		return Fault{File: file, Line: 1, Column: 1, Text: err.Error()}
 	}
 	at := hcl.Range{Filename: file, Start: hcl.InitialPos}
 	if diag.Subject != nil {
 		at = *diag.Subject
 	}
 	detail := strings.Join(strings.Fields(diag.Detail), " ")
-	return configFaultAt(at, strings.ToLower(diag.Summary)+": "+detail)
+	return faultAt(at, strings.ToLower(diag.Summary)+": "+detail)
 }
 
-// configQuote shows a value of the file in a fault. People write passwords
+// quote shows a value of the file in a fault. People write passwords
 // where they do not belong, above all into addresses: what stands before an @
 // or after a ? is left out.
-func configQuote(value string) string {
+func quote(value string) string {
 	const longest = 80
 	if i := strings.LastIndexByte(value, '@'); i >= 0 {
 		value = "…" + value[i:]
@@ -115,9 +115,9 @@ func configQuote(value string) string {
 	return strconv.Quote(value)
 }
 
-// configSuggestion is the known word that was probably meant, as the end of a
+// suggestion is the known word that was probably meant, as the end of a
 // sentence, or "".
-func configSuggestion(word string, known []string) string {
+func suggestion(word string, known []string) string {
 	word = strings.ToLower(word)
 	best, distance := "", max(2, len(word)/3)+1
 	for _, candidate := range known {
