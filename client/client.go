@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // DefaultSocket is where redlockd listens unless told otherwise.
@@ -89,7 +91,7 @@ func WithPatience(patience time.Duration) DialOption {
 // ErrUnavailable then, or what the daemon refuses the connection with.
 func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error) {
 	path = socketPath(path)
-	c := newClient(func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, boottime)
+	c := newClient(func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, boottime.Exact)
 	c.path = path
 	for _, opt := range opts {
 		opt(c)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // model is a daemon that knows locks, and nothing of nodes or time: for load
@@ -245,7 +246,7 @@ func (m *model) left() (leases, waiters int) {
 
 func (o *modelOut) grant(tag, name, lease string, fence int) {
 	o.reply(tag, "OK lock="+name+" lease="+lease+" fence="+strconv.Itoa(fence)+" ttl=10000 deadline="+
-		strconv.FormatInt((boottime()+10*time.Second).Milliseconds(), 10))
+		strconv.FormatInt((boottime.Exact()+10*time.Second).Milliseconds(), 10))
 }
 
 func (o *modelOut) reply(tag, rest string) {

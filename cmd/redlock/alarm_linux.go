@@ -19,7 +19,7 @@ type alarm struct {
 
 // newAlarm is an alarm for no moment yet. It errs where the kernel has no room for it.
 func newAlarm() (*alarm, error) {
-	fd, err := unix.TimerfdCreate(deadlineClock, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("there is no timer for the deadline of the lock: %w", err)
 	}

@@ -2,7 +2,11 @@
 
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/boottime"
+)
 
 // suspendCheck bounds how long a timer runs at a time: it stands still while the
 // host is suspended, and deadlines do not.
@@ -27,7 +31,7 @@ func (a *alarm) set(at time.Duration) {
 }
 
 func (a *alarm) ring(at time.Duration, stop <-chan struct{}) {
-	for left := at - boottime(); left > 0; left = at - boottime() {
+	for left := at - boottime.Exact(); left > 0; left = at - boottime.Exact() {
 		select {
 		case <-time.After(min(left, suspendCheck)):
 		case <-stop:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // lookAgain is how often it is looked whether those that the command has left
@@ -332,7 +333,7 @@ func (c *child) killWhenDue() {
 		return // it has nothing to be late for
 	}
 	at := c.killAt()
-	if boottime() < at {
+	if boottime.Exact() < at {
 		c.alarm.set(at)
 		return
 	}
@@ -341,7 +342,7 @@ func (c *child) killWhenDue() {
 	}
 	c.send(syscall.SIGKILL)
 	c.sendToKin(syscall.SIGKILL)
-	c.spare = c.lease.DeadlineBoottime() - boottime()
+	c.spare = c.lease.DeadlineBoottime() - boottime.Exact()
 	if c.immune && !c.killed {
 		c.tellOfImmunity()
 	}

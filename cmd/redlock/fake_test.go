@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // fake is a daemon that answers as a test tells it to.
@@ -43,7 +44,7 @@ func holding() answers {
 
 // grants grants a lock for ttl.
 func grants(ttl time.Duration) func() []string {
-	return func() []string { return []string{granted(boottime()+ttl, ttl)} }
+	return func() []string { return []string{granted(boottime.Exact()+ttl, ttl)} }
 }
 
 func granted(deadline, ttl time.Duration) string {
@@ -151,7 +152,7 @@ func (f *fake) say(line string) {
 
 // grant answers a LOCK that was left waiting.
 func (f *fake) grant(lock ipc.Request) {
-	f.say("@" + lock.Tag + " " + granted(boottime()+time.Minute, time.Minute))
+	f.say("@" + lock.Tag + " " + granted(boottime.Exact()+time.Minute, time.Minute))
 }
 
 // asked waits until a long wait asks for what it is to say.

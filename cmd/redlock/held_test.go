@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // What cannot be extended is not printed as if it had been.
@@ -64,7 +65,7 @@ func TestNothingToPrint(t *testing.T) {
 // is one as any.
 func TestPrints(t *testing.T) {
 	t.Parallel()
-	deadline := boottime() + time.Hour
+	deadline := boottime.Exact() + time.Hour
 	for _, slot := range []string{"1", ""} {
 		f := startFake(t, answers{ipc.VerbCheck: func() []string {
 			if slot == "" {

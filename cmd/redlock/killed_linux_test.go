@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
@@ -119,7 +120,7 @@ func hungDaemon(t *testing.T) {
 		commands = append(commands, p)
 	}
 	d.stop()
-	end := boottime() + ttl
+	end := boottime.Exact() + ttl
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, p := range commands {
@@ -131,7 +132,7 @@ func hungDaemon(t *testing.T) {
 // killed before the deadline of its lock.
 func (p *process) endsBefore(end time.Duration) {
 	out, err := io.ReadAll(p.lines)
-	left := end - boottime()
+	left := end - boottime.Exact()
 	p.t.Logf("measured: all over %v before the deadline", left)
 	if err != nil || left <= 0 {
 		p.t.Errorf("all over %v after the deadline: %v; stdout %q", -left, err, out)

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // roleTooLate learns of the loss of a lease after its deadline, twice.
@@ -60,7 +62,7 @@ func (unsaid) Context() context.Context { return context.Background() }
 func (unsaid) Guard() time.Duration     { return time.Minute }
 
 func (u unsaid) DeadlineBoottime() time.Duration {
-	if boottime() < u.first-450*time.Millisecond {
+	if boottime.Exact() < u.first-450*time.Millisecond {
 		return u.first
 	}
 	return u.last
@@ -72,7 +74,7 @@ func unsaidMain(argv []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	now := boottime()
+	now := boottime.Exact()
 	l := unsaid{now + 600*time.Millisecond, now + 1600*time.Millisecond}
 	c := &child{signals: catchSignals(), lease: l, margin: 400 * time.Millisecond, alarm: alarm, stderr: os.Stderr, again: time.NewTimer(0)}
 	over, err := c.startOnThread(&exec.Cmd{Path: argv[0], Args: argv, Stdin: os.Stdin, Stdout: os.Stdout, SysProcAttr: diesWithParent()})
@@ -83,7 +85,7 @@ func unsaidMain(argv []string) int {
 	if err == nil {
 		err = c.outcome()
 	}
-	ended := boottime()
+	ended := boottime.Exact()
 	fmt.Println("extended", ended > l.first-c.margin, "in time", ended < l.last)
 	return report(os.Stderr, "redlock", err)
 }

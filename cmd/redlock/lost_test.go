@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // The daemon says LOST.
@@ -79,17 +80,17 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 	const ttl = 10 * time.Second
 	deadline := make(chan time.Duration, 1)
 	f := startFake(t, answers{ipc.VerbLock: func() []string {
-		at := boottime() + ttl
+		at := boottime.Exact() + ttl
 		deadline <- at
 		return []string{granted(at, ttl)}
 	}})
 	p, _ := runPuppet(t, f.socket)
 	at := <-deadline
 	p.terminated()
-	told := at - boottime()
+	told := at - boottime.Exact()
 	p.rest()
 	p.ends(exitLost)
-	left := at - boottime()
+	left := at - boottime.Exact()
 	t.Logf("SIGTERM %v before the deadline, all over %v before it", told, left)
 	if told < ttl/10 || told > ttl*3/10 { // more where the answer took time
 		t.Errorf("SIGTERM came %v before the deadline, want a fifth of %v", told, ttl)
@@ -110,11 +111,11 @@ func TestHungDaemonWhileRunning(t *testing.T) {
 	d, socket := startDaemon(t)
 	p, _ := runPuppet(t, socket, "-t", "6s", "--grace", "1.5s")
 	d.stop()
-	end := boottime() + ttl
+	end := boottime.Exact() + ttl
 	p.terminated()
 	p.rest()
 	p.ends(exitLost)
-	left := end - boottime()
+	left := end - boottime.Exact()
 	t.Logf("all over %v before the deadline", left)
 	if stderr := p.said(); !regexp.MustCompile(`got SIGKILL (300|2\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
 		t.Errorf("stderr is %q", stderr)

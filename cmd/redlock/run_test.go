@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 func TestExitCodeOfTheCommand(t *testing.T) {
@@ -363,7 +364,7 @@ func TestEnvironment(t *testing.T) {
 func TestEnvironmentOfSlots(t *testing.T) {
 	for slot, want := range map[string]string{" slot=2": "2\n", "": "none\n"} {
 		t.Setenv("REDLOCK_SLOT", "7")
-		placed := func() []string { return []string{granted(boottime()+time.Minute, time.Minute) + slot} }
+		placed := func() []string { return []string{granted(boottime.Exact()+time.Minute, time.Minute) + slot} }
 		f := startFake(t, answers{ipc.VerbLock: placed, ipc.VerbUnlock: says("OK")})
 		code, stdout, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", `echo "${REDLOCK_SLOT:-none}"`)...)
 		check(t, code, 0, stderr, "")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // heldForLong is a daemon whose lock alice holds, until the test grants it.
@@ -124,7 +125,7 @@ func TestWaitForItself(t *testing.T) {
 func TestWaitForAnotherAfterRun(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "job")
 	t.Setenv("REDLOCK_LEASE", "gone")
-	for answer, want := range map[string]bool{"ERR NOTHELD : no lease with this id": false, "ERR LOST : reason=max": false, granted(boottime()+time.Hour, time.Hour): true} {
+	for answer, want := range map[string]bool{"ERR NOTHELD : no lease with this id": false, "ERR LOST : reason=max": false, granted(boottime.Exact()+time.Hour, time.Hour): true} {
 		f := startFake(t, answers{ipc.VerbStatus: says(statusReady), ipc.VerbCheck: says(answer), ipc.VerbUnlock: says("OK")})
 		p := start(t, roleRedlock, f.socket, runOf([]string{"-w", "60"}, "true")...)
 		lock := f.read(ipc.VerbLock)
