@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -19,11 +20,11 @@ func (s *session) view() view { return view{s.d.access.Load(), s.caller} }
 
 // shows are those of a place's names that LIST tells the caller, nil if none: what
 // its own user holds or waits for, and what it may inspect.
-func (v view) shows(p *place) []string {
-	if v.rules == nil || v.who.uid != unknownUser && v.who.uid == p.who.uid {
-		return p.names
+func (v view) shows(p *waitqueue.Waiter) []string {
+	if v.rules == nil || v.who.uid != unknownUser && v.who.uid == p.Requester.UID {
+		return p.Names
 	}
-	return v.only(p.names, func(name string) bool { return ruleFor(v.rules, v.who, config.RightInspect, name) != nil })
+	return v.only(p.Names, func(name string) bool { return ruleFor(v.rules, v.who, config.RightInspect, name) != nil })
 }
 
 // knows: who may do anything with a lock learns by that who has it.
@@ -45,11 +46,11 @@ func (view) only(names []string, keep func(string) bool) (kept []string) {
 // counts are how many leases that are held, and waiters, of this daemon LIST would show.
 func (v view) counts(d *daemon) (leases, waiters int) {
 	for _, h := range d.leases.all() {
-		if h.lease.Err() == nil && v.shows(&h.place) != nil {
+		if h.lease.Err() == nil && v.shows(&h.waiter) != nil {
 			leases++
 		}
 	}
-	for _, p := range d.queue.waiting() {
+	for _, p := range d.queue.Waiting() {
 		if v.shows(p) != nil {
 			waiters++
 		}
@@ -61,8 +62,8 @@ func (v view) counts(d *daemon) (leases, waiters int) {
 const hiddenLock = "another lock"
 
 // label names a place of somebody else for an error.
-func (v view) label(p *place) string {
-	known := v.only(p.names, v.knows)
+func (v view) label(p *waitqueue.Waiter) string {
+	known := v.only(p.Names, v.knows)
 	if known == nil {
 		return hiddenLock
 	}
@@ -79,15 +80,15 @@ func (v view) name(of string) string {
 
 // met is what another place has met on the nodes, as if p had: that one's list of
 // names is not told.
-func (v view) met(err error, p *place) error {
+func (v view) met(err error, p *waitqueue.Waiter) error {
 	if held, ok := errors.AsType[*redlock.HeldError](err); ok && v.rules != nil {
 		own := *held
-		own.Name = p.label()
+		own.Name = p.Label()
 		return &own
 	}
 	if none, ok := errors.AsType[*redlock.NoQuorumError](err); ok && v.rules != nil {
 		own := *none
-		own.Name = p.label()
+		own.Name = p.Label()
 		return &own
 	}
 	return err
@@ -95,13 +96,13 @@ func (v view) met(err error, p *place) error {
 
 // veil takes the names out of a deadlock that the caller may not know.
 func (v view) veil(err error) error {
-	deadlock, ok := errors.AsType[*deadlockError](err)
+	deadlock, ok := errors.AsType[*waitqueue.DeadlockError](err)
 	if !ok || v.rules == nil {
 		return err
 	}
-	cycle := slices.Clone(deadlock.cycle)
+	cycle := slices.Clone(deadlock.Cycle)
 	for i := range cycle {
-		cycle[i].name = v.name(cycle[i].name)
+		cycle[i].Name = v.name(cycle[i].Name)
 	}
-	return &deadlockError{cycle}
+	return &waitqueue.DeadlockError{Cycle: cycle}
 }

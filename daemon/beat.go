@@ -108,7 +108,7 @@ func (d *daemon) takeBeat(h *holding) error {
 		return err
 	}
 	if h.pulse == nil {
-		return fmt.Errorf("%s: %w: BEAT for a lock that was taken without beat=", h.place.label(), errOption)
+		return fmt.Errorf("%s: %w: BEAT for a lock that was taken without beat=", h.waiter.Label(), errOption)
 	}
 	if h.beaten(d.clock()) {
 		h.lease.Lose(redlock.LostBeat)

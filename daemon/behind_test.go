@@ -1,10 +1,7 @@
 package daemon
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/redlockd/redlockd/redlock"
 )
 
 // behind1 is the answer to who stands behind one that does not hold the lock either.
@@ -38,38 +35,4 @@ func TestHeldBehindAWaiterForSlots(t *testing.T) {
 	holder.say("LOCK a slots=3", grantedSlot)
 	alone.waits(look, "LOCK a", 1)
 	look.say("TRY a slots=3", behind1(`a`, `and waits for a, which \S+ \(pid \d+\) holds`))
-}
-
-// One who leaves the line without ever having had his turn has met nothing that others
-// could go by.
-func TestQueueMetNothing(t *testing.T) {
-	q := newQueue()
-	holder, waiter, passing := newPlace("a"), newPlace("a", "b"), newPlace("b")
-	for _, p := range []*place{holder, waiter, passing} {
-		q.join(p)
-	}
-	q.leave(passing, &redlock.HeldError{Name: "b"})
-	if got := q.metBy(waiter); got != nil {
-		t.Errorf("the one before met %v, want nothing", got)
-	}
-}
-
-// What the one before is kept waiting by on other hosts is in the way of all who want
-// as much; who wants less is told that it is he.
-func TestAheadOfOneThatWaitsForOtherHosts(t *testing.T) {
-	held, none := &redlock.HeldError{Name: "a,b"}, &redlock.NoQuorumError{Name: "a,b"}
-	for _, tt := range []struct {
-		names string
-		met   error
-		same  bool
-	}{{"a,b", held, true}, {"b", held, false}, {"b", none, true}} {
-		q := newQueue()
-		first, p := newPlace("a", "b"), newPlace(strings.Split(tt.names, ",")...)
-		q.join(first)
-		q.join(p)
-		q.note(first, tt.met)
-		if got := q.ahead(p); got.met != tt.met || (got.waiter == nil) != tt.same {
-			t.Errorf("%s behind a,b, which met %v: %+v; want the same: %v", tt.names, tt.met, got, tt.same)
-		}
-	}
 }

@@ -27,11 +27,7 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
 	}
 	eventually(t, "it is listed no more", func() bool { return len(impatient.leases.all()) == 0 })
-	eventually(t, "nobody waits behind it there", func() bool {
-		impatient.queue.mu.Lock()
-		defer impatient.queue.mu.Unlock()
-		return len(impatient.queue.lines) == 0
-	})
+	eventually(t, "nobody waits behind it there", func() bool { return impatient.queue.Len() == 0 })
 }
 
 // One that the daemon hangs up on as it stops has lost nothing by that: it may come back to

@@ -30,6 +30,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -42,7 +43,7 @@ type daemon struct {
 	clock  func() time.Duration
 	host   string
 	nodes  *redlock.Quorum
-	queue  *queue
+	queue  *waitqueue.Queue
 	leases *registry
 	limits *limits
 	access atomic.Pointer[config.Access] // nil: whoever can connect may lock anything
@@ -77,7 +78,7 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		cfg:    cfg,
 		log:    log,
 		clock:  redlock.BootTime,
-		queue:  newQueue(),
+		queue:  waitqueue.New(),
 		leases: newRegistry(),
 		limits: newLimits(cfg.Limits),
 		meter:  newMeter(cfg),

@@ -30,7 +30,7 @@ func TestDeadlock(t *testing.T) {
 	text := y.say("LOCK a wait=10s", deadlock)[1]
 	const who = `\S+ \(pid \d+\)`
 	const me = `\S+ \(pid \d+, owner me\)`
-	matches(t, text, `a: deadlock: `+who+` waits for a, which `+me+` holds; `+me+` waits for b, which `+who+` holds: give back .*`)
+	matches(t, text, `a: deadlock: `+who+` waits for a, which `+me+` holds; `+me+` waits for b, which `+who+` holds: release .*`)
 	look.until("STATUS", `leases=2 waiters=1\b`)
 	y.say("CHECK b", granted5)
 	y.say("UNLOCK b", `OK lock=b`)

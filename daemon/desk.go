@@ -29,9 +29,9 @@ type ident struct {
 // ident: on a connection all is its user's, also what root has resumed that another took.
 func (h *holding) ident(name string) ident {
 	if h.process == nil {
-		return ident{owner: h.owner, name: name}
+		return ident{owner: h.Owner, name: name}
 	}
-	return ident{h.uid, h.owner, name}
+	return ident{h.UID, h.Owner, name}
 }
 
 // enter makes a LOCK known that has come, unless one of its names goes by a LOCK

@@ -1,10 +1,14 @@
 package daemon
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+)
 
 func askFor(names ...string) *ask {
 	h := &holding{}
-	h.place.set(names, kind{}, &h.asker)
+	h.waiter.Init(names, waitqueue.Kind{}, false, &h.Requester, nil)
 	return &ask{holding: h}
 }
 

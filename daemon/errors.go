@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -46,7 +47,7 @@ var codes = []struct {
 	{redlock.ErrReleased, ipc.CodeNotHeld},
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
-	{errDeadlock, ipc.CodeDeadlock},
+	{waitqueue.ErrDeadlock, ipc.CodeDeadlock},
 	{errLimit, ipc.CodeLimit},
 	{errShort, ipc.CodeLimit},
 	{errCounts, ipc.CodeLimit},

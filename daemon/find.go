@@ -18,7 +18,7 @@ func (s *session) find(call *server.Call) (*holding, error) {
 		return nil, err
 	case h != nil && s.d.tooOld(h):
 		s.d.forget(h)
-	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.owner:
+	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.Owner:
 		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= tells alone which is meant", call.Owner)
 	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
 		return h, nil
@@ -51,7 +51,7 @@ func (s *session) lookUp(call *server.Call) (*holding, error) {
 // entrustedBy is a lease that goes by a process, and that this connection hears of.
 func (s *session) entrustedBy(call *server.Call) (*holding, error) {
 	all := slices.DeleteFunc(s.entrusted(), func(h *holding) bool {
-		return h.owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
+		return h.Owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
 	})
 	held := heldOrLost(all)
 	switch {
@@ -98,7 +98,7 @@ func (s *session) heldByPID(call *server.Call) (h *holding, err error) {
 // onlyOne is the one lease of this user and owner that a process holds; where it
 // holds none, the one that it lost.
 func (s *session) onlyOne(p *process, call *server.Call) (*holding, error) {
-	held := heldOrLost(slices.DeleteFunc(p.desk.all(), func(h *holding) bool { return h.uid != s.uid || h.owner != call.Owner }))
+	held := heldOrLost(slices.DeleteFunc(p.desk.all(), func(h *holding) bool { return h.UID != s.uid || h.Owner != call.Owner }))
 	switch len(held) {
 	case 0:
 		return nil, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	d := settledDaemon(t)
 	h := &holding{}
-	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	var err error
 	if h.lease, err = d.nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: redlock.MinTTL}); err != nil {
 		t.Fatal(err)

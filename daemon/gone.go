@@ -93,6 +93,6 @@ func (d *daemon) giveBack(h *holding) {
 	d.forget(h)
 	if err == nil {
 		d.gaveBack(h, release)
-		d.log.Debug("lease given back: its client is gone", "lock", h.place.label(), "user", h.user, "pid", h.pid)
+		d.log.Debug("lease given back: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
 	}
 }

@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,219 +15,6 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
-
-// TestRow: others are let go first when a row was long enough, and where nobody said
-// that he waits only after a much longer one.
-func TestRow(t *testing.T) {
-	const ms = time.Millisecond
-	for _, test := range []struct {
-		row          row
-		granted, now time.Duration
-		wanted       bool
-		want         row
-	}{
-		{row{}, 1000 * ms, 1001 * ms, true, row{n: 1, since: 1000 * ms}},
-		{row{n: 1, since: 1000 * ms}, 1090 * ms, 1099 * ms, true, row{n: 2, since: 1000 * ms}},
-		{row{n: 1, since: 1000 * ms}, 1090 * ms, 1100 * ms, true, row{yields: true}},
-		{row{n: 1, since: 1000 * ms}, 1090 * ms, 1999 * ms, false, row{n: 2, since: 1000 * ms}},
-		{row{n: 1, since: 1000 * ms}, 1090 * ms, 2000 * ms, false, row{yields: true}},
-		{row{n: 14, since: 1000 * ms}, 1014 * ms, 1015 * ms, true, row{n: 15, since: 1000 * ms}},
-		{row{n: 15, since: 1000 * ms}, 1015 * ms, 1016 * ms, true, row{yields: true}},
-		{row{n: 15, since: 1000 * ms}, 1015 * ms, 1016 * ms, false, row{n: 16, since: 1000 * ms}},
-		{row{yields: true}, 2000 * ms, 2001 * ms, true, row{n: 1, since: 2000 * ms}},
-	} {
-		if got := test.row.after(test.granted, test.wanted, test.now); got != test.want {
-			t.Errorf("%+v after a grant at %v, now %v, wanted %v: %+v, want %+v", test.row, test.granted, test.now, test.wanted, got, test.want)
-		}
-	}
-}
-
-// TestQueuePromises: to whom a lock is handed over.
-func TestQueuePromises(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		holder *place
-		line   []*place // behind it
-		want   int      // index in line; -1: nobody
-	}{
-		{"the next", newPlace("a"), []*place{newPlace("a"), newPlace("a")}, 0},
-		{"the same names", newPlace("a", "b"), []*place{newPlace("a", "b")}, 0},
-		{"nobody is there", newPlace("a"), nil, -1},
-		{"more names", newPlace("a"), []*place{newPlace("a", "b"), newPlace("a")}, -1},
-		{"fewer names", newPlace("a", "b"), []*place{newPlace("a")}, -1},
-		{"names in another order", newPlace("a", "b"), []*place{newPlace("b", "a")}, -1},
-		{"somebody between in one line", newPlace("a", "b"), []*place{newPlace("b"), newPlace("a", "b")}, -1},
-		{"somebody between in the other one", newPlace("a", "b"), []*place{newPlace("a"), newPlace("a", "b")}, -1},
-		{"a reader", newPlace("a"), []*place{newKindPlace(reader, "a")}, -1},
-		{"of a reader", newKindPlace(reader, "a"), []*place{newPlace("a")}, -1},
-		{"of a slot", newKindPlace(kind{slots: 2}, "a"), []*place{newPlace("a")}, -1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			q := newQueue()
-			q.join(test.holder)
-			for i, p := range test.line {
-				p.patient, p.owner = true, owner{name: fmt.Sprint(i)}
-				q.join(p)
-			}
-			got := q.promise(test.holder, row{n: 7})
-			if slices.Index(test.line, got) != test.want {
-				t.Fatalf("promised to place %d, want %d", slices.Index(test.line, got), test.want)
-			}
-			if got != nil && got.row.n != 7 {
-				t.Errorf("it goes on with the row %+v", got.row)
-			}
-			if again := q.promise(test.holder, row{}); again != nil {
-				t.Error("promised twice")
-			}
-		})
-	}
-}
-
-// handOverPlay is a hand-over step by step: a holder that gives back, one that
-// waits, and one behind it.
-type handOverPlay struct {
-	q                    *queue
-	holder, next, behind *place
-	begun                *redlock.Begun
-	owners               []string // who had to do with begun
-	called               bool     // behind was, before begun had an owner
-}
-
-func newHandOverPlay() *handOverPlay {
-	play := &handOverPlay{q: newQueue(), holder: newPlace("a"), next: newPlace("a"), behind: newPlace("a"), begun: &redlock.Begun{}}
-	for i, p := range []*place{play.holder, play.next, play.behind} {
-		p.patient, p.owner = true, owner{name: fmt.Sprint(i)}
-		play.q.join(p)
-	}
-	return play
-}
-
-func (play *handOverPlay) owned(by string) {
-	play.owners = append(play.owners, by)
-	play.called = play.called || isCalled(play.behind)
-}
-
-// giver is what the goroutine that gives back does.
-func (play *handOverPlay) giver() []func() {
-	var promised *place
-	return []func(){
-		func() { promised = play.q.promise(play.holder, row{}) },
-		func() {
-			if promised != nil && !play.q.deliver(promised, play.begun) {
-				play.owned("the giver")
-			}
-		},
-		func() { play.q.leave(play.holder, nil) },
-	}
-}
-
-// quitter is a waiter that gives up.
-func (play *handOverPlay) quitter() []func() {
-	return []func(){
-		func() {
-			if play.q.withdraw(play.next) != nil {
-				play.owned("who gave up")
-			}
-		},
-		func() { play.q.leave(play.next, nil) },
-	}
-}
-
-// interleavings calls play with every order in which a steps of one and b steps
-// of another can come: true is the one's.
-func interleavings(a, b int, order []bool, play func([]bool)) {
-	if a+b == 0 {
-		play(order)
-	}
-	if a > 0 {
-		interleavings(a-1, b, append(slices.Clip(order), true), play)
-	}
-	if b > 0 {
-		interleavings(a, b-1, append(slices.Clip(order), false), play)
-	}
-}
-
-// TestBegunHasOneOwner: however a waiter that gives up and one that hands over to
-// it meet, what was begun is abandoned once, and whoever stands behind is called
-// after that, not before.
-func TestBegunHasOneOwner(t *testing.T) {
-	both := map[string]int{}
-	interleavings(3, 2, nil, func(order []bool) {
-		play := newHandOverPlay()
-		giver, quitter := play.giver(), play.quitter()
-		for _, gives := range order {
-			steps := &quitter
-			if gives {
-				steps = &giver
-			}
-			(*steps)[0]()
-			*steps = (*steps)[1:]
-		}
-		want := 0
-		if order[0] { // or else it gave up before anything was begun for it
-			want = 1
-		}
-		if len(play.owners) != want || play.called {
-			t.Errorf("order %v: owned by %v, want %d; the one behind was called before that: %v", order, play.owners, want, play.called)
-		}
-		if begun, _ := play.q.take(play.next); begun != nil {
-			t.Errorf("order %v: it can still be taken", order)
-		}
-		if !isCalled(play.behind) {
-			t.Errorf("order %v: the one behind is not called", order)
-		}
-		for _, who := range play.owners {
-			both[who]++
-		}
-	})
-	if both["the giver"] == 0 || both["who gave up"] == 0 {
-		t.Errorf("owners were %v: one of the ways was not tried", both)
-	}
-}
-
-// TestBegunIsTakenOnce by who waits for its turn.
-func TestBegunIsTakenOnce(t *testing.T) {
-	play := newHandOverPlay()
-	for _, step := range play.giver() {
-		if isCalled(play.next) {
-			break
-		}
-		step()
-	}
-	play.q.leave(play.holder, nil)
-	if begun, _ := play.q.take(play.next); begun != play.begun {
-		t.Fatal("it is not there")
-	}
-	if begun, _ := play.q.take(play.next); begun != nil {
-		t.Error("it is taken twice")
-	}
-	if play.q.withdraw(play.next) != nil {
-		t.Error("it is taken, and abandoned")
-	}
-	if isCalled(play.behind) {
-		t.Error("the one behind is called, too")
-	}
-}
-
-// TestPromiseTakenBack: the lease that was to be handed over was lost, and its
-// place is kept until its deadline, or is gone already.
-func TestPromiseTakenBack(t *testing.T) {
-	for _, gone := range []bool{false, true} {
-		play := newHandOverPlay()
-		q, next := play.q, play.q.promise(play.holder, row{})
-		if gone {
-			q.leave(play.holder, nil)
-		}
-		q.takeBack(next)
-		if isCalled(next) != gone {
-			t.Errorf("the one before it is gone: %v; it is called: %v", gone, isCalled(next))
-		}
-		q.leave(play.holder, nil)
-		if !isCalled(next) || isCalled(play.behind) {
-			t.Errorf("at the end it is called: %v, the one behind: %v; want it alone", isCalled(next), isCalled(play.behind))
-		}
-	}
-}
 
 // TestHandOver: from one to the next in one go, for UNLOCK and for the death of a
 // client, with a fencing token of its own each.
@@ -376,8 +161,8 @@ func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
 	if _, err := d.release(first.holding, 0); err != nil {
 		t.Fatal(err)
 	}
-	if counts := d.nodes.Status().Counts; counts.HandOvers != 1 || second.place.begun == nil {
-		t.Fatalf("%d hand-overs; begun is %v", counts.HandOvers, second.place.begun)
+	if counts := d.nodes.Status().Counts; counts.HandOvers != 1 || !isClosed(second.waiter.Ready()) {
+		t.Fatalf("%d hand-overs; nothing was begun for the next one", counts.HandOvers)
 	}
 	second.leave(errInputEnded)
 	lease, err := d.nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: time.Second})
@@ -396,7 +181,7 @@ func enter(t *testing.T, s *session, owner string) *ask {
 		_, err = s.enter(a)
 	}
 	if err == nil {
-		err = s.d.queue.join(&a.place)
+		err = s.d.queue.Join(&a.waiter)
 	}
 	if err != nil {
 		t.Fatal(err)

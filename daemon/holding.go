@@ -5,31 +5,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
-
-// asker is who asks for a lock, and how: what LIST and WHO show of it, and what
-// ALREADY and UNLOCK go by.
-type asker struct {
-	uid, pid int
-	user     string
-	owner    string // owner=, on the connection
-	note     string
-	id       string
-	since    time.Duration // BootTime of the request
-}
 
 // holding is a lease in the daemon: the lease itself, and whose it is. There are tens
 // of thousands: what few of them have is behind a pointer (tally, pulse), and what is
 // small stands together.
 type holding struct {
-	asker
+	waitqueue.Requester
 	number  uint64   // in the ledger: that of its LOCK; 0 where there is none
 	process *process // whose life holds it, with hold=pid; or nil
 	first   *desk    // where it goes by its names, until it is resumed elsewhere: see desk
 	linger  time.Duration
-	place   place // its names and kind are those of the lock
+	waiter  waitqueue.Waiter // its names and kind are those of the lock
 	lease   *redlock.Lease
 	ended   sync.Once // it is held no more: see daemon.end
 	freed   sync.Once // the process is not needed for it any more
@@ -79,7 +69,7 @@ func (h *holding) forget() bool {
 }
 
 // names are those of the lock, in the order in which it was asked for.
-func (h *holding) names() []string { return h.place.names }
+func (h *holding) names() []string { return h.waiter.Names }
 
 // granted notes that the client was answered; it tells whether the lease was
 // lost before, once.
@@ -154,6 +144,15 @@ func (h *holding) claim() bool {
 	h.giving = true
 	return true
 }
+
+// Since is the BootTime of the grant.
+func (h *holding) Since() time.Duration { return h.lease.Since() }
+
+// Validity is how long the lease is still valid.
+func (h *holding) Validity() time.Duration { return h.lease.Validity() }
+
+// EndsByItself reports that nobody can release the lease, or extends it.
+func (h *holding) EndsByItself() bool { return h.hold == ipc.HoldTTL || h.lease.Err() != nil }
 
 // registry finds leases by their ids, from any connection.
 type registry struct {

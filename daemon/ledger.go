@@ -157,7 +157,7 @@ func (l *ledger) deadline(h *holding) {
 func (h *holding) past() pastLease {
 	r := pastLease{number: h.number, phase: phaseHeld, lease: h.lease.Record()}
 	r.holder = heldBy{
-		uid: h.uid, pid: h.pid, user: h.user, owner: h.owner, note: h.note, id: h.id, since: h.since,
+		uid: h.UID, pid: h.PID, user: h.User, owner: h.Owner, note: h.Note, id: h.ID, since: h.Asked,
 		hold: int(h.hold), linger: h.linger, beat: h.beat(),
 	}
 	if h.process != nil {

@@ -251,7 +251,7 @@ func TestRememberedAreCounted(t *testing.T) {
 func TestDeskRemembers(t *testing.T) {
 	k, all := &desk{}, make([]*holding, maxRemembered+3)
 	for i := range all {
-		all[i] = &holding{place: *newPlace("a")}
+		all[i] = &holding{waiter: *newTestWaiter("a")}
 	}
 	k.remember(all[0], false)
 	k.remove(all[0])

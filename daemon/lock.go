@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -56,11 +57,11 @@ func (s *session) start(a *ask) server.Work {
 	case after != nil:
 		return after
 	}
-	if err := s.view().veil(s.d.queue.join(&a.place)); err != nil {
+	if err := s.view().veil(s.d.queue.Join(&a.waiter)); err != nil {
 		a.end(err)
 		return s.refuse(call, err)
 	}
-	if a.place.patient && a.place.turn != nil {
+	if a.waiter.Patient && a.waiter.Ready() != nil {
 		s.d.store.want(s) // it has a place to lose now
 	}
 	return a
@@ -78,10 +79,10 @@ func (s *session) newAsk(call *server.Call) (*ask, error) {
 	lease := &s.d.cfg.Lease
 	a := &ask{
 		holding: &holding{
-			asker: asker{
-				uid: s.uid, pid: s.pid, user: s.user,
-				owner: call.Owner, note: call.Note, id: call.ID,
-				since: s.since(call),
+			Requester: waitqueue.Requester{
+				UID: s.uid, PID: s.pid, User: s.user,
+				Owner: call.Owner, Note: call.Note, ID: call.ID,
+				Asked: s.since(call),
 			},
 			number:  call.Number,
 			hold:    call.Hold,
@@ -100,9 +101,8 @@ func (s *session) newAsk(call *server.Call) (*ask, error) {
 	if call.Verb == ipc.VerbTry {
 		a.wait = 0
 	}
-	a.place.set(call.Names, k, &a.asker)
-	a.place.owner, a.place.patient = owner{s, a.owner}, a.wait != 0
-	a.place.ask = a
+	a.waiter.Init(call.Names, k, a.wait != 0, &a.Requester, a)
+	a.waiter.Owner = waitqueue.Owner{Client: s, Name: a.Owner}
 	if err := a.check(s.d.cfg); err != nil || a.hold != ipc.HoldPID {
 		return a, err
 	}
@@ -116,8 +116,8 @@ func (a *ask) entrust() error {
 	if err != nil {
 		return err
 	}
-	a.process, a.first, a.pid = p, &p.desk, p.pid
-	a.place.owner = owner{p, a.owner}
+	a.process, a.first, a.PID = p, &p.desk, p.pid
+	a.waiter.Owner = waitqueue.Owner{Client: p, Name: a.Owner}
 	return nil
 }
 
@@ -155,7 +155,7 @@ func (a *ask) check(cfg *config.Config) error {
 // id=, and others with reentrant=yes.
 func (s *session) enter(a *ask) (after server.Work, err error) {
 	if s.crosses(a) {
-		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.place.label(), errAlready)
+		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
 	}
 	var over map[*holding]bool
 	for firsts := a.first.enter(a, over); firsts != nil; firsts = a.first.enter(a, over) {
@@ -170,7 +170,7 @@ func (s *session) enter(a *ask) (after server.Work, err error) {
 			over[first.holding] = true
 		}
 	}
-	if err := s.d.limits.ask(a.uid, len(a.names()), a.place.patient, a.call.Replayed || a.past != nil); err != nil {
+	if err := s.d.limits.ask(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.past != nil); err != nil {
 		a.over(err)
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (s *session) crosses(a *ask) bool {
 		others = s.desk.all
 	}
 	for _, h := range others() {
-		if h.owner == a.owner && h.lease.Err() == nil && overlap(&h.place, &a.place) {
+		if h.Owner == a.Owner && h.lease.Err() == nil && waitqueue.Overlap(&h.waiter, &a.waiter) {
 			return true
 		}
 	}
@@ -240,9 +240,9 @@ func (a *ask) acquire(ctx context.Context) error {
 		a.forgetIntent()
 		return err
 	}
-	r := a.request()
+	r := a.Request()
 	r.Intent = a.intent
-	r.Begun, r.Yield = a.s.d.queue.take(&a.place)
+	r.Begun, r.Yield = a.s.d.queue.TakeAttempt(&a.waiter)
 	lease, err := a.s.d.nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
 		a.s.d.traceAttempt(a.holding, lease, nil)
@@ -253,23 +253,23 @@ func (a *ask) acquire(ctx context.Context) error {
 	return err
 }
 
-// request is what is asked of the nodes. It is also for whoever hands the lock
+// Request is what is asked of the nodes. It is also for whoever hands the lock
 // over to this one: it must not touch the call, which may be over by then.
-func (a *ask) request() redlock.Request {
+func (a *ask) Request() redlock.Request {
 	d, h := a.s.d, a.holding
 	r := redlock.Request{
-		Shared: a.place.kind.shared,
-		Slots:  int(a.place.kind.slots),
+		Shared: a.waiter.Kind.Shared,
+		Slots:  int(a.waiter.Kind.Slots),
 		TTL:    a.ttl,
 		Wait:   a.waitLeft(),
 		Dry:    a.dry(),
-		Held:   errors.Is(d.queue.metBy(&h.place), redlock.ErrHeld),
+		Held:   errors.Is(d.queue.LastFailure(&h.waiter), redlock.ErrHeld),
 		Enough: a.enough(),
 		Failed: func(err error) { d.attemptFailed(h, err) },
 		Keep:   a.hold != ipc.HoldTTL,
 		Guard:  a.guard,
 		Max:    a.max,
-		Holder: redlock.Holder{Host: d.host, PID: a.pid, UID: a.uid, User: a.user},
+		Holder: redlock.Holder{Host: d.host, PID: a.PID, UID: a.UID, User: a.User},
 		OnLost: func(l *redlock.Lease) { d.lost(h, l) },
 	}
 	if h.number != 0 {
@@ -286,7 +286,7 @@ func (a *ask) request() redlock.Request {
 // dry is how long no quorum could vote already for who stood behind one that
 // met none, or waited with it: for longer than its ttl nobody waits for a quorum.
 func (a *ask) dry() time.Duration {
-	if errors.Is(a.past, redlock.ErrNoQuorum) || errors.Is(a.s.d.queue.metBy(&a.place), redlock.ErrNoQuorum) {
+	if errors.Is(a.past, redlock.ErrNoQuorum) || errors.Is(a.s.d.queue.LastFailure(&a.waiter), redlock.ErrNoQuorum) {
 		return a.waited()
 	}
 	return 0
@@ -300,11 +300,11 @@ func (a *ask) waitLeft() time.Duration {
 	return max(a.wait-a.waited(), 0)
 }
 
-func (a *ask) waited() time.Duration { return a.s.d.clock() - a.since }
+func (a *ask) waited() time.Duration { return a.s.d.clock() - a.Asked }
 
 // waitForTurn waits until nothing in the local queue is in its way any more.
 func (a *ask) waitForTurn(ctx context.Context) error {
-	if a.place.turn == nil || isClosed(a.place.turn) {
+	if a.waiter.Ready() == nil || isClosed(a.waiter.Ready()) {
 		return nil
 	}
 	if a.wait == 0 {
@@ -312,10 +312,10 @@ func (a *ask) waitForTurn(ctx context.Context) error {
 	}
 	timer := time.NewTimer(a.alarm())
 	defer timer.Stop()
-	near, renewal := a.place.near, (<-chan time.Time)(nil)
+	near, renewal := a.waiter.NextInLine(), (<-chan time.Time)(nil)
 	for {
 		select {
-		case <-a.place.turn:
+		case <-a.waiter.Ready():
 			return nil
 		case <-near:
 			near = nil
@@ -371,18 +371,18 @@ func isClosed(c <-chan struct{}) bool {
 // leave ends the request: with a lease, its place stays in the queue.
 func (a *ask) leave(err error) {
 	d := a.s.d
-	if begun := d.queue.withdraw(&a.place); begun != nil {
+	if begun := d.queue.Withdraw(&a.waiter); begun != nil {
 		begun.Abandon() // before anybody is called
 	}
 	if err == nil {
 		a.begin(d)
 		d.leases.add(a.holding)
 		a.noteHeld()
-		d.queue.hold(&a.place, a.holding)
+		d.queue.Granted(&a.waiter, a.holding)
 		d.keep(a.holding)
 		d.store.want(a.s)
 	} else {
-		d.queue.leave(&a.place, ofNodes(err))
+		d.queue.Leave(&a.waiter, ofNodes(err))
 	}
 	a.end(err)
 }
@@ -397,7 +397,7 @@ func (a *ask) noteHeld() {
 
 // end says that the request has come to its end.
 func (a *ask) end(err error) {
-	a.s.d.limits.answered(a.uid, len(a.names()), a.place.patient, err == nil)
+	a.s.d.limits.answered(a.UID, len(a.names()), a.waiter.Patient, err == nil)
 	a.s.d.meter.answered(a, err)
 	a.over(err)
 	a.awaited(-1)
@@ -427,3 +427,26 @@ func ofNodes(err error) error {
 var errUndone = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlocked since", server.ErrCancelled)
 
 var errInputEnded = fmt.Errorf("%w: the input ended while it waited", server.ErrCancelled)
+
+// kindOf reads the options, and refuses what no node could keep.
+func kindOf(call *server.Call) (waitqueue.Kind, error) {
+	k := waitqueue.Kind{Shared: call.Mode == ipc.Shared}
+	if call.Slots > 1 { // one slot is what one alone has
+		k.Slots = int16(call.Slots) // at most ipc.MaxSlots
+	}
+	switch {
+	case k.Slots > 0 && k.Shared:
+		return k, badOption("slots=%d with mode=shared: readers are as many as there are; leave one of the two out", k.Slots)
+	case k.Slots > 0 && len(call.Names) > 1:
+		return k, badOption("slots=%d with %d names: a slot is one of one name; LOCK them one after the other", k.Slots, len(call.Names))
+	}
+	return k, nil
+}
+
+// modeOf is the word for a mode in LIST and WHO.
+func modeOf(shared bool) string {
+	if shared {
+		return ipc.Shared.String()
+	}
+	return ipc.Exclusive.String()
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -40,7 +41,7 @@ func (w *who) tell(holdings []redlock.Holding) server.Work {
 	nodes := int64(len(w.s.d.cfg.Quorum.Nodes))
 	for _, h := range holdings {
 		here := w.s.d.leases.get(h.ID()) // LIST shows it to whoever may ask WHO
-		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", kind{shared: h.Shared}.mode())
+		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
 		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), h.Holder)
 		noteField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
 		w.call.Line(line.Say(whoText(&h, here)))
@@ -63,8 +64,8 @@ func whoText(h *redlock.Holding, here *holding) string {
 
 // noteField says nothing of who is not of this daemon, or has none.
 func noteField(line *ipc.Response, here *holding) {
-	if here != nil && here.note != "" {
-		line.Str("note", here.note)
+	if here != nil && here.Note != "" {
+		line.Str("note", here.Note)
 	}
 }
 
@@ -95,36 +96,36 @@ func (s *session) long(call *server.Call, answer func() server.Work) server.Work
 func (s *session) listAll(call *server.Call) server.Work {
 	holdings := s.d.leases.all()
 	slices.SortFunc(holdings, func(a, b *holding) int {
-		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.since, b.since))
+		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.Asked, b.Asked))
 	})
 	n, view := 0, s.view()
 	for _, h := range holdings {
-		names, state, left := view.shows(&h.place), "held", h.lease.Validity()
+		names, state, left := view.shows(&h.waiter), "held", h.lease.Validity()
 		if h.lease.Err() != nil {
 			state, left = "lost", h.lease.Left()
 		}
 		if names != nil && (state == "held" || left > 0) {
-			call.Line(slotField(s.listLine(call, names, &h.place, state, h.lease.Since()), h.lease.Slot()).
+			call.Line(slotField(s.listLine(call, names, &h.waiter, state, h.lease.Since()), h.lease.Slot()).
 				Int("fence", int64(h.lease.Fence())).Ms("ttl", left))
 			n++
 		}
 	}
-	for _, p := range s.d.queue.waiting() {
+	for _, p := range s.d.queue.Waiting() {
 		if names := view.shows(p); names != nil {
-			call.Line(s.listLine(call, names, p, "waiting", p.who.since))
+			call.Line(s.listLine(call, names, p, "waiting", p.Requester.Asked))
 			n++
 		}
 	}
 	return reply(call, ok(call).Int("n", int64(n)))
 }
 
-func (s *session) listLine(call *server.Call, names []string, p *place, state string, since time.Duration) *ipc.Response {
-	who := p.who
-	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", p.kind.mode())
-	pidField(slotsField(line, int(p.kind.slots)), who.pid).
-		Str("user", who.user).Ms("since", s.d.clock()-since)
-	if who.note != "" {
-		line.Str("note", who.note)
+func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, state string, since time.Duration) *ipc.Response {
+	who := p.Requester
+	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", modeOf(p.Kind.Shared))
+	pidField(slotsField(line, int(p.Kind.Slots)), who.PID).
+		Str("user", who.User).Ms("since", s.d.clock()-since)
+	if who.Note != "" {
+		line.Str("note", who.Note)
 	}
 	return line
 }
@@ -274,20 +275,20 @@ func isHere(n redlock.NodeStatus) bool { return n.Here }
 
 // heldHere is the answer to who waits for a lock that a client of this very
 // daemon holds.
-func (s *session) heldHere(h *holding) error {
+func (s *session) heldHere(w *waitqueue.Waiter, lease waitqueue.Lease) error {
 	return &redlock.HeldError{
-		Name:   s.view().label(&h.place),
-		Holder: s.d.holderOf(&h.asker, h.lease.Since()),
-		Shared: h.place.kind.shared,
-		Slots:  int(h.place.kind.slots),
-		TTL:    max(h.lease.Validity(), time.Millisecond),
+		Name:   s.view().label(w),
+		Holder: s.d.holderOf(w.Requester, lease.Since()),
+		Shared: w.Kind.Shared,
+		Slots:  int(w.Kind.Slots),
+		TTL:    max(lease.Validity(), time.Millisecond),
 	}
 }
 
 // holderOf is who holds a lock since a BootTime, or has waited for it.
-func (d *daemon) holderOf(who *asker, since time.Duration) redlock.Holder {
+func (d *daemon) holderOf(who *waitqueue.Requester, since time.Duration) redlock.Holder {
 	return redlock.Holder{
-		Host: d.host, PID: who.pid, UID: who.uid, User: who.user,
+		Host: d.host, PID: who.PID, UID: who.UID, User: who.User,
 		Since: time.Now().Add(since - d.clock()),
 	}
 }

@@ -34,10 +34,10 @@ func (d *daemon) logLost(h *holding, lease *redlock.Lease) {
 		return
 	}
 	if h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired {
-		d.log.Info("lease over: its ttl ended, as hold=ttl asks", "lock", h.place.label(), "user", h.user, "pid", h.pid)
+		d.log.Info("lease over: its ttl ended, as hold=ttl asks", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
 		return
 	}
-	d.log.Warn("lease lost", "lock", h.place.label(), "reason", lease.Reason(), "user", h.user, "pid", h.pid, "cause", orNone(lease.Cause()))
+	d.log.Warn("lease lost", "lock", h.waiter.Label(), "reason", lease.Reason(), "user", h.User, "pid", h.PID, "cause", orNone(lease.Cause()))
 }
 
 func orNone(err error) any {
@@ -52,17 +52,17 @@ func (d *daemon) isNamed(h *holding) bool {
 	l := &d.lossLog
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	of := l.users[h.uid]
+	of := l.users[h.UID]
 	if of == nil {
 		if l.users == nil {
 			l.users = map[int]*losses{}
 		}
-		of = &losses{user: h.user}
-		l.users[h.uid] = of
-		time.AfterFunc(lossPause, func() { d.logUnnamed(h.uid) })
+		of = &losses{user: h.User}
+		l.users[h.UID] = of
+		time.AfterFunc(lossPause, func() { d.logUnnamed(h.UID) })
 	}
 	if of.n++; of.n > lossLines {
-		of.latest = h.place.label()
+		of.latest = h.waiter.Label()
 	}
 	return of.n <= lossLines
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 )
 
 // A user who has thousands of leases end at once does not fill the log: it says how many,
@@ -18,8 +19,8 @@ func TestLossesAreNamedWithinBounds(t *testing.T) {
 		var log logged
 		d := &daemon{log: logging.New(&log, hclog.Info, logging.Text)}
 		named := func(user string, uid, times int) (n int) {
-			h := &holding{asker: asker{uid: uid, user: user}}
-			h.place.set([]string{"a", "b"}, kind{}, &h.asker)
+			h := &holding{Requester: waitqueue.Requester{UID: uid, User: user}}
+			h.waiter.Init([]string{"a", "b"}, waitqueue.Kind{}, false, &h.Requester, nil)
 			for range times {
 				if d.isNamed(h) {
 					n++

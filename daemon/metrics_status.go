@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -82,7 +83,7 @@ func (s statusCollector) Collect(to chan<- prometheus.Metric) {
 }
 
 func (s statusCollector) collectClients(c collection) {
-	waiting := s.d.queue.waiting()
+	waiting := s.d.queue.Waiting()
 	c.gauge(descConnections, float64(s.d.limits.connected()))
 	c.gauge(descLeases, float64(s.d.leases.held()))
 	c.gauge(descWaiters, float64(len(waiting)))
@@ -91,10 +92,10 @@ func (s statusCollector) collectClients(c collection) {
 }
 
 // longestLine is how many places stand in the longest line.
-func longestLine(waiting []*place) (longest int) {
+func longestLine(waiting []*waitqueue.Waiter) (longest int) {
 	lines := map[string]int{}
 	for _, p := range waiting {
-		for _, name := range p.names {
+		for _, name := range p.Names {
 			lines[name]++
 			longest = max(longest, lines[name])
 		}

@@ -338,7 +338,7 @@ func scrapeOf(t *testing.T, collectors ...prometheus.Collector) scraped {
 func TestMeterUnits(t *testing.T) {
 	m := newMeter(&config.Config{Metrics: &config.Metrics{}, Quorum: config.Quorum{Nodes: []config.Node{{Name: "a"}, {Name: "b"}}}})
 	a := &ask{holding: &holding{}, s: &session{d: &daemon{clock: func() time.Duration { return 3 * time.Second }}}}
-	a.since = 500 * time.Millisecond
+	a.Asked = 500 * time.Millisecond
 	for _, m := range []*meter{m, nil} {
 		m.answered(a, nil)
 		m.answered(a, context.Canceled)

@@ -277,8 +277,8 @@ func TestAttemptIsNoted(t *testing.T) {
 	down.Store(true)
 	w.send("LOCK a ttl=20s")
 	eventually(t, "an attempt has failed", func() bool {
-		waiting := s.d.queue.waiting()
-		return len(waiting) == 1 && s.d.queue.metBy(waiting[0]) != nil
+		waiting := s.d.queue.Waiting()
+		return len(waiting) == 1 && s.d.queue.LastFailure(waiting[0]) != nil
 	})
 	s.end()
 	s.found = func(p *past) {
@@ -317,9 +317,7 @@ func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 	}
 	s.end()
 	s.found = func(*past) {
-		queue := s.d.queue
-		queue.mu.Lock() // the first one is long in becoming known
-		time.AfterFunc(300*time.Millisecond, queue.mu.Unlock)
+		time.AfterFunc(300*time.Millisecond, lockQueue(s.d.queue)) // the first one is long in becoming known
 	}
 	s.start(w)
 	deadlines := map[string]time.Duration{}

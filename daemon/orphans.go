@@ -28,14 +28,14 @@ type orphan struct {
 
 // orphanOf has a line for each name: there may be commas in them.
 func orphanOf(h *holding, id string) orphan {
-	return orphan{h.uid, h.owner, id, strings.Join(h.names(), "\n")}
+	return orphan{h.UID, h.Owner, id, strings.Join(h.names(), "\n")}
 }
 
 // orphansOf are all that count on h.
 func orphansOf(h *holding) (all []orphan) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, id := range append([]string{h.id}, h.further()...) {
+	for _, id := range append([]string{h.ID}, h.further()...) {
 		if id != "" {
 			all = append(all, orphanOf(h, id))
 		}
@@ -65,18 +65,18 @@ func (o *orphans) add(h *holding) {
 // a connection's again, or that of another client who says the same id=. Several that
 // count on it may be repeated at once.
 func (o *orphans) take(a *ask) *holding {
-	if a.id == "" || a.hold != ipc.HoldConn || o.left.Load() == 0 {
+	if a.ID == "" || a.hold != ipc.HoldConn || o.left.Load() == 0 {
 		return nil
 	}
-	by := orphanOf(a.holding, a.id)
+	by := orphanOf(a.holding, a.ID)
 	h := o.get(by)
-	if h == nil || h.pid != a.pid && mayLive(h.pid) {
+	if h == nil || h.PID != a.PID && mayLive(h.PID) {
 		return nil
 	}
 	if o.remove(by) != h { // another repeat was faster
 		return nil
 	}
-	if h.attached() != nil || h.lease.Err() != nil || h.place.kind != a.place.kind {
+	if h.attached() != nil || h.lease.Err() != nil || h.waiter.Kind != a.waiter.Kind {
 		return nil
 	}
 	return h

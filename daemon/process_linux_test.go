@@ -310,7 +310,7 @@ func TestFacts(t *testing.T) {
 	if err := f.readStatus("Name:\tcat\nUid:\t7\t0\t0\t0\nNSpid:\t77\t3\n"); err != nil || f.uid != 7 || !f.nested {
 		t.Errorf("got %+v, %v; want the real user 7, within a namespace", f, err)
 	}
-	if err := f.readStatus("Uid:\t0\t0\t0\t0\nNSpid:\t77\n"); err != nil || f.uid != 0 || f.nested {
+	if err := f.readStatus("UID:\t0\t0\t0\t0\nNSpid:\t77\n"); err != nil || f.uid != 0 || f.nested {
 		t.Errorf("got %+v, %v; want root, in this namespace", f, err)
 	}
 	if err := f.readStatus("Name:\tcat\n"); err == nil {

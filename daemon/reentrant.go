@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -65,13 +66,13 @@ func (a *ask) after(first *ask) (server.Work, error) {
 		return nil, redlock.ErrReleased
 	}
 	d := a.s.d
-	full := d.limits.countUp(first.uid, a.call.Replayed || a.past != nil) // whose lease it is: root may have resumed it
-	again, err := first.countUp(&a.place, a.id, a.call.Reentrant, full)
+	full := d.limits.countUp(first.UID, a.call.Replayed || a.past != nil) // whose lease it is: root may have resumed it
+	again, err := first.countUp(&a.waiter, a.ID, a.call.Reentrant, full)
 	if full == nil && (again || err != nil) {
-		d.limits.countDown(first.uid, 1)
+		d.limits.countDown(first.UID, 1)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.place.label(), err)
+		return nil, fmt.Errorf("%s: %w", a.waiter.Label(), err)
 	}
 	if again {
 		return a.repeat(first)
@@ -81,7 +82,7 @@ func (a *ask) after(first *ask) (server.Work, error) {
 
 // repeat is bounded as questions are: it waits, and takes nothing.
 func (a *ask) repeat(first *ask) (server.Work, error) {
-	if err := a.s.d.limits.question(a.uid); err != nil {
+	if err := a.s.d.limits.question(a.UID); err != nil {
 		return nil, err
 	}
 	return &question{a.s, &repeat{ask: a, first: first}}, nil
@@ -94,19 +95,19 @@ func (a *ask) isOver() bool {
 
 // countUp counts a further LOCK of the same names and kind, unless it is one that
 // is counted already (again), or full says why its user can have no more.
-func (h *holding) countUp(p *place, id string, reentrant bool, full error) (again bool, err error) {
+func (h *holding) countUp(p *waitqueue.Waiter, id string, reentrant bool, full error) (again bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.stage == ending:
 		return false, redlock.ErrReleased
-	case !slices.Equal(p.names, h.names()):
-		return false, fmt.Errorf("%w, within %s", h.already(), h.place.label())
+	case !slices.Equal(p.Names, h.names()):
+		return false, fmt.Errorf("%w, within %s", h.already(), h.waiter.Label())
 	case h.counts(id):
 		return true, nil
 	case !reentrant:
 		return false, h.already()
-	case p.kind != h.place.kind:
+	case p.Kind != h.waiter.Kind:
 		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.already())
 	case 1+len(h.further()) >= maxCount:
 		return false, errCounts
@@ -124,7 +125,7 @@ func (h *holding) countUp(p *place, id string, reentrant bool, full error) (agai
 // uncounted counts out what counts on a lease no more: it is called after whatever takes
 // from further.
 func (d *daemon) uncounted(h *holding) {
-	d.limits.countDown(h.uid, h.settleCounts())
+	d.limits.countDown(h.UID, h.settleCounts())
 }
 
 // settleCounts is how many count no more of those that the user's limit counts: from now
@@ -159,7 +160,7 @@ func (h *holding) already() error {
 
 // counts needs mu.
 func (h *holding) counts(id string) bool {
-	return id != "" && (id == h.id || slices.Contains(h.further(), id))
+	return id != "" && (id == h.ID || slices.Contains(h.further(), id))
 }
 
 // stillCounts tells whether the LOCK with that id is neither given up nor undone
@@ -248,7 +249,7 @@ func (f *further) answer() server.Work {
 		return f.s.refuse(f.call, err)
 	}
 	f.s.hear(f.first.holding)
-	f.s.d.counted(f.call, f.first.holding, f.id)
+	f.s.d.counted(f.call, f.first.holding, f.ID)
 	f.call.Reply(grantFields(f.call, f.first.holding))
 	f.s.d.granted(f.first.holding)
 	return nil
@@ -274,7 +275,7 @@ func (a *ask) goOn(past error) server.Work {
 	if err != nil {
 		return a.s.refuse(a.call, err)
 	}
-	anew.since, anew.past = a.since, past
+	anew.Asked, anew.past = a.Asked, past
 	return a.s.start(anew)
 }
 
@@ -304,7 +305,7 @@ func (f *further) waitForFirst(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	if f.first.withdraw(f.id) {
+	if f.first.withdraw(f.ID) {
 		f.s.d.uncounted(f.first.holding)
 		return err
 	}
@@ -325,13 +326,13 @@ func (r *repeat) Run() {
 		err = r.first.outcome()
 	}
 	switch {
-	case r.id != r.first.id && r.goesOn(err):
+	case r.ID != r.first.ID && r.goesOn(err):
 		r.call.Reentrant = true // whichever of the two is there first
 		if work := r.goOn(err); work != nil {
 			work.Run()
 		}
 		return
-	case err == nil && !r.first.stillCounts(r.id):
+	case err == nil && !r.first.stillCounts(r.ID):
 		err = errUndone
 	}
 	if err != nil {

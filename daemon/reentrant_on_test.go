@@ -108,8 +108,8 @@ func TestGoingOnIsNoDeeper(t *testing.T) {
 		w.send("@%d LOCK a reentrant=yes note=%d", i, i)
 	}
 	first := func() string { // in the queue, with whom the others wait
-		if waiting := d.queue.waiting(); len(waiting) > 0 {
-			return waiting[0].who.note
+		if waiting := d.queue.Waiting(); len(waiting) > 0 {
+			return waiting[0].Requester.Note
 		}
 		return ""
 	}

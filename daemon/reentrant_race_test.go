@@ -4,15 +4,16 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // countedTwice is a LOCK that nothing is granted to yet, and on which another counts.
 func countedTwice(t *testing.T) *holding {
 	t.Helper()
-	h := &holding{asker: asker{id: "first"}, session: &session{}}
-	h.place.set([]string{"a"}, kind{}, &h.asker)
-	if again, err := h.countUp(&h.place, "further", true, nil); again || err != nil {
+	h := &holding{Requester: waitqueue.Requester{ID: "first"}, session: &session{}}
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	if again, err := h.countUp(&h.waiter, "further", true, nil); again || err != nil {
 		t.Fatal(again, err)
 	}
 	return h
@@ -48,7 +49,7 @@ func TestLostBeforeItBegins(t *testing.T) {
 	h := countedTwice(t)
 	h.countsOver()
 	h.begin(nil)
-	if _, err := h.countUp(&h.place, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.count() != 1 {
+	if _, err := h.countUp(&h.waiter, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.count() != 1 {
 		t.Errorf("one that counts up then: %v, %d count; want that the lease is over", err, h.count())
 	}
 }

@@ -94,10 +94,8 @@ func TestNothingStaysOfWhoIsGone(t *testing.T) {
 	}
 	hangUp()
 	eventually(t, "no lease is known, no user, and nobody stands in a line", func() bool {
-		d.queue.mu.Lock()
-		defer d.queue.mu.Unlock()
 		d.limits.mu.Lock()
 		defer d.limits.mu.Unlock()
-		return len(d.leases.all()) == 0 && len(d.limits.users) == 0 && len(d.queue.lines) == 0
+		return len(d.leases.all()) == 0 && len(d.limits.users) == 0 && d.queue.Len() == 0
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -141,7 +142,7 @@ func (d *daemon) forgetExpired(number uint64) {
 func (d *daemon) unregister(h *holding) {
 	d.leases.remove(h)
 	if h.forget() {
-		d.limits.forgot(h.uid)
+		d.limits.forgot(h.UID)
 	}
 	h.mu.Lock()
 	giving := h.giving
@@ -156,8 +157,8 @@ func (d *daemon) end(h *holding) {
 	h.ended.Do(func() {
 		h.stopBeat()
 		h.countsOver()
-		d.queue.leave(&h.place, nil)
-		d.limits.ended(h.uid, len(h.names()))
+		d.queue.Leave(&h.waiter, nil)
+		d.limits.ended(h.UID, len(h.names()))
 		d.uncounted(h)
 		d.meter.ended(h, d.clock())
 	})
@@ -196,4 +197,68 @@ func (d *daemon) unlist(h *holding) {
 		h.desk().remove(h)
 		h.freed.Do(func() { d.processes.release(h.process) })
 	}
+}
+
+// release gives a lease back without waiting for the nodes, and takes it out of
+// the queue. Where the next in line wants just the same, that one's grant begins
+// in the same call of the nodes, here and now: the first bytes leave before
+// anybody is woken. The error is that of Lease.BeginRelease; nothing was done
+// then. by is the number of the UNLOCK; 0: its client is gone.
+func (d *daemon) release(h *holding, by uint64) (*redlock.Releasing, error) {
+	d.noteRelease(h, by)
+	goesOn := d.queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.clock())
+	if next := d.nextFor(h, goesOn); next != nil {
+		if release := d.handOver(h, next); release != nil {
+			d.endRow(h, goesOn)
+			return release, nil
+		}
+	}
+	release, err := h.lease.BeginRelease()
+	if err != nil {
+		h.setGiving(errors.Is(err, redlock.ErrReleased)) // by another UNLOCK, whose record it is
+		return nil, err
+	}
+	d.endRow(h, goesOn)
+	return release, nil
+}
+
+// noteRelease notes that a lease is given back, by the request with that number,
+// before any node hears of it. Where it turns out to be lost, that is noted as well.
+func (d *daemon) noteRelease(h *holding, by uint64) {
+	h.setGiving(true)
+	d.ledger.lease(recReleased, &pastLease{number: h.number, by: by})
+}
+
+func (h *holding) setGiving(giving bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.giving = giving
+}
+
+// nextFor is who is to have the lock from h; nil: nobody in particular.
+func (d *daemon) nextFor(h *holding, goesOn waitqueue.Streak) *waitqueue.Waiter {
+	if goesOn.Yields {
+		return nil
+	}
+	return d.queue.ClaimNext(&h.waiter, goesOn)
+}
+
+// handOver begins the grant of the next one. It returns nil where that cannot be:
+// nothing was done then, and the promise is taken back.
+func (d *daemon) handOver(h *holding, next *waitqueue.Waiter) *redlock.Releasing {
+	release, begun, err := h.lease.HandOver(next.Request())
+	if err != nil {
+		d.queue.Unclaim(next)
+		return nil
+	}
+	if !d.queue.Deliver(next, begun) {
+		begun.Abandon() // it gave up meanwhile
+	}
+	return release
+}
+
+// endRow ends a holding, of whose row those go on who are called now.
+func (d *daemon) endRow(h *holding, goesOn waitqueue.Streak) {
+	d.queue.SetStreak(&h.waiter, goesOn)
+	d.end(h)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -234,7 +235,7 @@ func (r *restoration) take(l *pastLease) {
 	if l.phase == phaseLost {
 		l.lease.Lost = l.reason
 	}
-	h.place.owner = h.ownerNow()
+	h.waiter.Owner = h.ownerNow()
 	r.adopted = append(r.adopted, h)
 }
 
@@ -242,32 +243,31 @@ func (r *restoration) take(l *pastLease) {
 func newReturning(l *pastLease) *returning {
 	of := &l.holder
 	h := &holding{
-		asker:  asker{uid: of.uid, pid: of.pid, user: of.user, owner: of.owner, note: of.note, id: of.id, since: of.since},
-		number: l.number,
-		hold:   ipc.Hold(of.hold),
-		first:  &desk{},
-		linger: of.linger,
-		told:   true,
-		stage:  begun,
-		tally:  newTally(slices.Clone(l.further)),
-		pulse:  newPulse(of.beat),
+		Requester: waitqueue.Requester{UID: of.uid, PID: of.pid, User: of.user, Owner: of.owner, Note: of.note, ID: of.id, Asked: of.since},
+		number:    l.number,
+		hold:      ipc.Hold(of.hold),
+		first:     &desk{},
+		linger:    of.linger,
+		told:      true,
+		stage:     begun,
+		tally:     newTally(slices.Clone(l.further)),
+		pulse:     newPulse(of.beat),
 	}
-	h.place.set(l.lease.Names, kind{shared: l.lease.Shared, slots: int16(l.lease.Slots)}, &h.asker)
-	h.place.called = true
+	h.waiter.Init(l.lease.Names, waitqueue.Kind{Shared: l.lease.Shared, Slots: int16(l.lease.Slots)}, false, &h.Requester, nil)
 	return &returning{holding: h, past: l}
 }
 
 // takeProcess has the lease go by its process, unless that has ended. Where nobody can
 // tell it is not kept, but stays for its validity.
 func (r *restoration) takeProcess(h *returning, l *pastLease) (gone bool) {
-	fd, err := openAs(h.pid, func(f facts) error {
+	fd, err := openAs(h.PID, func(f facts) error {
 		if then := l.holder.started; then != 0 && f.started != then || f.started > l.lease.Since {
 			return errNoProcess // another one, with the same number
 		}
 		return nil
 	})
 	if err == nil {
-		h.process, err = r.d.processes.use(fd, h.pid)
+		h.process, err = r.d.processes.use(fd, h.PID)
 	}
 	switch {
 	case err == nil:
@@ -275,7 +275,7 @@ func (r *restoration) takeProcess(h *returning, l *pastLease) (gone bool) {
 	case !errors.Is(err, errNoProcess) && !errors.Is(err, errThread):
 		l.lease.Keep = false
 		r.d.log.Error("a lease of before the restart is not extended: nobody knows whether the process lives that it goes by",
-			"lock", h.place.label(), "pid", h.pid, "error", err)
+			"lock", h.waiter.Label(), "pid", h.PID, "error", err)
 	default:
 		return true
 	}
@@ -283,14 +283,14 @@ func (r *restoration) takeProcess(h *returning, l *pastLease) (gone bool) {
 }
 
 // ownerNow is who DEADLOCK takes it for.
-func (h *holding) ownerNow() owner {
+func (h *holding) ownerNow() waitqueue.Owner {
 	if h.process != nil {
-		return owner{h.process, h.owner}
+		return waitqueue.Owner{Client: h.process, Name: h.Owner}
 	}
 	if s := h.attached(); s != nil {
-		return owner{s, h.owner}
+		return waitqueue.Owner{Client: s, Name: h.Owner}
 	}
-	return owner{h, h.owner}
+	return waitqueue.Owner{Client: h, Name: h.Owner}
 }
 
 func (r *restoration) leaseRecords() []redlock.Record {
@@ -320,7 +320,7 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 
 // refused: such a lease ends with its ttl, and its client is told now.
 func (r *restoration) refused(l *returning, err error) {
-	r.d.log.Error("a lease of before the restart is not kept", "lock", l.place.label(), "error", err)
+	r.d.log.Error("a lease of before the restart is not kept", "lock", l.waiter.Label(), "error", err)
 	r.d.ledger.lease(recForgot, &pastLease{number: l.number})
 	r.d.processes.release(l.process)
 	if l.session != nil {
@@ -350,20 +350,11 @@ func (l *returning) register(d *daemon) {
 		h.ended.Do(func() {}) // long ago
 		return
 	}
-	d.limits.restored(h.uid, len(h.names())+h.charge())
-	d.queue.restore(&h.place, h)
+	d.limits.restored(h.UID, len(h.names())+h.charge())
+	d.queue.Restore(&h.waiter, h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.startBeat(d)
-}
-
-// restore puts a lease of before into its lines.
-func (q *queue) restore(p *place, h *holding) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p.holding = h
-	q.number(p)
-	q.append(p)
 }
 
 // settle does for a lease what was due while there was no daemon.

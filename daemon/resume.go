@@ -37,10 +37,10 @@ func (s *session) resume(call *server.Call) server.Work {
 func (s *session) resumable(call *server.Call) (*holding, error) {
 	h := s.d.leases.get(call.Lease)
 	switch {
-	case h == nil, s.uid != h.uid && s.uid != 0, !slices.Equal(call.Names, h.names()):
+	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.names()):
 		return nil, errNoLease
-	case call.Owner != h.owner:
-		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME has to say as well", call.Owner, h.place.label())
+	case call.Owner != h.Owner:
+		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME has to say as well", call.Owner, h.waiter.Label())
 	}
 	return h, h.lease.Err()
 }
@@ -180,7 +180,7 @@ func (r *resume) take() error {
 		from.remove(h)
 	}
 	s.d.orphans.forget(h)
-	s.d.queue.reown(h)
+	s.d.queue.ChangeOwner(&h.waiter, h.ownerNow)
 	if h.hold == ipc.HoldConn {
 		h.lease.Keep()
 	}
@@ -232,7 +232,7 @@ func (k *desk) takeIn(h *holding) (before []*holding, err error) {
 			return nil, nil // by another LOCK that counts on it
 		}
 		if k.asks[at] != nil || other != nil && other.lease.Err() == nil {
-			return nil, fmt.Errorf("%s: %w by this owner on this connection", h.place.label(), errAlready)
+			return nil, fmt.Errorf("%s: %w by this owner on this connection", h.waiter.Label(), errAlready)
 		}
 	}
 	before, open := k.put(h)
@@ -240,20 +240,6 @@ func (k *desk) takeIn(h *holding) (before []*holding, err error) {
 		return nil, server.ErrGone
 	}
 	return before, nil
-}
-
-// reown has those who wait for a lease wait for whoever has it now: of two who resume it at
-// once, the one who was last, though not here.
-func (q *queue) reown(h *holding) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p := &h.place
-	waitedFor := p.party != nil
-	q.leaveParty(p)
-	p.owner = h.ownerNow()
-	if waitedFor {
-		q.joinParty(p)
-	}
 }
 
 // resumed notes whose the lease is now, with the answer.
@@ -269,7 +255,7 @@ func (d *daemon) resumed(s *session, call *server.Call, h *holding) {
 func (d *daemon) hears(s *session, h *holding, by uint64) {
 	d.store.want(s)
 	r := &pastLease{number: h.number, conn: s.number, by: by}
-	r.holder.owner = h.owner
+	r.holder.owner = h.Owner
 	d.ledger.lease(recResumed, r)
 	if now := h.attached(); now != nil && now != s {
 		d.hears(now, h, 0)

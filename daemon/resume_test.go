@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 )
@@ -101,7 +102,7 @@ func TestResumeTakesTheWaitersAlong(t *testing.T) {
 // leaves it where it is.
 func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 	s, h := &session{}, &holding{first: &desk{}}
-	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	if !h.claim() {
 		t.Fatal("it cannot be given back")
 	}
@@ -118,7 +119,7 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 	s, w := &session{}, &session{}
 	h := &holding{first: &w.desk, session: w}
-	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	h.first.add(h)
 	s.desk.close()
 	if err := (&resume{s: s, h: h}).take(); !errors.Is(err, server.ErrGone) {
@@ -134,7 +135,7 @@ func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 func TestEndOfTheConnectionBefore(t *testing.T) {
 	w, next := &session{}, &session{}
 	h := &holding{first: &w.desk, session: w}
-	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	h.first.add(h)
 	if _, _, ok := h.attach(next, &next.desk); !ok || h.detach(w) || h.attached() != next {
 		t.Error("it is nobody's, and would be given back")
@@ -146,7 +147,7 @@ func TestEndOfTheConnectionBefore(t *testing.T) {
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	w, next := &session{}, &session{}
 	h := &holding{first: &desk{}, process: &process{}, session: w}
-	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	w.note(h)
 	if err := (&resume{s: next, h: h}).take(); err != nil || len(w.entrusted()) != 0 || len(next.entrusted()) != 1 {
 		t.Errorf("%v; the one before knows %d, this one %d", err, len(w.entrusted()), len(next.entrusted()))
@@ -161,10 +162,10 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 // A lease that two resume at once goes by its names on one connection, which is whom those
 // who wait for it wait for.
 func TestTwoResumeAtOnce(t *testing.T) {
-	d := &daemon{queue: newQueue()}
+	d := &daemon{queue: waitqueue.New()}
 	for range 3000 {
 		h := &holding{first: &desk{}, hold: ipc.HoldTTL}
-		h.place.set([]string{"a"}, kind{}, &h.asker)
+		h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 		h.first.add(h)
 		var both [2]session
 		var wg sync.WaitGroup
@@ -177,7 +178,7 @@ func TestTwoResumeAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if of := h.place.owner.of; of != h.attached() {
+		if of := h.waiter.Owner.Client; of != h.attached() {
 			t.Fatalf("who waits for it waits for %p, and %p has it", of, h.attached())
 		}
 		for i := range both {

@@ -1,6 +1,11 @@
 package daemon
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+)
 
 // Whoever is called by a release, and not by a hand-over, goes on with the row of this host:
 // where it was long enough he lets others go first, who cannot tell that they wait.
@@ -9,10 +14,10 @@ func TestLongRowEndsWithARelease(t *testing.T) {
 	w, next, look := s.dial(), s.dial(), s.dial()
 	w.say("LOCK a", granted5)
 	next.waits(look, "LOCK a", 1)
-	s.d.queue.setRow(&s.d.leases.all()[0].place, row{n: 1, since: s.d.clock() - longestUnwanted})
+	s.d.queue.SetStreak(&s.d.leases.all()[0].waiter, waitqueue.Streak{Grants: 1, Started: s.d.clock() - time.Minute})
 	w.say("UNLOCK a", `OK lock=a`)
 	next.want(granted5)
-	if got := s.d.queue.rowOf(&s.d.leases.all()[0].place); got != (row{yields: true}) {
+	if got := s.d.queue.Streak(&s.d.leases.all()[0].waiter); got != (waitqueue.Streak{Yields: true}) {
 		t.Errorf("the next one goes on with %+v, want that it yields", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -175,7 +176,7 @@ func TestStoreWhatResumes(t *testing.T) {
 	st.storeAll(d.clock() + storeAge)
 	<-st.wake
 	h := &holding{}
-	h.place.set([]string{"a"}, kind{}, &h.asker)
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	next.desk.add(h)
 	d.resumed(next, &server.Call{}, h)
 	select {
@@ -193,12 +194,12 @@ func TestStoreWhatResumes(t *testing.T) {
 // confirms it to either: the lease would end with the other's connection.
 func TestTwoResumeAtOnceIsNoted(t *testing.T) {
 	d, path := noting(t)
-	d.queue = newQueue()
+	d.queue = waitqueue.New()
 	both := [2]*session{d.connection(t), d.connection(t)}
 	has := map[uint64]uint64{}
 	for number := uint64(10); number < 3000; number++ {
 		h := &holding{number: number, first: &desk{}, hold: ipc.HoldTTL}
-		h.place.set([]string{strconv.FormatUint(number, 10)}, kind{}, &h.asker)
+		h.waiter.Init([]string{strconv.FormatUint(number, 10)}, waitqueue.Kind{}, false, &h.Requester, nil)
 		h.first.add(h)
 		d.ledger.lease(recHeld, &pastLease{number: number, phase: phaseHeld})
 		var wg sync.WaitGroup

@@ -56,7 +56,7 @@ func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
 	w, _ := s.dialUnkept()
 	slow.Store(true)
 	w.send("LOCK a ttl=20s")
-	eventually(t, "it asks the nodes", func() bool { return len(s.d.queue.waiting()) == 1 })
+	eventually(t, "it asks the nodes", func() bool { return len(s.d.queue.Waiting()) == 1 })
 	eventually(t, "they have it, but have not answered", func() bool { return had.Load() == 5 })
 	s.d.freeze(s.server)
 	ended.Store(true) // nothing that it has not sent by now is sent

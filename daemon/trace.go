@@ -56,16 +56,16 @@ func (d *daemon) traceAttempt(h *holding, lease *redlock.Lease, err error) {
 	switch {
 	case !d.log.IsTrace():
 	case err != nil:
-		d.log.Trace("attempt failed", "lock", h.place.label(), "user", h.user, "pid", h.pid, "error", err)
+		d.log.Trace("attempt failed", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID, "error", err)
 	default:
-		d.log.Trace("attempt granted", "lock", h.place.label(), "user", h.user, "pid", h.pid,
+		d.log.Trace("attempt granted", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID,
 			"fence", lease.Fence(), "validity", lease.Validity())
 	}
 }
 
 func (d *daemon) attemptFailed(h *holding, err error) {
 	d.traceAttempt(h, nil, err)
-	d.queue.note(&h.place, err)
+	d.queue.NoteFailure(&h.waiter, err)
 }
 
 // logDenied logs at info for what ends others' locks, once a second at most, as the

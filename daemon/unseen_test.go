@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -16,7 +17,7 @@ func TestUnseenProcess(t *testing.T) {
 	for _, pid := range []int{0, 7} {
 		var held ipc.Response
 		holderFields(&held, redlock.Holder{Host: "web3", PID: pid, User: "alice"})
-		listed := s.listLine(new(server.Call), []string{"a"}, &place{who: &asker{pid: pid, user: "alice"}}, "held", 0)
+		listed := s.listLine(new(server.Call), []string{"a"}, &waitqueue.Waiter{Requester: &waitqueue.Requester{PID: pid, User: "alice"}}, "held", 0)
 		for what, r := range map[string]*ipc.Response{"HELD": &held, "LIST": listed} {
 			if got, is := r.Int64("pid"); is != (pid != 0) || got != int64(pid) {
 				t.Errorf("%s, process %d: %s", what, pid, r.AppendTo(nil))
@@ -26,11 +27,11 @@ func TestUnseenProcess(t *testing.T) {
 			}
 		}
 	}
-	for want, a := range map[string]*asker{
-		"alice":                  {user: "alice"},
-		"alice (owner x)":        {user: "alice", owner: "x"},
-		"alice (pid 7)":          {user: "alice", pid: 7},
-		"alice (pid 7, owner x)": {user: "alice", pid: 7, owner: "x"},
+	for want, a := range map[string]*waitqueue.Requester{
+		"alice":                  {User: "alice"},
+		"alice (owner x)":        {User: "alice", Owner: "x"},
+		"alice (pid 7)":          {User: "alice", PID: 7},
+		"alice (pid 7, owner x)": {User: "alice", PID: 7, Owner: "x"},
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -1,4 +1,4 @@
-package daemon
+package waitqueue
 
 import (
 	"math/rand/v2"
@@ -10,11 +10,11 @@ import (
 func TestLineup(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		var line lineup
-		var in []*place
+		var line nameQueue
+		var in []*Waiter
 		for number := range uint64(300) {
 			if random.IntN(300) > int(number) || len(in) == 0 {
-				p := &place{number: number, kind: kind{shared: random.IntN(4) > 0}}
+				p := &Waiter{number: number, Kind: Kind{Shared: random.IntN(4) > 0}}
 				line.append(p)
 				in = append(in, p)
 			} else {
@@ -31,50 +31,50 @@ func TestLineup(t *testing.T) {
 			line.remove(p)
 		}
 		if !line.isEmpty() {
-			t.Fatalf("seed %d: when all have left there are %d", seed, len(line.stands))
+			t.Fatalf("seed %d: when all have left there are %d", seed, len(line.entries))
 		}
 	}
 }
 
 // is holds all that is known of a line against those who are to stand there.
-func (l *lineup) is(in []*place) bool {
+func (l *nameQueue) is(in []*Waiter) bool {
 	left := 0
-	for _, s := range l.stands {
-		if s.place == nil {
+	for _, s := range l.entries {
+		if s.waiter == nil {
 			left++
 		}
 	}
-	firm := slices.IndexFunc(in, func(p *place) bool { return !p.kind.shared })
+	firm := slices.IndexFunc(in, func(p *Waiter) bool { return !p.Kind.Shared })
 	backward := slices.Collect(l.backward())
 	slices.Reverse(backward)
 	switch {
 	case !slices.Equal(slices.Collect(l.all()), in), !slices.Equal(backward, in):
-	case left != l.left, 2*left > len(l.stands)+1:
-	case firm < 0 && l.firm != nil, firm >= 0 && l.firm != in[firm]:
+	case left != l.removed, 2*left > len(l.entries)+1:
+	case firm < 0 && l.firstUnshared != nil, firm >= 0 && l.firstUnshared != in[firm]:
 	default:
-		return len(in) == 0 || l.stands[0].place == in[0] && l.stands[len(l.stands)-1].place == in[len(in)-1]
+		return len(in) == 0 || l.entries[0].waiter == in[0] && l.entries[len(l.entries)-1].waiter == in[len(in)-1]
 	}
 	return false
 }
 
 // next is who stands at a number or behind it, and before somebody.
 func TestLineupNext(t *testing.T) {
-	var line lineup
-	var all [5]*place
+	var line nameQueue
+	var all [5]*Waiter
 	for i := range all {
-		all[i] = &place{number: uint64(i)}
+		all[i] = &Waiter{number: uint64(i)}
 		line.append(all[i])
 	}
 	line.remove(all[1])
 	for _, test := range []struct {
 		from, before int
-		want         *place
+		want         *Waiter
 	}{{0, 4, all[0]}, {1, 4, all[2]}, {1, 3, all[2]}, {1, 2, nil}, {3, 3, nil}, {5, 4, nil}} {
 		if i, got := line.next(test.from, all[test.before]); got != test.want || got != nil && uint64(i) != got.number {
 			t.Errorf("from %d on before %d there is %v at %d, want %v", test.from, test.before, got, i, test.want)
 		}
 	}
-	if _, got := (*lineup)(nil).next(0, all[4]); got != nil {
+	if _, got := (*nameQueue)(nil).next(0, all[4]); got != nil {
 		t.Errorf("in no line there is %v", got)
 	}
 }

@@ -1,20 +1,21 @@
-package daemon
+package waitqueue
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 )
 
-// crowdOf are n places that want many names in common, and one each that nobody else wants.
-func crowdOf(k kind, n int) (all []*place) {
+// manyWaiters are n places that want many names in common, and one each that nobody else wants.
+func manyWaiters(k Kind, n int) (all []*Waiter) {
 	var common []string
 	for i := range 90 {
 		common = append(common, fmt.Sprint("common ", i))
 	}
 	for i := range n {
-		p := &place{patient: true, kind: k, owner: owner{name: fmt.Sprint("owner ", i)}}
-		p.set(append(common, fmt.Sprint("own ", i)), k, &asker{})
+		p := &Waiter{Patient: true, Kind: k, Owner: Owner{Name: fmt.Sprint("owner ", i)}}
+		p.Init(append(common, fmt.Sprint("own ", i)), k, true, &Requester{}, nil)
 		all = append(all, p)
 	}
 	return all
@@ -25,8 +26,8 @@ func crowdOf(k kind, n int) (all []*place) {
 func TestQueueOfMany(t *testing.T) {
 	for what, do := range map[string]func(n int) time.Duration{
 		"a writer for whom readers wait leaves":           func(n int) time.Duration { return leaveReaders(n) },
-		"one for whom somebody waits comes behind others": func(n int) time.Duration { return joinBehindOthers(n, kind{}) },
-		"one for whose slot one of them waits":            func(n int) time.Duration { return joinBehindOthers(n, kind{slots: 2}) },
+		"one for whom somebody waits comes behind others": func(n int) time.Duration { return joinBehindOthers(n, Kind{}) },
+		"one for whose slot one of them waits":            func(n int) time.Duration { return joinBehindOthers(n, Kind{Slots: 2}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			// 8 times as much to look at, whose square is 64 times as much
@@ -63,71 +64,57 @@ func within(times int, little, much func() time.Duration) (least, most time.Dura
 // leaveReaders is what it takes that a writer leaves for whom readers wait. Another one
 // may have one of the names.
 func leaveReaders(n int, others ...string) time.Duration {
-	q := newQueue()
-	writer := crowdOf(kind{}, 1)[0]
-	writer.names = writer.names[:len(writer.names)-1-len(others)]
-	q.join(writer)
+	q := New()
+	writer := manyWaiters(Kind{}, 1)[0]
+	writer.Names = writer.Names[:len(writer.Names)-1-len(others)]
+	q.Join(writer)
 	for _, name := range others {
-		q.join(newKindPlace(kind{}, name))
+		q.Join(newWaiterOf(Kind{}, name))
 	}
-	for _, p := range crowdOf(reader, n) {
-		q.join(p)
+	for _, p := range manyWaiters(reader, n) {
+		q.Join(p)
 	}
 	began := time.Now()
-	q.leave(writer, nil)
+	q.Leave(writer, nil)
 	return time.Since(began)
 }
 
 // TestQueueOfManyOfAnother: of one user's requests one at a time contends for the queue.
 // Thousands of them, which end at once, would keep another user's waiting for all of them.
 func TestQueueOfManyOfAnother(t *testing.T) {
-	q := newQueue()
+	q := New()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for range 2 {
-		go q.leave(&place{names: []string{"a", "b"}, who: &asker{uid: 1}}, nil)
+		go q.Leave(&Waiter{Names: []string{"a", "b"}, Requester: &Requester{UID: 1}}, nil)
 	}
-	eventually(t, "contention of the first user", func() bool {
-		free := q.gates[1].TryLock()
-		if free {
-			q.gates[1].Unlock()
-		}
-		return !free
-	})
-	if !q.gates[2].TryLock() {
+	for q.userGates[1].TryLock() { // until the first user contends
+		q.userGates[1].Unlock()
+		runtime.Gosched()
+	}
+	if !q.userGates[2].TryLock() {
 		t.Error("another user's waits for them")
 	}
 }
 
-// TestLostWaitsForNoQueue: LOST is told in time, however long thousands of others have the
-// queue be locked, and those of the same user its gate.
-func TestLostWaitsForNoQueue(t *testing.T) {
-	d := settledDaemon(t)
-	w, _ := dialWithin(t, d.newServer())
-	w.say("LOCK a,b ttl=1s hold=ttl", granted(`a,b`))
-	d.queue.mu.Lock()
-	defer d.queue.mu.Unlock()
-	w.want(`LOST lock=a,b .* reason=expired : .*`)
-}
-
 // joinBehindOthers is what it takes to find no deadlock for one who has one of two slots,
 // or a lock, for which those wait behind whom it comes, or others.
-func joinBehindOthers(n int, of kind) time.Duration {
-	q := newQueue()
-	waits := crowdOf(kind{}, n)
-	holder, other, waiter, last := newKindPlace(of, "held"), newKindPlace(of, "held"), newKindPlace(of, "held"), crowdOf(kind{}, 1)[0]
-	holder.owner, other.owner, last.owner = owner{name: "asker"}, owner{name: "another"}, owner{name: "asker"}
-	waiter.owner, waiter.patient = owner{name: "waiter"}, true
-	q.join(holder)
-	if of.slots > 0 {
-		waiter.owner = waits[0].owner // who goes on when the other one has gone
-		q.join(other)
+func joinBehindOthers(n int, of Kind) time.Duration {
+	q := New()
+	waits := manyWaiters(Kind{}, n)
+	holder, other, waiter, last := newWaiterOf(of, "held"), newWaiterOf(of, "held"), newWaiterOf(of, "held"), manyWaiters(Kind{}, 1)[0]
+	holder.Owner, other.Owner, last.Owner = Owner{Name: "asker"}, Owner{Name: "another"}, Owner{Name: "asker"}
+	waiter.Owner, waiter.Patient = Owner{Name: "waiter"}, true
+	q.Join(holder)
+	if of.Slots > 0 {
+		waiter.Owner = waits[0].Owner // who goes on when the other one has gone
+		q.Join(other)
 	}
 	for _, p := range append(waits, waiter) {
-		q.join(p)
+		q.Join(p)
 	}
 	began := time.Now()
-	if err := q.join(last); err != nil {
+	if err := q.Join(last); err != nil {
 		panic(err)
 	}
 	return time.Since(began)

@@ -1,4 +1,4 @@
-package daemon
+package waitqueue
 
 import (
 	"errors"
@@ -9,22 +9,22 @@ import (
 )
 
 // places are those of a queue, in the order in which they joined.
-type places []*place
+type places []*Waiter
 
 func (all places) waits(i int) bool {
-	return all[i].patient && slices.ContainsFunc(all[:i], func(ahead *place) bool { return conflicts(ahead, all[i]) })
+	return all[i].Patient && slices.ContainsFunc(all[:i], func(ahead *Waiter) bool { return conflicts(ahead, all[i]) })
 }
 
 // refuses tells by brute force whether the last one may not join: whether its
 // owner is among those that it waits for, that they wait for, and so on.
 func (all places) refuses() bool {
 	last := len(all) - 1
-	p, reached := all[last], map[owner]bool{}
+	p, reached := all[last], map[Owner]bool{}
 	reach := func(i int) (more bool) {
 		for _, ahead := range all[:i] {
-			if conflicts(ahead, all[i]) && !(ahead.owner == p.owner && conflicts(ahead, p)) {
-				more = more || !reached[ahead.owner]
-				reached[ahead.owner] = true
+			if conflicts(ahead, all[i]) && !(ahead.Owner == p.Owner && conflicts(ahead, p)) {
+				more = more || !reached[ahead.Owner]
+				reached[ahead.Owner] = true
 			}
 		}
 		return more
@@ -35,13 +35,13 @@ func (all places) refuses() bool {
 	for more := reach(last); more; {
 		more = false
 		for i, w := range all[:last] {
-			more = reached[w.owner] && all.waits(i) && reach(i) || more
+			more = reached[w.Owner] && all.waits(i) && reach(i) || more
 		}
 	}
-	return reached[p.owner]
+	return reached[p.Owner]
 }
 
-func conflicts(a, b *place) bool { return (a.kind != b.kind || a.kind.alone()) && overlap(a, b) }
+func conflicts(a, b *Waiter) bool { return (a.Kind != b.Kind || a.Kind.Exclusive()) && Overlap(a, b) }
 
 // TestQueueRefusesCyclesAndNothingElse: random owners ask for random names, and
 // leave; each answer is that of brute force.
@@ -49,17 +49,17 @@ func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
 	refused := 0
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		q, here := newQueue(), places{}
+		q, here := New(), places{}
 		for step := range 200 {
 			if n := len(here); n > 0 && random.IntN(12) < n {
 				i := random.IntN(n)
-				q.leave(here[i], nil)
+				q.Leave(here[i], nil)
 				here = slices.Delete(here, i, i+1)
 				continue
 			}
-			p := randomPlace(random)
-			want, err := append(here, p).refuses(), q.join(p)
-			if want != errors.Is(err, errDeadlock) {
+			p := randomWaiter(random)
+			want, err := append(here, p).refuses(), q.Join(p)
+			if want != errors.Is(err, ErrDeadlock) {
 				t.Fatalf("seed %d, step %d: join: %v, want refused %v", seed, step, err, want)
 			}
 			if want {
@@ -69,10 +69,10 @@ func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
 			here = append(here, p)
 		}
 		for _, p := range here {
-			q.leave(p, nil)
+			q.Leave(p, nil)
 		}
-		if len(q.lines)+len(q.parties) > 0 {
-			t.Fatalf("seed %d: an empty queue keeps %d lines and %d parties", seed, len(q.lines), len(q.parties))
+		if len(q.names)+len(q.participants) > 0 {
+			t.Fatalf("seed %d: an empty queue keeps %d lines and %d parties", seed, len(q.names), len(q.participants))
 		}
 	}
 	if refused < 1000 {
@@ -80,62 +80,62 @@ func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
 	}
 }
 
-func randomPlace(random *rand.Rand) *place {
+func randomWaiter(random *rand.Rand) *Waiter {
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	who := &asker{owner: fmt.Sprint(random.IntN(5))}
-	return &place{
-		names:   names[:1+random.IntN(4)/3],
-		who:     who,
-		owner:   owner{name: who.owner},
-		patient: random.IntN(5) > 0,
+	who := &Requester{Owner: fmt.Sprint(random.IntN(5))}
+	return &Waiter{
+		Names:     names[:1+random.IntN(4)/3],
+		Requester: who,
+		Owner:     Owner{Name: who.Owner},
+		Patient:   random.IntN(5) > 0,
 	}
 }
 
 // BenchmarkQueue is what a lock costs in the queue.
 func BenchmarkQueue(b *testing.B) {
-	newPlace := func(i int, name string) *place {
-		p := &place{patient: true, owner: owner{name: fmt.Sprint("owner ", i)}}
-		p.set([]string{name}, kind{}, &asker{})
+	newWaiter := func(i int, name string) *Waiter {
+		p := &Waiter{Patient: true, Owner: Owner{Name: fmt.Sprint("owner ", i)}}
+		p.Init([]string{name}, Kind{}, true, &Requester{}, nil)
 		return p
 	}
 	b.Run("nobody waits", func(b *testing.B) {
-		q, p := newQueue(), newPlace(0, "a")
+		q, p := New(), newWaiter(0, "a")
 		b.ReportAllocs()
 		for b.Loop() {
-			q.join(p)
-			q.leave(p, nil)
+			q.Join(p)
+			q.Leave(p, nil)
 		}
 	})
 	b.Run("one of 8000 in 91 lines each leaves, and comes again", func(b *testing.B) {
-		q, all := newQueue(), crowdOf(kind{}, 8000)
+		q, all := New(), manyWaiters(Kind{}, 8000)
 		for _, p := range all {
-			q.join(p)
+			q.Join(p)
 		}
 		random := rand.New(rand.NewPCG(1, 2))
 		for b.Loop() {
 			p := all[random.IntN(len(all))]
-			q.leave(p, nil)
-			q.join(p)
+			q.Leave(p, nil)
+			q.Join(p)
 		}
 	})
 	b.Run("the last of 1000 who all hold what is wanted", func(b *testing.B) {
-		q := newQueue()
+		q := New()
 		for i := range 1001 {
 			name := fmt.Sprint("lock ", i)
-			q.join(newPlace(i, name))
-			q.join(newPlace(-1-i, name))
+			q.Join(newWaiter(i, name))
+			q.Join(newWaiter(-1-i, name))
 			if i < 1000 {
-				q.join(newPlace(i, "a"))
+				q.Join(newWaiter(i, "a"))
 			}
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			p := newPlace(1000, "a")
-			if err := q.join(p); err != nil {
+			p := newWaiter(1000, "a")
+			if err := q.Join(p); err != nil {
 				b.Fatal(err)
 			}
-			q.leave(p, nil)
+			q.Leave(p, nil)
 		}
 	})
 }

@@ -1,0 +1,209 @@
+package waitqueue
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// ErrDeadlock is what a DeadlockError matches.
+var ErrDeadlock = errors.New("deadlock")
+
+// DeadlockError is a cycle among owners on this host.
+type DeadlockError struct {
+	Cycle []WaitsFor // from the refused waiter on, each waits for the owner of the next one
+}
+
+// WaitsFor is one step of a cycle.
+type WaitsFor struct {
+	Waiter, Ahead *Requester
+	Name          string // of the lock
+	Held          bool   // by Ahead; or else it asked earlier
+	reason        blockReason
+}
+
+// Is reports whether target is ErrDeadlock.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+// Error describes each step of the cycle.
+func (e *DeadlockError) Error() string {
+	steps := make([]string, len(e.Cycle))
+	for i, step := range e.Cycle {
+		steps[i] = step.String()
+	}
+	return fmt.Sprintf("%s: %v: %s: release one of them first, and take them in the same order everywhere",
+		e.Cycle[0].Name, ErrDeadlock, strings.Join(steps, "; "))
+}
+
+func (s WaitsFor) String() string {
+	verb := "asked for earlier"
+	if s.Held {
+		verb = "holds"
+	}
+	return fmt.Sprintf("%v waits for %s, which %v %s", s.Waiter, s.Name, s.Ahead, verb)
+}
+
+// participant is an owner that waits for others of this host or is waited for, with its
+// waiters that do. An owner whose locks nobody else wants, the usual case, is none. It is
+// guarded by the queue's mu.
+type participant struct {
+	waiters    []*Waiter
+	lastSearch int // the number of the last search that visited it
+}
+
+// addParticipant requires q.mu.
+func (q *Queue) addParticipant(w *Waiter) {
+	if w.participant != nil {
+		return
+	}
+	if w.participant = q.participants[w.Owner]; w.participant == nil {
+		w.participant = &participant{}
+		q.participants[w.Owner] = w.participant
+	}
+	w.participant.waiters = append(w.participant.waiters, w)
+}
+
+// removeParticipant requires q.mu.
+func (q *Queue) removeParticipant(w *Waiter) {
+	if w.participant == nil {
+		return
+	}
+	others := slices.DeleteFunc(w.participant.waiters, func(other *Waiter) bool { return other == w })
+	if w.participant.waiters = others; len(others) == 0 {
+		delete(q.participants, w.Owner)
+	}
+	w.participant = nil
+}
+
+// checkDeadlock fails if a waiter or holder before w, which is not in its queues yet, waits
+// for the owner of w. Only a waiter that joins adds a dependency, on those before it, so the
+// one that would close a cycle is always the one that joins. It requires q.mu.
+//
+// A waiter for a slot waits until one of the owners before it releases a slot. That is a
+// deadlock if so many of them wait for the owner of w that no slot can become free. Not found
+// are cycles that this host does not know: through owners of other hosts, through locks that
+// the nodes refuse to an owner, or through anything else that a program waits for.
+func (q *Queue) checkDeadlock(w *Waiter) error {
+	for _, name := range w.Names {
+		for ahead := range q.names[name].backward() {
+			q.addParticipant(ahead)
+			if ahead.isBlocked() {
+				break // it added those before it
+			}
+		}
+	}
+	if cycle := q.findCycle(w); cycle != nil {
+		return &DeadlockError{Cycle: cycle}
+	}
+	q.addParticipant(w)
+	return nil
+}
+
+// findCycle returns the cycle that w would close, or nil. It requires q.mu.
+func (q *Queue) findCycle(w *Waiter) []WaitsFor {
+	own := q.participants[w.Owner]
+	if own == nil {
+		return nil // nobody waits for it
+	}
+	path, found := q.newSearch(w, own).from(w)
+	if found && slices.ContainsFunc(path, func(step WaitsFor) bool { return step.reason == slotsFull }) {
+		path = q.findStuckCycle(w, own)
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// search looks, depth first, for a path back to the owner of the waiter that joins.
+type search struct {
+	q        *Queue
+	number   int
+	joining  *Waiter
+	own      *participant
+	only     map[*participant]bool // the search visits no others; nil: it visits all
+	progress map[string]*progress  // by name
+}
+
+// progress is how many of the first waiters of a queue need not be visited again.
+type progress struct {
+	visited, visitedUnshared int // by newBlockers; unshared: only those that block readers
+	free, freeUnshared       int // by stuckBlockers; likewise
+}
+
+// newSearch requires q.mu.
+func (q *Queue) newSearch(joining *Waiter, own *participant) *search {
+	q.searches++
+	return &search{q: q, number: q.searches, joining: joining, own: own, progress: map[string]*progress{}}
+}
+
+func (s *search) progressOf(name string) *progress {
+	if s.progress[name] == nil {
+		s.progress[name] = &progress{}
+	}
+	return s.progress[name]
+}
+
+// from searches on from a waiter. The path that it returns begins with its last step.
+func (s *search) from(w *Waiter) (path []WaitsFor, found bool) {
+	for _, name := range w.Names {
+		for ahead, reason := range s.newBlockers(w, name) {
+			if path, found = s.through(w, ahead); found {
+				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.lease != nil, reason}), true
+			}
+		}
+	}
+	return nil, false
+}
+
+// through searches on from the owner of ahead, for which w waits.
+func (s *search) through(w, ahead *Waiter) (path []WaitsFor, found bool) {
+	participant := ahead.participant
+	switch {
+	case s.endsByItself(ahead):
+		return nil, false
+	case participant == s.own:
+		return nil, true
+	case participant.lastSearch == s.number, s.only != nil && !s.only[participant]:
+		return nil, false
+	}
+	participant.lastSearch = s.number
+	for _, other := range participant.waiters {
+		if !other.isBlocked() || other == ahead && covers(w, ahead) {
+			continue
+		}
+		if path, found = s.from(other); found {
+			return path, true
+		}
+	}
+	return nil, false
+}
+
+// newBlockers yields the blockers of w in a queue that blocked no other waiter in this
+// search: what is found behind them does not depend on who waits for them.
+func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockReason] {
+	queue := s.q.names[name]
+	full := w.slotsTaken(queue)
+	if w.Kind.Slots > 0 && !full {
+		return w.blockers(queue)
+	}
+	return func(yield func(*Waiter, blockReason) bool) {
+		p := s.progressOf(name)
+		next := &p.visited
+		if w.Kind.Shared {
+			next, p.visitedUnshared = &p.visitedUnshared, max(p.visitedUnshared, p.visited)
+		}
+		for i, ahead := queue.next(*next, w); ahead != nil; i, ahead = queue.next(*next, w) {
+			*next = i + 1 // a search through ahead continues behind it
+			if reason, blocked := w.blockedBy(ahead, full); blocked && !yield(ahead, reason) {
+				return
+			}
+		}
+	}
+}
+
+// endsByItself tells whether ahead holds a lease that ends by time alone. What the joining
+// owner itself has of the names that it wants is such a lease: one that was lost.
+func (s *search) endsByItself(ahead *Waiter) bool {
+	return ahead.lease != nil && ahead.lease.EndsByItself() || ahead.participant == s.own && Overlap(ahead, s.joining)
+}

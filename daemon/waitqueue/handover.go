@@ -1,0 +1,123 @@
+package waitqueue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Bounds of a streak while other hosts wait. The first one keeps most of what a hand-over
+// saves: one grant of 16 costs a contest between hosts. The second one bounds how long other
+// hosts wait if each client holds the lock for long. The third one is for other Redlock
+// clients, which cannot tell that they wait: they get a moment now and then in any case.
+const (
+	maxStreak         = 16
+	maxStreakTime     = 100 * time.Millisecond
+	maxUnwantedStreak = time.Second
+)
+
+// Streak counts the consecutive grants of a lock to clients of this host.
+type Streak struct {
+	Started time.Duration // BootTime of the first grant
+	Grants  int32
+	Yields  bool // the streak was long enough: the next waiter lets other hosts go first
+}
+
+// Next returns the streak after one more lease, which was granted at an instant. wanted:
+// other hosts said that they wait.
+func (s Streak) Next(granted time.Duration, wanted bool, now time.Duration) Streak {
+	if s.Grants == 0 {
+		s.Started = granted
+	}
+	s.Grants++
+	if wanted && (s.Grants >= maxStreak || now-s.Started >= maxStreakTime) || now-s.Started >= maxUnwantedStreak {
+		return Streak{Yields: true}
+	}
+	return Streak{Grants: s.Grants, Started: s.Started}
+}
+
+// Streak returns the streak of w.
+func (q *Queue) Streak(w *Waiter) Streak {
+	q.lock(w)
+	defer q.unlock(w)
+	return w.streak
+}
+
+// SetStreak sets the streak of w, which the next waiters continue when w leaves.
+func (q *Queue) SetStreak(w *Waiter, s Streak) {
+	q.lock(w)
+	defer q.unlock(w)
+	w.streak = s
+}
+
+// ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w.
+// The caller must then call Deliver or Unclaim. It returns nil if there is no such waiter.
+func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
+	q.lock(w)
+	defer q.unlock(w)
+	next := q.onlyNext(w)
+	if next == nil || !next.isBlocked() || next.withdrawn || !slices.Equal(next.Names, w.Names) || !next.Kind.Exclusive() {
+		return nil
+	}
+	next.isReady, next.streak = true, s
+	return next
+}
+
+// onlyNext returns the waiter directly behind w in all of its queues, if w is exclusive and
+// the first in all of them. It requires q.mu.
+func (q *Queue) onlyNext(w *Waiter) (next *Waiter) {
+	if !w.Kind.Exclusive() {
+		return nil
+	}
+	for _, name := range w.Names {
+		first, second := q.names[name].firstTwo()
+		if first != w || second == nil || next != nil && second != next {
+			return nil
+		}
+		next = second
+	}
+	return next
+}
+
+// Deliver makes a claimed waiter ready, with the attempt that was begun for it. It is false
+// if w has withdrawn: the caller must abandon the attempt then.
+func (q *Queue) Deliver(w *Waiter, attempt *redlock.Begun) bool {
+	q.lock(w)
+	defer q.unlock(w)
+	if w.withdrawn {
+		return false
+	}
+	w.attempt = attempt
+	close(w.ready)
+	return true
+}
+
+// Unclaim returns a claimed waiter to the queue: no attempt was begun for it.
+func (q *Queue) Unclaim(w *Waiter) {
+	q.lock(w)
+	defer q.unlock(w)
+	if w.isReady = false; !w.withdrawn {
+		q.makeReadyIfFree(w) // the one before it may have left in between
+	}
+}
+
+// TakeAttempt returns the attempt that was begun for w, which w owns from now on, or nil;
+// and whether w lets other hosts go first.
+func (q *Queue) TakeAttempt(w *Waiter) (attempt *redlock.Begun, yields bool) {
+	q.lock(w)
+	defer q.unlock(w)
+	attempt, w.attempt = w.attempt, nil
+	return attempt, w.streak.Yields
+}
+
+// Withdraw ends the wait of w: no attempt is delivered to it later. It returns an attempt
+// that was delivered and not taken, which the caller must abandon.
+func (q *Queue) Withdraw(w *Waiter) *redlock.Begun {
+	q.lock(w)
+	defer q.unlock(w)
+	w.withdrawn = true
+	attempt := w.attempt
+	w.attempt = nil
+	return attempt
+}

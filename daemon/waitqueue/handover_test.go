@@ -1,0 +1,223 @@
+package waitqueue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// TestRow: others are let go first when a row was long enough, and where nobody said
+// that he waits only after a much longer one.
+func TestRow(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		row          Streak
+		granted, now time.Duration
+		wanted       bool
+		want         Streak
+	}{
+		{Streak{}, 1000 * ms, 1001 * ms, true, Streak{Grants: 1, Started: 1000 * ms}},
+		{Streak{Grants: 1, Started: 1000 * ms}, 1090 * ms, 1099 * ms, true, Streak{Grants: 2, Started: 1000 * ms}},
+		{Streak{Grants: 1, Started: 1000 * ms}, 1090 * ms, 1100 * ms, true, Streak{Yields: true}},
+		{Streak{Grants: 1, Started: 1000 * ms}, 1090 * ms, 1999 * ms, false, Streak{Grants: 2, Started: 1000 * ms}},
+		{Streak{Grants: 1, Started: 1000 * ms}, 1090 * ms, 2000 * ms, false, Streak{Yields: true}},
+		{Streak{Grants: 14, Started: 1000 * ms}, 1014 * ms, 1015 * ms, true, Streak{Grants: 15, Started: 1000 * ms}},
+		{Streak{Grants: 15, Started: 1000 * ms}, 1015 * ms, 1016 * ms, true, Streak{Yields: true}},
+		{Streak{Grants: 15, Started: 1000 * ms}, 1015 * ms, 1016 * ms, false, Streak{Grants: 16, Started: 1000 * ms}},
+		{Streak{Yields: true}, 2000 * ms, 2001 * ms, true, Streak{Grants: 1, Started: 2000 * ms}},
+	} {
+		if got := test.row.Next(test.granted, test.wanted, test.now); got != test.want {
+			t.Errorf("%+v after a grant at %v, now %v, wanted %v: %+v, want %+v", test.row, test.granted, test.now, test.wanted, got, test.want)
+		}
+	}
+}
+
+// TestQueuePromises: to whom a lock is handed over.
+func TestQueuePromises(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		holder *Waiter
+		line   []*Waiter // behind it
+		want   int       // index in line; -1: nobody
+	}{
+		{"the next", newWaiter("a"), []*Waiter{newWaiter("a"), newWaiter("a")}, 0},
+		{"the same names", newWaiter("a", "b"), []*Waiter{newWaiter("a", "b")}, 0},
+		{"nobody is there", newWaiter("a"), nil, -1},
+		{"more names", newWaiter("a"), []*Waiter{newWaiter("a", "b"), newWaiter("a")}, -1},
+		{"fewer names", newWaiter("a", "b"), []*Waiter{newWaiter("a")}, -1},
+		{"names in another order", newWaiter("a", "b"), []*Waiter{newWaiter("b", "a")}, -1},
+		{"somebody between in one line", newWaiter("a", "b"), []*Waiter{newWaiter("b"), newWaiter("a", "b")}, -1},
+		{"somebody between in the other one", newWaiter("a", "b"), []*Waiter{newWaiter("a"), newWaiter("a", "b")}, -1},
+		{"a reader", newWaiter("a"), []*Waiter{newWaiterOf(reader, "a")}, -1},
+		{"of a reader", newWaiterOf(reader, "a"), []*Waiter{newWaiter("a")}, -1},
+		{"of a slot", newWaiterOf(Kind{Slots: 2}, "a"), []*Waiter{newWaiter("a")}, -1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			q := New()
+			q.Join(test.holder)
+			for i, p := range test.line {
+				p.Patient, p.Owner = true, Owner{Name: fmt.Sprint(i)}
+				q.Join(p)
+			}
+			got := q.ClaimNext(test.holder, Streak{Grants: 7})
+			if slices.Index(test.line, got) != test.want {
+				t.Fatalf("promised to place %d, want %d", slices.Index(test.line, got), test.want)
+			}
+			if got != nil && got.streak.Grants != 7 {
+				t.Errorf("it goes on with the row %+v", got.streak)
+			}
+			if again := q.ClaimNext(test.holder, Streak{}); again != nil {
+				t.Error("promised twice")
+			}
+		})
+	}
+}
+
+// handOverPlay is a hand-over step by step: a holder that gives back, one that
+// waits, and one behind it.
+type handOverPlay struct {
+	q                    *Queue
+	holder, next, behind *Waiter
+	begun                *redlock.Begun
+	owners               []string // who had to do with begun
+	called               bool     // behind was, before begun had an owner
+}
+
+func newHandOverPlay() *handOverPlay {
+	play := &handOverPlay{q: New(), holder: newWaiter("a"), next: newWaiter("a"), behind: newWaiter("a"), begun: &redlock.Begun{}}
+	for i, p := range []*Waiter{play.holder, play.next, play.behind} {
+		p.Patient, p.Owner = true, Owner{Name: fmt.Sprint(i)}
+		play.q.Join(p)
+	}
+	return play
+}
+
+func (play *handOverPlay) owned(by string) {
+	play.owners = append(play.owners, by)
+	play.called = play.called || isReady(play.behind)
+}
+
+// giver is what the goroutine that gives back does.
+func (play *handOverPlay) giver() []func() {
+	var promised *Waiter
+	return []func(){
+		func() { promised = play.q.ClaimNext(play.holder, Streak{}) },
+		func() {
+			if promised != nil && !play.q.Deliver(promised, play.begun) {
+				play.owned("the giver")
+			}
+		},
+		func() { play.q.Leave(play.holder, nil) },
+	}
+}
+
+// quitter is a waiter that gives up.
+func (play *handOverPlay) quitter() []func() {
+	return []func(){
+		func() {
+			if play.q.Withdraw(play.next) != nil {
+				play.owned("who gave up")
+			}
+		},
+		func() { play.q.Leave(play.next, nil) },
+	}
+}
+
+// interleavings calls play with every order in which a steps of one and b steps
+// of another can come: true is the one's.
+func interleavings(a, b int, order []bool, play func([]bool)) {
+	if a+b == 0 {
+		play(order)
+	}
+	if a > 0 {
+		interleavings(a-1, b, append(slices.Clip(order), true), play)
+	}
+	if b > 0 {
+		interleavings(a, b-1, append(slices.Clip(order), false), play)
+	}
+}
+
+// TestBegunHasOneOwner: however a waiter that gives up and one that hands over to
+// it meet, what was begun is abandoned once, and whoever stands behind is called
+// after that, not before.
+func TestBegunHasOneOwner(t *testing.T) {
+	both := map[string]int{}
+	interleavings(3, 2, nil, func(order []bool) {
+		play := newHandOverPlay()
+		giver, quitter := play.giver(), play.quitter()
+		for _, gives := range order {
+			steps := &quitter
+			if gives {
+				steps = &giver
+			}
+			(*steps)[0]()
+			*steps = (*steps)[1:]
+		}
+		want := 0
+		if order[0] { // or else it gave up before anything was begun for it
+			want = 1
+		}
+		if len(play.owners) != want || play.called {
+			t.Errorf("order %v: owned by %v, want %d; the one behind was called before that: %v", order, play.owners, want, play.called)
+		}
+		if begun, _ := play.q.TakeAttempt(play.next); begun != nil {
+			t.Errorf("order %v: it can still be taken", order)
+		}
+		if !isReady(play.behind) {
+			t.Errorf("order %v: the one behind is not called", order)
+		}
+		for _, who := range play.owners {
+			both[who]++
+		}
+	})
+	if both["the giver"] == 0 || both["who gave up"] == 0 {
+		t.Errorf("owners were %v: one of the ways was not tried", both)
+	}
+}
+
+// TestBegunIsTakenOnce by who waits for its turn.
+func TestBegunIsTakenOnce(t *testing.T) {
+	play := newHandOverPlay()
+	for _, step := range play.giver() {
+		if isReady(play.next) {
+			break
+		}
+		step()
+	}
+	play.q.Leave(play.holder, nil)
+	if begun, _ := play.q.TakeAttempt(play.next); begun != play.begun {
+		t.Fatal("it is not there")
+	}
+	if begun, _ := play.q.TakeAttempt(play.next); begun != nil {
+		t.Error("it is taken twice")
+	}
+	if play.q.Withdraw(play.next) != nil {
+		t.Error("it is taken, and abandoned")
+	}
+	if isReady(play.behind) {
+		t.Error("the one behind is called, too")
+	}
+}
+
+// TestPromiseTakenBack: the lease that was to be handed over was lost, and its
+// place is kept until its deadline, or is gone already.
+func TestPromiseTakenBack(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		play := newHandOverPlay()
+		q, next := play.q, play.q.ClaimNext(play.holder, Streak{})
+		if gone {
+			q.Leave(play.holder, nil)
+		}
+		q.Unclaim(next)
+		if isReady(next) != gone {
+			t.Errorf("the one before it is gone: %v; it is called: %v", gone, isReady(next))
+		}
+		q.Leave(play.holder, nil)
+		if !isReady(next) || isReady(play.behind) {
+			t.Errorf("at the end it is called: %v, the one behind: %v; want it alone", isReady(next), isReady(play.behind))
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package waitqueue
+
+import (
+	"iter"
+	"slices"
+)
+
+// Kind is the mode of a lock. The zero Kind is exclusive.
+type Kind struct {
+	Shared bool  // with other readers
+	Slots  int16 // one of so many slots; 0: no slots
+}
+
+// Exclusive tells whether the holder has the lock alone.
+func (k Kind) Exclusive() bool { return k == Kind{} }
+
+// Overlap tells whether two waiters have a name in common.
+func Overlap(a, b *Waiter) bool {
+	return slices.ContainsFunc(a.Names, func(name string) bool { return slices.Contains(b.Names, name) })
+}
+
+// blockReason is why a waiter blocks another one.
+type blockReason uint8
+
+const (
+	conflicting blockReason = iota // their kinds cannot be held together
+	slotsFull                      // too many before it want a slot
+)
+
+// blockers are the waiters before w in a queue that it waits for, in order: all of the
+// conflicting ones, and as many for slots as make one free. A waiter that is not in the
+// queue is behind all.
+func (w *Waiter) blockers(queue *nameQueue) iter.Seq2[*Waiter, blockReason] {
+	return func(yield func(*Waiter, blockReason) bool) {
+		full := w.slotsTaken(queue)
+		for ahead := range queue.all() {
+			if ahead == w {
+				return
+			}
+			if reason, blocked := w.blockedBy(ahead, full); blocked && !yield(ahead, reason) {
+				return
+			}
+		}
+	}
+}
+
+// blockedBy tells whether ahead, which is before w, blocks it; full: all slots are taken.
+func (w *Waiter) blockedBy(ahead *Waiter, full bool) (reason blockReason, blocked bool) {
+	switch {
+	case ahead.Kind != w.Kind, w.Kind.Exclusive():
+		return conflicting, true
+	case full:
+		return slotsFull, true
+	}
+	return 0, false
+}
+
+// firstBlocker returns the first of the blockers, or nil.
+func (w *Waiter) firstBlocker(queue *nameQueue) (first *Waiter) {
+	if w.Kind.Shared { // thousands of readers may be before it
+		if queue != nil && queue.firstUnshared != nil && queue.firstUnshared.number < w.number {
+			return queue.firstUnshared
+		}
+		return nil
+	}
+	w.blockers(queue)(func(ahead *Waiter, _ blockReason) bool {
+		first = ahead
+		return false
+	})
+	return first
+}
+
+// slotsTaken tells whether the waiters before w hold or want all slots.
+func (w *Waiter) slotsTaken(queue *nameQueue) bool {
+	return w.Kind.Slots > 0 && w.slotsAhead(queue) >= int(w.Kind.Slots)
+}
+
+// slotsAhead counts the waiters before w that hold or want a slot: they are served first.
+func (w *Waiter) slotsAhead(queue *nameQueue) (n int) {
+	for ahead := range queue.all() {
+		if ahead == w {
+			break
+		}
+		if ahead.Kind == w.Kind {
+			n++
+		}
+	}
+	return n
+}
+
+// covers tells whether behind waits for everything that ahead waits for.
+func covers(behind, ahead *Waiter) bool {
+	if !behind.Kind.Exclusive() && behind.Kind != ahead.Kind {
+		return false // a reader does not wait for other readers
+	}
+	for _, name := range ahead.Names {
+		if !slices.Contains(behind.Names, name) {
+			return false
+		}
+	}
+	return true
+}

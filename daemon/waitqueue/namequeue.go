@@ -1,0 +1,123 @@
+package waitqueue
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+)
+
+// nameQueue holds the waiters and holders of one name. One user can have thousands of them
+// in a hundred queues each, and everybody waits for the queue's mutex: no operation may
+// look at all of them for each of them. A nil nameQueue is empty.
+type nameQueue struct {
+	entries       []entry // by number, in ascending order; neither the first nor the last one is removed
+	removed       int     // of the entries
+	firstUnshared *Waiter // the first that is no reader; nil: there is none
+}
+
+// entry is a waiter in one of its queues.
+type entry struct {
+	number uint64
+	waiter *Waiter // nil: removed
+}
+
+func (q *nameQueue) append(w *Waiter) {
+	q.entries = append(q.entries, entry{w.number, w})
+	if q.firstUnshared == nil && !w.Kind.Shared {
+		q.firstUnshared = w
+	}
+}
+
+// remove has no effect if w is not in the queue.
+func (q *nameQueue) remove(w *Waiter) {
+	i, found := slices.BinarySearchFunc(q.entries, w.number, func(e entry, number uint64) int { return cmp.Compare(e.number, number) })
+	if !found || q.entries[i].waiter != w {
+		return
+	}
+	q.entries[i].waiter = nil
+	q.removed++
+	if q.firstUnshared == w {
+		q.firstUnshared = q.firstUnsharedFrom(i)
+	}
+	q.trim()
+}
+
+// trim drops removed entries at both ends, and all of them when they are many, which costs
+// as much as it took to remove so many.
+func (q *nameQueue) trim() {
+	for len(q.entries) > 0 && q.entries[len(q.entries)-1].waiter == nil {
+		q.entries = q.entries[:len(q.entries)-1]
+		q.removed--
+	}
+	for len(q.entries) > 0 && q.entries[0].waiter == nil {
+		q.entries = q.entries[1:]
+		q.removed--
+	}
+	if q.removed > len(q.entries)/2 {
+		q.entries = slices.DeleteFunc(q.entries, func(e entry) bool { return e.waiter == nil })
+		q.removed = 0
+	}
+}
+
+// firstUnsharedFrom returns the first waiter from index i on that is no reader, or nil.
+func (q *nameQueue) firstUnsharedFrom(i int) *Waiter {
+	for _, e := range q.entries[i:] {
+		if e.waiter != nil && !e.waiter.Kind.Shared {
+			return e.waiter
+		}
+	}
+	return nil
+}
+
+func (q *nameQueue) isEmpty() bool { return q == nil || len(q.entries) == 0 }
+
+// all yields the waiters in order.
+func (q *nameQueue) all() iter.Seq[*Waiter] {
+	return func(yield func(*Waiter) bool) {
+		if q == nil {
+			return
+		}
+		for _, e := range q.entries {
+			if e.waiter != nil && !yield(e.waiter) {
+				return
+			}
+		}
+	}
+}
+
+// backward yields the waiters, the last one first.
+func (q *nameQueue) backward() iter.Seq[*Waiter] {
+	return func(yield func(*Waiter) bool) {
+		if q == nil {
+			return
+		}
+		for _, e := range slices.Backward(q.entries) {
+			if e.waiter != nil && !yield(e.waiter) {
+				return
+			}
+		}
+	}
+}
+
+// next returns the first waiter at index i or later that is before another one, and its
+// index; nil: there is none.
+func (q *nameQueue) next(i int, before *Waiter) (int, *Waiter) {
+	for q != nil && i < len(q.entries) && q.entries[i].number < before.number {
+		if w := q.entries[i].waiter; w != nil {
+			return i, w
+		}
+		i++
+	}
+	return i, nil
+}
+
+// firstTwo returns the first two waiters; nil if there are fewer.
+func (q *nameQueue) firstTwo() (first, second *Waiter) {
+	for w := range q.all() {
+		if first != nil {
+			return first, w
+		}
+		first = w
+	}
+	return first, nil
+}

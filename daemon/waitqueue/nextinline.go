@@ -1,0 +1,47 @@
+package waitqueue
+
+// An exclusive waiter waits in the daemon for the readers of this host, and sends nothing to
+// the nodes meanwhile. As soon as only holders block it, the nodes are told (writer intent), so that
+// readers of other hosts do not overtake it. Not earlier: the nodes would then
+// also refuse readers of this host that are before it.
+
+// notifyNextInLine closes nextInLine of the first waiters of some names for which it became
+// true. It requires q.mu.
+func (q *Queue) notifyNextInLine(names []string) {
+	visited := newVisited(names)
+	for _, name := range names {
+		for w := range q.names[name].all() {
+			if w.isReady {
+				continue
+			}
+			if w.nextInLine != nil && !isClosed(w.nextInLine) && visited.first(w) && q.isNextInLine(w) {
+				close(w.nextInLine)
+			}
+			break
+		}
+	}
+}
+
+// isNextInLine tells whether all that block w hold their locks, and one of these is shared.
+// It requires q.mu.
+func (q *Queue) isNextInLine(w *Waiter) bool {
+	shared := false
+	for _, name := range w.Names {
+		for ahead := range w.blockers(q.names[name]) {
+			if ahead.lease == nil {
+				return false
+			}
+			shared = shared || ahead.Kind.Shared
+		}
+	}
+	return shared
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,53 @@
+package waitqueue
+
+import (
+	"errors"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Obstacle is what a waiter waits for. It is zero if nothing blocks the waiter.
+type Obstacle struct {
+	Holder   *Waiter   // a holder of this host; or nil
+	Lease    Lease     // of the Holder
+	Failure  error     // how the attempt of the first one before it failed on the nodes; or nil
+	Waiter   *Waiter   // the one before it, which does not hold the lock either; or nil
+	Blockage *Blockage // what the Waiter itself waits for on this host; nil: it is asking the nodes
+}
+
+// Blockage is one step of a queue: a waiter or holder that blocks another one.
+type Blockage struct {
+	Name      string
+	Requester *Requester
+	Held      bool // it holds the lock, or else asked earlier
+	Together  bool // it holds the lock together with others, as the refused request wants to
+}
+
+// Obstacle returns what w waits for.
+func (q *Queue) Obstacle(w *Waiter) Obstacle {
+	q.lock(w)
+	defer q.unlock(w)
+	first := q.firstBlocker(w)
+	switch {
+	case first == nil:
+		return Obstacle{Failure: w.failure}
+	case first.lease != nil:
+		return Obstacle{Holder: first, Lease: first.lease}
+	case first.failure != nil && (covers(w, first) || !errors.Is(first.failure, redlock.ErrHeld)): // w would fail likewise
+		return Obstacle{Failure: first.failure}
+	}
+	return Obstacle{Waiter: first, Failure: first.failure, Blockage: q.blockageOf(first, w)}
+}
+
+// blockageOf returns what blocks first, for which w waits. It requires q.mu.
+func (q *Queue) blockageOf(first, w *Waiter) *Blockage {
+	by, name := q.firstBlockerAndName(first)
+	if first.isReady || by == nil {
+		return nil
+	}
+	held := by.lease != nil
+	return &Blockage{
+		Name: name, Requester: by.Requester, Held: held,
+		Together: held && w.Kind.Shared && by.Kind == w.Kind && Overlap(by, w),
+	}
+}

@@ -1,0 +1,42 @@
+package waitqueue
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// One who leaves the line without ever having had his turn has met nothing that others
+// could go by.
+func TestQueueMetNothing(t *testing.T) {
+	q := New()
+	holder, waiter, passing := newWaiter("a"), newWaiter("a", "b"), newWaiter("b")
+	for _, p := range []*Waiter{holder, waiter, passing} {
+		q.Join(p)
+	}
+	q.Leave(passing, &redlock.HeldError{Name: "b"})
+	if got := q.LastFailure(waiter); got != nil {
+		t.Errorf("the one before met %v, want nothing", got)
+	}
+}
+
+// What the one before is kept waiting by on other hosts is in the way of all who want
+// as much; who wants less is told that it is he.
+func TestAheadOfOneThatWaitsForOtherHosts(t *testing.T) {
+	held, none := &redlock.HeldError{Name: "a,b"}, &redlock.NoQuorumError{Name: "a,b"}
+	for _, tt := range []struct {
+		names string
+		met   error
+		same  bool
+	}{{"a,b", held, true}, {"b", held, false}, {"b", none, true}} {
+		q := New()
+		first, p := newWaiter("a", "b"), newWaiter(strings.Split(tt.names, ",")...)
+		q.Join(first)
+		q.Join(p)
+		q.NoteFailure(first, tt.met)
+		if got := q.Obstacle(p); got.Failure != tt.met || (got.Waiter == nil) != tt.same {
+			t.Errorf("%s behind a,b, which met %v: %+v; want the same: %v", tt.names, tt.met, got, tt.same)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package waitqueue
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Queue holds, for each name, the holders and the waiters of this host in the order of
+// arrival. A waiter is ready when nothing before it conflicts: one for an exclusive lock,
+// all readers that stand together, or as many as there are slots. Nobody overtakes: a
+// reader stays behind a writer that waits. A request for several names joins the queues of
+// all of them at the same moment, so two such requests cannot wait for each other.
+type Queue struct {
+	userGates [64]sync.Mutex // taken before mu, never inside it: see lock
+
+	mu           sync.Mutex // guards what follows, and the fields of a Waiter that say so; no other mutex is taken inside but a lease's, by EndsByItself
+	names        map[string]*nameQueue
+	spare        *nameQueue             // empty, for the next name; nil: there is none
+	waiters      nameQueue              // those without a lease, of all names
+	lastNumber   uint64                 // of a Waiter
+	participants map[Owner]*participant // for the deadlock search
+	searches     int
+}
+
+// New makes an empty queue.
+func New() *Queue {
+	return &Queue{names: map[string]*nameQueue{}, participants: map[Owner]*participant{}}
+}
+
+// lock locks mu for a request. Requests for several names take long, so each user has a gate
+// that lets one of them through at a time. When thousands of them end at once, another user
+// waits for one of them, not for all.
+func (q *Queue) lock(w *Waiter) {
+	if gate := q.gate(w); gate != nil {
+		gate.Lock()
+	}
+	q.mu.Lock()
+}
+
+func (q *Queue) unlock(w *Waiter) {
+	q.mu.Unlock()
+	if gate := q.gate(w); gate != nil {
+		gate.Unlock()
+	}
+}
+
+// gate returns the mutex of the user, which few other users share. It is nil for a request
+// for one name.
+func (q *Queue) gate(w *Waiter) *sync.Mutex {
+	if len(w.Names) == 1 {
+		return nil
+	}
+	return &q.userGates[uint(w.Requester.UID)%uint(len(q.userGates))]
+}
+
+// Join appends w to the queues of its names. It is ready at once if nothing before it
+// conflicts. The error matches ErrDeadlock if w would wait for its own owner through
+// others; w is not in the queue then.
+func (q *Queue) Join(w *Waiter) error {
+	q.lock(w)
+	defer q.unlock(w)
+	q.number(w)
+	w.isReady = q.firstBlocker(w) == nil
+	if w.isBlocked() {
+		if err := q.checkDeadlock(w); err != nil {
+			return err
+		}
+	}
+	if !w.isReady {
+		w.ready = make(chan struct{})
+	}
+	if !w.isReady && w.Kind.Exclusive() {
+		w.nextInLine = make(chan struct{})
+	}
+	q.append(w)
+	q.waiters.append(w)
+	q.notifyNextInLine(w.Names)
+	return nil
+}
+
+// number requires q.mu.
+func (q *Queue) number(w *Waiter) {
+	q.lastNumber++
+	w.number = q.lastNumber
+}
+
+// append puts w, which has a number, at the end of the queues of its names. It requires q.mu.
+func (q *Queue) append(w *Waiter) {
+	for _, name := range w.Names {
+		queue := q.names[name]
+		if queue == nil {
+			queue = q.newNameQueue()
+			q.names[name] = queue
+		}
+		queue.append(w)
+	}
+}
+
+func (q *Queue) newNameQueue() *nameQueue {
+	queue := q.spare
+	if q.spare = nil; queue == nil {
+		queue = &nameQueue{}
+	}
+	return queue
+}
+
+// Leave removes w and makes ready the waiters that it alone blocked, which continue its
+// streak. failure is how the last attempt of w failed on the nodes, nil if it did not: the
+// next waiters need not find that out again. (A waiter that was never ready made no attempt.)
+func (q *Queue) Leave(w *Waiter, failure error) {
+	q.lock(w)
+	defer q.unlock(w)
+	q.removeParticipant(w)
+	q.waiters.remove(w)
+	q.remove(w)
+	visited := newVisited(w.Names)
+	for _, name := range w.Names {
+	waiters:
+		for next := range q.names[name].all() {
+			if next.isReady {
+				continue
+			}
+			if w.isReady {
+				next.failure = failure
+			}
+			switch {
+			case visited.first(next) && q.makeReadyIfFree(next):
+				next.streak = w.streak
+			case !next.Kind.Shared:
+				break waiters // nobody overtakes it
+			}
+		}
+	}
+	q.notifyNextInLine(w.Names)
+}
+
+// remove requires q.mu.
+func (q *Queue) remove(w *Waiter) {
+	for _, name := range w.Names {
+		queue := q.names[name]
+		if queue.isEmpty() {
+			continue
+		}
+		if queue.remove(w); queue.isEmpty() {
+			delete(q.names, name)
+			q.spare = queue
+		}
+	}
+}
+
+// visited is for waiters in the queues of several names, which are looked at once. It is
+// nil if there is one name only.
+type visited map[*Waiter]bool
+
+func newVisited(names []string) visited {
+	if len(names) == 1 {
+		return nil
+	}
+	return visited{}
+}
+
+// first is false if w was visited before.
+func (v visited) first(w *Waiter) bool {
+	if v == nil {
+		return true
+	}
+	before := v[w]
+	v[w] = true
+	return !before
+}
+
+// makeReadyIfFree requires q.mu.
+func (q *Queue) makeReadyIfFree(w *Waiter) bool {
+	if q.firstBlocker(w) != nil {
+		return false
+	}
+	w.isReady = true
+	close(w.ready)
+	return true
+}
+
+// firstBlocker returns the first waiter or holder that w waits for. It requires q.mu.
+func (q *Queue) firstBlocker(w *Waiter) *Waiter {
+	first, _ := q.firstBlockerAndName(w)
+	return first
+}
+
+// firstBlockerAndName returns also the name that they have in common. It requires q.mu.
+func (q *Queue) firstBlockerAndName(w *Waiter) (first *Waiter, name string) {
+	for _, name := range w.Names {
+		if first := w.firstBlocker(q.names[name]); first != nil {
+			return first, name
+		}
+	}
+	return nil, ""
+}
+
+// NoteFailure records how an attempt of w failed on the nodes. If another host held the
+// lock, the streak of this host is over.
+func (q *Queue) NoteFailure(w *Waiter, failure error) {
+	q.lock(w)
+	defer q.unlock(w)
+	if w.failure = failure; errors.Is(failure, redlock.ErrHeld) {
+		w.streak = Streak{}
+	}
+}
+
+// LastFailure returns how the last attempt of w, or of the one before it, failed on the nodes.
+func (q *Queue) LastFailure(w *Waiter) error {
+	q.lock(w)
+	defer q.unlock(w)
+	return w.failure
+}
+
+// Granted records that w holds a lease. It stays in the queue until it leaves.
+func (q *Queue) Granted(w *Waiter, lease Lease) {
+	q.lock(w)
+	defer q.unlock(w)
+	w.lease, w.failure, w.attempts = lease, nil, nil
+	q.waiters.remove(w)
+	q.notifyNextInLine(w.Names)
+}
+
+// Restore adds w, which held a lease before a restart.
+func (q *Queue) Restore(w *Waiter, lease Lease) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.lease, w.isReady = lease, true
+	q.number(w)
+	q.append(w)
+}
+
+// ChangeOwner records the current owner of a lease that was resumed, so that its waiters
+// wait for that one. current is called with q.mu held: of two concurrent calls the later
+// one records the later owner.
+func (q *Queue) ChangeOwner(w *Waiter, current func() Owner) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waitedFor := w.participant != nil
+	q.removeParticipant(w)
+	w.Owner = current()
+	if waitedFor {
+		q.addParticipant(w)
+	}
+}
+
+// Len returns the number of names that are held or waited for.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.names)
+}
+
+// Waiting lists the waiters without a lease, in the order of arrival.
+func (q *Queue) Waiting() []*Waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Collect(q.waiters.all())
+}

@@ -1,0 +1,189 @@
+package waitqueue
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func newWaiterOf(k Kind, names ...string) *Waiter {
+	return &Waiter{Names: names, Kind: k, Requester: &Requester{}}
+}
+
+var (
+	reader = Kind{Shared: true}
+	three  = Kind{Slots: 3}
+)
+
+// readyOf is which of the places are called, as a word of 0s and 1s.
+func readyOf(line []*Waiter) string {
+	var word []byte
+	for _, p := range line {
+		word = append(word, '0')
+		if isReady(p) {
+			word[len(word)-1] = '1'
+		}
+	}
+	return string(word)
+}
+
+// line is places of the same name that join in this order.
+func line(q *Queue, kinds ...Kind) (all []*Waiter) {
+	for _, k := range kinds {
+		p := newWaiterOf(k, "a")
+		q.Join(p)
+		all = append(all, p)
+	}
+	return all
+}
+
+// TestQueueOfKinds: who stands together, and who waits for whom.
+func TestQueueOfKinds(t *testing.T) {
+	writer, five := Kind{}, Kind{Slots: 5}
+	for _, test := range []struct {
+		name  string
+		kinds []Kind
+		want  string   // who is called at first
+		leave []string // then the first leaves, and the next, and so on
+	}{
+		{"readers together, none past a writer", []Kind{reader, reader, writer, reader, reader, writer}, "110000", []string{"10000", "1000", "110", "10", "1"}},
+		{"a writer first", []Kind{writer, reader, reader, writer, reader}, "10000", []string{"1100", "100", "10", "1"}},
+		{"as many as there are slots", []Kind{three, three, three, three, three}, "11100", []string{"1110", "111", "11", "1"}},
+		{"another number of slots", []Kind{three, five, three, five}, "1000", []string{"100", "10", "1"}},
+		{"readers and slots", []Kind{reader, three, reader}, "100", []string{"10", "1"}},
+		{"slots and a writer", []Kind{three, three, writer, three}, "1100", []string{"100", "10", "1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			q := New()
+			all := line(q, test.kinds...)
+			if got := readyOf(all); got != test.want {
+				t.Fatalf("called: %s, want %s", got, test.want)
+			}
+			for i, want := range test.leave {
+				q.Leave(all[0], nil)
+				all = all[1:]
+				if got := readyOf(all); got != want {
+					t.Fatalf("called after %d left: %s, want %s", i+1, got, want)
+				}
+			}
+		})
+	}
+}
+
+// model is the wait list as it is meant: all that are there, in the order of arrival.
+type model []*Waiter
+
+// mayHold tells by brute force whether place i has nobody in its way.
+func (m model) mayHold(i int) bool {
+	for _, name := range m[i].Names {
+		same := int16(0)
+		for _, ahead := range m[:i] {
+			switch {
+			case !slices.Contains(ahead.Names, name):
+			case ahead.Kind != m[i].Kind || ahead.Kind.Exclusive():
+				return false
+			default:
+				same++
+			}
+		}
+		if slots := m[i].Kind.Slots; slots > 0 && same >= slots {
+			return false
+		}
+	}
+	return true
+}
+
+// deadlocks tells by trying whether the owner of the last one could never go on:
+// those who wait for nothing go, until nobody can any more.
+func (m model) deadlocks() bool {
+	last := m[len(m)-1]
+	for {
+		free := slices.IndexFunc(m, func(p *Waiter) bool { return m.goesOn(p.Owner) })
+		if free < 0 {
+			return slices.Contains(m, last)
+		}
+		who := m[free].Owner
+		m = slices.DeleteFunc(slices.Clone(m), func(p *Waiter) bool { return p.Owner == who })
+	}
+}
+
+func (m model) goesOn(who Owner) bool {
+	for i, p := range m {
+		if p.Owner == who && p.Patient && !m.mayHold(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// check tells whether the queue called those whom it should.
+func (m model) check(t *testing.T, what string) {
+	t.Helper()
+	for i, p := range m {
+		if want := m.mayHold(i); isReady(p) != want {
+			t.Fatalf("%s: place %d of %d (%v, %v) is called: %v, want %v", what, i, len(m), p.Names, p.Kind, !want, want)
+		}
+	}
+}
+
+// TestQueueAgainstModel: random owners ask for random names in random kinds, and
+// leave. Whoever is called has nobody in his way, whoever is not has, and every
+// DEADLOCK is one that no order of events could dissolve.
+func TestQueueAgainstModel(t *testing.T) {
+	refused := 0
+	for seed := range uint64(400) {
+		refused += playQueue(t, rand.New(rand.NewPCG(seed, 0)), fmt.Sprint("seed ", seed), 150)
+	}
+	if refused < 500 {
+		t.Errorf("%d were refused: too few to tell", refused)
+	}
+}
+
+// FuzzQueue is that with any seed.
+func FuzzQueue(f *testing.F) {
+	f.Fuzz(func(t *testing.T, a, b uint64) {
+		playQueue(t, rand.New(rand.NewPCG(a, b)), fmt.Sprint("seed ", a, " ", b), 300)
+	})
+}
+
+func playQueue(t *testing.T, random *rand.Rand, what string, steps int) (refused int) {
+	t.Helper()
+	q, here := New(), model{}
+	for range steps {
+		if n := len(here); n > 0 && random.IntN(14) < n {
+			i := random.IntN(n)
+			q.Leave(here[i], nil)
+			here = slices.Delete(here, i, i+1)
+		} else if p := randomWaiterOf(random); !slices.ContainsFunc(here, func(other *Waiter) bool { return other.Owner == p.Owner && Overlap(other, p) }) {
+			want, err := p.Patient && !append(here, p).mayHold(n) && append(here, p).deadlocks(), q.Join(p)
+			if want != errors.Is(err, ErrDeadlock) {
+				t.Fatalf("%s: join of %v for %v, %v: %v, want refused %v", what, p.Owner, p.Names, p.Kind, err, want)
+			}
+			if want {
+				refused++
+			} else {
+				here = append(here, p)
+			}
+		}
+		here.check(t, what)
+	}
+	for _, p := range here {
+		q.Leave(p, nil)
+	}
+	if len(q.names)+len(q.participants) > 0 {
+		t.Fatalf("%s: an empty queue keeps %d lines and %d parties", what, len(q.names), len(q.participants))
+	}
+	return refused
+}
+
+// randomWaiterOf has few names, so that they meet; a slot is one of one name.
+func randomWaiterOf(random *rand.Rand) *Waiter {
+	p := randomWaiter(random)
+	p.Kind = []Kind{{}, {}, reader, {Slots: 2}, {Slots: 2}, three}[random.IntN(6)]
+	if p.Kind.Slots > 0 {
+		p.Names = p.Names[:1]
+	}
+	return p
+}

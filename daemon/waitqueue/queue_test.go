@@ -1,0 +1,167 @@
+package waitqueue
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+func newWaiter(names ...string) *Waiter { return &Waiter{Names: names, Requester: &Requester{}} }
+
+func isReady(p *Waiter) bool {
+	if p.ready == nil {
+		return p.isReady
+	}
+	select {
+	case <-p.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// TestQueueFirstComeFirstServed: every order of leaving calls the first of
+// those that are left, and nobody else.
+func TestQueueFirstComeFirstServed(t *testing.T) {
+	q := New()
+	var line []*Waiter
+	for range 5 {
+		p := newWaiter("a")
+		q.Join(p)
+		line = append(line, p)
+	}
+	for _, leaves := range []int{3, 0, 0, 1, 0} { // index among those that are left
+		q.Leave(line[leaves], nil)
+		line = slices.Delete(line, leaves, leaves+1)
+		for i, p := range line {
+			if isReady(p) != (i == 0) {
+				t.Fatalf("after %d had left: place %d of %d: called %v", leaves, i, len(line), isReady(p))
+			}
+		}
+	}
+	if len(q.names) != 0 {
+		t.Errorf("an empty queue keeps %d lines", len(q.names))
+	}
+}
+
+func TestQueueNamesAreApart(t *testing.T) {
+	q := New()
+	a, b := newWaiter("a"), newWaiter("b")
+	q.Join(a)
+	q.Join(b)
+	if !isReady(a) || !isReady(b) {
+		t.Errorf("called: a %v, b %v; want both", isReady(a), isReady(b))
+	}
+}
+
+// TestQueueSeveralNames: a place in several lines has its turn when it is
+// first in all of them, and holds up the ones behind it in each.
+func TestQueueSeveralNames(t *testing.T) {
+	q := New()
+	a, ab, b := newWaiter("a"), newWaiter("a", "b"), newWaiter("b")
+	q.Join(a)
+	q.Join(ab)
+	q.Join(b)
+	if isReady(ab) || isReady(b) {
+		t.Fatalf("called: ab %v, b %v; want neither", isReady(ab), isReady(b))
+	}
+	q.Leave(a, nil)
+	if !isReady(ab) || isReady(b) {
+		t.Fatalf("after a left: called: ab %v, b %v; want ab alone", isReady(ab), isReady(b))
+	}
+	q.Leave(ab, nil)
+	if !isReady(b) {
+		t.Error("after ab left: b is not called")
+	}
+}
+
+// Who wants one name passes no gate to the queue; others pass that of their user.
+func TestQueueGate(t *testing.T) {
+	q := New()
+	gate := func(uid int, names ...string) *sync.Mutex {
+		p := &Waiter{}
+		p.Init(names, Kind{}, false, &Requester{UID: uid}, nil)
+		return q.gate(p)
+	}
+	if gate(1, "a") != nil {
+		t.Error("there is a gate for who wants one name")
+	}
+	if gate(1, "a", "b") == nil || gate(1, "a", "b") != gate(1, "c", "d", "e") || gate(1, "a", "b") == gate(2, "a", "b") {
+		t.Error("want one gate of each user")
+	}
+}
+
+// TestQueuePassesOnWhatWasMet: who comes next knows what the one before met,
+// and who only waits can say what the first in line meets.
+func TestQueuePassesOnWhatWasMet(t *testing.T) {
+	q := New()
+	met := errors.New("no quorum")
+	first, second, third := newWaiter("a"), newWaiter("a"), newWaiter("a")
+	for _, p := range []*Waiter{first, second, third} {
+		q.Join(p)
+	}
+	q.NoteFailure(first, met)
+	if got := q.Obstacle(third); got.Failure != met {
+		t.Errorf("ahead(third) = %v, want %v", got, met)
+	}
+	q.Leave(first, met)
+	if got := q.LastFailure(second); got != met {
+		t.Errorf("metBy(second) = %v, want %v", got, met)
+	}
+	h := testLease{}
+	q.Granted(second, h)
+	if got := q.Obstacle(third); got.Holder != second || got.Lease != h || got.Failure != nil {
+		t.Errorf("ahead(third) = %v; want the holding", got)
+	}
+	if waiting := q.Waiting(); len(waiting) != 1 || waiting[0] != third {
+		t.Errorf("waiting() = %v, want the third alone", waiting)
+	}
+}
+
+func TestQueueLeaveTwice(t *testing.T) {
+	q := New()
+	first, second, third := newWaiter("a"), newWaiter("a"), newWaiter("a")
+	for _, p := range []*Waiter{first, second, third} {
+		q.Join(p)
+	}
+	q.Leave(first, nil)
+	q.Leave(first, nil)
+	if !isReady(second) || isReady(third) {
+		t.Errorf("called: second %v, third %v; want the second alone", isReady(second), isReady(third))
+	}
+}
+
+// Who comes next goes on with the row of this host, and lets other hosts go first where it
+// was long enough. Where one of those was met it is over, by nothing else.
+func TestQueueRowGoesOn(t *testing.T) {
+	q := New()
+	first, second, third := newWaiter("a"), newWaiter("a"), newWaiter("a")
+	for _, p := range []*Waiter{first, second, third} {
+		q.Join(p)
+	}
+	q.SetStreak(first, Streak{Yields: true})
+	q.Leave(first, nil)
+	if _, yields := q.TakeAttempt(second); !yields || q.Streak(third) != (Streak{}) {
+		t.Errorf("the next one yields: %v, and the one behind has the row %+v; want that the next yields", yields, q.Streak(third))
+	}
+	q.SetStreak(second, Streak{Grants: 7})
+	q.NoteFailure(second, &redlock.NoQuorumError{})
+	if got := q.Streak(second); got.Grants != 7 {
+		t.Errorf("met no quorum: the row %+v, want that it goes on", got)
+	}
+	q.NoteFailure(second, &redlock.HeldError{})
+	if got := q.Streak(second); got != (Streak{}) {
+		t.Errorf("met another host: the row %+v, want that it is over", got)
+	}
+}
+
+// testLease is a lease that lasts.
+type testLease struct{}
+
+func (testLease) Since() time.Duration    { return 0 }
+func (testLease) Validity() time.Duration { return time.Second }
+func (testLease) EndsByItself() bool      { return false }

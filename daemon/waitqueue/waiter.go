@@ -1,0 +1,118 @@
+package waitqueue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Requester identifies a client that asked for a lock, and says what LIST and WHO show of it.
+type Requester struct {
+	UID, PID int
+	User     string
+	Owner    string // owner=, on the connection
+	Note     string
+	ID       string        // id=
+	Asked    time.Duration // BootTime of the request
+}
+
+// String describes the client for people.
+func (r *Requester) String() string {
+	var more []string
+	if r.PID != 0 { // 0: it is not visible, as in another container
+		more = append(more, fmt.Sprintf("pid %d", r.PID))
+	}
+	if r.Owner != "" {
+		more = append(more, "owner "+r.Owner)
+	}
+	if more == nil {
+		return r.User
+	}
+	return fmt.Sprintf("%s (%s)", r.User, strings.Join(more, ", "))
+}
+
+// Owner is the unit that can hold and wait: one owner= of one client, which is a
+// connection or, with hold=pid, a process.
+type Owner struct {
+	Client any // comparable
+	Name   string
+}
+
+// Lease is what the queue must know of a lease that was granted.
+type Lease interface {
+	// Since is the BootTime of the grant.
+	Since() time.Duration
+	// Validity is how long the lease is still valid.
+	Validity() time.Duration
+	// EndsByItself reports that the lease ends without its owner: nobody extends it
+	// (hold=ttl), or it was lost. It is called with the queue's mutex held.
+	EndsByItself() bool
+}
+
+// Attempts makes the request of a waiter to the nodes.
+type Attempts interface {
+	// Request may be called after the waiter has left, by the goroutine that hands a lock over.
+	Request() redlock.Request
+}
+
+// A Waiter is one request in the queues of its names, from its arrival until it failed or
+// its lease ended.
+type Waiter struct {
+	Names     []string
+	oneName   [1]string // the memory of names if there is one
+	Requester *Requester
+	Owner     Owner // after Join guarded by the queue's mu
+
+	number uint64 // in the order of arrival
+
+	ready, nextInLine chan struct{} // see Ready and NextInLine
+
+	// Guarded by the queue's mu, except kind and patient.
+	attempts    Attempts       // nil once it holds a lease
+	attempt     *redlock.Begun // begun for it by a hand-over, and not taken yet
+	streak      Streak         // that its lease would continue
+	participant *participant   // nil while it neither waits nor is waited for
+	lease       Lease          // once granted
+	failure     error          // of its last attempt on the nodes, or of the one before it in the queue
+	Kind        Kind           // does not change
+	Patient     bool           // it waits if it is not ready at once; does not change
+	isReady     bool
+	withdrawn   bool // it takes no attempt any more
+}
+
+// init sets the names, which it copies, and what else does not change.
+func (w *Waiter) Init(names []string, kind Kind, patient bool, requester *Requester, attempts Attempts) {
+	if len(names) == 1 {
+		w.oneName[0] = names[0]
+		w.Names = w.oneName[:]
+	} else {
+		w.Names = slices.Clone(names)
+	}
+	w.Kind, w.Patient, w.Requester, w.attempts = kind, patient, requester, attempts
+}
+
+// Label returns the names for people.
+func (w *Waiter) Label() string {
+	if len(w.Names) == 1 {
+		return w.Names[0]
+	}
+	return strings.Join(w.Names, ",")
+}
+
+// Ready is closed when nothing on this host blocks w. It is nil if nothing did
+// when w joined.
+func (w *Waiter) Ready() <-chan struct{} { return w.ready }
+
+// NextInLine is closed when only holders of a shared lock block w. It is nil if w was ready
+// when it joined, or is not exclusive.
+func (w *Waiter) NextInLine() <-chan struct{} { return w.nextInLine }
+
+// Request makes the request of w to the nodes; w must have been claimed.
+func (w *Waiter) Request() redlock.Request { return w.attempts.Request() }
+
+// isBlocked tells whether w waits for others of this host. A waiter that only the nodes
+// keep waiting does not. It requires q.mu.
+func (w *Waiter) isBlocked() bool { return w.Patient && !w.isReady }
