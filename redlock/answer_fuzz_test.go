@@ -14,24 +14,25 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // fuzzedCalls are one of each kind that a group may have.
 func fuzzedCalls(quorum int) (calls []call, ballots []*ballot) {
-	add := func(op string, width int, yes func(*Reply) bool, ops ...operation) {
+	add := func(op string, width int, yes func(*Reply) bool, ops ...script.Operation) {
 		b := newBallot(op, 5, quorum, yes)
 		b.width = width
 		calls, ballots = append(calls, call{op: op, ops: ops, voter: b, placed: &nodeSet{}}), append(ballots, b)
 	}
-	add("acquire", 1, isFencedGrant, operation{letter: opAcquire, key: "x", token: "t"}, operation{letter: opIntend, key: "x", token: "m"})
-	add("acquire", 2, isFencedGrant, operation{letter: opAlso, key: "x", token: "t"}, operation{letter: opJoin, key: "y", token: "t"})
-	add("release", 1, isGrant, operation{letter: opRelease, key: "x", token: "t"})
-	add("who", 1, func(reply *Reply) bool { return len(reply.Array) == 0 }, operation{letter: opWho, key: "x"})
-	add("fence", 1, isGrant, operation{letter: opFence, key: "x", token: "t"})
-	add("counters", 1, func(reply *Reply) bool { return len(reply.Array) > 0 }, operation{letter: opCounters, key: nodeKey})
+	add("acquire", 1, script.IsFencedGrant, script.Operation{Op: script.Acquire, Key: "x", Token: "t"}, script.Operation{Op: script.Wait, Key: "x", Token: "m"})
+	add("acquire", 2, script.IsFencedGrant, script.Operation{Op: script.AcquireAlso, Key: "x", Token: "t"}, script.Operation{Op: script.Join, Key: "y", Token: "t"})
+	add("release", 1, isGrant, script.Operation{Op: script.Release, Key: "x", Token: "t"})
+	add("who", 1, func(reply *Reply) bool { return len(reply.Array) == 0 }, script.Operation{Op: script.Who, Key: "x"})
+	add("fence", 1, isGrant, script.Operation{Op: script.RaiseCounter, Key: "x", Token: "t"})
+	add("counters", 1, func(reply *Reply) bool { return len(reply.Array) > 0 }, script.Operation{Op: script.ReadCounters, Key: script.NodeKey})
 	given := newBallot("release", 5, quorum, isGrant)
-	taken := newBallot("acquire", 5, quorum, isFencedGrant)
-	calls = append(calls, call{op: "acquire", ops: []operation{{letter: opHandOver, key: "x", old: "o", token: "t"}},
+	taken := newBallot("acquire", 5, quorum, script.IsFencedGrant)
+	calls = append(calls, call{op: "acquire", ops: []script.Operation{{Op: script.HandOver, Key: "x", OldToken: "o", Token: "t"}},
 		voter: &exchange{taken: taken, given: given}, placed: &nodeSet{}})
 	return calls, append(ballots, given, taken)
 }
@@ -102,7 +103,7 @@ func checkBallots(t *testing.T, ballots []*ballot) {
 			}
 		}
 		for i := range b.answers {
-			if a := &b.answers[i]; a.verdict == granted && b.op == "acquire" && (!isFence(a.fence) || a.fence > 1<<51) {
+			if a := &b.answers[i]; a.verdict == granted && b.op == "acquire" && (!script.IsFence(a.fence) || a.fence > 1<<51) {
 				t.Errorf("granted with the fencing token %d", a.fence)
 			}
 			if a := &b.answers[i]; a.verdict == granted && b.op == "counters" {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // attempt is one ballot with a token of its own, and a second one where the
@@ -36,7 +37,7 @@ type grant struct {
 
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
-	a := &attempt{q: q, r: r, start: start, aware: q.freshness(start), b: q.newBallot("acquire", isFencedGrant)}
+	a := &attempt{q: q, r: r, start: start, aware: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
 	a.b.quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
 		t.slot = q.places.reserve(t, r.Slots, q.rules.jitter)
@@ -47,7 +48,7 @@ func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt
 
 // begin puts it to the nodes, and waits for none.
 func (a *attempt) begin() {
-	o := operation{token: a.token, ttl: a.r.TTL, fence: a.fence}
+	o := script.Operation{Token: a.token, TTL: a.r.TTL, Fence: a.fence}
 	a.send(call{ops: a.b.askToTake(&a.target, o), voter: a.b})
 }
 
@@ -58,7 +59,7 @@ func (a *attempt) send(c call) {
 	c.op, c.placed = a.b.op, a.placed
 	c.notAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.ops = a.each(c.ops, operation{letter: opIntend, token: a.waiter.mark, ttl: max(a.r.TTL, leastMark)})
+		c.ops = a.each(c.ops, script.Operation{Op: script.Wait, Token: a.waiter.mark, TTL: max(a.r.TTL, leastMark)})
 		if a.keeps > 0 {
 			c.ops = append(c.ops, a.keeping()...)
 		}
@@ -68,9 +69,9 @@ func (a *attempt) send(c call) {
 }
 
 // keeping has the names be kept in one order, which is the same for all.
-func (a *attempt) keeping() []operation {
-	ops := a.each(nil, operation{letter: opKeep, token: a.waiter.mark, ttl: a.keeps})
-	slices.SortFunc(ops, func(a, b operation) int { return strings.Compare(a.key, b.key) })
+func (a *attempt) keeping() []script.Operation {
+	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.mark, TTL: a.keeps})
+	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
 	return ops
 }
 
@@ -122,7 +123,7 @@ func (a *attempt) agree(ctx context.Context) *ballot {
 	}
 	q.counts.writeBacks.Add(1)
 	back := q.newBallot("fence", isGrant)
-	ops := back.askEach(&a.target, operation{letter: opFence, token: a.token, fence: fence})
+	ops := back.askEach(&a.target, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: fence})
 	q.call(call{op: back.op, ops: ops, voter: back}, q.clock())
 	q.await(ctx, back)
 	return back
@@ -135,7 +136,7 @@ func (q *Quorum) propose(now time.Time) uint64 {
 	wish := uint64(max(now.UnixMicro(), 1))
 	for {
 		last := q.proposed.Load()
-		next := min(max(wish, last+1), maxFence)
+		next := min(max(wish, last+1), script.MaxFence)
 		if q.proposed.CompareAndSwap(last, next) {
 			return next
 		}
@@ -147,9 +148,3 @@ func (q *Quorum) propose(now time.Time) uint64 {
 func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }
 
 func isGrant(reply *Reply) bool { return reply.Int == 1 }
-
-// isFencedGrant: the answer to an acquire that was granted is the fencing token
-// that the node gives; negative where somebody waits for the lock.
-func isFencedGrant(reply *Reply) bool { return isFence(fenceOf(reply)) }
-
-func fenceOf(reply *Reply) uint64 { return uint64(max(reply.Int, -reply.Int)) }

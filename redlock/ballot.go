@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // ballot is one script call put to every node, its answers counted as they
@@ -25,8 +27,8 @@ type ballot struct {
 	over    bool          // decided, or given up: later answers are ignored
 	decided chan struct{} // closed when the ballot is decided
 
-	one [1]operation // what is asked, where it is one operation: one allocation less
-	few [5]answer    // where answers are, for as many nodes: one allocation less
+	one [1]script.Operation // what is asked, where it is one operation: one allocation less
+	few [5]answer           // where answers are, for as many nodes: one allocation less
 }
 
 // answer is what one node said.
@@ -59,19 +61,19 @@ func newBallot(op string, nodes, quorum int, yes func(*Reply) bool) *ballot {
 }
 
 // ask makes the ballot one on a single operation.
-func (b *ballot) ask(o operation) []operation {
+func (b *ballot) ask(o script.Operation) []script.Operation {
 	b.one[0] = o
 	return b.one[:]
 }
 
 // askEach makes it one on an operation for each key.
-func (b *ballot) askEach(t *target, o operation) []operation {
+func (b *ballot) askEach(t *target, o script.Operation) []script.Operation {
 	b.width = t.width()
 	return t.each(b.one[:0], o)
 }
 
 // askToTake makes it one on taking all keys, or none.
-func (b *ballot) askToTake(t *target, o operation) []operation {
+func (b *ballot) askToTake(t *target, o script.Operation) []script.Operation {
 	b.width = t.width()
 	return t.taking(b.one[:0], o)
 }

@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Counters and their fields are one to one.
 func TestCounterFields(t *testing.T) {
-	seen := map[counterField]bool{}
-	for i := range maxCounters {
-		field := fieldOf(i)
-		if index, ok := counterIndex(string(field[:])); !ok || index != i || seen[field] {
+	seen := map[script.CounterField]bool{}
+	for i := range script.MaxCounters {
+		field := script.FieldOf(i)
+		if index, ok := script.CounterIndex(string(field[:])); !ok || index != i || seen[field] {
 			t.Fatalf("counter %d has the field %s, which is counter %d (%v, seen before: %v)", i, field, index, ok, seen[field])
 		}
 		seen[field] = true
 	}
 	for _, field := range []string{"", "a", "aaa", "a1", "Ab", "epoch"} {
-		if index, ok := counterIndex(field); ok {
+		if index, ok := script.CounterIndex(field); ok {
 			t.Errorf("%q is taken for counter %d", field, index)
 		}
 	}
@@ -29,9 +30,9 @@ func TestCounterFields(t *testing.T) {
 // A record is what it says, whatever the number.
 func TestRecords(t *testing.T) {
 	var counters admission.Counters
-	counters[1], counters[1023] = 7, maxFence
-	text := string(recordsOf(&counters))
-	if !strings.HasPrefix(text, "aa0000000000000000ab0000000000000007") || !strings.HasSuffix(text, "779006099743113216") || len(text) != maxCounters*18 {
+	counters[1], counters[1023] = 7, script.MaxFence
+	text := string(script.Records(&counters))
+	if !strings.HasPrefix(text, "aa0000000000000000ab0000000000000007") || !strings.HasSuffix(text, "779006099743113216") || len(text) != script.MaxCounters*18 {
 		t.Errorf("records of %d bytes: %.40s … %s", len(text), text, text[max(0, len(text)-20):])
 	}
 }
@@ -41,12 +42,12 @@ func TestFenceRange(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1": true, "9006099743113216": true, "9006099743113217": false, "0": false, "-1": false, "x": false, "": false, "18446744073709551615": false,
 	} {
-		if _, ok := parseFence(text); ok != want {
+		if _, ok := script.ParseFence(text); ok != want {
 			t.Errorf("%q is a fencing token: %v, want %v", text, ok, want)
 		}
 	}
 	for n, want := range map[int64]bool{1: true, -1: true, 0: false, 1 << 53: false, -1 << 53: false, math.MinInt64: false} {
-		if got := isFencedGrant(&Reply{Int: n}); got != want {
+		if got := script.IsFencedGrant(&Reply{Int: n}); got != want {
 			t.Errorf("an answer of %d grants: %v, want %v", n, got, want)
 		}
 	}

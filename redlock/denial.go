@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // A node may answer, tell its time and have a vote, and yet refuse all that a lock
@@ -56,7 +57,7 @@ func denialOf(err error) string {
 // deny notes that the node refused a call for a reason that concerns all of them.
 func (l *lane) deny(c *call, err error) {
 	if l.denyFor(c.op, err) {
-		l.deniedAt = c.ops[0].key
+		l.deniedAt = c.ops[0].Key
 	}
 }
 
@@ -127,7 +128,7 @@ func (l *lane) probe(ctx context.Context, conn Conn) error {
 // appendRights asks for what the ACL lacks. An embedded node has none.
 func (l *lane) appendRights() {
 	if !l.node.Embedded {
-		l.appendCommand("EVALSHA", rightsScript.SHA, "0", l.probeKey(), nodeKey)
+		l.appendCommand("EVALSHA", script.Rights.SHA, "0", l.probeKey(), script.NodeKey)
 	}
 }
 
@@ -186,12 +187,12 @@ func firstError(reply *Reply) error {
 // probeOps leave nothing behind: one script does them all, and what it could not give
 // back is over in a millisecond. The token is nobody's. They begin with a SET: once a
 // script has written, a node without memory lets it write more.
-func (l *lane) probeOps() []operation {
-	o := operation{key: l.probeKey(), token: "probe", kind: kindShared, ttl: time.Millisecond}
-	o.counter = counterOf(o.key)
-	var ops []operation
-	for _, letter := range [...]opLetter{opAcquire, opExtend, opForce, opJoin, opExtend, opForce} {
-		o.letter = letter
+func (l *lane) probeOps() []script.Operation {
+	o := script.Operation{Key: l.probeKey(), Token: "probe", Kind: kindShared, TTL: time.Millisecond}
+	o.Counter = script.CounterOf(o.Key)
+	var ops []script.Operation
+	for _, letter := range [...]script.Opcode{script.Acquire, script.Extend, script.Force, script.Join, script.Extend, script.Force} {
+		o.Op = letter
 		ops = append(ops, o)
 	}
 	return ops

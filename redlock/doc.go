@@ -166,7 +166,7 @@
 // what [Quorum.Force] took away. To change the node list, or the prefix: stop all processes, wait
 // max_ttl, HDEL redlockd:node epoch on every node.
 //
-// The Lua scripts (lua/*.lua) are loaded with SCRIPT LOAD and called with
+// The Lua scripts (internal/script/lua) are loaded with SCRIPT LOAD and called with
 // EVALSHA. A node is Redis 7 or later and must allow, for Prefix* and
 // redlockd:*: SET GET MGET DEL PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL
 // ZADD ZREM ZRANGE ZSCORE ZREMRANGEBYSCORE, and TIME, INFO, PING, EVALSHA, SCRIPT

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Repeatable has a Quorum take its random times from a test, and leave nothing
@@ -137,9 +138,9 @@ func releasesFirst(waiting []call) []call {
 	return waiting
 }
 
-// CounterOf is the field of the fencing counter that a key has.
-func CounterOf(key string) string {
-	field := counterOf(key)
+// CounterFieldOf is the field of the fencing counter that a key has.
+func CounterFieldOf(key string) string {
+	field := script.CounterOf(key)
 	return string(field[:])
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // extension is a ballot on many leases at once: one call a node, and for each
@@ -66,9 +67,9 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 
 // ask hands the calls over and arms the bound on their answers.
 func (e *extension) ask() {
-	ops := make([]operation, 0, len(e.leases))
+	ops := make([]script.Operation, 0, len(e.leases))
 	for i, l := range e.leases {
-		ops = l.each(ops, operation{letter: opExtend, token: l.token, ttl: e.ttls[i]})
+		ops = l.each(ops, script.Operation{Op: script.Extend, Token: l.token, TTL: e.ttls[i]})
 	}
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)

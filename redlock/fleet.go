@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // fleet is the lanes of a Quorum, and what they share.
@@ -74,7 +75,7 @@ func (f *fleet) copyCounters(ctx context.Context) (counters *admission.Counters,
 	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
 	b.all = true
-	f.call(call{op: b.op, ops: b.ask(operation{letter: opCounters, key: nodeKey}), voter: b}, f.options.Clock())
+	f.call(call{op: b.op, ops: b.ask(script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), voter: b}, f.options.Clock())
 	f.await(ctx, b)
 	for i := range b.answers {
 		if b.answers[i].verdict == granted {
@@ -88,11 +89,11 @@ func (f *fleet) copyCounters(ctx context.Context) (counters *admission.Counters,
 // raiseCounters takes the larger values out of a node's hash.
 func raiseCounters(counters *admission.Counters, fields []Reply) {
 	for i := 0; i+1 < len(fields); i += 2 {
-		index, ok := counterIndex(fields[i].Str)
+		index, ok := script.CounterIndex(fields[i].Str)
 		if !ok {
 			continue
 		}
-		if value, ok := parseFence(fields[i+1].Str); ok {
+		if value, ok := script.ParseFence(fields[i+1].Str); ok {
 			counters[index] = max(counters[index], value)
 		}
 	}

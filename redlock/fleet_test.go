@@ -6,22 +6,23 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Of a node's hash the counters alone are taken, where they can be ones, and the largest of
 // each. One that ends early is read as far as it goes.
 func TestRaiseCounters(t *testing.T) {
-	field := func(index int) string { f := fieldOf(index); return string(f[:]) }
+	field := func(index int) string { f := script.FieldOf(index); return string(f[:]) }
 	var fields []Reply
 	for _, text := range []string{
 		field(1), "5", field(2), "7", field(1), "4", "keeps", "9", "!!", "9", "epoch", "admitted",
-		field(2), strconv.FormatUint(maxFence+1, 10), field(3), "x", field(maxCounters - 1), "1", field(2),
+		field(2), strconv.FormatUint(script.MaxFence+1, 10), field(3), "x", field(script.MaxCounters - 1), "1", field(2),
 	} {
 		fields = append(fields, Reply{Str: text})
 	}
 	counters := admission.Counters{2: 6, 3: 3}
 	raiseCounters(&counters, fields)
-	if want := (admission.Counters{1: 5, 2: 7, 3: 3, maxCounters - 1: 1}); counters != want {
+	if want := (admission.Counters{1: 5, 2: 7, 3: 3, script.MaxCounters - 1: 1}); counters != want {
 		t.Errorf("got %v, want %v", counters, want)
 	}
 }
@@ -44,7 +45,7 @@ func TestSpansKeepNotAfter(t *testing.T) {
 	} {
 		var group []call
 		for _, at := range c.notAfters {
-			group = append(group, call{ops: make([]operation, 1), notAfter: at})
+			group = append(group, call{ops: make([]script.Operation, 1), notAfter: at})
 		}
 		if got := l.spanLength(group); got != c.want {
 			t.Errorf("%s: %d calls in one command, want %d", name, got, c.want)

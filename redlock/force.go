@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // ErrNotHeld: nobody holds the lock.
@@ -98,7 +100,7 @@ func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) 
 	ballots := make([]*ballot, len(holders))
 	for i, h := range holders {
 		b := q.newBallot("force", isGrant)
-		ops := b.ask(operation{letter: opForce, key: q.options.Prefix + name, token: h.token, ttl: q.admission.LongestTTL()})
+		ops := b.ask(script.Operation{Op: script.Force, Key: q.options.Prefix + name, Token: h.token, TTL: q.admission.LongestTTL()})
 		q.call(call{op: b.op, ops: ops, voter: b}, q.clock())
 		ballots[i] = b
 	}

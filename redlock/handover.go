@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Begun is an attempt that HandOver has begun. It is to be given to Acquire, as
@@ -59,7 +61,7 @@ func (a *attempt) handOver(from *Lease, release *Releasing, now time.Duration) {
 	gives := a.q.releaseCall(&from.target, from.token, from.placed, release, now)
 	release.b.width = 1 // it is told of them together
 	a.b.width = a.width()
-	o := operation{letter: opHandOver, old: from.token, token: a.token, ttl: a.r.TTL, fence: a.fence}
+	o := script.Operation{Op: script.HandOver, OldToken: from.token, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
 	a.send(call{ops: a.each(nil, o), gives: &gives, voter: &exchange{taken: a.b, given: release}})
 }
 

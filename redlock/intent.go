@@ -1,6 +1,10 @@
 package redlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
 
 // Intent keeps readers of other hosts from overtaking somebody who wants a lock
 // for himself, and has to wait for readers on this host before he asks for it.
@@ -29,7 +33,7 @@ func (q *Quorum) Intend(r Request) (*Intent, error) {
 
 // Renew has it last for r.TTL from now on.
 func (i *Intent) Renew() {
-	ops := i.target.each(nil, operation{letter: opMark, token: i.waiter.mark, ttl: i.lasts()})
+	ops := i.target.each(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.mark, TTL: i.lasts()})
 	i.q.call(call{op: "mark", ops: ops, placed: &i.waiter.marked}, i.q.clock())
 }
 
@@ -38,7 +42,7 @@ func (i *Intent) Renew() {
 func (i *Intent) End() {
 	i.q.bells.leave(i.waiter)
 	now := i.q.clock()
-	ops := i.target.each(nil, operation{letter: opDone, token: i.waiter.mark})
+	ops := i.target.each(nil, script.Operation{Op: script.EndWait, Token: i.waiter.mark})
 	i.q.call(call{op: "done", ops: ops, placed: &i.waiter.marked, until: now + i.lasts() + drift(i.lasts())}, now)
 }
 

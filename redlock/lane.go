@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // lane is one node's ordered line of work: one goroutine and one connection.
@@ -60,7 +61,7 @@ type lane struct {
 	lookTurn uint64        // the turn in which the node was last looked at
 	rights   bool          // it was asked then what its ACL lacks
 	within   bound         // the context of the round trip under way
-	encoder  encoder
+	encoder  script.Encoder
 	session  laneSession
 	member   *admission.Member // decides whether the node may vote
 	owedSeen time.Duration     // when expired releases were last dropped
@@ -114,7 +115,7 @@ const (
 // of its keys; of many leases where they are extended together.
 type call struct {
 	op      string // for errors: "acquire"
-	ops     []operation
+	ops     []script.Operation
 	several bool // for several leases
 	// urgent: what is held already goes before what is wanted. It is not refused for
 	// what others have the node do, and waits for one group of theirs at most.
@@ -137,7 +138,7 @@ type call struct {
 
 // isRelease tells what gives back, a lock or a mark, which every node is sent and none
 // may drop, from what wants a vote.
-func (c *call) isRelease() bool { return c.ops[0].letter.gives() }
+func (c *call) isRelease() bool { return c.ops[0].Op.Releases() }
 
 // goesTo: a node will be sent it.
 func (c *call) goesTo(node int) {
@@ -152,7 +153,7 @@ func (c *call) goesTo(node int) {
 // neverSent: what would have taken the lock is not on the node. (A repair may be of one
 // key of several: the others are there.)
 func (c *call) neverSent(node int) {
-	if c.placed != nil && c.ops[0].letter.takes() {
+	if c.placed != nil && c.ops[0].Op.Takes() {
 		c.placed.remove(node)
 	}
 }
@@ -173,7 +174,7 @@ func (s *nodeSet) add(node int)      { s.bits.Or(1 << node) }
 func (s *nodeSet) remove(node int)   { s.bits.And(^(uint64(1) << node)) }
 
 type owedRelease struct {
-	ops   []operation
+	ops   []script.Operation
 	until time.Duration
 }
 
@@ -272,7 +273,7 @@ func (l *lane) owe(c *call) {
 		c = c.gives
 	}
 	if c.isRelease() && l.rules.owes(c.placed.has(l.index)) {
-		l.owed[c.ops[0].token] = owedRelease{ops: c.ops, until: c.until}
+		l.owed[c.ops[0].Token] = owedRelease{ops: c.ops, until: c.until}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // connect makes a connection that commands may be sent on. Where the last one
@@ -140,14 +141,14 @@ func (l *lane) reload(ctx context.Context, conn Conn) error {
 // them can tell at once.
 func (l *lane) load(ctx context.Context, conn Conn) error {
 	l.commands = l.commands[:0]
-	for _, script := range Scripts() {
+	for _, script := range script.Scripts() {
 		l.appendCommand("SCRIPT", "LOAD", script.Source)
 	}
 	l.appendRights()
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	for i, script := range Scripts() {
+	for i, script := range script.Scripts() {
 		if err := l.replies[i].Err; err != nil {
 			return fmt.Errorf("SCRIPT LOAD: %w", err)
 		}
@@ -156,7 +157,7 @@ func (l *lane) load(ctx context.Context, conn Conn) error {
 		}
 	}
 	l.session.scripts = false
-	return l.noteRights(l.replies[len(Scripts()):])
+	return l.noteRights(l.replies[len(script.Scripts()):])
 }
 
 // repeatOwed sends the releases that stayed unanswered, and forgets those that

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // sendWaiting sends everything that waits as one group, hands the answers to
@@ -263,13 +264,19 @@ func (l *lane) appendCalls(calls []call) {
 			notAfter = at
 		}
 	}
-	command := l.appendCommand("EVALSHA", ballotScript.SHA, strconv.Itoa(1+ops), nodeKey)
+	command := l.appendCommand("EVALSHA", script.Ballot.SHA, strconv.Itoa(1+ops), script.NodeKey)
 	for i := range calls {
 		for j := range calls[i].ops {
-			*command = append(*command, calls[i].ops[j].key)
+			*command = append(*command, calls[i].ops[j].Key)
 		}
 	}
-	*command = l.encoder.appendTo(*command, epoch, notAfter+l.session.offset, calls)
+	*command = l.encoder.Begin(*command, epoch, notAfter+l.session.offset)
+	for i := range calls {
+		for j := range calls[i].ops {
+			*command = l.encoder.Append(*command, &calls[i].ops[j])
+		}
+	}
+	l.encoder.End(*command)
 }
 
 // roundTrip sends l.commands and reads l.replies, by the deadline of ctx.

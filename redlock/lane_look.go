@@ -7,6 +7,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // appendLook appends the commands that show whether the node may vote. TIME comes first:
@@ -15,8 +16,8 @@ func (l *lane) appendLook() {
 	l.session.look, l.session.rights, l.rights = false, false, l.session.rights && !l.node.Embedded
 	l.lookTurn = l.fleet.admission.NextTurn()
 	l.appendCommand("TIME")
-	l.appendCommand("HGET", nodeKey, "epoch")
-	l.appendCommand("HGET", nodeKey, "words")
+	l.appendCommand("HGET", script.NodeKey, "epoch")
+	l.appendCommand("HGET", script.NodeKey, "words")
 	if l.node.Embedded {
 		return
 	}
@@ -121,7 +122,7 @@ func ignoreExpectedErrors(replies []Reply) {
 	}
 }
 
-var lookCommands = [...]string{"TIME", "HGET " + nodeKey + " epoch", "HGET " + nodeKey + " words", "INFO", "CONFIG GET " + admission.FileSettings[0]}
+var lookCommands = [...]string{"TIME", "HGET " + script.NodeKey + " epoch", "HGET " + script.NodeKey + " words", "INFO", "CONFIG GET " + admission.FileSettings[0]}
 
 // look takes a snapshot of the node, in a round trip of its own.
 func (l *lane) look(ctx context.Context, conn Conn) (*admission.Snapshot, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // maxRewrites bounds how often an epoch is written in a row; then other hosts that write
@@ -87,7 +88,7 @@ func (l *lane) writeVerdict(ctx context.Context, conn Conn, s *admission.Snapsho
 		l.fleet.lookAt(l.member.NoteReports(s.Incarnations, s.At))
 		reports = l.member.Reports()
 	}
-	return l.rewrite(ctx, conn, s, v.Write.String(), recordsOf(v.Counters), reports)
+	return l.rewrite(ctx, conn, s, v.Write.String(), script.Records(v.Counters), reports)
 }
 
 // rewrite writes an epoch, fencing counters (nil: they stay) and reports, unless another
@@ -98,7 +99,7 @@ func (l *lane) rewrite(ctx context.Context, conn Conn, s *admission.Snapshot, ep
 		ahead = 0
 	}
 	l.commands = l.commands[:0]
-	l.appendCommand("EVALSHA", nodeScript.SHA, "1", nodeKey, s.Epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), reports, s.Incarnations)
+	l.appendCommand("EVALSHA", script.Epoch.SHA, "1", script.NodeKey, s.Epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), reports, s.Incarnations)
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
@@ -147,8 +148,8 @@ func (l *lane) noteWarnings(s *admission.Snapshot) {
 }
 
 // checkTokens makes errors of answers with a fencing token that is not believed.
-func (l *lane) checkTokens(ops []operation, replies []Reply) {
-	if letter := ops[0].letter; !letter.takes() && letter != opCounters {
+func (l *lane) checkTokens(ops []script.Operation, replies []Reply) {
+	if letter := ops[0].Op; !letter.Takes() && letter != script.ReadCounters {
 		return
 	}
 	bound := l.fleet.admission.TokenBound(l.heard)
@@ -156,11 +157,11 @@ func (l *lane) checkTokens(ops []operation, replies []Reply) {
 		reply := &replies[i]
 		switch {
 		case reply.Err != nil:
-		case ops[i].letter == opCounters:
+		case ops[i].Op == script.ReadCounters:
 			reply.Err = l.checkCounters(reply.Array, bound)
-		case ops[i].letter.takes():
+		case ops[i].Op.Takes():
 			if token := tokenOf(reply); token.IsNumber() {
-				reply.Err = l.fleet.admission.CheckToken(string(ops[i].counter[:]), fenceOf(token), bound)
+				reply.Err = l.fleet.admission.CheckToken(string(ops[i].Counter[:]), script.FenceOf(token), bound)
 			}
 		}
 	}
@@ -178,8 +179,8 @@ func tokenOf(reply *Reply) *Reply {
 // is.
 func (l *lane) checkCounters(fields []Reply, bound uint64) error {
 	for i := 0; i+1 < len(fields); i += 2 {
-		value, ok := parseFence(fields[i+1].Str)
-		if _, known := counterIndex(fields[i].Str); !known || !ok {
+		value, ok := script.ParseFence(fields[i+1].Str)
+		if _, known := script.CounterIndex(fields[i].Str); !known || !ok {
 			continue
 		}
 		if err := l.fleet.admission.CheckToken(fields[i].Str, value, bound); err != nil {

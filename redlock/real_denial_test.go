@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -248,14 +249,14 @@ func TestRealNarrowACLIsNoDenial(t *testing.T) {
 // look at the node needs in any case (TIME), and the quarantine of another (HGETALL).
 func TestRightsAreAskedForAll(t *testing.T) {
 	scripts := map[string]string{}
-	for _, script := range redlock.Scripts() {
+	for _, script := range script.Scripts() {
 		scripts[script.Name] = script.Source
 	}
 	asked := map[string]bool{"TIME": true, "HGETALL": true}
 	for _, found := range regexp.MustCompile(`\{'([A-Z]+)'`).FindAllStringSubmatch(scripts["rights"], -1) {
 		asked[found[1]] = true
 	}
-	for _, name := range []string{"ballot", "node"} {
+	for _, name := range []string{"ballot", "epoch"} {
 		calls := regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(scripts[name], -1)
 		if len(calls) < 3 {
 			t.Errorf("%s calls %v: the test does not find what it calls", name, calls)

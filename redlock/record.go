@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Record is all that another process on the same host, since the same boot, needs to
@@ -105,8 +107,8 @@ func (q *Quorum) checkLease(r *Record, now time.Duration) error {
 		return r.bad("ttl %v: not whole milliseconds", r.TTL)
 	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
 		return r.bad("guard %v: must be between 0 and half of the ttl, %v", r.Guard, r.TTL/maxGuardShare)
-	case !isFence(r.Fence):
-		return r.bad("fencing token %d: must be between 1 and %d", r.Fence, uint64(maxFence))
+	case !script.IsFence(r.Fence):
+		return r.bad("fencing token %d: must be between 1 and %d", r.Fence, uint64(script.MaxFence))
 	case r.Since <= 0 || r.Since > now:
 		return r.bad("granted at %v, and this host was booted %v ago: of another boot?", r.Since, now)
 	case r.Deadline <= 0 || r.Deadline > now+longest: // a ttl that was made shorter leaves a deadline where it was

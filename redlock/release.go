@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Release gives the lock back. It returns nil once a quorum of nodes released,
@@ -137,7 +139,7 @@ const nobodysKey = "redlockd:nothing"
 func (q *Quorum) Flush(ctx context.Context) {
 	b := q.newBallot("flush", isGrant)
 	b.all = true
-	nothing := operation{letter: opRelease, key: q.options.Prefix + nobodysKey, token: q.rules.token(Holder{})}
+	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + nobodysKey, Token: q.rules.token(Holder{})}
 	q.call(call{op: b.op, ops: b.ask(nothing), placed: &nodeSet{}, voter: b}, q.clock()) // behind all of that, on each
 	q.await(ctx, b)
 }
@@ -151,9 +153,9 @@ func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, r *Releas
 		until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
 		placed: placed,
 	}
-	release := operation{letter: opRelease, token: token}
+	release := script.Operation{Op: script.Release, Token: token}
 	if r == nil {
-		c.ops = t.each(make([]operation, 0, t.width()), release)
+		c.ops = t.each(make([]script.Operation, 0, t.width()), release)
 		return c
 	}
 	c.ops, c.voter = r.b.askEach(t, release), r

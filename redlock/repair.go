@@ -1,6 +1,10 @@
 package redlock
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
 
 // repair sets the key of a lease again on nodes (bits) that do not hold it,
 // where nobody else has it, so that a lease outlives the loss of nodes one after
@@ -24,9 +28,9 @@ func (l *Lease) repair(nodes uint64) {
 	}
 	c := call{
 		op: "repair",
-		ops: l.repairing(operation{
-			token: l.token, fence: l.fence,
-			ttl: l.deadline - now + drift(l.ttl), // as on the other nodes
+		ops: l.repairing(script.Operation{
+			Token: l.token, Fence: l.fence,
+			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),
 		notAfter: min(now+q.options.NodeTimeout, l.deadline),
 		placed:   l.placed,

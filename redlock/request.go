@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Request says which lock is wanted and how.
@@ -132,8 +134,8 @@ func (q *Quorum) checkLock(r *Request) error {
 		return fmt.Errorf("redlock: %w: slots are of one name, and each is held by one", ErrRequest)
 	}
 	for i, name := range names {
-		if q.options.Prefix+name == nodeKey {
-			return fmt.Errorf("redlock: %w: %s is the nodes' own", ErrRequest, nodeKey)
+		if q.options.Prefix+name == script.NodeKey {
+			return fmt.Errorf("redlock: %w: %s is the nodes' own", ErrRequest, script.NodeKey)
 		}
 		if strings.Contains(name, beside) {
 			return fmt.Errorf("redlock: %w: a zero byte in %q", ErrRequest, name)

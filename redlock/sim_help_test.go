@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -266,7 +267,7 @@ func operations(command redlock.Command) (all []operation) {
 	return all
 }
 
-var ballotSHA = redlock.Scripts()[0].SHA
+var ballotSHA = script.Scripts()[0].SHA
 
 // journal is what all nodes were asked for, in the order of each node.
 type journal struct {

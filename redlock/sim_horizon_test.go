@@ -99,7 +99,7 @@ func TestFarRecordSpoilsNothing(t *testing.T) {
 
 // A node with a counter that is far ahead is no source of counters, and others take its
 // place; where there are too few, who asks has no vote until somebody decides. Its own
-// begins anew. Guards lane.doubtCounters; node.lua.
+// begins anew. Guards lane.doubtCounters; epoch.lua.
 func TestFarCounterIsNotCopied(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		far, near := strconv.FormatUint(aYear(), 10), strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)
@@ -119,7 +119,7 @@ func TestFarCounterIsNotCopied(t *testing.T) {
 }
 
 // Where all nodes have such a counter, there is none to copy: it begins anew where
-// somebody says so. Guards node.lua: FARTHEST.
+// somebody says so. Guards epoch.lua: FARTHEST.
 func TestFarCountersBeginAnew(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, func(s *redlocktest.Sim) {

@@ -111,7 +111,7 @@ func TestPlacesFence(t *testing.T) {
 				t.Errorf("place %d: fencing token %d after %d", l.Slot(), l.Fence(), last[l.Slot()])
 			}
 			last[l.Slot()] = l.Fence()
-			n, _ := strconv.ParseUint(f.sims[0].Do("HGET", nodeKey, redlock.CounterOf("redlock:x\x00"+strconv.Itoa(l.Slot()))).Str, 10, 64)
+			n, _ := strconv.ParseUint(f.sims[0].Do("HGET", nodeKey, redlock.CounterFieldOf("redlock:x\x00"+strconv.Itoa(l.Slot()))).Str, 10, 64)
 			want(t, "the counter of the place", n, l.Fence())
 			if held = append(held, l); len(held) == 3 {
 				f.release(held[0])
@@ -134,7 +134,7 @@ func TestSeveralFence(t *testing.T) {
 			l := f.acquire(r)
 			want(t, what+": fencing token", l.Fence(), ahead+1)
 			for i, sim := range f.sims {
-				n, _ := strconv.ParseUint(sim.Do("HGET", nodeKey, redlock.CounterOf("redlock:y")).Str, 10, 64)
+				n, _ := strconv.ParseUint(sim.Do("HGET", nodeKey, redlock.CounterFieldOf("redlock:y")).Str, 10, 64)
 				want(t, name("%s: counter of y on node %d", what, i), n, ahead+1)
 			}
 			f.release(l)

@@ -144,7 +144,7 @@ const counterOfX = "nj"
 
 // Every daemon measures a quarantine by its own clock from when it saw it
 // itself, and follows whoever was first. A second loss begins it anew. Guards
-// judgePending, node.lua.
+// judgePending, epoch.lua.
 func TestQuarantineOfTwoDaemons(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		begin := f.now()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -334,7 +335,7 @@ func TestStoppedHostTakesNothingBack(t *testing.T) {
 	here, there := &reach{}, &reach{}
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
-		stop.before(1, redlock.Scripts()[1].SHA)
+		stop.before(1, script.Scripts()[1].SHA)
 		f.sims[2].StepClock(time.Second) // of which the others are to be told
 		time.Sleep(beat * 16 / 10)
 		want(t, "it is stopped", stop.is.Load(), true)
@@ -375,7 +376,7 @@ func TestRestartTakesNothingBack(t *testing.T) {
 func TestLateWordsAreToldAtOnce(t *testing.T) {
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
-		stop.before(1, redlock.Scripts()[1].SHA)
+		stop.before(1, script.Scripts()[1].SHA)
 		f.sims[2].StepClock(time.Second) // of which the others are to be told
 		for !stop.is.Load() {
 			time.Sleep(ms)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -326,7 +327,7 @@ func (f *fleet) refusesToWrite(does bool) {
 	node := f.sims[0]
 	node.OnCommand(func(c redlock.Command) {
 		answer := redlock.ServerError("")
-		if does && len(c) > 1 && c[1] == redlock.Scripts()[1].SHA {
+		if does && len(c) > 1 && c[1] == script.Scripts()[1].SHA {
 			answer = "OOM command not allowed when used memory > 'maxmemory'."
 		}
 		node.Refuse(answer)

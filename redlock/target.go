@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // target is what a lease is of: one key or several, and how many can hold it.
@@ -99,11 +101,11 @@ func (t *target) at(i int) string {
 }
 
 // counter is the fencing counter of the i-th key: each place has its own.
-func (t *target) counter(i int) counterField {
+func (t *target) counter(i int) script.CounterField {
 	if t.slot > 0 {
-		return counterOf(t.key + beside + strconv.Itoa(int(t.slot)))
+		return script.CounterOf(t.key + beside + strconv.Itoa(int(t.slot)))
 	}
-	return counterOf(t.at(i))
+	return script.CounterOf(t.at(i))
 }
 
 // member is how a token is kept on the nodes: the place goes before it.
@@ -128,25 +130,25 @@ func splitMember(member string) (slot int, token string) {
 
 // taking are the operations that take it; o says all but the letters, the keys
 // and the counters.
-func (t *target) taking(ops []operation, o operation) []operation {
-	o.letter, o.kind = opAcquire, t.kind
+func (t *target) taking(ops []script.Operation, o script.Operation) []script.Operation {
+	o.Op, o.Kind = script.Acquire, t.kind
 	if t.kind != "" {
-		o.letter = opJoin
+		o.Op = script.Join
 	}
 	first := len(ops)
 	ops = t.each(ops, o)
 	for i := first; i < len(ops)-1; i++ {
-		ops[i].letter = opAlso
+		ops[i].Op = script.AcquireAlso
 	}
 	return ops
 }
 
 // each appends an operation for each key.
-func (t *target) each(ops []operation, o operation) []operation {
+func (t *target) each(ops []script.Operation, o script.Operation) []script.Operation {
 	for i := range t.width() {
-		o.key = t.at(i)
-		if o.letter.counts() {
-			o.counter = t.counter(i)
+		o.Key = t.at(i)
+		if o.Op.Counts() {
+			o.Counter = t.counter(i)
 		}
 		ops = append(ops, o)
 	}
@@ -154,10 +156,10 @@ func (t *target) each(ops []operation, o operation) []operation {
 }
 
 // repairing are those that set it again.
-func (t *target) repairing(o operation) []operation {
-	o.letter, o.kind = opRepair, t.kind
+func (t *target) repairing(o script.Operation) []script.Operation {
+	o.Op, o.Kind = script.Repair, t.kind
 	if t.kind != "" {
-		o.letter = opRejoin
+		o.Op = script.RepairShared
 	}
-	return t.each(make([]operation, 0, t.width()), o)
+	return t.each(make([]script.Operation, 0, t.width()), o)
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Endless is the TTL of a key without expiry, which no Redlock client sets.
@@ -43,7 +45,7 @@ func (h *Holding) ID() string {
 // where fewer than a quorum answered. Of a lock that more than a hundred share, one after
 // the other is told.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
-	b, err := q.look(ctx, name, opWho)
+	b, err := q.look(ctx, name, script.Who)
 	if err == nil && b.showsMany() {
 		b, err = q.list(ctx, name)
 	}
@@ -57,11 +59,11 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 }
 
 // look asks all nodes.
-func (q *Quorum) look(ctx context.Context, name string, letter opLetter) (*ballot, error) {
+func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*ballot, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.all = true
 	now := q.clock()
-	ops := b.ask(operation{letter: letter, key: q.options.Prefix + name})
+	ops := b.ask(script.Operation{Op: letter, Key: q.options.Prefix + name})
 	q.call(call{op: b.op, ops: ops, voter: b}, now)
 	q.await(ctx, b)
 	if ctx.Err() != nil {
@@ -92,7 +94,7 @@ func (q *Quorum) list(ctx context.Context, name string) (*ballot, error) {
 		return last.b, nil
 	}
 	began := q.clock()
-	b, err := q.look(ctx, name, opList)
+	b, err := q.look(ctx, name, script.List)
 	if err != nil {
 		return nil, err
 	}

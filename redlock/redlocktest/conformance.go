@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Target is a kind of node that the suite is run against.
@@ -162,16 +163,16 @@ func (p *probe) eventually(what string, done func() bool) {
 // loadScripts loads all scripts, as a lane does on a new connection.
 func (p *probe) loadScripts() {
 	p.Helper()
-	for _, script := range redlock.Scripts() {
+	for _, script := range script.Scripts() {
 		p.expect(text(script.SHA), "SCRIPT", "LOAD", script.Source)
 	}
 }
 
 // luaScript returns the script that is called so.
-func luaScript(tb testing.TB, name string) redlock.Script {
+func luaScript(tb testing.TB, name string) script.Script {
 	tb.Helper()
-	scripts := redlock.Scripts()
-	i := slices.IndexFunc(scripts, func(s redlock.Script) bool { return s.Name == name })
+	scripts := script.Scripts()
+	i := slices.IndexFunc(scripts, func(s script.Script) bool { return s.Name == name })
 	if i < 0 {
 		tb.Fatalf("redlock.Scripts has no %q", name)
 	}

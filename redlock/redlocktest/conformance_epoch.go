@@ -211,7 +211,7 @@ func checkEpoch(p *probe) {
 
 func (p *probe) rewrite(seen, epoch, records, ahead string) redlock.Command {
 	p.Helper()
-	return redlock.Command{"EVALSHA", luaScript(p, "node").SHA, "1", nodeKey, seen, epoch, records, ahead, "", ""}
+	return redlock.Command{"EVALSHA", luaScript(p, "epoch").SHA, "1", nodeKey, seen, epoch, records, ahead, "", ""}
 }
 
 // checkRewrite: an epoch is written over the one that was seen, and no other.

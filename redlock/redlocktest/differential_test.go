@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // The simulated node and Redis are given the same random commands, in groups,
@@ -23,7 +24,7 @@ func TestSimAnswersLikeRedis(t *testing.T) {
 	sim := NewSim("a")
 	defer sim.Close()
 	for seed := range uint64(60) {
-		g := generator{rand.New(rand.NewPCG(seed, 0)), luaScript(t, "ballot"), luaScript(t, "node")}
+		g := generator{rand.New(rand.NewPCG(seed, 0)), luaScript(t, "ballot"), luaScript(t, "epoch")}
 		for range 40 {
 			compareGroup(t, conn, dialSim(t, sim), g.group())
 		}
@@ -83,7 +84,7 @@ func alike(got, want redlock.Reply) bool {
 // generator makes random commands over a few keys and values, so that they meet.
 type generator struct {
 	*rand.Rand
-	ballot, node redlock.Script
+	ballot, node script.Script
 }
 
 func (g generator) group() []redlock.Command {

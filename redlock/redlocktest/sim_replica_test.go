@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Two servers and two simulated nodes go through the same: one becomes the
@@ -105,7 +105,7 @@ func TestSimResync(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		other := NewSim("b")
 		defer other.Close()
-		script := redlock.Scripts()[0]
+		script := script.Scripts()[0]
 		sim.Do("SCRIPT", "LOAD", script.Source)
 		sim.Do("SET", "mine", "v")
 		other.Do("SET", "k", "v", "PX", "40")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 const ms = time.Millisecond
@@ -160,7 +161,7 @@ func checkCrash(t *testing.T, sim *Sim, keep bool) {
 		dialSim(t, sim)
 	}
 	sim.Do("SET", "k", "v")
-	sha := sim.Do("SCRIPT", "LOAD", redlock.Scripts()[0].Source).Str
+	sha := sim.Do("SCRIPT", "LOAD", script.Scripts()[0].Source).Str
 	life := sim.RunID()
 	sim.Crash(keep)
 	if conn, err := sim.Node().Dial(t.Context()); err == nil {
@@ -248,7 +249,7 @@ func TestSimRefuse(t *testing.T) {
 func TestSimCountsByName(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
-		for _, script := range redlock.Scripts() {
+		for _, script := range script.Scripts() {
 			do(t, conn, "SCRIPT", "LOAD", script.Source)
 			do(t, conn, "EVALSHA", script.SHA, "0")
 			want(t, script.Name, sim.Counts().Commands[script.Name], 1)
@@ -258,12 +259,12 @@ func TestSimCountsByName(t *testing.T) {
 		counts := sim.Counts().Commands
 		want(t, "GET", counts["GET"], 1)
 		want(t, "NOSUCH", counts["NOSUCH"], 1)
-		want(t, "SCRIPT LOAD", counts["SCRIPT LOAD"], len(redlock.Scripts()))
+		want(t, "SCRIPT LOAD", counts["SCRIPT LOAD"], len(script.Scripts()))
 	})
 }
 
 func TestSimKnowsAllScripts(t *testing.T) {
-	for _, script := range redlock.Scripts() {
+	for _, script := range script.Scripts() {
 		if scriptFuncs[script.Name] == nil {
 			t.Errorf("script %q has no Go function in scriptFuncs", script.Name)
 		}

@@ -7,27 +7,28 @@ import (
 	"strings"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// script is a Go function with the meaning of one of package redlock's Lua
+// scriptFunc is a Go function with the meaning of one of package redlock's Lua
 // scripts.
-type script struct {
+type scriptFunc struct {
 	name string
 	run  func(c call, keys, argv []string) redlock.Reply
 }
 
 var scriptFuncs = map[string]func(c call, keys, argv []string) redlock.Reply{
 	"ballot": ballot,
-	"node":   rewriteNode,
+	"epoch":  rewriteNode,
 	"rights": func(call, []string, []string) redlock.Reply { return redlock.Reply{} }, // it denies nothing
 }
 
 var scriptsBySHA = indexScripts()
 
-func indexScripts() map[string]script {
-	bySHA := map[string]script{}
-	for _, s := range redlock.Scripts() {
-		bySHA[s.SHA] = script{s.Name, scriptFuncs[s.Name]}
+func indexScripts() map[string]scriptFunc {
+	bySHA := map[string]scriptFunc{}
+	for _, s := range script.Scripts() {
+		bySHA[s.SHA] = scriptFunc{s.Name, scriptFuncs[s.Name]}
 	}
 	return bySHA
 }
@@ -55,7 +56,7 @@ func evalSHA(c call) redlock.Reply {
 	return known.run(c, c.args[2:2+n], c.args[2+n:])
 }
 
-// recordSize is what ballot.lua and node.lua are told of a counter: its field,
+// recordSize is what ballot.lua and epoch.lua are told of a counter: its field,
 // and a number of 16 digits.
 const recordSize = 18
 
@@ -84,7 +85,7 @@ func simError(format string, args ...any) error {
 	return redlock.ServerError("ERR redlocktest: " + fmt.Sprintf(format, args...))
 }
 
-// rewriteNode is node.lua: a comparison of the epoch and the words, and a write.
+// rewriteNode is epoch.lua: a comparison of the epoch and the words, and a write.
 func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if len(keys) != 1 || len(argv) != 6 {
 		return refuse(simError("node: one key and six arguments: got %d keys and %d arguments", len(keys), len(argv)))

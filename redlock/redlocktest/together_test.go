@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // A lane puts what many callers want into one call of a node: each is answered as if it had
@@ -67,7 +68,7 @@ func saidOnce(ops []scriptOp) (all []scriptOp) {
 }
 
 // admittedState is a node that votes.
-func admittedState(script redlock.Script) state {
+func admittedState(script script.Script) state {
 	s := newState("a", 0)
 	s.scripts[script.SHA] = true
 	s.clients, s.tell = func() []*client { return nil }, func(int64, string) {}

@@ -1,4 +1,4 @@
-package redlock
+package script
 
 import (
 	"crypto/sha1"
@@ -18,13 +18,13 @@ type Script struct {
 var luaFiles embed.FS
 
 var (
-	ballotScript = mustScript("rare", "ballot")
-	nodeScript   = mustScript("node")
-	rightsScript = mustScript("rights")
+	Ballot = mustScript("rare", "ballot")
+	Epoch  = mustScript("epoch")
+	Rights = mustScript("rights")
 )
 
 // Scripts returns every script that a lane loads into its node.
-func Scripts() []Script { return []Script{ballotScript, nodeScript, rightsScript} }
+func Scripts() []Script { return []Script{Ballot, Epoch, Rights} }
 
 // mustScript makes a script of files, which is called as the last of them.
 func mustScript(names ...string) Script {

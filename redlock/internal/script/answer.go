@@ -1,0 +1,93 @@
+package script
+
+import (
+	"github.com/redlockd/redlockd/redlock/internal/redis"
+)
+
+// What a node answers is checked for its type and range before it is used: a node
+// that answers something else than it was asked (a server that is no Redis, a proxy
+// that lost its place) has failed, and so has the connection.
+
+// checkOperation checks the answer to one operation (ballot.lua has what each can be).
+func CheckReply(o *Operation, op string, reply *redis.Reply) error {
+	if len(reply.Array) > 0 && reply.Err == nil {
+		reply.Err = reply.NestedError()
+	}
+	if reply.Err != nil {
+		return nil
+	}
+	switch o.Op {
+	case HandOver:
+		if len(reply.Array) == 1 {
+			return checkTaken(op, &reply.Array[0])
+		}
+		return checkTaken(op, reply)
+	case Acquire, AcquireAlso, Join:
+		return checkTaken(op, reply)
+	case Who, List:
+		if len(reply.Array) == 0 && reply.IsList() || IsShown(reply) {
+			return nil
+		}
+		return redis.UnexpectedAnswer(op, "a holder, or none", reply)
+	case ReadCounters:
+		if IsFields(reply) {
+			return nil
+		}
+		return redis.UnexpectedAnswer(op, "fields and values", reply)
+	}
+	return checkDone(o, op, reply)
+}
+
+// checkTaken: the fencing token of a grant, or who holds the lock.
+func checkTaken(op string, reply *redis.Reply) error {
+	if IsShown(reply) || reply.IsNumber() && IsFencedGrant(reply) {
+		return nil
+	}
+	return redis.UnexpectedAnswer(op, "a fencing token or a holder", reply)
+}
+
+// checkDone: whether it was done, or why not.
+func checkDone(o *Operation, op string, reply *redis.Reply) error {
+	least := int64(0)
+	if o.Op == Extend {
+		least = -1
+	}
+	if reply.IsNumber() && reply.Int >= least && reply.Int <= 1 {
+		return nil
+	}
+	return redis.UnexpectedAnswer(op, "0 or 1", reply)
+}
+
+// isShown: value and pttl, tokens and theirs, and perhaps a place.
+func IsShown(reply *redis.Reply) bool {
+	n := len(reply.Array)
+	if !reply.IsList() || n < 2 || n%2 == 1 && n != 5 {
+		return false
+	}
+	for i := range reply.Array {
+		isText := i%2 == 0 && (n != 5 || i != 4)
+		if item := &reply.Array[i]; isText && !item.IsText() || !isText && !item.IsNumber() {
+			return false
+		}
+	}
+	return true
+}
+
+// isFields: names and values, of a hash.
+func IsFields(reply *redis.Reply) bool {
+	if !reply.IsList() || len(reply.Array)%2 == 1 {
+		return false
+	}
+	for i := range reply.Array {
+		if !reply.Array[i].IsText() {
+			return false
+		}
+	}
+	return true
+}
+
+// isFencedGrant: the answer to an acquire that was granted is the fencing token
+// that the node gives; negative where somebody waits for the lock.
+func IsFencedGrant(reply *redis.Reply) bool { return IsFence(FenceOf(reply)) }
+
+func FenceOf(reply *redis.Reply) uint64 { return uint64(max(reply.Int, -reply.Int)) }
