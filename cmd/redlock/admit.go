@@ -11,6 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
 func newAdmitCommand() *cobra.Command {
@@ -35,11 +40,11 @@ Exit codes: 0 done, or it was not in quarantine, and is ready; 64 usage, or ther
 no such node; 69 the daemon or the node is not available; 70 internal; 77 denied.`,
 		Example: `  redlock admit all
   redlock admit all --json`,
-		Args:              exactlyOne("the name of a NODE, or all,"),
+		Args:              flags.ExactlyOne("the name of a NODE, or all,"),
 		ValidArgsFunction: completeQuarantined,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes := []string{} // for JSON
-			err := ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			err := socket.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				admitted, err := c.Admit(ctx, args[0])
 				nodes = append(nodes, admitted...)
 				if errors.Is(err, client.ErrInvalid) {
@@ -51,13 +56,13 @@ no such node; 69 the daemon or the node is not available; 70 internal; 77 denied
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), admittedJSON{nodes})
+				return output.PrintJSON(cmd.OutOrStdout(), admittedJSON{nodes})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(strings.Join(nodes, "\n"), nobodyAdmitted(args[0])))
-			return unwritten(err)
+			return output.WriteError(err)
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	flags.JSON(cmd, &asJSON)
 	return cmd
 }
 
@@ -75,17 +80,15 @@ func whyNotAdmitted(ctx context.Context, c *client.Client, node string, refused 
 	case status.Nodes[i].State == "ready":
 		return nil
 	}
-	return &reworded{
-		fmt.Sprintf("node %s cannot be admitted while it is %s (redlock status tells when it is in quarantine)", node, howItIs(status.Nodes[i])),
-		client.ErrUnavailable,
-	}
+	return exit.Reword(client.ErrUnavailable,
+		fmt.Sprintf("node %s cannot be admitted while it is %s (redlock status tells when it is in quarantine)", node, describe.NodeCondition(status.Nodes[i])))
 }
 
 func nobodyAdmitted(wanted string) string {
 	if wanted == "all" {
 		return "no node is in quarantine"
 	}
-	return fmt.Sprintf("node %s is ready, and not in quarantine", cell(wanted))
+	return fmt.Sprintf("node %s is ready, and not in quarantine", output.Cell(wanted))
 }
 
 // admittedJSON is what admit prints for programs. Names are never changed.

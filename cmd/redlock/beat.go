@@ -20,7 +20,7 @@ said for so long, whatever else is asked: for work that may hang rather than end
 	cmd.Example = `  redlock lock --beat 10m import && for step in 1 2 3; do redlock beat import || exit; done
   redlock run --beat 1m import -- redlock beat`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return which.ask(cmd, args, func(ctx context.Context, l *client.Lease) error { return l.Beat(ctx) })
+		return which.Ask(cmd, args, func(ctx context.Context, l *client.Lease) error { return l.Beat(ctx) })
 	}
 	return cmd
 }

@@ -7,6 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
 func newCheckCommand() *cobra.Command {
@@ -24,20 +28,20 @@ With --print it prints what redlock lock --print does, as it is now.
 	cmd.Example = `  redlock lock deploy && redlock check deploy && echo 'go on'
   redlock lock import && redlock check --print import
   redlock run -t 30s import -- redlock check`
-	printFlag(cmd, &print)
+	flags.Print(cmd, &print)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var text string
-		err := which.ask(cmd, args, func(_ context.Context, l *client.Lease) error { // finding it is to check it
-			text = assignments(which.name, l)
+		err := which.Ask(cmd, args, func(_ context.Context, l *client.Lease) error { // finding it is to check it
+			text = describe.Assignments(which.Name, l)
 			return nil
 		})
 		switch {
 		case errors.Is(err, client.ErrNotHeld):
-			return exit(exitConflict) // that is an answer
+			return exit.WithCode(exit.Conflict) // that is an answer
 		case err != nil || !print:
 			return err
 		}
-		return printText(cmd.OutOrStdout(), text)
+		return output.PrintText(cmd.OutOrStdout(), text)
 	}
 	return cmd
 }

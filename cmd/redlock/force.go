@@ -10,6 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 )
 
 // exitUnconfirmed is for who was asked and did not say yes.
@@ -46,17 +53,17 @@ usage; 69 the daemon is not available, or too few nodes answered; 70 internal; 7
 denied.`,
 		Example: `  redlock force nightly-backup
   redlock force --yes nightly-backup --json`,
-		Args:              oneLock,
+		Args:              flags.OneLock,
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if f.name, err = oneName("force", args[0]); err != nil {
+			if f.name, err = lockname.One("force", args[0]); err != nil {
 				return err
 			}
 			f.in, f.out, f.ask = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return f.run(cmd.Context())
 		},
 	}
-	jsonFlag(cmd, &f.asJSON)
+	flags.JSON(cmd, &f.asJSON)
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	return cmd
 }
@@ -76,7 +83,7 @@ func (f *forcer) run(ctx context.Context) error {
 		}
 	}
 	var forced client.Forced
-	err := ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+	err := socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		forced, err = c.Force(ctx, f.name)
 		return err
 	})
@@ -84,29 +91,29 @@ func (f *forcer) run(ctx context.Context) error {
 		return err
 	}
 	if f.asJSON {
-		return printJSON(f.out, f.jsonOf(forced))
+		return output.PrintJSON(f.out, f.jsonOf(forced))
 	}
 	_, err = fmt.Fprintln(f.out, forcedText(forced)+alsoText(forced))
-	return unwritten(err)
+	return output.WriteError(err)
 }
 
 // confirm shows what is about to happen, and errs unless the answer is yes.
 func (f *forcer) confirm(ctx context.Context) error {
-	if _, ok := screenOf(f.in); !ok {
-		return usage("force takes the lock %q from whoever holds it: without a terminal to ask, --yes is wanted", joinNames(f.name))
+	if _, ok := term.ScreenOf(f.in); !ok {
+		return exit.Usagef("force takes the lock %q from whoever holds it: without a terminal to ask, --yes is wanted", lockname.Join(f.name))
 	}
 	holders, err := fetchHolders(ctx, f.name)
 	if err != nil {
 		return err
 	}
-	s := sight{holders: holders}
-	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", joinNames(f.name), s.text())
+	s := observation{holders: holders}
+	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", lockname.Join(f.name), s.text())
 	answer, _ := bufio.NewReader(f.in).ReadString('\n') // what ends before a line is no yes either
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(f.ask)
 	}
 	if strings.TrimSpace(answer) != "yes" {
-		return fail(exitUnconfirmed, "lock %q: it was left as it is", joinNames(f.name))
+		return exit.Errorf(exitUnconfirmed, "lock %q: it was left as it is", lockname.Join(f.name))
 	}
 	return nil
 }
@@ -116,7 +123,7 @@ func forcedText(forced client.Forced) string {
 	case forced.Holders == 0:
 		return "nobody held it"
 	case forced.Holder != nil:
-		return fmt.Sprintf("taken from %s, who may be at work until it notices", holderWord(forced.Holder))
+		return fmt.Sprintf("taken from %s, who may be at work until it notices", describe.HolderName(forced.Holder))
 	case forced.Holders == 1:
 		return "taken from another Redlock client, which does not say who it is and may be at work until it notices"
 	}
@@ -127,7 +134,7 @@ func alsoText(forced client.Forced) string {
 	if len(forced.Also) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\nlost with it, and taken until the holder has stopped: %s", cell(strings.ReplaceAll(joinNames(forced.Also...), nameSeparator, ", ")))
+	return fmt.Sprintf("\nlost with it, and taken until the holder has stopped: %s", output.Cell(strings.ReplaceAll(lockname.Join(forced.Also...), lockname.Separator, ", ")))
 }
 
 // forcedJSON is what force prints for programs. Names are never changed.
@@ -148,7 +155,7 @@ type forcedHolderJSON struct {
 }
 
 func (f *forcer) jsonOf(forced client.Forced) forcedJSON {
-	value := forcedJSON{Lock: joinNames(f.name), Forced: forced.Holders, Also: forced.Also}
+	value := forcedJSON{Lock: lockname.Join(f.name), Forced: forced.Holders, Also: forced.Also}
 	if h := forced.Holder; h != nil {
 		value.Holder = &forcedHolderJSON{Host: h.Host, PID: h.PID, User: h.User, Since: h.Since.Milliseconds(), Held: h.Held}
 	}

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -52,10 +55,10 @@ func TestForce(t *testing.T) {
   }
 }
 `},
-		{"ERR DENIED : only root", []string{"--yes", "job"}, exitDenied, ""},
+		{"ERR DENIED : only root", []string{"--yes", "job"}, exit.Denied, ""},
 	} {
-		f := startFake(t, answers{ipc.VerbForce: says(test.answer)})
-		code, stdout, stderr := redlock(t, f.socket, append([]string{"force"}, test.args...)...)
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbForce: cmdtest.Reply(test.answer)})
+		code, stdout, stderr := cmdtest.Run(t, f.Socket, append([]string{"force"}, test.args...)...)
 		if code != test.code || stdout != test.want {
 			t.Errorf("%s: exit code %d, want %d; stderr %q; stdout:\n%swant:\n%s", test.answer, code, test.code, stderr, stdout, test.want)
 		}
@@ -64,11 +67,11 @@ func TestForce(t *testing.T) {
 
 func TestForceIsNotMeant(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbForce: says(forcedWeb3)})
-	code, _, stderr := redlock(t, f.socket, "force", "job")
-	check(t, code, exitUsage, stderr, "--yes is wanted")
-	if len(f.requests) > 0 {
-		t.Errorf("the daemon was asked: %v", <-f.requests)
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbForce: cmdtest.Reply(forcedWeb3)})
+	code, _, stderr := cmdtest.Run(t, f.Socket, "force", "job")
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "--yes is wanted")
+	if len(f.Requests) > 0 {
+		t.Errorf("the daemon was asked: %v", <-f.Requests)
 	}
 }
 
@@ -84,19 +87,19 @@ func TestAdmit(t *testing.T) {
 		{[]string{"OK n=0"}, []string{"all"}, 0, "no node is in quarantine\n"},
 		{[]string{"- node=a state=ready", "OK n=1"}, []string{"a", "--json"}, 0, "{\n  \"admitted\": [\n    \"a\"\n  ]\n}\n"},
 		{[]string{"OK n=0"}, []string{"all", "--json"}, 0, "{\n  \"admitted\": []\n}\n"},
-		{[]string{"ERR OPTION : there is no such node"}, []string{"x"}, exitUsage, ""},
+		{[]string{"ERR OPTION : there is no such node"}, []string{"x"}, exit.Usage, ""},
 		{[]string{"ERR OPTION : node b is ready, not in quarantine"}, []string{"b"}, 0, "node b is ready, and not in quarantine\n"},
 		{[]string{"ERR OPTION : node b is ready, not in quarantine"}, []string{"b", "--json"}, 0, "{\n  \"admitted\": []\n}\n"},
-		{[]string{"ERR OPTION : node c is down, not in quarantine"}, []string{"c"}, exitUnavailable, ""},
-		{[]string{"ERR DENIED : only root"}, []string{"all"}, exitDenied, ""},
+		{[]string{"ERR OPTION : node c is down, not in quarantine"}, []string{"c"}, exit.Unavailable, ""},
+		{[]string{"ERR DENIED : only root"}, []string{"all"}, exit.Denied, ""},
 	} {
-		f := startFake(t, answers{ipc.VerbAdmit: says(test.answer...), ipc.VerbStatus: says("- node=a state=quarantined left=12000 : restarted",
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbAdmit: cmdtest.Reply(test.answer...), ipc.VerbStatus: cmdtest.Reply("- node=a state=quarantined left=12000 : restarted",
 			"- node=b state=ready", "- node=c state=down : redis-c: connection refused", "OK n=3 quorum=2 spare=-1")})
-		code, stdout, stderr := redlock(t, f.socket, append([]string{"admit"}, test.args...)...)
+		code, stdout, stderr := cmdtest.Run(t, f.Socket, append([]string{"admit"}, test.args...)...)
 		if code != test.code || stdout != test.want {
 			t.Errorf("%v, %q: exit code %d, want %d; stderr %q; stdout %q, want %q", test.args, test.answer, code, test.code, stderr, stdout, test.want)
 		}
-		if req := f.read(ipc.VerbAdmit); req.Words[0] != test.args[0] {
+		if req := f.ExpectRequest(ipc.VerbAdmit); req.Words[0] != test.args[0] {
 			t.Errorf("ADMIT %q was asked for, want %q", req.Words, test.args[0])
 		}
 	}
@@ -105,10 +108,10 @@ func TestAdmit(t *testing.T) {
 // A node that is not there is no fault of the command line.
 func TestAdmitNodeThatIsDown(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbAdmit: says("ERR OPTION : node c is down, not in quarantine"),
-		ipc.VerbStatus: says("- node=c state=down : redis-c: connection refused", "OK n=1 quorum=1 spare=-1")})
-	code, _, stderr := redlock(t, f.socket, "admit", "c")
-	check(t, code, exitUnavailable, stderr, "node c cannot be admitted while it is down: redis-c: connection refused (")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbAdmit: cmdtest.Reply("ERR OPTION : node c is down, not in quarantine"),
+		ipc.VerbStatus: cmdtest.Reply("- node=c state=down : redis-c: connection refused", "OK n=1 quorum=1 spare=-1")})
+	code, _, stderr := cmdtest.Run(t, f.Socket, "admit", "c")
+	cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "node c cannot be admitted while it is down: redis-c: connection refused (")
 	if strings.Contains(stderr, "--help") {
 		t.Errorf("stderr %q sends to the help", stderr)
 	}
@@ -119,5 +122,19 @@ func TestForcedTextControlsNoTerminal(t *testing.T) {
 	got := forcedText(forced) + alsoText(forced)
 	if strings.Contains(got, "\x1b") {
 		t.Errorf("a holder controls the terminal: %q", got)
+	}
+}
+
+func TestHolderWord(t *testing.T) {
+	h := client.Holder{Host: "web3", User: "alice", PID: 4121, Mode: "exclusive"}
+	if got, want := describe.HolderName(&h), "alice on web3 (pid 4121)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	h.PID = 0 // his daemon does not see it
+	if got, want := describe.HolderSentence(h), "alice on web3 (exclusive, for -)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := forcedText(client.Forced{Holders: 1, Holder: &h}), "taken from alice on web3, who may be at work until it notices"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
@@ -14,9 +16,9 @@ import (
 // What cannot be extended is not printed as if it had been.
 func TestExtendRefused(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbExtend: says("ERR NOQUORUM : 3 of 5 nodes are down")})
-	code, stdout, stderr := redlock(t, f.socket, "extend", "--print", "job")
-	check(t, code, exitUnavailable, stderr, "3 of 5 nodes are down")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down")})
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, "extend", "--print", "job")
+	cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "3 of 5 nodes are down")
 	if stdout != "" {
 		t.Errorf("it prints %q", stdout)
 	}
@@ -25,17 +27,17 @@ func TestExtendRefused(t *testing.T) {
 // No lease time is none that was left out: it would stay as it is, and that look like done.
 func TestExtendByNothing(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbExtend: grants(time.Hour)})
-	code, _, stderr := redlock(t, f.socket, "extend", "-t", "0", "job")
-	check(t, code, exitUsage, stderr, "-t 0")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
+	code, _, stderr := cmdtest.Run(t, f.Socket, "extend", "-t", "0", "job")
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "-t 0")
 }
 
 // What is printed is what the extension came to, not what was before it.
 func TestExtendPrints(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbExtend: grants(time.Hour)})
-	code, stdout, stderr := redlock(t, f.socket, "extend", "-t", "1h", "--print", "job")
-	check(t, code, 0, stderr, "")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, "extend", "-t", "1h", "--print", "job")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	if !strings.Contains(stdout, "REDLOCK_TTL='35") { // milliseconds, of an hour
 		t.Errorf("it prints %q", stdout)
 	}
@@ -48,13 +50,13 @@ func TestNothingToPrint(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"ERR NOTHELD : this process does not hold it": {exitConflict, ""},
-		"ERR LOST : reason=beat":                      {exitLost, "LOST: reason=beat"},
-		"ERR INTERNAL : a defect":                     {exitInternal, "please report it"},
+		"ERR NOTHELD : this process does not hold it": {exit.Conflict, ""},
+		"ERR LOST : reason=beat":                      {exit.Lost, "LOST: reason=beat"},
+		"ERR INTERNAL : a defect":                     {exit.Internal, "please report it"},
 	} {
-		f := startFake(t, answers{ipc.VerbCheck: says(answer)})
-		code, stdout, stderr := redlock(t, f.socket, "check", "--print", "job")
-		check(t, code, want.code, stderr, want.stderr)
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.Reply(answer)})
+		code, stdout, stderr := cmdtest.Run(t, f.Socket, "check", "--print", "job")
+		cmdtest.CheckExit(t, code, want.code, stderr, want.stderr)
 		if stdout != "" {
 			t.Errorf("%s: it prints %q", answer, stdout)
 		}
@@ -67,21 +69,21 @@ func TestPrints(t *testing.T) {
 	t.Parallel()
 	deadline := boottime.Exact() + time.Hour
 	for _, slot := range []string{"1", ""} {
-		f := startFake(t, answers{ipc.VerbCheck: func() []string {
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: func() []string {
 			if slot == "" {
-				return []string{granted(deadline, time.Hour)}
+				return []string{cmdtest.GrantLine(deadline, time.Hour)}
 			}
-			return []string{granted(deadline, time.Hour) + " slot=" + slot}
+			return []string{cmdtest.GrantLine(deadline, time.Hour) + " slot=" + slot}
 		}})
-		code, stdout, stderr := redlock(t, f.socket, "check", "--print", "job")
-		check(t, code, 0, stderr, "")
+		code, stdout, stderr := cmdtest.Run(t, f.Socket, "check", "--print", "job")
+		cmdtest.CheckExit(t, code, 0, stderr, "")
 		printed := map[string]string{}
 		for line := range strings.Lines(stdout) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 			printed[name] = strings.Trim(value, "'")
 		}
 		ttl, err := strconv.Atoi(printed["REDLOCK_TTL"])
-		if most := int(time.Hour.Milliseconds()); err != nil || ttl > most || ttl < most-int(patience.Milliseconds()) {
+		if most := int(time.Hour.Milliseconds()); err != nil || ttl > most || ttl < most-int(cmdtest.Timeout.Milliseconds()) {
 			t.Errorf("REDLOCK_TTL is %d, want the milliseconds of an hour, less what has passed", ttl)
 		}
 		delete(printed, "REDLOCK_TTL")
@@ -97,14 +99,14 @@ func TestPrints(t *testing.T) {
 func TestNotHeld(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"ERR NOTHELD : this process does not hold it", "ERR LOST : reason=beat", "ERR DENIED : process 1 is another user's"} {
-		f := startFake(t, answers{ipc.VerbCheck: says(answer)})
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.Reply(answer)})
 		for _, verb := range []string{"unlock", "extend", "beat", "check"} {
 			_, code, _ := strings.Cut(answer, " ")
 			want := "redlock: " + verb + ` "a%2Cb": ` + strings.Replace(code, " :", ":", 1) + "\n"
 			if verb == "check" && strings.HasPrefix(answer, "ERR NOTHELD") {
 				want = "" // that is an answer
 			}
-			if _, _, stderr := redlock(t, f.socket, verb, "a%2Cb"); stderr != want {
+			if _, _, stderr := cmdtest.Run(t, f.Socket, verb, "a%2Cb"); stderr != want {
 				t.Errorf("redlock %s: %s: stderr is %q, want %q", verb, answer, stderr, want)
 			}
 		}
@@ -115,14 +117,14 @@ func TestNotHeld(t *testing.T) {
 // it would be the lock of the redlock run above that is given back.
 func TestEmptyNameUnderRun(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbCheck: grants(time.Minute), ipc.VerbUnlock: says("OK")})
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
 	for _, verb := range []string{"unlock", "extend", "beat", "check"} {
-		cmd := command(t, "env", "REDLOCK_NAME=job", "REDLOCK_LEASE=secret", testBinary, verb, "")
-		p := startCommand(t, cmd, roleRedlock, f.socket)
-		code := p.wait()
-		check(t, code, exitUsage, p.said(), `a NAME is empty in ""`)
+		cmd := cmdtest.Command(t, "env", "REDLOCK_NAME=job", "REDLOCK_LEASE=secret", cmdtest.TestBinary, verb, "")
+		p := cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, f.Socket)
+		code := p.Wait()
+		cmdtest.CheckExit(t, code, exit.Usage, p.Stderr(), `a NAME is empty in ""`)
 	}
-	if len(f.requests)+len(f.looks) > 0 {
+	if len(f.Requests)+len(f.Looks) > 0 {
 		t.Error("the daemon was asked")
 	}
 }

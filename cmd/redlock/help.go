@@ -1,6 +1,11 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+)
 
 // newHelpCommand is in the place of cobra's, which ends with 0 where there is no such
 // command.
@@ -8,10 +13,10 @@ func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show the help of a command",
-		Args:  atMost(1),
+		Args:  flags.AtMost(1),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				for _, c := range listed(cmd.Root()) {
+				for _, c := range visibleCommands(cmd.Root()) {
 					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
 				}
 			}
@@ -20,7 +25,7 @@ func newHelpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, _, err := cmd.Root().Find(args)
 			if err != nil {
-				return usage("there is no command %q; redlock --help lists those that there are", args[0])
+				return exit.Usagef("there is no command %q; redlock --help lists those that there are", args[0])
 			}
 			about.InitDefaultHelpFlag() // shown too
 			return about.Help()

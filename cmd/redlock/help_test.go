@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,7 +19,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/bench"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/doctor"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/top"
 )
+
+// The exit codes are those that help tells of.
+func TestExitCodesOfHelp(t *testing.T) {
+	for code, word := range map[int]string{
+		exit.Conflict: "somebody else held the lock", exit.Usage: "the command line is wrong", exit.Unavailable: "redlockd is not available",
+		exit.Internal: "internal error", exit.Lost: "the lock was lost", exit.Denied: "not allowed",
+		exit.CannotRun: "the command cannot be run", exit.NotFound: "the command is not there",
+	} {
+		if want := fmt.Sprintf("\n%4d  %s", code, word); !strings.Contains(runHelp, want) {
+			t.Errorf("help does not say %q", want)
+		}
+	}
+	if exit.Signal != 128 {
+		t.Errorf("a signal adds %d, want 128", exit.Signal)
+	}
+}
 
 // unusual is how examples end that do not end with 0.
 var unusual = map[string]int{
@@ -32,7 +55,7 @@ var elsewhere = []string{
 
 // Every example of --help does what it should when it is pasted.
 func TestExamples(t *testing.T) {
-	_, socket := startDaemon(t)
+	_, socket := cmdtest.StartDaemon(t)
 	awaitNodes(t, socket)
 	n := 0
 	root := newRoot()
@@ -71,7 +94,7 @@ func awaitStatus(t *testing.T, socket, what string, isSo func(*client.Status) bo
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	var status *client.Status
-	for late := time.Now().Add(patience); time.Now().Before(late); <-tick.C {
+	for late := time.Now().Add(cmdtest.Timeout); time.Now().Before(late); <-tick.C {
 		if status, err = c.Status(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +121,7 @@ func newDesk(t *testing.T) *desk {
 	for _, program := range []string{"backup", "report", "git", "make", "python3"} {
 		d.file(t, "bin/"+program, "#!/bin/sh\n")
 	}
-	d.file(t, "bin/redlock", "#!/bin/sh\n"+roleVariable+"="+roleRedlock+" exec "+testBinary+` "$@"`+"\n")
+	d.file(t, "bin/redlock", "#!/bin/sh\n"+cmdtest.RoleVariable+"="+cmdtest.RoleRedlock+" exec "+cmdtest.TestBinary+` "$@"`+"\n")
 	return d
 }
 
@@ -123,9 +146,9 @@ func pasteExample(t *testing.T, d *desk, socket, line string) {
 	}
 	// What it needs, or writes, is in the home.
 	script := strings.NewReplacer("/usr/local/bin/", "", "/etc/", "etc/").Replace(line)
-	cmd := command(t, "bash", "-c", "set -o pipefail; fpath=(x .); "+script)
+	cmd := cmdtest.Command(t, "bash", "-c", "set -o pipefail; fpath=(x .); "+script)
 	cmd.Dir = d.home
-	cmd.Env = append(os.Environ(), "PATH="+d.bin+":"+os.Getenv("PATH"), "HOME="+d.home, socketOfTests+"="+socket)
+	cmd.Env = append(os.Environ(), "PATH="+d.bin+":"+os.Getenv("PATH"), "HOME="+d.home, cmdtest.SocketVariable+"="+socket)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -181,15 +204,15 @@ func TestJSONIsDocumented(t *testing.T) {
 		commands[cmd.Name()] = cmd
 	}
 	for name, values := range map[string][]any{
-		"who":    {whoJSON{}, holderJSON{}},
-		"list":   {entryJSON{}},
-		"status": {statusJSON{}, nodeJSON{}},
+		"who":    {whoJSON{}, describe.HolderJSON{}},
+		"list":   {describe.LockJSON{}},
+		"status": {describe.StatusJSON{}, describe.NodeJSON{}},
 		"watch":  {watchJSON{}},
-		"top":    {topJSON{}, topErrorJSON{}},
+		"top":    {top.FrameJSON{}, top.ErrorJSON{}},
 		"force":  {forcedJSON{}, forcedHolderJSON{}},
 		"admit":  {admittedJSON{}},
-		"doctor": {findingsJSON{}, findingJSON{}},
-		"bench":  {benchJSON{}, rowJSON{}},
+		"doctor": {doctor.JSON{}, doctor.FindingJSON{}},
+		"bench":  {bench.JSON{}, bench.RowJSON{}},
 	} {
 		for _, value := range values {
 			fields := reflect.TypeOf(value)

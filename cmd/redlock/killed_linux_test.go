@@ -2,16 +2,16 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
@@ -27,18 +27,18 @@ func rounds(short, long int) int {
 // do nothing any more.
 func TestKilledThenNext(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	c := dial(t, socket)
+	_, socket := cmdtest.StartDaemon(t)
+	c := cmdtest.Dial(t, socket)
 	for range rounds(5, 100) {
-		first, pid := runPuppet(t, socket)
-		next := start(t, roleRedlock, socket, runOf(nil, "cat", commandLine(pid))...)
-		waitFor(t, c, "a waiter in LIST", func(entries []client.Entry) bool { return len(entries) == 2 })
-		first.signal(syscall.SIGKILL)
-		if line := next.rest(); line != "" { // a process that is about to be reaped has none
+		first, pid := cmdtest.RunPuppet(t, socket)
+		next := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs(nil, "cat", commandLine(pid))...)
+		cmdtest.WaitFor(t, c, "a waiter in LIST", func(entries []client.Entry) bool { return len(entries) == 2 })
+		first.Signal(syscall.SIGKILL)
+		if line := next.ReadAll(); line != "" { // a process that is about to be reaped has none
 			t.Errorf("the first command lived when the next one started: %q", line)
 		}
-		next.wait() // 1 where cat finds no such process
-		first.ends(-int(syscall.SIGKILL))
+		next.Wait() // 1 where cat finds no such process
+		first.ExpectExit(-int(syscall.SIGKILL))
 	}
 }
 
@@ -50,54 +50,54 @@ func commandLine(pid int) string { return fmt.Sprintf("/proc/%d/cmdline", pid) }
 func TestKilledWithItsScript(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
-	script(t, tool, "echo up $$; exec cat", 0o755)
-	f := startFake(t, holding())
-	p := start(t, roleRedlock, f.socket, runOf(nil, tool)...)
-	p.up()
-	p.signal(syscall.SIGKILL)
-	p.rest() // it ends with the script
-	p.ends(-int(syscall.SIGKILL))
+	cmdtest.WriteScript(t, tool, "echo up $$; exec cat", 0o755)
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, tool)...)
+	p.AwaitPuppet()
+	p.Signal(syscall.SIGKILL)
+	p.ReadAll() // it ends with the script
+	p.ExpectExit(-int(syscall.SIGKILL))
 }
 
 // What the command has started is not killed with it, but holds the lock.
 func TestKilledKeepsTheLockForOrphans(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	c := dial(t, socket)
-	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet("user defined signal 2")...)
-	first := start(t, roleRedlock, socket, runOf([]string{"-t", "1s"}, command...)...)
-	orphan := first.up()
-	first.signal(syscall.SIGKILL)
-	first.ends(-int(syscall.SIGKILL))
+	_, socket := cmdtest.StartDaemon(t)
+	c := cmdtest.Dial(t, socket)
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, cmdtest.Puppet("user defined signal 2")...)
+	first := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs([]string{"-t", "1s"}, command...)...)
+	orphan := first.AwaitPuppet()
+	first.Signal(syscall.SIGKILL)
+	first.ExpectExit(-int(syscall.SIGKILL))
 	// Three lease times: it is extended, by nobody but the daemon.
-	code, stdout, stderr := redlock(t, socket, runOf([]string{"-w", "3"}, "echo", "must not run")...)
-	check(t, code, exitConflict, stderr, "HELD")
+	code, stdout, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"-w", "3"}, "echo", "must not run")...)
+	cmdtest.CheckExit(t, code, exit.Conflict, stderr, "HELD")
 	if stdout != "" {
 		t.Errorf("the next command printed %q", stdout)
 	}
-	waitFor(t, c, "a lease in LIST", func(entries []client.Entry) bool { return len(entries) == 1 && !entries[0].Waits })
-	next := start(t, roleRedlock, socket, runOf(nil, "cat", commandLine(orphan))...)
+	cmdtest.WaitFor(t, c, "a lease in LIST", func(entries []client.Entry) bool { return len(entries) == 1 && !entries[0].Waits })
+	next := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs(nil, "cat", commandLine(orphan))...)
 	if err := syscall.Kill(orphan, syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	if line := next.rest(); line != "" {
+	if line := next.ReadAll(); line != "" {
 		t.Errorf("the orphan lived when the next one started: %q", line)
 	}
-	next.wait()
+	next.Wait()
 }
 
 // The lock is given back at the end, whoever has inherited the connection.
 func TestInheritedConnectionEnds(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	p := start(t, roleRedlock, socket, runOf(nil, append([]string{"sh", "-c", `"$@" & exit 0`, "sh"}, puppet("user defined signal 2")...)...)...)
-	heir := p.up()
-	p.ends(0)
-	code, _, stderr := redlock(t, socket, runOf([]string{"-n"}, "true")...)
-	check(t, code, 0, stderr, "")
+	_, socket := cmdtest.StartDaemon(t)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs(nil, append([]string{"sh", "-c", `"$@" & exit 0`, "sh"}, cmdtest.Puppet("user defined signal 2")...)...)...)
+	heir := p.AwaitPuppet()
+	p.ExpectExit(0)
+	code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"-n"}, "true")...)
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	awaitStatus(t, socket, "no connection but this one", func(status *client.Status) bool { return status.Counts["connections"] == 1 })
 	syscall.Kill(heir, syscall.SIGUSR2)
-	p.rest()
+	p.ReadAll()
 }
 
 // With the daemon stopped nobody extends the locks. Seen from outside: they began
@@ -111,34 +111,19 @@ func TestHungDaemonLoops(t *testing.T) {
 
 func hungDaemon(t *testing.T) {
 	const ttl, atATime = 10 * time.Second, 5
-	d, socket := startDaemon(t)
-	var commands []*process
+	d, socket := cmdtest.StartDaemon(t)
+	var commands []*cmdtest.Process
 	for i := range atATime {
-		command := append([]string{"sh", "-c", `trap "" TERM; "$@" & wait; wait; wait; wait`, "sh"}, puppet()...)
-		p := start(t, roleRedlock, socket, append([]string{"run", "-t", ttl.String(), fmt.Sprint("job", i), "--"}, command...)...)
-		p.up()
+		command := append([]string{"sh", "-c", `trap "" TERM; "$@" & wait; wait; wait; wait`, "sh"}, cmdtest.Puppet()...)
+		p := cmdtest.Start(t, cmdtest.RoleRedlock, socket, append([]string{"run", "-t", ttl.String(), fmt.Sprint("job", i), "--"}, command...)...)
+		p.AwaitPuppet()
 		commands = append(commands, p)
 	}
-	d.stop()
+	d.Stop()
 	end := boottime.Exact() + ttl
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, p := range commands {
-		wg.Go(func() { p.endsBefore(end) })
-	}
-}
-
-// endsBefore waits for the last of a command's processes, and sees that it was
-// killed before the deadline of its lock.
-func (p *process) endsBefore(end time.Duration) {
-	out, err := io.ReadAll(p.lines)
-	left := end - boottime.Exact()
-	p.t.Logf("measured: all over %v before the deadline", left)
-	if err != nil || left <= 0 {
-		p.t.Errorf("all over %v after the deadline: %v; stdout %q", -left, err, out)
-	}
-	err = p.cmd.Wait()
-	if p.cmd.ProcessState.ExitCode() != exitLost || !strings.Contains(p.said(), "got SIGKILL") {
-		p.t.Errorf("it ended with %v, stderr %q, want exit code 75 and a SIGKILL", err, p.said())
+		wg.Go(func() { p.EndsBefore(end) })
 	}
 }

@@ -2,11 +2,16 @@ package main
 
 import (
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/holder"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/job"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
 const lockHelp = `Take a lock for a shell: it is held by the process that calls redlock lock, such
@@ -63,7 +68,7 @@ const lockExample = `  if redlock lock backup -w 10s; then echo backing up; redl
 // lockFlags are those of redlock run that concern the lock, and the holder's.
 type lockFlags struct {
 	runFlags
-	holder holderFlag
+	holder holder.Flag
 	print  bool
 }
 
@@ -74,21 +79,21 @@ func newLockCommand() *cobra.Command {
 		Short:             "Take a lock that a shell holds until it ends",
 		Long:              lockHelp,
 		Example:           lockExample,
-		Args:              unlessContradicting(oneLock),
+		Args:              unlessContradicting(flags.OneLock),
 		ValidArgsFunction: completeSeveral,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			j := f.job()
-			j.name, j.stderr = args[0], cmd.ErrOrStderr()
-			if j.names, err = splitNames(j.name); err != nil {
+			j.Name, j.Stderr = args[0], cmd.ErrOrStderr()
+			if j.Names, err = lockname.Split(j.Name); err != nil {
 				return err
 			}
 			return f.run(j, cmd.OutOrStdout())
 		},
 	}
 	f.defineLock(cmd)
-	cmd.Flags().Var(&f.linger, "linger", "keep it so long after the process has ended (default: redlockd's)")
-	f.holder.define(cmd)
-	printFlag(cmd, &f.print)
+	cmd.Flags().Var(flags.Duration(&f.linger), "linger", "keep it so long after the process has ended (default: redlockd's)")
+	f.holder.Define(cmd)
+	flags.Print(cmd, &f.print)
 	withoutDefaults(cmd)
 	f.given = given(cmd)
 	return cmd
@@ -97,58 +102,17 @@ func newLockCommand() *cobra.Command {
 // run takes the lock and leaves it to the holder. If this process is not the
 // holder's child any more once the daemon knows the holder, that may be another
 // process with the number of the one that is meant.
-func (f *lockFlags) run(j *job, out io.Writer) error {
-	pid, err := f.holder.process()
+func (f *lockFlags) run(j *job.Job, out io.Writer) error {
+	pid, err := f.holder.Process()
 	if err != nil {
 		return err
 	}
-	j.holder = pid
-	j.options = append(f.lockOptions(), client.WithHold(client.HoldPID), client.WithPID(pid))
-	signals := catchSignals() // to the end: what comes too late changes no exit code
-	c, lease, err := j.obtain(signals)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	err = f.holder.check(pid)
-	if err == nil && f.print {
-		err = printText(out, assignments(j.name, lease))
-	}
-	if err != nil {
-		j.giveBack(lease)
-	}
-	return err
-}
-
-// holderFlag is --pid: the process that holds a lock, the parent unless given.
-type holderFlag struct {
-	pid   int
-	given func() bool
-}
-
-func (h *holderFlag) define(cmd *cobra.Command) {
-	cmd.Flags().Var(anyNumber(&h.pid, "PID"), "pid", "the process PID holds it (default: the one that calls redlock, such as the shell)")
-	h.given = func() bool { return cmd.Flags().Changed("pid") }
-}
-
-func (h *holderFlag) process() (int, error) {
-	pid := h.pid
-	if !h.given() {
-		pid = os.Getppid()
-	}
-	switch {
-	case pid > 0:
-		return pid, nil
-	case h.given():
-		return 0, usage("--pid %d is no process", pid)
-	}
-	return 0, usage("the process that calls redlock is outside of this container: say with --pid which one holds the lock")
-}
-
-// check fails if the parent that was to hold a lock has ended.
-func (h *holderFlag) check(pid int) error {
-	if h.given() || os.Getppid() == pid {
-		return nil
-	}
-	return fail(exitConflict, "process %d, which was to hold the lock, has ended", pid)
+	j.Holder = pid
+	j.Options = append(f.lockOptions(), client.WithHold(client.HoldPID), client.WithPID(pid))
+	return j.Hold(func(lease *client.Lease) error {
+		if err := f.holder.CheckParent(pid); err != nil || !f.print {
+			return err
+		}
+		return output.PrintText(out, describe.Assignments(j.Name, lease))
+	})
 }

@@ -7,20 +7,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/ipc"
 )
 
 // What redlock lock is told it asks for, for a process that holds the lock when it has ended.
 func TestRequestOfLock(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	code, stdout, stderr := redlock(t, f.socket, "lock", "--pid", strconv.Itoa(os.Getpid()), "-w", "90", "-t", "30s", "--max", "1h",
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, "lock", "--pid", strconv.Itoa(os.Getpid()), "-w", "90", "-t", "30s", "--max", "1h",
 		"--linger", "0.25", "--beat", "10m", "--slots", "3", "--note", "why", "job")
-	check(t, code, 0, stderr, "")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	if code != 0 || stdout != "" {
 		t.Fatalf("stdout is %q, want nothing without --print", stdout)
 	}
-	got := f.read(ipc.VerbLock).Options
+	got := f.ExpectRequest(ipc.VerbLock).Options
 	want := got
 	want.Hold, want.PID = ipc.HoldPID, os.Getpid()
 	want.Wait, want.TTL, want.Max, want.Slots = 90*time.Second, 30*time.Second, time.Hour, 3
@@ -29,7 +30,7 @@ func TestRequestOfLock(t *testing.T) {
 	if got != want {
 		t.Errorf("LOCK had %+v, want %+v", got, want)
 	}
-	if verbs := f.left(); len(verbs) > 0 {
+	if verbs := f.AwaitDisconnect(); len(verbs) > 0 {
 		t.Errorf("then the daemon read %v, want nothing", verbs)
 	}
 }
@@ -37,9 +38,9 @@ func TestRequestOfLock(t *testing.T) {
 // With --print it says what it has got, as check does.
 func TestLockPrints(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	code, stdout, stderr := redlock(t, f.socket, "lock", "--print", "job")
-	check(t, code, 0, stderr, "")
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, "lock", "--print", "job")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	for _, want := range []string{"REDLOCK_NAME='job'\n", "REDLOCK_FENCE='77'\n", "REDLOCK_LEASE='secret'\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("it prints %q, want %q in it", stdout, want)

@@ -6,49 +6,45 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 )
 
-var shown = answers{
-	ipc.VerbWho: says("- lock=job mode=exclusive host=web3 pid=4121 user=cron since=2588 ttl=7412 held=3 nodes=5",
+var shown = cmdtest.Replies{
+	ipc.VerbWho: cmdtest.Reply("- lock=job mode=exclusive host=web3 pid=4121 user=cron since=2588 ttl=7412 held=3 nodes=5",
 		"- lock=job mode=exclusive ttl=900 held=2 nodes=5",
 		"- lock=job mode=exclusive slots=5 slot=2 host=web4 pid=12 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=3"),
-	ipc.VerbList: says("- lock=job state=held mode=exclusive fence=77 ttl=7412 pid=4121 user=cron since=62588 note=why%2C%20because",
+	ipc.VerbList: cmdtest.Reply("- lock=job state=held mode=exclusive fence=77 ttl=7412 pid=4121 user=cron since=62588 note=why%2C%20because",
 		"- lock=job state=waiting mode=exclusive pid=77 user=www since=20",
 		"- lock=a%2Cb,job state=waiting mode=shared pid=78 user=www since=20", "- lock=gpu state=waiting mode=exclusive slots=4 pid=79 user=www since=20", "OK n=4"),
-	ipc.VerbStatus: says("- node=a address=10.0.0.1:6379 state=ready wakeups=polling rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
+	ipc.VerbStatus: cmdtest.Reply("- node=a address=10.0.0.1:6379 state=ready wakeups=polling rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
 		"- node=d address=10.0.0.4:6379 state=quarantined left=13000 : restarted",
 		"- node=c address=10.0.0.3:6379 state=down : redis-c: connection refused", "OK n=4 nodes=4 quorum=3 spare=-2 waiters=1 leases=2 left=12000 max_ttl=30000 lost=4 repairs=0 : no quorum for another 12s"),
 }
 
-var nothing = answers{
-	ipc.VerbWho:    says("OK n=0"),
-	ipc.VerbList:   says("OK n=0"),
-	ipc.VerbStatus: says("- node=a address=:1 state=ready", "OK n=1 nodes=1 quorum=1 spare=0 leases=0 : locks work, but no further node may fail"),
-}
-
-var noted = answers{
-	ipc.VerbWho:  says("- lock=job mode=exclusive host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 note=by%20hand", "OK n=1"),
-	ipc.VerbList: says("- lock=a,b state=lost mode=exclusive fence=77 ttl=900 pid=41 user=cron since=1000", "OK n=1"),
+var noted = cmdtest.Replies{
+	ipc.VerbWho:  cmdtest.Reply("- lock=job mode=exclusive host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 note=by%20hand", "OK n=1"),
+	ipc.VerbList: cmdtest.Reply("- lock=a,b state=lost mode=exclusive fence=77 ttl=900 pid=41 user=cron since=1000", "OK n=1"),
 }
 
 // kept is a lock that nobody holds.
-var kept = answers{
-	ipc.VerbWho: says("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
+var kept = cmdtest.Replies{
+	ipc.VerbWho: cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
 }
 
 // wild is what others have put their own words into, to be shown on somebody's terminal.
-var wild = answers{
-	ipc.VerbWho:    says("- lock=job mode=exclusive host=%1B[2J pid=41 user=%1B[2J since=2588 ttl=900 held=3 nodes=5 note=%1B[2J", "OK n=1"),
-	ipc.VerbList:   says("- lock=job state=held mode=exclusive fence=77 ttl=900 pid=41 since=1000 note=%1B[2J", "OK n=1"),
-	ipc.VerbStatus: says("- node=a address=:1 state=down : \u202e", "OK n=1 nodes=1 quorum=1 spare=-1 leases=0 : a: \u202e"),
+var wild = cmdtest.Replies{
+	ipc.VerbWho:    cmdtest.Reply("- lock=job mode=exclusive host=%1B[2J pid=41 user=%1B[2J since=2588 ttl=900 held=3 nodes=5 note=%1B[2J", "OK n=1"),
+	ipc.VerbList:   cmdtest.Reply("- lock=job state=held mode=exclusive fence=77 ttl=900 pid=41 since=1000 note=%1B[2J", "OK n=1"),
+	ipc.VerbStatus: cmdtest.Reply("- node=a address=:1 state=down : \u202e", "OK n=1 nodes=1 quorum=1 spare=-1 leases=0 : a: \u202e"),
 }
 
 func TestLook(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
-		answers answers
+		answers cmdtest.Replies
 		args    []string
 		code    int
 		want    string
@@ -59,7 +55,7 @@ web3  4121  cron  exclusive    2.6s   7.4s   3/5
 -     -     -     exclusive    -      900ms  2/5
 web4  12    cron  slot 2 of 5  2.6s   900ms  3/5
 `},
-		{"who, free", nothing, []string{"who", "job"}, 0, "\nfree\n"},
+		{"who, free", cmdtest.NothingHeld, []string{"who", "job"}, 0, "\nfree\n"},
 		{"who, with a note", noted, []string{"who", "job"}, 0, `
 HOST  PID  USER  MODE       SINCE  TTL    HELD  NOTE
 web3  41   cron  exclusive  2.6s   900ms  3/5   by hand
@@ -101,7 +97,7 @@ HOST       PID  USER       MODE       SINCE  TTL    HELD  NOTE
 LOCK  STATE  MODE       PID  USER  SINCE  TTL    FENCE  NOTE
 job   held   exclusive  41   -     1s     900ms  77     "\x1b[2J"
 `},
-		{"status, wild words", wild, []string{"status"}, exitUnavailable, `
+		{"status, wild words", wild, []string{"status"}, exit.Unavailable, `
 NOT READY (a quorum is 1 of 1 node): "a: \u202e"
 connections 0, leases 0, waiters 0
 
@@ -154,7 +150,7 @@ a: "\u202e"
   ]
 }
 `},
-		{"who, free, JSON", nothing, []string{"who", "--json", "job"}, 0, `
+		{"who, free, JSON", cmdtest.NothingHeld, []string{"who", "--json", "job"}, 0, `
 {
   "lock": "job",
   "free": true,
@@ -168,7 +164,7 @@ job        waiting  exclusive     77    www   20ms   -     -
 a%2Cb,job  waiting  shared        78    www   20ms   -     -
 gpu        waiting  1 of 4 slots  79    www   20ms   -     -
 `},
-		{"list, nothing", nothing, []string{"list"}, 0, "\nnothing is held or waited for, as far as you may see\n"},
+		{"list, nothing", cmdtest.NothingHeld, []string{"list"}, 0, "\nnothing is held or waited for, as far as you may see\n"},
 		{"list, JSON", shown, []string{"list", "--json"}, 0, `
 [
   {
@@ -238,8 +234,8 @@ gpu        waiting  1 of 4 slots  79    www   20ms   -     -
   }
 ]
 `},
-		{"list, nothing, JSON", nothing, []string{"list", "--json"}, 0, "\n[]\n"},
-		{"status", shown, []string{"status"}, exitUnavailable, `
+		{"list, nothing, JSON", cmdtest.NothingHeld, []string{"list", "--json"}, 0, "\n[]\n"},
+		{"status", shown, []string{"status"}, exit.Unavailable, `
 NOT READY (a quorum is 3 of 4 nodes): no quorum for another 12s
 connections 0, leases 2, waiters 1, lost 4, waiters poll 1 of the nodes
 
@@ -253,14 +249,14 @@ bb, d: restarted
 
 c: redis-c: connection refused
 `},
-		{"status, ready", nothing, []string{"status"}, 0, `
+		{"status, ready", cmdtest.NothingHeld, []string{"status"}, 0, `
 ready (a quorum is 1 of 1 node): locks work, but no further node may fail
 connections 0, leases 0, waiters 0
 
 NODE  ADDRESS  STATE  RTT
 a     :1       ready  -
 `},
-		{"status, JSON", shown, []string{"status", "--json"}, exitUnavailable, `
+		{"status, JSON", shown, []string{"status", "--json"}, exit.Unavailable, `
 {
   "ready": false,
   "quorum": 3,
@@ -331,8 +327,8 @@ a     :1       ready  -
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, test.answers)
-			code, stdout, stderr := redlock(t, f.socket, test.args...)
+			f := cmdtest.StartFake(t, test.answers)
+			code, stdout, stderr := cmdtest.Run(t, f.Socket, test.args...)
 			if code != test.code || stdout != test.want[1:] {
 				t.Errorf("exit code %d, want %d; stderr %q; stdout:\n%swant:\n%s", code, test.code, stderr, stdout, test.want[1:])
 			}
@@ -350,10 +346,10 @@ func TestCompletesNoCommands(t *testing.T) {
 	for _, name := range names {
 		lines = append(lines, "- lock="+strings.ReplaceAll(url.QueryEscape(name), "+", "%20")+" state=held mode=exclusive fence=1 ttl=1000 pid=1 user=alice since=1")
 	}
-	f := startFake(t, answers{ipc.VerbList: says(append(lines, "OK n="+strconv.Itoa(len(lines)))...)})
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbList: cmdtest.Reply(append(lines, "OK n="+strconv.Itoa(len(lines)))...)})
 	for args, want := range map[string]string{"who ": "a/b.c:1@d+e=f_g-h%\nümlaut\n:4\n", "run job,": "job,a/b.c:1@d+e=f_g-h%\njob,ümlaut\n:4\n"} {
 		command, word, _ := strings.Cut(args, " ")
-		if _, stdout, stderr := redlock(t, f.socket, "__complete", command, word); stdout != want {
+		if _, stdout, stderr := cmdtest.Run(t, f.Socket, "__complete", command, word); stdout != want {
 			t.Errorf("redlock %s is completed to %q, want %q; stderr %q", args, stdout, want, stderr)
 		}
 	}
@@ -366,15 +362,15 @@ func TestLookRefused(t *testing.T) {
 		answer string
 		code   int
 	}{
-		{[]string{"who", "job"}, "ERR NOQUORUM : a: timeout, b: timeout", exitUnavailable},
-		{[]string{"who", "job"}, "ERR DENIED : rule web", exitDenied},
-		{[]string{"list"}, "ERR LIMIT : requests_per_second", exitDenied},
-		{[]string{"status"}, "ERR INTERNAL : oops", exitInternal},
+		{[]string{"who", "job"}, "ERR NOQUORUM : a: timeout, b: timeout", exit.Unavailable},
+		{[]string{"who", "job"}, "ERR DENIED : rule web", exit.Denied},
+		{[]string{"list"}, "ERR LIMIT : requests_per_second", exit.Denied},
+		{[]string{"status"}, "ERR INTERNAL : oops", exit.Internal},
 	} {
-		f := startFake(t, answers{ipc.VerbWho: says(test.answer), ipc.VerbList: says(test.answer), ipc.VerbStatus: says(test.answer)})
-		code, stdout, stderr := redlock(t, f.socket, test.args...)
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply(test.answer), ipc.VerbList: cmdtest.Reply(test.answer), ipc.VerbStatus: cmdtest.Reply(test.answer)})
+		code, stdout, stderr := cmdtest.Run(t, f.Socket, test.args...)
 		_, text, _ := strings.Cut(test.answer, ": ")
-		check(t, code, test.code, stderr, text)
+		cmdtest.CheckExit(t, code, test.code, stderr, text)
 		if stdout != "" {
 			t.Errorf("%v: stdout is %q, want nothing", test.args, stdout)
 		}
@@ -384,8 +380,8 @@ func TestLookRefused(t *testing.T) {
 // All of it once with a daemon that is one.
 func TestLookAtDaemon(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	p, _ := runPuppet(t, socket, "--note", "why")
+	_, socket := cmdtest.StartDaemon(t)
+	p, _ := cmdtest.RunPuppet(t, socket, "--note", "why")
 	for _, test := range []struct {
 		args []string
 		want []string
@@ -394,17 +390,17 @@ func TestLookAtDaemon(t *testing.T) {
 		{[]string{"list"}, []string{"LOCK", "job", "held", "why"}},
 		{[]string{"status"}, []string{"ready (a quorum is 3 of 5 nodes): locks work, and go on if 2 more nodes fail\n", "leases 1", "embedded"}},
 	} {
-		code, stdout, stderr := redlock(t, socket, test.args...)
-		check(t, code, 0, stderr, "")
+		code, stdout, stderr := cmdtest.Run(t, socket, test.args...)
+		cmdtest.CheckExit(t, code, 0, stderr, "")
 		for _, want := range test.want {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("%v: %q is not in %q", test.args, want, stdout)
 			}
 		}
 	}
-	p.tell("exit 0")
-	p.ends(0)
-	if _, stdout, _ := redlock(t, socket, "who", "job"); stdout != "free\n" {
+	p.WriteLine("exit 0")
+	p.ExpectExit(0)
+	if _, stdout, _ := cmdtest.Run(t, socket, "who", "job"); stdout != "free\n" {
 		t.Errorf("who after the end: %q, want free", stdout)
 	}
 }
@@ -423,8 +419,8 @@ func TestVersionAndCompletion(t *testing.T) {
 		{[]string{"completion", "powershell"}, "Register-ArgumentCompleter -CommandName 'redlock'"},
 		{[]string{"run", "--help"}, "EXIT CODES"},
 	} {
-		code, stdout, stderr := redlock(t, "/nowhere", test.args...)
-		check(t, code, 0, stderr, "")
+		code, stdout, stderr := cmdtest.Run(t, "/nowhere", test.args...)
+		cmdtest.CheckExit(t, code, 0, stderr, "")
 		if !strings.Contains(stdout, test.want) {
 			t.Errorf("%v: %q is not in stdout", test.args, test.want)
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
@@ -18,17 +20,17 @@ func TestLost(t *testing.T) {
 		name, stderr string
 		command      []string
 	}{
-		{"the command ends by itself", "ended with exit code 3", puppet("terminated")},
+		{"the command ends by itself", "ended with exit code 3", cmdtest.Puppet("terminated")},
 		{"the command ends by SIGTERM", "ended by terminated", []string{"sh", "-c", "echo up $$; exec cat"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, answers{ipc.VerbLock: grants(time.Hour)})
-			p := start(t, roleRedlock, f.socket, runOf(nil, test.command...)...)
-			p.up()
-			f.say("LOST lock=job lease=secret reason=quorum")
-			p.ends(exitLost)
-			stderr := p.said()
+			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Hour)})
+			p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, test.command...)...)
+			p.AwaitPuppet()
+			f.Broadcast("LOST lock=job lease=secret reason=quorum")
+			p.ExpectExit(exit.Lost)
+			stderr := p.Stderr()
 			if !strings.Contains(stderr, "could not be extended on a quorum") || !strings.Contains(stderr, test.stderr) {
 				t.Errorf("stderr is %q", stderr)
 			}
@@ -40,18 +42,18 @@ func TestLost(t *testing.T) {
 func TestLostAndKilled(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string][]string{
-		"as it is":                puppet(),
-		"in a session of its own": append([]string{"setsid"}, puppet()...),
+		"as it is":                cmdtest.Puppet(),
+		"in a session of its own": append([]string{"setsid"}, cmdtest.Puppet()...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, answers{ipc.VerbLock: grants(3 * time.Second)})
-			p := start(t, roleRedlock, f.socket, runOf(nil, command...)...)
-			p.up()
-			f.say("LOST lock=job lease=secret reason=quorum")
-			p.terminated()
-			p.ends(exitLost)
-			if stderr := p.said(); !strings.Contains(stderr, "could not be extended on a quorum") || !strings.Contains(stderr, "got SIGKILL") {
+			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(3 * time.Second)})
+			p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
+			p.AwaitPuppet()
+			f.Broadcast("LOST lock=job lease=secret reason=quorum")
+			p.ExpectTerminated()
+			p.ExpectExit(exit.Lost)
+			if stderr := p.Stderr(); !strings.Contains(stderr, "could not be extended on a quorum") || !strings.Contains(stderr, "got SIGKILL") {
 				t.Errorf("stderr is %q, want why it was lost, and that it was killed", stderr)
 			}
 		})
@@ -62,13 +64,13 @@ func TestLostAndKilled(t *testing.T) {
 // no longer sure.
 func TestDaemonEnds(t *testing.T) {
 	t.Parallel()
-	d, socket := startDaemon(t)
-	p := start(t, roleRedlock, socket, runOf([]string{"-t", "5s"}, puppet("terminated")...)...)
-	p.up()
-	d.signal(syscall.SIGKILL)
-	p.terminated()
-	p.ends(exitLost)
-	if stderr := p.said(); !strings.Contains(stderr, "there is no connection") {
+	d, socket := cmdtest.StartDaemon(t)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs([]string{"-t", "5s"}, cmdtest.Puppet("terminated")...)...)
+	p.AwaitPuppet()
+	d.Signal(syscall.SIGKILL)
+	p.ExpectTerminated()
+	p.ExpectExit(exit.Lost)
+	if stderr := p.Stderr(); !strings.Contains(stderr, "there is no connection") {
 		t.Errorf("stderr is %q, want why the lock was lost", stderr)
 	}
 }
@@ -77,28 +79,28 @@ func TestDaemonEnds(t *testing.T) {
 // where the daemon says nothing.
 func TestKilledBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
-	const ttl = 10 * time.Second
+	const ttl, margin = 10 * time.Second, 500 * time.Millisecond // a twentieth of it
 	deadline := make(chan time.Duration, 1)
-	f := startFake(t, answers{ipc.VerbLock: func() []string {
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: func() []string {
 		at := boottime.Exact() + ttl
 		deadline <- at
-		return []string{granted(at, ttl)}
+		return []string{cmdtest.GrantLine(at, ttl)}
 	}})
-	p, _ := runPuppet(t, f.socket)
+	p, _ := cmdtest.RunPuppet(t, f.Socket)
 	at := <-deadline
-	p.terminated()
+	p.ExpectTerminated()
 	told := at - boottime.Exact()
-	p.rest()
-	p.ends(exitLost)
+	p.ReadAll()
+	p.ExpectExit(exit.Lost)
 	left := at - boottime.Exact()
 	t.Logf("SIGTERM %v before the deadline, all over %v before it", told, left)
 	if told < ttl/10 || told > ttl*3/10 { // more where the answer took time
 		t.Errorf("SIGTERM came %v before the deadline, want a fifth of %v", told, ttl)
 	}
-	if left <= 0 || left > killMargin(ttl)*2 {
-		t.Errorf("the end came %v before the deadline, want just less than %v", left, killMargin(ttl))
+	if left <= 0 || left > 2*margin {
+		t.Errorf("the end came %v before the deadline, want just less than %v", left, margin)
 	}
-	if stderr := p.said(); !strings.Contains(stderr, "got SIGKILL") {
+	if stderr := p.Stderr(); !strings.Contains(stderr, "got SIGKILL") {
 		t.Errorf("stderr is %q", stderr)
 	}
 }
@@ -108,35 +110,35 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 func TestHungDaemonWhileRunning(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
-	d, socket := startDaemon(t)
-	p, _ := runPuppet(t, socket, "-t", "6s", "--grace", "1.5s")
-	d.stop()
+	d, socket := cmdtest.StartDaemon(t)
+	p, _ := cmdtest.RunPuppet(t, socket, "-t", "6s", "--grace", "1.5s")
+	d.Stop()
 	end := boottime.Exact() + ttl
-	p.terminated()
-	p.rest()
-	p.ends(exitLost)
+	p.ExpectTerminated()
+	p.ReadAll()
+	p.ExpectExit(exit.Lost)
 	left := end - boottime.Exact()
 	t.Logf("all over %v before the deadline", left)
-	if stderr := p.said(); !regexp.MustCompile(`got SIGKILL (300|2\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
+	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL (300|2\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
 		t.Errorf("stderr is %q", stderr)
 	}
 	if left <= 0 {
 		t.Errorf("the command ended %v after the deadline", -left)
 	}
-	d.signal(syscall.SIGCONT)
-	code, _, stderr := redlock(t, socket, runOf([]string{"-w", "20"}, "true")...)
-	check(t, code, 0, stderr, "")
+	d.Signal(syscall.SIGCONT)
+	code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"-w", "20"}, "true")...)
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 }
 
 // A --grace that is shorter than a fifth of the lease time puts SIGKILL off by nothing.
 func TestKilledInTimeWithLittleGrace(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(8 * time.Second)})
-	p, _ := runPuppet(t, f.socket, "-t", "8s", "--grace", "500ms")
-	p.terminated()
-	p.rest()
-	p.ends(exitLost)
-	if stderr := p.said(); !regexp.MustCompile(`got SIGKILL (400|[23]\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(8 * time.Second)})
+	p, _ := cmdtest.RunPuppet(t, f.Socket, "-t", "8s", "--grace", "500ms")
+	p.ExpectTerminated()
+	p.ReadAll()
+	p.ExpectExit(exit.Lost)
+	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL (400|[23]\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
 		t.Errorf("stderr is %q", stderr)
 	}
 }
@@ -146,14 +148,14 @@ func TestKilledInTimeWithLittleGrace(t *testing.T) {
 func TestKilledLate(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
-	f := startFake(t, answers{ipc.VerbLock: grants(ttl)})
-	p, _ := runPuppet(t, f.socket)
-	p.stop()
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(ttl)})
+	p, _ := cmdtest.RunPuppet(t, f.Socket)
+	p.Stop()
 	time.Sleep(ttl)
-	p.signal(syscall.SIGCONT)
-	p.rest()
-	p.ends(exitLost)
-	if stderr := p.said(); !strings.Contains(stderr, "after the last known deadline of the lock: others may have had it by then") {
+	p.Signal(syscall.SIGCONT)
+	p.ReadAll()
+	p.ExpectExit(exit.Lost)
+	if stderr := p.Stderr(); !strings.Contains(stderr, "after the last known deadline of the lock: others may have had it by then") {
 		t.Errorf("stderr is %q", stderr)
 	}
 }
@@ -174,9 +176,9 @@ func TestShortLease(t *testing.T) {
 	} {
 		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, answers{ipc.VerbLock: says("ERR HELD")})
-			redlock(t, f.socket, runOf(test.flags, "true")...)
-			if got := f.read(ipc.VerbLock).Guard; got != test.guard {
+			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.Reply("ERR HELD")})
+			cmdtest.Run(t, f.Socket, cmdtest.RunArgs(test.flags, "true")...)
+			if got := f.ExpectRequest(ipc.VerbLock).Guard; got != test.guard {
 				t.Errorf("guard=%v, want %v", got, test.guard)
 			}
 		})
@@ -186,28 +188,15 @@ func TestShortLease(t *testing.T) {
 // Where the daemon knows the lease time, --grace is checked when it has said it.
 func TestGraceOfUnknownLeaseTime(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
-	code, stdout, stderr := redlock(t, f.socket, runOf([]string{"--grace", "2s"}, "echo", "must not run")...)
-	check(t, code, exitUsage, stderr, "--grace 2s")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{"--grace", "2s"}, "echo", "must not run")...)
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "--grace 2s")
 	if !regexp.MustCompile(`SIGKILL \d\.\d{1,3}s before`).MatchString(stderr) {
 		t.Errorf("it says %q, want whole milliseconds", stderr)
 	}
 	if stdout != "" {
 		t.Errorf("the command ran: %q", stdout)
 	}
-	f.read(ipc.VerbLock)
-	f.read(ipc.VerbUnlock)
-}
-
-// terminated waits until the puppet has got SIGTERM. The SIGCONT after it may
-// overtake it.
-func (p *process) terminated() {
-	p.t.Helper()
-	line := p.line()
-	if line == "got continued" {
-		line = p.line()
-	}
-	if line != "got terminated" {
-		p.t.Errorf("the puppet said %q, want got terminated", line)
-	}
+	f.ExpectRequest(ipc.VerbLock)
+	f.ExpectRequest(ipc.VerbUnlock)
 }

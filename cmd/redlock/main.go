@@ -1,11 +1,12 @@
-// Command redlock runs commands under locks of redlockd, and shows who holds
-// what. See redlock --help.
 package main
 
 import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -18,7 +19,7 @@ func run(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteC()
-	return report(stderr, cmd.CommandPath(), err)
+	return exit.Report(stderr, cmd.CommandPath(), err)
 }
 
 func newRoot() *cobra.Command {
@@ -37,10 +38,10 @@ masters. It is reached through the socket $REDLOCK_SOCKET, or else
 		SilenceErrors: true, // report says them, once
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage("a command is wanted, such as run, who, list or status")
+			return exit.Usagef("a command is wanted, such as run, who, list or status")
 		},
 	}
-	root.SetFlagErrorFunc(flagFault)
+	root.SetFlagErrorFunc(flags.ExplainError)
 	root.SetVersionTemplate("redlock {{.Version}}\n")
 	root.SetHelpCommand(newHelpCommand())
 	root.CompletionOptions.DisableDefaultCmd = true // ours refuses shells that it does not know

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -68,7 +69,7 @@ type trial struct {
 	shell, onTerminal bool
 
 	t     *testing.T
-	fake  *fake
+	fake  *cmdtest.Fake
 	lines *bufio.Reader // what is printed
 	keys  io.Writer     // stdin
 	tty   *os.File      // nil: none
@@ -141,24 +142,24 @@ func (c *trial) command() []string {
 
 // start starts redlock run, or a shell with it on a terminal.
 func (c *trial) start() {
-	a := answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")}
+	a := cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")}
 	switch c.phase {
 	case whileWaiting:
 		delete(a, ipc.VerbLock)
 	case whileStopping:
-		a[ipc.VerbLock] = grants(time.Second) // it ends by SIGKILL where nothing else ends it
+		a[ipc.VerbLock] = cmdtest.GrantFor(time.Second) // it ends by SIGKILL where nothing else ends it
 	}
-	c.fake = startFake(c.t, a)
-	role, args := roleRedlock, c.command()
+	c.fake = cmdtest.StartFake(c.t, a)
+	role, args := cmdtest.RoleRedlock, c.command()
 	if c.onTerminal {
-		role, args = roleShell, append([]string{testBinary}, args...)
+		role, args = roleShell, append([]string{cmdtest.TestBinary}, args...)
 	}
-	c.cmd = command(c.t, testBinary, args...)
-	c.cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+c.fake.socket,
+	c.cmd = cmdtest.Command(c.t, cmdtest.TestBinary, args...)
+	c.cmd.Env = append(os.Environ(), cmdtest.RoleVariable+"="+role, cmdtest.SocketVariable+"="+c.fake.Socket,
 		"PERL_SIGNALS=unsafe") // handled at once: not after the read that they came just before
 	closeTheirs := c.connect()
 	var theirs *os.File
-	c.alive, theirs = readEnd(c.t)
+	c.alive, theirs = cmdtest.PipeForTest(c.t)
 	c.cmd.ExtraFiles = []*os.File{theirs}
 	if err := c.cmd.Start(); err != nil {
 		c.t.Fatal(err)
@@ -171,32 +172,21 @@ func (c *trial) start() {
 // connect makes stdin, stdout and stderr.
 func (c *trial) connect() (closeTheirs func()) {
 	if c.onTerminal {
-		master, slave := openTerminal(c.t)
+		master, slave := cmdtest.OpenTerminal(c.t)
 		c.tty, c.keys, c.lines = master, master, bufio.NewReader(master)
 		c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = slave, slave, slave
 		c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 		return func() { slave.Close() }
 	}
-	detached(c.cmd)
+	cmdtest.Detach(c.cmd)
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r, w := readEnd(c.t)
+	r, w := cmdtest.PipeForTest(c.t)
 	c.keys, c.lines = stdin, bufio.NewReader(r)
 	c.cmd.Stdout, c.cmd.Stderr = w, w
 	return func() { w.Close() }
-}
-
-// readEnd is a pipe that is read with patience.
-func readEnd(t *testing.T) (r, w *os.File) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.SetReadDeadline(time.Now().Add(patience))
-	t.Cleanup(func() { r.Close() })
-	return r, w
 }
 
 // end kills all where the cell has failed.
@@ -210,12 +200,12 @@ func (c *trial) end() {
 // reach returns when redlock run is in the cell's phase.
 func (c *trial) reach() {
 	if c.phase == whileWaiting {
-		c.fake.read(ipc.VerbLock)
+		c.fake.ExpectRequest(ipc.VerbLock)
 		return
 	}
 	c.until("up")
 	if c.phase == whileStopping {
-		c.fake.say("LOST lock=job lease=secret reason=quorum")
+		c.fake.Broadcast("LOST lock=job lease=secret reason=quorum")
 		c.until("got TERM")
 	}
 }
@@ -278,7 +268,7 @@ func (c *trial) send() {
 
 // signal sends one to redlock run, which may have ended already.
 func (c *trial) signal(sig syscall.Signal) {
-	if pid := c.fake.peer(); pid > 0 {
+	if pid := c.fake.Peer(); pid > 0 {
 		_ = syscall.Kill(pid, sig)
 	}
 }
@@ -333,7 +323,7 @@ func (c *trial) wanted() []int {
 	ended := 128 + int(sig)
 	switch {
 	case c.phase == whileStopping:
-		return []int{exitLost}
+		return []int{exit.Lost}
 	case c.phase == whileWaiting:
 		return []int{ended}
 	case c.kind == exitsNow && !c.deadly():
@@ -344,20 +334,4 @@ func (c *trial) wanted() []int {
 		return []int{5}
 	}
 	return []int{ended}
-}
-
-// peer is the process that connected first; 0 where it has hung up.
-func (f *fake) peer() (pid int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	raw, err := f.conns[0].(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0
-	}
-	raw.Control(func(fd uintptr) {
-		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(peer.Pid)
-		}
-	})
-	return pid
 }

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"math"
-	"time"
-
 	"github.com/spf13/cobra"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 )
 
 const runHelp = `Run a command under a lock, which is taken before it starts, kept extended while
@@ -100,26 +97,6 @@ const runExample = `  redlock run nightly-backup -- /usr/local/bin/backup --all
   redlock run --slots 3 transcode ./one.sh   # three at a time, on all hosts together
   redlock run acc/4,acc/17 ./move.sh         # both locks, or none`
 
-// namesHelp is for who takes locks.
-const namesHelp = `NAMES. With commas between them several locks are taken at once, all or none: as one,
-with one fencing token, and without standing in the way of those who take the same in
-another order. Who asks about it (redlock check, and so on) names all of them, in the
-same order. A comma that belongs to a name is written %2C; all else stands for itself,
-also a space and a percent sign, which the protocol has as %20 and %25.`
-
-// runFlags is what the flags of run say.
-type runFlags struct {
-	nonblock, verbose             bool
-	shared, exclusive             bool
-	slots                         int
-	wait, ttl, max, linger, grace durationFlag
-	beat                          durationFlag
-	conflict                      int
-	shell, note                   string
-
-	given func(flag string) bool
-}
-
 func newRunCommand() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
@@ -135,70 +112,14 @@ func newRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			j.stdin, j.stdout, j.stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return j.run()
+			j.Stdin, j.Stdout, j.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return j.Run()
 		},
 	}
 	f.define(cmd)
 	f.given = given(cmd)
-	cmd.SetFlagErrorFunc(runFlagFault)
+	cmd.SetFlagErrorFunc(flags.ExplainRunError)
 	return cmd
-}
-
-func (f *runFlags) define(cmd *cobra.Command) {
-	f.defineLock(cmd)
-	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows NAME is the command's
-	flags.VarP(textFlag{&f.shell, "STRING"}, "command", "c", "run STRING by /bin/sh -c")
-	flags.Var(&f.linger, "linger", "keep it so long if redlock run is killed (default: redlockd's)")
-	flags.Var(&f.grace, "grace", "on loss, send SIGTERM so long before the deadline, at most half of the lease time (default: a fifth of it)")
-	withoutDefaults(cmd)
-}
-
-// defineLock makes the flags that every command has that takes a lock.
-func (f *runFlags) defineLock(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
-	flags.VarP(&f.wait, "timeout", "w", "wait at most so long (default: for ever)")
-	f.conflict = exitConflict
-	flags.VarP(&numberFlag{&f.conflict, "CODE", 0, math.MaxUint8}, "conflict-exit-code", "E", "exit code CODE if somebody else held the lock")
-	flags.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
-	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
-	flags.Var(&numberFlag{&f.slots, "K", 1, ipc.MaxSlots}, "slots", "at most K at a time, 1 to 1000, on all hosts together; all must say the same K")
-	flags.VarP(&f.ttl, "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl of redlockd's config (default: its lease.ttl)")
-	flags.Var(textFlag{&f.note, "TEXT"}, "note", "TEXT for who looks with redlock list, at most 200 bytes")
-	flags.Var(&f.max, "max", "hold it at most so long, 100ms or more: it is lost then (default: redlockd's)")
-	flags.Var(&f.beat, "beat", "the lock is lost when redlock beat was not run for so long, 100ms or more (default: never)")
-	flags.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
-	flags.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
-	flags.BoolVarP(&f.exclusive, "alone", "e", false, "as --exclusive")
-	flags.Var(&f.wait, "wait", "as --timeout")
-	for _, alias := range aliases {
-		flags.Lookup(alias).Hidden = true
-	}
-	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
-	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
-	cmd.MarkFlagsMutuallyExclusive("shared", "alone", "slots")
-}
-
-// withoutDefaults leaves it to the usage of times to say what the default is.
-func withoutDefaults(cmd *cobra.Command) {
-	for _, name := range []string{"timeout", "ttl", "max", "beat", "linger", "grace"} {
-		if flag := cmd.Flags().Lookup(name); flag != nil {
-			flag.DefValue = ""
-		}
-	}
-}
-
-// aliases are the other names that flock has for flags.
-var aliases = map[string]string{"nonblock": "nb", "timeout": "wait", "exclusive": "alone"}
-
-// given tells whether a flag is on the command line, under any name.
-func given(cmd *cobra.Command) func(flag string) bool {
-	return func(flag string) bool {
-		alias, has := aliases[flag]
-		return cmd.Flags().Changed(flag) || has && cmd.Flags().Changed(alias)
-	}
 }
 
 // completeNamesThenFiles completes NAME; of what follows, files.
@@ -208,14 +129,3 @@ func completeNamesThenFiles(cmd *cobra.Command, args []string, word string) ([]s
 	}
 	return completeSeveral(cmd, args, word)
 }
-
-// Of the time before the deadline, the last part is kept for SIGKILL to work.
-const (
-	killShare = 20 // a 20th of the lease time
-	leastKill = 50 * time.Millisecond
-
-	guardShare = 5 // of the lease time
-)
-
-// killMargin is how long before the deadline the command gets SIGKILL.
-func killMargin(ttl time.Duration) time.Duration { return max(ttl/killShare, leastKill) }

@@ -1,25 +1,26 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 func TestExitCodeOfTheCommand(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
+	_, socket := cmdtest.StartDaemon(t)
 	plain := filepath.Join(t.TempDir(), "plain")
-	script(t, plain, "x = 1", 0o644)
+	cmdtest.WriteScript(t, plain, "x = 1", 0o644)
 	bare := filepath.Join(t.TempDir(), "bare")
-	script(t, bare, "exit $1", 0o755) // no #! line
+	cmdtest.WriteScript(t, bare, "exit $1", 0o755) // no #! line
 	without := filepath.Join(t.TempDir(), "without")
-	script(t, without, "#!/no/such/interpreter", 0o755)
+	cmdtest.WriteScript(t, without, "#!/no/such/interpreter", 0o755)
 	for _, test := range []struct {
 		args   []string
 		want   int
@@ -50,30 +51,12 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "job", "/"}, 126, "cannot be run"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			code, stdout, stderr := redlock(t, socket, test.args...)
-			check(t, code, test.want, stderr, test.stderr)
+			code, stdout, stderr := cmdtest.Run(t, socket, test.args...)
+			cmdtest.CheckExit(t, code, test.want, stderr, test.stderr)
 			if stdout != "" {
 				t.Errorf("stdout is %q, want nothing", stdout)
 			}
 		})
-	}
-}
-
-func script(t *testing.T, path, text string, mode os.FileMode) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text+"\n"), mode); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// check compares the exit code, and looks for a text in stderr; "" is nothing there.
-func check(t *testing.T, code, wantCode int, stderr, wantStderr string) {
-	t.Helper()
-	if code != wantCode {
-		t.Errorf("exit code %d, want %d; stderr %q", code, wantCode, stderr)
-	}
-	if wantStderr == "" && stderr != "" || !strings.Contains(stderr, wantStderr) {
-		t.Errorf("stderr %q, want %q in it", stderr, wantStderr)
 	}
 }
 
@@ -146,14 +129,14 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, nil)
-			code, _, stderr := redlock(t, f.socket, test.args...)
-			check(t, code, exitUsage, stderr, test.stderr)
+			f := cmdtest.StartFake(t, nil)
+			code, _, stderr := cmdtest.Run(t, f.Socket, test.args...)
+			cmdtest.CheckExit(t, code, exit.Usage, stderr, test.stderr)
 			if !strings.Contains(stderr, " --help'.") {
 				t.Errorf("stderr %q does not say how to get help", stderr)
 			}
-			if len(f.requests) > 0 {
-				t.Errorf("the daemon was asked %v", (<-f.requests).Verb)
+			if len(f.Requests) > 0 {
+				t.Errorf("the daemon was asked %v", (<-f.Requests).Verb)
 			}
 		})
 	}
@@ -185,13 +168,13 @@ func TestNotObtained(t *testing.T) {
 		{"no grace", "OK", []string{"--grace", "0"}, 64, "OPTION: --grace 0s"},
 		{"stopping", "ERR SHUTDOWN", nil, 69, "redlockd is stopping"},
 		{"defect", "ERR INTERNAL : a defect", nil, 70, "please report it"},
-		{"over at once", granted(time.Millisecond, time.Millisecond), nil, 69, "LOST"},
+		{"over at once", cmdtest.GrantLine(time.Millisecond, time.Millisecond), nil, 69, "LOST"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, answers{ipc.VerbLock: says(test.answer), ipc.VerbTry: says(test.answer)})
-			code, stdout, stderr := redlock(t, f.socket, runOf(test.flags, "echo", "must not run")...)
-			check(t, code, test.want, stderr, test.stderr)
+			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.Reply(test.answer), ipc.VerbTry: cmdtest.Reply(test.answer)})
+			code, stdout, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(test.flags, "echo", "must not run")...)
+			cmdtest.CheckExit(t, code, test.want, stderr, test.stderr)
 			if stdout != "" {
 				t.Errorf("the command ran: %q", stdout)
 			}
@@ -201,11 +184,11 @@ func TestNotObtained(t *testing.T) {
 
 func TestRequest(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
-	code, _, stderr := redlock(t, f.socket, runOf([]string{
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
+	code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{
 		"-w", "90", "-t", "30s", "--max", "1h", "--linger", "0.25", "--grace", "8s", "--note", "why, because"}, "true")...)
-	check(t, code, 0, stderr, "")
-	got := f.read(ipc.VerbLock).Options
+	cmdtest.CheckExit(t, code, 0, stderr, "")
+	got := f.ExpectRequest(ipc.VerbLock).Options
 	want := got
 	want.Wait, want.TTL, want.Max = 90*time.Second, 30*time.Second, time.Hour
 	want.Linger, want.Guard, want.Note = 250*time.Millisecond, 8*time.Second, "why, because"
@@ -213,16 +196,16 @@ func TestRequest(t *testing.T) {
 	if got != want {
 		t.Errorf("LOCK had %+v, want %+v", got, want)
 	}
-	f.read(ipc.VerbUnlock)
+	f.ExpectRequest(ipc.VerbUnlock)
 }
 
 // The longest time that there is to wait is no time that is over already.
 func TestRequestOfLongWait(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	code, _, stderr := redlock(t, f.socket, runOf([]string{"-w", "2562047h47m16s"}, "true")...)
-	check(t, code, 0, stderr, "")
-	if got := f.read(ipc.VerbLock).Options.Wait; got < 2562047*time.Hour {
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{"-w", "2562047h47m16s"}, "true")...)
+	cmdtest.CheckExit(t, code, 0, stderr, "")
+	if got := f.ExpectRequest(ipc.VerbLock).Options.Wait; got < 2562047*time.Hour {
 		t.Errorf("LOCK had wait=%v, want 2562047h47m16s", got)
 	}
 }
@@ -240,10 +223,10 @@ func TestRequestOfAliases(t *testing.T) {
 		{[]string{"--nonblock"}, ipc.VerbTry, 0},
 		{[]string{"--nb"}, ipc.VerbTry, 0},
 	} {
-		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbTry: grants(time.Minute), ipc.VerbUnlock: says("OK")})
-		code, _, stderr := redlock(t, f.socket, runOf(test.flags, "true")...)
-		check(t, code, 0, stderr, "")
-		if got := f.read(test.verb).Options.Wait; got != test.wait {
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbTry: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
+		code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(test.flags, "true")...)
+		cmdtest.CheckExit(t, code, 0, stderr, "")
+		if got := f.ExpectRequest(test.verb).Options.Wait; got != test.wait {
 			t.Errorf("%v asked for wait=%v, want %v", test.flags, got, test.wait)
 		}
 	}
@@ -262,10 +245,10 @@ func TestRequestOfKind(t *testing.T) {
 		{[]string{"-x", "-e"}, ipc.Options{}},
 		{[]string{"--slots", "3"}, ipc.Options{Set: ipc.OptSlots, Slots: 3}},
 	} {
-		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbTry: grants(time.Minute), ipc.VerbUnlock: says("OK")})
-		code, _, stderr := redlock(t, f.socket, runOf(test.flags, "true")...)
-		check(t, code, 0, stderr, "")
-		got := (<-f.requests).Options
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbTry: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
+		code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(test.flags, "true")...)
+		cmdtest.CheckExit(t, code, 0, stderr, "")
+		got := (<-f.Requests).Options
 		got.Set, got.Owner, got.ID = got.Set&^(ipc.OptOwner|ipc.OptID), "", ""
 		if got != test.want {
 			t.Errorf("%v asked for %+v, want %+v", test.flags, got, test.want)
@@ -276,8 +259,8 @@ func TestRequestOfKind(t *testing.T) {
 // A default is shown where there is one.
 func TestHelpOfRun(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := redlock(t, "", "run", "--help")
-	check(t, code, 0, stderr, "")
+	code, stdout, stderr := cmdtest.Run(t, "", "run", "--help")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	if strings.Contains(stdout, "(default )") || !strings.Contains(stdout, "(default 1)") {
 		t.Errorf("the help shows wrong defaults:\n%s", stdout)
 	}
@@ -289,7 +272,7 @@ func TestHelpOfFlags(t *testing.T) {
 		if usages := cmd.Flags().FlagUsages(); strings.Contains(usages, "(default )") || strings.Contains(usages, "(default 0s)") || strings.Contains(usages, "as --") {
 			t.Errorf("redlock %s --help shows wrong defaults:\n%s", cmd.Name(), usages)
 		}
-		code, stdout, stderr := redlock(t, "/nowhere", "__complete", cmd.Name(), "--")
+		code, stdout, stderr := cmdtest.Run(t, "/nowhere", "__complete", cmd.Name(), "--")
 		if code != 0 || strings.Contains(stdout, "`") {
 			t.Errorf("completion of redlock %s --: exit code %d, stderr %q, stdout %q; want no backquotes", cmd.Name(), code, stderr, stdout)
 		}
@@ -299,14 +282,14 @@ func TestHelpOfFlags(t *testing.T) {
 func TestHelpCommand(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"help", "who"}, {"who", "--help"}} {
-		code, stdout, stderr := redlock(t, "/nowhere", args...)
-		check(t, code, 0, stderr, "")
+		code, stdout, stderr := cmdtest.Run(t, "/nowhere", args...)
+		cmdtest.CheckExit(t, code, 0, stderr, "")
 		if !strings.HasPrefix(stdout, "Show who holds a lock") || !strings.Contains(stdout, "help for who") {
 			t.Errorf("%v shows %q", args, stdout)
 		}
 	}
-	code, stdout, stderr := redlock(t, "/nowhere", "help")
-	check(t, code, 0, stderr, "")
+	code, stdout, stderr := cmdtest.Run(t, "/nowhere", "help")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	if !strings.Contains(stdout, "Available Commands") {
 		t.Errorf("help shows %q", stdout)
 	}
@@ -317,44 +300,44 @@ func TestNoDaemon(t *testing.T) {
 	for _, args := range []string{
 		"run job true", "lock job", "check job", "who job", "list", "status", "watch job", "top", "bench", "force --yes job", "admit all",
 	} {
-		code, _, stderr := redlock(t, newSocket(t), strings.Fields(args)...)
-		check(t, code, exitUnavailable, stderr, "is redlockd running?")
+		code, _, stderr := cmdtest.Run(t, cmdtest.NewSocket(t), strings.Fields(args)...)
+		cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "is redlockd running?")
 	}
 }
 
 // A daemon that hangs answers nobody, not even who does not want to wait.
 func TestHungDaemon(t *testing.T) {
 	t.Parallel()
-	d, socket := startDaemon(t)
-	d.stop()
-	code, _, stderr := redlock(t, socket, "run", "-n", "job", "true")
-	check(t, code, exitUnavailable, stderr, "does not answer: it hangs")
+	d, socket := cmdtest.StartDaemon(t)
+	d.Stop()
+	code, _, stderr := cmdtest.Run(t, socket, "run", "-n", "job", "true")
+	cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "does not answer: it hangs")
 }
 
 func TestConflict(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	holder, pid := runPuppet(t, socket, "--note", "first")
+	_, socket := cmdtest.StartDaemon(t)
+	holder, pid := cmdtest.RunPuppet(t, socket, "--note", "first")
 	for _, flags := range [][]string{{"-n"}, {"-w", "0"}, {"-w", "0.1"}} {
-		code, _, stderr := redlock(t, socket, runOf(append(flags, "-E", "9", "--verbose"), "true")...)
-		check(t, code, 9, stderr, "HELD")
+		code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs(append(flags, "-E", "9", "--verbose"), "true")...)
+		cmdtest.CheckExit(t, code, 9, stderr, "HELD")
 	}
-	waiter := start(t, roleRedlock, socket, runOf(nil, "echo", "mine")...)
-	holder.tell("exit 0")
-	holder.ends(0)
-	waiter.expect("mine")
-	waiter.ends(0)
-	if pid == holder.cmd.Process.Pid {
+	waiter := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs(nil, "echo", "mine")...)
+	holder.WriteLine("exit 0")
+	holder.ExpectExit(0)
+	waiter.ExpectLine("mine")
+	waiter.ExpectExit(0)
+	if pid == holder.Cmd.Process.Pid {
 		t.Error("the command replaced redlock run")
 	}
 }
 
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
-	code, stdout, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", `echo "$REDLOCK_NAME $REDLOCK_FENCE $REDLOCK_LEASE $REDLOCK_SOCKET"`)...)
-	check(t, code, 0, stderr, "")
-	if want := "job 77 secret " + f.socket + "\n"; stdout != want {
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", `echo "$REDLOCK_NAME $REDLOCK_FENCE $REDLOCK_LEASE $REDLOCK_SOCKET"`)...)
+	cmdtest.CheckExit(t, code, 0, stderr, "")
+	if want := "job 77 secret " + f.Socket + "\n"; stdout != want {
 		t.Errorf("the environment is %q, want %q", stdout, want)
 	}
 }
@@ -364,10 +347,10 @@ func TestEnvironment(t *testing.T) {
 func TestEnvironmentOfSlots(t *testing.T) {
 	for slot, want := range map[string]string{" slot=2": "2\n", "": "none\n"} {
 		t.Setenv("REDLOCK_SLOT", "7")
-		placed := func() []string { return []string{granted(boottime.Exact()+time.Minute, time.Minute) + slot} }
-		f := startFake(t, answers{ipc.VerbLock: placed, ipc.VerbUnlock: says("OK")})
-		code, stdout, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", `echo "${REDLOCK_SLOT:-none}"`)...)
-		check(t, code, 0, stderr, "")
+		placed := func() []string { return []string{cmdtest.GrantLine(boottime.Exact()+time.Minute, time.Minute) + slot} }
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: placed, ipc.VerbUnlock: cmdtest.Reply("OK")})
+		code, stdout, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", `echo "${REDLOCK_SLOT:-none}"`)...)
+		cmdtest.CheckExit(t, code, 0, stderr, "")
 		if stdout != want {
 			t.Errorf("with%q REDLOCK_SLOT is %q, want %q", slot, stdout, want)
 		}
@@ -378,40 +361,40 @@ func TestEnvironmentOfSlots(t *testing.T) {
 func TestScriptOfTheShell(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
-	script(t, tool, `echo "$REDLOCK_NAME $REDLOCK_FENCE $# $1 $2"; read -r line; echo "$line"; exit 7`, 0o755)
-	f := startFake(t, holding())
-	p := start(t, roleRedlock, f.socket, runOf(nil, tool, "a b", "c")...)
-	p.expect("job 77 2 a b c")
-	p.tell("hello")
-	p.expect("hello")
-	p.ends(7)
+	cmdtest.WriteScript(t, tool, `echo "$REDLOCK_NAME $REDLOCK_FENCE $# $1 $2"; read -r line; echo "$line"; exit 7`, 0o755)
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, tool, "a b", "c")...)
+	p.ExpectLine("job 77 2 a b c")
+	p.WriteLine("hello")
+	p.ExpectLine("hello")
+	p.ExpectExit(7)
 }
 
 // Go opens /dev/null in the place of a standard stream that is closed: the help says so.
 func TestClosedIsNull(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	words := append([]string{"-c", `exec "$@" <&- 2>&-`, "sh", testBinary}, runOf(nil, "sh", "-c", "readlink /proc/self/fd/0 /proc/self/fd/2")...)
-	p := startCommand(t, command(t, "sh", words...), roleRedlock, f.socket)
-	p.expect("/dev/null")
-	p.expect("/dev/null")
-	p.ends(0)
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	words := append([]string{"-c", `exec "$@" <&- 2>&-`, "sh", cmdtest.TestBinary}, cmdtest.RunArgs(nil, "sh", "-c", "readlink /proc/self/fd/0 /proc/self/fd/2")...)
+	p := cmdtest.StartCommand(t, cmdtest.Command(t, "sh", words...), cmdtest.RoleRedlock, f.Socket)
+	p.ExpectLine("/dev/null")
+	p.ExpectLine("/dev/null")
+	p.ExpectExit(0)
 }
 
 func TestStdinPassesThrough(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	p := start(t, roleRedlock, f.socket, runOf(nil, "cat")...)
-	p.tell("hello")
-	p.expect("hello")
-	p.stdin.Close()
-	p.ends(0)
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, "cat")...)
+	p.WriteLine("hello")
+	p.ExpectLine("hello")
+	p.Stdin.Close()
+	p.ExpectExit(0)
 }
 
 func TestVerbose(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("OK")})
-	_, _, stderr := redlock(t, f.socket, runOf([]string{"--verbose"}, "sh", "-c", "echo inside >&2")...)
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
+	_, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{"--verbose"}, "sh", "-c", "echo inside >&2")...)
 	if lines := strings.Split(stderr, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `redlock: lock "job": obtained after `) ||
 		lines[1] != "inside" || lines[2] != `redlock: lock "job": given back` {
 		t.Errorf("stderr is %q", stderr)
@@ -420,11 +403,11 @@ func TestVerbose(t *testing.T) {
 
 func TestGivesBackItsLock(t *testing.T) {
 	t.Parallel()
-	_, socket := startDaemon(t)
-	c := dial(t, socket)
+	_, socket := cmdtest.StartDaemon(t)
+	c := cmdtest.Dial(t, socket)
 	for range 3 { // it must be over when redlock returns
-		code, _, stderr := redlock(t, socket, runOf([]string{"--linger", "30s"}, "false")...)
-		check(t, code, 1, stderr, "")
+		code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"--linger", "30s"}, "false")...)
+		cmdtest.CheckExit(t, code, 1, stderr, "")
 		if entries, err := c.List(t.Context()); err != nil || len(entries) > 0 {
 			t.Errorf("LIST has %+v, %v, want nothing", entries, err)
 		}
@@ -435,10 +418,10 @@ func TestGivesBackItsLock(t *testing.T) {
 // can say that all of the command ran under the lock.
 func TestLostBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("ERR LOST : lost (quorum): it could not be extended")})
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR LOST : lost (quorum): it could not be extended")})
 	for _, command := range []string{"true", "exit 6"} {
-		code, _, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", command)...)
-		check(t, code, exitLost, stderr, "had ended by itself, and may have run without the lock")
+		code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", command)...)
+		cmdtest.CheckExit(t, code, exit.Lost, stderr, "had ended by itself, and may have run without the lock")
 	}
 }
 
@@ -446,24 +429,24 @@ func TestLostBeforeTheEnd(t *testing.T) {
 func TestCommandThatCannotBeRun(t *testing.T) {
 	t.Parallel()
 	without := filepath.Join(t.TempDir(), "without")
-	script(t, without, "#!/no/such/interpreter", 0o755)
+	cmdtest.WriteScript(t, without, "#!/no/such/interpreter", 0o755)
 	for _, unlocked := range []string{"OK", "ERR LOST : lost (quorum): it could not be extended"} {
-		f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says(unlocked)})
-		code, _, stderr := redlock(t, f.socket, runOf(nil, without)...)
-		check(t, code, exitNotFound, stderr, "cannot be run")
-		f.read(ipc.VerbLock)
-		f.read(ipc.VerbUnlock)
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply(unlocked)})
+		code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(nil, without)...)
+		cmdtest.CheckExit(t, code, exit.NotFound, stderr, "cannot be run")
+		f.ExpectRequest(ipc.VerbLock)
+		f.ExpectRequest(ipc.VerbUnlock)
 	}
 }
 
 // Where PATH says so a command is found in the working directory.
 func TestCommandInWorkingDirectory(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	dir := t.TempDir()
-	script(t, filepath.Join(dir, "tool"), "exit 7", 0o755)
-	cmd := command(t, "sh", append([]string{"-c", `cd "$0" && PATH=.:$PATH exec "$@"`, dir, testBinary}, runOf(nil, "tool")...)...)
-	startCommand(t, cmd, roleRedlock, f.socket).ends(7)
+	cmdtest.WriteScript(t, filepath.Join(dir, "tool"), "exit 7", 0o755)
+	cmd := cmdtest.Command(t, "sh", append([]string{"-c", `cd "$0" && PATH=.:$PATH exec "$@"`, dir, cmdtest.TestBinary}, cmdtest.RunArgs(nil, "tool")...)...)
+	cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, f.Socket).ExpectExit(7)
 }
 
 // A daemon that was there, and does not answer what is to be answered at once, is not
@@ -471,29 +454,29 @@ func TestCommandInWorkingDirectory(t *testing.T) {
 func TestDaemonThatFallsSilent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		answers answers
+		answers cmdtest.Replies
 		flags   []string
 		code    int
 		said    string
 	}{
-		{nil, []string{"-n"}, exitUnavailable, "does not answer: it hangs"},
-		{nil, []string{"-w", "0.1"}, exitUnavailable, "does not answer: it hangs"},
-		{answers{ipc.VerbLock: grants(4 * time.Second)}, nil, 6, "unlock \"job\": gave up waiting: context deadline exceeded (the command has ended; others get the lock in 0s at the latest)"},
+		{nil, []string{"-n"}, exit.Unavailable, "does not answer: it hangs"},
+		{nil, []string{"-w", "0.1"}, exit.Unavailable, "does not answer: it hangs"},
+		{cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(4 * time.Second)}, nil, 6, "unlock \"job\": gave up waiting: context deadline exceeded (the command has ended; others get the lock in 0s at the latest)"},
 	} {
 		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, test.answers)
-			code, _, stderr := redlock(t, f.socket, runOf(test.flags, "sh", "-c", "exit 6")...)
-			check(t, code, test.code, stderr, test.said)
+			f := cmdtest.StartFake(t, test.answers)
+			code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(test.flags, "sh", "-c", "exit 6")...)
+			cmdtest.CheckExit(t, code, test.code, stderr, test.said)
 		})
 	}
 }
 
 func TestUnlockFails(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(time.Minute), ipc.VerbUnlock: says("ERR NOQUORUM : 3 of 5 nodes are down")})
-	code, _, stderr := redlock(t, f.socket, runOf(nil, "sh", "-c", "exit 6")...)
-	check(t, code, 6, stderr, "3 of 5 nodes are down")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down")})
+	code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", "exit 6")...)
+	cmdtest.CheckExit(t, code, 6, stderr, "3 of 5 nodes are down")
 	if !strings.Contains(stderr, "others get the lock in 59.") {
 		t.Errorf("stderr %q does not say when the lock is free", stderr)
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
 // Signals that Linux alone has, and those that nobody thinks of, end the command
@@ -17,11 +19,11 @@ func TestRareSignalsReachTheCommand(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(int(sig)), func(t *testing.T) {
 			t.Parallel()
-			f := startFake(t, holding())
-			p := startCommand(t, detached(command(t, testBinary, runOf(nil, "sh", "-c", "ulimit -c 0; echo up $$; exec cat")...)), roleRedlock, f.socket)
-			p.up()
-			p.signal(sig)
-			p.ends(128 + int(sig))
+			f := cmdtest.StartFake(t, cmdtest.Granting())
+			p := cmdtest.StartCommand(t, cmdtest.Detach(cmdtest.Command(t, cmdtest.TestBinary, cmdtest.RunArgs(nil, "sh", "-c", "ulimit -c 0; echo up $$; exec cat")...)), cmdtest.RoleRedlock, f.Socket)
+			p.AwaitPuppet()
+			p.Signal(sig)
+			p.ExpectExit(128 + int(sig))
 		})
 	}
 }
@@ -29,12 +31,12 @@ func TestRareSignalsReachTheCommand(t *testing.T) {
 // A stderr that nobody reads any more ends nobody, and changes no exit code.
 func TestStderrIsGone(t *testing.T) {
 	t.Parallel()
-	r, w := readEnd(t)
+	r, w := cmdtest.PipeForTest(t)
 	r.Close()
 	defer w.Close()
-	f := startFake(t, holding())
-	run := runOf([]string{"--verbose"}, "sh", "-c", "exit 6")
-	cmd := command(t, "sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh", testBinary}, run...)...)
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	run := cmdtest.RunArgs([]string{"--verbose"}, "sh", "-c", "exit 6")
+	cmd := cmdtest.Command(t, "sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh", cmdtest.TestBinary}, run...)...)
 	cmd.ExtraFiles = []*os.File{w}
-	startCommand(t, cmd, roleRedlock, f.socket).ends(6)
+	cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, f.Socket).ExpectExit(6)
 }

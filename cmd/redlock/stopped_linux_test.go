@@ -8,32 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 )
-
-func isStopped(pid int) bool {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return strings.Contains(string(stat), ") T ")
-}
-
-// awaitStopped sends a process SIGSTOP, and waits until it has stopped.
-func awaitStopped(t *testing.T, pid int) {
-	t.Helper()
-	syscall.Kill(pid, syscall.SIGSTOP)
-	await(t, "a stopped process", func() bool { return isStopped(pid) })
-}
-
-// await waits until it is so.
-func await(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !so(); {
-		if time.Now().After(end) {
-			t.Fatalf("there never was %s", what)
-		}
-	}
-}
 
 // hasPending tells whether a signal waits for a process, which has stopped, to go on.
 func hasPending(pid int, sig syscall.Signal) bool {
@@ -48,12 +27,12 @@ func hasPending(pid int, sig syscall.Signal) bool {
 // would be killed otherwise, without a chance to stop by itself.
 func TestStoppedCommandIsTold(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbLock: grants(2 * patience)})
-	p := start(t, roleRedlock, f.socket, runOf(nil, puppet("terminated")...)...)
-	awaitStopped(t, p.up())
-	f.say("LOST lock=job lease=secret reason=quorum")
-	p.terminated()
-	p.ends(exitLost)
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * cmdtest.Timeout)})
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, cmdtest.Puppet("terminated")...)...)
+	cmdtest.AwaitStopped(t, p.AwaitPuppet())
+	f.Broadcast("LOST lock=job lease=secret reason=quorum")
+	p.ExpectTerminated()
+	p.ExpectExit(exit.Lost)
 }
 
 // Where a shell looks on, redlock run stops together with the command, but not for a
@@ -61,11 +40,11 @@ func TestStoppedCommandIsTold(t *testing.T) {
 // signals show that redlock run goes on, and that it has seen the command stop.
 func TestStoppedCommandAlone(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	tt, cmd, pid := stoppedPuppet(t, f)
 	passOn(t, f, pid, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTERM)
 	syscall.Kill(pid, syscall.SIGCONT)
-	for line := tt.line(); line != "got terminated"; line = tt.line() {
+	for line := tt.ReadLine(); line != "got terminated"; line = tt.ReadLine() {
 		if !strings.HasPrefix(line, "got ") {
 			t.Errorf("the terminal shows %q, want signals", line)
 		}
@@ -79,47 +58,47 @@ func TestStoppedCommandAlone(t *testing.T) {
 // does not stop before it does. The signals show that redlock run has seen both.
 func TestStoppedCommandGoesOn(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	tt, cmd, pid := stoppedPuppet(t, f)
 	passedOn := []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM}
 	passOn(t, f, pid, passedOn...)
 	syscall.Kill(pid, syscall.SIGCONT)
 	for range len(passedOn) + 1 { // and that it goes on
-		tt.line()
+		tt.ReadLine()
 	}
 	for range 20 {
-		syscall.Kill(f.peer(), syscall.SIGUSR1)
-		tt.expect("got user defined signal 1")
+		syscall.Kill(f.Peer(), syscall.SIGUSR1)
+		tt.ExpectLine("got user defined signal 1")
 	}
-	tt.typed("\x1a")
-	tt.expect("got stopped")
-	syscall.Kill(f.peer(), syscall.SIGUSR1)
-	tt.expect("got user defined signal 1")
-	syscall.Kill(f.peer(), syscall.SIGTERM)
-	tt.expect("got terminated")
+	tt.Type("\x1a")
+	tt.ExpectLine("got stopped")
+	syscall.Kill(f.Peer(), syscall.SIGUSR1)
+	tt.ExpectLine("got user defined signal 1")
+	syscall.Kill(f.Peer(), syscall.SIGTERM)
+	tt.ExpectLine("got terminated")
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", err)
 	}
 }
 
 // stoppedPuppet is redlock run on a terminal, with a command that has stopped.
-func stoppedPuppet(t *testing.T, f *fake) (tt *terminal, cmd *exec.Cmd, pid int) {
+func stoppedPuppet(t *testing.T, f *cmdtest.Fake) (tt *cmdtest.Terminal, cmd *exec.Cmd, pid int) {
 	t.Helper()
-	tt, cmd = onTerminal(t, roleShell, f.socket, append([]string{testBinary}, runOf(nil, puppet("terminated")...)...)...)
-	pid, err := strconv.Atoi(strings.TrimPrefix(tt.line(), "up "))
+	tt, cmd = cmdtest.OnTerminal(t, roleShell, f.Socket, append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, cmdtest.Puppet("terminated")...)...)...)
+	pid, err := strconv.Atoi(strings.TrimPrefix(tt.ReadLine(), "up "))
 	if err != nil {
 		t.Fatal(err)
 	}
-	awaitStopped(t, pid)
+	cmdtest.AwaitStopped(t, pid)
 	return tt, cmd, pid
 }
 
 // passOn has redlock run pass signals on to its command, which has stopped.
-func passOn(t *testing.T, f *fake, pid int, signals ...syscall.Signal) {
+func passOn(t *testing.T, f *cmdtest.Fake, pid int, signals ...syscall.Signal) {
 	t.Helper()
 	for _, sig := range signals {
-		syscall.Kill(f.peer(), sig)
-		await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
+		syscall.Kill(f.Peer(), sig)
+		cmdtest.Await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
 	}
 }
 
@@ -132,11 +111,11 @@ const inGroup = `$pid = fork // die; if (!$pid) { setpgrp; exec @ARGV or die } w
 func TestStoppedWithoutShell(t *testing.T) {
 	t.Parallel()
 	perl := needPerl(t)
-	f := startFake(t, holding())
-	args := append([]string{"-e", inGroup, testBinary}, runOf(nil, "sh", "-c", "echo up $$; kill -TSTP $$; exit 3")...)
-	p := startCommand(t, detached(command(t, perl, args...)), roleRedlock, f.socket)
-	pid := p.up()
-	await(t, "a stopped command", func() bool { return isStopped(pid) })
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	args := append([]string{"-e", inGroup, cmdtest.TestBinary}, cmdtest.RunArgs(nil, "sh", "-c", "echo up $$; kill -TSTP $$; exit 3")...)
+	p := cmdtest.StartCommand(t, cmdtest.Detach(cmdtest.Command(t, perl, args...)), cmdtest.RoleRedlock, f.Socket)
+	pid := p.AwaitPuppet()
+	cmdtest.Await(t, "a stopped command", func() bool { return cmdtest.IsStopped(pid) })
 	syscall.Kill(pid, syscall.SIGCONT)
-	p.ends(3)
+	p.ExpectExit(3)
 }

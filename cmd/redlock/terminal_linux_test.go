@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,9 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
 // roleShell is an interactive shell with job control: it runs its arguments as
@@ -22,12 +22,12 @@ import (
 // it does.
 const roleShell = "shell"
 
-func init() { roles[roleShell] = shellMain }
+func init() { cmdtest.Roles[roleShell] = shellMain }
 
 func shellMain(args []string) int {
 	signal.Ignore(syscall.SIGTTOU) // to take the terminal from the job
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), roleVariable+"="+roleRedlock)
+	cmd.Env = append(os.Environ(), cmdtest.RoleVariable+"="+cmdtest.RoleRedlock)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Foreground: true, Ctty: 0}
 	if err := cmd.Start(); err != nil {
@@ -52,136 +52,36 @@ func shellMain(args []string) int {
 	}
 }
 
-// terminal is a pseudo-terminal, with the keyboard's end for the test.
-type terminal struct {
-	t      *testing.T
-	master *os.File
-	lines  *bufio.Reader
-}
-
-// onTerminal runs args, the test binary's, in a role on a new terminal, leading
-// its session.
-func onTerminal(t *testing.T, role, socket string, args ...string) (*terminal, *exec.Cmd) {
-	t.Helper()
-	cmd := command(t, testBinary, args...)
-	return startOnTerminal(t, cmd, role, socket), cmd
-}
-
-func startOnTerminal(t *testing.T, cmd *exec.Cmd, role, socket string) *terminal {
-	t.Helper()
-	master, slave := openTerminal(t)
-	defer slave.Close()
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, socketOfTests+"="+socket)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	return &terminal{t, master, bufio.NewReader(master)}
-}
-
-func openTerminal(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	master = os.NewFile(uintptr(fd), "/dev/ptmx")
-	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	withoutEcho(t, slave)
-	master.SetReadDeadline(time.Now().Add(patience))
-	return master, slave
-}
-
-// withoutEcho leaves what is printed as it is, and what is typed unprinted.
-func withoutEcho(t *testing.T, tty *os.File) {
-	t.Helper()
-	settings, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings.Lflag &^= unix.ECHO
-	settings.Oflag &^= unix.OPOST
-	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, settings); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (tt *terminal) line() string {
-	tt.t.Helper()
-	line, err := tt.lines.ReadString('\n')
-	if err != nil {
-		tt.t.Fatalf("after %q on the terminal: %v", line, err)
-	}
-	return strings.TrimSuffix(line, "\n")
-}
-
-func (tt *terminal) expect(want string) {
-	tt.t.Helper()
-	if got := tt.line(); got != want {
-		tt.t.Errorf("the terminal shows %q, want %q", got, want)
-	}
-}
-
-func (tt *terminal) typed(keys string) {
-	tt.t.Helper()
-	if _, err := tt.master.WriteString(keys); err != nil {
-		tt.t.Fatal(err)
-	}
-}
-
-func (tt *terminal) up() {
-	tt.t.Helper()
-	if line := tt.line(); !strings.HasPrefix(line, "up ") {
-		tt.t.Fatalf("the puppet said %q, want up PID", line)
-	}
-}
-
 // What the terminal sends to all comes once. The signal after it shows that there
 // was no second: signals are passed on in order.
 func TestTerminalSignalsComeOnce(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, puppet()...)...)
-	tt.up()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, cmdtest.Puppet()...)...)
+	tt.AwaitPuppet()
 	for range 10 { // two that come together are one, by luck
 		for _, test := range []struct {
 			name string
 			send func()
 		}{
-			{"interrupt", func() { tt.typed("\x03") }},
-			{"quit", func() { tt.typed("\x1c") }},
-			{"stopped", func() { tt.typed("\x1a") }},
+			{"interrupt", func() { tt.Type("\x03") }},
+			{"quit", func() { tt.Type("\x1c") }},
+			{"stopped", func() { tt.Type("\x1a") }},
 			{"continued", func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT) }}, // as a shell does
 		} {
 			test.send()
-			tt.expect("got " + test.name)
+			tt.ExpectLine("got " + test.name)
 			cmd.Process.Signal(syscall.SIGUSR1)
-			tt.expect("got user defined signal 1")
+			tt.ExpectLine("got user defined signal 1")
 		}
 	}
-	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: 20}); err != nil {
+	if err := unix.IoctlSetWinsize(int(tt.Master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: 20}); err != nil {
 		t.Fatal(err)
 	}
-	tt.expect("got window changed")
+	tt.ExpectLine("got window changed")
 	cmd.Process.Signal(syscall.SIGTERM)
-	tt.expect("got terminated")
-	tt.typed("exit 4\n")
+	tt.ExpectLine("got terminated")
+	tt.Type("exit 4\n")
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 4 {
 		t.Errorf("it ended with %v, want exit code 4", err)
 	}
@@ -190,15 +90,15 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 // So it is for those that a command that was ended has left behind.
 func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, puppet("user defined signal 2")...)
-	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, command...)...)
-	tt.up()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, cmdtest.Puppet("user defined signal 2")...)
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
+	tt.AwaitPuppet()
 	expect := func(want string) {
 		t.Helper()
-		line := tt.line()
+		line := tt.ReadLine()
 		for strings.Contains(line, "redlock: ") || line == "got continued" {
-			line = tt.line()
+			line = tt.ReadLine()
 		}
 		if line != want {
 			t.Errorf("the terminal shows %q, want %q", line, want)
@@ -207,7 +107,7 @@ func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
 	cmd.Process.Signal(syscall.SIGUSR1)
 	expect("got terminated")
 	for range 10 {
-		tt.typed("\x03")
+		tt.Type("\x03")
 		expect("got interrupt")
 		cmd.Process.Signal(syscall.SIGALRM)
 		expect("got alarm clock")
@@ -222,11 +122,11 @@ func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
 // Ctrl-Z stops both, so that the shell has its terminal again, and fg lets both
 // go on. So it is with a command that stops itself in its turn.
 func TestJobControl(t *testing.T) {
-	command := append([]string{testBinary}, runOf(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
+	command := append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
 	for name, words := range map[string][]string{
 		"direct":       command,
-		"nested":       append([]string{testBinary}, runOf(nil, command...)...),
-		"nested twice": append([]string{testBinary}, runOf(nil, append([]string{testBinary}, runOf(nil, command...)...)...)...),
+		"nested":       append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, command...)...),
+		"nested twice": append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, command...)...)...)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -236,16 +136,16 @@ func TestJobControl(t *testing.T) {
 }
 
 func stopsAndGoesOn(t *testing.T, command []string) {
-	f := startFake(t, holding())
-	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
-	tt.up()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	tt, cmd := cmdtest.OnTerminal(t, roleShell, f.Socket, command...)
+	tt.AwaitPuppet()
 	for range 3 {
-		tt.typed("\x1a")
-		tt.expect("the job stopped")
-		tt.expect("the job goes on")
+		tt.Type("\x1a")
+		tt.ExpectLine("the job stopped")
+		tt.ExpectLine("the job goes on")
 	}
-	tt.typed("hello\n")
-	tt.expect("hello")
+	tt.Type("hello\n")
+	tt.ExpectLine("hello")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the job ended with %v", err)
 	}
@@ -256,21 +156,21 @@ func stopsAndGoesOn(t *testing.T, command []string) {
 func TestJobControlOfAnotherGroup(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	const script = `$| = 1; setpgrp; for my $s ("INT", "QUIT", "CONT") { $SIG{$s} = sub { print "got $s\n" } } print "up\n"; sleep 9 while 1`
-	command := append([]string{testBinary}, runOf(nil, "perl", "-e", script)...)
-	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
-	tt.expect("up")
-	tt.typed("\x03")
-	tt.expect("got INT")
-	tt.typed("\x1c")
-	tt.expect("got QUIT")
-	tt.typed("\x1a")
-	tt.expect("the job stopped")
-	if lines := []string{tt.line(), tt.line()}; !slices.Contains(lines, "the job goes on") || !slices.Contains(lines, "got CONT") {
+	command := append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, "perl", "-e", script)...)
+	tt, cmd := cmdtest.OnTerminal(t, roleShell, f.Socket, command...)
+	tt.ExpectLine("up")
+	tt.Type("\x03")
+	tt.ExpectLine("got INT")
+	tt.Type("\x1c")
+	tt.ExpectLine("got QUIT")
+	tt.Type("\x1a")
+	tt.ExpectLine("the job stopped")
+	if lines := []string{tt.ReadLine(), tt.ReadLine()}; !slices.Contains(lines, "the job goes on") || !slices.Contains(lines, "got CONT") {
 		t.Errorf("the terminal shows %q, want that both go on", lines)
 	}
-	syscall.Kill(f.peer(), syscall.SIGTERM)
+	syscall.Kill(f.Peer(), syscall.SIGTERM)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) {
 		t.Errorf("the job ended with %v, want that of SIGTERM", err)
 	}
@@ -281,19 +181,19 @@ func TestJobControlOfAnotherGroup(t *testing.T) {
 func TestJobControlOfWhoIsLeft(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	script := "PERL_SIGNALS=unsafe perl -e '" + leaf + "' term; exit $?" // the handler runs at once
-	command := append([]string{testBinary}, runOf(nil, "sh", "-c", script)...)
-	tt, cmd := onTerminal(t, roleShell, f.socket, command...)
-	tt.expect("up")
-	syscall.Kill(f.peer(), syscall.SIGTERM)
-	tt.expect("got TERM")
+	command := append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, "sh", "-c", script)...)
+	tt, cmd := cmdtest.OnTerminal(t, roleShell, f.Socket, command...)
+	tt.ExpectLine("up")
+	syscall.Kill(f.Peer(), syscall.SIGTERM)
+	tt.ExpectLine("got TERM")
 	for range 3 {
-		tt.typed("\x1a")
-		for line := tt.line(); line != "the job goes on"; line = tt.line() { // or why it runs yet
+		tt.Type("\x1a")
+		for line := tt.ReadLine(); line != "the job goes on"; line = tt.ReadLine() { // or why it runs yet
 		}
 	}
-	tt.typed("end\n")
+	tt.Type("end\n")
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) {
 		t.Errorf("the job ended with %v, want that of SIGTERM", err)
 	}
@@ -302,10 +202,10 @@ func TestJobControlOfWhoIsLeft(t *testing.T) {
 // A terminal that hangs up tells the session's leader only, which tells the command.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, puppet("hangup")...)...)
-	tt.up()
-	tt.master.Close()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, cmdtest.Puppet("hangup")...)...)
+	tt.AwaitPuppet()
+	tt.Master.Close()
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", err)
 	}
@@ -315,20 +215,20 @@ func TestHangUp(t *testing.T) {
 // the foreground: the command is not told a second time.
 func TestHangUpComesOnce(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	said := filepath.Join(t.TempDir(), "said")
-	run := runOf(nil, append([]string{"sh", "-c", `echo up 1; exec "$@" >"$0"`, said}, puppet("user defined signal 1")...)...)
-	tt, cmd := onTerminal(t, roleShell, f.socket, append([]string{testBinary}, run...)...)
-	tt.up()
+	run := cmdtest.RunArgs(nil, append([]string{"sh", "-c", `echo up 1; exec "$@" >"$0"`, said}, cmdtest.Puppet("user defined signal 1")...)...)
+	tt, cmd := cmdtest.OnTerminal(t, roleShell, f.Socket, append([]string{cmdtest.TestBinary}, run...)...)
+	tt.AwaitPuppet()
 	has := func(text string) func() bool {
 		return func() bool { all, _ := os.ReadFile(said); return strings.Contains(string(all), text) }
 	}
-	await(t, "a command", has("up "))
-	tt.master.Close()
+	cmdtest.Await(t, "a command", has("up "))
+	tt.Master.Close()
 	cmd.Wait()
-	await(t, "SIGHUP", has("got hangup\n"))
-	syscall.Kill(f.peer(), syscall.SIGUSR1)
-	await(t, "SIGUSR1", has("got user defined signal 1\n"))
+	cmdtest.Await(t, "SIGHUP", has("got hangup\n"))
+	syscall.Kill(f.Peer(), syscall.SIGUSR1)
+	cmdtest.Await(t, "SIGUSR1", has("got user defined signal 1\n"))
 	if all, _ := os.ReadFile(said); strings.Count(string(all), "hangup") != 1 {
 		t.Errorf("the command said %q, want one hangup", all)
 	}
@@ -339,14 +239,14 @@ func TestHangUpComesOnce(t *testing.T) {
 func TestSignalsInTheBackground(t *testing.T) {
 	perl := needPerl(t)
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	const background = `$pid = fork // die; if (!$pid) { setpgrp; open STDIN, "/dev/null"; exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
-	cmd := command(t, perl, append([]string{"-e", background, testBinary}, runOf(nil, puppet("terminated")...)...)...)
-	tt := startOnTerminal(t, cmd, roleRedlock, f.socket)
-	tt.up()
+	cmd := cmdtest.Command(t, perl, append([]string{"-e", background, cmdtest.TestBinary}, cmdtest.RunArgs(nil, cmdtest.Puppet("terminated")...)...)...)
+	tt := cmdtest.StartOnTerminal(t, cmd, cmdtest.RoleRedlock, f.Socket)
+	tt.AwaitPuppet()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGTERM} {
-		syscall.Kill(f.peer(), sig)
-		tt.expect("got " + sig.String())
+		syscall.Kill(f.Peer(), sig)
+		tt.ExpectLine("got " + sig.String())
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", err)
@@ -358,17 +258,17 @@ func TestSignalsInTheBackground(t *testing.T) {
 func TestStoppedWhileLeading(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	const script = `$| = 1; setpgrp; print "up $$\n"; kill "TSTP", $$; sleep 9 while 1`
-	tt, cmd := onTerminal(t, roleRedlock, f.socket, runOf(nil, "perl", "-e", script)...)
-	pid, err := strconv.Atoi(strings.TrimPrefix(tt.line(), "up "))
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, "perl", "-e", script)...)
+	pid, err := strconv.Atoi(strings.TrimPrefix(tt.ReadLine(), "up "))
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a stopped command", func() bool { return isStopped(pid) })
+	cmdtest.Await(t, "a stopped command", func() bool { return cmdtest.IsStopped(pid) })
 	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTERM} {
 		cmd.Process.Signal(sig)
-		await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
+		cmdtest.Await(t, "a signal that was passed on", func() bool { return hasPending(pid, sig) })
 	}
 	syscall.Kill(pid, syscall.SIGCONT)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() <= 128 {

@@ -4,21 +4,24 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// A command that takes all processes and threads that are to be had leaves redlock run
-// those that it needs to stop it: they are there before it starts.
+// redlock run starts the threads that it needs to stop the command before the command starts,
+// which may use up all threads of the user.
 func TestThreadsAreReserved(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
-	p, _ := runPuppet(t, f.socket)
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+	const reserved = 12 // by package job
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	p, _ := cmdtest.RunPuppet(t, f.Socket)
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(threads) < spareThreads {
-		t.Errorf("%d threads while the command runs, want %d at least", len(threads), spareThreads)
+	if len(threads) < reserved {
+		t.Errorf("%d threads while the command runs, want %d at least", len(threads), reserved)
 	}
-	p.tell("exit 0")
-	p.ends(0)
+	p.WriteLine("exit 0")
+	p.ExpectExit(0)
 }

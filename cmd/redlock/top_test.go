@@ -1,21 +1,27 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/top"
 	"github.com/redlockd/redlockd/ipc"
 )
+
+func TestOutputThatEndsEarly(t *testing.T) {
+	cmdtest.FailsWithoutRoom(t, "status", func(out io.Writer) error { return printStatus(out, cmdtest.TwoDown(), false) })
+	cmdtest.FailsWithoutRoom(t, "list", func(out io.Writer) error { return describe.PrintLocks(out, nil) })
+	cmdtest.FailsWithoutRoom(t, "who", func(out io.Writer) error { return describe.PrintHolders(out, nil) })
+	cmdtest.FailsWithoutRoom(t, "one line", func(out io.Writer) error { return output.PrintJSONLine(out, 1) })
+}
 
 // shownByTop is what top shows of what the fake daemon shows, but for times.
 const shownByTop = `TIME  redlockd 1.2 answered in TIME
@@ -43,8 +49,8 @@ job        held     exclusive     4121  cron  1m3s   7.4s  77     why, because
 var timesOfTop = regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|[0-9.]+(µs|ms|s)$`)
 
 // withHello is what a daemon answers that says its version.
-func withHello(a answers) answers {
-	all := answers{ipc.VerbHello: says("OK protocol=1 version=1.2 ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=50")}
+func withHello(a cmdtest.Replies) cmdtest.Replies {
+	all := cmdtest.Replies{ipc.VerbHello: cmdtest.Reply("OK protocol=1 version=1.2 ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=50")}
 	for verb, answer := range a {
 		all[verb] = answer
 	}
@@ -53,15 +59,15 @@ func withHello(a answers) answers {
 
 func TestTop(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, withHello(shown))
-	code, stdout, stderr := redlock(t, f.socket, "top", "--count", "1")
-	check(t, code, 0, stderr, "")
+	f := cmdtest.StartFake(t, withHello(shown))
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, "top", "--count", "1")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	head, rest, _ := strings.Cut(stdout, "\n")
 	if got := timesOfTop.ReplaceAllString(head, "TIME") + "\n" + rest; got != shownByTop {
 		t.Errorf("it shows\n%swant\n%s", got, shownByTop)
 	}
-	code, stdout, stderr = redlock(t, f.socket, "top", "-n", "2", "--interval", "100ms")
-	check(t, code, 0, stderr, "")
+	code, stdout, stderr = cmdtest.Run(t, f.Socket, "top", "-n", "2", "--interval", "100ms")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	if n := strings.Count(stdout, "lost 4\n"); n != 1 {
 		t.Errorf("%d pictures without rates, want 1:\n%s", n, stdout)
 	}
@@ -73,7 +79,7 @@ func TestTop(t *testing.T) {
 func TestTopJSON(t *testing.T) {
 	t.Parallel()
 	grants := 0
-	f := startFake(t, answers{ipc.VerbList: says("OK n=0"), ipc.VerbStatus: func() []string {
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbList: cmdtest.Reply("OK n=0"), ipc.VerbStatus: func() []string {
 		grants++
 		switch grants {
 		case 1:
@@ -83,15 +89,15 @@ func TestTopJSON(t *testing.T) {
 		}
 		return []string{"OK n=0 nodes=0 quorum=1 spare=0 leases=9 grants=17"}
 	}})
-	p := start(t, roleRedlock, f.socket, "top", "--json", "--count", "3", "--interval", "100ms")
-	var first, third topJSON
-	var second topErrorJSON
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, "top", "--json", "--count", "3", "--interval", "100ms")
+	var first, third top.FrameJSON
+	var second top.ErrorJSON
 	for _, to := range []any{&first, &second, &third} {
-		if err := json.Unmarshal([]byte(p.line()), to); err != nil {
+		if err := json.Unmarshal([]byte(p.ReadLine()), to); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.ends(0)
+	p.ExpectExit(0)
 	if first.Rates == nil || len(first.Rates) != 0 || first.Status.Counts["grants"] != 7 {
 		t.Errorf("at first %+v, want 7 grants and no rates", first)
 	}
@@ -106,11 +112,11 @@ func TestTopJSON(t *testing.T) {
 
 func TestTopRefused(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbStatus: says("ERR DENIED : rule web")})
-	code, _, stderr := redlock(t, f.socket, "top")
-	check(t, code, exitDenied, stderr, "rule web")
-	code, _, stderr = redlock(t, f.socket, "top", "--interval", "99ms")
-	check(t, code, exitUsage, stderr, "at least 100ms")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("ERR DENIED : rule web")})
+	code, _, stderr := cmdtest.Run(t, f.Socket, "top")
+	cmdtest.CheckExit(t, code, exit.Denied, stderr, "rule web")
+	code, _, stderr = cmdtest.Run(t, f.Socket, "top", "--interval", "99ms")
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "at least 100ms")
 }
 
 // Where the daemon does not answer any more, that is in the place of its picture. Its words
@@ -119,12 +125,12 @@ func TestTopUnknown(t *testing.T) {
 	t.Parallel()
 	var status changing
 	status.set(func() []string {
-		status.set(says("ERR INTERNAL : oops \u202e"))
-		return nothing[ipc.VerbStatus]()
+		status.set(cmdtest.Reply("ERR INTERNAL : oops \u202e"))
+		return cmdtest.NothingHeld[ipc.VerbStatus]()
 	})
-	f := startFake(t, answers{ipc.VerbStatus: status.answer, ipc.VerbList: nothing[ipc.VerbList], ipc.VerbHello: says("OK protocol=1 version=%1B[2J")})
-	code, stdout, stderr := redlock(t, f.socket, "top", "-n", "2", "--interval", "100ms")
-	check(t, code, 0, stderr, "")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: status.answer, ipc.VerbList: cmdtest.NothingHeld[ipc.VerbList], ipc.VerbHello: cmdtest.Reply("OK protocol=1 version=%1B[2J")})
+	code, stdout, stderr := cmdtest.Run(t, f.Socket, "top", "-n", "2", "--interval", "100ms")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
 	_, stdout, _ = strings.Cut(stdout, "  ") // the time
 	const want = `redlockd "\x1b[2J" answered in TIME
 ready (a quorum is 1 of 1 node): locks work, but no further node may fail
@@ -142,37 +148,6 @@ TIME  "status: INTERNAL: oops \u202e`
 	}
 }
 
-// It looks as often as it is told to, and no more.
-func TestTopInterval(t *testing.T) {
-	f := startFake(t, nothing)
-	t.Setenv(socketOfTests, f.socket)
-	synctest.Test(t, func(t *testing.T) {
-		var shown []time.Duration
-		start := time.Now()
-		top := &top{every: durationFlag(time.Minute), count: 3, out: writing(func() error {
-			shown = append(shown, time.Since(start))
-			return nil
-		})}
-		if err := top.run(t.Context()); err != nil || !slices.Equal(shown, []time.Duration{0, time.Minute, 2 * time.Minute}) {
-			t.Errorf("%v; shown after %v, want one at once, and one after each minute", err, shown)
-		}
-	})
-}
-
-// Who waits comes first, as there may be no room for all.
-func TestLongestFirst(t *testing.T) {
-	p := &picture{entries: []client.Entry{
-		{PID: 5, Since: time.Hour}, {PID: 3, Since: time.Second, Waits: true}, {PID: 6, Since: 2 * time.Second},
-		{PID: 1, Since: time.Minute, Waits: true}, {PID: 2, Since: time.Minute, Waits: true}, {PID: 4, Since: 2 * time.Hour},
-	}}
-	for i, e := range p.longestFirst() {
-		if e.PID != i+1 {
-			t.Errorf("shown is %+v, want 1 to 6", p.longestFirst())
-			break
-		}
-	}
-}
-
 // What cannot be written is told by the exit code, and not asked for again.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
@@ -180,100 +155,15 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		t.Skip(err)
 	}
 	a := withHello(shown)
-	a[ipc.VerbWho] = says("- lock=job mode=exclusive host=web3 pid=12 user=cron since=10 held=3 nodes=5", "OK n=1")
-	a[ipc.VerbForce], a[ipc.VerbAdmit] = says(forcedWeb3), says("OK n=0")
-	f := startFake(t, a)
+	a[ipc.VerbWho] = cmdtest.Reply("- lock=job mode=exclusive host=web3 pid=12 user=cron since=10 held=3 nodes=5", "OK n=1")
+	a[ipc.VerbForce], a[ipc.VerbAdmit] = cmdtest.Reply(forcedWeb3), cmdtest.Reply("OK n=0")
+	f := cmdtest.StartFake(t, a)
 	for _, args := range []string{"force --yes job", "admit all", "top --interval 100ms", "status", "status --json", "list", "who job", "who --json job", "watch job", "doctor", "version", "completion bash"} {
-		words := append([]string{"-c", `exec "$@" >/dev/full`, "sh", testBinary}, strings.Fields(args)...)
-		p := startCommand(t, command(t, "sh", words...), roleRedlock, f.socket)
-		p.ends(exitInternal)
-		if said := p.said(); !strings.Contains(said, "the output cannot be written") {
+		words := append([]string{"-c", `exec "$@" >/dev/full`, "sh", cmdtest.TestBinary}, strings.Fields(args)...)
+		p := cmdtest.StartCommand(t, cmdtest.Command(t, "sh", words...), cmdtest.RoleRedlock, f.Socket)
+		p.ExpectExit(exit.Internal)
+		if said := p.Stderr(); !strings.Contains(said, "the output cannot be written") {
 			t.Errorf("%s: stderr is %q", args, said)
-		}
-	}
-}
-
-// Of what is shown no part is missing without a word, wherever there is no room for more.
-func TestOutputThatEndsEarly(t *testing.T) {
-	status := *statusOf3
-	status.Nodes = []client.Node{{Name: "a", State: "down", Reason: "no route"}, {Name: "b", State: "down", Reason: "refused"}}
-	p := &picture{status: &status}
-	for what, show := range map[string]func(io.Writer) error{
-		"status":   func(out io.Writer) error { return printStatus(out, &status, false) },
-		"top":      p.print,
-		"list":     func(out io.Writer) error { return printEntries(out, nil) },
-		"who":      func(out io.Writer) error { return printHolders(out, nil) },
-		"bench":    (&bench{status: &status, rows: make([]row, 2)}).print,
-		"doctor":   func(out io.Writer) error { return printFindings(out, []finding{{}, {}}, false) },
-		"as JSON":  func(out io.Writer) error { return printFindings(out, nil, true) },
-		"one line": func(out io.Writer) error { return printJSONLine(out, 1) },
-	} {
-		var all bytes.Buffer
-		if err := show(&all); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-		for room := range all.Len() {
-			if f, is := errors.AsType[*failure](show(&narrow{room})); !is || f.code != exitInternal {
-				t.Errorf("%s: with room for %d of %d bytes the failure is %v, want exit code 70", what, room, all.Len(), f)
-			}
-		}
-	}
-}
-
-// narrow is an output with room for so many bytes.
-type narrow struct{ room int }
-
-func (n *narrow) Write(text []byte) (int, error) {
-	if n.room -= len(text); n.room < 0 {
-		return 0, errors.New("no space left")
-	}
-	return len(text), nil
-}
-
-// That a restart would lose what is held is not kept from programs, nor why.
-func TestStatusJSONTellsUnnoted(t *testing.T) {
-	for want, status := range map[string]client.Status{
-		`"counts":null}`:                                  {},
-		`"counts":null,"unnoted":true}`:                   {Unnoted: true},
-		`"counts":null,"unnoted":true,"table":"removed"}`: {Unnoted: true, Table: "removed"},
-	} {
-		got, err := json.Marshal(statusJSONOf(&status))
-		if err != nil || !strings.HasSuffix(string(got), want) {
-			t.Errorf("%s, %v, want it to end in %s", got, err, want)
-		}
-	}
-}
-
-func TestRates(t *testing.T) {
-	at := func(seconds int, counts map[string]int64) *picture {
-		return &picture{at: time.Unix(int64(seconds), 0), status: &client.Status{Counts: counts}}
-	}
-	before := at(10, map[string]int64{"leases": 3, "grants": 100, "lost": 5})
-	now := at(12, map[string]int64{"leases": 9, "grants": 105, "lost": 2, "repairs": 4})
-	now.since(before)
-	for name, want := range map[string]float64{"grants": 2.5, "lost": 1 /* redlockd began anew */, "repairs": 2} {
-		if got := now.rates[name]; got != want {
-			t.Errorf("%s: %v/s, want %v", name, got, want)
-		}
-	}
-	if got := now.totals(); got != "grants 105 (2.5/s), lost 2 (1.0/s), repairs 4 (2.0/s)" {
-		t.Errorf("shown are %q", got)
-	}
-}
-
-func TestPaint(t *testing.T) {
-	var out bytes.Buffer
-	screen{5, 3}.paint(&out, []byte("äöüß long\nb\nnot shown\n"), true)
-	want := clearScreen + cursorHome + "äöüß " + clearLine + "\nb" + clearLine + "\n" + clearBelow
-	if got := out.String(); got != want {
-		t.Errorf("painted %q, want %q", got, want)
-	}
-}
-
-func TestFine(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "-", 143256: "143µs", 1243256: "1.24ms", 12432560: "12.4ms", 2345678901: "2.35s", 999: "999ns"} {
-		if got := fine(d); got != want {
-			t.Errorf("fine(%d) = %s, want %s", d, got, want)
 		}
 	}
 }

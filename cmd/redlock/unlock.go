@@ -19,7 +19,7 @@ goes on without it. Others can have it at once.
 ` + heldExits
 	cmd.Example = `  if redlock lock deploy; then echo deploying; redlock unlock deploy; fi`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return which.ask(cmd, args, func(ctx context.Context, l *client.Lease) error { return l.Unlock(ctx) })
+		return which.Ask(cmd, args, func(ctx context.Context, l *client.Lease) error { return l.Unlock(ctx) })
 	}
 	return cmd
 }

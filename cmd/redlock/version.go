@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
 // version is set by a release: -ldflags "-X main.version=1.2.3".
@@ -25,11 +28,11 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",
 		Short:             "Print the version of this command",
-		Args:              atMost(0),
+		Args:              flags.AtMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "redlock %s\n", buildVersion())
-			return unwritten(err)
+			return output.WriteError(err)
 		},
 	}
 }

@@ -14,23 +14,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // heldForLong is a daemon whose lock alice holds, until the test grants it.
 type heldForLong struct {
-	*fake
+	*cmdtest.Fake
 	mu      sync.Mutex
 	waiters []string // of LIST
 }
 
 func startHeld(t *testing.T, status string) *heldForLong {
 	h := &heldForLong{}
-	h.fake = startFake(t, answers{
-		ipc.VerbStatus: says(status),
-		ipc.VerbUnlock: says("OK"),
-		ipc.VerbWho: says("- lock=job mode=shared host=web3 pid=4121 user=alice since=5000 ttl=9000 held=3 nodes=5",
+	h.Fake = cmdtest.StartFake(t, cmdtest.Replies{
+		ipc.VerbStatus: cmdtest.Reply(status),
+		ipc.VerbUnlock: cmdtest.Reply("OK"),
+		ipc.VerbWho: cmdtest.Reply("- lock=job mode=shared host=web3 pid=4121 user=alice since=5000 ttl=9000 held=3 nodes=5",
 			"- lock=job mode=shared host=web4 pid=2 user=bob since=10 ttl=9000 held=3 nodes=5", "OK n=2"),
 		ipc.VerbList: func() []string {
 			h.mu.Lock()
@@ -58,19 +59,19 @@ func (h *heldForLong) list(pid int, waiters ...int) {
 // --verbose says who holds the lock, once for each change.
 func TestVerboseWait(t *testing.T) {
 	t.Parallel()
-	h := startHeld(t, statusReady)
-	p := start(t, roleRedlock, h.socket, runOf([]string{"--verbose"}, "true")...)
-	h.list(p.cmd.Process.Pid, 5, 0, 6)
-	first := h.read(ipc.VerbLock)
-	p.awaitSaid("held by alice on web3 (pid 4121) and 1 more since ")
-	p.awaitSaid(", place 2 of 3 in the queue of this host\n")
-	h.list(p.cmd.Process.Pid, 0)
-	p.awaitSaid(", place 1 of 1 in the queue of this host\n")
-	if n := strings.Count(p.said(), "\n"); n != 2 {
-		t.Errorf("%d lines, want 2: %q", n, p.said())
+	h := startHeld(t, cmdtest.StatusReady)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs([]string{"--verbose"}, "true")...)
+	h.list(p.Cmd.Process.Pid, 5, 0, 6)
+	first := h.ExpectRequest(ipc.VerbLock)
+	p.AwaitStderr("held by alice on web3 (pid 4121) and 1 more since ")
+	p.AwaitStderr(", place 2 of 3 in the queue of this host\n")
+	h.list(p.Cmd.Process.Pid, 0)
+	p.AwaitStderr(", place 1 of 1 in the queue of this host\n")
+	if n := strings.Count(p.Stderr(), "\n"); n != 2 {
+		t.Errorf("%d lines, want 2: %q", n, p.Stderr())
 	}
-	h.grant(first)
-	p.ends(0)
+	h.Grant(first)
+	p.ExpectExit(0)
 }
 
 // Who waits is told for whom the lock is kept that nobody holds; of himself he is told
@@ -80,21 +81,21 @@ func TestWaitForWhoIsNext(t *testing.T) {
 	host, _ := os.Hostname()
 	var who changing
 	keptFor := func(host string, pid int) {
-		who.set(says(fmt.Sprintf("- lock=job mode=exclusive waiting=yes host=%s pid=%d user=bob since=10 ttl=900 held=3 nodes=5", host, pid), "OK n=1"))
+		who.set(cmdtest.Reply(fmt.Sprintf("- lock=job mode=exclusive waiting=yes host=%s pid=%d user=bob since=10 ttl=900 held=3 nodes=5", host, pid), "OK n=1"))
 	}
 	keptFor("web4", 2)
-	f := startFake(t, answers{
-		ipc.VerbStatus: says(statusReady), ipc.VerbUnlock: says("OK"), ipc.VerbList: says("OK n=0"), ipc.VerbWho: who.answer,
+	f := cmdtest.StartFake(t, cmdtest.Replies{
+		ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusReady), ipc.VerbUnlock: cmdtest.Reply("OK"), ipc.VerbList: cmdtest.Reply("OK n=0"), ipc.VerbWho: who.answer,
 	})
-	p := start(t, roleRedlock, f.socket, runOf([]string{"--verbose"}, "true")...)
-	lock := f.read(ipc.VerbLock)
-	p.awaitSaid("waiting: kept for bob on web4 (pid 2), who has waited and is next\n")
-	keptFor(host, p.cmd.Process.Pid)
-	p.awaitSaid("waiting: nobody holds it just now\n")
-	keptFor(host, p.cmd.Process.Pid+1)
-	p.awaitSaid(fmt.Sprintf("waiting: kept for bob on %s (pid %d)", host, p.cmd.Process.Pid+1))
-	f.grant(lock)
-	p.ends(0)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs([]string{"--verbose"}, "true")...)
+	lock := f.ExpectRequest(ipc.VerbLock)
+	p.AwaitStderr("waiting: kept for bob on web4 (pid 2), who has waited and is next\n")
+	keptFor(host, p.Cmd.Process.Pid)
+	p.AwaitStderr("waiting: nobody holds it just now\n")
+	keptFor(host, p.Cmd.Process.Pid+1)
+	p.AwaitStderr(fmt.Sprintf("waiting: kept for bob on %s (pid %d)", host, p.Cmd.Process.Pid+1))
+	f.Grant(lock)
+	p.ExpectExit(0)
 }
 
 // A command that waits for the lock that it runs under would wait for ever: that is said,
@@ -102,21 +103,21 @@ func TestWaitForWhoIsNext(t *testing.T) {
 func TestWaitForItself(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "other,job")
 	for _, flags := range [][]string{nil, {"--slots", "1"}} {
-		h := startHeld(t, statusReady)
-		p := start(t, roleRedlock, h.socket, runOf(append(flags, "-w", "60"), "true")...)
-		lock := h.read(ipc.VerbLock)
-		p.awaitSaid("redlock: lock \"job\": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n")
-		h.grant(lock)
-		p.ends(0)
+		h := startHeld(t, cmdtest.StatusReady)
+		p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(append(flags, "-w", "60"), "true")...)
+		lock := h.ExpectRequest(ipc.VerbLock)
+		p.AwaitStderr("redlock: lock \"job\": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n")
+		h.Grant(lock)
+		p.ExpectExit(0)
 	}
 	for _, flags := range [][]string{{"-s"}, {"--slots", "2"}} {
-		h := startHeld(t, statusReady)
-		p := start(t, roleRedlock, h.socket, runOf(append(flags, "-w", "60"), "true")...)
-		lock := h.read(ipc.VerbLock)
-		h.asked(ipc.VerbStatus)
-		h.grant(lock)
-		if p.ends(0); strings.Contains(p.said(), "itself") {
-			t.Errorf("%v: it says %q", flags, p.said())
+		h := startHeld(t, cmdtest.StatusReady)
+		p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(append(flags, "-w", "60"), "true")...)
+		lock := h.ExpectRequest(ipc.VerbLock)
+		h.ExpectLook(ipc.VerbStatus)
+		h.Grant(lock)
+		if p.ExpectExit(0); strings.Contains(p.Stderr(), "itself") {
+			t.Errorf("%v: it says %q", flags, p.Stderr())
 		}
 	}
 }
@@ -125,14 +126,14 @@ func TestWaitForItself(t *testing.T) {
 func TestWaitForAnotherAfterRun(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "job")
 	t.Setenv("REDLOCK_LEASE", "gone")
-	for answer, want := range map[string]bool{"ERR NOTHELD : no lease with this id": false, "ERR LOST : reason=max": false, granted(boottime.Exact()+time.Hour, time.Hour): true} {
-		f := startFake(t, answers{ipc.VerbStatus: says(statusReady), ipc.VerbCheck: says(answer), ipc.VerbUnlock: says("OK")})
-		p := start(t, roleRedlock, f.socket, runOf([]string{"-w", "60"}, "true")...)
-		lock := f.read(ipc.VerbLock)
-		f.asked(ipc.VerbStatus)
-		f.grant(lock)
-		if p.ends(0); strings.Contains(p.said(), "itself") != want {
-			t.Errorf("%s: stderr is %q, want a warning: %v", answer, p.said(), want)
+	for answer, want := range map[string]bool{"ERR NOTHELD : no lease with this id": false, "ERR LOST : reason=max": false, cmdtest.GrantLine(boottime.Exact()+time.Hour, time.Hour): true} {
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusReady), ipc.VerbCheck: cmdtest.Reply(answer), ipc.VerbUnlock: cmdtest.Reply("OK")})
+		p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs([]string{"-w", "60"}, "true")...)
+		lock := f.ExpectRequest(ipc.VerbLock)
+		f.ExpectLook(ipc.VerbStatus)
+		f.Grant(lock)
+		if p.ExpectExit(0); strings.Contains(p.Stderr(), "itself") != want {
+			t.Errorf("%s: stderr is %q, want a warning: %v", answer, p.Stderr(), want)
 		}
 	}
 }
@@ -141,19 +142,19 @@ func TestWaitForAnotherAfterRun(t *testing.T) {
 func TestQuietWait(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]string{
-		statusQuarantined: "redlock: lock \"job\": waiting: no quorum for another 28s\n",
-		statusReady:       "",
+		cmdtest.StatusQuarantined: "redlock: lock \"job\": waiting: no quorum for another 28s\n",
+		cmdtest.StatusReady:       "",
 	} {
 		h := startHeld(t, status)
-		p := start(t, roleRedlock, h.socket, runOf([]string{"-w", "60"}, "true")...)
-		lock := h.read(ipc.VerbLock)
+		p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs([]string{"-w", "60"}, "true")...)
+		lock := h.ExpectRequest(ipc.VerbLock)
 		if want != "" {
-			p.awaitSaid(want)
+			p.AwaitStderr(want)
 		}
-		h.asked(ipc.VerbStatus)
-		h.grant(lock)
-		p.ends(0)
-		if got := p.said(); got != want {
+		h.ExpectLook(ipc.VerbStatus)
+		h.Grant(lock)
+		p.ExpectExit(0)
+		if got := p.Stderr(); got != want {
 			t.Errorf("stderr is %q, want %q", got, want)
 		}
 	}
@@ -162,23 +163,23 @@ func TestQuietWait(t *testing.T) {
 // On a terminal it stands on one line, which is wiped when the wait is over.
 func TestWaitOnTerminal(t *testing.T) {
 	t.Parallel()
-	h := startHeld(t, statusReady)
-	tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf(nil, "sh", "-c", "echo; echo up")...)
+	h := startHeld(t, cmdtest.StatusReady)
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(nil, "sh", "-c", "echo; echo up")...)
 	const width = 100
-	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
+	if err := unix.IoctlSetWinsize(int(tt.Master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
 		t.Fatal(err)
 	}
 	h.list(cmd.Process.Pid, 5, 0)
-	lock := h.read(ipc.VerbLock)
+	lock := h.ExpectRequest(ipc.VerbLock)
 	const line = `^\rredlock: waiting for "job" \([1-9]s, place 2 of 2 here\): held by alice on web3 \(pid 4121\) and 1 more$`
-	if shown := tt.until("more"); !regexp.MustCompile(line).MatchString(shown) {
+	if shown := tt.ReadUntil("more"); !regexp.MustCompile(line).MatchString(shown) {
 		t.Errorf("the terminal shows %q, want %q", shown, line)
 	}
-	tt.until("\rredlock: waiting for ") // it is drawn again
-	h.grant(lock)
-	tt.until("\r" + strings.Repeat(" ", width-1) + "\r")
-	tt.expect("")
-	tt.expect("up")
+	tt.ReadUntil("\rredlock: waiting for ") // it is drawn again
+	h.Grant(lock)
+	tt.ReadUntil("\r" + strings.Repeat(" ", width-1) + "\r")
+	tt.ExpectLine("")
+	tt.ExpectLine("up")
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -187,19 +188,19 @@ func TestWaitOnTerminal(t *testing.T) {
 // A line that is too long for the terminal shows that it is cut.
 func TestWaitOnNarrowTerminal(t *testing.T) {
 	t.Parallel()
-	h := startHeld(t, statusReady)
-	tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf(nil, "true")...)
+	h := startHeld(t, cmdtest.StatusReady)
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(nil, "true")...)
 	const width = 84
-	if err := unix.IoctlSetWinsize(int(tt.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
+	if err := unix.IoctlSetWinsize(int(tt.Master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
 		t.Fatal(err)
 	}
 	h.list(cmd.Process.Pid, 5, 0)
-	lock := h.read(ipc.VerbLock)
-	shown := strings.TrimPrefix(tt.until("..."), "\r")
+	lock := h.ExpectRequest(ipc.VerbLock)
+	shown := strings.TrimPrefix(tt.ReadUntil("..."), "\r")
 	if len(shown) != width-1 || !strings.HasSuffix(shown, "held by alice on web3 (pid 4...") {
 		t.Errorf("the terminal of %d columns shows %q (%d)", width, shown, len(shown))
 	}
-	h.grant(lock)
+	h.Grant(lock)
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -208,12 +209,12 @@ func TestWaitOnNarrowTerminal(t *testing.T) {
 // The line is wiped, too, when a signal comes.
 func TestInterruptedOnTerminal(t *testing.T) {
 	t.Parallel()
-	h := startHeld(t, statusReady)
-	tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf(nil, "true")...)
+	h := startHeld(t, cmdtest.StatusReady)
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(nil, "true")...)
 	h.list(cmd.Process.Pid, 5, 0)
-	tt.until("held by alice on web3")
-	tt.typed("\x03")
-	tt.until(" \r")
+	tt.ReadUntil("held by alice on web3")
+	tt.Type("\x03")
+	tt.ReadUntil(" \r")
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGINT) {
 		t.Errorf("it ended with %v, want exit code 130", err)
 	}
@@ -227,21 +228,21 @@ func TestWaitOnStillTerminal(t *testing.T) {
 		wait func(h *heldForLong, lock ipc.Request, cmd *exec.Cmd)
 		code int
 	}{
-		"granted":  {func(h *heldForLong, lock ipc.Request, _ *exec.Cmd) { h.grant(lock) }, 5},
+		"granted":  {func(h *heldForLong, lock ipc.Request, _ *exec.Cmd) { h.Grant(lock) }, 5},
 		"a signal": {func(_ *heldForLong, _ ipc.Request, cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGTERM) }, 128 + int(syscall.SIGTERM)},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			h := startHeld(t, statusReady)
-			tt, cmd := onTerminal(t, roleRedlock, h.socket, runOf([]string{"--verbose"}, "sh", "-c", "exit 5")...)
+			h := startHeld(t, cmdtest.StatusReady)
+			tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs([]string{"--verbose"}, "sh", "-c", "exit 5")...)
 			h.list(cmd.Process.Pid, 5, 0)
-			lock := h.read(ipc.VerbLock)
-			tt.until("held by alice on web3")
-			tt.typed("\x13")
+			lock := h.ExpectRequest(ipc.VerbLock)
+			tt.ReadUntil("held by alice on web3")
+			tt.Type("\x13")
 			for range 3 { // the first was shown, and the second is over when the third begins
-				h.asked(ipc.VerbStatus)
-				h.asked(ipc.VerbWho)
-				h.asked(ipc.VerbList)
+				h.ExpectLook(ipc.VerbStatus)
+				h.ExpectLook(ipc.VerbWho)
+				h.ExpectLook(ipc.VerbList)
 			}
 			end.wait(h, lock, cmd)
 			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != end.code {
@@ -254,16 +255,16 @@ func TestWaitOnStillTerminal(t *testing.T) {
 // Who asks for each step does not hold the lock for the sake of who reads that, or does not.
 func TestVerboseWithoutReader(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, holding())
+	f := cmdtest.StartFake(t, cmdtest.Granting())
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	defer w.Close()
-	fill(t, w)
-	cmd := command(t, testBinary, runOf([]string{"--verbose"}, "true")...)
-	cmd.Env = append(os.Environ(), roleVariable+"="+roleRedlock, socketOfTests+"="+f.socket)
+	cmdtest.FillPipe(t, w)
+	cmd := cmdtest.Command(t, cmdtest.TestBinary, cmdtest.RunArgs([]string{"--verbose"}, "true")...)
+	cmd.Env = append(os.Environ(), cmdtest.RoleVariable+"="+cmdtest.RoleRedlock, cmdtest.SocketVariable+"="+f.Socket)
 	cmd.Stderr = w
 	if err := cmd.Run(); err != nil {
 		t.Error(err)
@@ -273,79 +274,17 @@ func TestVerboseWithoutReader(t *testing.T) {
 // A job in the background lets the terminal alone.
 func TestWaitInBackground(t *testing.T) {
 	t.Parallel()
-	h := startHeld(t, statusReady)
-	cmd := command(t, "sh", append([]string{"-c", `set -m; "$@" & wait $!`, "sh", testBinary}, runOf(nil, "echo", "up")...)...)
-	tt := startOnTerminal(t, cmd, roleRedlock, h.socket)
-	lock := h.read(ipc.VerbLock)
-	h.asked(ipc.VerbStatus)
-	h.asked(ipc.VerbWho)
-	h.asked(ipc.VerbList)
-	h.asked(ipc.VerbStatus) // the second time: the first is over, and was not drawn
-	h.grant(lock)
-	tt.expect("up")
+	h := startHeld(t, cmdtest.StatusReady)
+	cmd := cmdtest.Command(t, "sh", append([]string{"-c", `set -m; "$@" & wait $!`, "sh", cmdtest.TestBinary}, cmdtest.RunArgs(nil, "echo", "up")...)...)
+	tt := cmdtest.StartOnTerminal(t, cmd, cmdtest.RoleRedlock, h.Socket)
+	lock := h.ExpectRequest(ipc.VerbLock)
+	h.ExpectLook(ipc.VerbStatus)
+	h.ExpectLook(ipc.VerbWho)
+	h.ExpectLook(ipc.VerbList)
+	h.ExpectLook(ipc.VerbStatus) // the second time: the first is over, and was not drawn
+	h.Grant(lock)
+	tt.ExpectLine("up")
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
-	}
-}
-
-// until reads on the terminal to the end of text.
-func (tt *terminal) until(text string) string {
-	tt.t.Helper()
-	var all strings.Builder
-	for !strings.HasSuffix(all.String(), text) {
-		b, err := tt.lines.ReadByte()
-		if err != nil {
-			tt.t.Fatalf("after %q on the terminal: %v, want %q", all.String(), err, text)
-		}
-		all.WriteByte(b)
-	}
-	return all.String()
-}
-
-func TestColumns(t *testing.T) {
-	_, slave := openTerminal(t)
-	defer slave.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	if got := columns(slave); got != 80 {
-		t.Errorf("a terminal of unknown width has %d columns, want 80", got)
-	}
-	if got := columns(w); got != 0 {
-		t.Errorf("a pipe has %d columns, want 0", got)
-	}
-	if !writable(w) {
-		t.Error("an empty pipe is not writable")
-	}
-	fill(t, w)
-	if writable(w) {
-		t.Error("a full pipe is writable")
-	}
-}
-
-// fill writes until the pipe takes no more.
-func fill(t *testing.T, w *os.File) {
-	t.Helper()
-	w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	for {
-		if _, err := w.Write(make([]byte, 4096)); err != nil {
-			return
-		}
-	}
-}
-
-func TestClock(t *testing.T) {
-	now := time.Now()
-	if got := clock(now.Add(-time.Hour)); len(got) != len("15:04:05") {
-		t.Errorf("an hour ago is %q, want a time only", got)
-	}
-	if got := clock(now.Add(-20 * time.Hour)); !strings.HasPrefix(got, now.Add(-20*time.Hour).Format("2006-01-02 ")) {
-		t.Errorf("20 hours ago is %q, want a date", got)
-	}
-	if got := clock(now.Add(-100 * time.Hour)); !strings.HasPrefix(got, now.Add(-100*time.Hour).Format("2006-01-02 ")) {
-		t.Errorf("100 hours ago is %q, want a date", got)
 	}
 }

@@ -1,174 +1,24 @@
 package main
 
 import (
-	"context"
-	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/ipc"
-)
-
-const (
-	statusReady       = "OK n=0 nodes=5 quorum=3 spare=2 : ready"
-	statusQuarantined = "OK n=0 nodes=5 quorum=3 spare=-1 left=28000 : no quorum for another 28s"
 )
 
 // A grant that comes while it is asked who holds the lock leaves nothing to say.
 func TestGrantWhileAsked(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbStatus: says(statusReady), ipc.VerbUnlock: says("OK")})
-	p := start(t, roleRedlock, f.socket, runOf([]string{"--verbose"}, "true")...)
-	lock := f.read(ipc.VerbLock)
-	f.asked(ipc.VerbStatus)
-	f.asked(ipc.VerbWho)
-	f.grant(lock)
-	p.ends(0)
-	if said := p.said(); strings.Contains(said, "waiting") {
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusReady), ipc.VerbUnlock: cmdtest.Reply("OK")})
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs([]string{"--verbose"}, "true")...)
+	lock := f.ExpectRequest(ipc.VerbLock)
+	f.ExpectLook(ipc.VerbStatus)
+	f.ExpectLook(ipc.VerbWho)
+	f.Grant(lock)
+	p.ExpectExit(0)
+	if said := p.Stderr(); strings.Contains(said, "waiting") {
 		t.Errorf("it says %q", said)
-	}
-}
-
-// Once the wait is over nothing is written any more: what the command shows is not overwritten.
-func TestNothingIsSaidAfterTheWait(t *testing.T) {
-	t.Parallel()
-	f := startFake(t, answers{ipc.VerbStatus: says(statusQuarantined)})
-	var written atomic.Bool
-	begun, over := make(chan struct{}), make(chan struct{})
-	j := &job{name: "job", names: []string{"job"}, stderr: writing(func() error {
-		close(begun)
-		<-over
-		time.Sleep(20 * time.Millisecond) // who does not wait is over before that
-		written.Store(true)
-		return nil
-	})}
-	end := j.explainWait(t.Context(), dial(t, f.socket))
-	<-begun
-	close(over)
-	if end(); !written.Load() {
-		t.Error("the wait is over, and it is written yet")
-	}
-}
-
-// writing is called when something is written.
-type writing func() error
-
-func (w writing) Write(text []byte) (int, error) { return len(text), w() }
-
-// What has been said is not said again, however long ago the holder took the lock; that it
-// waits for itself is said once, after what stands on the terminal's line.
-func TestSaidOnce(t *testing.T) {
-	t.Setenv("REDLOCK_NAME", "job")
-	var out strings.Builder
-	w := &waiting{name: "job", names: []string{"job"}, out: &out, width: 4}
-	for range 2 {
-		w.warnOfItself(t.Context())
-	}
-	w.sayOnce(reason{what: "held by alice", since: " since 10:00:00"})
-	w.sayOnce(reason{what: "held by alice", since: " since 10:00:01"})
-	w.sayOnce(reason{}) // the wait is over
-	w.sayOnce(reason{what: "held by alice", since: " since 10:00:01", place: 1, queued: 2})
-	const want = "\r    \r" + `redlock: lock "job": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself
-redlock: lock "job": waiting: held by alice since 10:00:00
-redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the queue of this host
-`
-	if got := out.String(); got != want {
-		t.Errorf("it says %q, want %q", got, want)
-	}
-}
-
-// What is not known is said to be so; of several names the one that is held is told, and of a
-// wait that is over nothing is.
-func TestReasonOfTheWait(t *testing.T) {
-	t.Parallel()
-	over, end := context.WithCancel(t.Context())
-	end()
-	for _, test := range []struct {
-		name string
-		ctx  context.Context
-		who  []string
-		want string
-	}{
-		{"held", t.Context(), []string{"- lock=b mode=exclusive host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by alice on web3 (pid 7)`},
-		{"held by two", t.Context(), []string{"- lock=b mode=shared host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "- lock=b mode=shared ttl=9 held=3 nodes=5", "OK n=2"}, `"a" is held by alice on web3 (pid 7) and 1 more`},
-		{"by a process that is not known", t.Context(), []string{"- lock=b mode=exclusive host=web3 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by alice on web3`},
-		{"kept", t.Context(), []string{"- lock=b waiting=yes host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is kept for alice on web3 (pid 7), who has waited and is next`},
-		{"free", t.Context(), []string{"OK n=0"}, "nobody holds it just now"},
-		{"another client's", t.Context(), []string{"- lock=a mode=exclusive ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by another Redlock client`},
-		{"not allowed", t.Context(), []string{"ERR DENIED : no rule allows it"}, "who holds it is not known: "},
-		{"over", over, []string{"OK n=0"}, ""},
-	} {
-		f := startFake(t, answers{ipc.VerbStatus: says(statusReady), ipc.VerbWho: says(test.who...), ipc.VerbList: says("OK n=0")})
-		w := &waiting{client: dial(t, f.socket), name: "a,b", names: []string{"a", "b"}}
-		if got := w.reason(test.ctx).what; got != test.want && (test.name != "not allowed" || !strings.HasPrefix(got, test.want)) {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
-	}
-}
-
-// Of those for whom a lock is kept, only one is who is to hold it: a pid is that of a host.
-func TestKeptForUs(t *testing.T) {
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &waiting{holder: 7}
-	us := client.Holder{Waits: true, PID: 7, Host: host}
-	holds, another, elsewhere := us, us, us
-	holds.Waits, another.PID, elsewhere.Host = false, us.PID+1, host+"2"
-	for h, want := range map[client.Holder]bool{us: true, holds: false, another: false, elsewhere: false} {
-		if got := w.isKeptForUs(h); got != want {
-			t.Errorf("%+v: kept for us is %v, want %v", h, got, want)
-		}
-	}
-}
-
-// Who waits for what it runs under is told so, once; nobody else is.
-func TestWarnOfItself(t *testing.T) {
-	for _, test := range []struct {
-		above  string // REDLOCK_NAME
-		shares bool
-		want   int
-	}{
-		{"", false, 0}, {"job", false, 1}, {"a,b", false, 1}, {"other", false, 0}, {"jo", false, 0}, {",", false, 0}, {"job", true, 0},
-	} {
-		t.Setenv("REDLOCK_NAME", test.above)
-		var out strings.Builder
-		w := &waiting{name: "job,b", names: []string{"job", "b"}, out: &out, shares: test.shares}
-		w.warnOfItself(t.Context())
-		w.warnOfItself(t.Context())
-		if got := strings.Count(out.String(), `redlock: lock "job,b": waiting: this runs under it already`); got != test.want || test.want == 0 && out.Len() > 0 {
-			t.Errorf("under %q, shared %v: it says %q, want a warning %d times", test.above, test.shares, out.String(), test.want)
-		}
-	}
-}
-
-// A place is told where it is known.
-func TestReason(t *testing.T) {
-	for _, test := range []struct {
-		r           reason
-		long, short string
-	}{
-		{reason{what: "held", since: " since 9:00"}, "held since 9:00", "(3s): held since 9:00"},
-		{reason{what: "held", place: 1, queued: 2}, "held, place 1 of 2 in the queue of this host", "(3s, place 1 of 2 here): held"},
-	} {
-		if long, short := test.r.String(), test.r.short(3*time.Second); long != test.long || short != test.short {
-			t.Errorf("%+v is %q and %q, want %q and %q", test.r, long, short, test.long, test.short)
-		}
-	}
-}
-
-// Where a line is cut that is to be seen: (pid 411 of (pid 4111) is another process.
-func TestFit(t *testing.T) {
-	const line = "held by алиса on web31 (pid 4111)"
-	for room, want := range map[int]string{
-		0: "", 1: ".", 3: "...", 4: "h...", 17: "held by алиса ...", 32: "held by алиса on web31 (pid 4...", 33: line, 80: line,
-	} {
-		if got := string(fit([]rune(line), room)); got != want {
-			t.Errorf("in %d columns: %q, want %q", room, got, want)
-		}
 	}
 }

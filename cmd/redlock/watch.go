@@ -11,13 +11,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// leastInterval bounds how often a command that repeats a question asks it.
-const leastInterval = 100 * time.Millisecond
+// minInterval bounds how often a command that repeats a question asks it.
+const minInterval = 100 * time.Millisecond
 
 func newWatchCommand() *cobra.Command {
-	w := &watcher{every: durationFlag(time.Second)}
+	w := &watcher{every: time.Second}
 	cmd := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Print a line whenever a lock changes hands, until it is stopped",
@@ -36,10 +41,10 @@ Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes
 answered, at the beginning; 70 internal; 77 denied.`,
 		Example: `  redlock watch nightly-backup
   redlock watch nightly-backup --json | jq --unbuffered -r .state`,
-		Args:              oneLock,
+		Args:              flags.OneLock,
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if w.name, err = oneName("watch", args[0]); err != nil {
+			if w.name, err = lockname.One("watch", args[0]); err != nil {
 				return err
 			}
 			w.out = cmd.OutOrStdout()
@@ -49,15 +54,15 @@ answered, at the beginning; 70 internal; 77 denied.`,
 			return w.run(cmd.Context())
 		},
 	}
-	jsonFlag(cmd, &w.asJSON)
-	cmd.Flags().Var(&w.every, "interval", "ask so often")
-	noValues(cmd, "interval")
+	flags.JSON(cmd, &w.asJSON)
+	cmd.Flags().Var(flags.Duration(&w.every), "interval", "ask so often")
+	noFlagCompletion(cmd, "interval")
 	return cmd
 }
 
-func checkInterval(every durationFlag) error {
-	if time.Duration(every) < leastInterval {
-		return usage("--interval %v: at least %v", time.Duration(every), leastInterval)
+func checkInterval(every time.Duration) error {
+	if every < minInterval {
+		return exit.Usagef("--interval %v: at least %v", every, minInterval)
 	}
 	return nil
 }
@@ -65,24 +70,24 @@ func checkInterval(every durationFlag) error {
 // watcher prints the changes of a lock.
 type watcher struct {
 	name   string
-	every  durationFlag
+	every  time.Duration
 	asJSON bool
 	out    io.Writer
 }
 
 // run returns when the first look fails, or the output cannot be written.
 func (w *watcher) run(ctx context.Context) error {
-	before := w.look(ctx)
+	before := w.observe(ctx)
 	if before.err != nil {
 		return before.err
 	}
 	if err := w.print(before); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(time.Duration(w.every))
+	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for range ticker.C {
-		now := w.look(ctx)
+		now := w.observe(ctx)
 		if now.differs(before) {
 			if err := w.print(now); err != nil {
 				return err
@@ -93,21 +98,21 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// sight is what one look at a lock has shown.
-type sight struct {
+// observation is what one look at a lock has shown.
+type observation struct {
 	at      time.Time
 	holders []client.Holder
 	err     error
 }
 
-func (w *watcher) look(ctx context.Context) sight {
+func (w *watcher) observe(ctx context.Context) observation {
 	holders, err := fetchHolders(ctx, w.name)
-	return sight{time.Now(), holders, err}
+	return observation{time.Now(), holders, err}
 }
 
 // differs tells whether the lock has changed hands since before. What is unknown
 // for another reason than before is no change.
-func (s *sight) differs(before sight) bool {
+func (s *observation) differs(before observation) bool {
 	if s.err != nil || before.err != nil {
 		return (s.err == nil) != (before.err == nil)
 	}
@@ -124,71 +129,58 @@ func sameGrant(before, now client.Holder, passed time.Duration) bool {
 		(now.Host == "" || now.Since >= before.Since+passed/2)
 }
 
-func (w *watcher) print(s sight) error {
+func (w *watcher) print(s observation) error {
 	if w.asJSON {
-		return printJSONLine(w.out, w.jsonOf(s))
+		return output.PrintJSONLine(w.out, w.jsonOf(s))
 	}
 	_, err := fmt.Fprintf(w.out, "%s  %s\n", s.at.Format(time.DateTime), s.text())
-	return unwritten(err)
+	return output.WriteError(err)
 }
 
-func (s *sight) state() string {
+func (s *observation) state() string {
 	switch {
 	case s.err != nil:
 		return "unknown"
 	case len(s.holders) == 0:
 		return "free"
-	case s.isKept():
+	case s.isReserved():
 		return "kept"
 	}
 	return "held"
 }
 
 // isKept: nobody holds the lock, but it goes to nobody else than who is shown.
-func (s *sight) isKept() bool {
+func (s *observation) isReserved() bool {
 	return !slices.ContainsFunc(s.holders, func(h client.Holder) bool { return !h.Waits })
 }
 
-func (s *sight) text() string {
+func (s *observation) text() string {
 	switch {
 	case s.err != nil:
-		return "unknown: " + cell(s.err.Error())
+		return "unknown: " + output.Cell(s.err.Error())
 	case len(s.holders) == 0:
 		return "free"
-	case s.isKept():
-		return keptFor(s.holders[0])
+	case s.isReserved():
+		return describe.ReservedFor(s.holders[0])
 	}
 	var words []string
 	for _, h := range s.holders {
-		words = append(words, holderText(h))
+		words = append(words, describe.HolderSentence(h))
 	}
 	return "held by " + strings.Join(words, "; ")
 }
 
-// holderText is a holder in a sentence.
-func holderText(h client.Holder) string {
-	mode := modeOf(h.Mode, h.Slots, h.Slot)
-	if h.Host == "" {
-		return fmt.Sprintf("another Redlock client, which does not say who it is (%s)", mode)
-	}
-	var process string
-	if h.PID != 0 { // 0: his daemon does not see it
-		process = fmt.Sprintf("pid %d, ", h.PID)
-	}
-	return fmt.Sprintf("%s on %s (%s%s, for %s)", cell(h.User), cell(h.Host), process, mode, known(short(h.Since)))
-}
-
 // watchJSON is what watch prints for programs. Names are never changed.
 type watchJSON struct {
-	Time    time.Time    `json:"time"`
-	Lock    string       `json:"lock"`
-	State   string       `json:"state"`
-	Holders []holderJSON `json:"holders"`
-	Error   string       `json:"error"`
+	Time    time.Time             `json:"time"`
+	Lock    string                `json:"lock"`
+	State   string                `json:"state"`
+	Holders []describe.HolderJSON `json:"holders"`
+	Error   string                `json:"error"`
 }
 
-func (w *watcher) jsonOf(s sight) watchJSON {
-	line := watchJSON{Time: s.at, Lock: joinNames(w.name), State: s.state(), Holders: holdersJSONOf(s.holders)}
+func (w *watcher) jsonOf(s observation) watchJSON {
+	line := watchJSON{Time: s.at, Lock: lockname.Join(w.name), State: s.state(), Holders: describe.HoldersToJSON(s.holders)}
 	if s.err != nil {
 		line.Error = s.err.Error()
 	}

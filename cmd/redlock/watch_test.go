@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -20,13 +22,6 @@ type changing struct {
 
 func (c *changing) set(answer func() []string) { c.lines.Store(&answer) }
 func (c *changing) answer() []string           { return (*c.lines.Load())() }
-
-// forget makes asked wait for what is asked from now on.
-func (f *fake) forget() {
-	for len(f.looks) > 0 {
-		<-f.looks
-	}
-}
 
 // heldFromNowBy is who holds the lock from now on.
 func heldFromNowBy(user string) func() []string {
@@ -42,18 +37,18 @@ func heldFromNowBy(user string) func() []string {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	var who changing
-	who.set(says("OK n=0"))
-	f := startFake(t, answers{ipc.VerbWho: who.answer})
-	p := start(t, roleRedlock, f.socket, "watch", "job", "--interval", "100ms")
+	who.set(cmdtest.Reply("OK n=0"))
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: who.answer})
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, "watch", "job", "--interval", "100ms")
 	expect := func(want string) {
 		t.Helper()
-		_, got, _ := strings.Cut(p.line(), "  ")
+		_, got, _ := strings.Cut(p.ReadLine(), "  ")
 		if got, _, _ = strings.Cut(got, ", for "); got != want {
 			t.Errorf("it says %q, want %q", got, want)
 		}
-		f.forget()
+		f.ForgetLooks()
 		for range 3 {
-			f.asked(ipc.VerbWho)
+			f.ExpectLook(ipc.VerbWho)
 		}
 	}
 	expect("free")
@@ -69,7 +64,7 @@ func TestWatch(t *testing.T) {
 	expect("kept for cron on web3 (pid 12), who has waited and is next")
 	who.set(held) // he has it now
 	expect("held by cron on web3 (pid 12, exclusive")
-	who.set(says("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
+	who.set(cmdtest.Reply("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
 	expect("held by another Redlock client, which does not say who it is (shared); www on web4 (pid 7, slot 2 of 3")
 }
 
@@ -77,32 +72,32 @@ func TestWatch(t *testing.T) {
 func TestWatchUnknown(t *testing.T) {
 	t.Parallel()
 	var who changing
-	who.set(says("OK n=0"))
-	f := startFake(t, answers{ipc.VerbWho: who.answer})
-	p := start(t, roleRedlock, f.socket, "watch", "job", "--interval", "100ms", "--json")
+	who.set(cmdtest.Reply("OK n=0"))
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: who.answer})
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, "watch", "job", "--interval", "100ms", "--json")
 	read := func() (line watchJSON) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(p.line()), &line); err != nil {
+		if err := json.Unmarshal([]byte(p.ReadLine()), &line); err != nil {
 			t.Fatal(err)
 		}
 		return line
 	}
-	if line := read(); line.State != "free" || line.Lock != "job" || len(line.Holders) != 0 || time.Since(line.Time) > patience {
+	if line := read(); line.State != "free" || line.Lock != "job" || len(line.Holders) != 0 || time.Since(line.Time) > cmdtest.Timeout {
 		t.Errorf("at first: %+v, want free, now", line)
 	}
-	who.set(says("ERR NOQUORUM : a: timeout"))
+	who.set(cmdtest.Reply("ERR NOQUORUM : a: timeout"))
 	if line := read(); line.State != "unknown" || !strings.Contains(line.Error, "a: timeout") {
 		t.Errorf("without a quorum: %+v, want unknown", line)
 	}
-	f.forget()
+	f.ForgetLooks()
 	for range 3 {
-		f.asked(ipc.VerbWho)
+		f.ExpectLook(ipc.VerbWho)
 	}
-	who.set(says("OK n=0")) // as before that, but not as far as could be known
+	who.set(cmdtest.Reply("OK n=0")) // as before that, but not as far as could be known
 	if line := read(); line.State != "free" {
 		t.Errorf("with a quorum again: %+v, want free", line)
 	}
-	who.set(says("- lock=job mode=exclusive waiting=yes host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=1"))
+	who.set(cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=1"))
 	if line := read(); line.State != "kept" || len(line.Holders) != 1 || !line.Holders[0].Next {
 		t.Errorf("kept for somebody: %+v, want kept", line)
 	}
@@ -114,11 +109,11 @@ func TestWatchUnknown(t *testing.T) {
 
 func TestWatchRefused(t *testing.T) {
 	t.Parallel()
-	f := startFake(t, answers{ipc.VerbWho: says("ERR NOQUORUM : a: timeout")})
-	code, _, stderr := redlock(t, f.socket, "watch", "job")
-	check(t, code, exitUnavailable, stderr, "a: timeout")
-	code, _, stderr = redlock(t, f.socket, "watch", "job", "--interval", "99ms")
-	check(t, code, exitUsage, stderr, "at least 100ms")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply("ERR NOQUORUM : a: timeout")})
+	code, _, stderr := cmdtest.Run(t, f.Socket, "watch", "job")
+	cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "a: timeout")
+	code, _, stderr = cmdtest.Run(t, f.Socket, "watch", "job", "--interval", "99ms")
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "at least 100ms")
 }
 
 func TestSameGrant(t *testing.T) {
@@ -157,15 +152,15 @@ func TestSameGrant(t *testing.T) {
 // A change that cannot be written is the end, as the first line would be.
 func TestWatchThatCannotBeWritten(t *testing.T) {
 	held := false
-	f := startFake(t, answers{ipc.VerbWho: func() []string {
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: func() []string {
 		if held = !held; held {
 			return heldFromNowBy("cron")()
 		}
 		return []string{"OK n=0"}
 	}})
-	t.Setenv(socketOfTests, f.socket)
+	t.Setenv(cmdtest.SocketVariable, f.Socket)
 	lines := 0
-	w := &watcher{name: "job", every: durationFlag(time.Millisecond), out: writing(func() error {
+	w := &watcher{name: "job", every: time.Millisecond, out: cmdtest.Writing(func() error {
 		if lines++; lines < 3 {
 			return nil
 		}
@@ -175,10 +170,10 @@ func TestWatchThatCannotBeWritten(t *testing.T) {
 	go func() { ended <- w.run(t.Context()) }()
 	select {
 	case err := <-ended:
-		if got, is := errors.AsType[*failure](err); !is || got.code != exitInternal {
+		if got, is := errors.AsType[*exit.Failure](err); !is || got.Code != exit.Internal {
 			t.Errorf("it ends with %v, want exit code 70", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(cmdtest.Timeout):
 		t.Fatal("it goes on")
 	}
 }

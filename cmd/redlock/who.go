@@ -2,13 +2,15 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
 func newWhoCommand() *cobra.Command {
@@ -34,10 +36,10 @@ Exit codes: 0 the answer is printed, also for a free lock; 64 usage; 69 the
 daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
 		Example: `  redlock who nightly-backup
   redlock who nightly-backup --json`,
-		Args:              oneLock,
+		Args:              flags.OneLock,
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := oneName("who", args[0])
+			name, err := lockname.One("who", args[0])
 			if err != nil {
 				return err
 			}
@@ -46,96 +48,30 @@ daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), whoJSONOf(name, holders))
+				return output.PrintJSON(cmd.OutOrStdout(), whoJSONOf(name, holders))
 			}
-			return printHolders(cmd.OutOrStdout(), holders)
+			return describe.PrintHolders(cmd.OutOrStdout(), holders)
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	flags.JSON(cmd, &asJSON)
 	return cmd
 }
 
 func fetchHolders(ctx context.Context, name string) (holders []client.Holder, err error) {
-	err = ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+	err = socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		holders, err = c.Who(ctx, name)
 		return err
 	})
 	return holders, err
 }
 
-func printHolders(out io.Writer, holders []client.Holder) error {
-	if len(holders) == 0 {
-		_, err := fmt.Fprintln(out, "free")
-		return unwritten(err)
-	}
-	noted := slices.ContainsFunc(holders, func(h client.Holder) bool { return h.Note != "" })
-	rows := [][]string{{"HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD"}}
-	for _, h := range holders {
-		rows = append(rows, []string{
-			known(h.Host), count(uint64(h.PID)), known(h.User), modeOfHolder(h), short(h.Since), short(h.TTL),
-			fmt.Sprintf("%d/%d", h.Held, h.Nodes),
-		})
-		if noted {
-			rows[len(rows)-1] = append(rows[len(rows)-1], h.Note)
-		}
-	}
-	if noted {
-		rows[0] = append(rows[0], "NOTE")
-	}
-	return table(out, rows)
-}
-
-func modeOfHolder(h client.Holder) string {
-	if h.Waits {
-		return "next"
-	}
-	return modeOf(h.Mode, h.Slots, h.Slot)
-}
-
-// modeOf is how a lock is held or wanted.
-func modeOf(mode string, slots, slot int) string {
-	switch {
-	case slots == 0:
-		return known(mode)
-	case slot == 0:
-		return fmt.Sprintf("1 of %d slots", slots)
-	}
-	return fmt.Sprintf("slot %d of %d", slot, slots)
-}
-
 // whoJSON is what who prints for programs. Names are never changed.
 type whoJSON struct {
-	Lock    string       `json:"lock"`
-	Free    bool         `json:"free"`
-	Holders []holderJSON `json:"holders"`
-}
-
-type holderJSON struct {
-	Mode  string `json:"mode"`
-	Slots int    `json:"slots"`
-	Slot  int    `json:"slot"`
-	Host  string `json:"host"`
-	PID   int    `json:"pid"`
-	User  string `json:"user"`
-	Since int64  `json:"since_ms"`
-	TTL   int64  `json:"ttl_ms"`
-	Held  int    `json:"held"`
-	Nodes int    `json:"nodes"`
-	Note  string `json:"note,omitempty"`
-	Next  bool   `json:"next,omitempty"`
+	Lock    string                `json:"lock"`
+	Free    bool                  `json:"free"`
+	Holders []describe.HolderJSON `json:"holders"`
 }
 
 func whoJSONOf(name string, holders []client.Holder) whoJSON {
-	return whoJSON{Lock: joinNames(name), Free: len(holders) == 0, Holders: holdersJSONOf(holders)}
-}
-
-func holdersJSONOf(holders []client.Holder) []holderJSON {
-	list := []holderJSON{}
-	for _, h := range holders {
-		list = append(list, holderJSON{
-			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
-			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note, Next: h.Waits,
-		})
-	}
-	return list
+	return whoJSON{Lock: lockname.Join(name), Free: len(holders) == 0, Holders: describe.HoldersToJSON(holders)}
 }

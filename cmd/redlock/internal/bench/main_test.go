@@ -1,0 +1,10 @@
+package bench
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(cmdtest.Main(m)) }

@@ -1,0 +1,392 @@
+package cmdtest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/redlock/boottime"
+)
+
+// ExpectNothingHeld checks that no lock is held or waited for.
+func ExpectNothingHeld(t *testing.T, socket string) {
+	t.Helper()
+	entries, err := Dial(t, socket).List(t.Context())
+	if err != nil || len(entries) > 0 {
+		t.Errorf("what is held or waited for is %+v, %v, want nothing", entries, err)
+	}
+}
+
+// Timeout is how long a test waits for what must happen: it bounds a failing
+// test, never a passing one.
+const Timeout = 30 * time.Second
+
+// TestBinary is run in each role.
+var TestBinary = os.Args[0]
+
+// Process is one that a test has started.
+type Process struct {
+	t      *testing.T
+	Cmd    *exec.Cmd
+	Stdin  io.WriteCloser
+	Stdout *os.File // read end
+	lines  *bufio.Reader
+	stderr *os.File
+}
+
+// Start runs the test binary in a role, with the socket path.
+func Start(t *testing.T, role, socket string, args ...string) *Process {
+	t.Helper()
+	return StartCommand(t, Command(t, TestBinary, args...), role, socket)
+}
+
+// Command is killed after the test's patience, so that waiting for it ends.
+func Command(t *testing.T, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	t.Cleanup(cancel)
+	return exec.CommandContext(ctx, name, args...)
+}
+
+func StartCommand(t *testing.T, cmd *exec.Cmd, role, socket string) *Process {
+	t.Helper()
+	p := &Process{t: t, Cmd: cmd}
+	cmd.Env = append(os.Environ(), RoleVariable+"="+role, SocketVariable+"="+socket)
+	cmd.WaitDelay = Timeout
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stdin = stdin
+	if p.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr")); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = p.stderr
+	theirs := p.pipe()
+	cmd.Stdout = theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *Process) pipe() (theirs *os.File) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.SetReadDeadline(time.Now().Add(Timeout))
+	p.Stdout, p.lines = r, bufio.NewReader(r)
+	return w
+}
+
+// end kills a process that the test has not seen the end of.
+func (p *Process) end() {
+	if p.Cmd.ProcessState == nil {
+		p.Cmd.Process.Kill()
+		p.Cmd.Wait()
+	}
+	p.Stdout.Close()
+	p.stderr.Close()
+}
+
+// Stderr is what the process has written to stderr until now.
+func (p *Process) Stderr() string {
+	p.t.Helper()
+	text, err := os.ReadFile(p.stderr.Name())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// AwaitStderr waits until the process has written text to stderr.
+func (p *Process) AwaitStderr(text string) {
+	p.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(Timeout)
+	for !strings.Contains(p.Stderr(), text) {
+		select {
+		case <-tick.C:
+		case <-late:
+			p.t.Fatalf("%v: stderr is %q, want %q in it", p.Cmd.Args, p.Stderr(), text)
+		}
+	}
+}
+
+// Run runs the command to its end.
+func Run(t *testing.T, socket string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	p := Start(t, RoleRedlock, socket, args...)
+	p.Stdin.Close()
+	stdout = p.ReadAll()
+	code = p.Wait()
+	return code, stdout, p.Stderr()
+}
+
+// ReadAll is all that the process, and those that it started, write until they end.
+func (p *Process) ReadAll() string {
+	p.t.Helper()
+	all, err := io.ReadAll(p.lines)
+	if err != nil {
+		p.t.Fatalf("%v: stdout does not end: %v; so far %q, stderr %q", p.Cmd.Args, err, all, p.Stderr())
+	}
+	return string(all)
+}
+
+// Wait is the exit code; -N if signal N ended it.
+func (p *Process) Wait() int {
+	p.t.Helper()
+	err := p.Cmd.Wait()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		p.t.Fatalf("%v: %v", p.Cmd.Args, err)
+	}
+	if status := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		return -int(status.Signal())
+	}
+	return p.Cmd.ProcessState.ExitCode()
+}
+
+// ExpectExit checks the exit code.
+func (p *Process) ExpectExit(want int) {
+	p.t.Helper()
+	if got := p.Wait(); got != want {
+		p.t.Errorf("%v: exit code %d, want %d; stderr %q", p.Cmd.Args, got, want, p.Stderr())
+	}
+}
+
+// ReadLine is the next one of stdout.
+func (p *Process) ReadLine() string {
+	p.t.Helper()
+	line, err := p.lines.ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("%v: after %q: %v; stderr %q", p.Cmd.Args, line, err, p.Stderr())
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+func (p *Process) ExpectLine(want string) {
+	p.t.Helper()
+	if got := p.ReadLine(); got != want {
+		p.t.Errorf("%v: printed %q, want %q", p.Cmd.Args, got, want)
+	}
+}
+
+func (p *Process) Signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.Cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("%v: %v: %v", p.Cmd.Args, sig, err)
+	}
+}
+
+func (p *Process) WriteLine(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.Stdin, line+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// RunPuppet runs a puppet by redlock run with flags, and waits until it is up.
+func RunPuppet(t *testing.T, socket string, flags ...string) (p *Process, pid int) {
+	t.Helper()
+	p = Start(t, RoleRedlock, socket, RunArgs(flags, Puppet()...)...)
+	return p, p.AwaitPuppet()
+}
+
+// AwaitPuppet waits for the puppet's first line, and returns its pid.
+func (p *Process) AwaitPuppet() int {
+	p.t.Helper()
+	line := p.ReadLine()
+	pid, err := strconv.Atoi(strings.TrimPrefix(line, "up "))
+	if err != nil {
+		p.t.Fatalf("the puppet said %q, want up PID", line)
+	}
+	return pid
+}
+
+// RunArgs is "run FLAGS job -- COMMAND".
+func RunArgs(flags []string, command ...string) []string {
+	return append(append(append([]string{"run"}, flags...), "job", "--"), command...)
+}
+
+// Puppet is the command line of a puppet.
+func Puppet(args ...string) []string {
+	return append([]string{"env", RoleVariable + "=" + rolePuppet, TestBinary}, args...)
+}
+
+// daemonSlots bounds the daemons at a time: with their nodes they want a machine
+// that does not stand still.
+var daemonSlots = make(chan struct{}, 2)
+
+// StartDaemon runs a daemon with embedded nodes, as a process of its own, which is there
+// as long as the test lasts. It waits for its place.
+func StartDaemon(t *testing.T) (p *Process, socket string) {
+	t.Helper()
+	daemonSlots <- struct{}{}
+	t.Cleanup(func() { <-daemonSlots })
+	socket = NewSocket(t)
+	p = StartCommand(t, exec.Command(TestBinary), roleDaemon, socket)
+	p.ExpectLine("ready")
+	return p, socket
+}
+
+// NewSocket is a path that is short enough for a socket.
+func NewSocket(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+// EndsBefore waits for the last of a command's processes, and sees that it was
+// killed before the deadline of its lock.
+func (p *Process) EndsBefore(end time.Duration) {
+	out, err := io.ReadAll(p.lines)
+	left := end - boottime.Exact()
+	p.t.Logf("measured: all over %v before the deadline", left)
+	if err != nil || left <= 0 {
+		p.t.Errorf("all over %v after the deadline: %v; stdout %q", -left, err, out)
+	}
+	err = p.Cmd.Wait()
+	if p.Cmd.ProcessState.ExitCode() != exit.Lost || !strings.Contains(p.Stderr(), "got SIGKILL") {
+		p.t.Errorf("it ended with %v, stderr %q, want exit code 75 and a SIGKILL", err, p.Stderr())
+	}
+}
+
+// ExpectTerminated waits until the puppet has got SIGTERM. The SIGCONT after it may
+// overtake it.
+func (p *Process) ExpectTerminated() {
+	p.t.Helper()
+	line := p.ReadLine()
+	if line == "got continued" {
+		line = p.ReadLine()
+	}
+	if line != "got terminated" {
+		p.t.Errorf("the puppet said %q, want got terminated", line)
+	}
+}
+
+// PipeForTest is a pipe that is read with patience.
+func PipeForTest(t *testing.T) (r, w *os.File) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetReadDeadline(time.Now().Add(Timeout))
+	t.Cleanup(func() { r.Close() })
+	return r, w
+}
+
+func WriteScript(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text+"\n"), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CheckExit compares the exit code, and looks for a text in stderr; "" is nothing there.
+func CheckExit(t *testing.T, code, wantCode int, stderr, wantStderr string) {
+	t.Helper()
+	if code != wantCode {
+		t.Errorf("exit code %d, want %d; stderr %q", code, wantCode, stderr)
+	}
+	if wantStderr == "" && stderr != "" || !strings.Contains(stderr, wantStderr) {
+		t.Errorf("stderr %q, want %q in it", stderr, wantStderr)
+	}
+}
+
+var Shells = []string{"sh", "dash", "bash"}
+
+// Stop makes a process hang.
+func (p *Process) Stop() {
+	p.t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(p.Cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		p.t.Fatalf("%v does not stop: %v %v", p.Cmd.Args, status, err)
+	}
+}
+
+// Detach makes a command a session of its own: it has no terminal in common
+// with who runs the tests.
+func Detach(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// Writes is called when it is written that the lock was obtained.
+type Writes func()
+
+func (w Writes) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), "obtained") {
+		w()
+	}
+	return len(text), nil
+}
+
+func Dial(t *testing.T, socket string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// WaitFor asks for LIST until it is as wanted.
+func WaitFor(t *testing.T, c *client.Client, what string, ok func([]client.Entry) bool) {
+	t.Helper()
+	for end := time.Now().Add(Timeout); time.Now().Before(end); {
+		entries, err := c.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok(entries) {
+			return
+		}
+	}
+	t.Fatalf("there never was %s", what)
+}
+
+// Await waits until it is so.
+func Await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Timeout); !so(); {
+		if time.Now().After(end) {
+			t.Fatalf("there never was %s", what)
+		}
+	}
+}
+
+// FillPipe writes until the pipe takes no more.
+func FillPipe(t *testing.T, w *os.File) {
+	t.Helper()
+	w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	for {
+		if _, err := w.Write(make([]byte, 4096)); err != nil {
+			return
+		}
+	}
+}
+
+// Writing is called when something is written.
+type Writing func() error
+
+func (w Writing) Write(text []byte) (int, error) { return len(text), w() }

@@ -1,0 +1,95 @@
+package cmdtest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/config"
+)
+
+// Roles are the processes that a test needs: the test binary is run again as each
+// of them. roleVariable says as which.
+var Roles = map[string]func(args []string) int{
+	roleDaemon: daemonMain,
+	rolePuppet: puppetMain,
+}
+
+const (
+	RoleVariable   = "REDLOCK_TEST_ROLE"
+	RoleRedlock    = "redlock" // the command itself
+	roleDaemon     = "daemon"  // redlockd -dev
+	rolePuppet     = "puppet"  // the command under the lock
+	SocketVariable = "REDLOCK_SOCKET"
+)
+
+// Main runs the role that the environment names, or else the tests. It returns the exit code.
+func Main(m *testing.M) int {
+	if role := Roles[os.Getenv(RoleVariable)]; role != nil {
+		return role(os.Args[1:])
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // with -race each process takes a second otherwise
+	flag.Parse()
+	// Most tests wait for processes most of the time. See daemonPlaces for the others.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	return m.Run()
+}
+
+// daemonMain is redlockd -dev with the socket of the environment.
+func daemonMain([]string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg := config.Dev()
+	cfg.Socket.Path = os.Getenv(SocketVariable)
+	err := daemon.Run(ctx, cfg, hclog.NewNullLogger(), daemon.RunOptions{
+		Dev:   true,
+		Ready: func() { fmt.Println("ready") },
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// puppetMain says which signals it gets, and ends when stdin says "exit N", or
+// with code 3 at the signal that its argument names.
+func puppetMain(args []string) int {
+	caught := make(chan os.Signal, 16)
+	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
+	exits := make(chan int)
+	go readOrders(exits)
+	fmt.Println("up", os.Getpid())
+	for {
+		select {
+		case sig := <-caught:
+			fmt.Println("got", sig)
+			if slices.Contains(args, sig.String()) {
+				return 3
+			}
+		case code := <-exits:
+			return code
+		}
+	}
+}
+
+func readOrders(exits chan<- int) {
+	for {
+		var code int
+		if _, err := fmt.Scanf("exit %d\n", &code); err != nil {
+			return
+		}
+		exits <- code
+	}
+}

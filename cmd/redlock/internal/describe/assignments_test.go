@@ -1,0 +1,20 @@
+package describe
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+)
+
+// What is printed is a word for every shell, whatever is in it.
+func TestQuoted(t *testing.T) {
+	for _, word := range []string{"", "a b", `it's`, "$(touch /tmp/x) `id` \"\\\n!*", "''", "grün"} {
+		for _, shell := range cmdtest.Shells {
+			out, err := exec.Command(shell, "-c", "x="+ShellQuoted(word)+`; printf %s "$x"`).Output()
+			if err != nil || string(out) != word {
+				t.Errorf("%s makes %q of %q (%v)", shell, out, ShellQuoted(word), err)
+			}
+		}
+	}
+}

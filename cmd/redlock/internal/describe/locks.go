@@ -1,0 +1,63 @@
+package describe
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+)
+
+func PrintLocks(out io.Writer, entries []client.Entry) error {
+	if len(entries) == 0 {
+		_, err := fmt.Fprintln(out, "nothing is held or waited for, as far as you may see")
+		return output.WriteError(err)
+	}
+	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}
+	for _, e := range entries {
+		rows = append(rows, []string{
+			lockname.Join(e.Names...), lockState(e), Mode(e.Mode, e.Slots, e.Slot), output.Count(uint64(e.PID)), output.OrDash(e.User),
+			output.Duration(e.Since), output.Duration(e.TTL), output.Count(e.Fence), e.Note,
+		})
+	}
+	return output.Table(out, rows)
+}
+
+func lockState(e client.Entry) string {
+	switch {
+	case e.Waits:
+		return "waiting"
+	case e.Lost:
+		return "lost"
+	}
+	return "held"
+}
+
+// LockJSON is an element of the document that list prints. Its keys never change.
+type LockJSON struct {
+	Lock  string   `json:"lock"`
+	Locks []string `json:"locks"`
+	State string   `json:"state"`
+	Mode  string   `json:"mode"`
+	Slots int      `json:"slots"`
+	Slot  int      `json:"slot"`
+	PID   int      `json:"pid"`
+	User  string   `json:"user"`
+	Since int64    `json:"since_ms"`
+	TTL   int64    `json:"ttl_ms"`
+	Fence uint64   `json:"fence"`
+	Note  string   `json:"note"`
+}
+
+func LocksToJSON(entries []client.Entry) []LockJSON {
+	list := []LockJSON{}
+	for _, e := range entries {
+		list = append(list, LockJSON{
+			Lock: lockname.Join(e.Names...), Locks: e.Names, State: lockState(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot,
+			PID: e.PID, User: e.User, Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(),
+			Fence: e.Fence, Note: e.Note,
+		})
+	}
+	return list
+}

@@ -1,0 +1,23 @@
+package describe
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// That a restart would lose what is held is not kept from programs, nor why.
+func TestStatusJSONTellsUnnoted(t *testing.T) {
+	for want, status := range map[string]client.Status{
+		`"counts":null}`:                                  {},
+		`"counts":null,"unnoted":true}`:                   {Unnoted: true},
+		`"counts":null,"unnoted":true,"table":"removed"}`: {Unnoted: true, Table: "removed"},
+	} {
+		got, err := json.Marshal(StatusToJSON(&status))
+		if err != nil || !strings.HasSuffix(string(got), want) {
+			t.Errorf("%s, %v, want it to end in %s", got, err, want)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+)
+
+// findings runs the checks of the daemon and its nodes.
+func (p *snapshot) findings() []Finding {
+	return slices.Concat(
+		p.checkDaemon(), p.checkVersion(),
+		p.checkTable(), p.checkQuorum(), p.checkNodeCount(), p.checkNodes(), p.checkSameHost(),
+		p.checkLatency(), p.checkWakeups(),
+		p.checkMaxTTL(), p.checkLeaseTime(),
+		p.checkCounts(),
+	)
+}
+
+// slowAnswer is much more than an answer from memory takes.
+const slowAnswer = 250 * time.Millisecond
+
+func (p *snapshot) checkDaemon() []Finding {
+	text := fmt.Sprintf("redlockd answers in %s", output.PreciseDuration(p.answered))
+	if p.answered > slowAnswer {
+		return []Finding{{"daemon", Warning, text, "find out what keeps this host busy: a host that stands still loses its locks"}}
+	}
+	return []Finding{{"daemon", OK, text, ""}}
+}
+
+// checkVersion compares versions of releases only.
+func (p *snapshot) checkVersion() []Finding {
+	daemon, own := p.hello.Version, p.version
+	if daemon == own || strings.HasPrefix(daemon, "devel") || strings.HasPrefix(own, "devel") {
+		return []Finding{{"version", OK, fmt.Sprintf("redlockd is %s", daemon), ""}}
+	}
+	return []Finding{{"version", Warning, fmt.Sprintf("redlockd is %s, this command %s", daemon, own),
+		"systemctl restart redlockd, which keeps running the version that it was started with"}}
+}
+
+// tableFaults explain why the state file is not written, by the daemon's word for it.
+var tableFaults = map[string]struct{ text, fix string }{
+	"unwritten": {"its table, beside its socket, cannot be written",
+		"make room there (df); its log says whether that is enough (journalctl -u redlockd); no restart while locks are held"},
+	"removed": {"files of its table, beside its socket, were removed or cut short by somebody",
+		"a restart begins a new one, and loses what is held: when little is (systemctl restart redlockd)"},
+	"unopened": {"when it was started its table, beside its socket, could not be begun",
+		"its log says why (journalctl -u redlockd): make room there (df), or let its user write there; and when little is held, systemctl restart redlockd"},
+	"boot": {"it cannot read which boot this is (/proc/sys/kernel/random/boot_id)",
+		"have /proc where redlockd runs (a chroot, a container), and when little is held, start it again"},
+}
+
+// checkTable reports a state file that is not written: what is held would be lost with the
+// process.
+func (p *snapshot) checkTable() []Finding {
+	if !p.status.Unnoted {
+		return nil
+	}
+	why, isTold := tableFaults[p.status.Table]
+	if !isTold {
+		why = tableFaults["unwritten"]
+	}
+	return []Finding{{"table", Bad, "a restart of redlockd would lose what is held and waited for: " + why.text, why.fix}}
+}
+
+func (p *snapshot) checkMaxTTL() []Finding {
+	own, fleet := p.hello.MaxTTL, p.status.MaxTTL
+	if fleet <= own {
+		return []Finding{{"max-ttl", OK, fmt.Sprintf("max_ttl is %v", own), ""}}
+	}
+	return []Finding{{"max-ttl", Warning, fmt.Sprintf("max_ttl is %v here, and %v on another host that uses these nodes (or was, lately): so long take quarantines", own, fleet),
+		"the same max_ttl in the config of every host"}}
+}
+
+// extensions is how often a lease is extended during its ttl, tries how many answers of nodes
+// should fit between two extensions.
+const (
+	extensions = 3
+	tries      = 3
+)
+
+func (p *snapshot) checkLeaseTime() []Finding {
+	ttl, answer := p.hello.TTL, p.hello.NodeTimeout
+	if least := extensions * tries * answer; ttl < least {
+		return []Finding{{"lease-time", Warning, fmt.Sprintf("leases take %v unless asked otherwise, which a node that hangs for %v (node_timeout) brings near its end", ttl, answer),
+			fmt.Sprintf("lease.ttl of %v or more, or a smaller node_timeout", least)}}
+	}
+	return []Finding{{"lease-time", OK, fmt.Sprintf("leases take %v unless asked otherwise", ttl), ""}}
+}
+
+// checkCounts warns of events that may have let two processes hold a lock.
+func (p *snapshot) checkCounts() []Finding {
+	count := p.status.Counts
+	return []Finding{
+		countFinding("clock-jumps", count["clock_jumps"], "clocks jumped %s, of nodes or of this host; locks may have expired early there",
+			"slew clocks instead of stepping them (chronyd with maxslewrate 5000, ntpd -x); redlockd's log says whose it was"),
+		countFinding("withdrawals", count["withdrawals"], "a node that was running lost its vote %s, as its data were not what they had been",
+			"redlockd's log says which node and why; see to it that nobody flushes, restores or replicates over the nodes"),
+		countFinding("fencing", count["counter_losses"], "a quorum of nodes began without fencing counters %s: unless the nodes were new, tokens of before may be larger",
+			"where the nodes were new, nothing; where they were not, and something compares tokens, see that it takes the new ones. A restart of redlockd has this forgotten"),
+	}
+}
+
+func countFinding(check string, n int64, text, fix string) Finding {
+	if n == 0 {
+		return Finding{check, OK, "none since redlockd was started", ""}
+	}
+	return Finding{check, Warning, fmt.Sprintf(text, output.Times(n)), fix}
+}

@@ -1,0 +1,129 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+)
+
+// Result is the severity of a finding. Its number is the exit code.
+type Result int
+
+const (
+	OK Result = iota
+	Warning
+	Bad
+)
+
+func (r Result) String() string { return [...]string{"ok", "warning", "bad"}[r] }
+
+// Finding is a result of a check.
+type Finding struct {
+	check  string
+	result Result
+	text   string
+	fix    string // what to do; "" if nothing, or if the text says it
+}
+
+// snapshot is what the checks of the daemon and its nodes look at.
+type snapshot struct {
+	version  string        // of this program
+	answered time.Duration // how long the daemon took to answer
+	hello    client.Hello
+	status   *client.Status
+}
+
+// Examine runs all checks.
+func Examine(ctx context.Context, version string) []Finding {
+	p := snapshot{version: version}
+	findings := checkSocket(socket.Path())
+	if err := p.fetch(ctx); err != nil {
+		findings = append(findings, unreachable(err))
+	} else {
+		findings = append(findings, p.findings()...)
+		findings = append(findings, checkStateFile(socket.Path())...)
+	}
+	findings = append(findings, checkRestarts(ctx, socket.Path(), "systemctl")...)
+	return append(findings, checkClock()...)
+}
+
+// fetch asks the daemon for everything that the checks look at.
+func (p *snapshot) fetch(ctx context.Context) error {
+	return socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		start := time.Now()
+		if p.hello, err = c.Hello(ctx); err != nil {
+			return err
+		}
+		p.answered = time.Since(start)
+		p.status, err = c.Status(ctx)
+		return err
+	})
+}
+
+// unreachable reports that the daemon did not answer.
+func unreachable(err error) Finding {
+	f := Finding{"daemon", Bad, err.Error(), "start it (systemctl start redlockd), and see its log (journalctl -u redlockd)"}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "what is said of the socket"
+	case errors.Is(err, fs.ErrNotExist):
+		f.fix = "what is said of the socket"
+	case errors.Is(err, client.ErrDenied):
+		f.fix = "run redlock doctor as a user whom a rule of the config's access block allows something (root is nobody special there)"
+	case errors.Is(err, client.ErrLimit):
+		f.fix = "end some connections of this user, or raise what the text names, in limits of the config (systemctl reload redlockd)"
+	case errors.Is(err, context.DeadlineExceeded):
+		f.fix = "see whether it runs (systemctl status redlockd): where it does, restart it (systemctl restart redlockd); where it is started over and over, " +
+			"mend its config (redlockd validate names the faults); its log is journalctl -u redlockd"
+	}
+	return f
+}
+
+func Worst(findings []Finding) (r Result) {
+	for _, f := range findings {
+		r = max(r, f.result)
+	}
+	return r
+}
+
+func Print(out io.Writer, findings []Finding, asJSON bool) error {
+	if asJSON {
+		return output.PrintJSON(out, toJSON(findings))
+	}
+	var rows [][]string
+	for _, f := range findings {
+		text := f.text
+		if f.fix != "" {
+			text += "; fix: " + f.fix
+		}
+		rows = append(rows, []string{f.result.String(), f.check, text})
+	}
+	return output.Table(out, rows)
+}
+
+// JSON is the document that doctor prints. Its keys never change.
+type JSON struct {
+	Result   string        `json:"result"`
+	Findings []FindingJSON `json:"findings"`
+}
+
+type FindingJSON struct {
+	Check  string `json:"check"`
+	Result string `json:"result"`
+	Text   string `json:"text"`
+	Fix    string `json:"fix"`
+}
+
+func toJSON(findings []Finding) JSON {
+	value := JSON{Result: Worst(findings).String()}
+	for _, f := range findings {
+		value.Findings = append(value.Findings, FindingJSON{f.check, f.result.String(), f.text, f.fix})
+	}
+	return value
+}

@@ -1,0 +1,365 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+)
+
+// healthy is a patient of whom the test changes something.
+func healthy(change func(*snapshot)) *snapshot {
+	status := *cmdtest.HealthyStatus
+	status.Nodes = slices.Clone(status.Nodes)
+	status.Counts = map[string]int64{"grants": 7}
+	p := &snapshot{
+		version:  "devel",
+		answered: time.Millisecond,
+		hello:    client.Hello{Version: "devel", TTL: 10 * time.Second, MaxTTL: 30 * time.Second, NodeTimeout: 50 * time.Millisecond},
+		status:   &status,
+	}
+	change(p)
+	return p
+}
+
+const lostByRestart = "bad table: a restart of redlockd would lose what is held and waited for: "
+
+// unnoted has the daemon say why.
+func unnoted(why string) func(*snapshot) {
+	return func(p *snapshot) { p.status.Unnoted, p.status.Table = true, why }
+}
+
+// Room is made where that is what is missing.
+func TestRoomForTable(t *testing.T) {
+	for why, want := range map[string]bool{"": true, "unwritten": true, "unopened": true, "removed": false, "boot": false} {
+		f := healthy(unnoted(why)).checkTable()[0]
+		if got := strings.Contains(f.fix, "(df)"); got != want {
+			t.Errorf("%q: found is %+v, want that it takes room: %v", why, f, want)
+		}
+	}
+}
+
+// Nobody is told to wait for what time does not end.
+func TestQuarantineFix(t *testing.T) {
+	for left, want := range map[time.Duration]string{time.Second: "wait (", 0: "time does not end it: "} {
+		if got := nodeFix(client.Node{State: "quarantined", Left: left}); !strings.HasPrefix(got, want) || !strings.Contains(got, "redlock admit") {
+			t.Errorf("with %v left: %q, want %q", left, got, want)
+		}
+	}
+}
+
+// While it has time left, nobody is told that it is time which ends it, nor to end it now.
+func TestQuarantineThatNeedsOthers(t *testing.T) {
+	p := healthy(func(p *snapshot) {
+		b := &p.status.Nodes[1]
+		p.status.Spare, p.status.Left = -1, 12*time.Second
+		b.State, b.Left = "quarantined", 12*time.Second
+		b.Reason = "it is new; when that is over its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up"
+	})
+	if f := p.checkQuorum()[0]; strings.Contains(f.text, "12s") || strings.Contains(f.fix, "wait") {
+		t.Errorf("found is %+v, want nothing of waiting", f)
+	}
+	fix := nodeFix(p.status.Nodes[1])
+	if !strings.HasPrefix(fix, "time does not end it: ") || !strings.HasSuffix(fix, "redlock admit and its name, when its time is over and not before") {
+		t.Errorf("fix %q", fix)
+	}
+}
+
+// Each change has just the findings that are wanted; the rest is ok.
+func TestFindings(t *testing.T) {
+	for what, test := range map[string]struct {
+		change func(*snapshot)
+		want   []string // "result check: beginning of the text"
+	}{
+		"nothing": {func(*snapshot) {}, nil},
+		"slow daemon": {func(p *snapshot) { p.answered = time.Second },
+			[]string{"warning daemon: redlockd answers in 1s"}},
+		"no quorum": {func(p *snapshot) { p.status.Spare = -1 },
+			[]string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken"}},
+		"quarantine": {func(p *snapshot) {
+			p.status.Spare, p.status.Left = -1, 12*time.Second
+			p.status.Nodes[1].State, p.status.Nodes[1].Left, p.status.Nodes[1].Reason = "quarantined", 12*time.Second, "restarted"
+		}, []string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken for 12s,", "warning node: b: quarantined: restarted"}},
+		"quarantine without an end": {func(p *snapshot) {
+			p.status.Spare, p.status.Nodes[1].State, p.status.Nodes[1].Reason = -1, "quarantined", "its quarantine is over, but"
+			p.status.Nodes[2].State, p.status.Nodes[2].Reason = "down", "connection refused"
+		}, []string{"bad quorum: 1 of 3 nodes are ready, and 2 are needed: no lock can be taken", "warning node: b: quarantined: its quarantine is over, but", "warning node: c: down"}},
+		"one down": {func(p *snapshot) {
+			p.status.Spare, p.status.Nodes[2].State, p.status.Nodes[2].Reason = 0, "down", "connection refused"
+		},
+			[]string{"warning quorum: 2 of 3 nodes are ready, and 2 are needed: no further node may fail", "warning node: c: down: connection refused"}},
+		"no persistence": {func(p *snapshot) {
+			p.status.Nodes[0].Reason, p.status.Nodes[2].Reason = "no persistence: appendonly yes", "no persistence: appendonly yes"
+		}, []string{"warning node: a, c: ready: no persistence"}},
+		"one node": {func(p *snapshot) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], 0, 1 },
+			[]string{"warning node-count: there is one node"}},
+		"even": {func(p *snapshot) { p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0 },
+			[]string{"warning node-count: 2 nodes bear no more failures than 1"}},
+		"two on one host": {func(p *snapshot) { p.status.Nodes[1].Address = "10.0.0.1:6380" },
+			[]string{"warning same-host: a, b are all on 10.0.0.1: when it fails, no lock can be taken"}},
+		"two of five on one host": {func(p *snapshot) {
+			p.status.Quorum, p.status.Spare = 3, 2
+			p.status.Nodes = append(p.status.Nodes, client.Node{Name: "d", Address: "d:1", State: "ready"}, client.Node{Name: "e", Address: "d:2", State: "ready"})
+		}, []string{"warning same-host: d, e are all on d and fail together"}},
+		"on this host": {func(p *snapshot) {
+			p.status.Nodes[0].Address, p.status.Nodes[1].Address, p.status.Nodes[2].Address = "unix:/run/a.sock", "127.0.0.1:1", "localhost:2"
+		}, []string{"warning same-host: a, b, c can be reached from this host alone"}},
+		"no host": {func(p *snapshot) { p.status.Nodes[1].Address = ":6379" },
+			[]string{"warning same-host: b can be reached from this host alone"}},
+		"-dev": {func(p *snapshot) {
+			for i := range p.status.Nodes {
+				p.status.Nodes[i].Address, p.status.Nodes[i].Wakeups = "embedded", "polling"
+			}
+		}, []string{"warning same-host: this is redlockd -dev"}},
+		"slow node": {func(p *snapshot) { p.status.Nodes[1].RTT = 26 * time.Millisecond },
+			[]string{"warning latency: b took 26ms to answer, and after 50ms (node_timeout) it has no vote"}},
+		"half of its time":            {func(p *snapshot) { p.status.Nodes[1].RTT = 25 * time.Millisecond }, nil},
+		"slow node, no timeout known": {func(p *snapshot) { p.status.Nodes[1].RTT, p.hello.NodeTimeout = time.Second, 0 }, nil},
+		"polling": {func(p *snapshot) { p.status.Nodes[0].Wakeups, p.status.Nodes[2].Wakeups = "polling", "polling" },
+			[]string{"warning wake-ups: a, c: CLIENT TRACKING does not work there"}},
+		"another max_ttl": {func(p *snapshot) { p.status.MaxTTL = time.Minute },
+			[]string{"warning max-ttl: max_ttl is 30s here, and 1m0s on another host"}},
+		"short leases": {func(p *snapshot) { p.hello.TTL = 449 * time.Millisecond },
+			[]string{"warning lease-time: leases take 449ms"}},
+		"table, of an older daemon": {func(p *snapshot) { p.status.Unnoted = true }, []string{lostByRestart + "its table, beside its socket, cannot be written"}},
+		"no room for the table":     {unnoted("unwritten"), []string{lostByRestart + "its table, beside its socket, cannot be written"}},
+		"table removed":             {unnoted("removed"), []string{lostByRestart + "files of its table, beside its socket, were removed"}},
+		"table not begun":           {unnoted("unopened"), []string{lostByRestart + "when it was started its table"}},
+		"no /proc":                  {unnoted("boot"), []string{lostByRestart + "it cannot read which boot this is"}},
+		"one jump":                  {func(p *snapshot) { p.status.Counts["clock_jumps"] = 1 }, []string{"warning clock-jumps: clocks jumped once, of nodes"}},
+		"one node, and that is down": {func(p *snapshot) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], -1, 1 },
+			[]string{"bad quorum: the only node is not ready: no lock can be taken", "warning node-count: there is one node"}},
+		"long enough leases": {func(p *snapshot) { p.hello.TTL = 450 * time.Millisecond }, nil},
+		"clock jumps":        {func(p *snapshot) { p.status.Counts["clock_jumps"] = 2 }, []string{"warning clock-jumps: clocks jumped 2 times"}},
+		"withdrawals":        {func(p *snapshot) { p.status.Counts["withdrawals"] = 1 }, []string{"warning withdrawals: a node that was running lost its vote once, as"}},
+		"counters":           {func(p *snapshot) { p.status.Counts["counter_losses"] = 1 }, []string{"warning fencing: a quorum of nodes began without fencing counters once: unless"}},
+	} {
+		var got []Finding
+		for _, f := range healthy(test.change).findings() {
+			if f.result != OK {
+				got = append(got, f)
+			}
+		}
+		compareFindings(t, what, got, test.want)
+	}
+}
+
+// compareFindings also wants to be told what to do, by the fix or by the node's
+// own words.
+func compareFindings(t *testing.T, what string, got []Finding, want []string) {
+	t.Helper()
+	matches := func(f Finding, want string) bool {
+		return strings.HasPrefix(f.result.String()+" "+f.check+": "+f.text, want)
+	}
+	if !slices.EqualFunc(got, want, matches) {
+		t.Errorf("%s: found %+v, want %q", what, got, want)
+	}
+	for _, f := range got {
+		if f.fix == "" && (f.check != "node" || !strings.Contains(f.text, "ready: ")) {
+			t.Errorf("%s: %q has no fix", what, f.text)
+		}
+	}
+}
+
+func TestVersionsDiffer(t *testing.T) {
+	for daemon, want := range map[string]Result{"1.2": OK, "1.1": Warning, "devel-abc": OK} {
+		p := &snapshot{version: "1.2", hello: client.Hello{Version: daemon}}
+		if got := p.checkVersion()[0]; got.result != want {
+			t.Errorf("redlockd %s: %v, want %v", daemon, got, want)
+		}
+	}
+	if got := (&snapshot{version: "devel-abc", hello: client.Hello{Version: "1.1"}}).checkVersion()[0]; got.result != OK {
+		t.Errorf("redlock %s beside redlockd 1.1: %v, want ok", "devel-abc", got)
+	}
+}
+
+// Who waits for a quarantine that there is none of waits in vain: what to do is told by what
+// is the matter.
+func TestFixes(t *testing.T) {
+	quorum := func(left time.Duration) Finding {
+		return healthy(func(p *snapshot) { p.status.Spare, p.status.Left = -1, left }).checkQuorum()[0]
+	}
+	at := func(address string) string {
+		return healthy(func(p *snapshot) { p.status.Nodes[0].Address = address }).checkSameHost()[0].fix
+	}
+	is := func(state, reason string) string { return nodeFix(client.Node{State: state, Reason: reason}) }
+	const rights = "give the user that redlockd logs in as the rights in OPERATING.md"
+	for _, test := range []struct{ got, want string }{
+		{is("down", "connection refused"), "start Redis there"},
+		{is("connecting", ""), "wait; if it stays so, see"},
+		{is("down", "NOPERM no permissions"), rights},
+		{is("down", "WRONGPASS invalid username-password pair"), rights},
+		{is("down", "NOAUTH Authentication required."), rights},
+		{at("embedded"), "a config with real nodes"},
+		{at("localhost:6379"), "addresses that every host can use"},
+		{at("10.0.0.2:6380"), "put each node on a machine of its own"},
+	} {
+		if !strings.HasPrefix(test.got, test.want) {
+			t.Errorf("the fix is %q, want %q", test.got, test.want)
+		}
+	}
+	for want, f := range map[string]Finding{
+		"said of the nodes below":    quorum(0),
+		"wait; where":                quorum(time.Second),
+		"restart it (systemctl":      unreachable(context.DeadlineExceeded),
+		"end some connections":       unreachable(client.ErrLimit),
+		"a rule of the config":       unreachable(client.ErrDenied),
+		"what is said of the socket": unreachable(fs.ErrPermission),
+		"start it (systemctl start":  unreachable(client.ErrUnavailable),
+	} {
+		if f.result != Bad || !strings.Contains(f.fix, want) {
+			t.Errorf("found %+v, want the fix %q", f, want)
+		}
+	}
+}
+
+// Where all is well each check says so, but for those of what is rarely the matter.
+func TestAllChecksSpeak(t *testing.T) {
+	well := func(change func(*snapshot)) (said []string) {
+		for _, f := range healthy(change).findings() {
+			if f.result == OK {
+				said = append(said, f.check+": "+f.text)
+			}
+		}
+		return said
+	}
+	const none = ": none since redlockd was started"
+	want := []string{
+		"daemon: redlockd answers in 1ms", "version: redlockd is devel",
+		"quorum: 3 of 3 nodes are ready, and 2 are needed: 1 more may fail", "node-count: 3 nodes bear the failure of 1", "node: a, b, c: ready",
+		"same-host: each node has a host of its own, going by its address", "latency: nodes take up to 2ms of 50ms (node_timeout) to answer",
+		"max-ttl: max_ttl is 30s", "lease-time: leases take 10s unless asked otherwise", "clock-jumps" + none, "withdrawals" + none, "fencing" + none,
+	}
+	if got := well(func(*snapshot) {}); !slices.Equal(got, want) {
+		t.Errorf("said is %q, want %q", got, want)
+	}
+	for want, change := range map[string]func(*snapshot){
+		"quorum: the only node is ready: none may fail": func(p *snapshot) {
+			p.status.Nodes, p.status.Quorum, p.status.Spare = p.status.Nodes[:1], 1, 0
+		},
+		"quorum: 2 of 2 nodes are ready, and 2 are needed: none may fail": func(p *snapshot) {
+			p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0
+		},
+		"latency: nodes take up to 2ms to answer; this redlockd does not tell its node_timeout": func(p *snapshot) { p.hello.NodeTimeout = 0 },
+	} {
+		if got := well(change); !slices.Contains(got, want) {
+			t.Errorf("said is %q, want %q in it", got, want)
+		}
+	}
+}
+
+func TestCheckSocket(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "s")
+	look := func(what string, want ...string) {
+		t.Helper()
+		findings := checkSocket(path)
+		if Worst(findings) == OK {
+			if len(findings) != 1 || !strings.HasPrefix(findings[0].text, path+" is -rw-rw----, user ") {
+				t.Errorf("%s: found %+v, want how it is", what, findings)
+			}
+			findings = nil
+		}
+		compareFindings(t, what, findings, want)
+	}
+	look("nothing there", "bad socket: there is no socket "+path)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look("a file", "bad socket: "+path+" is no socket")
+	os.Remove(path)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	rights := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rights(path, 0o660)
+	look("as it should be")
+	rights(path, 0o666)
+	look("for all", "warning socket: "+path+" is -rw-rw-rw-: every user")
+	rights(path, 0o660)
+	rights(folder, 0o777)
+	look("in a folder for all", "bad socket: "+folder+" is -rwxrwxrwx: any user may put another socket")
+	rights(folder, 0o777|os.ModeSticky)
+	look("in a sticky folder")
+}
+
+// Where somebody listens at a socket whose file was removed, to start what runs does nothing.
+func TestSocketRemoved(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells who listens where")
+	}
+	path := filepath.Join(t.TempDir(), "s o")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	accepted, err := l.Accept() // has the path as well
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ what, path, text, fix string }{
+		{"removed", path, "the socket " + path + " was removed, while somebody listens there", "systemctl restart redlockd.socket redlockd.service"},
+		{"another's path has its end", path[1:], "there is no socket", "start redlockd (systemctl start redlockd)"},
+	} {
+		if got := checkSocket(test.path)[0]; got.result != Bad || !strings.HasPrefix(got.text, test.text) || !strings.HasPrefix(got.fix, test.fix) {
+			t.Errorf("%s: found %+v, want %q, %q", test.what, got, test.text, test.fix)
+		}
+	}
+	l.Close()
+	if got := checkSocket(path)[0]; !strings.HasPrefix(got.text, "there is no socket") {
+		t.Errorf("when nobody listens any more: found %+v", got)
+	}
+}
+
+// A socket that accepts and does not answer may be that of systemd, which starts a daemon
+// over and over that its config keeps from starting: another restart does not help it.
+func TestDoctorUnanswered(t *testing.T) {
+	f := unreachable(exit.FromClient(socket.ExplainTimeout(context.DeadlineExceeded)))
+	for _, command := range []string{"systemctl status redlockd", "redlockd validate"} {
+		if !strings.Contains(f.text, command) || !strings.Contains(f.fix, command) {
+			t.Errorf("found is %+v, want %s in both", f, command)
+		}
+	}
+}
+
+// The advice about a socket that may not be opened is given once: by the check of the socket.
+func TestUnansweredWithoutPermission(t *testing.T) {
+	f := exit.FromClient(exit.Reword(fmt.Errorf("%w: %w", client.ErrDenied, fs.ErrPermission), "this user may not open it"))
+	if got := unreachable(f); got.fix != "what is said of the socket" {
+		t.Errorf("doctor says %+v, want no second advice", got)
+	}
+}
+
+func TestFindingsThatEndEarly(t *testing.T) {
+	cmdtest.FailsWithoutRoom(t, "doctor", func(out io.Writer) error { return Print(out, []Finding{{}, {}}, false) })
+	cmdtest.FailsWithoutRoom(t, "as JSON", func(out io.Writer) error { return Print(out, nil, true) })
+}

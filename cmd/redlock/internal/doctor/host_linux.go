@@ -1,0 +1,55 @@
+package doctor
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkClock asks the kernel how this host's clock is adjusted.
+func checkClock() []Finding {
+	var clock unix.Timex // Modes is 0, so nothing is changed
+	state, err := unix.Adjtimex(&clock)
+	if err != nil {
+		return []Finding{{"clock", Warning, "the kernel does not tell how this host's clock is kept: " + err.Error(), "run redlock doctor outside of this container"}}
+	}
+	return clockFindings(state, &clock)
+}
+
+// Units of adjtimex(2), and the drift that leases allow for.
+const (
+	usualTick    = 10_000  // microseconds
+	freqUnit     = 1 << 16 // Freq is in parts per million, with 16 bits behind the point
+	driftPercent = 1.0
+)
+
+func clockFindings(state int, clock *unix.Timex) (findings []Finding) {
+	if state == unix.TIME_ERROR || clock.Status&unix.STA_UNSYNC != 0 {
+		findings = append(findings, Finding{"clock", Warning, "this host's clock is not synchronised, and will be stepped when somebody sets it right; leases bear that, nodes on this host do not",
+			"run chronyd, or another NTP client that slews the clock by less than 1 % (chronyd with maxslewrate 5000, ntpd -x)"})
+	}
+	if rate := slewPercent(clock); rate > driftPercent || rate < -driftPercent {
+		findings = append(findings, Finding{"clock", Bad, fmt.Sprintf("this host's clock is slewed by %.1f %%, and leases allow for a drift of %.0f %%", rate, driftPercent),
+			"slew it by less (chronyd with maxslewrate 5000), and wait until it is right"})
+	}
+	if findings == nil {
+		findings = []Finding{{"clock", OK, "this host's clock is synchronised", ""}}
+	}
+	return findings
+}
+
+// slewPercent returns how much faster the clock is made to run.
+func slewPercent(clock *unix.Timex) float64 {
+	tick := float64(clock.Tick-usualTick) / usualTick
+	freq := float64(clock.Freq) / freqUnit / 1e6
+	return 100 * (tick + freq)
+}
+
+// isOnDisk reports whether a directory is on a disk, and not in memory.
+func isOnDisk(dir string) bool {
+	var fs unix.Statfs_t
+	if unix.Statfs(dir, &fs) != nil {
+		return false // the check of the socket says why
+	}
+	return fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.RAMFS_MAGIC
+}

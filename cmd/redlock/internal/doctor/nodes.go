@@ -1,0 +1,193 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+)
+
+// checkQuorum uses the numbers only. Other checks report the rest of the daemon's text.
+func (p *snapshot) checkQuorum() []Finding {
+	s := p.status
+	text := readiness(s)
+	switch {
+	case s.Spare < 0 && s.Left > 0 && !slices.ContainsFunc(s.Nodes, needsOtherNodes):
+		return []Finding{{"quorum", Bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines are over", text, output.Duration(s.Left)),
+			"wait; where the nodes are brand-new: redlock admit all"}}
+	case s.Spare < 0:
+		return []Finding{{"quorum", Bad, text + ": no lock can be taken", "what is said of the nodes below"}}
+	case s.Spare == 0 && len(s.Nodes) > 2:
+		return []Finding{{"quorum", Warning, text + ": no further node may fail", "what is said of the nodes below"}}
+	case s.Spare == 0:
+		return []Finding{{"quorum", OK, text + ": none may fail", ""}}
+	}
+	return []Finding{{"quorum", OK, fmt.Sprintf("%s: %d more may fail", text, s.Spare), ""}}
+}
+
+func readiness(s *client.Status) string {
+	switch {
+	case len(s.Nodes) != 1:
+		return fmt.Sprintf("%d of %d nodes are ready, and %d are needed", s.Quorum+s.Spare, len(s.Nodes), s.Quorum)
+	case describe.Ready(s):
+		return "the only node is ready"
+	}
+	return "the only node is not ready"
+}
+
+// checkNodeCount warns of an even number of nodes: it tolerates no more failures than one node
+// less.
+func (p *snapshot) checkNodeCount() []Finding {
+	switch n := len(p.status.Nodes); {
+	case n == 1:
+		return []Finding{{"node-count", Warning, "there is one node: without it no lock can be taken", "3 nodes bear the loss of one, 5 of two: see Changing the nodes in OPERATING.md"}}
+	case n%2 == 0:
+		return []Finding{{"node-count", Warning, fmt.Sprintf("%d nodes bear no more failures than %d", n, n-1), "one node more, or one less: see Changing the nodes in OPERATING.md"}}
+	default:
+		return []Finding{{"node-count", OK, fmt.Sprintf("%d nodes bear the failure of %d", n, n/2), ""}}
+	}
+}
+
+// checkNodes reports the state of each node. A node without a vote is no danger while a quorum
+// votes. Nodes with the same state and reason are one finding.
+func (p *snapshot) checkNodes() (findings []Finding) {
+	for _, g := range describe.GroupNodes(p.status.Nodes, describe.NodeCondition) {
+		f := Finding{"node", OK, strings.Join(g.Names, ", ") + ": " + g.Common, ""}
+		if g.First.State != "ready" || g.First.Reason != "" {
+			f.result, f.fix = Warning, nodeFix(g.First)
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+func nodeFix(n client.Node) string {
+	for _, word := range []string{"NOPERM", "WRONGPASS", "NOAUTH"} {
+		if strings.Contains(n.Reason, word) {
+			return "give the user that redlockd logs in as the rights in OPERATING.md (ACL SETUSER), and username and password_file in the config"
+		}
+	}
+	if needsOtherNodes(n) {
+		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; where none can be, and fencing tokens may begin anew: redlock admit and its name" + afterQuarantine(n)
+	}
+	return nodeFixes[n.State]
+}
+
+// needsOtherNodes reports whether a quarantine does not end by time alone. While time is left,
+// only the text of the reason shows it.
+func needsOtherNodes(n client.Node) bool {
+	return n.State == "quarantined" && (n.Left == 0 || strings.Contains(n.Reason, "counters are to be copied from"))
+}
+
+// afterQuarantine returns a warning: until the time is over, the node may have forgotten locks
+// that are held.
+func afterQuarantine(n client.Node) string {
+	if n.Left > 0 {
+		return ", when its time is over and not before"
+	}
+	return ""
+}
+
+// nodeFixes are for states whose reason does not say what to do.
+var nodeFixes = map[string]string{
+	"down":        "start Redis there, and see that nothing is in the way (address, firewall, password, certificate)",
+	"connecting":  "wait; if it stays so, see that Redis runs there and nothing is in the way",
+	"quarantined": "wait (redlock status tells how long); where it is brand-new: redlock admit and its name",
+}
+
+// thisMachine stands for all addresses of this host.
+const thisMachine = "this machine"
+
+// embedded is the address of a node inside the daemon.
+const embedded = "embedded"
+
+// checkSameHost finds nodes that fail together.
+func (p *snapshot) checkSameHost() (findings []Finding) {
+	for _, g := range describe.GroupNodes(p.status.Nodes, func(n client.Node) string { return machineOf(n.Address) }) {
+		if f, found := p.sameMachine(g.Common, g.Names); found {
+			findings = append(findings, f)
+		}
+	}
+	if findings == nil {
+		return []Finding{{"same-host", OK, "each node has a host of its own, going by its address", ""}}
+	}
+	return findings
+}
+
+// sameMachine reports nodes on one machine; found is false if that is no problem.
+func (p *snapshot) sameMachine(machine string, nodes []string) (f Finding, found bool) {
+	who := strings.Join(nodes, ", ")
+	rest := len(p.status.Nodes) - len(nodes)
+	f = Finding{"same-host", Warning, "", "put each node on a machine of its own"}
+	switch {
+	case machine == embedded:
+		f.text = "this is redlockd -dev: its nodes are in the process itself, and locks mean nothing beyond it"
+		f.fix = "a config with real nodes, where locks are to mean something"
+	case machine == thisMachine:
+		f.text = who + " can be reached from this host alone: others cannot share locks through them, or have nodes of their own under these names"
+		f.fix = "addresses that every host can use"
+	case len(nodes) < 2:
+		return f, false
+	case rest < p.status.Quorum:
+		f.text = who + " are all on " + machine + ": when it fails, no lock can be taken"
+	default:
+		f.text = who + " are all on " + machine + " and fail together"
+	}
+	return f, true
+}
+
+// machineOf returns the host in a node's address.
+func machineOf(address string) string {
+	if address == embedded {
+		return embedded
+	}
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	switch {
+	case strings.HasPrefix(address, "unix:"), host == "localhost", ip != nil && ip.IsLoopback():
+		return thisMachine
+	case err != nil:
+		return address
+	case host == "":
+		return thisMachine
+	}
+	return host
+}
+
+// checkLatency compares the round-trip times of the nodes with node_timeout. The daemon
+// reports milliseconds, rounded up.
+func (p *snapshot) checkLatency() (findings []Finding) {
+	most := p.hello.NodeTimeout
+	var slowest time.Duration
+	for _, n := range p.status.Nodes {
+		if slowest = max(slowest, n.RTT); most > 0 && n.RTT > most/2 {
+			findings = append(findings, Finding{"latency", Warning,
+				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) it has no vote", n.Name, n.RTT, most),
+				"find out what slows it down (redis-cli --latency, SLOWLOG GET), or raise node_timeout"})
+		}
+	}
+	switch {
+	case findings != nil || slowest == 0:
+		return findings
+	case most == 0:
+		return []Finding{{"latency", OK, fmt.Sprintf("nodes take up to %v to answer; this redlockd does not tell its node_timeout", slowest), ""}}
+	}
+	return []Finding{{"latency", OK, fmt.Sprintf("nodes take up to %v of %v (node_timeout) to answer", slowest, most), ""}}
+}
+
+func (p *snapshot) checkWakeups() []Finding {
+	names := describe.PollingNodes(p.status.Nodes)
+	switch {
+	case len(names) == 0:
+		return nil
+	case slices.ContainsFunc(p.status.Nodes, func(n client.Node) bool { return n.Address == embedded }):
+		return nil // reported by same-host
+	}
+	return []Finding{{"wake-ups", Warning, strings.Join(names, ", ") + ": CLIENT TRACKING does not work there, so waiters ask at random intervals",
+		"Redis 7 itself, not a proxy, and a user who may do CLIENT TRACKING and CLIENT CACHING"}}
+}

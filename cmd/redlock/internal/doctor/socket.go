@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+)
+
+// checkSocket checks the socket: which users may open it, and which could replace it.
+func checkSocket(path string) []Finding {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && isListenedAt(path):
+		return []Finding{{"socket", Bad, "the socket " + path + " was removed, while somebody listens there: nobody can connect", fixRemovedSocket}}
+	case errors.Is(err, fs.ErrNotExist):
+		return []Finding{{"socket", Bad, "there is no socket " + path, "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"}}
+	case err != nil:
+		return []Finding{unreachableSocket(path, err)}
+	case info.Mode().Type() != fs.ModeSocket:
+		return []Finding{{"socket", Bad, path + " is no socket", "remove it and restart redlockd, or say in REDLOCK_SOCKET where it listens"}}
+	}
+	findings := append(checkSocketPermissions(path, info), checkFolder(filepath.Dir(path))...)
+	if findings == nil {
+		findings = []Finding{{"socket", OK, fmt.Sprintf("%s is %v, %s", path, info.Mode().Perm(), socket.Owners(info)), ""}}
+	}
+	return findings
+}
+
+// unreachableSocket explains a socket that this user cannot stat.
+func unreachableSocket(path string, err error) Finding {
+	if folder, info := socket.ClosedFolder(path); info != nil && errors.Is(err, fs.ErrPermission) {
+		return Finding{"socket", Bad, "this user may not enter " + socket.Permissions(folder, info), socket.HowToEnter(info)}
+	}
+	return Finding{"socket", Bad, err.Error(), "rights to go there, for this user"}
+}
+
+// fixRemovedSocket restarts both units: a start would do nothing, and redlockd cannot create
+// the socket of systemd.
+const fixRemovedSocket = "systemctl restart redlockd.socket redlockd.service (all connections end; what they hold can be resumed for its validity)"
+
+// listening is a flag of sockets in /proc/net/unix (__SO_ACCEPTCON).
+const listening = 1 << 16
+
+// isListenedAt reports whether a process listens on a socket that was bound to path, even if
+// its file was removed. It finds sockets of systemd. redlockd binds its own sockets under
+// another name; a second redlockd reports those.
+func isListenedAt(path string) bool {
+	sockets, _ := os.ReadFile("/proc/net/unix") // without it no listener is found
+	for line := range strings.Lines(string(sockets)) {
+		fields := strings.Fields(line)
+		if len(fields) < 8 || !strings.HasSuffix(line, " "+path+"\n") {
+			continue
+		}
+		if flags, _ := strconv.ParseUint(fields[3], 16, 32); flags&listening != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// othersWrite lets all other users write, which connecting to a socket requires.
+const othersWrite fs.FileMode = 0o002
+
+func checkSocketPermissions(path string, info fs.FileInfo) (findings []Finding) {
+	if unix.Access(path, unix.W_OK) != nil {
+		findings = append(findings, Finding{"socket", Bad,
+			"this user may not open " + socket.Permissions(path, info), socket.HowToOpen(info)})
+	}
+	if info.Mode()&othersWrite != 0 {
+		findings = append(findings, Finding{"socket", Warning,
+			fmt.Sprintf("%s is %v: every user of this host may take locks, unless access rules say otherwise", path, info.Mode().Perm()),
+			`mode = "0660" and a group in the socket block of the config`})
+	}
+	return findings
+}
+
+// checkFolder checks the directory of the socket. If other users may write to it, the sticky
+// bit must be set.
+func checkFolder(folder string) []Finding {
+	info, err := os.Stat(folder)
+	if err != nil || info.Mode()&othersWrite == 0 || info.Mode()&fs.ModeSticky != 0 {
+		return nil
+	}
+	return []Finding{{"socket", Bad, fmt.Sprintf("%s is %v: any user may put another socket in the place of redlockd's", folder, info.Mode().Perm()),
+		"chmod o-w " + folder}}
+}

@@ -1,0 +1,13 @@
+package flags
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func Print(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "print", false, "print what there is to know of the lock as assignments for a shell")
+}
+
+func JSON(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "json", false, "for programs: print JSON")
+}

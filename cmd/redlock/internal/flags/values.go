@@ -1,0 +1,103 @@
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// value implements pflag.Value. pflag's own types are not used: they accept no bare number of
+// seconds, they mark names of values with backquotes, which shells show in completions, and
+// their errors quote strconv.
+type value struct {
+	kind string // what help calls the value
+	set  func(word string) error
+	show func() string
+}
+
+// Set parses a value of the command line.
+func (v *value) Set(word string) error { return v.set(word) }
+
+func (v *value) String() string {
+	if v.show == nil { // pflag asks a zero value for its default
+		return ""
+	}
+	return v.show()
+}
+
+// Type names the value in help.
+func (v *value) Type() string { return v.kind }
+
+// Text returns a value that takes any text.
+func Text(to *string, kind string) *value {
+	return &value{
+		kind: kind,
+		set:  func(word string) error { *to = word; return nil },
+		show: func() string { return *to },
+	}
+}
+
+// Duration returns a value that takes a time such as 250ms, 10s or 1h30m or, like flock, a
+// number of seconds such as 5 or 0.5.
+func Duration(to *time.Duration) *value {
+	return &value{
+		kind: "DUR",
+		set: func(word string) (err error) {
+			d, err := parseDuration(word)
+			if err == nil {
+				*to = d
+			}
+			return err
+		},
+		show: func() string { return to.String() },
+	}
+}
+
+var errDuration = errors.New("wanted is a time such as 250ms, 10s or 2m, or a number of seconds such as 5 or 0.5")
+
+func parseDuration(word string) (time.Duration, error) {
+	d, err := time.ParseDuration(word)
+	if seconds, bare := strconv.ParseFloat(word, 64); bare == nil {
+		d, err = fromSeconds(seconds)
+	}
+	if err != nil || d < 0 {
+		return 0, errDuration
+	}
+	return d, nil
+}
+
+// fromSeconds refuses NaN and numbers that do not fit a duration.
+func fromSeconds(seconds float64) (time.Duration, error) {
+	nanoseconds := seconds * float64(time.Second)
+	if !(nanoseconds >= 0 && nanoseconds < math.MaxInt64) {
+		return 0, errDuration
+	}
+	return time.Duration(math.Round(nanoseconds)), nil
+}
+
+// Number returns a value that takes a whole number from least to most.
+func Number(to *int, kind string, least, most int) *value {
+	return &value{
+		kind: kind,
+		set: func(word string) error {
+			n, err := strconv.ParseInt(word, 0, strconv.IntSize)
+			switch {
+			case err == nil && least <= int(n) && int(n) <= most:
+				*to = int(n)
+				return nil
+			case least == math.MinInt:
+				return fmt.Errorf("wanted is a number")
+			case most == math.MaxInt:
+				return fmt.Errorf("wanted is a number from %d on", least)
+			}
+			return fmt.Errorf("wanted is a number, %d to %d", least, most)
+		},
+		show: func() string { return strconv.Itoa(*to) },
+	}
+}
+
+// AnyNumber returns a value that takes any whole number. Its caller checks the bounds, with a
+// better error.
+func AnyNumber(to *int, kind string) *value { return Number(to, kind, math.MinInt, math.MaxInt) }

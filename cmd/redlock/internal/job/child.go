@@ -1,0 +1,396 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
+	"github.com/redlockd/redlockd/redlock/boottime"
+)
+
+// recheckInterval is how often descendants that the command left behind are checked: no signal
+// reports their end.
+const recheckInterval = 50 * time.Millisecond
+
+// lease is the part of client.Lease that a running command depends on.
+type lease interface {
+	Name() string
+	Context() context.Context // done when the lease is lost
+	DeadlineBoottime() time.Duration
+	Guard() time.Duration // the lease counts as lost so long before its deadline
+}
+
+// child is the running command. One goroutine handles all its events, and nothing else reaps
+// children, so its pid cannot be reused.
+type child struct {
+	pid        int
+	process    *os.Process
+	signals    *signals
+	lease      lease
+	sameDaemon func() bool   // reports whether the daemon is the process that granted the lease
+	margin     time.Duration // from SIGKILL to the deadline
+	grace      time.Duration // --grace; 0: the guard is a fifth of the lease time
+	timer      *bootTimer    // for SIGKILL
+	before     []descendant  // children from before the command, which are left alone
+	stderr     io.Writer
+
+	suspension suspension
+
+	ended           bool
+	status          syscall.WaitStatus // once ended
+	leftBehindSince time.Time          // when SIGTERM was sent to the descendants left behind; zero: it was not
+	reported        bool               // reportDescendants has run
+	recheck         *time.Timer        // for finished
+	lost            error              // why the lock was lost; nil: it is held
+	released        bool               // the command released the lock itself and goes on without it
+	killed          bool
+	killedEarlyBy   time.Duration // once killed: the time that was left until the deadline
+	otherUser       bool          // the command runs as another user and takes no signals
+}
+
+// runUnder runs the command until it has ended, and stops it if the lease is lost. An error
+// means that it could not be run.
+func (j *Job) runUnder(lease *client.Lease, s *signals, same func() bool) (*child, error) {
+	alarm, err := newBootTimer()
+	if err != nil {
+		return nil, exit.Errorf(exit.Internal, "%w", err)
+	}
+	defer alarm.close()
+	reserveThreads(reservedThreads)
+	c := &child{signals: s, lease: lease, sameDaemon: same, margin: killMargin(leaseTime(j.TTL, lease)), grace: j.Grace, timer: alarm, before: descendants(nil), stderr: j.Stderr, recheck: time.NewTimer(0)}
+	defer c.recheck.Stop()
+	if sig := s.pendingSignal(); sig != 0 {
+		return nil, exit.WithCode(exit.SignalCode(sig))
+	}
+	s.forwardAll()
+	adoptOrphans()
+	over, err := c.startOnThread(j.command(lease))
+	if err != nil {
+		return nil, cannotRun(j.Argv[0], err)
+	}
+	defer over()
+	defer c.process.Release()
+	return c, c.watch()
+}
+
+func (j *Job) command(lease *client.Lease) *exec.Cmd {
+	return &exec.Cmd{
+		Path:        j.Path,
+		Args:        j.Argv,
+		Env:         environment(os.Environ(), j.Name, lease),
+		Stdin:       j.Stdin,
+		Stdout:      j.Stdout,
+		Stderr:      j.Stderr,
+		SysProcAttr: diesWithParent(),
+	}
+}
+
+// startOnThread starts cmd on a thread that does nothing else until over is called, because
+// the kernel kills the command when the thread that started it ends. over waits for the
+// goroutine.
+func (c *child) startOnThread(cmd *exec.Cmd) (over func(), err error) {
+	started, done := make(chan error), make(chan struct{})
+	var wg sync.WaitGroup
+	over = func() {
+		close(done)
+		wg.Wait()
+	}
+	wg.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- c.start(cmd)
+		<-done
+	})
+	if err := <-started; err != nil {
+		over()
+		return nil, err
+	}
+	return over, nil
+}
+
+// start starts cmd. Like execvp, it runs a script without a #! line by the shell.
+func (c *child) start(cmd *exec.Cmd) error {
+	err := cmd.Start()
+	if errors.Is(err, syscall.ENOEXEC) {
+		cmd = &exec.Cmd{
+			Path: "/bin/sh", Args: append([]string{"/bin/sh", cmd.Path}, cmd.Args[1:]...), Env: cmd.Env,
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr,
+		}
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	c.process, c.pid = cmd.Process, cmd.Process.Pid
+	return nil
+}
+
+// watch returns when the command has ended. It does not write to stderr, which could block and
+// delay SIGKILL. Only reportDescendants and reportOtherUser write, and they check first.
+func (c *child) watch() error {
+	lost := c.lease.Context().Done()
+	c.timer.set(c.killAt())
+	for !c.finished() {
+		select {
+		case <-c.signals.children:
+			if err := c.reap(); err != nil {
+				return err
+			}
+		case sig := <-c.signals.others:
+			c.forward(sig.(syscall.Signal))
+		case <-lost:
+			lost = nil
+			c.leaseEnded(context.Cause(c.lease.Context()))
+		case <-c.timer.C:
+			c.killWhenDue()
+		case <-c.recheck.C: // finished checks
+		}
+	}
+	return nil
+}
+
+// finished reports whether there is nothing left to wait for. What a command leaves running
+// when it exits is meant to go on. If a signal or the loss of the lock ended the command, its
+// descendants get SIGTERM, and the lock is kept until they have ended. If the command released
+// the lock, there is nothing to keep. (A process that ends during the check may have started
+// another one that the check did not see. childEnded finds it.)
+func (c *child) finished() bool {
+	switch {
+	case !c.ended:
+		return false
+	case c.lost == nil && (c.released || !c.status.Signaled()):
+		return true
+	case c.killed:
+		if c.signalDescendants(syscall.SIGKILL) == 0 && !childEnded() {
+			return true
+		}
+	case len(c.descendants()) == 0 && !childEnded():
+		return true
+	case c.leftBehindSince.IsZero():
+		c.leftBehindSince = time.Now()
+		c.signalDescendants(syscall.SIGTERM)
+		c.signalDescendants(syscall.SIGCONT)
+	case !c.reported && time.Since(c.leftBehindSince) > explainAfter:
+		c.reported = true
+		c.reportDescendants()
+	}
+	c.recheck.Reset(recheckInterval)
+	return false
+}
+
+// reportDescendants prints why redlock run does not end.
+func (c *child) reportDescendants() {
+	if term.Writable(c.stderr) {
+		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until those that the command has left behind have ended: they got SIGTERM, and run yet: pid %s\n",
+			c.lease.Name(), c.descendantPIDs())
+	}
+}
+
+func (c *child) descendantPIDs() string {
+	var pids []string
+	for _, k := range c.descendants() {
+		pids = append(pids, strconv.Itoa(k.pid))
+	}
+	return strings.Join(pids, ", ")
+}
+
+// reap updates the state of the command, and reaps orphans that have ended.
+func (c *child) reap() error {
+	for {
+		var status syscall.WaitStatus
+		switch pid, err := wait(&status); {
+		case pid == 0, err == syscall.ECHILD && c.ended:
+			return nil // nothing to reap
+		case err != nil:
+			return exit.Errorf(exit.Internal, "pid %d cannot be waited for: %w", c.pid, err)
+		case pid != c.pid:
+		case status.Stopped():
+			stopSelf(c.suspension.commandStopped(status.StopSignal()))
+		case status.Continued():
+			c.suspension.commandContinued()
+		default:
+			c.ended, c.status = true, status
+		}
+	}
+}
+
+// wait does not block. Its pid is 0 if nothing has changed.
+func wait(status *syscall.WaitStatus) (pid int, err error) {
+	for {
+		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED|syscall.WCONTINUED, nil)
+		if err != syscall.EINTR {
+			return pid, err
+		}
+	}
+}
+
+// forward sends a signal to the command, unless the command has received it already.
+func (c *child) forward(sig syscall.Signal) {
+	if !c.signals.sentToGroup(sig) || !c.isInOurGroup() {
+		c.sendToRunning(sig)
+	}
+	if sig == syscall.SIGTSTP { // once the command has ended, no SIGCHLD reports that its descendants stopped
+		stopSelf(c.suspension.suspendTyped() || !c.leftBehindSince.IsZero())
+	}
+}
+
+// isInOurGroup reports whether the command is in the process group of this process. timeout,
+// for example, makes a group of its own. It is true once the command has ended, for its
+// descendants.
+func (c *child) isInOurGroup() bool {
+	group, err := syscall.Getpgid(c.pid)
+	return err != nil || group == syscall.Getpgrp()
+}
+
+// sendToRunning sends sig to the command or, once that has ended, to its descendants.
+func (c *child) sendToRunning(sig syscall.Signal) {
+	if c.leftBehindSince.IsZero() {
+		c.send(sig)
+	} else {
+		c.signalDescendants(sig)
+	}
+}
+
+// send sends sig to the command. A command of another user, such as sudo, refuses signals. A
+// command that has ended takes none, which is no error.
+func (c *child) send(sig syscall.Signal) {
+	switch err := c.process.Signal(sig); {
+	case err == nil:
+		c.otherUser = false
+	case errors.Is(err, syscall.EPERM):
+		c.otherUser = true
+	}
+}
+
+// signalDescendants returns how many processes took the signal.
+func (c *child) signalDescendants(sig syscall.Signal) (reached int) {
+	return signalProcesses(c.descendants(), sig)
+}
+
+// descendants returns the command and what it has started, as far as they live.
+func (c *child) descendants() []descendant { return descendants(c.before) }
+
+// leaseEnded handles the end of the lease while the command runs.
+func (c *child) leaseEnded(cause error) {
+	if releasedByCommand(cause) && c.sameDaemon() {
+		c.released = true
+		return
+	}
+	c.stop(cause)
+}
+
+// releasedByCommand reports whether the command itself released the lease, as with redlock
+// unlock. Then the daemon knows neither the lease nor its loss. If a new connection could not
+// resume the lease, the command may still rely on it, so it is lost. The same holds after a
+// restart of the daemon, which may have forgotten the lease.
+func releasedByCommand(err error) bool {
+	told, is := errors.AsType[*client.Error](err)
+	if is && told.Op == "lease" {
+		told, is = errors.AsType[*client.Error](told.Err)
+	}
+	return is && told.Op != "resume" && errors.Is(told, client.ErrNotHeld)
+}
+
+// stop sends SIGTERM because the lock is lost. The timer sends SIGKILL before the deadline.
+func (c *child) stop(cause error) {
+	if c.lost != nil {
+		return // the timer was first and has killed it
+	}
+	c.lost = cause
+	if c.killWhenDue(); c.killed {
+		return
+	}
+	c.sendToRunning(syscall.SIGTERM)
+	c.sendToRunning(syscall.SIGCONT) // a stopped command would not see SIGTERM
+}
+
+// killAt returns when the command gets SIGKILL, on CLOCK_BOOTTIME. Each extension of the lease
+// moves it.
+func (c *child) killAt() time.Duration { return c.lease.DeadlineBoottime() - c.killMargin() }
+
+// killMargin returns the time from SIGKILL to the deadline. It shrinks if the lease time was
+// shortened (redlock extend), which shows in the guard. With --grace the guard does not
+// change, and is longer than the margin.
+func (c *child) killMargin() time.Duration {
+	if c.grace > 0 {
+		return c.margin
+	}
+	return min(c.margin, killMargin(c.lease.Guard()*guardShare))
+}
+
+// killWhenDue kills the command and its descendants if it is time; else it sets the timer.
+func (c *child) killWhenDue() {
+	if c.released {
+		return // the command needs no lock
+	}
+	at := c.killAt()
+	if boottime.Exact() < at {
+		c.timer.set(at)
+		return
+	}
+	if c.lost == nil {
+		c.lost = fmt.Errorf("lease %q: LOST: its deadline came, and nobody said so: this host was suspended, redlock run was stopped (Ctrl-Z, SIGSTOP), or it and redlockd did not get the processor", c.lease.Name())
+	}
+	c.send(syscall.SIGKILL)
+	c.signalDescendants(syscall.SIGKILL)
+	c.killedEarlyBy = c.lease.DeadlineBoottime() - boottime.Exact()
+	if c.otherUser && !c.killed {
+		c.reportOtherUser()
+	}
+	c.killed = true
+}
+
+// reportOtherUser prints at once what howStopped says at the end, which may be much later.
+func (c *child) reportOtherUser() {
+	if term.Writable(c.stderr) {
+		fmt.Fprintf(c.stderr, "redlock: %v; the command (pid %d) cannot be stopped, as it runs as another user, and may be at work while others hold the lock\n", c.lost, c.pid)
+	}
+}
+
+// outcome returns the exit code of the process once the command has ended.
+func (c *child) outcome() error {
+	switch {
+	case c.lost != nil:
+		return exit.Errorf(exit.Lost, "%w; %s%s", c.lost, c.howStopped(), c.survivors())
+	case c.status.Signaled():
+		return exit.WithCode(exit.SignalCode(c.status.Signal()))
+	}
+	return exit.WithCode(c.status.ExitStatus())
+}
+
+// howStopped says how the command was stopped.
+func (c *child) howStopped() string {
+	switch {
+	case c.otherUser:
+		return fmt.Sprintf("the command (pid %d) could not be stopped, as it ran as another user, and may have been at work while others held the lock: write sudo redlock run, not redlock run sudo", c.pid)
+	case c.killed && c.killedEarlyBy > 0:
+		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.killedEarlyBy.Round(time.Millisecond))
+	case c.killed:
+		return fmt.Sprintf("the command (pid %d) got SIGKILL only %v after the last known deadline of the lock: others may have had it by then", c.pid, -c.killedEarlyBy.Round(time.Millisecond))
+	case c.status.Signaled():
+		return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended by %v", c.pid, c.status.Signal())
+	}
+	return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended with exit code %d", c.pid, c.status.ExitStatus())
+}
+
+// survivors names the descendants that still run. They run as another user, else SIGKILL would
+// have reached them.
+func (c *child) survivors() string {
+	pids := c.descendantPIDs()
+	if !c.killed || pids == "" {
+		return ""
+	}
+	return fmt.Sprintf("; what it has started as another user could not be stopped, and may be at work while others hold the lock: pid %s", pids)
+}

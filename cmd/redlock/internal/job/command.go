@@ -1,0 +1,55 @@
+package job
+
+import (
+	"errors"
+	"io/fs"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+)
+
+func Shell(script string) []string { return []string{"/bin/sh", "-c", script} }
+
+// LookUp finds a command as execvp does.
+func LookUp(command string) (string, error) {
+	path, err := exec.LookPath(command)
+	if errors.Is(err, exec.ErrDot) {
+		err = nil // PATH names the working directory
+	}
+	return path, cannotRun(command, err)
+}
+
+// cannotRun returns the failure to run a command; nil for nil.
+func cannotRun(command string, err error) error {
+	switch reason, _ := errors.AsType[*exec.Error](err); {
+	case err == nil:
+		return nil
+	case reason != nil:
+		err = reason.Err // its text would name the command again
+	}
+	code := exit.CannotRun
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = exit.NotFound
+	}
+	if code == exit.NotFound && strings.ContainsAny(command, " ;|&<>\n") {
+		return exit.Errorf(code, "the command %q cannot be run: %w; a line for a shell stands after -c", command, err)
+	}
+	return exit.Errorf(code, "the command %q cannot be run: %w", command, err)
+}
+
+// environment adds to environ what the command may want to know of its lock.
+func environment(environ []string, name string, l *client.Lease) []string {
+	return append(slices.Clip(environ),
+		"REDLOCK_NAME="+name,
+		"REDLOCK_FENCE="+strconv.FormatUint(l.Fence(), 10),
+		"REDLOCK_LEASE="+l.ID(),
+		"REDLOCK_SLOT="+describe.SlotText(l), // set even if empty: the environment may have it of an outer redlock run
+		"REDLOCK_SOCKET="+socket.Path(),
+	)
+}

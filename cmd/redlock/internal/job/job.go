@@ -1,0 +1,244 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
+)
+
+// Job is a command to run under a lock, or a lock to take for another process.
+type Job struct {
+	Name  string   // of the lock or locks, as on the command line
+	Names []string // the names in it
+	Path  string   // of the command
+	Argv  []string
+
+	Nonblock bool
+	Wait     time.Duration // how long to wait for the lock, if Bounded
+	Bounded  bool
+	Conflict int           // exit code if another process holds the lock
+	TTL      time.Duration // 0: the daemon's
+	Grace    time.Duration // 0: the daemon's guard
+	Options  []client.Option
+	Holder   int  // the process that will hold the lock
+	Shares   bool // the lock may have other holders
+	Verbose  bool
+
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// ShortGuard returns an option for very short leases. Their default guard, a fifth of the
+// lease time, leaves the command too little time between SIGTERM and SIGKILL. The daemon
+// accepts a guard of at most half the ttl.
+func ShortGuard(ttl time.Duration) []client.Option {
+	guard := min(2*killMargin(ttl), ttl/2)
+	if guard <= ttl/5 {
+		return nil
+	}
+	return []client.Option{client.WithGuard(guard)}
+}
+
+// CheckGrace refuses a --grace that would send SIGTERM after SIGKILL.
+func (j *Job) CheckGrace(ttl time.Duration) error {
+	if j.Grace == 0 || j.Grace > killMargin(ttl) {
+		return nil
+	}
+	return exit.Usagef("--grace %v: the command gets SIGKILL %v before the deadline, and wants to be told before", j.Grace, killMargin(ttl).Round(time.Millisecond))
+}
+
+// Run takes the lock, runs the command, and releases the lock. Its error holds the exit code
+// of the process: the command's, or a failure.
+func (j *Job) Run() error {
+	signals := catchSignals() // never undone: a late signal must not change the exit code
+	c, lease, err := j.acquire(signals)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Inherit(); err != nil {
+		j.release(lease)
+		return exit.Errorf(exit.Internal, "%w", err)
+	}
+	before := c.Reconnects()
+	ended, err := j.runUnder(lease, signals, sameDaemon(c))
+	j.reportReconnects("while the command ran", c.Reconnects()-before)
+	var lost error
+	if ended == nil || ended.lost == nil {
+		lost = j.release(lease)
+	}
+	switch {
+	case err != nil:
+		return err
+	case lost != nil:
+		return exit.Errorf(exit.Lost, "%w; the command (pid %d) had ended by itself, and may have run without the lock", socket.ExplainTimeout(lost), ended.pid)
+	}
+	return ended.outcome()
+}
+
+// Hold takes the lock for another process, and releases it if accept errs.
+func (j *Job) Hold(accept func(*client.Lease) error) error {
+	signals := catchSignals() // never undone: a late signal must not change the exit code
+	c, lease, err := j.acquire(signals)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err = accept(lease); err != nil {
+		j.release(lease)
+	}
+	return err
+}
+
+// sameDaemon returns a function that reports whether the daemon is still the same process.
+func sameDaemon(c *client.Client) func() bool {
+	before := c.Reconnects() + c.Restarts()
+	return func() bool { return c.Reconnects()+c.Restarts() == before }
+}
+
+// acquire waits for the lock. A signal ends the wait, leaves the wait queue, and is returned
+// as a failure.
+func (j *Job) acquire(signals *signals) (*client.Client, *client.Lease, error) {
+	ctx, calm := signals.interrupt()
+	c, err := socket.Connect(ctx)
+	var lease *client.Lease
+	if err == nil {
+		lease, err = j.lock(ctx, c)
+	}
+	if sig := calm(); sig != 0 {
+		j.abandon(c, lease)
+		return nil, nil, exit.WithCode(exit.SignalCode(sig))
+	}
+	if err == nil {
+		err = j.CheckGrace(leaseTime(j.TTL, lease))
+	}
+	if err != nil {
+		j.abandon(c, lease)
+		return nil, nil, err
+	}
+	return c, lease, nil
+}
+
+// abandon releases the lease and closes the connection. Both may be nil.
+func (j *Job) abandon(c *client.Client, lease *client.Lease) {
+	if lease != nil {
+		j.release(lease)
+	}
+	if c != nil {
+		c.Close()
+	}
+}
+
+// lock returns the lease, or a failure.
+func (j *Job) lock(ctx context.Context, c *client.Client) (*client.Lease, error) {
+	start := time.Now()
+	lease, err := j.requestLock(ctx, c)
+	if err != nil {
+		return nil, j.lockFailure(err)
+	}
+	j.reportReconnects("while it was waited for", c.Reconnects())
+	j.logf("lock %q: obtained after %v, fence %d", j.Name, time.Since(start).Round(time.Millisecond), lease.Fence())
+	return lease, nil
+}
+
+// requestLock requests the lock. It bounds the time of the answer if the daemon must answer in
+// time.
+func (j *Job) requestLock(ctx context.Context, c *client.Client) (*client.Lease, error) {
+	defer j.explainWait(ctx, c)()
+	if !j.Nonblock && !j.Bounded {
+		return c.LockAll(ctx, j.Names, j.Options...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(j.Wait, math.MaxInt64-socket.AnswerTimeout)+socket.AnswerTimeout)
+	defer cancel()
+	if j.Nonblock {
+		return c.TryLockAll(ctx, j.Names, j.Options...)
+	}
+	return c.LockAll(ctx, j.Names, append(j.Options, client.WithWait(j.Wait))...)
+}
+
+// lockFailure returns the failure to get the lock. With -n it has no text if the lock is held:
+// the exit code says it.
+func (j *Job) lockFailure(err error) error {
+	f := exit.FromClient(useFlagNames(socket.ExplainTimeout(lockname.AsTyped(err, "lock", j.Name))))
+	if f.Code == exit.Lost { // exit.Lost means that the command ran
+		return exit.Errorf(exit.Unavailable, "%w; that was before the command was begun, which did not run", f.Err)
+	}
+	if f.Code != exit.Conflict {
+		return f
+	}
+	f.Code = j.Conflict
+	if j.Nonblock && !j.Verbose {
+		f.Err = nil
+	}
+	return f
+}
+
+// release unlocks within socket.AnswerTimeout, after the command has ended. It prints other
+// errors, because the command's exit code stays. It returns the error only if the lease was
+// lost before.
+func (j *Job) release(lease *client.Lease) (lost error) {
+	ctx, cancel := context.WithTimeout(context.Background(), socket.AnswerTimeout)
+	defer cancel()
+	err := lease.Unlock(ctx)
+	switch {
+	case releasedByCommand(err):
+		j.logf("lock %q: the command had given it back", j.Name)
+	case errors.Is(err, client.ErrLost):
+		return err
+	case err != nil:
+		fmt.Fprintf(j.Stderr, "redlock: %v (the command has ended; others get the lock in %s at the latest)\n", socket.ExplainTimeout(err), remaining(lease))
+	default:
+		j.logf("lock %q: given back", j.Name)
+	}
+	return nil
+}
+
+// reportReconnects says with --verbose that the connection to the daemon was made again.
+func (j *Job) reportReconnects(when string, times uint64) {
+	if times > 0 {
+		j.logf("lock %q: the connection to redlockd was lost %s, and made again (times: %d)", j.Name, when, times)
+	}
+}
+
+// remaining returns how long the lease keeps others from the lock.
+func remaining(lease *client.Lease) string {
+	return max(0, time.Until(lease.Deadline())).Round(time.Millisecond).String()
+}
+
+// logf prints for --verbose. It prints nothing if the write could block: the lock is held, and
+// others wait for it.
+func (j *Job) logf(format string, args ...any) {
+	if j.Verbose && term.Writable(j.Stderr) {
+		fmt.Fprintf(j.Stderr, "redlock: "+format+"\n", args...)
+	}
+}
+
+// leaseTime returns the requested ttl. If the daemon chose the ttl, it estimates it: the
+// validity of the new lease, plus a twentieth for the drift allowance and the time of the
+// answer.
+func leaseTime(asked time.Duration, lease *client.Lease) time.Duration {
+	if asked != 0 {
+		return asked
+	}
+	return lease.Validity() / 20 * 21
+}
+
+// The last part of the time before the deadline is for SIGKILL to take effect.
+const (
+	killShare = 20 // of the lease time: a fifth: a twentieth
+	leastKill = 50 * time.Millisecond
+
+	guardShare = 5 // of the lease time: a fifth
+)
+
+// killMargin returns how long before the deadline the command gets SIGKILL.
+func killMargin(ttl time.Duration) time.Duration { return max(ttl/killShare, leastKill) }

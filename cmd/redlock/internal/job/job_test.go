@@ -1,0 +1,84 @@
+package job
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// A signal that comes with the grant ends redlock run as one before it does, and the
+// lock is given back, not left to its lease time.
+func TestSignalWithTheGrant(t *testing.T) {
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	t.Setenv(cmdtest.SocketVariable, f.Socket)
+	s := &signals{others: make(chan os.Signal)} // of no length: who sends is heard
+	j := &Job{Name: "job", Names: []string{"job"}, Verbose: true, Stderr: cmdtest.Writes(func() { s.others <- syscall.SIGTERM })}
+	_, lease, err := j.acquire(s)
+	if got, is := errors.AsType[*exit.Failure](err); !is || got.Code != 128+int(syscall.SIGTERM) || lease != nil {
+		t.Errorf("the lease is %v, the failure %v, want none and exit code 143", lease, err)
+	}
+	f.ExpectRequest(ipc.VerbLock)
+	f.ExpectRequest(ipc.VerbUnlock)
+}
+
+// Ctrl-C that is typed when the lock is there, and the command is not, is not lost: the command
+// would not get it from the terminal, nor from us, who take it that it does.
+func TestSignalBeforeTheCommand(t *testing.T) {
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	lease, err := cmdtest.Dial(t, f.Socket).Lock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &signals{others: make(chan os.Signal, maxPendingSignals), children: make(chan os.Signal, 1)}
+	s.others <- syscall.SIGINT
+	ran := filepath.Join(t.TempDir(), "ran")
+	j := &Job{Name: "job", Path: "/bin/sh", Argv: Shell("echo > " + ran), Stderr: os.Stderr}
+	_, err = j.runUnder(lease, s, func() bool { return true })
+	if code := exit.Report(os.Stderr, "redlock", err); code != exit.SignalCode(syscall.SIGINT) {
+		t.Errorf("exit code %d, want that of SIGINT", code)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the command was run")
+	}
+}
+
+func TestKillMargin(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 50 * time.Millisecond, time.Second: 50 * time.Millisecond,
+		2 * time.Second: 100 * time.Millisecond, 10 * time.Second: 500 * time.Millisecond,
+	} {
+		if got := killMargin(ttl); got != want {
+			t.Errorf("killMargin(%v) = %v, want %v", ttl, got, want)
+		}
+	}
+}
+
+// Whose lease time was made shorter is not killed long before its deadline: it would be
+// while the lease is extended.
+func TestKillMarginOfAnotherLeaseTime(t *testing.T) {
+	for guard, want := range map[time.Duration]time.Duration{
+		400 * time.Millisecond: 100 * time.Millisecond, // of 2 s
+		6 * time.Second:        1500 * time.Millisecond,
+		time.Minute:            1500 * time.Millisecond, // longer: what was announced stays
+	} {
+		c := &child{margin: killMargin(30 * time.Second), lease: guarded{guard: guard}}
+		if got := c.killMargin(); got != want {
+			t.Errorf("with a guard of %v the margin is %v, want %v", guard, got, want)
+		}
+	}
+}
+
+// guarded is a lease with a guard.
+type guarded struct {
+	lease
+	guard time.Duration
+}
+
+func (g guarded) Guard() time.Duration { return g.guard }

@@ -1,0 +1,30 @@
+package job
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redlockd/redlockd/client"
+)
+
+// What the daemon does not know when it is asked was given back; what it does not know
+// after its restart was lost.
+func TestGivenBack(t *testing.T) {
+	notHeld := func(op string) error { return &client.Error{Op: op, Code: "NOTHELD"} }
+	over := func(err error) error { return &client.Error{Op: "lease", Code: "LOST", Err: err} }
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{over(notHeld("check")), true},
+		{notHeld("unlock"), true},
+		{over(notHeld("resume")), false},
+		{over(&client.Error{Op: "check", Code: "LOST"}), false},
+		{over(nil), false},
+		{context.DeadlineExceeded, false},
+	} {
+		if got := releasedByCommand(test.err); got != test.want {
+			t.Errorf("%v: given back is %v, want %v", test.err, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/redlock/boottime"
+)
+
+// roleTooLate learns of the loss of a lease after its deadline, twice.
+const roleTooLate = "too late"
+
+func init() { cmdtest.Roles[roleTooLate] = tooLateMain }
+
+func tooLateMain(argv []string) int {
+	alarm, err := newBootTimer()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	c := &child{signals: catchSignals(), lease: unsaid{}, timer: alarm, stderr: os.Stderr, recheck: time.NewTimer(0)}
+	over, err := c.startOnThread(&exec.Cmd{Path: argv[0], Args: argv, Stdin: os.Stdin, SysProcAttr: diesWithParent()})
+	if err != nil {
+		return exit.Report(os.Stderr, "redlock", err)
+	}
+	defer over()
+	c.stop(errors.New("first word"))
+	fmt.Println("killed", c.killed)
+	c.stop(errors.New("second word"))
+	if err = c.watch(); err == nil {
+		err = c.outcome()
+	}
+	return exit.Report(os.Stderr, "redlock", err)
+}
+
+// After the deadline a command is not asked any more, nor made to go on if it has stopped;
+// and the first that was said of the loss is what people are told.
+func TestLossThatIsToldTooLate(t *testing.T) {
+	t.Parallel()
+	p := cmdtest.Start(t, roleTooLate, "", "/bin/cat")
+	p.ExpectLine("killed true")
+	code := p.Wait()
+	cmdtest.CheckExit(t, code, exit.Lost, p.Stderr(), "first word")
+}
+
+// roleUnsaid runs a command under a lease that is extended once, and whose end
+// nobody says.
+const roleUnsaid = "unsaid"
+
+func init() { cmdtest.Roles[roleUnsaid] = unsaidMain }
+
+// unsaid is such a lease.
+type unsaid struct{ first, last time.Duration }
+
+func (unsaid) Name() string             { return "job" }
+func (unsaid) Context() context.Context { return context.Background() }
+func (unsaid) Guard() time.Duration     { return time.Minute }
+
+func (u unsaid) DeadlineBoottime() time.Duration {
+	if boottime.Exact() < u.first-450*time.Millisecond {
+		return u.first
+	}
+	return u.last
+}
+
+func unsaidMain(argv []string) int {
+	alarm, err := newBootTimer()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	now := boottime.Exact()
+	l := unsaid{now + 600*time.Millisecond, now + 1600*time.Millisecond}
+	c := &child{signals: catchSignals(), lease: l, margin: 400 * time.Millisecond, timer: alarm, stderr: os.Stderr, recheck: time.NewTimer(0)}
+	over, err := c.startOnThread(&exec.Cmd{Path: argv[0], Args: argv, Stdin: os.Stdin, Stdout: os.Stdout, SysProcAttr: diesWithParent()})
+	if err == nil {
+		defer over()
+		err = c.watch()
+	}
+	if err == nil {
+		err = c.outcome()
+	}
+	ended := boottime.Exact()
+	fmt.Println("extended", ended > l.first-c.margin, "in time", ended < l.last)
+	return exit.Report(os.Stderr, "redlock", err)
+}
+
+// The deadline is kept though no timer but the alarm runs: after a suspension of
+// the host the others are late.
+func TestAlarmKillsByItself(t *testing.T) {
+	t.Parallel()
+	p := cmdtest.Start(t, roleUnsaid, "", "/bin/cat")
+	out := p.ReadAll()
+	code := p.Wait()
+	cmdtest.CheckExit(t, code, exit.Lost, p.Stderr(), "nobody said so")
+	if out != "extended true in time true\n" {
+		t.Errorf("it said %q", out)
+	}
+}

@@ -1,0 +1,25 @@
+package job
+
+import (
+	"os"
+	"syscall"
+)
+
+// fatalHere are fatal signals of Linux, with the realtime signals that C libraries do not
+// reserve. Signals that concern only this process (SIGSEGV, SIGXFSZ, SIGPROF, …) are missing,
+// and so is SIGURG, which Go's runtime sends to itself.
+var fatalHere = append(realtime(35, 64), syscall.SIGPWR, syscall.SIGIO, syscall.SIGSTKFLT,
+	syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGTRAP, syscall.SIGSYS)
+
+func realtime(first, last syscall.Signal) (all []os.Signal) {
+	for sig := first; sig <= last; sig++ {
+		all = append(all, sig)
+	}
+	return all
+}
+
+// diesWithParent makes the kernel kill the command when the thread that started it ends, so
+// that the command does not outlive this process and the lock.
+func diesWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,62 @@
+package job
+
+import (
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What is heard of in turn: z is Ctrl-Z, t the command stopped by it, s the command stopped
+// by SIGSTOP, c the command going on. Upper case: this process stops then.
+func TestSuspension(t *testing.T) {
+	for _, story := range []string{
+		"zT c zT c",       // the command stops as all do
+		"Tzc Tzc",         // its signal is heard of first
+		"Tcz Tcz",         // and ours when all goes on again
+		"zS c zS c",       // it answers with SIGSTOP
+		"sZ c sZ c",       // and that is heard of first
+		"Tz c sZ c zT",    // now so, now so
+		"s c s c",         // somebody stops the command alone
+		"s c z Tc",        // ... and it went on before
+		"sZ",              // ... and Ctrl-Z comes later
+		"zT c s c Tzc sZ", // ... after Ctrl-Z
+		"z S c s",         // it did not stop for Ctrl-Z at first
+	} {
+		var s suspension
+		for i, event := range story {
+			var stop bool
+			switch event {
+			case 'z', 'Z':
+				stop = s.suspendTyped()
+			case 't', 'T':
+				stop = s.commandStopped(syscall.SIGTSTP)
+			case 's', 'S':
+				stop = s.commandStopped(syscall.SIGSTOP)
+			case 'c':
+				s.commandContinued()
+			}
+			if want := event == 'Z' || event == 'T' || event == 'S'; stop != want {
+				t.Errorf("%s, %d: stop %v, want %v", story, i, stop, want)
+			}
+		}
+	}
+}
+
+// Who did not stop for Ctrl-Z, and is stopped by somebody long after that, is looked after.
+func TestSuspensionIsNotThatOfBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s suspension
+		s.suspendTyped()
+		time.Sleep(suspendTimeout + 1)
+		if s.commandStopped(syscall.SIGSTOP) {
+			t.Error("this process stops, as Ctrl-Z was typed long before")
+		}
+		s.commandContinued()
+		s.suspendTyped()
+		time.Sleep(suspendTimeout)
+		if !s.commandStopped(syscall.SIGSTOP) {
+			t.Errorf("this process does not stop with the command, which has taken %v for that", suspendTimeout)
+		}
+	})
+}

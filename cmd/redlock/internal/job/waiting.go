@@ -1,0 +1,293 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
+)
+
+const (
+	// explainAfter is how long a wait takes before it is explained.
+	explainAfter = time.Second
+	// explainAtMost is the longest pause between two questions to the nodes if
+	// the output is no terminal.
+	explainAtMost = 30 * time.Second
+)
+
+// waiting explains a long wait for a lock. On a terminal it redraws one line each second, and
+// wipes it at the end. With --verbose it prints a line for each new holder. Otherwise it
+// prints one line, and only if nodes in quarantine are the reason.
+type waiting struct {
+	client  *client.Client
+	name    string   // as on the command line
+	names   []string // the names in it
+	holder  int      // the process that waits
+	begin   time.Time
+	out     io.Writer
+	verbose bool
+	shares  bool // the lock is shared, so it cannot wait for itself
+	warned  bool // warnOfSelfWait has run
+
+	printed reason // the last reason printed as a line
+	width   int    // of the text on the terminal's line
+}
+
+// explainWait starts a goroutine that explains the wait until ctx is done or end is called.
+// end waits for the goroutine: nothing is printed after it returns.
+func (j *Job) explainWait(ctx context.Context, c *client.Client) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &waiting{client: c, name: j.Name, names: j.Names, holder: j.Holder, begin: time.Now(), out: j.Stderr, verbose: j.Verbose, shares: j.Shares}
+	var done sync.WaitGroup
+	done.Go(func() { w.run(ctx) })
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+func (w *waiting) run(ctx context.Context) {
+	defer w.wipe()
+	for pause := explainAfter; sleep(ctx, pause); {
+		w.warnOfSelfWait(ctx)
+		switch columns := term.Columns(w.out); {
+		case columns > 0:
+			w.draw(w.reason(ctx), columns)
+		case w.verbose:
+			w.printOnce(w.reason(ctx))
+			pause = min(2*pause, explainAtMost)
+		default:
+			w.printOnce(reason{what: w.quarantine(ctx)})
+			return
+		}
+	}
+}
+
+// warnOfSelfWait prints once that this process may wait for a lock that it runs under.
+func (w *waiting) warnOfSelfWait(ctx context.Context) {
+	above, err := lockname.Split(os.Getenv("REDLOCK_NAME"))
+	if w.warned || w.shares || err != nil || !slices.ContainsFunc(w.names, func(name string) bool { return slices.Contains(above, name) }) {
+		return
+	}
+	w.warned = true
+	if hasEnded(ctx, above) || ctx.Err() != nil {
+		return
+	}
+	w.wipe()
+	w.print("redlock: lock %q: waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n", w.name)
+}
+
+// hasEnded reports whether the redlock run of the environment is known to have ended. A
+// process that outlives redlock run keeps its environment.
+func hasEnded(ctx context.Context, above []string) bool {
+	id := os.Getenv("REDLOCK_LEASE")
+	if id == "" {
+		return false
+	}
+	err := socket.Ask(ctx, func(ctx context.Context, c *client.Client) error {
+		_, err := c.LeaseByID(ctx, id, above...)
+		return err
+	})
+	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrLost)
+}
+
+// reason says why the lock is not granted yet. Two equal reasons rarely have the same text in
+// since, because it is computed from the current time.
+type reason struct {
+	what, since      string
+	position, queued int // in the wait queue, and its length; 0: not known
+}
+
+// key returns what two equal reasons have in common.
+func (r reason) key() reason {
+	r.since = ""
+	return r
+}
+
+func (r reason) String() string {
+	text := r.what + r.since
+	if r.position > 0 {
+		text += fmt.Sprintf(", place %d of %d in the queue of this host", r.position, r.queued)
+	}
+	return text
+}
+
+// short returns the text for one line of a terminal. The end may be cut off, so the most
+// important comes first.
+func (r reason) short(waited time.Duration) string {
+	wait := waited.Round(time.Second).String()
+	if r.position > 0 {
+		wait += fmt.Sprintf(", place %d of %d here", r.position, r.queued)
+	}
+	return fmt.Sprintf("(%s): %s%s", wait, r.what, r.since)
+}
+
+// sleep returns false if ctx is done before d has passed.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// printOnce prints a reason unless it is the one that was printed last.
+func (w *waiting) printOnce(r reason) {
+	if r.what == "" || r.key() == w.printed {
+		return
+	}
+	if w.print("redlock: lock %q: waiting: %v\n", w.name, r) {
+		w.printed = r.key()
+	}
+}
+
+// draw replaces the text on the terminal's line. It does nothing while another job is in the
+// terminal's foreground.
+func (w *waiting) draw(r reason, columns int) {
+	if r.what == "" || !term.InForeground() {
+		return
+	}
+	line := []rune(fmt.Sprintf("redlock: waiting for %q %s", w.name, r.short(time.Since(w.begin))))
+	line = truncate(line, columns-1) // a full line would wrap
+	if w.print("\r%s%s", string(line), strings.Repeat(" ", max(0, w.width-len(line)))) {
+		w.width = len(line)
+	}
+}
+
+// truncate cuts a line that is too long and marks the cut: a cut number or host name could be
+// taken for another one.
+func truncate(line []rune, room int) []rune {
+	if len(line) <= room {
+		return line
+	}
+	const cut = "..."
+	kept := max(0, room-len(cut))
+	return append(line[:kept:kept], []rune(cut)[:room-kept]...)
+}
+
+// wipe clears the terminal's line.
+func (w *waiting) wipe() {
+	if w.width > 0 {
+		w.print("\r%s\r", strings.Repeat(" ", w.width))
+	}
+}
+
+// print returns false and prints nothing if the write could block: the lock may be granted, or
+// a signal may end the wait, at any moment.
+func (w *waiting) print(format string, args ...any) (done bool) {
+	if done = term.Writable(w.out); done {
+		fmt.Fprintf(w.out, format, args...)
+	}
+	return done
+}
+
+// reason asks the daemon why the lock is not granted yet, within socket.AnswerTimeout. It
+// returns no reason if ctx is done.
+func (w *waiting) reason(ctx context.Context) reason {
+	within, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
+	defer cancel()
+	if text := w.quarantine(within); text != "" {
+		return reason{what: text}
+	}
+	name, holders, err := w.holders(within)
+	switch {
+	case ctx.Err() != nil:
+		return reason{}
+	case errors.Is(err, context.DeadlineExceeded):
+		return reason{what: "redlockd does not answer who holds it"}
+	case err != nil:
+		return reason{what: fmt.Sprintf("who holds it is not known: %v", err)}
+	}
+	r := heldReason(holders)
+	if len(w.names) > 1 && len(holders) > 0 {
+		r.what = fmt.Sprintf("%q is %s", name, r.what)
+	}
+	r.position, r.queued = w.position(within)
+	return r
+}
+
+// holders returns the holders of the first lock that is held, or reserved for another waiter.
+// It returns none if all are free.
+func (w *waiting) holders(ctx context.Context) (name string, holders []client.Holder, err error) {
+	for _, name = range w.names {
+		holders, err = w.client.Who(ctx, name)
+		holders = slices.DeleteFunc(holders, w.isReservedForUs)
+		if err != nil || len(holders) > 0 {
+			break
+		}
+	}
+	return lockname.Join(name), holders, err
+}
+
+func (w *waiting) isReservedForUs(h client.Holder) bool {
+	host, _ := os.Hostname()
+	return h.Waits && h.PID == w.holder && h.Host == host
+}
+
+// quarantine returns the daemon's text if nodes in quarantine prevent a quorum, else "".
+func (w *waiting) quarantine(ctx context.Context) string {
+	if status, err := w.client.Status(ctx); err == nil && status.Left > 0 {
+		return status.Text
+	}
+	return ""
+}
+
+// heldReason says who holds a lock, and since when the first holder does.
+func heldReason(holders []client.Holder) reason {
+	if len(holders) == 0 {
+		return reason{what: "nobody holds it just now"}
+	}
+	first, more := holders[0], ""
+	if n := len(holders) - 1; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	if first.Waits {
+		return reason{what: describe.ReservedFor(first)}
+	}
+	if first.Host == "" {
+		return reason{what: "held by another Redlock client" + more}
+	}
+	return reason{
+		what:  "held by " + describe.HolderName(&first) + more,
+		since: " since " + timeOfDay(time.Now().Add(-first.Since)),
+	}
+}
+
+// timeOfDay formats a time, with its date if it is more than 12 hours ago.
+func timeOfDay(at time.Time) string {
+	if time.Since(at) < 12*time.Hour {
+		return at.Format("15:04:05")
+	}
+	return at.Format("2006-01-02 15:04")
+}
+
+// position returns the position in the wait queue of this host, and its length. The daemon
+// knows no waiters of other hosts, and may hide waiters of other users.
+func (w *waiting) position(ctx context.Context) (ours, all int) {
+	entries, err := w.client.List(ctx)
+	if err != nil {
+		return 0, 0
+	}
+	for _, e := range entries {
+		if !e.Waits || !slices.Equal(e.Names, w.names) {
+			continue
+		}
+		all++
+		if e.PID == w.holder {
+			ours = all
+		}
+	}
+	return ours, all
+}

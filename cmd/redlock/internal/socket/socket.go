@@ -1,0 +1,69 @@
+package socket
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// AnswerTimeout bounds the daemon's time for an answer that does not depend on other holders.
+// A daemon that hangs accepts connections, and answers none.
+const AnswerTimeout = 5 * time.Second
+
+// Path returns the path of the socket. It is absolute, because the command under the lock may
+// run in another directory, unless an absolute path is too long for a socket.
+func Path() string {
+	path := cmp.Or(os.Getenv("REDLOCK_SOCKET"), client.DefaultSocket)
+	if absolute, err := filepath.Abs(path); err == nil && len(absolute) <= ipc.MaxSocketPath {
+		return absolute
+	}
+	return path // too long, or the working directory was removed
+}
+
+// Connect returns a connection to the daemon, or a failure: after AnswerTimeout at the latest,
+// or when ctx is done.
+func Connect(ctx context.Context) (*client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	c, err := client.Dial(ctx, Path())
+	if err != nil {
+		return nil, exit.FromClient(explainDenied(Path(), ExplainTimeout(err)))
+	}
+	return c, nil
+}
+
+// Ask connects and calls use, which must finish within AnswerTimeout.
+func Ask(ctx context.Context, use func(context.Context, *client.Client) error) error {
+	c, err := Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	if err := use(ctx, c); err != nil {
+		return exit.FromClient(ExplainTimeout(err))
+	}
+	return nil
+}
+
+// ExplainTimeout says what a missing answer means, if the error does not. (If the config is
+// wrong, systemd accepts connections for a daemon that does not start.)
+func ExplainTimeout(err error) error {
+	known := false
+	for _, why := range []error{client.ErrHeld, client.ErrNoQuorum, client.ErrUnavailable, client.ErrShutdown} {
+		known = known || errors.Is(err, why)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && !known {
+		return fmt.Errorf("redlockd at %s does not answer: it hangs, this host is overloaded, or it cannot start (systemctl status redlockd, redlockd validate): %w", Path(), err)
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// That redlockd does not answer is said where nothing better is known.
+func TestSilence(t *testing.T) {
+	for _, why := range []error{client.ErrHeld, client.ErrNoQuorum, client.ErrUnavailable, client.ErrShutdown} {
+		if err := errors.Join(why, context.DeadlineExceeded); ExplainTimeout(err) != err {
+			t.Errorf("%v is taken for %v", err, ExplainTimeout(err))
+		}
+	}
+	if err := ExplainTimeout(context.DeadlineExceeded); !strings.Contains(err.Error(), "does not answer") || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the end of the time is said to be %v", err)
+	}
+	if err := ExplainTimeout(context.Canceled); err != context.Canceled {
+		t.Errorf("the end by a signal is said to be %v", err)
+	}
+}
+
+// The command under a lock may look for the socket from another directory.
+func TestSocketPath(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	for given, want := range map[string]string{"": client.DefaultSocket, "/s": "/s", "s": filepath.Join(dir, "s"), "./a/../s": filepath.Join(dir, "s")} {
+		t.Setenv(cmdtest.SocketVariable, given)
+		if got := Path(); got != want {
+			t.Errorf("REDLOCK_SOCKET=%s: %q, want %q", given, got, want)
+		}
+	}
+}
+
+// Deep down in the file system a daemon listens at ./redlockd.sock, and there it is found.
+func TestSocketPathInDeepDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", ipc.MaxSocketPath))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	t.Setenv(cmdtest.SocketVariable, "./s")
+	l, err := net.Listen("unix", Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+// rights is the socket of a user, with a mode.
+type rights struct {
+	fs.FileInfo
+	mode fs.FileMode
+	gid  uint32
+}
+
+func (r rights) Mode() fs.FileMode { return fs.ModeSocket | r.mode }
+func (r rights) Sys() any          { return &syscall.Stat_t{Uid: 4001, Gid: r.gid} }
+
+// To join a group is advised where that helps, and gives no more than that.
+func TestWayIn(t *testing.T) {
+	const join, set = "join its group (usermod -aG 4002 USER)", "set socket.group and socket.mode in the config, and restart redlockd"
+	for _, test := range []struct {
+		info rights
+		want string
+	}{
+		{rights{mode: 0o660, gid: 4002}, join},
+		{rights{mode: 0o600, gid: 4002}, set},
+		{rights{mode: 0o640, gid: 4002}, set},
+		{rights{mode: 0o660, gid: 0}, set},
+		{rights{mode: 0o600, gid: 0}, set},
+	} {
+		if got := HowToOpen(test.info); !strings.HasPrefix(got, test.want) {
+			t.Errorf("for %v of group %d it says %q, want %q", test.info.mode, test.info.gid, got, test.want)
+		}
+	}
+	if got := HowToOpen(rights{mode: 0o600}); !strings.HasSuffix(got, "run this as the user who runs that, 4001") {
+		t.Errorf("of -dev it says %q", got)
+	}
+}
+
+// So it is with a folder that keeps him from the socket.
+func TestWayInto(t *testing.T) {
+	for _, test := range []struct {
+		info rights
+		want string
+	}{
+		{rights{mode: 0o750, gid: 4002}, "join its group (usermod -aG 4002 USER)"},
+		{rights{mode: 0o710, gid: 4002}, "join its group (usermod -aG 4002 USER)"},
+		{rights{mode: 0o740, gid: 4002}, "let this user enter it"},
+		{rights{mode: 0o700, gid: 4002}, "let this user enter it"},
+		{rights{mode: 0o750, gid: 0}, "let this user enter it"},
+	} {
+		if got := HowToEnter(test.info); !strings.HasPrefix(got, test.want) {
+			t.Errorf("for %v of group %d it says %q, want %q", test.info.mode, test.info.gid, got, test.want)
+		}
+	}
+	if folder, info := ClosedFolder("s"); folder != "." || info == nil {
+		t.Errorf("where the path is short it finds %q", folder)
+	}
+	if folder, info := ClosedFolder("/nowhere/else/s"); folder != "/" || info == nil {
+		t.Errorf("where there is nothing it finds %q", folder)
+	}
+}
+
+// Who may not open the socket hears the same from all commands.
+func TestShutOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := fmt.Errorf("dial %s: %w: this user needs the group of the socket: %w", path, client.ErrDenied, fs.ErrPermission)
+	f := exit.FromClient(explainDenied(path, refused))
+	if want := "this user may not open " + path + ", which is -rw-------, user "; f.Code != exit.Denied || !strings.HasPrefix(f.Error(), want) || !strings.Contains(f.Error(), ": set socket.group") {
+		t.Errorf("exit code %d, %q; want %d, %q, and to set socket.group", f.Code, f, exit.Denied, want)
+	}
+	if got := explainDenied(path, client.ErrUnavailable); got != client.ErrUnavailable {
+		t.Errorf("of another error it makes %q", got)
+	}
+}

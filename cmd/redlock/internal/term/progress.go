@@ -1,0 +1,77 @@
+package term
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Progress draws a progress line for something that takes a known time. Without a terminal it
+// draws nothing.
+type Progress struct {
+	out    io.Writer // nil: no terminal
+	length time.Duration
+	start  time.Time
+
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu   sync.Mutex // guards what; no other mutex is taken inside it
+	what string
+}
+
+const (
+	progressWidth = 30
+	ProgressEvery = 200 * time.Millisecond
+)
+
+func NewProgress(out io.Writer, length time.Duration) *Progress {
+	p := &Progress{length: length, stop: make(chan struct{})}
+	if _, ok := ScreenOf(out); ok {
+		p.out = out
+	}
+	return p
+}
+
+// Begin starts part i of n parts of equal length. The first call starts the goroutine that
+// draws; End waits for it.
+func (p *Progress) Begin(what string, i, n int) {
+	p.mu.Lock()
+	p.what = fmt.Sprintf("%d/%d %s", i+1, n, what)
+	p.mu.Unlock()
+	if i == 0 && p.out != nil {
+		p.start = time.Now()
+		p.done.Go(p.draw)
+	}
+}
+
+// End clears the line.
+func (p *Progress) End() {
+	close(p.stop)
+	p.done.Wait()
+}
+
+func (p *Progress) draw() {
+	ticker := time.NewTicker(ProgressEvery)
+	defer ticker.Stop()
+	for {
+		fmt.Fprint(p.out, "\r"+p.line(time.Since(p.start))+ClearLine)
+		select {
+		case <-ticker.C:
+		case <-p.stop:
+			fmt.Fprint(p.out, "\r"+ClearLine)
+			return
+		}
+	}
+}
+
+// line returns the line to show when so much time has passed.
+func (p *Progress) line(passed time.Duration) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	passed = min(passed, p.length)
+	full := int(progressWidth * passed / p.length)
+	return fmt.Sprintf("[%s%s] %3d%% %s", strings.Repeat("#", full), strings.Repeat(" ", progressWidth-full), 100*passed/p.length, p.what)
+}

@@ -1,0 +1,71 @@
+package term
+
+import (
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// HasTerminal reports whether this process has a controlling terminal that has not hung up.
+func HasTerminal() bool {
+	_, err := foreground()
+	return err == nil
+}
+
+// InForeground reports whether this process is in the terminal's foreground process group.
+func InForeground() bool {
+	group, err := foreground()
+	return err == nil && group == syscall.Getpgrp()
+}
+
+// LeadsSession reports whether this process leads its session, like a login shell or a command
+// of ssh -t.
+func LeadsSession() bool {
+	session, err := unix.Getsid(0)
+	return err == nil && session == os.Getpid()
+}
+
+// UnderJobControl reports whether a shell may be waiting for this process to stop.
+func UnderJobControl() bool { return HasTerminal() && !LeadsSession() }
+
+// foreground returns the foreground process group of the controlling terminal. It errs if
+// there is none.
+func foreground() (int, error) {
+	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(tty)
+	return unix.IoctlGetInt(tty, unix.TIOCGPGRP)
+}
+
+// Writable reports whether a line can be written without blocking: a terminal stopped by
+// Ctrl-S takes nothing, nor does a full pipe. An output without a file descriptor takes
+// everything.
+func Writable(out io.Writer) (now bool) {
+	now = true
+	// Descriptor calls use with the file descriptor of a stream, if it has one. (File.Fd would
+	// make the descriptor blocking, also for other processes that share it.)
+	Descriptor(out, func(fd int) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(poll, 0)
+		now = err == nil && n == 1 && poll[0].Revents&unix.POLLOUT != 0
+	})
+	return now
+}
+
+// Descriptor shows the file descriptor of a stream to use, if it has one. (File.Fd
+// would make it a blocking one, for those as well that we share it with.)
+func Descriptor(stream any, use func(fd int)) {
+	file, ok := stream.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { use(int(fd)) }) // it fails if the file is closed
+}

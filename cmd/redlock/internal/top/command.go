@@ -1,0 +1,76 @@
+package top
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
+)
+
+// Loop shows one frame after the other. Its caller sets the fields.
+type Loop struct {
+	Every  time.Duration
+	Count  int
+	AsJSON bool
+	Out    io.Writer
+}
+
+// Run returns when all frames are shown, the first question fails, or the output cannot be
+// written.
+func (t *Loop) Run(ctx context.Context) error {
+	ticker := time.NewTicker(t.Every)
+	defer ticker.Stop()
+	var before *Frame
+	for n := 1; ; n++ {
+		now, err := fetchFrame(ctx)
+		if err != nil && before == nil {
+			return err
+		}
+		if err == nil {
+			now.computeRates(before)
+			before = now
+		}
+		if err := t.show(now, err, n == 1); err != nil || n == t.Count {
+			return err
+		}
+		<-ticker.C
+	}
+}
+
+// show prints a frame, or why there is none.
+func (t *Loop) show(p *Frame, missing error, first bool) error {
+	if t.AsJSON {
+		if missing != nil {
+			return output.PrintJSONLine(t.Out, ErrorJSON{time.Now(), missing.Error()})
+		}
+		return output.PrintJSONLine(t.Out, p.toJSON())
+	}
+	var text bytes.Buffer
+	if missing != nil {
+		text.WriteString(time.Now().Format(time.DateTime) + "  " + output.Cell(missing.Error()) + "\n")
+	} else if err := p.print(&text); err != nil {
+		return err
+	}
+	return t.draw(text.Bytes(), first)
+}
+
+// draw replaces the previous frame on a terminal; elsewhere it appends. It changes no settings
+// of the terminal, so there is nothing to restore at the end.
+func (t *Loop) draw(text []byte, first bool) error {
+	var out bytes.Buffer
+	s, ok := term.ScreenOf(t.Out)
+	switch {
+	case ok:
+		s.Paint(&out, text, first)
+	case first:
+		out.Write(text)
+	default:
+		out.WriteByte('\n')
+		out.Write(text)
+	}
+	_, err := t.Out.Write(out.Bytes())
+	return output.WriteError(err)
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// withHeir is a command that a signal ends, and what it has started outlives it.
+const withHeir = `(trap "echo heir ends; exit" TERM; echo up $$; while :; do read order </dev/null; sleep 0.01; done) & wait`
+
+// A command that is ended by a signal does not leave its work running behind the
+// back of the next holder.
+func TestLeftBehindIsToldToEnd(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", withHeir)...)
+	p.AwaitPuppet()
+	p.Signal(syscall.SIGUSR1)
+	p.ExpectLine("heir ends")
+	p.ExpectExit(128 + int(syscall.SIGUSR1))
+	f.ExpectRequest(ipc.VerbLock)
+	f.ExpectRequest(ipc.VerbUnlock)
+}
+
+// One that somebody has stopped would not notice that it is to end.
+func TestLeftBehindAndStopped(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, cmdtest.Puppet("terminated")...)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
+	heir := p.AwaitPuppet()
+	cmdtest.AwaitStopped(t, heir)
+	p.Signal(syscall.SIGUSR1)
+	p.ExpectTerminated()
+	p.ExpectExit(128 + int(syscall.SIGUSR1))
+}
+
+// While it does not end the lock is kept, and that is said.
+func TestLeftBehindKeepsTheLock(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, cmdtest.Puppet("hangup")...)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
+	p.AwaitPuppet()
+	p.Signal(syscall.SIGALRM)
+	p.ExpectTerminated()
+	p.AwaitStderr("kept until those")
+	p.Signal(syscall.SIGUSR2)                         // it looks again, and has said it
+	for p.ReadLine() != "got user defined signal 2" { // after that of the SIGCONT
+	}
+	f.ExpectRequest(ipc.VerbLock)
+	if len(f.Requests) > 0 {
+		t.Errorf("while an heir ran the daemon read %v", (<-f.Requests).Verb)
+	}
+	p.Signal(syscall.SIGHUP)
+	p.ReadAll()
+	p.ExpectExit(128 + int(syscall.SIGALRM))
+	f.ExpectRequest(ipc.VerbUnlock)
+	if n := strings.Count(p.Stderr(), "kept until those"); n != 1 {
+		t.Errorf("it is said %d times, want once: %q", n, p.Stderr())
+	}
+}
+
+// Where the lock is lost, none survives who does not stop, however the command ends.
+func TestLeftBehindIsKilled(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{"by a signal": `"$@" & wait`, "by itself": `trap "exit 3" TERM; "$@" & wait`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * time.Second)})
+			p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, append([]string{"sh", "-c", script, "sh"}, cmdtest.Puppet()...)...)...)
+			p.AwaitPuppet()
+			if out := p.ReadAll(); !strings.Contains(out, "got terminated") {
+				t.Errorf("the heir said %q, want got terminated", out)
+			}
+			p.ExpectExit(exit.Lost)
+		})
+	}
+}
+
+// Those are told, too, that an heir has started.
+func TestLeftBehindOfHeirs(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	command := append([]string{"sh", "-c", `sh -c '"$@" & wait' sh "$@" & wait`, "sh"}, cmdtest.Puppet("terminated")...)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
+	p.AwaitPuppet()
+	p.Signal(syscall.SIGUSR1)
+	p.ExpectTerminated()
+	p.ExpectExit(128 + int(syscall.SIGUSR1))
+}
+
+// restless is a process that, told to end, goes on in one child after the other, so that
+// who has looked for it finds nobody any more; for longer than until the first SIGKILL.
+const restless = `$| = 1; $SIG{TERM} = sub { $end ||= time + 2 }; print "up $$\n"; select undef, undef, undef, 1 until $end;
+while (time < $end) { exit if fork; select undef, undef, undef, $ENV{PACE} } sleep 10; print "not killed\n"`
+
+// Who escapes one SIGKILL does not escape the next: nothing is left when redlock run ends.
+// One that is as quick as it can be takes the processor from other tests: that is for
+// REDLOCKD_LONG=1.
+func TestLeftBehindAndRestless(t *testing.T) {
+	needPerl(t)
+	pace := "0.01"
+	if os.Getenv("REDLOCKD_LONG") != "" {
+		pace = "0"
+	}
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * time.Second)})
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, "env", "PACE="+pace, "sh", "-c", `for i in 1 2 3 4; do perl -e "$0" & done; wait`, restless)...)
+	for range 4 {
+		p.AwaitPuppet()
+	}
+	p.ExpectExit(exit.Lost)
+	p.Stdout.SetReadDeadline(time.Now().Add(3 * time.Second))
+	if out := p.ReadAll(); out != "" {
+		t.Errorf("they say %q", out)
+	}
+}
+
+// deadChild has a child that has ended, in the session that it was in itself, and does not look.
+const deadChild = `pipe R, W; if (!fork) { exit } close W; require POSIX; POSIX::setsid(); <R>; $| = 1; print "up $$\n"; sleep 60`
+
+// Nobody waits for the dead, whose parents are not of the kin.
+func TestLeftBehindAndDead(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", `perl -e "$0" & wait`, deadChild)...)
+	daemon := p.AwaitPuppet()
+	p.Signal(syscall.SIGUSR1)
+	p.ExpectExit(128 + int(syscall.SIGUSR1))
+	syscall.Kill(daemon, syscall.SIGKILL)
+}
+
+// Whoever does not read stderr keeps nobody from ending.
+func TestLeftBehindIsToldToNobody(t *testing.T) {
+	t.Parallel()
+	_, full := cmdtest.PipeForTest(t)
+	defer full.Close()
+	cmdtest.FillPipe(t, full)
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	run := cmdtest.RunArgs(nil, "sh", "-c", `(trap "" TERM; echo up $$; sleep 2) & wait`) // until after explainAfter
+	cmd := cmdtest.Command(t, "sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh", cmdtest.TestBinary}, run...)...)
+	cmd.ExtraFiles = []*os.File{full}
+	p := cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, f.Socket)
+	p.AwaitPuppet()
+	p.Signal(syscall.SIGUSR1)
+	p.ExpectExit(128 + int(syscall.SIGUSR1))
+}
+
+// A command that ends by itself may leave a process running, and who has made a
+// session of its own is never meant.
+func TestLeftBehindOnPurpose(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, script, order string
+		want                int
+	}{
+		{"after the end", `"$@" & exit 5`, "", 5},
+		{"a session of its own", `setsid "$@" & read order; kill -TERM $$`, "\n", 128 + 15},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := cmdtest.StartFake(t, cmdtest.Granting())
+			command := append([]string{"sh", "-c", test.script, "sh"}, cmdtest.Puppet("user defined signal 2")...)
+			p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
+			heir := p.AwaitPuppet()
+			io.WriteString(p.Stdin, test.order) // nobody reads ""
+			p.ExpectExit(test.want)
+			syscall.Kill(heir, syscall.SIGUSR2)
+			if out := p.ReadAll(); out != "got user defined signal 2\n" {
+				t.Errorf("the heir said %q, want only the signal that ends it", out)
+			}
+		})
+	}
+}
+
+// What ran before the command is none of its kin, though it is our child: of a shell that
+// became redlock run, such as who reads what the command writes (redlock run job CMD > >(tee
+// log)), which ends only after redlock run.
+func TestWhoWasThereBefore(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		ttl  time.Duration
+		want int
+	}{
+		{"the command is ended by a signal", 2 * cmdtest.Timeout, 128 + int(syscall.SIGUSR1)},
+		{"the lock is lost", 2 * time.Second, exit.Lost},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(test.ttl), ipc.VerbUnlock: cmdtest.Reply("OK")})
+			words := append([]string{"-c", `"$1" "$2" "$3" "$4" & shift 4; read go; exec "$@"`, "sh"}, cmdtest.Puppet("user defined signal 2")...)
+			words = append(words, cmdtest.TestBinary)
+			p := cmdtest.StartCommand(t, cmdtest.Command(t, "sh", append(words, cmdtest.RunArgs(nil, "sh", "-c", `echo under; trap "" TERM; while :; do sleep 0.1; done`)...)...), cmdtest.RoleRedlock, f.Socket)
+			before := p.AwaitPuppet()
+			p.WriteLine("go")
+			p.ExpectLine("under")
+			if test.want != exit.Lost {
+				p.Signal(syscall.SIGUSR1)
+			}
+			p.ExpectExit(test.want)
+			syscall.Kill(before, syscall.SIGUSR2)
+			if out := p.ReadAll(); out != "got user defined signal 2\n" {
+				t.Errorf("who was there before said %q, want only the signal that ends it", out)
+			}
+		})
+	}
+}
+
+// A command that has given the lock back, and is ended by a signal then, leaves behind what
+// it likes: there is no lock that would be kept.
+func TestLeftBehindByWhoGaveBack(t *testing.T) {
+	t.Parallel()
+	const gone = "ERR NOTHELD : there is no lease with this id here (any more)"
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Second), ipc.VerbCheck: cmdtest.Reply(gone), ipc.VerbUnlock: cmdtest.Reply(gone)})
+	command := append([]string{"sh", "-c", `"$@" & sleep 1.5; kill -USR1 $$`, "sh"}, cmdtest.Puppet("user defined signal 2")...)
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
+	heir := p.AwaitPuppet()
+	p.ExpectExit(128 + int(syscall.SIGUSR1)) // and not 75: after 1.5 s it is known that it was given back
+	syscall.Kill(heir, syscall.SIGUSR2)
+	if out := p.ReadAll(); out != "got user defined signal 2\n" {
+		t.Errorf("the heir said %q, want only the signal that ends it", out)
+	}
+	if said := p.Stderr(); said != "" {
+		t.Errorf("stderr is %q, want nothing", said)
+	}
+}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"testing"
+)
+
+// Who shares a lock does not wait for himself where what he runs under has it, too.
+func TestSharesOfFlags(t *testing.T) {
+	for _, test := range []struct {
+		flags runFlags
+		want  bool
+	}{
+		{runFlags{}, false},
+		{runFlags{exclusive: true}, false},
+		{runFlags{shared: true}, true},
+		{runFlags{slots: 1}, false},
+		{runFlags{slots: 2}, true},
+	} {
+		test.flags.given = func(string) bool { return false }
+		if got := test.flags.job().Shares; got != test.want {
+			t.Errorf("%+v: shares %v, want %v", test.flags, got, test.want)
+		}
+	}
+}
