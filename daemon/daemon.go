@@ -9,9 +9,9 @@
 // lease is kept by redlock from then on, and given back by session.Close when
 // the connection ends.
 //
-// What must outlast the process is noted before anybody outside can know of it (the
-// ledger, in a table beside the socket), and connections are left with the service
-// manager (store). The next daemon begins where the notes end (restoration): leases
+// What must outlast the process is noted before anybody outside can know of it (package
+// state, in a file beside the socket), and connections are left with the service
+// manager (state.ConnStore). The next daemon begins where the notes end (restoration): leases
 // go on, requests that were not answered are begun again in their order, and clients
 // notice a pause. So there is one way to end, whether it is SIGTERM or SIGKILL: it is
 // frozen, and the process ends. Without a service manager that keeps connections they
@@ -30,6 +30,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -57,10 +58,9 @@ type daemon struct {
 	processes *processes // that hold leases (hold=pid)
 
 	orphans orphans
-	ledger  *ledger      // what outlasts the process; nil: nothing does
-	unnoted atomic.Int32 // an unnoted: why what should does not
-	owed    atomic.Int32 // releases that are noted and of which a quorum has heard: see maxOwed
-	store   *store       // connections that do; nil: none
+	journal *state.Journal   // of what outlasts the process; it is not open with embedded nodes
+	owed    atomic.Int32     // releases that are noted and of which a quorum has heard: see maxOwed
+	store   *state.ConnStore // connections that outlast the process; nil: none
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 
@@ -82,6 +82,8 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		leases: newRegistry(),
 		limits: newLimits(cfg.Limits),
 		meter:  newMeter(cfg),
+
+		journal: state.NewJournal(log),
 
 		certificates: newCertificates(cfg, log),
 	}
@@ -131,14 +133,14 @@ func (d *daemon) notice(n redlock.Notice) {
 // of its grant says it.
 func (d *daemon) moved(l *redlock.Lease) {
 	if h := d.leases.get(l.ID()); h != nil {
-		d.ledger.deadline(h)
+		d.journal.Deadline(h.number, h.lease)
 	}
 }
 
 // aged notes the deadlines of all leases: they are nearer than they were.
 func (d *daemon) aged() {
 	for _, h := range d.leases.all() {
-		d.ledger.deadline(h)
+		d.journal.Deadline(h.number, h.lease)
 	}
 }
 
@@ -146,12 +148,14 @@ func (d *daemon) aged() {
 func (d *daemon) number(s *session) {
 	if d.restoring != 0 {
 		s.number = d.restoring
-		d.store.has(s)
+		s.stored.Init(s, s.number, s.opened)
+		d.store.AddStored(&s.stored)
 		return
 	}
-	s.number = d.ledger.next()
-	d.ledger.conn(s.number, false)
-	d.store.add(s)
+	s.number = d.journal.NextNumber()
+	s.stored.Init(s, s.number, s.opened)
+	d.journal.ConnOpened(s.number, false)
+	d.store.Add(&s.stored)
 }
 
 // Bounds of a connection, in bytes. One user may have a thousand of them.
@@ -185,8 +189,8 @@ func (d *daemon) newServer() *server.Server {
 // unkept notes that a connection is cut by us: its client may be at work, and does
 // not know yet. The next daemon must not take it for one that is gone.
 func (d *daemon) unkept(c *server.Conn) {
-	if s, ok := c.Session().(*session); ok && s.stored.end() {
-		d.ledger.conn(s.number, false)
+	if s, ok := c.Session().(*session); ok && s.stored.NeverStore() {
+		d.journal.ConnOpened(s.number, false)
 	}
 }
 

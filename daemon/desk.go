@@ -172,3 +172,9 @@ func (k *desk) each() []*holding {
 	}
 	return all
 }
+
+func (k *desk) inUse() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.holdings) > 0 || len(k.asks) > 0
+}

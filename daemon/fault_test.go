@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -280,7 +278,7 @@ func TestLeasesOfTheLiving(t *testing.T) {
 	if second, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "end it first") {
 		t.Fatalf("a second daemon: %v, %v; want it refused", second, err)
 	}
-	d.ledger.leave() // as its end would
+	d.journal.Close() // as its end would
 	second, err := listenAt(&cfg)
 	if err != nil {
 		t.Fatalf("after the first one's end: %v, want it to serve", err)
@@ -370,20 +368,6 @@ func TestTableCutShort(t *testing.T) {
 		t.Error(err)
 	}
 	w.want(`BYE resume=0 : .*`)
-}
-
-// STATUS says nothing more of a table that is written again.
-func TestTableWrittenAgain(t *testing.T) {
-	d, closeNodes := embeddedDaemon(t, io.Discard)
-	defer closeNodes()
-	defer d.nodes.Close()
-	for _, err := range []error{errors.New("no space left on device"), nil} {
-		d.tableFailed(err)
-		want := map[bool]unnoted{true: unwritten, false: noted}[err != nil]
-		if got := unnoted(d.unnoted.Load()); got != want {
-			t.Errorf("the table failed with %v: %q, want %q", err, got, want)
-		}
-	}
 }
 
 // TestNeighboursCancelIsTheirs: what a request met that is no matter of the

@@ -50,7 +50,7 @@ func (d *daemon) unregisterLost(h *holding) {
 func (d *daemon) giveBackAfterLinger(h *holding) {
 	if h.linger > 0 {
 		now := d.clock()
-		d.ledger.lease(recLeft, &pastLease{number: h.number, left: now})
+		d.journal.Lingering(h.number, now)
 		d.lingerSince(h, now)
 		return
 	}
@@ -73,7 +73,7 @@ func (d *daemon) giveUp(h *holding) {
 	if h.lease.GiveUp(); h.lease.Reason() == "" {
 		return
 	}
-	d.ledger.lease(recLost, &pastLease{number: h.number, reason: h.lease.Reason()})
+	d.journal.Lost(h.number, h.lease.Reason())
 	if h.attached() != nil {
 		h.lostNow(d.clock())
 		d.tellLost(h)

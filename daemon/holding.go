@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
@@ -15,7 +16,7 @@ import (
 // small stands together.
 type holding struct {
 	waitqueue.Requester
-	number  uint64   // in the ledger: that of its LOCK; 0 where there is none
+	number  uint64   // in the journal: that of its LOCK; 0 where there is none
 	process *process // whose life holds it, with hold=pid; or nil
 	first   *desk    // where it goes by its names, until it is resumed elsewhere: see desk
 	linger  time.Duration
@@ -198,4 +199,35 @@ func (r *registry) held() (n int) {
 		}
 	}
 	return n
+}
+
+// record is what the journal says of a lease that was granted. The LOCKs that count on it
+// besides are noted when they are answered.
+func (h *holding) record() *state.Lease {
+	r := &state.Lease{
+		Number: h.number, Phase: state.PhaseHeld, Record: h.lease.Record(),
+		Holder: state.Holder{
+			UID: h.UID, PID: h.PID, User: h.User, Owner: h.Owner, Note: h.Note, ID: h.ID, Since: h.Asked,
+			Hold: h.hold, Linger: h.linger, Beat: h.beat(),
+		},
+	}
+	if h.process != nil {
+		r.Holder.ProcessStarted = h.process.started
+	}
+	if s := h.attached(); s != nil {
+		r.Conn = s.number
+	}
+	return r
+}
+
+// noteGranted notes a lease that was granted, before its LOCK is answered.
+func (d *daemon) noteGranted(h *holding) {
+	if h.number == 0 {
+		return
+	}
+	r := h.record()
+	d.journal.Granted(r)
+	if h.lease.Deadline() < r.Record.Deadline {
+		d.journal.Deadline(h.number, h.lease) // it moved back meanwhile: what is noted must never be later
+	}
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
@@ -12,23 +13,29 @@ import (
 // Asked notes a request that takes time, before it begins. (One that is begun again
 // is noted already.)
 func (s *session) Asked(call *server.Call, line []byte, rest *server.Rest) {
-	if s.d.ledger == nil {
+	if !s.d.journal.IsOpen() {
 		return
 	}
-	call.Number = s.d.ledger.next()
-	r := &pastAsk{number: call.Number, conn: s.number, since: s.d.clock(), line: line}
-	if rest != nil {
-		r.changed, r.change = true, pastRestOf(*rest)
+	call.Number = s.d.journal.NextNumber()
+	r := &state.Request{Number: call.Number, Conn: s.number, Since: s.d.clock(), Line: line}
+	if rest == nil {
+		s.d.journal.RequestBegun(r, nil)
+		return
 	}
-	s.d.ledger.ask(r)
+	unread := unreadChange(rest)
+	s.d.journal.RequestBegun(r, &unread)
 }
 
 // Answered notes that the client is about to hear the answer: the request is not
 // begun again, even if that does not reach it.
-func (s *session) Answered(call *server.Call) { s.d.ledger.answered(call.Number) }
+func (s *session) Answered(call *server.Call) { s.d.journal.Answered(call.Number) }
 
 // Rest notes what was read and has not begun.
-func (s *session) Rest(rest server.Rest) { s.d.ledger.rest(s.number, rest) }
+func (s *session) Rest(rest server.Rest) { s.d.journal.Unread(s.number, unreadChange(&rest)) }
+
+func unreadChange(rest *server.Rest) state.UnreadChange {
+	return state.UnreadChange{Drop: rest.Drop, Keep: rest.Keep, Add: rest.Add, Skipping: rest.Skipping}
+}
 
 // replay is a request of before a restart that is begun again.
 type replay struct {

@@ -62,7 +62,7 @@ func (s *session) start(a *ask) server.Work {
 		return s.refuse(call, err)
 	}
 	if a.waiter.Patient && a.waiter.Ready() != nil {
-		s.d.store.want(s) // it has a place to lose now
+		s.d.store.Prefer(&s.stored) // it has a place to lose now
 	}
 	return a
 }
@@ -273,7 +273,7 @@ func (a *ask) Request() redlock.Request {
 		OnLost: func(l *redlock.Lease) { d.lost(h, l) },
 	}
 	if h.number != 0 {
-		r.Noting = func(taken redlock.Record) { d.ledger.lease(recTaking, &pastLease{number: h.number, lease: taken}) }
+		r.Noting = func(taken redlock.Record) { d.journal.Acquiring(h.number, taken) }
 	}
 	if names := a.names(); len(names) > 1 {
 		r.Names = names
@@ -380,7 +380,7 @@ func (a *ask) leave(err error) {
 		a.noteHeld()
 		d.queue.Granted(&a.waiter, a.holding)
 		d.keep(a.holding)
-		d.store.want(a.s)
+		d.store.Prefer(&a.s.stored)
 	} else {
 		d.queue.Leave(&a.waiter, ofNodes(err))
 	}
@@ -391,7 +391,7 @@ func (a *ask) leave(err error) {
 func (a *ask) noteHeld() {
 	if a.number != 0 {
 		a.call.Noting()
-		a.s.d.ledger.held(a.holding)
+		a.s.d.noteGranted(a.holding)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -149,9 +150,9 @@ func (s *session) status(call *server.Call) server.Work {
 		r.Ms("left", status.Left)
 	}
 	text := statusText(status)
-	if why := unnoted(s.d.unnoted.Load()); why != noted {
+	if why := s.d.journal.Health(); why != state.Healthy {
 		r.Str("unnoted", "yes").Str("table", why.String())
-		text += "; a restart of redlockd would lose what is held and waited for, as " + why.text()
+		text += "; a restart of redlockd would lose what is held and waited for, as " + why.Text()
 	}
 	return reply(call, countFields(r, status).Say(text))
 }

@@ -15,7 +15,7 @@ const rememberLost = time.Hour
 // deadline, and before anything that could block. The place in the queue is
 // kept until then: the client may still be stopping.
 func (d *daemon) lost(h *holding, lease *redlock.Lease) {
-	d.ledger.lease(recLost, &pastLease{number: h.number, reason: lease.Reason()})
+	d.journal.Lost(h.number, lease.Reason())
 	if h.lostNow(d.clock()) {
 		d.tellLost(h)
 	}
@@ -34,7 +34,7 @@ func (d *daemon) tellLost(h *holding) {
 	if s != nil {
 		s.sayLost(h.names(), lease.ID(), lease.Reason(), lostText[lease.Reason()])
 	}
-	d.ledger.lease(recTold, &pastLease{number: h.number})
+	d.journal.LossReported(h.number)
 	switch {
 	case s == nil && h.process == nil:
 		d.unregisterLost(h)

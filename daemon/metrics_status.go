@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -88,7 +89,7 @@ func (s statusCollector) collectClients(c collection) {
 	c.gauge(descLeases, float64(s.d.leases.held()))
 	c.gauge(descWaiters, float64(len(waiting)))
 	c.gauge(descLongest, float64(longestLine(waiting)))
-	c.gauge(descUnnoted, oneIf(s.d.unnoted.Load() != int32(noted)))
+	c.gauge(descUnnoted, oneIf(s.d.journal.Health() != state.Healthy))
 }
 
 // longestLine is how many places stand in the longest line.

@@ -13,16 +13,17 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
 // noted ends the daemon, and is what the next one would read of it.
-func (d *testDaemon) noted() *past {
+func (d *testDaemon) noted() *state.Recovered {
 	d.t.Helper()
 	if err := d.stop(); err != nil {
 		d.t.Fatal(err)
 	}
-	p, err := readNotes(statefile.Beside(d.cfg.Socket.Path))
+	p, err := d.readState(d.cfg.Socket.Path)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func (d *testDaemon) noted() *past {
 }
 
 // notedNow is what the next one would read if this one was killed.
-func (d *testDaemon) notedNow() (*past, error) {
+func (d *testDaemon) notedNow() (*state.Recovered, error) {
 	d.t.Helper()
 	files, err := filepath.Glob(statefile.Beside(d.cfg.Socket.Path) + ".*")
 	if err != nil {
@@ -46,29 +47,27 @@ func (d *testDaemon) notedNow() (*past, error) {
 			d.t.Fatal(err)
 		}
 	}
-	return readNotes(statefile.Beside(filepath.Join(dir, "s")))
+	return d.readState(filepath.Join(dir, "s"))
 }
 
-func readNotes(path string) (*past, error) {
-	left, state, damage, err := statefile.Open(statefile.Options{
-		Path:  path,
-		Check: func([]byte) error { return nil },
-		New:   func() statefile.State { return newPast() },
-	})
-	if err != nil || damage != nil {
-		return nil, errors.Join(err, damage)
+// readState reads the state file beside a socket.
+func (d *testDaemon) readState(socket string) (*state.Recovered, error) {
+	var log logged
+	journal := state.NewJournal(logging.New(&log, hclog.Info, logging.Text))
+	recovered := journal.Open((&daemon{cfg: d.cfg}).journalOptions(socket))
+	journal.Close()
+	if !recovered.Complete {
+		return nil, errors.New(log.String())
 	}
-	left.Leave()
-	p := state.(*past)
-	p.openAll()
-	return p, nil
+	return recovered, nil
 }
 
-// of is the one lease of a lock that is noted; nil: there is none.
-func (p *past) of(t *testing.T, name string) (only *pastLease) {
+// leaseOf is the one lease of a lock that is noted; nil: there is none.
+func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) {
 	t.Helper()
-	for _, l := range p.leases {
-		if slices.Contains(l.lease.Names, name) {
+	t.Helper()
+	for _, l := range p.Leases {
+		if slices.Contains(l.Record.Names, name) {
 			if only != nil {
 				t.Errorf("%s is noted twice: %+v and %+v", name, only, l)
 			}
@@ -100,26 +99,26 @@ func TestAnsweredIsNoted(t *testing.T) {
 	w.say("LOCK again ttl=20s", granted5)
 
 	p := d.noted()
-	if len(p.asks) != 0 {
-		t.Errorf("%d requests are noted as not answered", len(p.asks))
+	if len(p.Requests) != 0 {
+		t.Errorf("%d requests are noted as not answered", len(p.Requests))
 	}
-	if l := p.of(t, "held"); l == nil || l.phase != phaseHeld || l.conn == 0 || l.lease.TTL != 20*time.Second || !l.lease.Keep ||
-		l.holder.owner != "o" || l.holder.id != "i" || l.holder.note != "n" || l.holder.linger != 3*time.Second || l.holder.beat != 15*time.Second {
+	if l := leaseOf(t, p, "held"); l == nil || l.Phase != state.PhaseHeld || l.Conn == 0 || l.Record.TTL != 20*time.Second || !l.Record.Keep ||
+		l.Holder.Owner != "o" || l.Holder.ID != "i" || l.Holder.Note != "n" || l.Holder.Linger != 3*time.Second || l.Holder.Beat != 15*time.Second {
 		t.Errorf("held: %+v", l)
 	}
-	if l := p.of(t, "gone"); l != nil {
+	if l := leaseOf(t, p, "gone"); l != nil {
 		t.Errorf("gone: %+v", l)
 	}
-	if l := p.of(t, "counted"); l == nil || !slices.Equal(l.further, []string{"second"}) {
+	if l := leaseOf(t, p, "counted"); l == nil || !slices.Equal(l.Reentrants, []string{"second"}) {
 		t.Errorf("counted: %+v, want one that counts beside the first", l)
 	}
-	if l, its := p.of(t, "moved"), p.of(t, "others"); l == nil || its == nil || l.conn != its.conn || l.conn == p.of(t, "held").conn {
+	if l, its := leaseOf(t, p, "moved"), leaseOf(t, p, "others"); l == nil || its == nil || l.Conn != its.Conn || l.Conn == leaseOf(t, p, "held").Conn {
 		t.Errorf("moved: %+v, want it on the connection of %+v", l, its)
 	}
-	if l := p.of(t, "extended"); l == nil || l.lease.TTL != 20*time.Second || l.lease.Deadline.Truncate(time.Millisecond) != duration(t, extended[2]) {
+	if l := leaseOf(t, p, "extended"); l == nil || l.Record.TTL != 20*time.Second || l.Record.Deadline.Truncate(time.Millisecond) != duration(t, extended[2]) {
 		t.Errorf("extended: %+v, want the deadline %s", l, extended[2])
 	}
-	if l := p.of(t, "again"); l == nil || l.phase != phaseHeld {
+	if l := leaseOf(t, p, "again"); l == nil || l.Phase != state.PhaseHeld {
 		t.Errorf("again: %+v, want the new lease alone", l)
 	}
 }
@@ -142,12 +141,12 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 	w.until("STATUS", `leases=0\b`)
 	p := d.noted()
 	for _, name := range []string{"unlocked", "left"} {
-		if l := p.of(t, name); l == nil || l.phase != phaseReleased {
+		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
 			t.Errorf("%s: %+v, want that it is being given back", name, l)
 		}
 	}
-	if len(p.asks) != 0 {
-		t.Errorf("%d requests are noted as not answered", len(p.asks))
+	if len(p.Requests) != 0 {
+		t.Errorf("%d requests are noted as not answered", len(p.Requests))
 	}
 }
 
@@ -174,12 +173,12 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"unlocked", "left"} {
-		if l := p.of(t, name); l == nil || l.phase != phaseReleased {
+		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
 			t.Errorf("%s: %+v, want that it is being given back", name, l)
 		}
 	}
-	if len(p.asks) != 0 {
-		t.Errorf("%d requests are noted as not answered", len(p.asks))
+	if len(p.Requests) != 0 {
+		t.Errorf("%d requests are noted as not answered", len(p.Requests))
 	}
 	if err := d.nodes.Servers[2].Cont(); err != nil {
 		t.Fatal(err)
@@ -197,14 +196,14 @@ func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 	d, path := noting(t) // with five nodes
 	const more = 10
 	for number := uint64(1); number <= maxOwed+more; number++ {
-		d.ledger.lease(recHeld, &pastLease{number: number, phase: phaseReleased})
+		d.journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased})
 		d.gaveBackBut(number, 2)
 	}
 	for number := uint64(maxOwed + more + 1); number <= maxOwed+2*more; number++ {
-		d.ledger.lease(recHeld, &pastLease{number: number, phase: phaseReleased})
+		d.journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased})
 		d.gaveBackBut(number, 3) // nobody gets such a lock
 	}
-	if n := len(d.noted(path).leases); n != maxOwed+more || d.owed.Load() != maxOwed {
+	if n := len(d.noted(path).Leases); n != maxOwed+more || d.owed.Load() != maxOwed {
 		t.Errorf("%d are noted, %d counted; want %d, and %d that nobody gets", n, d.owed.Load(), maxOwed, more)
 	}
 }
@@ -223,7 +222,7 @@ func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	gone.conn.Close()
 	eventually(t, "neither is noted", func() bool {
 		p, err := d.notedNow() // half a record may be there just now
-		return err == nil && p.of(t, "unlocked") == nil && p.of(t, "left") == nil
+		return err == nil && leaseOf(t, p, "unlocked") == nil && leaseOf(t, p, "left") == nil
 	})
 }
 
@@ -239,7 +238,7 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	w.say("UNLOCK a", `OK lock=a`)
 	eventually(t, "nothing is noted", func() bool { // when the last node has heard of it
 		p, err := d.notedNow() // half a record may be there just now
-		return err == nil && p.of(t, "a") == nil
+		return err == nil && leaseOf(t, p, "a") == nil
 	})
 }
 
@@ -261,7 +260,7 @@ func TestTableRemoved(t *testing.T) {
 	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "were removed") {
 		t.Errorf("want that the table was removed, once:\n%s", got)
 	}
-	if d.noted().of(t, "a") == nil {
+	if leaseOf(t, d.noted(), "a") == nil {
 		t.Error("what is held is not noted")
 	}
 }
@@ -281,8 +280,8 @@ func TestAttemptIsNoted(t *testing.T) {
 		return len(waiting) == 1 && s.d.queue.LastFailure(waiting[0]) != nil
 	})
 	s.end()
-	s.found = func(p *past) {
-		if l := p.of(t, "a"); l == nil || l.phase != phaseTaking || l.lease.Token == "" {
+	s.found = func(p *state.Recovered) {
+		if l := leaseOf(t, p, "a"); l == nil || l.Phase != state.PhaseAcquiring || l.Record.Token == "" {
 			t.Errorf("noted is %+v, want the attempt", l)
 		}
 	}
@@ -302,7 +301,7 @@ func TestGivenBackIsNotedNoMore(t *testing.T) {
 	w.conn.Close()
 	eventually(t, "it is not noted any more", func() bool {
 		p, err := d.notedNow() // half a record may be there just now
-		return err == nil && p.of(t, "stays") != nil && p.of(t, "gone") == nil
+		return err == nil && leaseOf(t, p, "stays") != nil && leaseOf(t, p, "gone") == nil
 	})
 }
 
@@ -316,7 +315,7 @@ func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 		w.say("LOCK "+name+" ttl=20s", granted5)
 	}
 	s.end()
-	s.found = func(*past) {
+	s.found = func(*state.Recovered) {
 		time.AfterFunc(300*time.Millisecond, lockQueue(s.d.queue)) // the first one is long in becoming known
 	}
 	s.start(w)
@@ -325,10 +324,10 @@ func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 		deadlines[h.lease.ID()] = h.lease.Deadline()
 	}
 	s.end()
-	s.found = func(p *past) {
-		for _, l := range p.leases {
-			if want := deadlines[l.lease.ID()]; l.lease.Deadline != want {
-				t.Errorf("%v: the deadline %v is noted, want %v", l.lease.Names, l.lease.Deadline, want)
+	s.found = func(p *state.Recovered) {
+		for _, l := range p.Leases {
+			if want := deadlines[l.Record.ID()]; l.Record.Deadline != want {
+				t.Errorf("%v: the deadline %v is noted, want %v", l.Record.Names, l.Record.Deadline, want)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"github.com/redlockd/redlockd/daemon/state"
 	"os"
 	"testing"
 )
@@ -122,9 +123,9 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	w, _ := s.dialUnkept()
 	lease := w.say("LOCK a ttl=20s id=1", granted5)[0]
 	s.end()
-	s.found = func(p *past) {
-		for _, l := range p.leases {
-			l.holder.pid = c.pid
+	s.found = func(p *state.Recovered) {
+		for _, l := range p.Leases {
+			l.Holder.PID = c.pid
 		}
 	}
 	s.start()

@@ -286,7 +286,7 @@ func (d *daemon) counted(call *server.Call, h *holding, more ...string) {
 		return
 	}
 	call.Noting()
-	d.ledger.lease(recFurther, &pastLease{number: h.number, further: more, by: call.Number})
+	d.journal.Counted(h.number, more, call.Number)
 }
 
 // waitForFirst waits no longer than its own wait=. Where it gives up, it is counted no

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -78,20 +77,20 @@ func (u *unlock) Run() {
 // back, whose answer is to follow at once: without the lease the next process would
 // answer NOTHELD to an UNLOCK that is not noted as answered.
 func (d *daemon) gaveBackFor(call *server.Call, number uint64) {
-	if d.ledger == nil || number == 0 {
+	if !d.journal.IsOpen() || number == 0 {
 		return
 	}
 	call.Noting()
-	d.ledger.lease(recForgot, &pastLease{number: number, by: call.Number})
+	d.journal.Forgotten(number, call.Number)
 }
 
 // unlocked notes the answer alone: what is noted of the lease ends later.
 func (d *daemon) unlocked(call *server.Call, number uint64) {
-	if d.ledger == nil || number == 0 {
+	if !d.journal.IsOpen() || number == 0 {
 		return
 	}
 	call.Noting()
-	d.ledger.answered(call.Number)
+	d.journal.Answered(call.Number)
 }
 
 // gaveBack ends what is noted of a lease that was given back when all nodes have heard of
@@ -114,12 +113,9 @@ func (d *daemon) gaveBackBut(number uint64, owing int) {
 	case owing > len(nodes.Nodes)-nodes.Needed():
 		d.forgetExpired(number)
 	case owing > 0 && d.mayOwe():
-		time.AfterFunc(nodes.MaxTTL, func() {
-			d.gaveBackBut(number, 0)
-			d.owed.Add(-1)
-		})
+		d.journal.ForgottenAfter(number, nodes.MaxTTL, func() { d.owed.Add(-1) })
 	default:
-		d.ledger.lease(recForgot, &pastLease{number: number})
+		d.journal.Forgotten(number, 0)
 	}
 }
 
@@ -135,7 +131,7 @@ func (d *daemon) mayOwe() bool {
 // forgetExpired ends what is noted of what is given back when it has expired in any case.
 // It does not wait.
 func (d *daemon) forgetExpired(number uint64) {
-	time.AfterFunc(d.cfg.Quorum.MaxTTL, func() { d.ledger.lease(recForgot, &pastLease{number: number}) })
+	d.journal.ForgottenAfter(number, d.cfg.Quorum.MaxTTL, nil)
 }
 
 // unregister ends what anybody can ask of a lease by its id.
@@ -148,7 +144,7 @@ func (d *daemon) unregister(h *holding) {
 	giving := h.giving
 	h.mu.Unlock()
 	if !giving {
-		d.ledger.lease(recForgot, &pastLease{number: h.number})
+		d.journal.Forgotten(h.number, 0)
 	}
 }
 
@@ -226,7 +222,7 @@ func (d *daemon) release(h *holding, by uint64) (*redlock.Releasing, error) {
 // before any node hears of it. Where it turns out to be lost, that is noted as well.
 func (d *daemon) noteRelease(h *holding, by uint64) {
 	h.setGiving(true)
-	d.ledger.lease(recReleased, &pastLease{number: h.number, by: by})
+	d.journal.Releasing(h.number, by)
 }
 
 func (h *holding) setGiving(giving bool) {

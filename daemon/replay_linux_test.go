@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"github.com/redlockd/redlockd/daemon/state"
 	"testing"
 )
 
@@ -19,9 +20,9 @@ func TestLocksGoOnWhileOthersBeginAgain(t *testing.T) {
 	}
 	look.until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
 	s.end()
-	s.found = func(p *past) {
-		for _, ask := range p.asks {
-			ask.since = 1 // so long ago that a wait of 20 s is over
+	s.found = func(p *state.Recovered) {
+		for _, ask := range p.Requests {
+			ask.Since = 1 // so long ago that a wait of 20 s is over
 		}
 	}
 	s.start(holder, w)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -15,14 +16,13 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// restoration is how a daemon goes on where the one before it ended: see ledger for
+// restoration is how a daemon goes on where the one before it ended: see package state for
 // what that noted. It is done before anything new is accepted.
 type restoration struct {
 	d       *daemon
 	manager *systemd.Manager
 	server  *server.Server
-	past    *past
-	whole   bool // nothing of the past is missing
+	past    *state.Recovered
 	marked  bool // stored connections that are not handed over were ended by their clients
 	conns   map[uint64]*returned
 
@@ -36,7 +36,7 @@ type restoration struct {
 type returned struct {
 	*server.Restored
 	s    *session
-	past *pastConn
+	past *state.Conn
 }
 
 // restoreTimeout is how long nobody is served because leases are not confirmed yet.
@@ -58,7 +58,7 @@ func (r *restoration) run(stored []systemd.StoredConn) {
 	}
 	r.beginAgain()
 	for _, conn := range r.conns {
-		conn.Serve(conn.past.rest, conn.past.skipping)
+		conn.Serve(conn.past.Unread, conn.past.Skipping)
 	}
 	r.log()
 }
@@ -74,14 +74,14 @@ func (r *restoration) log() {
 // takeConns opens sessions for the connections that are there still.
 func (r *restoration) takeConns(stored []systemd.StoredConn) {
 	for _, c := range stored {
-		number := storedNumber(c.Name)
-		known := r.past.conns[number]
+		number := state.ConnNumber(c.Name)
+		known := r.past.Conns[number]
 		switch {
 		case c.Err != nil:
 			r.useless(c, known)
-		case !r.whole || known == nil || r.conns[number] != nil:
+		case !r.past.Complete || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
-		case !known.stored && server.HungUp(c.Conn):
+		case !known.Stored && server.HungUp(c.Conn):
 			r.endConn(c.Conn, number) // as it was noted that it is no client who ends it: see unkept
 		default:
 			r.takeConn(c.Conn, known)
@@ -91,7 +91,7 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 
 // useless: a descriptor that cannot be used (there may be no room for it) says nothing
 // about its client, whose leases stay for their validity.
-func (r *restoration) useless(c systemd.StoredConn, known *pastConn) {
+func (r *restoration) useless(c systemd.StoredConn, known *state.Conn) {
 	r.d.log.Error("a connection of before the restart cannot be gone on with", "error", c.Err)
 	if known != nil {
 		r.unkept(known)
@@ -101,14 +101,14 @@ func (r *restoration) useless(c systemd.StoredConn, known *pastConn) {
 
 // unkept notes that a connection is stored no more, and that it was not its client who
 // ended it: he is there, and may resume his leases, also with the daemon after this one.
-func (r *restoration) unkept(known *pastConn) {
-	known.stored = false
-	r.d.ledger.conn(known.number, false)
+func (r *restoration) unkept(known *state.Conn) {
+	known.Stored = false
+	r.d.journal.ConnOpened(known.Number, false)
 }
 
 // takeConn opens the session of a connection, under its old number.
-func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
-	r.d.restoring = known.number
+func (r *restoration) takeConn(nc net.Conn, known *state.Conn) {
+	r.d.restoring = known.Number
 	restored, err := r.server.Restore(nc)
 	r.d.restoring = 0
 	if err != nil {
@@ -118,30 +118,30 @@ func (r *restoration) takeConn(nc net.Conn, known *pastConn) {
 	}
 	s := restored.Session().(*session)
 	s.replays = map[uint64]replay{}
-	r.conns[known.number] = &returned{Restored: restored, s: s, past: known}
+	r.conns[known.Number] = &returned{Restored: restored, s: s, past: known}
 }
 
 // endConn tells a client that nothing is known of it any more, or not all.
 func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.cut++
-	if known := r.past.conns[number]; known != nil && r.conns[number] == nil {
+	if known := r.past.Conns[number]; known != nil && r.conns[number] == nil {
 		r.unkept(known)
 	}
 	bye := byeFor(r.left(number)).AppendTo(nil)
 	server.SayLast(nc, bye)
 	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
 	nc.Close()
-	r.d.tell(r.manager.Unstore(storedName(number)))
+	r.d.tell(r.manager.Unstore(state.ConnName(number)))
 }
 
 // left is how long the leases of a connection may be resumed, as session.left is: the
 // shortest validity.
 func (r *restoration) left(conn uint64) (shortest time.Duration) {
-	for _, l := range r.past.leases {
-		if l.conn != conn || l.phase != phaseHeld {
+	for _, l := range r.past.Leases {
+		if l.Conn != conn || l.Phase != state.PhaseHeld {
 			continue
 		}
-		if left := l.lease.Deadline - r.d.clock(); left > 0 && (shortest == 0 || left < shortest) {
+		if left := l.Record.Deadline - r.d.clock(); left > 0 && (shortest == 0 || left < shortest) {
 			shortest = left
 		}
 	}
@@ -151,16 +151,16 @@ func (r *restoration) left(conn uint64) (shortest time.Duration) {
 // returning is a lease that goes on.
 type returning struct {
 	*holding
-	past *pastLease
+	past *state.Lease
 	gone bool // nobody holds it any more
 }
 
 // takeLeases goes on with the leases that were held, and gives back what was about
 // to be taken or given back. It waits until the nodes have confirmed them.
 func (r *restoration) takeLeases() {
-	for _, number := range slices.Sorted(maps.Keys(r.past.leases)) {
-		switch l := r.past.leases[number]; {
-		case l.phase == phaseHeld, l.phase == phaseLost && l.lease.Fence != 0:
+	for _, number := range slices.Sorted(maps.Keys(r.past.Leases)) {
+		switch l := r.past.Leases[number]; {
+		case l.Phase == state.PhaseHeld, l.Phase == state.PhaseLost && l.Record.Fence != 0:
 			r.take(l)
 		default:
 			r.abandon(l)
@@ -183,38 +183,38 @@ func (r *restoration) takeLeases() {
 
 // abandon gives back what an attempt may have taken (be it that it was lost before its
 // grant was noted: nobody was told of that), or a release did not give back.
-// Where the ledger is not whole the attempt may have come to a grant.
-func (r *restoration) abandon(l *pastLease) {
-	if !r.whole {
+// Where what was noted is not complete the attempt may have come to a grant.
+func (r *restoration) abandon(l *state.Lease) {
+	if !r.past.Complete {
 		return
 	}
 	r.abandoned++
 	r.d.forgetExpired(r.noteAbandoned(l))
-	if err := r.d.nodes.Abandon(l.lease); err != nil {
+	if err := r.d.nodes.Abandon(l.Record); err != nil {
 		r.d.log.Error("what was under way before the restart is not given back", "error", err)
 	}
-	if by := r.past.asks[l.by]; by != nil && r.conns[by.conn] != nil {
-		r.conns[by.conn].s.replays[by.number] = replay{since: by.since, gaveBack: l.lease.Names}
+	if by := r.past.Requests[l.ReleasedBy]; by != nil && r.conns[by.Conn] != nil {
+		r.conns[by.Conn].s.replays[by.Number] = replay{since: by.Since, gaveBack: l.Record.Names}
 	}
 }
 
 // noteAbandoned has the daemon after this one give it back as well, until it has expired:
 // too few nodes may hear of it from this one. It returns the number under which that is
 // noted. What was no lease yet gets one of its own: its LOCK begins anew under the old one.
-func (r *restoration) noteAbandoned(l *pastLease) uint64 {
-	if l.phase == phaseReleased {
-		return l.number
+func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
+	if l.Phase == state.PhaseReleased {
+		return l.Number
 	}
-	number := r.d.ledger.next()
-	r.d.ledger.lease(recHeld, &pastLease{number: number, phase: phaseReleased, lease: l.lease})
-	r.d.ledger.lease(recForgot, &pastLease{number: l.number})
+	number := r.d.journal.NextNumber()
+	r.d.journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased, Record: l.Record})
+	r.d.journal.Forgotten(l.Number, 0)
 	return number
 }
 
 // take makes the holding of a lease, and settles whether anybody holds it.
-func (r *restoration) take(l *pastLease) {
+func (r *restoration) take(l *state.Lease) {
 	h := newReturning(l)
-	conn := r.conns[l.conn]
+	conn := r.conns[l.Conn]
 	if conn != nil {
 		h.session = conn.s
 	}
@@ -222,9 +222,9 @@ func (r *restoration) take(l *pastLease) {
 	case h.hold == ipc.HoldPID:
 		h.gone = r.takeProcess(h, l)
 	case h.hold == ipc.HoldConn && conn == nil:
-		known := r.past.conns[l.conn]
-		h.gone = r.whole && (known == nil || known.stored && r.marked)
-		l.lease.Keep = h.gone && h.linger > 0 // otherwise until it is resumed
+		known := r.past.Conns[l.Conn]
+		h.gone = r.past.Complete && (known == nil || known.Stored && r.marked)
+		l.Record.Keep = h.gone && h.linger > 0 // otherwise until it is resumed
 	}
 	switch {
 	case h.gone:
@@ -232,36 +232,36 @@ func (r *restoration) take(l *pastLease) {
 	case conn != nil && h.process == nil:
 		h.first = &conn.s.desk
 	}
-	if l.phase == phaseLost {
-		l.lease.Lost = l.reason
+	if l.Phase == state.PhaseLost {
+		l.Record.Lost = l.Reason
 	}
 	h.waiter.Owner = h.ownerNow()
 	r.adopted = append(r.adopted, h)
 }
 
 // newReturning is a holding as it was, of nobody yet.
-func newReturning(l *pastLease) *returning {
-	of := &l.holder
+func newReturning(l *state.Lease) *returning {
+	of := &l.Holder
 	h := &holding{
-		Requester: waitqueue.Requester{UID: of.uid, PID: of.pid, User: of.user, Owner: of.owner, Note: of.note, ID: of.id, Asked: of.since},
-		number:    l.number,
-		hold:      ipc.Hold(of.hold),
+		Requester: waitqueue.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since},
+		number:    l.Number,
+		hold:      of.Hold,
 		first:     &desk{},
-		linger:    of.linger,
+		linger:    of.Linger,
 		told:      true,
 		stage:     begun,
-		tally:     newTally(slices.Clone(l.further)),
-		pulse:     newPulse(of.beat),
+		tally:     newTally(slices.Clone(l.Reentrants)),
+		pulse:     newPulse(of.Beat),
 	}
-	h.waiter.Init(l.lease.Names, waitqueue.Kind{Shared: l.lease.Shared, Slots: int16(l.lease.Slots)}, false, &h.Requester, nil)
+	h.waiter.Init(l.Record.Names, waitqueue.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, &h.Requester, nil)
 	return &returning{holding: h, past: l}
 }
 
 // takeProcess has the lease go by its process, unless that has ended. Where nobody can
 // tell it is not kept, but stays for its validity.
-func (r *restoration) takeProcess(h *returning, l *pastLease) (gone bool) {
+func (r *restoration) takeProcess(h *returning, l *state.Lease) (gone bool) {
 	fd, err := openAs(h.PID, func(f facts) error {
-		if then := l.holder.started; then != 0 && f.started != then || f.started > l.lease.Since {
+		if then := l.Holder.ProcessStarted; then != 0 && f.started != then || f.started > l.Record.Since {
 			return errNoProcess // another one, with the same number
 		}
 		return nil
@@ -273,7 +273,7 @@ func (r *restoration) takeProcess(h *returning, l *pastLease) (gone bool) {
 	case err == nil:
 		h.first = &h.process.desk
 	case !errors.Is(err, errNoProcess) && !errors.Is(err, errThread):
-		l.lease.Keep = false
+		l.Record.Keep = false
 		r.d.log.Error("a lease of before the restart is not extended: nobody knows whether the process lives that it goes by",
 			"lock", h.waiter.Label(), "pid", h.PID, "error", err)
 	default:
@@ -296,7 +296,7 @@ func (h *holding) ownerNow() waitqueue.Owner {
 func (r *restoration) leaseRecords() []redlock.Record {
 	records := make([]redlock.Record, len(r.adopted))
 	for i, l := range r.adopted {
-		records[i] = l.past.lease
+		records[i] = l.past.Record
 	}
 	return records
 }
@@ -321,10 +321,10 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 // refused: such a lease ends with its ttl, and its client is told now.
 func (r *restoration) refused(l *returning, err error) {
 	r.d.log.Error("a lease of before the restart is not kept", "lock", l.waiter.Label(), "error", err)
-	r.d.ledger.lease(recForgot, &pastLease{number: l.number})
+	r.d.journal.Forgotten(l.number, 0)
 	r.d.processes.release(l.process)
 	if l.session != nil {
-		l.session.sayLost(l.names(), l.past.lease.ID(), redlock.LostQuorum, err.Error())
+		l.session.sayLost(l.names(), l.past.Record.ID(), redlock.LostQuorum, err.Error())
 	}
 }
 
@@ -333,8 +333,8 @@ func (r *restoration) refused(l *returning, err error) {
 func (l *returning) register(d *daemon) {
 	h := l.holding
 	d.leases.add(h)
-	if h.lease.Deadline() != l.past.lease.Deadline { // it was confirmed before moved could find it
-		d.ledger.deadline(h)
+	if h.lease.Deadline() != l.past.Record.Deadline { // it was confirmed before moved could find it
+		d.journal.Deadline(h.number, h.lease)
 	}
 	before, open := h.first.add(h)
 	for _, old := range before { // it was to be forgotten when this one was granted
@@ -344,7 +344,7 @@ func (l *returning) register(d *daemon) {
 	if h.process != nil && h.session != nil {
 		h.session.note(h)
 	}
-	if l.past.phase == phaseLost {
+	if l.past.Phase == state.PhaseLost {
 		h.countsOver()
 		h.lostAt = d.clock()
 		h.ended.Do(func() {}) // long ago
@@ -360,14 +360,14 @@ func (l *returning) register(d *daemon) {
 // settle does for a lease what was due while there was no daemon.
 func (l *returning) settle(d *daemon) {
 	switch {
-	case l.past.phase == phaseLost && !l.past.told:
+	case l.past.Phase == state.PhaseLost && !l.past.Reported:
 		d.tellLost(l.holding)
-	case l.past.phase == phaseLost && (l.gone || l.session == nil && l.process == nil):
+	case l.past.Phase == state.PhaseLost && (l.gone || l.session == nil && l.process == nil):
 		d.forget(l.holding)
-	case l.past.phase == phaseLost:
+	case l.past.Phase == state.PhaseLost:
 		d.remember(l.holding)
-	case l.gone && l.past.left != 0:
-		d.lingerSince(l.holding, l.past.left)
+	case l.gone && l.past.LingerSince != 0:
+		d.lingerSince(l.holding, l.past.LingerSince)
 	case l.gone:
 		d.giveBackAfterLinger(l.holding)
 	}
@@ -380,16 +380,16 @@ func (r *restoration) forgetConns() {
 	resumable := map[uint64]bool{}
 	for _, l := range r.adopted {
 		if l.session == nil && !l.gone {
-			resumable[l.past.conn] = true
+			resumable[l.past.Conn] = true
 		}
 	}
-	for number, known := range r.past.conns {
+	for number, known := range r.past.Conns {
 		switch {
 		case r.conns[number] != nil:
 		case !resumable[number]:
-			r.d.ledger.connEnd(number)
-		case known.stored: // it was, and is not: the daemon after this one must not miss it
-			r.d.ledger.conn(number, false)
+			r.d.journal.ConnClosed(number)
+		case known.Stored: // it was, and is not: the daemon after this one must not miss it
+			r.d.journal.ConnOpened(number, false)
 		}
 	}
 }
@@ -397,30 +397,30 @@ func (r *restoration) forgetConns() {
 // beginAgain begins the requests that were not answered, in their old order. What is known
 // of all of them comes first: one that was begun may ask for it on another goroutine.
 func (r *restoration) beginAgain() {
-	numbers := slices.Sorted(maps.Keys(r.past.asks))
+	numbers := slices.Sorted(maps.Keys(r.past.Requests))
 	for _, number := range numbers {
-		r.noteReplay(r.past.asks[number])
+		r.noteReplay(r.past.Requests[number])
 	}
 	for _, number := range numbers {
-		ask := r.past.asks[number]
-		conn := r.conns[ask.conn]
+		ask := r.past.Requests[number]
+		conn := r.conns[ask.Conn]
 		if conn == nil {
-			r.d.ledger.answered(number) // there is nobody to answer
+			r.d.journal.Answered(number) // there is nobody to answer
 			continue
 		}
 		r.waiting++
-		conn.Begin(number, ask.line)
+		conn.Begin(number, ask.Line)
 	}
 }
 
 // noteReplay has a request be known to its session, unless an UNLOCK is already, which has
 // given something back (abandon).
-func (r *restoration) noteReplay(ask *pastAsk) {
-	conn := r.conns[ask.conn]
+func (r *restoration) noteReplay(ask *state.Request) {
+	conn := r.conns[ask.Conn]
 	if conn == nil {
 		return
 	}
-	if _, known := conn.s.replays[ask.number]; !known {
-		conn.s.replays[ask.number] = replay{since: ask.since}
+	if _, known := conn.s.replays[ask.Number]; !known {
+		conn.s.replays[ask.Number] = replay{since: ask.Since}
 	}
 }

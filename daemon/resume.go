@@ -253,10 +253,8 @@ func (d *daemon) resumed(s *session, call *server.Call, h *holding) {
 // hears notes which connection hears of a lease, with the answer to a request; 0: without.
 // Where another one has resumed it meanwhile, that is noted last.
 func (d *daemon) hears(s *session, h *holding, by uint64) {
-	d.store.want(s)
-	r := &pastLease{number: h.number, conn: s.number, by: by}
-	r.holder.owner = h.Owner
-	d.ledger.lease(recResumed, r)
+	d.store.Prefer(&s.stored)
+	d.journal.Resumed(h.number, s.number, h.Owner, by)
 	if now := h.attached(); now != nil && now != s {
 		d.hears(now, h, 0)
 	}

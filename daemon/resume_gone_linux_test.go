@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"github.com/redlockd/redlockd/daemon/state"
 	"slices"
 	"strings"
 	"testing"
@@ -145,8 +146,8 @@ func TestGivenBackIsNotGivenUp(t *testing.T) {
 	s.d.giveUp(h) // as the end of its connection would, that is cut at the same time
 	w.say("PING", `OK`)
 	s.end()
-	s.found = func(p *past) {
-		if l := p.of(t, "a"); l == nil || l.phase != phaseReleased {
+	s.found = func(p *state.Recovered) {
+		if l := leaseOf(t, p, "a"); l == nil || l.Phase != state.PhaseReleased {
 			t.Errorf("noted is %+v, want that it is being given back", l)
 		}
 	}

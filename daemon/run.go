@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -65,7 +66,7 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	ends.add(stopWatching)
 	ends.add(d.serveMetrics())
 	d.settle(ctx)
-	stored := takeStored(o.Manager)
+	stored := state.TakeInherited(o.Manager)
 	listener, err := d.openSocket(claim, o.Manager)
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ func seconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance, o RunOptions) error {
+func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inherited, o RunOptions) error {
 	srv := d.newServer()
 	stopStoring := d.goOn(srv, listener.path, stored, o)
 	defer stopStoring()
@@ -182,7 +183,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance
 	var attending sync.WaitGroup
 	defer attending.Wait()
 	attending.Go(func() { d.attend(accepting, o.Manager) })
-	attending.Go(func() { d.ledger.look(accepting) })
+	attending.Go(func() { d.journal.Watch(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
 	err := d.untilStopped(ctx, served, o)
 	stop()
@@ -197,17 +198,26 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored inheritance
 
 // goOn restores what the daemon before this one has left. With embedded nodes there
 // is nothing that could outlast the process.
-func (d *daemon) goOn(srv *server.Server, path string, stored inheritance, o RunOptions) (stop func()) {
+func (d *daemon) goOn(srv *server.Server, path string, stored state.Inherited, o RunOptions) (stop func()) {
 	if o.Dev {
 		return func() {}
 	}
-	p, whole := d.openLedger(path)
-	d.store = newStore(d, o.Manager, stored.marked)
-	r := restoration{d: d, manager: o.Manager, server: srv, past: p, whole: whole, marked: stored.marked, conns: map[uint64]*returned{}}
-	r.run(stored.conns)
+	recovered := d.journal.Open(d.journalOptions(path))
+	d.store = state.NewConnStore(state.ConnStoreOptions{Manager: o.Manager, Journal: d.journal, Log: d.log, Clock: d.clock, Marked: stored.Marked, Failed: d.tell})
+	r := restoration{d: d, manager: o.Manager, server: srv, past: recovered, marked: stored.Marked, conns: map[uint64]*returned{}}
+	r.run(stored.Conns)
 	done := make(chan struct{})
-	go d.store.run(done) // nobody waits: it may be waiting for the manager
+	go d.store.Run(done) // nobody waits: it may be waiting for the manager
 	return func() { close(done) }
+}
+
+// journalOptions are those of a daemon that listens at path.
+func (d *daemon) journalOptions(path string) state.Options {
+	names := make([]string, len(d.cfg.Quorum.Nodes))
+	for i, node := range d.cfg.Quorum.Nodes {
+		names[i] = node.Name
+	}
+	return state.Options{Socket: path, KeyPrefix: d.cfg.Quorum.KeyPrefix, Nodes: names}
 }
 
 // freezeTimeout bounds how long clients that are not kept are answered, and the nodes after
@@ -222,7 +232,7 @@ func (d *daemon) freeze(srv *server.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	err := srv.Freeze(ctx, server.Freezing{
-		Keep: func(s server.Session) bool { return s.(*session).stored.settle() },
+		Keep: func(s server.Session) bool { return s.(*session).stored.Settle() },
 		Bye:  bye,
 		Seal: d.seal,
 	})
@@ -238,7 +248,7 @@ func (d *daemon) seal() {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	d.nodes.Flush(ctx)
-	d.ledger.table.Freeze()
+	d.journal.Freeze()
 }
 
 // untilStopped takes new configs over until ctx ends or nothing can be
@@ -283,7 +293,7 @@ func (d *daemon) shutdown(srv *server.Server) {
 	if err := srv.Shutdown(ctx, bye); err != nil {
 		d.log.Warn("some requests were not answered", "error", err)
 	}
-	d.ledger.leave()
+	d.journal.Close()
 }
 
 // bye is the last line on a connection: how long its leases stay on the nodes.

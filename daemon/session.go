@@ -1,14 +1,15 @@
 package daemon
 
 import (
-	"container/list"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 )
@@ -19,7 +20,7 @@ type session struct {
 	conn   *server.Conn
 	pid    int
 	user   string
-	number uint64        // in the ledger
+	number uint64        // in the journal
 	opened time.Duration // BootTime
 	rate   rate
 	desk   desk // of what goes by this connection
@@ -31,8 +32,7 @@ type session struct {
 	listing    chan struct{} // see usage
 	inputEnded chan struct{} // closed when the client will send nothing more
 
-	queued  *list.Element     // in the queue of those to be stored, under its mu; or nil
-	stored  storing           // whether the service manager has the connection: it outlasts the process then
+	stored  state.ConnEntry   // whether the service manager has the connection: it outlasts the process then
 	replays map[uint64]replay // requests of before a restart, by number; written before any is begun
 
 	awaits  atomic.Int32          // LOCKs under way that are to go by a process (hold=pid)
@@ -202,8 +202,8 @@ func (d *daemon) ended(s *session) {
 	if d.stopping.Load() {
 		return
 	}
-	d.store.remove(s)
-	d.ledger.connEnd(s.number)
+	d.store.Remove(&s.stored)
+	d.journal.ConnClosed(s.number)
 }
 
 // left is how long the leases of this connection stay on the nodes when nobody
@@ -211,7 +211,7 @@ func (d *daemon) ended(s *session) {
 // the next daemon will know of none.
 func (s *session) left() time.Duration {
 	var shortest time.Duration
-	if !s.d.bequeaths() {
+	if !s.d.journal.OutlastsProcess() {
 		return shortest
 	}
 	for _, h := range append(s.desk.all(), s.entrusted()...) {
@@ -221,3 +221,12 @@ func (s *session) left() time.Duration {
 	}
 	return shortest
 }
+
+// HoldsLeases tells whether the connection holds leases, or waits for some: it has more to
+// lose than others.
+func (s *session) HoldsLeases() bool {
+	return s.desk.inUse() || s.awaits.Load() > 0 || len(s.entrusted()) > 0
+}
+
+// SyscallConn is for the store of connections.
+func (s *session) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -17,7 +18,7 @@ func TestUselessConnectionIsNotGone(t *testing.T) {
 	w := s.dial()
 	lease := w.say("LOCK a ttl=20s", granted5)[0]
 	s.end()
-	s.startWith(inheritance{conns: []systemd.StoredConn{{Name: storedName(s.ends[w].number), Err: errors.New("no room")}}, marked: true})
+	s.startWith(state.Inherited{Conns: []systemd.StoredConn{{Name: state.ConnName(s.ends[w].number), Err: errors.New("no room")}}, Marked: true})
 	s.end()
 	s.start()
 	again, _ := s.dialUnkept()
@@ -36,13 +37,14 @@ func TestCutConnectionIsNotGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	succeeding(t, s.path, func(d *daemon, p *past) {
+	succeeding(t, s.path, func(d *daemon, p *state.Recovered) {
+		p.Complete = false
 		r := restoration{d: d, past: p}
-		r.takeConns([]systemd.StoredConn{{Name: storedName(s.ends[w].number), Conn: nc.(*net.UnixConn)}})
+		r.takeConns([]systemd.StoredConn{{Name: state.ConnName(s.ends[w].number), Conn: nc.(*net.UnixConn)}})
 	})
 	w.want(`BYE resume=[1-9]\d* : .*`)
-	succeeding(t, s.path, func(_ *daemon, p *past) {
-		if known := p.conns[s.ends[w].number]; known == nil || known.stored {
+	succeeding(t, s.path, func(_ *daemon, p *state.Recovered) {
+		if known := p.Conns[s.ends[w].number]; known == nil || known.Stored {
 			t.Errorf("the connection is noted as %+v, want one that is not stored", known)
 		}
 	})

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/systemd"
@@ -31,8 +33,8 @@ type succession struct {
 	server *server.Server
 	opened chan *session
 	ends   map[*wire]*end
-	part   bool        // the next one finds only a part of what was noted
-	found  func(*past) // is called by the next one before it goes on with what it has found; nil: nothing is
+	part   bool                   // the next one finds only a part of what was noted
+	found  func(*state.Recovered) // is called by the next one before it goes on with what it has found; nil: nothing is
 }
 
 // end is the daemon's end of a connection.
@@ -63,12 +65,12 @@ func (s *succession) start(of ...*wire) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		stored = append(stored, systemd.StoredConn{Name: storedName(s.ends[w].number), Conn: nc.(*net.UnixConn)})
+		stored = append(stored, systemd.StoredConn{Name: state.ConnName(s.ends[w].number), Conn: nc.(*net.UnixConn)})
 	}
-	s.startWith(inheritance{conns: stored, marked: true})
+	s.startWith(state.Inherited{Conns: stored, Marked: true})
 }
 
-func (s *succession) startWith(stored inheritance) {
+func (s *succession) startWith(stored state.Inherited) {
 	s.t.Helper()
 	cfg := config.Dev()
 	d, err := newDaemon(cfg, logging.New(io.MultiWriter(&s.log, defects{s.t}), hclog.Info, logging.Text), s.nodes, true)
@@ -80,13 +82,14 @@ func (s *succession) startWith(stored inheritance) {
 	}
 	d.settle(s.t.Context())
 	s.d, s.server = d, d.newServer()
-	p, whole := d.openLedger(s.path)
-	d.store = &store{d: d, wake: make(chan struct{}, 1), stored: map[*session]struct{}{}, places: 100}
+	p := d.journal.Open(d.journalOptions(s.path))
+	p.Complete = p.Complete && !s.part
+	d.store = d.storeOf(100)
 	if s.found != nil {
 		s.found(p)
 	}
-	r := restoration{d: d, server: s.server, past: p, whole: whole && !s.part, marked: stored.marked, conns: map[uint64]*returned{}}
-	r.run(stored.conns)
+	r := restoration{d: d, server: s.server, past: p, marked: stored.Marked, conns: map[uint64]*returned{}}
+	r.run(stored.Conns)
 	s.server.Open = func(conn *server.Conn) (server.Session, error) {
 		opened, err := d.open(conn)
 		s.opened <- opened.(*session)
@@ -124,7 +127,7 @@ func (c failing) Do(ctx context.Context, group []redlock.Command, replies []redl
 func (s *succession) startWithoutFiles(of ...*wire) {
 	s.t.Helper()
 	var restore func()
-	s.found = func(*past) { restore = allowNoFiles(s.t) }
+	s.found = func(*state.Recovered) { restore = allowNoFiles(s.t) }
 	s.start(of...)
 	restore()
 }
@@ -140,8 +143,8 @@ func (s *succession) end() {
 func (s *succession) dial() *wire {
 	s.t.Helper()
 	w, session := s.dialUnkept()
-	s.d.store.stored[session] = struct{}{}
-	s.d.store.keep(session)
+	s.d.store.AddStored(&session.stored)
+	s.d.journal.ConnOpened(session.number, true)
 	return w
 }
 
@@ -163,4 +166,28 @@ func (s *succession) dialUnkept() (*wire, *session) {
 	session := <-s.opened
 	s.ends[w] = &end{number: session.number, file: file}
 	return w, session
+}
+
+// connManager is a service manager that keeps so many connections. It has sends what is stored.
+type connManager struct {
+	capacity int
+	stored   chan string // nil: nobody wants to know
+}
+
+func (m connManager) StoreMax() int { return m.capacity + 1 }
+
+func (m connManager) Store(name string, _ syscall.RawConn) error {
+	if m.stored != nil {
+		m.stored <- name
+	}
+	return nil
+}
+
+func (connManager) Unstore(string) error { return nil }
+
+// storeOf is a store of so many connections, which stores none by itself.
+func (d *daemon) storeOf(capacity int) *state.ConnStore {
+	return state.NewConnStore(state.ConnStoreOptions{
+		Manager: connManager{capacity: capacity}, Journal: d.journal, Log: d.log, Clock: d.clock, Marked: true, Failed: d.tell,
+	})
 }

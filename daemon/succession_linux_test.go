@@ -5,10 +5,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -100,11 +102,11 @@ func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 	w.want(`LOST lock=forced .*`)
 	w.want(`OK .*`)
 	s.end()
-	s.found = func(p *past) {
-		clear(p.conns) // as if none of them were noted
-		for _, l := range p.leases {
-			if l.lease.ID() == over {
-				l.phase = phaseHeld // and not that it was lost, either
+	s.found = func(p *state.Recovered) {
+		clear(p.Conns) // as if none of them were noted
+		for _, l := range p.Leases {
+			if l.Record.ID() == over {
+				l.Phase = state.PhaseHeld // and not that it was lost, either
 			}
 		}
 	}
@@ -158,15 +160,15 @@ func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
 		w.say(fmt.Sprintf("LOCK %s ttl=20s hold=pid pid=%d", name, c.pid), granted5)
 	}
 	s.end()
-	s.found = func(p *past) {
-		then := p.of(t, "same").holder.started
+	s.found = func(p *state.Recovered) {
+		then := leaseOf(t, p, "same").Holder.ProcessStarted
 		if then == 0 {
 			t.Error("when the process was started is not noted")
 		}
-		p.of(t, "other").holder.started -= tick
-		p.of(t, "later").holder.started, p.of(t, "later").lease.Since = 0, then-1
-		p.of(t, "unknown").holder.started = 0
-		p.of(t, "thread").holder.pid = aThread(t)
+		leaseOf(t, p, "other").Holder.ProcessStarted -= tick
+		leaseOf(t, p, "later").Holder.ProcessStarted, leaseOf(t, p, "later").Record.Since = 0, then-1
+		leaseOf(t, p, "unknown").Holder.ProcessStarted = 0
+		leaseOf(t, p, "thread").Holder.PID = aThread(t)
 	}
 	s.start(w)
 	w.want(`BACK .*`)
@@ -265,7 +267,7 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 	c, w := newChild(t, os.Getuid()), s.dial()
 	w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
 	s.end()
-	s.found = func(p *past) { p.of(t, "a").lease.TTL = time.Hour } // more than max_ttl
+	s.found = func(p *state.Recovered) { leaseOf(t, p, "a").Record.TTL = time.Hour } // more than max_ttl
 	s.start(w)
 	w.want(`BACK .*`)
 	w.want(`LOST lock=a .*`)
@@ -273,8 +275,8 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 		t.Error("the process is watched for nothing")
 	}
 	s.end()
-	s.found = func(p *past) {
-		if p.of(t, "a") != nil {
+	s.found = func(p *state.Recovered) {
+		if leaseOf(t, p, "a") != nil {
 			t.Error("the lease is noted still")
 		}
 	}
@@ -297,9 +299,9 @@ func TestGoneClientIsForgotten(t *testing.T) {
 	w.say("CHECK a", granted5)
 	w.say("LOCK b wait=5s", granted5)
 	s.end()
-	s.found = func(p *past) {
-		if len(p.conns) != 1 || len(p.asks) != 0 || len(p.leases) != 2 {
-			t.Errorf("noted are %d connections, %d requests and %d leases, want 1, none and 2", len(p.conns), len(p.asks), len(p.leases))
+	s.found = func(p *state.Recovered) {
+		if len(p.Conns) != 1 || len(p.Requests) != 0 || len(p.Leases) != 2 {
+			t.Errorf("noted are %d connections, %d requests and %d leases, want 1, none and 2", len(p.Conns), len(p.Requests), len(p.Leases))
 		}
 	}
 	s.start(w)
@@ -309,15 +311,15 @@ func TestGoneClientIsForgotten(t *testing.T) {
 // its client; and where a part of the notes is missing, what seems to be under way may have
 // been granted: neither is given back.
 func TestNothingIsGivenBackInDoubt(t *testing.T) {
-	for name, doubt := range map[string]func(*succession) inheritance{
-		"no mark": func(s *succession) inheritance { return inheritance{} },
-		"a part of a held lease's notes": func(s *succession) inheritance {
+	for name, doubt := range map[string]func(*succession) state.Inherited{
+		"no mark": func(s *succession) state.Inherited { return state.Inherited{} },
+		"a part of a held lease's notes": func(s *succession) state.Inherited {
 			s.part = true
-			return inheritance{marked: true}
+			return state.Inherited{Marked: true}
 		},
-		"a part of an attempt's notes": func(s *succession) inheritance {
-			s.part, s.found = true, func(p *past) { p.of(t, "a").phase = phaseTaking }
-			return inheritance{marked: true}
+		"a part of an attempt's notes": func(s *succession) state.Inherited {
+			s.part, s.found = true, func(p *state.Recovered) { leaseOf(t, p, "a").Phase = state.PhaseAcquiring }
+			return state.Inherited{Marked: true}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,9 +341,9 @@ func TestLostWhileThereWasNoDaemon(t *testing.T) {
 		w.say(fmt.Sprintf("LOCK a%d ttl=20s", i), granted5)
 	}
 	s.end()
-	s.found = func(p *past) {
-		for _, l := range p.leases {
-			l.lease.Deadline = 1
+	s.found = func(p *state.Recovered) {
+		for _, l := range p.Leases {
+			l.Record.Deadline = 1
 		}
 	}
 	s.start(w)
@@ -423,10 +425,10 @@ func TestForceIsNotBegunAgain(t *testing.T) {
 	w, holder := s.dial(), s.dial()
 	holder.say("LOCK a ttl=20s", granted5)
 	s.end()
-	s.found = func(p *past) {
+	s.found = func(p *state.Recovered) {
 		for _, line := range []string{"@1 FORCE a", "@2 ADMIT all"} {
-			p.last++
-			p.asks[p.last] = &pastAsk{number: p.last, conn: s.ends[w].number, line: []byte(line)}
+			number := s.d.journal.NextNumber()
+			p.Requests[number] = &state.Request{Number: number, Conn: s.ends[w].number, Line: []byte(line)}
 		}
 	}
 	s.start(w, holder)
@@ -460,7 +462,7 @@ func TestWaitGoesOnBeyondLimits(t *testing.T) {
 	w.send("@2 LOCK a reentrant=yes")
 	answers(w, "@9 PING", `@9 OK`) // both were read
 	s.end()
-	s.found = func(*past) { s.d.limits.set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
+	s.found = func(*state.Recovered) { s.d.limits.set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
 	s.start(holder, w)
 	holder.want(`BACK .*`)
 	w.want(`BACK .*`)
@@ -470,26 +472,41 @@ func TestWaitGoesOnBeyondLimits(t *testing.T) {
 	}
 }
 
-// Who waits has a place to lose: he gets that of a connection that holds nothing with the
-// service manager, at once, also where it is a process that is to hold the lock.
-func TestStoreWhatWaits(t *testing.T) {
-	s := newSuccession(t)
-	holder, pid := s.dial(), fmt.Sprintf(" hold=pid pid=%d", newChild(t, os.Getuid()).pid)
-	st := s.d.store
-	for name, lock := range map[string]string{"a": "LOCK a", "b": "LOCK b" + pid} {
-		holder.say("LOCK "+name+" ttl=20s", granted5)
-		w, session := s.dialUnkept()
-		for len(st.wake) > 0 {
-			<-st.wake
-		}
-		w.send("@1 %s", lock)
-		w.until("STATUS", `waiters=1\b`)
-		if len(st.wake) == 0 || !session.holds() {
-			t.Errorf("%s: somebody is told: %v, that it has something to lose: %v", lock, len(st.wake) > 0, session.holds())
-		}
-		answers(w, "CANCEL 1", `@1 ERR .*`, `OK`)
-		if session.holds() {
-			t.Errorf("%s: it has something to lose when it is cancelled", lock)
-		}
+// A connection that waits for a lock is stored in the place of an idle one, at once, also if a
+// process is to hold the lock.
+func TestWaitingConnIsStored(t *testing.T) {
+	for name, options := range map[string]string{"connection": "", "process": " hold=pid pid=%d"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSuccession(t)
+			manager := connManager{capacity: 2, stored: make(chan string, 10)}
+			s.d.store = state.NewConnStore(state.ConnStoreOptions{Manager: manager, Journal: s.d.journal, Log: s.d.log, Clock: s.d.clock, Marked: true, Failed: s.d.tell})
+			holder, _ := s.dial(), s.dial()
+			holder.say("LOCK a ttl=20s", granted5)
+			w, session := s.dialUnkept()
+			done := make(chan struct{})
+			var running sync.WaitGroup
+			running.Go(func() { s.d.store.Run(done) })
+			defer running.Wait()
+			defer close(done)
+			eventually(t, "there is no room for it", func() bool { return strings.Contains(s.log.String(), "keeps no more connections") })
+			if len(manager.stored) > 0 {
+				t.Fatal("an idle connection is stored")
+			}
+			if options != "" {
+				options = fmt.Sprintf(options, newChild(t, os.Getuid()).pid)
+			}
+			w.send("@1 LOCK a%s", options)
+			if got, want := <-manager.stored, state.ConnName(session.number); got != want {
+				t.Errorf("stored is %s, want %s", got, want)
+			}
+			w.until("STATUS", `waiters=1\b`)
+			if !session.HoldsLeases() {
+				t.Error("it has nothing to lose while it waits")
+			}
+			answers(w, "CANCEL 1", `@1 ERR .*`, `OK`)
+			if session.HoldsLeases() {
+				t.Error("it has something to lose when it is cancelled")
+			}
+		})
 	}
 }

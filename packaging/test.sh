@@ -339,7 +339,7 @@ search() {
 fuzz() {
 	local package target targets instrumented=()
 	((!long)) || instrumented=(-fuzz .)
-	for package in client daemon daemon/state/statefile ipc ipc/server redlock; do
+	for package in client daemon daemon/state daemon/state/statefile ipc ipc/server redlock; do
 		plain go test -c "${instrumented[@]}" -o "$tmp/fuzz.test" "./$package"
 		targets=$("$tmp/fuzz.test" -test.list '^Fuzz') # at least one
 		for target in ${targets:?none in $package}; do

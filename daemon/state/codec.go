@@ -1,21 +1,18 @@
-package daemon
+package state
 
 import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"strings"
 	"time"
-	"unsafe"
 )
 
-// codec writes the fields of a record, or reads them: what lists the fields once
-// does both. After an error nothing more is read.
+// codec writes the fields of a record or reads them, so that each list of fields is written
+// once. After an error it reads nothing more.
 type codec struct {
-	b         []byte // written so far, or what is left to read
-	reading   bool
-	borrowing bool // what is read is of use as long as b: it takes no memory of its own
-	err       error
+	b       []byte // written so far, or left to read
+	reading bool
+	err     error
 }
 
 var errRecord = errors.New("a record that makes no sense")
@@ -37,7 +34,7 @@ func (c *codec) uint(v *uint64) {
 	c.b = c.b[n:]
 }
 
-// int is for what may be negative.
+// int is for numbers that may be negative.
 func (c *codec) int(v *int) {
 	if !c.reading {
 		c.b = binary.AppendVarint(c.b, int64(*v))
@@ -51,7 +48,7 @@ func (c *codec) int(v *int) {
 	*v, c.b = int(wide), c.b[n:]
 }
 
-// number is for what is not negative.
+// number is for numbers that are not negative.
 func (c *codec) number(v *int) {
 	wide := uint64(*v)
 	if c.uint(&wide); wide > math.MaxInt {
@@ -87,9 +84,7 @@ func (c *codec) bytes(v *[]byte) {
 		c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
 		return
 	}
-	if *v = c.part(); !c.borrowing {
-		*v = append([]byte(nil), *v...)
-	}
+	*v = append([]byte(nil), c.part()...)
 }
 
 func (c *codec) text(v *string) {
@@ -97,13 +92,10 @@ func (c *codec) text(v *string) {
 		c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
 		return
 	}
-	part := c.part()
-	if *v = unsafe.String(unsafe.SliceData(part), len(part)); !c.borrowing {
-		*v = strings.Clone(*v)
-	}
+	*v = string(c.part())
 }
 
-// part are bytes whose number comes first.
+// part reads bytes, whose number comes first.
 func (c *codec) part() []byte {
 	n := 0
 	if c.number(&n); n > len(c.b) {
@@ -118,7 +110,7 @@ func (c *codec) part() []byte {
 func (c *codec) texts(v *[]string) {
 	n := len(*v)
 	if c.number(&n); c.reading {
-		if n > len(c.b) { // each takes a byte at least
+		if n > len(c.b) { // each takes at least a byte
 			c.fail()
 			return
 		}
@@ -131,7 +123,7 @@ func (c *codec) texts(v *[]string) {
 	}
 }
 
-// end is the error of what was read: nothing may be left.
+// end returns the error of what was read. Nothing may be left.
 func (c *codec) end() error {
 	if c.err == nil && len(c.b) > 0 {
 		c.fail()

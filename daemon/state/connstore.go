@@ -1,0 +1,354 @@
+package state
+
+import (
+	"container/list"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/systemd"
+)
+
+// ConnStore leaves duplicates of connections with the service manager, so that they outlast
+// the process. The manager keeps a limited number: connections that hold leases or wait for
+// one come before idle ones. A nil ConnStore keeps none.
+type ConnStore struct {
+	o        ConnStoreOptions
+	capacity int
+
+	wake chan struct{} // of capacity 1
+
+	// mu guards what follows, and queued of entries. Conn.HoldsLeases is called inside it, and
+	// takes the mutexes of a session.
+	mu       sync.Mutex
+	queue    list.List // of *ConnEntry that are not stored, in the order in which they came
+	stored   map[*ConnEntry]struct{}
+	saidFull bool
+}
+
+// ConnStoreOptions say what a store is about.
+type ConnStoreOptions struct {
+	Manager Manager
+	Journal *Journal
+	Log     hclog.Logger
+	Clock   func() time.Duration // BootTime
+	// Marked: the mark is stored already, see Inherited.
+	Marked bool
+	// Failed is called with an error of the manager, or nil.
+	Failed func(error)
+}
+
+// Manager is the service manager: a *systemd.Manager.
+type Manager interface {
+	StoreMax() int
+	Store(name string, raw syscall.RawConn) error
+	Unstore(name string) error
+}
+
+// ConnEntry is what the store knows of a connection.
+type ConnEntry struct {
+	conn   StorableConn
+	number uint64
+	opened time.Duration
+	queued *list.Element // nil: it is not in the queue
+	state  atomic.Int32
+}
+
+// StorableConn is a connection.
+type StorableConn interface {
+	SyscallConn() (syscall.RawConn, error)
+	// HoldsLeases tells whether it holds leases or waits for one: it has more to lose than others.
+	HoldsLeases() bool
+}
+
+// Init sets what does not change.
+func (e *ConnEntry) Init(conn StorableConn, number uint64, opened time.Duration) {
+	e.conn, e.number, e.opened = conn, number, opened
+}
+
+// The manager knows connections by these names, with their numbers.
+const connPrefix = "conn-"
+
+// ConnName is the name of a connection in the manager's store.
+func ConnName(number uint64) string { return connPrefix + strconv.FormatUint(number, 10) }
+
+// ConnNumber is the reverse of ConnName. For another name it is a number that no connection has.
+func ConnNumber(name string) uint64 {
+	number, _ := strconv.ParseUint(strings.TrimPrefix(name, connPrefix), 10, 64)
+	return number
+}
+
+// markName names a descriptor of /dev/null, which is stored before any connection. If it is
+// not handed over, the manager has emptied its store, as it does when the service is stopped:
+// then a missing connection does not tell that its client ended it.
+const markName = "mark"
+
+// Inherited is what the manager hands over from earlier processes.
+type Inherited struct {
+	Conns  []systemd.StoredConn
+	Marked bool // with the mark: missing connections were ended by their clients
+}
+
+// TakeInherited takes what the manager hands over.
+func TakeInherited(m *systemd.Manager) Inherited {
+	return Inherited{Conns: m.Stored(connPrefix), Marked: m.Take(markName)}
+}
+
+// minAge is the age at which a connection that holds nothing is stored. Shorter ones are not
+// worth the manager's time, of which each user could take as much as they like.
+const minAge = 20 * time.Millisecond
+
+// NewConnStore returns nil if the manager keeps nothing, or nothing is noted that a connection
+// could go on with.
+func NewConnStore(o ConnStoreOptions) *ConnStore {
+	capacity := o.Manager.StoreMax() - 1 // the mark
+	if !o.Journal.IsOpen() || capacity < 1 {
+		return nil
+	}
+	return &ConnStore{o: o, capacity: capacity, wake: make(chan struct{}, 1), stored: map[*ConnEntry]struct{}{}}
+}
+
+// Add stores a connection, when it is old enough.
+func (st *ConnStore) Add(e *ConnEntry) {
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	st.enqueue(e)
+	st.mu.Unlock()
+	st.notify()
+}
+
+// AddStored adds a connection that an earlier process has stored.
+func (st *ConnStore) AddStored(e *ConnEntry) {
+	e.markStored()
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.dequeue(e)
+	st.stored[e] = struct{}{}
+}
+
+// Prefer stores a connection soon: it holds something now.
+func (st *ConnStore) Prefer(e *ConnEntry) {
+	if st != nil && !e.IsStored() {
+		st.notify()
+	}
+}
+
+func (st *ConnStore) notify() {
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Remove forgets a connection that is closed. The manager sees that by itself.
+func (st *ConnStore) Remove(e *ConnEntry) {
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.dequeue(e)
+	if _, had := st.stored[e]; had && st.queue.Len() > 0 {
+		st.notify() // there is room for another one
+	}
+	delete(st.stored, e)
+}
+
+// enqueue needs mu.
+func (st *ConnStore) enqueue(e *ConnEntry) { e.queued = st.queue.PushBack(e) }
+
+// dequeue needs mu. A connection may be in the queue or not.
+func (st *ConnStore) dequeue(e *ConnEntry) {
+	if e.queued != nil {
+		st.queue.Remove(e.queued)
+		e.queued = nil
+	}
+}
+
+// Run stores connections until done is closed. Nobody should wait for its end: it may be
+// blocked in the manager.
+func (st *ConnStore) Run(done <-chan struct{}) {
+	if st == nil {
+		return
+	}
+	if !st.o.Marked {
+		st.o.Failed(st.storeMark())
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-st.wake:
+		case <-timer.C:
+		case <-done:
+			return
+		}
+		timer.Reset(st.storeDue(st.o.Clock()))
+	}
+}
+
+// storeMark stores the mark. Without it a lease of a client that ends while there is no
+// daemon stays for its validity.
+func (st *ConnStore) storeMark() error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	raw, err := null.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return st.o.Manager.Store(markName, raw)
+}
+
+// storeDue stores what is due, and returns the time until something is.
+func (st *ConnStore) storeDue(now time.Duration) time.Duration {
+	for {
+		e, evicted, next := st.next(now)
+		if e == nil {
+			return next
+		}
+		if evicted != nil {
+			st.evict(evicted)
+		}
+		st.store(e)
+	}
+}
+
+// next returns the connection to store now, and the one whose place it takes; nil: there is
+// room. If there is no connection, it returns the time until there may be one.
+func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	next = time.Hour // Add, Prefer and Remove wake it
+	room := len(st.stored) < st.capacity
+	for element := st.queue.Front(); element != nil; element = element.Next() {
+		waiting := element.Value.(*ConnEntry)
+		if left := waiting.opened + minAge - now; left > 0 && !waiting.conn.HoldsLeases() {
+			next = min(next, left)
+			continue
+		}
+		if !room {
+			st.sayFull()
+			if !waiting.conn.HoldsLeases() {
+				continue
+			}
+			if evicted = st.idle(); evicted == nil {
+				break
+			}
+		}
+		st.dequeue(waiting)
+		if delete(st.stored, evicted); evicted != nil {
+			st.enqueue(evicted)
+		}
+		st.stored[waiting] = struct{}{}
+		return waiting, evicted, 0
+	}
+	if room {
+		st.saidFull = false
+	}
+	return nil, nil, next
+}
+
+// sayFull needs mu.
+func (st *ConnStore) sayFull() {
+	if !st.saidFull {
+		st.saidFull = true
+		st.o.Log.Warn("the service manager keeps no more connections for a restart: idle ones are cut then, and told so",
+			"kept", st.capacity, "wanted", "a larger FileDescriptorStoreMax= in redlockd.service, and the same FDSTORE= in its Environment=")
+	}
+}
+
+// idle returns a stored connection that holds nothing, and marks it as not stored. It takes
+// none that is ending or that stays for the next process. It needs mu.
+func (st *ConnStore) idle() *ConnEntry {
+	for e := range st.stored {
+		if !e.conn.HoldsLeases() && e.markEvicted() {
+			return e
+		}
+	}
+	return nil
+}
+
+// store stores a connection. It is noted when the manager has it for sure. If the connection
+// has ended meanwhile, it is not: it would look as if the client had ended it.
+func (st *ConnStore) store(e *ConnEntry) {
+	raw, err := e.conn.SyscallConn()
+	if err == nil {
+		err = st.o.Manager.Store(ConnName(e.number), raw)
+	}
+	if err != nil {
+		st.o.Log.Debug("connection not stored: it is over, or the service manager is", "error", err)
+		return
+	}
+	if !e.markStored() {
+		st.o.Failed(st.o.Manager.Unstore(ConnName(e.number)))
+		return
+	}
+	st.o.Journal.ConnOpened(e.number, true)
+	if !e.IsStored() {
+		st.o.Journal.ConnOpened(e.number, false)
+	}
+	if st.isRemoved(e) {
+		st.o.Journal.ConnClosed(e.number)
+	}
+}
+
+// isRemoved tells whether the end of a connection that is being stored was noted.
+func (st *ConnStore) isRemoved(e *ConnEntry) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	_, there := st.stored[e]
+	return !there
+}
+
+// evict takes a connection out of the manager's store. It is noted before.
+func (st *ConnStore) evict(e *ConnEntry) {
+	st.o.Journal.ConnOpened(e.number, false)
+	st.o.Failed(st.o.Manager.Unstore(ConnName(e.number)))
+}
+
+// The states of a ConnEntry. The last two are final: the daemon has ended the connection, or
+// leaves it for the next process.
+const (
+	notStored int32 = iota
+	stored
+	neverStored
+	staysStored
+)
+
+// IsStored tells whether the manager has the connection.
+func (e *ConnEntry) IsStored() bool {
+	state := e.state.Load()
+	return state == stored || state == staysStored
+}
+
+// markStored is false if it must not be stored any more.
+func (e *ConnEntry) markStored() bool { return e.state.CompareAndSwap(notStored, stored) }
+
+// markEvicted is false if it is not stored, or stays so.
+func (e *ConnEntry) markEvicted() bool { return e.state.CompareAndSwap(stored, notStored) }
+
+// NeverStore makes sure that it is not stored from now on, and tells whether it was.
+func (e *ConnEntry) NeverStore() (was bool) {
+	state := e.state.Swap(neverStored)
+	return state == stored || state == staysStored
+}
+
+// Settle tells whether it is stored, and leaves that so for good.
+func (e *ConnEntry) Settle() bool {
+	_ = e.state.CompareAndSwap(notStored, neverStored) || e.state.CompareAndSwap(stored, staysStored)
+	return e.IsStored()
+}

@@ -1,0 +1,189 @@
+package state
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// storeTest is a ConnStore with connections that are not real.
+type storeTest struct {
+	*ConnStore
+	t      *testing.T
+	socket string
+	now    time.Duration
+}
+
+// fakeConn holds a lease or not.
+type fakeConn struct{ holds bool }
+
+func (c *fakeConn) SyscallConn() (syscall.RawConn, error) { return nil, nil }
+func (c *fakeConn) HoldsLeases() bool                     { return c.holds }
+
+// fakeManager keeps everything, and is full at its number minus the mark.
+type fakeManager int
+
+func (m fakeManager) StoreMax() int                     { return int(m) }
+func (fakeManager) Store(string, syscall.RawConn) error { return nil }
+func (fakeManager) Unstore(string) error                { return nil }
+
+func newStoreTest(t *testing.T, capacity int) *storeTest {
+	t.Helper()
+	st := &storeTest{t: t, socket: filepath.Join(t.TempDir(), "s"), now: time.Hour}
+	journal, _ := openJournal(t, st.socket)
+	st.ConnStore = NewConnStore(ConnStoreOptions{
+		Manager: fakeManager(capacity + 1), Journal: journal, Log: hclog.NewNullLogger(),
+		Clock: func() time.Duration { return st.now },
+		Failed: func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		},
+	})
+	return st
+}
+
+// open opens a connection as the daemon does.
+func (st *storeTest) open() *ConnEntry {
+	e := new(ConnEntry)
+	e.Init(new(fakeConn), st.o.Journal.NextNumber(), st.now)
+	st.o.Journal.ConnOpened(e.number, false)
+	st.Add(e)
+	return e
+}
+
+// close closes a connection as the daemon does.
+func (st *storeTest) close(e *ConnEntry) {
+	st.Remove(e)
+	st.o.Journal.ConnClosed(e.number)
+}
+
+// recovered is what the next daemon finds.
+func (st *storeTest) recovered() *Recovered {
+	st.o.Journal.Close()
+	next, recovered := openJournal(st.t, st.socket)
+	next.Close()
+	return recovered
+}
+
+// A connection may end while it is being stored: then it must not be noted as one that was
+// stored and that its client has ended.
+func TestConnEndsWhileItIsStored(t *testing.T) {
+	st := newStoreTest(t, 10)
+	over, ending, cut, kept := st.open(), st.open(), st.open(), st.open()
+	for _, e := range []*ConnEntry{over, ending, cut, kept} {
+		st.stored[e] = struct{}{}
+	}
+	st.close(over)
+	if ending.Settle() {
+		t.Error("a connection that is not stored is kept")
+	}
+	cut.NeverStore()
+	for _, e := range []*ConnEntry{over, ending, cut, kept} {
+		st.store(e)
+	}
+	if !kept.Settle() {
+		t.Error("a connection that is stored is not kept")
+	}
+	if st.idle() != nil {
+		t.Error("a connection is evicted that is kept for the next daemon")
+	}
+	recovered := st.recovered()
+	if recovered.Conns[over.number] != nil {
+		t.Error("a connection that is over is noted again")
+	}
+	for e, want := range map[*ConnEntry]bool{ending: false, cut: false, kept: true} {
+		if got := recovered.Conns[e.number]; got == nil || got.Stored != want {
+			t.Errorf("connection %d: got %+v, want it stored: %v", e.number, got, want)
+		}
+	}
+}
+
+// A connection that ends leaves the queue, and those behind it are stored in their order.
+func TestConnsAreStoredInOrder(t *testing.T) {
+	st := newStoreTest(t, 2)
+	all := make([]*ConnEntry, 5)
+	for i := range all {
+		all[i] = st.open()
+	}
+	st.close(all[1])
+	for _, want := range []*ConnEntry{all[0], all[2]} {
+		if e, evicted, _ := st.next(st.now + minAge); e != want || evicted != nil {
+			t.Fatalf("got connection %v in the place of %v, want %d in a free one", e, evicted, want.number)
+		}
+	}
+	<-st.wake
+	if e, _, _ := st.next(st.now + minAge); e != nil {
+		t.Fatalf("connection %d is to be stored, and there is no room", e.number)
+	}
+	st.close(all[3]) // was not stored: no room
+	if len(st.wake) != 0 {
+		t.Error("the store is woken, and nothing has changed")
+	}
+	st.close(all[0])
+	if e, _, _ := st.next(st.now + minAge); e != all[4] || len(st.wake) != 1 {
+		t.Errorf("got %v, want connection %d, and the store woken", e, all[4].number)
+	}
+}
+
+// A connection that holds a lease does not get the place of one that is ending, which the
+// manager may still have. It gets the place when that one has ended.
+func TestEndingConnIsNotEvicted(t *testing.T) {
+	st := newStoreTest(t, 1)
+	ending, holder := st.open(), st.open()
+	st.storeDue(st.now + minAge)
+	if ending.NeverStore() {
+		st.o.Journal.ConnOpened(ending.number, false)
+	}
+	holder.conn.(*fakeConn).holds = true
+	if next := st.storeDue(st.now + minAge); next == 0 || holder.IsStored() {
+		t.Errorf("the next look is in %v, and it is stored: %v; want neither at once", next, holder.IsStored())
+	}
+	st.close(ending)
+	st.storeDue(st.now + minAge)
+	if !st.recovered().Conns[holder.number].Stored {
+		t.Error("it is never stored")
+	}
+}
+
+// The connections that an earlier process stored count: the manager drops what is beyond its
+// limit without a word.
+func TestRestoredConnsCount(t *testing.T) {
+	st := newStoreTest(t, 1)
+	before := new(ConnEntry)
+	before.Init(new(fakeConn), 7, st.now)
+	st.AddStored(before)
+	after := st.open()
+	if e, _, _ := st.next(st.now + minAge); e != nil {
+		t.Fatalf("connection %d is to be stored, and there is no room", e.number)
+	}
+	if !before.Settle() {
+		t.Error("the earlier connection is not kept for the next restart")
+	}
+	st.close(before)
+	if e, _, _ := st.next(st.now + minAge); e != after {
+		t.Errorf("got %v, want connection %d, for which there is room now", e, after.number)
+	}
+}
+
+// A connection that holds something now gets the place of an idle one at once.
+func TestPreferredConnIsStoredAtOnce(t *testing.T) {
+	st := newStoreTest(t, 1)
+	idle, next := st.open(), st.open()
+	st.storeDue(st.now + minAge)
+	<-st.wake
+	next.conn.(*fakeConn).holds = true
+	st.Prefer(next)
+	select {
+	case <-st.wake:
+	default:
+		t.Error("the store is not woken")
+	}
+	st.storeDue(st.now + minAge)
+	if conns := st.recovered().Conns; !conns[next.number].Stored || conns[idle.number].Stored {
+		t.Errorf("stored: %v, and the idle one %v", conns[next.number].Stored, conns[idle.number].Stored)
+	}
+}

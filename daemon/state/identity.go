@@ -1,0 +1,78 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+const formatVersion = "redlockd table 1"
+
+// bootIDFile is replaced in tests.
+var bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// identity is what has to be the same for a state file to be of use: its instants are of
+// this boot and this clock, and its tokens are on these nodes.
+func (o *Options) identity() ([]byte, error) {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return nil, fmt.Errorf("which boot this is cannot be read: %w", err)
+	}
+	clock := strings.TrimSpace(string(boot)) + clockOffset()
+	lines := append([]string{formatVersion, clock, o.KeyPrefix}, o.Nodes...) // an address may change: nodes know their names
+	return []byte(strings.Join(lines, "\n")), nil
+}
+
+// offsetMark stands between a boot and clockOffset.
+const offsetMark = " + "
+
+// timeOffsetsFile is replaced in tests.
+var timeOffsetsFile = "/proc/self/timens_offsets"
+
+// clockOffset is the difference between CLOCK_BOOTTIME here and the clock of the machine, as
+// in the time namespace of a container: an instant of one means nothing to another. "": there
+// is none, or the kernel has no time namespaces.
+func clockOffset() string {
+	offsets, _ := os.ReadFile(timeOffsetsFile)
+	for line := range strings.Lines(string(offsets)) {
+		offset, isBoottime := strings.CutPrefix(strings.Join(strings.Fields(line), " "), "boottime ")
+		if isBoottime && offset != "0 0" {
+			return offsetMark + offset
+		}
+	}
+	return ""
+}
+
+// sameIdentity says what differs.
+func sameIdentity(found, wanted []byte) error {
+	then, now := bytes.SplitN(found, []byte("\n"), 3), bytes.SplitN(wanted, []byte("\n"), 3)
+	switch {
+	case bytes.Equal(found, wanted):
+		return nil
+	case len(then) < 3 || !bytes.Equal(then[0], now[0]):
+		return errors.New("it was written by another version of redlockd")
+	case !bytes.Equal(bootOf(then[1]), bootOf(now[1])):
+		return errors.New("the machine was booted since it was written")
+	case !bytes.Equal(then[1], now[1]):
+		return errors.New("its clock is that of another time namespace")
+	case slices.Equal(prefixAndNodes(then[2]), prefixAndNodes(now[2])):
+		return nil
+	}
+	return errors.New("the nodes or the key_prefix of the config are others now")
+}
+
+// bootOf cuts the offset off a clock.
+func bootOf(clock []byte) []byte {
+	boot, _, _ := bytes.Cut(clock, []byte(offsetMark))
+	return boot
+}
+
+// prefixAndNodes sorts the nodes: their order in the config does not matter.
+func prefixAndNodes(text []byte) []string {
+	lines := strings.Split(string(text), "\n")
+	slices.Sort(lines[1:])
+	return lines
+}

@@ -1,0 +1,131 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/state/statefile"
+)
+
+// openLogged opens a journal beside a socket, and tells what was logged.
+func openLogged(socket string) (j *Journal, complete bool, log *strings.Builder) {
+	log = new(strings.Builder)
+	j = NewJournal(hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Info}))
+	recovered := j.Open(Options{Socket: socket, KeyPrefix: "redlock:", Nodes: []string{"a", "b", "c"}})
+	return j, recovered.Complete, log
+}
+
+// What an operator does about a journal that was never open depends on why it is not.
+func TestHealthFromTheStart(t *testing.T) { // not in parallel: it changes a variable of the package
+	defer func(file string) { bootIDFile = file }(bootIDFile)
+	for _, test := range []struct {
+		folder, boot string
+		want         Health
+		text         string
+	}{
+		{"nowhere", "open_test.go", Unopened, "its table could not be begun, which is not tried again before a restart: its log says why"},
+		{"", "/nowhere/boot_id", NoBootID, "which boot this is cannot be read in /nowhere/boot_id"},
+	} {
+		bootIDFile = test.boot
+		j, _, _ := openLogged(filepath.Join(t.TempDir(), test.folder, "s"))
+		if got := j.Health(); got != test.want || got.Text() != test.text || j.IsOpen() {
+			t.Errorf("got %q: %s; want %q: %s", got, got.Text(), test.want, test.text)
+		}
+	}
+}
+
+// A daemon that cannot read which boot this is removes the state file of an earlier one: it
+// is soon wrong, and the next daemon would believe it.
+func TestNoStateFileWithoutABootID(t *testing.T) { // not in parallel: it changes a variable of the package
+	defer func(file string) { bootIDFile = file }(bootIDFile)
+	socket := filepath.Join(t.TempDir(), "s")
+	for _, boot := range []string{bootIDFile, "/nowhere/boot_id"} {
+		bootIDFile = boot
+		j, _, _ := openLogged(socket)
+		files, err := filepath.Glob(statefile.Beside(socket) + ".*")
+		if isThere := len(files) > 0; err != nil || isThere != j.IsOpen() {
+			t.Errorf("boot in %s: found %v, %v; the journal is open: %v", boot, files, err, j.IsOpen())
+		}
+		j.Close()
+	}
+}
+
+// A state file is of use with the same nodes, in any order.
+func TestSameIdentity(t *testing.T) {
+	const ours = formatVersion + "\nthis boot\nredlock:\na\nb\nc"
+	for found, want := range map[string]string{
+		ours: "",
+		formatVersion + "\nthis boot\nredlock:\nc\na\nb":          "",
+		formatVersion + "\nthis boot\nredlock:\na\nb":             "others now",
+		formatVersion + "\nthis boot\nredlock:\na\nb\nd":          "others now",
+		formatVersion + "\nthis boot\na\nredlock:\nb\nc":          "others now",
+		formatVersion + "\nanother boot\nredlock:\na\nb\nc":       "booted",
+		formatVersion + "\nthis boot + 1000 0\nredlock:\na\nb\nc": "another time namespace",
+		"another format\nthis boot\nredlock:\na\nb\nc":            "another version",
+		formatVersion: "another version",
+	} {
+		err := sameIdentity([]byte(found), []byte(ours))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("of %q: %v, want %q", found, err, want)
+		}
+	}
+}
+
+// Instants of a time namespace are not those of the host: a state file of one is not used in
+// the other.
+func TestStateFileOfAnotherClock(t *testing.T) { // not in parallel: it changes a variable of the package
+	defer func(file string) { timeOffsetsFile = file }(timeOffsetsFile)
+	timeOffsetsFile = filepath.Join(t.TempDir(), "timens_offsets")
+	socket := filepath.Join(t.TempDir(), "s")
+	for _, test := range []struct {
+		offsets string
+		want    bool // the earlier state file is used, or there is none
+	}{
+		{"monotonic           0         0\nboottime            0         0\n", true},
+		{"monotonic        1000         0\nboottime            0         0\n", true},
+		{"monotonic           0         0\nboottime           -5         0\n", false},
+		{"monotonic           0         0\nboottime           -5         0\n", true},
+		{"monotonic           0         0\nboottime            0 500000000\n", false},
+		{"", false}, // of a kernel without time namespaces
+		{"", true},
+	} {
+		if err := os.WriteFile(timeOffsetsFile, []byte(test.offsets), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, got, log := openLogged(socket)
+		j.Close()
+		if got != test.want || !got && !strings.Contains(log.String(), "another time namespace") {
+			t.Errorf("with %q: %v, want %v (log: %s)", test.offsets, got, test.want, log.String())
+		}
+	}
+}
+
+// The log says that the state file is on a disk, which the whole daemon waits for.
+func TestStateFileOnDiskIsLogged(t *testing.T) { // not in parallel: it changes a variable of the package
+	defer func(is func(string) bool) { onDisk = is }(onDisk)
+	for _, is := range []bool{false, true} {
+		onDisk = func(string) bool { return is }
+		j, _, log := openLogged(filepath.Join(t.TempDir(), "s"))
+		j.Close()
+		if said := strings.Contains(log.String(), "[WARN]  the table is on a disk"); said != is {
+			t.Errorf("on a disk: %v; logged: %v (log: %s)", is, said, log.String())
+		}
+	}
+}
+
+// The journal is healthy again when the state file can be written again.
+func TestHealthAfterAFailure(t *testing.T) {
+	j := NewJournal(hclog.NewNullLogger())
+	for _, err := range []error{errors.New("no space left on device"), nil} {
+		j.failed(err)
+		want := map[bool]Health{true: Unwritten, false: Healthy}[err != nil]
+		if got := j.Health(); got != want {
+			t.Errorf("the state file failed with %v: %q, want %q", err, got, want)
+		}
+	}
+}

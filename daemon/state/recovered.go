@@ -1,0 +1,210 @@
+package state
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// Recovered is what the state file says of the time before a restart.
+type Recovered struct {
+	Conns    map[uint64]*Conn
+	Requests map[uint64]*Request
+	Leases   map[uint64]*Lease
+	// Complete is false if the file was damaged: then nobody knows what the clients were
+	// told after the last record that could be read.
+	Complete bool
+
+	lastNumber uint64 // that was given
+}
+
+// replay makes a Recovered of records. It is the State of the state file.
+type replay struct{ Recovered }
+
+func newReplay() *replay {
+	return &replay{Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
+}
+
+// ApplyAll applies records one by one.
+func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
+	for record := range records {
+		if err := r.Apply(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Apply applies a record, and keeps nothing of its bytes. A record about something that is
+// not known any more changes nothing: the two were noted at the same time.
+func (r *replay) Apply(record []byte) error {
+	if len(record) == 0 {
+		return errRecord
+	}
+	c := &codec{b: record[1:], reading: true}
+	kind := recordKind(record[0])
+	var err error
+	switch kind {
+	case recordConn, recordConnClosed, recordUnread:
+		err = r.applyConn(kind, c)
+	case recordRequest, recordAnswered:
+		err = r.applyRequest(kind, c)
+	default:
+		err = r.applyLease(kind, c)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (kind %q)", err, kind)
+	}
+	return nil
+}
+
+func (r *replay) applyConn(kind recordKind, c *codec) error {
+	var conn connRecord
+	conn.code(kind, c)
+	if err := c.end(); err != nil {
+		return err
+	}
+	r.lastNumber = max(r.lastNumber, conn.Number)
+	known := r.Conns[conn.Number]
+	switch {
+	case kind == recordConnClosed:
+		r.closeConn(conn.Number)
+	case known == nil && kind == recordConn:
+		r.Conns[conn.Number] = &conn.Conn
+	case known == nil:
+	case kind == recordConn:
+		known.Stored = conn.Stored
+	default:
+		return known.apply(conn.change)
+	}
+	return nil
+}
+
+// apply changes Unread.
+func (conn *Conn) apply(change UnreadChange) error {
+	if change.Keep > len(conn.Unread)-change.Drop {
+		return errRecord
+	}
+	conn.Unread = append(slices.Clone(conn.Unread[change.Drop:change.Drop+change.Keep]), change.Add...)
+	if len(conn.Unread) == 0 {
+		conn.Unread = nil
+	}
+	conn.Skipping = change.Skipping
+	return nil
+}
+
+// closeConn forgets a connection and its requests.
+func (r *replay) closeConn(number uint64) {
+	if r.Conns[number] == nil {
+		return
+	}
+	delete(r.Conns, number)
+	for _, request := range r.Requests {
+		if request.Conn == number {
+			r.answered(request.Number)
+		}
+	}
+}
+
+func (r *replay) applyRequest(kind recordKind, c *codec) error {
+	var request requestRecord
+	request.code(kind, c)
+	if err := c.end(); err != nil {
+		return err
+	}
+	r.lastNumber = max(r.lastNumber, request.Number)
+	if kind == recordAnswered {
+		r.answered(request.Number)
+		return nil
+	}
+	if conn := r.Conns[request.Conn]; conn != nil && request.changed {
+		if err := conn.apply(request.change); err != nil {
+			return err
+		}
+	}
+	r.Requests[request.Number] = &request.Request
+	return nil
+}
+
+// answered forgets a request, and what it was about to acquire.
+func (r *replay) answered(number uint64) {
+	delete(r.Requests, number)
+	if l := r.Leases[number]; l != nil && l.Phase == PhaseAcquiring {
+		delete(r.Leases, number)
+	}
+}
+
+func (r *replay) applyLease(kind recordKind, c *codec) error {
+	l := new(Lease)
+	answered := l.code(kind, c)
+	if err := c.end(); err != nil {
+		return err
+	}
+	r.lastNumber = max(r.lastNumber, l.Number)
+	if answered != 0 {
+		r.answered(answered)
+	}
+	switch known := r.Leases[l.Number]; {
+	case kind == recordAcquiring:
+		r.Leases[l.Number] = l
+	case kind == recordGranted:
+		if known != nil && known.Phase > PhaseHeld { // lost before its LOCK was answered
+			l.Phase, l.Reason = known.Phase, known.Reason
+		}
+		r.Leases[l.Number] = l
+	case kind == recordForgotten:
+		delete(r.Leases, l.Number)
+	case known != nil:
+		known.update(kind, l)
+	}
+	return nil
+}
+
+// update takes over what a record changes. An attempt can only be lost: the loss may be
+// noted before the grant.
+func (l *Lease) update(kind recordKind, by *Lease) {
+	if l.Phase == PhaseAcquiring && kind != recordLost {
+		return
+	}
+	switch kind {
+	case recordDeadline:
+		l.Record.Deadline, l.Record.TTL = by.Record.Deadline, by.Record.TTL
+	case recordCounted:
+		l.count(by.Reentrants)
+	case recordResumed:
+		l.Conn, l.Holder.Owner = by.Conn, by.Holder.Owner
+		if l.Holder.Hold != ipc.HoldPID { // else its process has ended, and RESUME changes nothing of that
+			l.LingerSince = 0
+		}
+	case recordLingering:
+		l.LingerSince = by.LingerSince
+	case recordReleasing:
+		if l.Phase < PhaseReleased { // the first UNLOCK counts; what is lost cannot be released
+			l.Phase, l.ReleasedBy = PhaseReleased, by.ReleasedBy
+		}
+	case recordLost:
+		l.Phase, l.Reason = PhaseLost, by.Reason
+	case recordReported:
+		l.Reported = true
+	}
+}
+
+// count adds LOCKs that count on the lease besides its own; none: the last one counts no
+// more. An UNLOCK may be noted before the LOCK that it undoes.
+func (l *Lease) count(more []string) {
+	switch n := len(l.Reentrants); {
+	case len(more) > 0 && l.undone > 0:
+		l.undone--
+	case len(more) > 0:
+		l.Reentrants = append(l.Reentrants, more...)
+	case n > 0:
+		l.Reentrants = slices.Delete(l.Reentrants, n-1, n)
+	default:
+		l.undone++
+	}
+	if len(l.Reentrants) == 0 {
+		l.Reentrants = nil
+	}
+}

@@ -1,0 +1,427 @@
+package state
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// records are some of each kind, in an order that could be.
+func records() (all [][]byte) {
+	put := func(kind recordKind, code func(recordKind, *codec)) {
+		c := &codec{b: []byte{byte(kind)}}
+		code(kind, c)
+		all = append(all, c.b)
+	}
+	lease := func(kind recordKind, l Lease) {
+		put(kind, func(kind recordKind, c *codec) { l.code(kind, c) })
+	}
+	token := redlock.Record{Names: []string{"a", "b"}, Token: "token", TTL: time.Second, Slots: 3, Slot: 2}
+	put(recordConn, (&connRecord{Conn: Conn{Number: 1}}).code)
+	put(recordConn, (&connRecord{Conn: Conn{Number: 1, Stored: true}}).code)
+	put(recordUnread, (&connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Add: []byte("LOCKS"), Skipping: true}}).code)
+	put(recordUnread, (&connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Drop: 1, Keep: 3, Add: []byte("S")}}).code)
+	put(recordRequest, (&requestRecord{Request: Request{Number: 2, Conn: 1, Since: 7, Line: []byte("LOCK a,b")}}).code)
+	lease(recordAcquiring, Lease{Number: 2, Record: token})
+	token.Fence, token.Deadline, token.Since, token.Keep = 5, 1000, 10, true
+	lease(recordGranted, Lease{Number: 2, Phase: PhaseHeld, Record: token, Conn: 1,
+		Holder: Holder{UID: -1, PID: 4, User: "u", Owner: "o", Note: "n", ID: "i", Since: 7, Hold: 1, Linger: 2, Beat: 3, ProcessStarted: 4}})
+	lease(recordDeadline, Lease{Number: 2, Record: redlock.Record{Deadline: 2000, TTL: 5}})
+	put(recordRequest, (&requestRecord{Request: Request{Number: 3, Conn: 1, Since: 8, Line: []byte("LOCK a,b reentrant=yes")}}).code)
+	lease(recordCounted, Lease{Number: 2, Reentrants: []string{"x"}, by: 3})
+	lease(recordCounted, Lease{Number: 2, Reentrants: []string{""}})
+	lease(recordCounted, Lease{Number: 2})
+	put(recordConn, (&connRecord{Conn: Conn{Number: 4}}).code)
+	put(recordRequest, (&requestRecord{Request: Request{Number: 5, Conn: 4}}).code)
+	lease(recordResumed, Lease{Number: 2, Conn: 4, Holder: Holder{Owner: "p"}, by: 5})
+	put(recordRequest, (&requestRecord{Request: Request{Number: 6, Conn: 4}}).code)
+	lease(recordReleasing, Lease{Number: 2, ReleasedBy: 6})
+	put(recordAnswered, (&requestRecord{Request: Request{Number: 6}}).code)
+	lease(recordForgotten, Lease{Number: 2})
+	lease(recordGranted, Lease{Number: 9, Phase: PhaseHeld, Record: token, Conn: 4})
+	lease(recordLingering, Lease{Number: 9, LingerSince: 77})
+	lease(recordGranted, Lease{Number: 10, Phase: PhaseHeld, Record: token, Conn: 4})
+	lease(recordLingering, Lease{Number: 10, LingerSince: 78})
+	lease(recordResumed, Lease{Number: 10, Conn: 4})
+	lease(recordAcquiring, Lease{Number: 7, Record: token})
+	lease(recordLost, Lease{Number: 7, Reason: redlock.LostMax})
+	lease(recordGranted, Lease{Number: 7, Phase: PhaseHeld, Record: token, Conn: 4})
+	lease(recordReported, Lease{Number: 7})
+	put(recordConnClosed, (&connRecord{Conn: Conn{Number: 1}}).code)
+	put(recordRequest, (&requestRecord{Request: Request{Number: 8, Conn: 4}}).code)
+	lease(recordAcquiring, Lease{Number: 8, Record: token})
+	return all
+}
+
+// An UNLOCK ends in the record that ends its lease: one without the other would be
+// begun again, and find nothing.
+func TestForgottenAnswersTheUnlock(t *testing.T) {
+	p := newReplay()
+	p.Conns[1] = &Conn{Number: 1}
+	p.Requests[3] = &Request{Number: 3, Conn: 1}
+	p.Leases[2] = &Lease{Number: 2, Phase: PhaseReleased, ReleasedBy: 3}
+	c := &codec{b: []byte{byte(recordForgotten)}}
+	(&Lease{Number: 2, by: 3}).code(recordForgotten, c)
+	if err := p.Apply(c.b); err != nil || len(p.Requests) != 0 || len(p.Leases) != 0 {
+		t.Errorf("got %v with the requests %v and the leases %v, want none", err, p.Requests, p.Leases)
+	}
+}
+
+// linger= goes on from when nobody held the lease any more, until somebody does; a process
+// that has ended does not come back.
+func TestLingerGoesOnUntilResumed(t *testing.T) {
+	for hold, want := range map[ipc.Hold]time.Duration{ipc.HoldConn: 0, ipc.HoldPID: 7} {
+		l := &Lease{Number: 1, Phase: PhaseHeld, Holder: Holder{Hold: hold}}
+		l.update(recordLingering, &Lease{LingerSince: 7})
+		if l.LingerSince != 7 {
+			t.Errorf("hold=%v: left at %v, want 7", hold, l.LingerSince)
+		}
+		if l.update(recordResumed, &Lease{Conn: 2}); l.LingerSince != want {
+			t.Errorf("hold=%v: after RESUME left at %v, want %v", hold, l.LingerSince, want)
+		}
+	}
+}
+
+// A further LOCK and the UNLOCK that undoes it are noted in any order: where the first one of
+// several that waited together is answered, its client may be faster than they are.
+func TestUnlockNotedBeforeItsLock(t *testing.T) {
+	more := func(id string) *Lease { return &Lease{Number: 1, Reentrants: []string{id}} }
+	less := &Lease{Number: 1}
+	for _, tt := range []struct {
+		changes []*Lease
+		want    []string
+	}{
+		{[]*Lease{more("x"), less}, nil},
+		{[]*Lease{less, more("x")}, nil},
+		{[]*Lease{less, less, more("x"), more("y")}, nil},
+		{[]*Lease{less, more("x"), more("y")}, []string{"y"}},
+		{[]*Lease{more("x"), less, less, more("y"), more("z")}, []string{"z"}},
+	} {
+		p := newReplay()
+		p.Leases[1] = &Lease{Number: 1, Phase: PhaseHeld}
+		for _, change := range tt.changes {
+			p.Leases[1].update(recordCounted, change)
+			p = apply(t, dumped(p)) // as where files are made one in between
+		}
+		if l := p.Leases[1]; !slices.Equal(l.Reentrants, tt.want) || l.undone != 0 {
+			t.Errorf("there count %q, and %d are undone; want %q", l.Reentrants, l.undone, tt.want)
+		}
+	}
+}
+
+// A lease is given back by one UNLOCK, which is answered so after a restart. Another one comes
+// too late, and changes nothing of that.
+func TestLeaseIsReleasedOnce(t *testing.T) {
+	l := &Lease{Number: 1, Phase: PhaseHeld}
+	l.update(recordReleasing, &Lease{ReleasedBy: 2})
+	if l.update(recordReleasing, &Lease{ReleasedBy: 3}); l.Phase != PhaseReleased || l.ReleasedBy != 2 {
+		t.Errorf("it is given back by %d, want 2", l.ReleasedBy)
+	}
+	l.update(recordLost, &Lease{Reason: redlock.LostQuorum})
+	if l.update(recordReleasing, &Lease{ReleasedBy: 4}); l.Phase != PhaseLost {
+		t.Error("what is lost is given back")
+	}
+}
+
+func apply(t *testing.T, all [][]byte) *replay {
+	t.Helper()
+	p := newReplay()
+	for i, record := range all {
+		if err := applyCopy(p, record); err != nil {
+			t.Fatalf("record %d, %q: %v", i, record, err)
+		}
+	}
+	return p
+}
+
+// applyCopy has nothing kept of the record's bytes.
+func applyCopy(p *replay, record []byte) error {
+	passing := bytes.Clone(record)
+	defer clear(passing)
+	return p.Apply(passing)
+}
+
+// sameAs tells whether two come to the same.
+func (p *replay) sameAs(other *replay) bool {
+	return reflect.DeepEqual(p, other)
+}
+
+func dumped(p *replay) (all [][]byte) {
+	p.Dump(func(record []byte) { all = append(all, bytes.Clone(record)) })
+	return all
+}
+
+// What is written anew in short is the same, up to each of the records.
+func TestDumpIsTheSame(t *testing.T) {
+	all := records()
+	for n := range len(all) + 1 {
+		p := apply(t, all[:n])
+		if again := apply(t, dumped(p)); !p.sameAs(again) {
+			t.Errorf("after %d records: got %+v, want %+v", n, again, p)
+		}
+	}
+}
+
+func TestRecords(t *testing.T) {
+	all := records()
+	held := apply(t, all[:7])
+	if l := held.Leases[2]; l == nil || l.Phase != PhaseHeld || held.Requests[2] != nil || l.Record.Fence != 5 || l.Holder.UID != -1 {
+		t.Errorf("granted: got %+v, asks %v; want it held, and its LOCK answered", l, held.Requests)
+	}
+	if c := held.Conns[1]; c == nil || !c.Stored || string(c.Unread) != "OCKS" || c.Skipping {
+		t.Errorf("a connection that was stored, and what was read of it: got %+v, want OCKS", c)
+	}
+	p := apply(t, all)
+	want := newReplay()
+	want.lastNumber = 10
+	want.Conns[4] = &Conn{Number: 4}
+	want.Requests[8] = &Request{Number: 8, Conn: 4}
+	if got := p.Leases[7]; got == nil || got.Phase != PhaseLost || got.Reason != redlock.LostMax || !got.Reported || got.Conn != 4 {
+		t.Errorf("lost before its LOCK was answered: got %+v", got)
+	}
+	if got := p.Leases[8]; got == nil || got.Phase != PhaseAcquiring {
+		t.Errorf("under way: got %+v", got)
+	}
+	p.Leases = want.Leases
+	for _, ask := range p.Requests {
+		ask.Line = nil
+	}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("got %+v, want %+v", p, want)
+	}
+	p = apply(t, append(all, (func() []byte {
+		c := &codec{b: []byte{byte(recordAnswered)}}
+		(&requestRecord{Request: Request{Number: 8}}).code(recordAnswered, c)
+		return c.b
+	})()))
+	if p.Leases[8] != nil {
+		t.Error("a LOCK that was refused takes something still")
+	}
+}
+
+// Applied together, in parts of any size, records come to what they come to one by one:
+// what is left out changes nothing.
+func TestApplyAll(t *testing.T) {
+	all := records()
+	for n := range len(all) + 1 {
+		want := apply(t, all)
+		got := apply(t, all[:n])
+		if err := got.ApplyAll(slices.Values(all[n:])); err != nil || !got.sameAs(want) {
+			t.Errorf("%d one by one, and the others together: got %+v, %v, want %+v", n, got, err, want)
+		}
+	}
+}
+
+// The same of records in any order, such as are never noted as well; and of leases that
+// are open throughout, and those that are opened when something changes.
+func TestApplyAllInAnyOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		var all [][]byte
+		want, got := newReplay(), newReplay()
+		for range 40 {
+			record := anyRecord(random)
+			if err := applyCopy(want, record); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, record)
+		}
+		n := random.IntN(len(all) + 1)
+		for _, part := range [][][]byte{all[:n], all[n:]} {
+			if err := got.ApplyAll(slices.Values(part)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !got.sameAs(want) {
+			t.Fatalf("%q, together from %d on: got %+v, want %+v", all, n, got, want)
+		}
+	}
+}
+
+// anyRecord is one of any kind, with few numbers, so that they meet.
+func anyRecord(random *rand.Rand) []byte {
+	number := func() uint64 { return 1 + random.Uint64N(9) }
+	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered, recordAcquiring, recordAcquiring, recordGranted,
+		recordDeadline, recordCounted, recordResumed, recordLingering, recordLingering, recordReleasing, recordLost, recordReported, recordForgotten, recordForgotten}
+	kind := kinds[random.IntN(len(kinds))]
+	c := &codec{b: []byte{byte(kind)}}
+	change := UnreadChange{Add: []byte{byte('a' + random.IntN(9))}}
+	switch kind {
+	case recordConn, recordConnClosed, recordUnread:
+		(&connRecord{Conn: Conn{Number: number()}, change: change}).code(kind, c)
+	case recordRequest, recordAnswered:
+		(&requestRecord{Request: Request{Number: number(), Conn: number(), Line: change.Add}, changed: random.IntN(4) == 0, change: change}).code(kind, c)
+	default:
+		l := Lease{Number: number(), Phase: PhaseHeld + Phase(random.IntN(3)), Conn: number(), by: number(), ReleasedBy: number(), Reason: redlock.LostMax, Reentrants: []string{"f"}, LingerSince: time.Duration(random.IntN(9))}
+		l.Record.Fence, l.Record.Deadline, l.Record.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
+		l.code(kind, c)
+	}
+	return c.b
+}
+
+// What was read of a connection stays as it is, whoever stores it meanwhile; a change of more
+// than there is makes no sense.
+func TestUnread(t *testing.T) {
+	if got := apply(t, records()[:3]).Conns[1]; !got.Skipping || string(got.Unread) != "LOCKS" {
+		t.Errorf("got %+v, want LOCKS, and that the rest of a line is skipped", got)
+	}
+	p := apply(t, records()[:4])
+	for _, test := range []struct {
+		kind  recordKind
+		conn  connRecord
+		taken bool
+	}{
+		{recordConn, connRecord{Conn: Conn{Number: 1}}, true},
+		{recordUnread, connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Drop: 5}}, false},
+		{recordUnread, connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Keep: 5}}, false},
+		{recordUnread, connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Drop: 2, Keep: 3}}, false},
+		{recordUnread, connRecord{Conn: Conn{Number: 2}, change: UnreadChange{Add: []byte("of nobody")}}, true},
+	} {
+		c := &codec{b: []byte{byte(test.kind)}}
+		test.conn.code(test.kind, c)
+		if err := p.Apply(c.b); err == nil != test.taken {
+			t.Errorf("%+v: error %v", test.conn.change, err)
+		}
+	}
+	if got := p.Conns[1]; len(p.Conns) != 1 || got.Stored || string(got.Unread) != "OCKS" {
+		t.Errorf("got %+v of %d connections, want one with OCKS, and not stored", got, len(p.Conns))
+	}
+}
+
+// A connection ends with what it had asked, and nobody else's requests; the rest of one changes
+// with the request that was taken from it.
+func TestConnClosed(t *testing.T) {
+	p := newReplay()
+	put := func(kind recordKind, code func(recordKind, *codec)) {
+		c := &codec{b: []byte{byte(kind)}}
+		code(kind, c)
+		if err := p.Apply(c.b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(recordConn, (&connRecord{Conn: Conn{Number: 1}}).code)
+	put(recordConn, (&connRecord{Conn: Conn{Number: 2}}).code)
+	put(recordUnread, (&connRecord{Conn: Conn{Number: 2}, change: UnreadChange{Add: []byte("LOCK a\nPI")}}).code)
+	put(recordRequest, (&requestRecord{Request: Request{Number: 3, Conn: 1}}).code)
+	put(recordRequest, (&requestRecord{Request: Request{Number: 4, Conn: 2}, changed: true, change: UnreadChange{Drop: 7, Keep: 2}}).code)
+	put(recordConnClosed, (&connRecord{Conn: Conn{Number: 1}}).code)
+	if len(p.Conns) != 1 || len(p.Requests) != 1 || p.Requests[4] == nil {
+		t.Errorf("left are the connections %v and requests %v, want one of each, the second ones", p.Conns, p.Requests)
+	}
+	if got := string(p.Conns[2].Unread); got != "PI" {
+		t.Errorf("the rest is %q, want PI", got)
+	}
+}
+
+// What one version of the daemon notes the next one reads: where the records change, so
+// must formatVersion, and the old table is of no use then.
+func TestRecordFormat(t *testing.T) {
+	sum := sha256.Sum256(bytes.Join(records(), nil))
+	if got, want := hex.EncodeToString(sum[:]), "c2f90c5ecc80f1129d23579a23a05f1d76fb9ebc7e725dcf69e58ec233cc8834"; formatVersion != "redlockd table 1" || got != want {
+		t.Errorf("%s: the records have the sum %s, want %s", formatVersion, got, want)
+	}
+}
+
+// A record that was cut, or that has more than it should, is none.
+func TestFaultyRecords(t *testing.T) {
+	for _, record := range append(records(), nil, []byte("?")) {
+		longer := append(bytes.Clone(record), 0)
+		if err := newReplay().Apply(longer); err == nil {
+			t.Errorf("%q is taken", longer)
+		}
+		if len(record) > 0 && newReplay().Apply(record[:len(record)-1]) == nil {
+			t.Errorf("%q is taken", record[:len(record)-1])
+		}
+	}
+}
+
+// A lease that was granted, lost or given back is one of these; there is no other state that
+// the next daemon could go on with.
+func TestRecordOfAnUnknownPhase(t *testing.T) {
+	for phase := range phaseCount + 2 {
+		c := &codec{b: []byte{byte(recordGranted)}}
+		(&Lease{Number: 1, Phase: phase}).code(recordGranted, c)
+		known := phase == PhaseHeld || phase == PhaseReleased || phase == PhaseLost
+		if err := newReplay().Apply(c.b); (err == nil) != known {
+			t.Errorf("phase %d: error %v", phase, err)
+		}
+	}
+}
+
+// Where one record makes no sense that is said of all together, too: what they come to must
+// not take the place of the files that they stand in.
+func TestApplyAllReportsFaults(t *testing.T) {
+	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordAcquiring), 2}, {byte(recordConn), 1}} {
+		p := newReplay()
+		if err := p.ApplyAll(slices.Values(append(records()[:5], faulty))); err == nil {
+			t.Errorf("%q among others is taken", faulty)
+		}
+	}
+}
+
+// A number far from all others takes no memory, where the records are applied together.
+func TestApplyAllOfLargeNumbers(t *testing.T) {
+	for _, number := range []uint64{1 << 40, math.MaxUint64} {
+		c := &codec{b: []byte{byte(recordRequest)}}
+		(&requestRecord{Request: Request{Number: number}}).code(recordRequest, c)
+		p := newReplay()
+		if err := p.ApplyAll(slices.Values([][]byte{c.b})); err != nil || p.Requests[number] == nil || p.lastNumber != number {
+			t.Errorf("the request %d: %v, and known are %v", number, err, p.Requests)
+		}
+	}
+}
+
+// Of a line that was too long, what comes next is its end: no request, also where the table
+// was written anew in between.
+func TestDumpKeepsSkipping(t *testing.T) {
+	p := newReplay()
+	p.lastNumber, p.Conns[1] = 1, &Conn{Number: 1, Skipping: true}
+	if got := apply(t, dumped(p)).Conns[1]; got == nil || !got.Skipping {
+		t.Errorf("got %+v, want that the rest of a line is skipped", got)
+	}
+}
+
+// Any order of records, and any bytes, come to something that can be written and
+// read again, and to the same where they are applied together.
+func FuzzReplay(f *testing.F) {
+	f.Add([]byte{1, 2, 3}, uint64(1))
+	for i, record := range records() {
+		f.Add(record, uint64(i))
+	}
+	f.Fuzz(func(t *testing.T, odd []byte, seed uint64) {
+		p := newReplay()
+		random := rand.New(rand.NewPCG(seed, 0))
+		all := append(records(), odd)
+		var taken [][]byte
+		for range 40 {
+			record, last := all[random.IntN(len(all))], p.lastNumber
+			if applyCopy(p, record) != nil { // what is wrong is refused
+				p.lastNumber = last
+				continue
+			}
+			taken = append(taken, record)
+		}
+		together, n := newReplay(), random.IntN(len(taken)+1)
+		for _, part := range [][][]byte{taken[:n], taken[n:]} {
+			if err := together.ApplyAll(slices.Values(part)); err != nil {
+				t.Errorf("together: %v", err)
+			}
+		}
+		again := apply(t, dumped(p))
+		if !together.sameAs(p) {
+			t.Errorf("together: got %+v, want %+v", together, p)
+		}
+		if !p.sameAs(again) {
+			t.Errorf("got %+v, want %+v", again, p)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package state
+
+import (
+	"maps"
+	"slices"
+)
+
+// Dump yields records that make the same of nothing. They are in the order of their numbers,
+// and requests come behind leases, because a record of a grant answers a request.
+func (r *replay) Dump(yield func([]byte)) {
+	d := &dump{yield: yield}
+	if r.lastNumber > 0 { // nothing has this number yet, but it must not be given again
+		d.conn(recordConnClosed, &connRecord{Conn: Conn{Number: r.lastNumber}})
+	}
+	for _, number := range slices.Sorted(maps.Keys(r.Conns)) {
+		conn := r.Conns[number]
+		d.conn(recordConn, &connRecord{Conn: *conn})
+		if len(conn.Unread) > 0 || conn.Skipping {
+			d.conn(recordUnread, &connRecord{Conn: Conn{Number: number}, change: UnreadChange{Add: conn.Unread, Skipping: conn.Skipping}})
+		}
+	}
+	for _, number := range slices.Sorted(maps.Keys(r.Leases)) {
+		d.wholeLease(r.Leases[number])
+	}
+	for _, number := range slices.Sorted(maps.Keys(r.Requests)) {
+		(&requestRecord{Request: *r.Requests[number]}).code(recordRequest, d.begin(recordRequest))
+		d.end()
+	}
+}
+
+// dump makes records in one buffer.
+type dump struct {
+	yield func([]byte)
+	c     codec
+}
+
+func (d *dump) begin(kind recordKind) *codec {
+	d.c.b = append(d.c.b[:0], byte(kind))
+	return &d.c
+}
+
+func (d *dump) end() { d.yield(d.c.b) }
+
+func (d *dump) conn(kind recordKind, conn *connRecord) {
+	conn.code(kind, d.begin(kind))
+	d.end()
+}
+
+func (d *dump) lease(kind recordKind, l *Lease) {
+	l.code(kind, d.begin(kind))
+	d.end()
+}
+
+func (d *dump) wholeLease(l *Lease) {
+	kind := recordGranted
+	if l.Phase == PhaseAcquiring {
+		kind = recordAcquiring
+	}
+	d.lease(kind, l)
+	if l.LingerSince != 0 {
+		d.lease(recordLingering, l)
+	}
+	for range l.undone {
+		d.lease(recordCounted, &Lease{Number: l.Number})
+	}
+}
