@@ -80,7 +80,7 @@ write_manuals() {
 write_pages() {
 	local page
 	mkdir "$stage/pages"
-	for page in README.md packaging/docs/*.md; do
+	for page in README.md packaging/CHANGELOG.md packaging/docs/*.md; do
 		sed -E -e 's#\]\((packaging/docs/|packaging/|docs/|\.\./\.\./|\.\./)#](#g' \
 			-e "s#\\]\\((\\.github/)#](https://$module/blob/HEAD/\\1#g" \
 			-e 's#\]\(LICENSE\)#](https://www.apache.org/licenses/LICENSE-2.0)#' "$page" >"$stage/pages/${page##*/}"

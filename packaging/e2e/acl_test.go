@@ -16,12 +16,12 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The README's rights are enough for locks of every kind and for who waits, of two
+// The rights in OPERATING.md are enough for locks of every kind and for who waits, of two
 // hosts: from the quarantine of new nodes to that of one that was flushed. And there
 // is none that nothing uses.
-func TestReadmeRedisUserForAllKinds(t *testing.T) {
+func TestPageRedisUserForAllKinds(t *testing.T) {
 	t.Parallel() // it mostly waits
-	acl := only(t, "acl")
+	acl := redisUser(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	for _, server := range cluster.Servers {
 		setUser(t, server, acl)
@@ -49,7 +49,7 @@ func TestReadmeRedisUserForAllKinds(t *testing.T) {
 	}
 	delete(unused, "auth") // HELLO does it
 	for right := range maps.Keys(unused) {
-		t.Errorf("README line %d: nothing uses +%s", acl.first, right)
+		t.Errorf("%s: nothing uses +%s", &acl, right)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestReadmeRedisUserForAllKinds(t *testing.T) {
 // on, and STATUS says what that node refuses.
 func TestEachRedisRightIsMissed(t *testing.T) {
 	t.Parallel() // it mostly waits
-	acl := only(t, "acl")
+	acl := redisUser(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	for _, server := range cluster.Servers {
 		setUser(t, server, acl)
@@ -120,7 +120,7 @@ func useKinds(t *testing.T, one, other *redlock.Quorum) {
 	}
 }
 
-// hostWithUser is what a daemon has of the nodes, logged in as the README's user.
+// hostWithUser is what a daemon has of the nodes, logged in as the page's user.
 func hostWithUser(t *testing.T, cluster *redlocktest.Cluster) *redlock.Quorum {
 	t.Helper()
 	var nodes []redlock.Node

@@ -74,11 +74,11 @@ func (h *host) redlock(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The README's store takes what the holder writes, and refuses what somebody
+// The store of GUARANTEES.md takes what the holder writes, and refuses what somebody
 // writes later who held the lock before.
-func TestReadmeFencedStore(t *testing.T) {
+func TestPageFencedStore(t *testing.T) {
 	h, _, _ := dev(t)
-	store := only(t, "script: store")
+	store := only(t, "GUARANTEES.md", "sh", "# store.sh FENCE TEXT")
 	writeFile(t, filepath.Join(h.dir, "store.sh"), store.text())
 	write := func(text string) *exec.Cmd {
 		return h.redlock("run", "report", "sh", "-c", `printenv REDLOCK_FENCE; sh ./store.sh "$REDLOCK_FENCE" "$0"`, text)

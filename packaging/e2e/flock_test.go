@@ -5,7 +5,6 @@ package e2e
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,12 +19,12 @@ func TestFlock(t *testing.T) {
 		t.Skip("flock is needed: apt-get install util-linux")
 	}
 	h, _, _ := dev(t)
-	for _, row := range tableAfter(t, "FLOCK.md", "flock: the same") {
+	for _, row := range tableUnder(t, "FLOCK.md", "| command line | exit code | prints |") {
 		for _, program := range []string{"flock", "redlock run"} {
 			runRow(t, h, program, row[0], row[1], row[2])
 		}
 	}
-	for _, row := range tableAfter(t, "FLOCK.md", "flock: different") {
+	for _, row := range tableUnder(t, "FLOCK.md", "| command line | flock | prints | `redlock run` | prints | |") {
 		runRow(t, h, "flock", row[0], row[1], row[2])
 		runRow(t, h, "redlock run", row[0], row[3], row[4])
 	}
@@ -35,18 +34,17 @@ func TestFlock(t *testing.T) {
 func TestMoving(t *testing.T) {
 	t.Parallel()
 	h, _, _ := dev(t)
-	for _, row := range tableAfter(t, "MOVING.md", "moving: commands") {
+	for _, row := range tableUnder(t, "MOVING.md", "| there | here | exit code | prints | |") {
 		runRow(t, h, "", row[1], row[2], row[3])
 	}
 }
 
-// tableAfter is a page's table after a comment, without its head: the cells
-// of each row.
-func tableAfter(t *testing.T, page, comment string) (rows [][]string) {
+// tableUnder is a page's table with this head: the cells of each row below it.
+func tableUnder(t *testing.T, page, head string) (rows [][]string) {
 	t.Helper()
-	_, after, found := strings.Cut(readFile(t, filepath.Join("..", "docs", page)), "<!-- "+comment+" -->\n\n")
+	_, after, found := strings.Cut(readFile(t, pagePath(page)), "\n\n"+head+"\n")
 	if !found {
-		t.Fatalf("%s has no table after <!-- %s -->", page, comment)
+		t.Fatalf("%s has no table with the head %s", page, head)
 	}
 	for line := range strings.Lines(after) {
 		if !strings.HasPrefix(line, "|") {
@@ -59,10 +57,10 @@ func tableAfter(t *testing.T, page, comment string) (rows [][]string) {
 		}
 		rows = append(rows, cells)
 	}
-	if len(rows) < 5 {
-		t.Fatalf("%s's table after <!-- %s --> has only %d lines", page, comment, len(rows))
+	if len(rows) < 4 {
+		t.Fatalf("%s's table %s has only %d lines", page, head, len(rows))
 	}
-	return rows[2:]
+	return rows[1:] // below the line under the head
 }
 
 // runRow runs a line of a table, with LOCK being a program, unless that is "".

@@ -15,15 +15,6 @@ import (
 	"testing"
 )
 
-// The operator's page has the README's rights for the Redis user.
-func TestOperating(t *testing.T) {
-	page := readFile(t, filepath.Join("..", "docs", "OPERATING.md"))
-	acl := only(t, "acl")
-	if rights := strings.TrimSpace(strings.TrimPrefix(acl.text(), "ACL SETUSER")); !strings.Contains(page, "\nuser "+rights+"\n") {
-		t.Errorf("OPERATING.md has other rights than README line %d: wanted\nuser %s", acl.first, rights)
-	}
-}
-
 // A redis-server starts with the redis.conf and the users.acl of the operator's page, as
 // they are but for the file's place.
 func TestOperatingRedisConf(t *testing.T) {
@@ -49,7 +40,7 @@ func TestOperatingUsersKeepVotes(t *testing.T) {
 // is logged in as its admin.
 func operatingRedis(t *testing.T, dir string, args ...string) (say func(command string, want ...string), stop func()) {
 	t.Helper()
-	page := readFile(t, filepath.Join("..", "docs", "OPERATING.md"))
+	page := readFile(t, pagePath("OPERATING.md"))
 	users, conf, socket := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf"), filepath.Join(dir, "s")
 	writeFile(t, users, pageBlock(t, page, "user default off"))
 	writeFile(t, conf, strings.Replace(pageBlock(t, page, "aclfile "), "/etc/redis/users.acl", users, 1))
@@ -107,7 +98,7 @@ func pageBlock(t *testing.T, page, words string) string {
 func TestOperatingAlerts(t *testing.T) {
 	h, _, _ := dev(t)
 	status := h.nc().lines("STATUS")
-	page := readFile(t, filepath.Join("..", "docs", "OPERATING.md"))
+	page := readFile(t, pagePath("OPERATING.md"))
 	for _, name := range []string{"spare", "lost", "clock_jumps", "withdrawals", "counter_losses"} {
 		if field(status[len(status)-1], name) == "" || !strings.Contains(page, "`"+name+"`") {
 			t.Errorf("%s: in STATUS %q, and wanted in OPERATING.md", name, status[len(status)-1])
@@ -118,7 +109,7 @@ func TestOperatingAlerts(t *testing.T) {
 // The units of a second fleet, as the page makes them of the packaged ones, have nothing in
 // common with those but the program and its user.
 func TestOperatingSecondFleet(t *testing.T) {
-	page := readFile(t, filepath.Join("..", "docs", "OPERATING.md"))
+	page := readFile(t, pagePath("OPERATING.md"))
 	script, _, found := strings.Cut(pageBlock(t, page, "for unit in socket service"), "\ndone\n")
 	if !found {
 		t.Fatal("the page has no loop that copies the units")
@@ -159,7 +150,7 @@ func TestOperatingLogTexts(t *testing.T) {
 			source.WriteString(readFile(t, file))
 		}
 	}
-	_, page, _ := strings.Cut(readFile(t, filepath.Join("..", "docs", "OPERATING.md")), "\n## What to alert on\n")
+	_, page, _ := strings.Cut(readFile(t, pagePath("OPERATING.md")), "\n## What to alert on\n")
 	page, _, _ = strings.Cut(page, "\n## ")
 	found, code := 0, regexp.MustCompile("`[^`]*`")
 	for line := range strings.Lines(page) {

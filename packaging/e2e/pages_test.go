@@ -14,18 +14,18 @@ import (
 // Every link of a page to the project's own files and headings leads somewhere, and
 // to every page one does from the README.
 func TestPages(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
-	if err != nil || len(pages) < 4 {
-		t.Fatalf("only the pages %q: %v", pages, err)
-	}
-	readme := filepath.Join("..", "..", "README.md")
-	for _, page := range pages {
-		if !strings.Contains(readFile(t, readme), "](packaging/docs/"+filepath.Base(page)+")") {
+	readme := readFile(t, pagePath(readmeFile))
+	for _, page := range pageNames(t) {
+		if page != readmeFile && !strings.Contains(readme, "](packaging/docs/"+page+")") {
 			t.Errorf("the README does not lead to %s", page)
 		}
+		checkLinks(t, pagePath(page))
 	}
-	for _, page := range append(pages, readme) {
-		checkLinks(t, page)
+	for _, page := range []string{"packaging/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md"} {
+		if !strings.Contains(readme, "]("+page+")") {
+			t.Errorf("the README does not lead to %s", page)
+		}
+		checkLinks(t, filepath.Join("..", "..", page))
 	}
 }
 

@@ -14,9 +14,15 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The README's program with package client builds, and does what it says.
-func TestReadmeClientProgram(t *testing.T) {
-	program := buildProgram(t, "client")
+// The programs of the README and of CLIENTS.md with package client build, and do what they say.
+func TestPageClientPrograms(t *testing.T) {
+	for _, page := range []string{readmeFile, "CLIENTS.md"} {
+		t.Run(page, func(t *testing.T) { runProgram(t, page) })
+	}
+}
+
+func runProgram(t *testing.T, page string) {
+	program := buildProgram(t, page)
 	h, _, _ := dev(t)
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket)
@@ -26,11 +32,12 @@ func TestReadmeClientProgram(t *testing.T) {
 	}
 }
 
-// buildProgram builds a Go program of the README as if its file were in this
-// module: an overlay puts it there.
-func buildProgram(t *testing.T, name string) (binary string) {
+// buildProgram builds the Go program of a page as if its file were in this module: an
+// overlay puts it there.
+func buildProgram(t *testing.T, page string) (binary string) {
 	t.Helper()
-	b := only(t, "program: "+name)
+	const folder = "pageprogram"
+	b := only(t, page, "go", "package main")
 	dir := t.TempDir()
 	source, overlay, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "program")
 	writeFile(t, source, b.text())
@@ -39,31 +46,31 @@ func buildProgram(t *testing.T, name string) (binary string) {
 		t.Fatal(err)
 	}
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(here, "readme"+name, "main.go"): source,
+		filepath.Join(here, folder, "main.go"): source,
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, overlay, string(replace))
-	build := goCommand("build", "-overlay", overlay, "-o", binary, "./readme"+name)
+	build := goCommand("build", "-overlay", overlay, "-o", binary, "./"+folder)
 	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("README line %d: the program does not build: %v\n%s", b.first, err, output)
+		t.Fatalf("%s: the program does not build: %v\n%s", &b, err, output)
 	}
 	return binary
 }
 
-// A Redis user with the README's rights is enough for redlockd, with a password
+// A Redis user with the rights of OPERATING.md is enough for redlockd, with a password
 // from a file: from the quarantine of new nodes to that of one that lost its
 // memory and has the others' counters copied.
-func TestReadmeRedisUser(t *testing.T) {
+func TestPageRedisUser(t *testing.T) {
 	t.Parallel() // it mostly waits
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	lines := []string{`quorum {`, `max_ttl = "2s"`, `node_timeout = "400ms"`}
 	for i, server := range cluster.Servers {
-		setUser(t, server, only(t, "acl"))
+		setUser(t, server, redisUser(t))
 		if i == 2 {
-			setUser(t, server, only(t, "acl: durable"))
+			setUser(t, server, durableUser(t))
 		}
 		lines = append(lines, fmt.Sprintf("node %q {", server.Name()), fmt.Sprintf("address = %q", server.Addr()),
 			`username = "redlockd"`, `password_file = "secret"`, fmt.Sprintf("durable = %t", i == 2), `}`)
@@ -117,12 +124,33 @@ func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 	}
 }
 
-// setUser does what the README says to.
+// redisUser is the command that gives the user of redlockd the rights in OPERATING.md's
+// users.acl.
+func redisUser(t *testing.T) block {
+	t.Helper()
+	b := only(t, "OPERATING.md", "", "user redlockd on ")
+	for i, line := range b.lines {
+		if user, found := strings.CutPrefix(line, "user redlockd "); found {
+			b.first, b.lines = b.first+i, []string{"ACL SETUSER redlockd " + user}
+			return b
+		}
+	}
+	t.Fatalf("%s: no line of the user redlockd", &b)
+	return b
+}
+
+// durableUser is what a node with durable = true needs besides.
+func durableUser(t *testing.T) block {
+	t.Helper()
+	return only(t, "OPERATING.md", "", "+acl|dryrun")
+}
+
+// setUser does what the page says to.
 func setUser(t *testing.T, server *redlocktest.Server, acl block) {
 	t.Helper()
 	words := strings.Fields(strings.Replace(acl.text(), ">PASSWORD", ">wonderland", 1))
 	if reply, err := server.Do(words...); err != nil || reply.Err != nil {
-		t.Fatalf("README line %d: Redis answers %v %v", acl.first, reply.Err, err)
+		t.Fatalf("%s: Redis answers %v %v", &acl, reply.Err, err)
 	}
 }
 

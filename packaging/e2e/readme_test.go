@@ -6,257 +6,46 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// block is a fenced block of the README. The comment before it says what the
-// tests do with it: <!-- terminal 2 -->, <!-- config -->, <!-- program: client -->.
-type block struct {
-	comment string // what stands in the comment
-	kind    string // console, hcl, go …
-	first   int    // number of its first line
-	lines   []string
+// The README stays short enough to decide in a minute.
+func TestReadmeIsShort(t *testing.T) {
+	if size := len(readFile(t, pagePath(readmeFile))); size > 10<<10 {
+		t.Errorf("the README has %d bytes, at most 10 KiB are wanted", size)
+	}
 }
 
-var commentLine = regexp.MustCompile(`^<!-- (.+) -->$`)
-
-// readme is all of the README's blocks.
-func readme(t *testing.T) (blocks []block) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var open *block
-	comment := ""
-	for i, line := range strings.Split(string(text), "\n") {
-		fence, isFence := strings.CutPrefix(line, "```")
-		found := commentLine.FindStringSubmatch(line)
-		switch {
-		case isFence && open == nil:
-			open = &block{comment: comment, kind: fence, first: i + 2}
-		case isFence:
-			blocks, open, comment = append(blocks, *open), nil, ""
-		case open != nil:
-			open.lines = append(open.lines, line)
-		case found != nil:
-			comment = found[1]
-		}
-	}
-	return blocks
-}
-
-func (b *block) text() string { return strings.Join(b.lines, "\n") + "\n" }
-
-// only is the one block with this comment.
-func only(t *testing.T, comment string) block {
-	t.Helper()
-	for _, b := range readme(t) {
-		if b.comment == comment {
-			return b
-		}
-	}
-	t.Fatalf("the README has no block after <!-- %s -->", comment)
-	return block{}
-}
-
-// Everything that the README shows in terminals happens as it says, in this
-// order, with redlockd -dev; but for what differs each time.
-func TestReadmeTranscripts(t *testing.T) {
-	h, _, greeting := dev(t)
-	desks := map[string]*desk{}
-	shown := 0
-	for _, b := range readme(t) {
-		if b.kind != "console" {
+// What the README says that redlockd -dev prints is what it prints, and the command stands
+// alone in a block, and so does that of the tests.
+func TestReadmeDev(t *testing.T) {
+	h, d, first := dev(t)
+	blocks := blocksOf(t, readmeFile)
+	for i, b := range blocks {
+		if b.text() != "go run ./cmd/redlockd -dev\n" {
 			continue
 		}
-		number, isTerminal := strings.CutPrefix(b.comment, "terminal ")
-		if strings.HasPrefix(b.comment, freshNodes) {
-			continue
+		printed := blocks[i+1]
+		got := []string{first}
+		for range printed.lines[1:] {
+			got = append(got, d.line())
 		}
-		shown++
-		switch {
-		case !isTerminal:
-			t.Errorf("README line %d: a transcript that no test can run: <!-- terminal N --> is wanted before it", b.first)
-		case strings.HasPrefix(number, "1:"): // the daemon's own
-			want := []string{"$ go run ./cmd/redlockd -dev", greeting}
-			if b.text() != strings.Join(want, "\n")+"\n" {
-				t.Errorf("README line %d:\ngot  %s\nwant %s", b.first, greeting, b.text())
-			}
-		default:
-			if desks[number] == nil {
-				desks[number] = newDesk(t, h)
-			}
-			desks[number].play(b)
+		said := strings.ReplaceAll(strings.Join(got, "\n"), h.dir, "/home/alice/redlockd")
+		if said+"\n" != printed.text() {
+			t.Errorf("%s:\ngot  %s\nwant %s", &printed, said, printed.text())
 		}
-	}
-	if shown < 5 {
-		t.Errorf("the README shows only %d transcripts: are their comments still understood?", shown)
-	}
-}
-
-// freshNodes marks what TestReadmeQuarantine plays.
-const freshNodes = "fresh nodes: "
-
-// What the README shows of the first start happens with five real nodes that are
-// brand-new.
-func TestReadmeQuarantine(t *testing.T) {
-	needNC(t)
-	h := newHost(t, redlocktest.StartRedis(t, 5))
-	h.serve()
-	d, shown := newDesk(t, h), 0
-	for _, b := range readme(t) {
-		if strings.HasPrefix(b.comment, freshNodes) {
-			for i := range b.lines {
-				b.lines[i] = strings.ReplaceAll(b.lines[i], "/run/redlockd/redlockd.sock", h.socket)
-			}
-			d.play(b)
-			shown++
-		}
-	}
-	if shown != 2 {
-		t.Errorf("the README shows %d transcripts of the first start, expected 2", shown)
-	}
-}
-
-// desk is a terminal of the README: a shell, in which nc may run.
-type desk struct {
-	*process
-	inNC bool
-}
-
-func newDesk(t *testing.T, h *host) *desk {
-	t.Helper()
-	cmd := exec.Command("bash", "-c", "exec bash 2>&1")
-	cmd.Dir = h.dir
-	cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "REDLOCK_SOCKET="+h.socket)
-	return &desk{process: startCommand(t, cmd)}
-}
-
-// answerLine is what the daemon says; all else in nc is typed.
-var answerLine = regexp.MustCompile(`^(@\w+ )?(OK|ERR|-|LOST|BYE)( |$)`)
-
-// play types what is typed in a block, and compares what is printed.
-func (d *desk) play(b block) {
-	d.t.Helper()
-	for i, line := range b.lines {
-		command, isCommand := strings.CutPrefix(line, "$ ")
-		switch {
-		case isCommand:
-			d.send(command)
-			d.inNC = strings.HasPrefix(command, "nc -U ")
-		case line == "^C":
-			d.interrupt()
-		case d.inNC && !answerLine.MatchString(line):
-			d.send(line)
-		default:
-			d.compare(b.first+i, line, d.line())
-			if i > 0 && b.lines[i-1] == "QUIT" {
-				d.leaveNC()
-			}
-		}
-	}
-	d.nothingMore(b)
-}
-
-func (d *desk) compare(number int, want, got string) {
-	d.t.Helper()
-	got, want = usual(got), usual(want)
-	if beginning, isCut := strings.CutSuffix(want, "…"); isCut && strings.HasPrefix(got, beginning) {
+		only(t, readmeFile, "sh", "packaging/test.sh")
 		return
 	}
-	if got != want {
-		d.t.Fatalf("README line %d, as it is compared:\ngot  %s\nwant %s", number, got, want)
-	}
-}
-
-// nothingMore has something harmless answered, which must be what comes next.
-func (d *desk) nothingMore(b block) {
-	d.t.Helper()
-	question, answer := "echo that is all", "that is all"
-	if d.inNC {
-		question, answer = "@all PING", "@all OK"
-	}
-	d.send(question)
-	if got := d.line(); got != answer {
-		d.t.Fatalf("README line %d: after the block there is one more line: %s", b.first, got)
-	}
-}
-
-// interrupt is Ctrl-C for what runs in the shell.
-func (d *desk) interrupt() {
-	d.t.Helper()
-	waitFor(d.t, "nc runs", func() bool { return d.child() != 0 })
-	child, err := os.FindProcess(d.child())
-	if err == nil {
-		err = child.Signal(os.Interrupt)
-	}
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.leaveNC()
-}
-
-// leaveNC waits for nc to end by itself: what is typed before still goes to it.
-func (d *desk) leaveNC() {
-	d.t.Helper()
-	waitFor(d.t, "nc has ended", func() bool { return d.child() == 0 })
-	d.inNC = false
-}
-
-// child is the process that the shell runs, or 0.
-func (d *desk) child() int {
-	d.t.Helper()
-	text := readFile(d.t, fmt.Sprintf("/proc/%d/task/%[1]d/children", d.cmd.Process.Pid))
-	pid, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil && strings.TrimSpace(text) != "" {
-		d.t.Fatalf("the shell runs more than one process: %s", text)
-	}
-	return pid
-}
-
-var (
-	variableField = regexp.MustCompile(`\b(lease|fence|ttl|deadline|pid|since|rtt|held|retry|slot)=\S+`)
-	variablePID   = regexp.MustCompile(`\(pid \d+\)`)
-	variableCell  = regexp.MustCompile(`^(\d\d+|[\d.]+(ms|s|m|h)|\d/\d)$`)
-	variableTime  = regexp.MustCompile(`\b(another|for) [\d.]+m?s\b`)
-	variablePlace = regexp.MustCompile(`\b(unix:\S+|10\.0\.0\.\d:6379)`)
-	connections   = regexp.MustCompile(`^connections \d+`) // one may be closing
-)
-
-// usual is a line without what differs each time: numbers, times, secrets, and
-// where it is run. The README's host is web3, and its user alice.
-func usual(line string) string {
-	host, _ := os.Hostname()
-	line = regexp.MustCompile(`\b`+regexp.QuoteMeta(host)+`\b`).ReplaceAllString(line, "web3")
-	if u, err := user.Current(); err == nil {
-		line = regexp.MustCompile(`\b`+regexp.QuoteMeta(u.Username)+`\b`).ReplaceAllString(line, "alice")
-	}
-	line = variableField.ReplaceAllString(line, "$1=*")
-	line = variablePID.ReplaceAllString(line, "(pid *)")
-	line = variableTime.ReplaceAllString(line, "$1 *")
-	line = variablePlace.ReplaceAllString(line, "*")
-	line = connections.ReplaceAllString(line, "connections *")
-	cells := strings.Fields(line)
-	for i, cell := range cells {
-		if variableCell.MatchString(cell) {
-			cells[i] = "*"
-		}
-	}
-	return strings.Join(cells, " ")
+	t.Error("the README has no block with nothing but go run ./cmd/redlockd -dev")
 }
 
 // The README's config is a good one.
 func TestReadmeConfig(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "redlockd.hcl")
-	b := only(t, "config")
+	b := only(t, readmeFile, "hcl", "quorum {")
 	writeFile(t, config, b.text())
 	p := start(t, "", filepath.Join(binaries, "redlockd"), "validate", "-config", config)
 	code := p.wait()
@@ -271,24 +60,138 @@ func TestReadmeConfig(t *testing.T) {
 	}
 }
 
-// The README names what every direct dependency is for.
-func TestReadmeNamesDependencies(t *testing.T) {
+// fiveNodes is the README's section that starts five real nodes, as root.
+const fiveNodes = "Five nodes"
+
+func playedAsRoot(b block) bool { return b.page == readmeFile && b.section == fiveNodes }
+
+// What the README says of five real nodes is done as it is written, on a host that has
+// neither the package nor its group: a network, an /etc and a /run of its own.
+func TestReadmeFiveNodes(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := newLoneHost(t)
+	for _, b := range blocksOf(t, readmeFile) {
+		switch {
+		case !playedAsRoot(b):
+		case b.kind == "hcl":
+			writeFile(t, filepath.Join(d.etc, "redlockd", "redlockd.hcl"), b.text())
+		case b.kind == "console":
+			d.play(b)
+		}
+	}
+	if d.shown < 3 {
+		t.Errorf("the README shows %d transcripts of five real nodes, expected 3", d.shown)
+	}
+}
+
+// loneHost is a shell in namespaces of its own, with five redis-servers at 10.0.0.1 to
+// 10.0.0.5, and what else the README expects of a Linux machine.
+type loneHost struct {
+	t         *testing.T
+	first     *desk
+	etc       string // its /etc
+	pid       int    // a process in its namespaces
+	terminals map[string]*desk
+	shown     int
+}
+
+const loneHostScript = `set -e
+ip link set lo up
+for i in 1 2 3 4 5; do
+	ip address add 10.0.0.$i/32 dev lo
+	mkdir "$1/$i"
+	(cd "$1/$i" && exec sh -c "exec ${2/10.0.0.1/10.0.0.$i}") >/dev/null &
+done
+disown -a
+cp -a /etc "$1/etc"
+sed -i /^redlock:/d "$1/etc/group"
+rm -rf "$1/etc/redlockd"
+mount --bind "$1/etc" /etc
+mount -t tmpfs tmpfs /run
+for i in 1 2 3 4 5; do
+	until redis-cli -h 10.0.0.$i ping >/dev/null 2>&1; do sleep 0.05; done
+done
+echo there
+exec bash 2>&1`
+
+func newLoneHost(t *testing.T) *loneHost {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("root is needed: it makes a group and mounts")
+	}
+	for _, program := range []string{"unshare", "nsenter", "ip", "redis-cli"} {
+		needProgram(t, program)
+	}
+	dir := t.TempDir()
+	// sudo is not everywhere, and root needs none.
+	if err := os.WriteFile(filepath.Join(dir, "sudo"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server := only(t, readmeFile, "sh", "redis-server --bind 10.0.0.1 ")
+	path := "PATH=" + dir + ":" + binaries + ":" + os.Getenv("PATH")
+	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", loneHostScript, "bash", dir, strings.TrimSpace(server.text()))
+	cmd.Env = append(os.Environ(), path)
+	h := &loneHost{t: t, etc: filepath.Join(dir, "etc"), terminals: map[string]*desk{}}
+	h.first = &desk{process: startCommand(t, cmd)}
+	if line := h.first.line(); line != "there" {
+		t.Skipf("namespaces and mounts cannot be had: %s %s", line, h.first.stderr.text())
+	}
+	h.pid = childOf(t, cmd.Process.Pid)
+	return h
+}
+
+// play types a block, and waits until a daemon that was started in it serves, and has found
+// all five nodes to be new.
+func (h *loneHost) play(b block) {
+	h.t.Helper()
+	d := h.terminal(b)
+	d.play(b)
+	h.shown++
+	if b.lines[len(b.lines)-1] != "$ sudo redlockd" {
+		return
+	}
+	for serves, found := false, 0; !serves || found < 5; {
+		line := d.line()
+		serves = serves || strings.Contains(line, "serving: ")
+		if strings.Contains(line, "node is in quarantine") {
+			found++
+		}
+	}
+}
+
+// terminal is the terminal of a block, in the namespaces.
+func (h *loneHost) terminal(b block) *desk {
+	h.t.Helper()
+	name := "1"
+	if found := terminalLine.FindStringSubmatch(b.before); found != nil {
+		name = found[1]
+	}
+	if name == "1" {
+		return h.first
+	}
+	if h.terminals[name] == nil {
+		cmd := exec.Command("nsenter", "--target", fmt.Sprint(h.pid), "--mount", "--net", "--pid", "bash", "-c", "exec bash 2>&1")
+		cmd.Env = h.first.cmd.Env
+		h.terminals[name] = &desk{process: startCommand(h.t, cmd)}
+	}
+	return h.terminals[name]
+}
+
+// DEPENDENCIES.md names what every direct dependency is for.
+func TestPageNamesDependencies(t *testing.T) {
 	list := exec.Command("go", "list", "-m", "-f", "{{if not (or .Main .Indirect)}}{{.Path}}{{end}}", "all")
 	output, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, pagePath("DEPENDENCIES.md"))
 	modules := strings.Fields(string(output))
 	if len(modules) == 0 {
 		t.Error("go list names no direct dependency")
 	}
 	for _, module := range modules {
-		if !strings.Contains(string(text), "| ["+module+"](") {
-			t.Errorf("the README does not say what %s is for", module)
+		if !strings.Contains(text, "| ["+module+"](") {
+			t.Errorf("DEPENDENCIES.md does not say what %s is for", module)
 		}
 	}
 }

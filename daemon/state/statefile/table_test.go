@@ -109,7 +109,7 @@ func TestEverythingIsThere(t *testing.T) {
 	}
 }
 
-// A table takes what OPERATING.md has who makes room for it expect.
+// A table takes what SIZING.md has who makes room for it expect.
 func TestFreshTable(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, filepath.Join(dir, "t"))
@@ -123,12 +123,12 @@ func TestFreshTable(t *testing.T) {
 	if info, err := entries[0].Info(); err != nil || info.Size() != 2<<20 {
 		t.Errorf("%v, %v; want 2 MiB", info, err)
 	}
-	manual, err := os.ReadFile("../../../packaging/docs/OPERATING.md")
+	manual, err := os.ReadFile("../../../packaging/docs/SIZING.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(manual), "it is files of 2 MiB, one at first,") {
-		t.Error("OPERATING.md says otherwise")
+		t.Error("SIZING.md says otherwise")
 	}
 }
 
