@@ -35,7 +35,7 @@ func startWithRules(t *testing.T, rules string) *testDaemon {
 	}
 	return startDaemon(t, 3, func(cfg *config.Config) {
 		patientNodes(cfg)
-		cfg.Access, cfg.Socket.Mode = rulesOf(t, rules), 0o666
+		cfg.Access, cfg.Socket.Mode = loadRules(t, rules), 0o666
 		if err := os.Chmod(filepath.Dir(cfg.Socket.Path), 0o711); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ var (
 
 // TestAccessEveryVerb: what each user may do, through the protocol.
 func TestAccessEveryVerb(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	const lockDenied, inspectDenied, adminDenied = `: not allowed for \w+: no access rule of 5 allows "lock"`, `: not allowed for \w+: no access rule of 5 allows "inspect"`, `: not allowed for \w+: no access rule of 5 allows "admin"`
 	for _, c := range []struct {
 		who           account
@@ -167,7 +167,7 @@ func TestAccessEveryVerb(t *testing.T) {
 
 // TestAccessLooking: LIST and STATUS show what one may inspect, and what is one's own.
 func TestAccessLooking(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	a, b, c := d.dialAs(web), d.dialAs(batch), d.dialAs(batch)
 	a.say("LOCK web/a,web/b", granted5)
 	b.say("LOCK batch/a,web/shared,batch/b", granted5)
@@ -195,7 +195,7 @@ func TestAccessLooking(t *testing.T) {
 // TestAccessHeldHidesNames: of a list of names that is in the way, HELD tells those
 // that the caller may know.
 func TestAccessHeldHidesNames(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
 	b.say("LOCK batch/secret,web/shared", granted5)
 	a.say("TRY web/shared", `ERR HELD lock=web/shared .* : web/shared: held by 4002 on \S+ \(pid \d+\)`)
@@ -204,7 +204,7 @@ func TestAccessHeldHidesNames(t *testing.T) {
 // TestAccessForceHidesNames: of the names that are lost with the one that is forced, it
 // tells those that the caller may know.
 func TestAccessForceHidesNames(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	holder, admin := d.dialAs(batch), d.dialAs(userOf(4005, 4005))
 	holder.say("LOCK batch/secret,web/shared", granted5)
 	admin.say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is told, but may be at work until it notices`)
@@ -213,7 +213,7 @@ func TestAccessForceHidesNames(t *testing.T) {
 // TestAccessMetHidesNames: as does HELD, and NOQUORUM, where somebody with a list of
 // names has asked the nodes already.
 func TestAccessMetHidesNames(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
 	d.another().dialAs(web).say("LOCK web/shared", granted5)
 	b.send("@1 LOCK batch/secret,web/shared ttl=30s") // it gives up for want of a quorum after its ttl
@@ -226,7 +226,7 @@ func TestAccessMetHidesNames(t *testing.T) {
 
 // TestAccessDeadlockHidesNames: of a cycle that goes by way of others' locks.
 func TestAccessDeadlockHidesNames(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	a, both, b := d.dialAs(web), d.dialAs(userOf(4001, 4102)), d.dialAs(batch)
 	a.say("LOCK web/shared", granted5)
 	both.say("LOCK web/y", granted5)
@@ -242,7 +242,7 @@ func TestAccessDeadlockHidesNames(t *testing.T) {
 // TestAccessLeaseIDs: who does not know a lease's id gets nowhere by guessing; who
 // knows it has a right to it, whoever he is.
 func TestAccessLeaseIDs(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	owner, thief := d.dialAs(web), d.dialAs(nobody)
 	lease := owner.say("LOCK web/a ttl=20s", granted5)[0]
 	for _, id := range []string{lease[1:], lease + "0", strings.ToLower(lease) + "x", "0", strings.Repeat("A", len(lease)), lease[:len(lease)-1] + "!"} {
@@ -260,7 +260,7 @@ func TestAccessLeaseIDs(t *testing.T) {
 // process, its id= or an owner= like its own; and RESUME, which takes the lease over, not
 // with its true id either.
 func TestAccessOthersLeases(t *testing.T) {
-	d := startWithRules(t, testRules+"\nrule \"alike\" {\nusers=[\"4006\"]\nlocks=[\"web/*\"]\nallow=[\"lock\", \"inspect\"]\n}")
+	d := startWithRules(t, exampleRules+"\nrule \"alike\" {\nusers=[\"4006\"]\nlocks=[\"web/*\"]\nallow=[\"lock\", \"inspect\"]\n}")
 	owner, thief, alike := d.dialAs(web), d.dialAs(batch), d.dialAs(userOf(4006))
 	lease := owner.say("LOCK web/a ttl=20s id=i owner=o beat=20s", granted5)[0]
 	own := fmt.Sprint("pid=", os.Getpid())
@@ -290,7 +290,7 @@ func TestAccessOthersLeases(t *testing.T) {
 
 // TestAccessReload: new rules count from then on, and take no lease away.
 func TestAccessReload(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	w := d.dialAs(web)
 	w.say("LOCK web/a", granted5)
 	w.say("LOCK web/b ttl=2s", granted5)
@@ -303,7 +303,7 @@ func TestAccessReload(t *testing.T) {
 		next.Access = rules
 		d.reload <- &next
 	}
-	reload(rulesOf(t, "rule \"ops\" {\nusers=[\"4004\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}"))
+	reload(loadRules(t, "rule \"ops\" {\nusers=[\"4004\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}"))
 	w.until("STATUS", `ERR DENIED .*`)
 	w.say("TRY web/c", `ERR DENIED .*`)
 	d.dialAs(ops).say("TRY web/c", granted5)
@@ -333,7 +333,7 @@ func TestAccessOfChildProcess(t *testing.T) {
 		childAsks(socket)
 		return
 	}
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	for _, c := range []struct {
 		who  syscall.Credential
 		want string

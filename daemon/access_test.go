@@ -1,26 +1,22 @@
 package daemon
 
 import (
-	"os/user"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/redlockd/redlockd/daemon/config"
-	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
-	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // rulesOf reads the rules of an access block.
+
 func rulesOf(t *testing.T, rules string) *config.Access {
 	t.Helper()
 	return mustLoad(t, nodesSource(3)+"access {\n"+rules+"\n}\n").Access
 }
 
 // The rules of most tests, for users whom no host has: a number is enough.
+
 const testRules = `
 rule "web" {
   users = ["4001"]
@@ -51,24 +47,24 @@ rule "web-ops" {
 func TestAccessAllowing(t *testing.T) {
 	rules := rulesOf(t, testRules)
 	for _, c := range []struct {
-		who         caller
+		who         Requester
 		right, name string
 		want        string // the rule, or ""
 	}{
-		{caller{uid: 4001}, config.RightLock, "web/a", "web"},
-		{caller{uid: 4001}, config.RightLock, "web/a/b", ""},
-		{caller{uid: 4001}, config.RightAdmin, "web/a/b", "web-ops"}, // the union counts
-		{caller{uid: 4001}, config.RightLock, "batch/a", ""},
-		{caller{uid: 4102}, config.RightLock, "batch/a", ""}, // the number of a group is not one of a user
-		{caller{uid: 1, groups: []uint32{4001}}, config.RightLock, "web/a", ""},
-		{caller{uid: 1, groups: []uint32{1, 4102}}, config.RightLock, "batch/a/b", "batch"},
-		{caller{uid: 1, groups: []uint32{4102}}, config.RightInspect, "batch/a/b", ""},
-		{caller{uid: 4003}, config.RightInspect, "batch/a", "watch"},
-		{caller{uid: 4003}, config.RightLock, "batch/a", ""},
-		{caller{uid: 4004}, config.RightAdmin, "what/ever", "ops"},
-		{caller{uid: 4004}, config.RightLock, "what/ever", ""}, // admin includes nothing
-		{caller{uid: 0}, config.RightAdmin, "web/a", ""},       // nor is root exempt
-		{callerOf(server.Peer{}), config.RightLock, "web/a", ""},
+		{Requester{UID: 4001}, config.RightLock, "web/a", "web"},
+		{Requester{UID: 4001}, config.RightLock, "web/a/b", ""},
+		{Requester{UID: 4001}, config.RightAdmin, "web/a/b", "web-ops"}, // the union counts
+		{Requester{UID: 4001}, config.RightLock, "batch/a", ""},
+		{Requester{UID: 4102}, config.RightLock, "batch/a", ""}, // the number of a group is not one of a user
+		{Requester{UID: 1, Groups: []uint32{4001}}, config.RightLock, "web/a", ""},
+		{Requester{UID: 1, Groups: []uint32{1, 4102}}, config.RightLock, "batch/a/b", "batch"},
+		{Requester{UID: 1, Groups: []uint32{4102}}, config.RightInspect, "batch/a/b", ""},
+		{Requester{UID: 4003}, config.RightInspect, "batch/a", "watch"},
+		{Requester{UID: 4003}, config.RightLock, "batch/a", ""},
+		{Requester{UID: 4004}, config.RightAdmin, "what/ever", "ops"},
+		{Requester{UID: 4004}, config.RightLock, "what/ever", ""}, // admin includes nothing
+		{Requester{UID: 0}, config.RightAdmin, "web/a", ""},       // nor is root exempt
+		{Requester{UID: UnknownUser}, config.RightLock, "web/a", ""},
 	} {
 		got := ""
 		if rule := ruleFor(rules, c.who, c.right, c.name); rule != nil {
@@ -81,7 +77,9 @@ func TestAccessAllowing(t *testing.T) {
 }
 
 // TestUnknownPeer: no rule is for a peer of whom the kernel says nothing, whatever
+
 // number stands for it.
+
 func TestUnknownPeer(t *testing.T) {
 	if _, err := config.Parse([]byte(nodesSource(3)+`access {
   rule "x" {
@@ -93,26 +91,11 @@ func TestUnknownPeer(t *testing.T) {
 		t.Errorf("users = [\"-1\"]: got %v, want a fault", err)
 	}
 	rules := rulesOf(t, "rule \"x\" {\nusers=[\"0\", \"4294967294\"]\ngroups=[\"0\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}")
-	if ruleForAnyLock(rules, callerOf(server.Peer{}), config.RightLock) != nil {
+	if ruleForAnyLock(rules, Requester{UID: UnknownUser}, config.RightLock) != nil {
 		t.Error("a rule is for the unknown peer")
 	}
-	if ruleForAnyLock(rules, callerOf(server.Peer{Known: true}), config.RightLock) == nil {
+	if ruleForAnyLock(rules, Requester{Groups: []uint32{0}}, config.RightLock) == nil {
 		t.Error("no rule is for root")
-	}
-}
-
-func TestWarnOfNobody(t *testing.T) {
-	cfg := mustLoad(t, nodesSource(3)+`access {
-  rule "x" {
-    users = ["65534"]
-    groups = ["0", "65534"]
-    locks = ["**"]
-    allow = ["lock"]
-  }
-}`)
-	if len(cfg.Warnings) != 2 || !strings.Contains(cfg.Warnings[0], `:8:13: rule "x".users: 65534 (nobody)`) ||
-		!strings.Contains(cfg.Warnings[1], `:9:14: rule "x".groups: 65534 (nobody)`) {
-		t.Errorf("got the warnings %q", cfg.Warnings)
 	}
 }
 
@@ -157,33 +140,35 @@ rule "roots" {
 }
 
 // ADMIT concerns every lock there is, also those that a pattern does not match that looks
+
 // wide enough.
+
 func TestAccessAllowingAll(t *testing.T) {
 	for locks, want := range map[string]bool{`"**"`: true, `"a", "**"`: true, `"*"`: false, `"x"`: false, `"**/*", "*"`: false, `"web/**"`: false} {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=["+locks+"]\nallow=[\"admin\"]\n}")
-		if got := ruleForAllLocks(rules, caller{uid: 4001}, config.RightAdmin) != nil; got != want {
+		if got := ruleForAllLocks(rules, Requester{UID: 4001}, config.RightAdmin) != nil; got != want {
 			t.Errorf("locks = [%s]: every lock: %v, want %v", locks, got, want)
 		}
 	}
 }
 
 // Without rules nobody but root and the daemon's user ends what others hold, or may hold.
+
 func TestAccessWithoutRules(t *testing.T) {
-	s := &session{d: &daemon{}, caller: caller{uid: 4001}}
 	for verb, want := range map[ipc.Verb]bool{ipc.VerbForce: false, ipc.VerbAdmit: false, ipc.VerbLock: true, ipc.VerbStatus: true} {
-		if err := s.permit(&server.Call{Request: ipc.Request{Verb: verb}}); (err == nil) != want {
+		if err := Permit(nil, Requester{UID: 4001}, verb, nil); (err == nil) != want {
 			t.Errorf("%v: %v, want that it is allowed: %v", verb, err, want)
 		}
 	}
 }
 
 // STATUS is for whoever has any right on any lock.
+
 func TestAccessStatus(t *testing.T) {
 	for right, want := range map[string]bool{config.RightLock: true, config.RightInspect: true, config.RightAdmin: true} {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=[\"x\"]\nallow=[\""+right+"\"]\n}")
 		for uid, allowed := range map[int]bool{4001: want, 4002: false} {
-			s := &session{caller: caller{uid: uid}}
-			if err := s.permitStatus(rules); (err == nil) != allowed {
+			if err := Permit(rules, Requester{UID: uid}, ipc.VerbStatus, nil); (err == nil) != allowed {
 				t.Errorf("user %d, where %s is allowed to 4001: %v", uid, right, err)
 			}
 		}
@@ -191,33 +176,5 @@ func TestAccessStatus(t *testing.T) {
 }
 
 // Who is denied FORCE is in the log, and not only in his answer.
-func TestAccessDenialIsLogged(t *testing.T) {
-	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Access = rulesOf(t, testRules) })
-	var log logged
-	w := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
-	w.say("FORCE x", `ERR DENIED lock=x : .*`)
-	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
-		t.Errorf("the log is\n%s", log.String())
-	}
-}
 
-// TestAccountsOfRules: a name is the account's number on this host, as it is when a client
 // connects.
-func TestAccountsOfRules(t *testing.T) {
-	for id := 1; id < 1000; id++ {
-		number := strconv.Itoa(id)
-		account, err := user.LookupId(number)
-		group, none := user.LookupGroupId(number)
-		if err != nil || none != nil {
-			continue
-		}
-		if got, err := config.UserOfRule(account.Username); err != nil || got != id {
-			t.Errorf("the user %s is %d, %v; want %d", account.Username, got, err, id)
-		}
-		if got, err := config.GroupOfRule(group.Name); err != nil || got != id {
-			t.Errorf("the group %s is %d, %v; want %d", group.Name, got, err, id)
-		}
-		return
-	}
-	t.Skip("this host has no user and group of the same number")
-}

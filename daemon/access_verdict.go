@@ -39,7 +39,7 @@ func Verdicts(cfg *config.Config, account, lock string) ([]Verdict, error) {
 	return verdicts, nil
 }
 
-func verdict(cfg *config.Config, who caller, right, lock string) Verdict {
+func verdict(cfg *config.Config, who Requester, right, lock string) Verdict {
 	if cfg.Access == nil {
 		return verdictWithoutRules(who, right)
 	}
@@ -49,35 +49,35 @@ func verdict(cfg *config.Config, who caller, right, lock string) Verdict {
 	return Verdict{right, false, fmt.Sprintf("by no access rule of %d", len(cfg.Access.Rules))}
 }
 
-func verdictWithoutRules(who caller, right string) Verdict {
+func verdictWithoutRules(who Requester, right string) Verdict {
 	if right == config.RightAdmin {
-		return Verdict{right, who.uid == 0, "without access rules only root and the user that redlockd runs as may"}
+		return Verdict{right, who.UID == 0, "without access rules only root and the user that redlockd runs as may"}
 	}
 	return Verdict{right, true, "without access rules everybody may who can open the socket"}
 }
 
 // callerNamed is the user as he would log in now. One that has but a number is in
 // no group.
-func callerNamed(account string) (caller, error) {
+func callerNamed(account string) (Requester, error) {
 	if id, isNumber := config.AccountID(account); isNumber {
 		found, err := user.LookupId(account)
 		if err != nil {
-			return caller{uid: id}, nil
+			return Requester{UID: id}, nil
 		}
 		return callerFound(found)
 	}
 	found, err := user.Lookup(account)
 	if errors.As(err, new(user.UnknownUserError)) {
-		return caller{}, fmt.Errorf("this host has no user %q (one that only LDAP or the like knows: by number)", account)
+		return Requester{}, fmt.Errorf("this host has no user %q (one that only LDAP or the like knows: by number)", account)
 	}
 	if err != nil {
-		return caller{}, err
+		return Requester{}, err
 	}
 	return callerFound(found)
 }
 
-func callerFound(found *user.User) (who caller, err error) {
-	if who.uid, err = strconv.Atoi(found.Uid); err != nil {
+func callerFound(found *user.User) (who Requester, err error) {
+	if who.UID, err = strconv.Atoi(found.Uid); err != nil {
 		return who, err
 	}
 	groups, err := found.GroupIds()
@@ -89,7 +89,7 @@ func callerFound(found *user.User) (who caller, err error) {
 		if err != nil {
 			return who, fmt.Errorf("the groups of %s: %w", found.Username, err)
 		}
-		who.groups = append(who.groups, uint32(gid))
+		who.Groups = append(who.Groups, uint32(gid))
 	}
 	return who, nil
 }

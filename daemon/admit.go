@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -24,9 +23,6 @@ func (s *session) admit(call *server.Call) server.Work {
 	}
 	return &admit{s, call}
 }
-
-// runsDaemon is so of those who could do on the nodes whatever the daemon can.
-func (s *session) runsDaemon() bool { return s.uid == 0 || s.uid == os.Getuid() }
 
 func (a *admit) Run() {
 	nodes, err := a.nodes()

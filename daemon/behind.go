@@ -15,7 +15,7 @@ func (a *ask) ahead() error {
 	case way.Waiter != nil:
 		return a.s.behind(&a.waiter, way)
 	case way.Failure != nil:
-		return a.s.view().met(way.Failure, &a.waiter)
+		return renamed(a.s.view(), way.Failure, &a.waiter)
 	}
 	return &redlock.HeldError{Name: a.waiter.Label()} // it has gone just now: another one asks the nodes
 }
@@ -50,11 +50,11 @@ func (s *session) why(way waitqueue.Obstacle) string {
 	by, view := way.Blockage, s.view()
 	switch {
 	case by != nil && by.Held:
-		return fmt.Sprintf("and waits for %s, which %v holds", view.name(by.Name), by.Requester)
+		return fmt.Sprintf("and waits for %s, which %v holds", view.Name(by.Name), by.Requester)
 	case by != nil:
-		return fmt.Sprintf("and waits for %s, which %v asked for earlier", view.name(by.Name), by.Requester)
+		return fmt.Sprintf("and waits for %s, which %v asked for earlier", view.Name(by.Name), by.Requester)
 	case way.Failure != nil:
-		return fmt.Sprintf("and waits for %s, held by others at least in part", view.label(way.Waiter))
+		return fmt.Sprintf("and waits for %s, held by others at least in part", view.Label(way.Waiter.Names))
 	}
 	return "and is asking the nodes for it"
 }

@@ -167,7 +167,7 @@ const (
 func (d *daemon) newServer() *server.Server {
 	return &server.Server{
 		Admit:     d.admits,
-		Dismissed: func(peer server.Peer) { d.limits.dismiss(callerOf(peer).uid) },
+		Dismissed: func(peer server.Peer) { d.limits.dismiss(requesterOf(peer).UID) },
 		Open:      d.open,
 		MaxQueued: maxQueued,
 		MaxOutput: maxOutput,
@@ -196,7 +196,7 @@ func (d *daemon) unkept(c *server.Conn) {
 
 // admits says whether a connection is one too many.
 func (d *daemon) admits(peer server.Peer) error {
-	uid := callerOf(peer).uid
+	uid := requesterOf(peer).UID
 	err := d.limits.admit(uid)
 	if err == nil {
 		if err = d.hasRoom(); err != nil {
@@ -223,9 +223,11 @@ func (d *daemon) hasRoom() error {
 // open makes the session of a new connection, which was admitted.
 func (d *daemon) open(conn *server.Conn) (server.Session, error) {
 	peer := conn.Peer()
-	s := &session{d: d, conn: conn, caller: callerOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
-	d.limits.connect(s, d.restoring != 0)
+	s := &session{d: d, conn: conn, requester: requesterOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
+	s.uid = s.requester.UID
+	s.listing = d.limits.connect(s.uid, conn, d.restoring != 0)
 	s.user = d.users.name(s.uid)
+	s.requester.User = s.user
 	d.number(s)
 	return s, nil
 }

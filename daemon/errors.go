@@ -20,11 +20,9 @@ var (
 	errUnread  = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, which is the most: read them, or close the connections", maxUnread>>20)
 	errNotHeld = errors.New("not held")
 	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
-	errLimit   = errors.New("a limit of the config is reached")
 	errShort   = errors.New("a limit of the system is reached")
 	errOption  = errors.New("bad option")
 	errVerb    = errors.New("no such verb")
-	errDenied  = errors.New("not allowed")
 
 	errRestarted = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
 )
@@ -48,11 +46,11 @@ var codes = []struct {
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
 	{waitqueue.ErrDeadlock, ipc.CodeDeadlock},
-	{errLimit, ipc.CodeLimit},
+	{ErrLimit, ipc.CodeLimit},
 	{errShort, ipc.CodeLimit},
 	{errCounts, ipc.CodeLimit},
 	{errUnread, ipc.CodeLimit},
-	{errDenied, ipc.CodeDenied},
+	{ErrDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
 	{redlock.ErrNotAdmitted, ipc.CodeNoQuorum},
 	{context.DeadlineExceeded, ipc.CodeNoQuorum},

@@ -76,7 +76,7 @@ func (f *force) also(forced []redlock.Holding, lists map[string][]string) (also 
 	view := f.s.view()
 	for i := range forced {
 		for _, name := range lists[forced[i].ID()] {
-			if name == f.call.Names[0] || slices.Contains(also, name) || !view.knows(name) {
+			if name == f.call.Names[0] || slices.Contains(also, name) || !view.Knows(name) {
 				continue
 			}
 			if also = append(also, name); len(alsoField(also).AppendTo(nil)) > maxAlso {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -17,14 +18,22 @@ type limits struct {
 	connections int
 }
 
+// ErrLimit is the error of a request that is over a limit of the config.
+var ErrLimit = errors.New("a limit of the config is reached")
+
+// Connection is an open connection of a user.
+type Connection interface {
+	Unread() int // bytes of answers that the client has not read
+}
+
 // usage is what one user has.
 type usage struct {
-	leases, waiters int                   // leases: by their names; LOCKs under way too, and what counts on them beside their first LOCKs
-	admitted        int                   // connections that are not open yet
-	questions       int                   // WHO, EXTEND and RESUME under way
-	remembered      int                   // leases that were lost, of which can be asked
-	sessions        map[*session]struct{} // of his connections
-	listing         chan struct{}         // of capacity 1: has a place taken while a LIST is put together
+	leases, waiters int // leases: by their names; LOCKs under way too, and what counts on them beside their first LOCKs
+	admitted        int // connections that are not open yet
+	questions       int // WHO, EXTEND and RESUME under way
+	remembered      int // leases that were lost, of which can be asked
+	connections     map[Connection]struct{}
+	listing         chan struct{} // of capacity 1: has a place taken while a LIST is put together
 }
 
 func newLimits(bounds config.Limits) *limits {
@@ -49,7 +58,7 @@ func (l *limits) tooFast() error {
 }
 
 func overLimit(name string, bound int) error {
-	return fmt.Errorf("%w: %s = %d", errLimit, name, bound)
+	return fmt.Errorf("%w: %s = %d", ErrLimit, name, bound)
 }
 
 // overLeases says so where those who wait have a part in it, or names that one LOCK is for:
@@ -70,16 +79,18 @@ func reached(n, bound int) bool { return bound != 0 && n >= bound }
 
 // connect makes the session of a connection known that admit has counted in. One of
 // before a restart was allowed then.
-func (l *limits) connect(s *session, restored bool) {
-	l.change(s.uid, func(u *usage) {
+// The result is a semaphore of the user's long answers, one at a time.
+func (l *limits) connect(uid int, c Connection, restored bool) (listing chan struct{}) {
+	l.change(uid, func(u *usage) {
 		if restored || u.admitted == 0 {
 			l.connections++
 		} else {
 			u.admitted--
 		}
-		u.sessions[s] = struct{}{}
-		s.listing = u.listing
+		u.connections[c] = struct{}{}
+		listing = u.listing
 	})
+	return listing
 }
 
 // countUp takes in a LOCK that counts up on a lease (reentrant=yes). It is one lease more
@@ -136,16 +147,16 @@ func (l *limits) fits(u *usage) error {
 	switch {
 	case reached(l.connections, l.bounds.Connections):
 		return overLimit("connections", l.bounds.Connections)
-	case reached(len(u.sessions)+u.admitted, l.bounds.ConnectionsPerUser):
+	case reached(len(u.connections)+u.admitted, l.bounds.ConnectionsPerUser):
 		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
 	}
 	return nil
 }
 
-func (l *limits) disconnect(s *session) {
-	l.change(s.uid, func(u *usage) {
+func (l *limits) disconnect(uid int, c Connection) {
+	l.change(uid, func(u *usage) {
 		l.connections--
-		delete(u.sessions, s)
+		delete(u.connections, c)
 	})
 }
 
@@ -160,8 +171,8 @@ func (l *limits) unread(uid int) (bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tidy(uid)
-	for s := range l.user(uid).sessions {
-		bytes += s.conn.Unread()
+	for c := range l.user(uid).connections {
+		bytes += c.Unread()
 	}
 	return bytes
 }
@@ -248,7 +259,7 @@ func (l *limits) change(uid int, by func(*usage)) {
 func (l *limits) user(uid int) *usage {
 	u := l.users[uid]
 	if u == nil {
-		u = &usage{sessions: map[*session]struct{}{}, listing: make(chan struct{}, 1)}
+		u = &usage{connections: map[Connection]struct{}{}, listing: make(chan struct{}, 1)}
 		l.users[uid] = u
 	}
 	return u
@@ -263,5 +274,12 @@ func (l *limits) tidy(uid int) {
 
 func (u *usage) isNothing() bool {
 	return u.leases == 0 && u.waiters == 0 && u.questions == 0 && u.remembered == 0 &&
-		u.admitted == 0 && len(u.sessions) == 0
+		u.admitted == 0 && len(u.connections) == 0
+}
+
+// isEmpty reports whether no user has anything.
+func (l *limits) isEmpty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.users) == 0
 }

@@ -57,7 +57,7 @@ func (s *session) start(a *ask) server.Work {
 	case after != nil:
 		return after
 	}
-	if err := s.view().veil(s.d.queue.Join(&a.waiter)); err != nil {
+	if err := redact(s.view(), s.d.queue.Join(&a.waiter)); err != nil {
 		a.end(err)
 		return s.refuse(call, err)
 	}

@@ -101,7 +101,7 @@ func (s *session) listAll(call *server.Call) server.Work {
 	})
 	n, view := 0, s.view()
 	for _, h := range holdings {
-		names, state, left := view.shows(&h.waiter), "held", h.lease.Validity()
+		names, state, left := view.Shows(h.waiter.Requester.UID, h.names()), "held", h.lease.Validity()
 		if h.lease.Err() != nil {
 			state, left = "lost", h.lease.Left()
 		}
@@ -112,12 +112,27 @@ func (s *session) listAll(call *server.Call) server.Work {
 		}
 	}
 	for _, p := range s.d.queue.Waiting() {
-		if names := view.shows(p); names != nil {
+		if names := view.Shows(p.Requester.UID, p.Names); names != nil {
 			call.Line(s.listLine(call, names, p, "waiting", p.Requester.Asked))
 			n++
 		}
 	}
 	return reply(call, ok(call).Int("n", int64(n)))
+}
+
+// counts returns how many leases and waiters of this daemon LIST would show.
+func (d *daemon) counts(view View) (leases, waiters int) {
+	for _, h := range d.leases.all() {
+		if h.lease.Err() == nil && view.Shows(h.waiter.Requester.UID, h.names()) != nil {
+			leases++
+		}
+	}
+	for _, p := range d.queue.Waiting() {
+		if view.Shows(p.Requester.UID, p.Names) != nil {
+			waiters++
+		}
+	}
+	return leases, waiters
 }
 
 func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, state string, since time.Duration) *ipc.Response {
@@ -138,7 +153,7 @@ func (s *session) status(call *server.Call) server.Work {
 	for _, node := range status.Nodes {
 		call.Line(nodeLine(call, node))
 	}
-	leases, waiters := s.view().counts(s.d)
+	leases, waiters := s.d.counts(s.view())
 	n := int64(len(status.Nodes))
 	r := ok(call).Int("n", n).Int("nodes", n).
 		Int("quorum", int64(status.Quorum)).
@@ -278,7 +293,7 @@ func isHere(n redlock.NodeStatus) bool { return n.Here }
 // daemon holds.
 func (s *session) heldHere(w *waitqueue.Waiter, lease waitqueue.Lease) error {
 	return &redlock.HeldError{
-		Name:   s.view().label(w),
+		Name:   s.view().Label(w.Names),
 		Holder: s.d.holderOf(w.Requester, lease.Since()),
 		Shared: w.Kind.Shared,
 		Slots:  int(w.Kind.Slots),

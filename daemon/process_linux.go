@@ -106,7 +106,7 @@ func (f *facts) readStat(stat string) error {
 // readStatus takes the real user, and whether the process has several numbers:
 // one for each PID namespace from the daemon's on.
 func (f *facts) readStatus(status string) (err error) {
-	f.uid = unknownUser
+	f.uid = UnknownUser
 	for line := range strings.Lines(status) {
 		key, values, _ := strings.Cut(line, ":")
 		switch fields := strings.Fields(values); {
@@ -116,7 +116,7 @@ func (f *facts) readStatus(status string) (err error) {
 			f.nested = len(fields) > 1
 		}
 	}
-	if err != nil || f.uid == unknownUser {
+	if err != nil || f.uid == UnknownUser {
 		return fmt.Errorf("/proc/PID/status: no user: %w", err)
 	}
 	return nil

@@ -11,9 +11,9 @@ import (
 
 // Why a process cannot hold a lock, or cannot be asked about.
 var (
-	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", errDenied)
-	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", errDenied)
-	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", errDenied)
+	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", ErrDenied)
+	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", ErrDenied)
+	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", ErrDenied)
 	errNoProcess = fmt.Errorf("%w: there is no such process, or it has ended", errOption)
 	errThread    = fmt.Errorf("%w: it is a thread: give the number of its process", errOption)
 	errHidden    = fmt.Errorf("%w: the daemon cannot see whose process it is, as its /proc is mounted with hidepid (ProtectProc= of its service)", errOption)

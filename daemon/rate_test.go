@@ -3,9 +3,6 @@ package daemon
 import (
 	"testing"
 	"time"
-
-	"github.com/redlockd/redlockd/daemon/config"
-	"github.com/redlockd/redlockd/ipc"
 )
 
 // A connection has one second's requests at once, and as many again in each second from
@@ -32,26 +29,5 @@ func TestRate(t *testing.T) {
 		if got := allowed(step.now); got != step.want {
 			t.Errorf("at %v %d requests are allowed, want %d", step.now, got, step.want)
 		}
-	}
-}
-
-// What gives something back is never refused, and counts for nothing; nor is anything
-// where there is no limit.
-func TestRateOfVerbs(t *testing.T) {
-	d := &daemon{clock: func() time.Duration { return time.Hour }, limits: newLimits(config.Limits{RequestsPerSecond: 1})}
-	s := &session{d: d}
-	for range 2 {
-		for _, verb := range []ipc.Verb{ipc.VerbUnlock, ipc.VerbCancel, ipc.VerbQuit} {
-			if s.tooFast(verb) {
-				t.Errorf("%v is refused", verb)
-			}
-		}
-	}
-	if s.tooFast(ipc.VerbPing) || !s.tooFast(ipc.VerbPing) {
-		t.Error("want one PING a second, and no more")
-	}
-	d.limits.set(config.Limits{})
-	if s.tooFast(ipc.VerbPing) {
-		t.Error("PING is refused without a limit")
 	}
 }

@@ -155,7 +155,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 // What root counts up on a lease that he has resumed counts for the user whose lease it is,
 // and for nobody any more when it is given back.
 func TestReentrantCountsOfRootOnAnothersLease(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	cfg := *d.cfg
 	cfg.Access, cfg.Limits.LeasesPerUser = nil, 5
 	d.reload <- &cfg

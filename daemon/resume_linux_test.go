@@ -9,7 +9,7 @@ import (
 // TestResumeUsers: who is told a lease's id may give it back, but not make it his own.
 // The same user may, by any connection, and the lease is that one's then.
 func TestResumeUsers(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	first, second, thief, root := d.dialAs(web), d.dialAs(web), d.dialAs(nobody), d.dial()
 	lease := first.say("LOCK web/a ttl=20s", granted5)[0]
 	resume := "RESUME web/a lease=" + lease

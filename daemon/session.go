@@ -27,7 +27,8 @@ type session struct {
 
 	numbering numbering // of processes: is it that of the daemon?
 
-	caller // the process at the other end
+	requester Requester // the client, for access rules
+	uid       int       // requester.UID
 
 	listing    chan struct{} // see usage
 	inputEnded chan struct{} // closed when the client will send nothing more
@@ -50,7 +51,7 @@ func (s *session) Begin(call *server.Call) server.Work {
 	if endsWithClient(call) && call.IsGone() {
 		return s.refuse(call, server.ErrGone) // however much of it was sent before
 	}
-	if err := s.permit(call); err != nil {
+	if err := Permit(s.d.access.Load(), s.requester, call.Verb, call.Names); err != nil {
 		return s.deny(call, err)
 	}
 	switch call.Verb {
@@ -89,6 +90,23 @@ func (s *session) Begin(call *server.Call) server.Work {
 	default: // a defect: one was forgotten here
 		return s.refuse(call, fmt.Errorf("%v: nothing here answers it", call.Verb))
 	}
+}
+
+// requesterOf returns the client as the access rules see it.
+func requesterOf(peer server.Peer) Requester {
+	if !peer.Known {
+		return Requester{UID: UnknownUser}
+	}
+	return Requester{UID: int(peer.UID), Groups: append(peer.Groups, peer.GID)}
+}
+
+// view is what the client may see of the locks of others, by the rules of now.
+func (s *session) view() View { return View{Rules: s.d.access.Load(), Who: s.requester} }
+
+// deny answers with the error of Permit.
+func (s *session) deny(call *server.Call, err error) server.Work {
+	s.d.logDenied(s, call.Verb, err)
+	return s.refuse(call, err)
 }
 
 // tooFast: what gives something back is never refused.
@@ -144,7 +162,7 @@ func (s *session) Close() {
 	for _, h := range s.entrusted() {
 		h.detach(s) // held on, by its process
 	}
-	s.d.limits.disconnect(s)
+	s.d.limits.disconnect(s.uid, s.conn)
 }
 
 // entrusted are the leases that were taken here and go by a process.
@@ -173,28 +191,6 @@ func (s *session) remove(h *holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.entrust, h)
-}
-
-// rate is a token bucket of one second's requests.
-type rate struct {
-	tokens float64
-	last   time.Duration
-}
-
-// allow is for the goroutine that reads the connection.
-func (r *rate) allow(perSecond int, now time.Duration) bool {
-	limit := float64(perSecond)
-	if r.last == 0 {
-		r.tokens = limit
-	} else {
-		r.tokens = min(limit, r.tokens+limit*(now-r.last).Seconds())
-	}
-	r.last = now
-	if r.tokens < 1 {
-		return false
-	}
-	r.tokens--
-	return true
 }
 
 // ended notes the end of a connection, unless it is the daemon that stops.

@@ -11,7 +11,7 @@ import (
 // A connection that is handed on keeps its opener's identity: whoever has it has the
 // opener's rights, and his only.
 func TestAccessOfPassedConnection(t *testing.T) {
-	d := startWithRules(t, testRules)
+	d := startWithRules(t, exampleRules)
 	for _, c := range []struct {
 		opener, user account
 		want         string

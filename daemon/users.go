@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// unknownUser is the uid of a peer that the kernel says nothing of.
-const unknownUser = -1
+// UnknownUser is the uid of a peer that the kernel says nothing of.
+const UnknownUser = -1
 
 // users names users by their ids, and asks the system once for each.
 type users struct {
@@ -16,7 +16,7 @@ type users struct {
 }
 
 func (u *users) name(uid int) string {
-	if uid == unknownUser {
+	if uid == UnknownUser {
 		return "?"
 	}
 	u.mu.Lock()

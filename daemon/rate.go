@@ -1,0 +1,25 @@
+package daemon
+
+import "time"
+
+// rate is a token bucket of one second's requests.
+type rate struct {
+	tokens float64
+	last   time.Duration
+}
+
+// allow is for the goroutine that reads the connection.
+func (r *rate) allow(perSecond int, now time.Duration) bool {
+	limit := float64(perSecond)
+	if r.last == 0 {
+		r.tokens = limit
+	} else {
+		r.tokens = min(limit, r.tokens+limit*(now-r.last).Seconds())
+	}
+	r.last = now
+	if r.tokens < 1 {
+		return false
+	}
+	r.tokens--
+	return true
+}

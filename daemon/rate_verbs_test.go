@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// What gives something back is never refused, and counts for nothing; nor is anything
+// where there is no limit.
+func TestRateOfVerbs(t *testing.T) {
+	d := &daemon{clock: func() time.Duration { return time.Hour }, limits: newLimits(config.Limits{RequestsPerSecond: 1})}
+	s := &session{d: d}
+	for range 2 {
+		for _, verb := range []ipc.Verb{ipc.VerbUnlock, ipc.VerbCancel, ipc.VerbQuit} {
+			if s.tooFast(verb) {
+				t.Errorf("%v is refused", verb)
+			}
+		}
+	}
+	if s.tooFast(ipc.VerbPing) || !s.tooFast(ipc.VerbPing) {
+		t.Error("want one PING a second, and no more")
+	}
+	d.limits.set(config.Limits{})
+	if s.tooFast(ipc.VerbPing) {
+		t.Error("PING is refused without a limit")
+	}
+}
