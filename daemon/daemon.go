@@ -29,6 +29,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
@@ -46,9 +47,9 @@ type daemon struct {
 	nodes  *redlock.Quorum
 	queue  *waitqueue.Queue
 	leases *registry
-	limits *limits
+	limits *access.Limits
 	access atomic.Pointer[config.Access] // nil: whoever can connect may lock anything
-	users  users
+	users  access.Users
 	meter  *meter // nil: off
 
 	quorate quorate // nodes, as the log has them
@@ -80,7 +81,7 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		clock:  redlock.BootTime,
 		queue:  waitqueue.New(),
 		leases: newRegistry(),
-		limits: newLimits(cfg.Limits),
+		limits: access.NewLimits(cfg.Limits),
 		meter:  newMeter(cfg),
 
 		journal: state.NewJournal(log),
@@ -167,7 +168,7 @@ const (
 func (d *daemon) newServer() *server.Server {
 	return &server.Server{
 		Admit:     d.admits,
-		Dismissed: func(peer server.Peer) { d.limits.dismiss(requesterOf(peer).UID) },
+		Dismissed: func(peer server.Peer) { d.limits.DismissConnection(requesterOf(peer).UID) },
 		Open:      d.open,
 		MaxQueued: maxQueued,
 		MaxOutput: maxOutput,
@@ -197,10 +198,10 @@ func (d *daemon) unkept(c *server.Conn) {
 // admits says whether a connection is one too many.
 func (d *daemon) admits(peer server.Peer) error {
 	uid := requesterOf(peer).UID
-	err := d.limits.admit(uid)
+	err := d.limits.AdmitConnection(uid)
 	if err == nil {
 		if err = d.hasRoom(); err != nil {
-			d.limits.dismiss(uid)
+			d.limits.DismissConnection(uid)
 		}
 	}
 	if err != nil {
@@ -225,8 +226,8 @@ func (d *daemon) open(conn *server.Conn) (server.Session, error) {
 	peer := conn.Peer()
 	s := &session{d: d, conn: conn, requester: requesterOf(peer), pid: peer.PID, opened: d.clock(), inputEnded: make(chan struct{})}
 	s.uid = s.requester.UID
-	s.listing = d.limits.connect(s.uid, conn, d.restoring != 0)
-	s.user = d.users.name(s.uid)
+	s.listing = d.limits.Connect(s.uid, conn, d.restoring != 0)
+	s.user = d.users.Name(s.uid)
 	s.requester.User = s.user
 	d.number(s)
 	return s, nil

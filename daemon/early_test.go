@@ -94,7 +94,7 @@ func TestLostBeforeTheAnswer(t *testing.T) {
 // are slow for short leases, all are lost like that, and nothing else bounds them.
 func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 	w := dialSlowed(t, func(a *ask) {
-		a.s.d.limits.set(config.Limits{LeasesPerUser: 2})
+		a.s.d.limits.Set(config.Limits{LeasesPerUser: 2})
 		a.lease.Lose(redlock.LostForced)
 	})
 	for _, name := range []string{"a1", "a2", "a3"} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -46,11 +47,11 @@ var codes = []struct {
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
 	{waitqueue.ErrDeadlock, ipc.CodeDeadlock},
-	{ErrLimit, ipc.CodeLimit},
+	{access.ErrLimit, ipc.CodeLimit},
 	{errShort, ipc.CodeLimit},
 	{errCounts, ipc.CodeLimit},
 	{errUnread, ipc.CodeLimit},
-	{ErrDenied, ipc.CodeDenied},
+	{access.ErrDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
 	{redlock.ErrNotAdmitted, ipc.CodeNoQuorum},
 	{context.DeadlineExceeded, ipc.CodeNoQuorum},

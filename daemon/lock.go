@@ -170,7 +170,7 @@ func (s *session) enter(a *ask) (after server.Work, err error) {
 			over[first.holding] = true
 		}
 	}
-	if err := s.d.limits.ask(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.past != nil); err != nil {
+	if err := s.d.limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.past != nil); err != nil {
 		a.over(err)
 		return nil, err
 	}
@@ -397,7 +397,7 @@ func (a *ask) noteHeld() {
 
 // end says that the request has come to its end.
 func (a *ask) end(err error) {
-	a.s.d.limits.answered(a.UID, len(a.names()), a.waiter.Patient, err == nil)
+	a.s.d.limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, err == nil)
 	a.s.d.meter.answered(a, err)
 	a.over(err)
 	a.awaited(-1)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
@@ -86,7 +87,7 @@ func (s *session) list(call *server.Call) server.Work {
 func (s *session) long(call *server.Call, answer func() server.Work) server.Work {
 	s.listing <- struct{}{}
 	defer func() { <-s.listing }()
-	if s.d.limits.unread(s.uid) > maxUnread {
+	if s.d.limits.Unread(s.uid) > maxUnread {
 		return s.refuse(call, errUnread)
 	}
 	return answer()
@@ -121,7 +122,7 @@ func (s *session) listAll(call *server.Call) server.Work {
 }
 
 // counts returns how many leases and waiters of this daemon LIST would show.
-func (d *daemon) counts(view View) (leases, waiters int) {
+func (d *daemon) counts(view access.View) (leases, waiters int) {
 	for _, h := range d.leases.all() {
 		if h.lease.Err() == nil && view.Shows(h.waiter.Requester.UID, h.names()) != nil {
 			leases++
@@ -160,7 +161,7 @@ func (s *session) status(call *server.Call) server.Work {
 		Int("spare", int64(status.Spare())).
 		Int("leases", int64(leases)).
 		Int("waiters", int64(waiters)).
-		Int("connections", int64(s.d.limits.connected()))
+		Int("connections", int64(s.d.limits.Connections()))
 	if status.Left > 0 {
 		r.Ms("left", status.Left)
 	}

@@ -54,7 +54,7 @@ func (d *daemon) remember(h *holding) {
 	if !h.remember() {
 		return // its connection has ended meanwhile
 	}
-	if oldest := h.desk().remember(h, d.limits.remember(h.UID)); oldest != nil {
+	if oldest := h.desk().remember(h, d.limits.RememberLost(h.UID)); oldest != nil {
 		d.forget(oldest)
 	}
 }

@@ -101,7 +101,7 @@ func (d *daemon) statusLine() string {
 		line += " (" + missing + ")"
 	}
 	return fmt.Sprintf("%s; leases %d, waiters %d, connections %d",
-		line, d.leases.held(), len(d.queue.Waiting()), d.limits.connected())
+		line, d.leases.held(), len(d.queue.Waiting()), d.limits.Connections())
 }
 
 // missingNodes are those that have no vote, and why.

@@ -85,7 +85,7 @@ func (s statusCollector) Collect(to chan<- prometheus.Metric) {
 
 func (s statusCollector) collectClients(c collection) {
 	waiting := s.d.queue.Waiting()
-	c.gauge(descConnections, float64(s.d.limits.connected()))
+	c.gauge(descConnections, float64(s.d.limits.Connections()))
 	c.gauge(descLeases, float64(s.d.leases.held()))
 	c.gauge(descWaiters, float64(len(waiting)))
 	c.gauge(descLongest, float64(longestLine(waiting)))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/daemon/access"
 )
 
 // openPID is a pidfd of the process that has the number pid now.
@@ -106,7 +108,7 @@ func (f *facts) readStat(stat string) error {
 // readStatus takes the real user, and whether the process has several numbers:
 // one for each PID namespace from the daemon's on.
 func (f *facts) readStatus(status string) (err error) {
-	f.uid = UnknownUser
+	f.uid = access.UnknownUser
 	for line := range strings.Lines(status) {
 		key, values, _ := strings.Cut(line, ":")
 		switch fields := strings.Fields(values); {
@@ -116,7 +118,7 @@ func (f *facts) readStatus(status string) (err error) {
 			f.nested = len(fields) > 1
 		}
 	}
-	if err != nil || f.uid == UnknownUser {
+	if err != nil || f.uid == access.UnknownUser {
 		return fmt.Errorf("/proc/PID/status: no user: %w", err)
 	}
 	return nil

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // Why a process cannot hold a lock, or cannot be asked about.
 var (
-	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", ErrDenied)
-	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", ErrDenied)
-	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", ErrDenied)
+	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", access.ErrDenied)
+	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
+	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
 	errNoProcess = fmt.Errorf("%w: there is no such process, or it has ended", errOption)
 	errThread    = fmt.Errorf("%w: it is a thread: give the number of its process", errOption)
 	errHidden    = fmt.Errorf("%w: the daemon cannot see whose process it is, as its /proc is mounted with hidepid (ProtectProc= of its service)", errOption)

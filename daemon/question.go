@@ -12,12 +12,12 @@ type question struct {
 
 // question begins a request unless its user has too many under way.
 func (s *session) question(call *server.Call, begin func(*server.Call) server.Work) server.Work {
-	if err := s.d.limits.question(s.uid); err != nil {
+	if err := s.d.limits.BeginQuery(s.uid); err != nil {
 		return s.refuse(call, err)
 	}
 	work := begin(call)
 	if work == nil {
-		s.d.limits.questionAnswered(s.uid)
+		s.d.limits.EndQuery(s.uid)
 		return nil
 	}
 	return &question{s, work}
@@ -25,6 +25,6 @@ func (s *session) question(call *server.Call, begin func(*server.Call) server.Wo
 
 // Run also counts it out where it fails for a defect.
 func (q *question) Run() {
-	defer q.s.d.limits.questionAnswered(q.s.uid)
+	defer q.s.d.limits.EndQuery(q.s.uid)
 	q.Work.Run()
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -11,7 +12,7 @@ import (
 // What gives something back is never refused, and counts for nothing; nor is anything
 // where there is no limit.
 func TestRateOfVerbs(t *testing.T) {
-	d := &daemon{clock: func() time.Duration { return time.Hour }, limits: newLimits(config.Limits{RequestsPerSecond: 1})}
+	d := &daemon{clock: func() time.Duration { return time.Hour }, limits: access.NewLimits(config.Limits{RequestsPerSecond: 1})}
 	s := &session{d: d}
 	for range 2 {
 		for _, verb := range []ipc.Verb{ipc.VerbUnlock, ipc.VerbCancel, ipc.VerbQuit} {
@@ -23,7 +24,7 @@ func TestRateOfVerbs(t *testing.T) {
 	if s.tooFast(ipc.VerbPing) || !s.tooFast(ipc.VerbPing) {
 		t.Error("want one PING a second, and no more")
 	}
-	d.limits.set(config.Limits{})
+	d.limits.Set(config.Limits{})
 	if s.tooFast(ipc.VerbPing) {
 		t.Error("PING is refused without a limit")
 	}

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // renamed is the error that another waiter of this host got from the nodes, with the
 // names of w: the client may not know the names that the other one asked for.
-func renamed(view View, err error, w *waitqueue.Waiter) error {
+func renamed(view access.View, err error, w *waitqueue.Waiter) error {
 	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
 		own := *held
 		own.Name = w.Label()
@@ -25,7 +26,7 @@ func renamed(view View, err error, w *waitqueue.Waiter) error {
 }
 
 // redact replaces the names of a deadlock that the client may not know.
-func redact(view View, err error) error {
+func redact(view access.View, err error) error {
 	deadlock, ok := errors.AsType[*waitqueue.DeadlockError](err)
 	if !ok || view.Rules == nil {
 		return err

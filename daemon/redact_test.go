@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -13,10 +14,10 @@ import (
 func TestViewOfWhatWasMet(t *testing.T) {
 	rules, p := loadRules(t, exampleRules), newTestWaiter("web/a")
 	held := &redlock.HeldError{Name: "web/a,batch/secret"}
-	if got := renamed(View{rules, Requester{}}, held, p).Error(); strings.Contains(got, "secret") || !strings.Contains(held.Error(), "secret") {
+	if got := renamed(access.View{Rules: rules}, held, p).Error(); strings.Contains(got, "secret") || !strings.Contains(held.Error(), "secret") {
 		t.Errorf("got %q of %q", got, held)
 	}
-	if got := renamed(View{}, held, p); got != held {
+	if got := renamed(access.View{}, held, p); got != held {
 		t.Errorf("without rules: %v, want %v", got, held)
 	}
 }
@@ -24,11 +25,11 @@ func TestViewOfWhatWasMet(t *testing.T) {
 // So it is with a deadlock: the others of the cycle may know the names.
 func TestViewOfADeadlock(t *testing.T) {
 	met := &waitqueue.DeadlockError{Cycle: []waitqueue.WaitsFor{{Waiter: &waitqueue.Requester{}, Ahead: &waitqueue.Requester{}, Name: "secret"}}}
-	got := redact(View{loadRules(t, exampleRules), Requester{}}, met)
+	got := redact(access.View{Rules: loadRules(t, exampleRules)}, met)
 	if strings.Contains(got.Error(), "secret") || met.Cycle[0].Name != "secret" {
 		t.Errorf("got %q of %q", got, met)
 	}
-	if got := redact(View{}, met); got != error(met) {
+	if got := redact(access.View{}, met); got != error(met) {
 		t.Errorf("without rules: %v, want %v", got, met)
 	}
 }
@@ -36,11 +37,11 @@ func TestViewOfADeadlock(t *testing.T) {
 // Who stands behind one that waits himself is not told the name of a lock that is none of
 // his business.
 func TestWhyHidesNames(t *testing.T) {
-	s := &session{d: &daemon{}, requester: Requester{UID: 4001}}
+	s := &session{d: &daemon{}, requester: access.Requester{UID: 4001}}
 	s.d.access.Store(loadRules(t, exampleRules))
 	for _, held := range []bool{true, false} {
 		way := waitqueue.Obstacle{Waiter: newTestWaiter("web/a"), Blockage: &waitqueue.Blockage{Name: "batch/secret", Requester: &waitqueue.Requester{}, Held: held}}
-		if got := s.why(way); !strings.Contains(got, HiddenLock) || strings.Contains(got, "secret") {
+		if got := s.why(way); !strings.Contains(got, access.HiddenLock) || strings.Contains(got, "secret") {
 			t.Errorf("held %v: got %q, want no name", held, got)
 		}
 	}

@@ -66,10 +66,10 @@ func (a *ask) after(first *ask) (server.Work, error) {
 		return nil, redlock.ErrReleased
 	}
 	d := a.s.d
-	full := d.limits.countUp(first.UID, a.call.Replayed || a.past != nil) // whose lease it is: root may have resumed it
+	full := d.limits.AddReentrant(first.UID, a.call.Replayed || a.past != nil) // whose lease it is: root may have resumed it
 	again, err := first.countUp(&a.waiter, a.ID, a.call.Reentrant, full)
 	if full == nil && (again || err != nil) {
-		d.limits.countDown(first.UID, 1)
+		d.limits.RemoveReentrant(first.UID, 1)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.waiter.Label(), err)
@@ -82,7 +82,7 @@ func (a *ask) after(first *ask) (server.Work, error) {
 
 // repeat is bounded as questions are: it waits, and takes nothing.
 func (a *ask) repeat(first *ask) (server.Work, error) {
-	if err := a.s.d.limits.question(a.UID); err != nil {
+	if err := a.s.d.limits.BeginQuery(a.UID); err != nil {
 		return nil, err
 	}
 	return &question{a.s, &repeat{ask: a, first: first}}, nil
@@ -125,7 +125,7 @@ func (h *holding) countUp(p *waitqueue.Waiter, id string, reentrant bool, full e
 // uncounted counts out what counts on a lease no more: it is called after whatever takes
 // from further.
 func (d *daemon) uncounted(h *holding) {
-	d.limits.countDown(h.UID, h.settleCounts())
+	d.limits.RemoveReentrant(h.UID, h.settleCounts())
 }
 
 // settleCounts is how many count no more of those that the user's limit counts: from now

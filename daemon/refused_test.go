@@ -94,6 +94,6 @@ func TestNothingStaysOfWhoIsGone(t *testing.T) {
 	}
 	hangUp()
 	eventually(t, "no lease is known, no user, and nobody stands in a line", func() bool {
-		return len(d.leases.all()) == 0 && d.limits.isEmpty() && d.queue.Len() == 0
+		return len(d.leases.all()) == 0 && d.limits.IsEmpty() && d.queue.Len() == 0
 	})
 }

@@ -138,7 +138,7 @@ func (d *daemon) forgetExpired(number uint64) {
 func (d *daemon) unregister(h *holding) {
 	d.leases.remove(h)
 	if h.forget() {
-		d.limits.forgot(h.UID)
+		d.limits.ForgetLost(h.UID)
 	}
 	h.mu.Lock()
 	giving := h.giving
@@ -154,7 +154,7 @@ func (d *daemon) end(h *holding) {
 		h.stopBeat()
 		h.countsOver()
 		d.queue.Leave(&h.waiter, nil)
-		d.limits.ended(h.UID, len(h.names()))
+		d.limits.EndLease(h.UID, len(h.names()))
 		d.uncounted(h)
 		d.meter.ended(h, d.clock())
 	})

@@ -350,7 +350,7 @@ func (l *returning) register(d *daemon) {
 		h.ended.Do(func() {}) // long ago
 		return
 	}
-	d.limits.restored(h.UID, len(h.names())+h.charge())
+	d.limits.Restore(h.UID, len(h.names())+h.charge())
 	d.queue.Restore(&h.waiter, h)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -277,7 +277,7 @@ func (d *daemon) reload(cfg *config.Config) {
 	d.log.SetLevel(cfg.Log.Level)
 	logging.SetFormat(d.log, cfg.Log.Format)
 	d.access.Store(cfg.Access)
-	d.limits.set(cfg.Limits)
+	d.limits.Set(cfg.Limits)
 	d.certificates.lookAgain()
 	d.log.Info("config reloaded: log, access and limits are in force; passwords and certificates are read at the next connection to a node",
 		"access", cfg.Access.String())

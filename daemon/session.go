@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -22,13 +23,13 @@ type session struct {
 	user   string
 	number uint64        // in the journal
 	opened time.Duration // BootTime
-	rate   rate
+	rate   access.Rate
 	desk   desk // of what goes by this connection
 
 	numbering numbering // of processes: is it that of the daemon?
 
-	requester Requester // the client, for access rules
-	uid       int       // requester.UID
+	requester access.Requester // the client, for access rules
+	uid       int              // requester.UID
 
 	listing    chan struct{} // see usage
 	inputEnded chan struct{} // closed when the client will send nothing more
@@ -46,12 +47,12 @@ type session struct {
 func (s *session) Begin(call *server.Call) server.Work {
 	s.traceRequest(call)
 	if !call.Replayed && s.tooFast(call.Verb) {
-		return s.refuse(call, s.d.limits.tooFast())
+		return s.refuse(call, s.d.limits.TooFast())
 	}
 	if endsWithClient(call) && call.IsGone() {
 		return s.refuse(call, server.ErrGone) // however much of it was sent before
 	}
-	if err := Permit(s.d.access.Load(), s.requester, call.Verb, call.Names); err != nil {
+	if err := access.Permit(s.d.access.Load(), s.requester, call.Verb, call.Names); err != nil {
 		return s.deny(call, err)
 	}
 	switch call.Verb {
@@ -93,15 +94,15 @@ func (s *session) Begin(call *server.Call) server.Work {
 }
 
 // requesterOf returns the client as the access rules see it.
-func requesterOf(peer server.Peer) Requester {
+func requesterOf(peer server.Peer) access.Requester {
 	if !peer.Known {
-		return Requester{UID: UnknownUser}
+		return access.Requester{UID: access.UnknownUser}
 	}
-	return Requester{UID: int(peer.UID), Groups: append(peer.Groups, peer.GID)}
+	return access.Requester{UID: int(peer.UID), Groups: append(peer.Groups, peer.GID)}
 }
 
 // view is what the client may see of the locks of others, by the rules of now.
-func (s *session) view() View { return View{Rules: s.d.access.Load(), Who: s.requester} }
+func (s *session) view() access.View { return access.View{Rules: s.d.access.Load(), Who: s.requester} }
 
 // deny answers with the error of Permit.
 func (s *session) deny(call *server.Call, err error) server.Work {
@@ -111,12 +112,12 @@ func (s *session) deny(call *server.Call, err error) server.Work {
 
 // tooFast: what gives something back is never refused.
 func (s *session) tooFast(verb ipc.Verb) bool {
-	perSecond := s.d.limits.requestRate()
+	perSecond := s.d.limits.RequestRate()
 	switch {
 	case perSecond == 0, verb == ipc.VerbUnlock, verb == ipc.VerbCancel, verb == ipc.VerbQuit:
 		return false
 	}
-	return !s.rate.allow(perSecond, s.d.clock())
+	return !s.rate.Allow(perSecond, s.d.clock())
 }
 
 // endsWithClient is so of what changes nothing for longer than the client is there.
@@ -162,7 +163,7 @@ func (s *session) Close() {
 	for _, h := range s.entrusted() {
 		h.detach(s) // held on, by its process
 	}
-	s.d.limits.disconnect(s.uid, s.conn)
+	s.d.limits.Disconnect(s.uid, s.conn)
 }
 
 // entrusted are the leases that were taken here and go by a process.

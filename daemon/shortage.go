@@ -43,12 +43,12 @@ func (d *daemon) acceptFailed(err error, pause time.Duration) {
 	}
 	d.acceptFails.Store(true)
 	d.log.Error("no connection can be accepted for now; those that there are go on", "error", err, "what to do", shortage(err), "next try in", pause,
-		"connections", d.limits.connected())
+		"connections", d.limits.Connections())
 }
 
 // accepts logs that connections can be accepted again, if it was said that they cannot.
 func (d *daemon) accepts() {
 	if d.acceptFails.Load() && d.acceptFails.Swap(false) {
-		d.log.Info("connections are accepted again", "connections", d.limits.connected())
+		d.log.Info("connections are accepted again", "connections", d.limits.Connections())
 	}
 }

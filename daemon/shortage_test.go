@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
@@ -43,7 +44,7 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 	d := &daemon{
 		log:    logging.New(&log, hclog.Info, logging.Text),
 		clock:  func() time.Duration { return now },
-		limits: newLimits(config.Limits{}),
+		limits: access.NewLimits(config.Limits{}),
 	}
 	heard := func(what string, n int) {
 		t.Helper()

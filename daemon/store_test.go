@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
@@ -21,7 +22,7 @@ import (
 func noting(t *testing.T) (d *daemon, path string) {
 	t.Helper()
 	path = filepath.Join(shortDir(t), "s")
-	d = &daemon{cfg: config.Dev(), log: hclog.NewNullLogger(), clock: redlock.BootTime, limits: newLimits(config.Limits{})}
+	d = &daemon{cfg: config.Dev(), log: hclog.NewNullLogger(), clock: redlock.BootTime, limits: access.NewLimits(config.Limits{})}
 	d.journal = state.NewJournal(d.log)
 	if d.journal.Open(d.journalOptions(path)); !d.journal.IsOpen() {
 		t.Skip("the state file needs Linux")

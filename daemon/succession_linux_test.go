@@ -51,12 +51,12 @@ func TestLeaseOfACutConnectionStays(t *testing.T) {
 // All names of a lease count for its user's limit, in the next daemon as in the first.
 func TestNamesOfBeforeCount(t *testing.T) {
 	s := newSuccession(t)
-	s.d.limits.set(config.Limits{LeasesPerUser: 4})
+	s.d.limits.Set(config.Limits{LeasesPerUser: 4})
 	w := s.dial()
 	w.say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
 	s.end()
 	s.start(w)
-	s.d.limits.set(config.Limits{LeasesPerUser: 4})
+	s.d.limits.Set(config.Limits{LeasesPerUser: 4})
 	w.want(`BACK .*`)
 	for range 2 {
 		w.say("TRY d,e", `ERR LIMIT lock=d,e : .*`)
@@ -462,7 +462,7 @@ func TestWaitGoesOnBeyondLimits(t *testing.T) {
 	w.send("@2 LOCK a reentrant=yes")
 	answers(w, "@9 PING", `@9 OK`) // both were read
 	s.end()
-	s.found = func(*state.Recovered) { s.d.limits.set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
+	s.found = func(*state.Recovered) { s.d.limits.Set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
 	s.start(holder, w)
 	holder.want(`BACK .*`)
 	w.want(`BACK .*`)

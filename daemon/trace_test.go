@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -94,7 +95,7 @@ func TestDeniedIsLogged(t *testing.T) {
 		{0, ipc.VerbLock, 0}, {0, ipc.VerbForce, 1}, {0, ipc.VerbAdmit, 1}, {time.Second, ipc.VerbAdmit, 2}, {999 * time.Millisecond, ipc.VerbForce, 2},
 	} {
 		now += c.after
-		d.logDenied(s, c.verb, ErrDenied)
+		d.logDenied(s, c.verb, access.ErrDenied)
 		if got := strings.Count(log.String(), "[INFO]  denied: user=web pid=7"); got != c.lines {
 			t.Errorf("after %v: %d lines, want %d:\n%s", c.verb, got, c.lines, log.String())
 		}

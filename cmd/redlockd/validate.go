@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
@@ -41,10 +41,10 @@ func (c *command) validate(args []string) int {
 // several. The exit code tells whether the user may take them all.
 func (c *command) judge(cfg *config.Config, as, locks string) int {
 	names := strings.Split(locks, ",")
-	all := make([][]daemon.Verdict, len(names))
+	all := make([][]access.Verdict, len(names))
 	for i, name := range names {
 		var err error
-		if all[i], err = daemon.Verdicts(cfg, as, strings.ReplaceAll(name, "%2C", ",")); err != nil {
+		if all[i], err = access.Verdicts(cfg, as, strings.ReplaceAll(name, "%2C", ",")); err != nil {
 			return c.usageError(err.Error())
 		}
 		names[i] += ": "
@@ -62,13 +62,13 @@ func (c *command) judge(cfg *config.Config, as, locks string) int {
 }
 
 // printVerdicts tells whether the lock may be taken.
-func (c *command) printVerdicts(prefix string, verdicts []daemon.Verdict) (mayLock bool) {
+func (c *command) printVerdicts(prefix string, verdicts []access.Verdict) (mayLock bool) {
 	for _, v := range verdicts {
 		word := "denied"
 		if v.Allowed {
 			word = "allowed"
 		}
-		mayLock = mayLock || v.Allowed && v.Right == daemon.RightToLock
+		mayLock = mayLock || v.Allowed && v.Right == access.RightToLock
 		fmt.Fprintf(c.stdout, "%s%-8s %-8s %s\n", prefix, v.Right, word, v.Why)
 	}
 	return mayLock

@@ -1,4 +1,4 @@
-package daemon
+package access
 
 import (
 	"strings"
@@ -24,7 +24,7 @@ func TestMatchLock(t *testing.T) {
 		{"a**", "a", true}, {"a?", "ab", false}, {"a?", "a?", true}, {"[ab]", "a", false}, {`a\*`, `a\x`, true},
 		{"*é", "xé", true}, {"ü*", "über", true}, {"two words", "two words", true}, {"a*", "A", false},
 	} {
-		if got := matchLock(c.pattern, c.name); got != c.want {
+		if got := matchPattern(c.pattern, c.name); got != c.want {
 			t.Errorf("%q, %q: got %t, want %t", c.pattern, c.name, got, c.want)
 		}
 	}
@@ -34,7 +34,7 @@ func TestMatchLock(t *testing.T) {
 func TestMatchIsBounded(t *testing.T) {
 	pattern, name := strings.Repeat("**a", 66)+"b", strings.Repeat("a", ipc.MaxName)
 	begun := time.Now()
-	if matchLock(pattern, name) {
+	if matchPattern(pattern, name) {
 		t.Error("it matches, want not")
 	}
 	if took := time.Since(begun); took > time.Second {
@@ -51,7 +51,7 @@ func FuzzMatchLock(f *testing.F) {
 		if len(pattern) > 16 || len(name) > 24 {
 			return // the definition takes for ever
 		}
-		if got, want := matchLock(pattern, name), matchByDefinition(pattern, name); got != want {
+		if got, want := matchPattern(pattern, name), matchByDefinition(pattern, name); got != want {
 			t.Errorf("%q, %q: got %t, want %t", pattern, name, got, want)
 		}
 	})

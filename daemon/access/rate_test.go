@@ -1,4 +1,4 @@
-package daemon
+package access
 
 import (
 	"testing"
@@ -9,9 +9,9 @@ import (
 // then on, but never more than that, however long it was silent.
 func TestRate(t *testing.T) {
 	const perSecond = 10
-	var r rate
+	var r Rate
 	allowed := func(now time.Duration) (n int) {
-		for n <= 2*perSecond && r.allow(perSecond, now) {
+		for n <= 2*perSecond && r.Allow(perSecond, now) {
 			n++
 		}
 		return n

@@ -1,11 +1,11 @@
-package daemon
+package access
 
 import "strings"
 
-// matchLock tells whether a lock's name matches a pattern: * stands for any run of
+// matchPattern tells whether a lock's name matches a pattern: * stands for any run of
 // bytes without /, and ** for any run, also for none. All else stands for itself.
 // The time is bounded by the product of the lengths, whatever they say.
-func matchLock(pattern, name string) bool {
+func matchPattern(pattern, name string) bool {
 	plain, rest := pattern, ""
 	if i := strings.IndexByte(pattern, '*'); i >= 0 {
 		plain, rest = pattern[:i], pattern[i:]

@@ -1,4 +1,4 @@
-package daemon
+package access
 
 import (
 	"errors"
@@ -18,36 +18,36 @@ func (*openConn) Unread() int { return 0 }
 // limits are lower now.
 
 func TestLimitsAfterARestart(t *testing.T) {
-	l := newLimits(config.Limits{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
+	l := NewLimits(config.Limits{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
 	connections := []*openConn{{}, {}, {}}
 	for _, c := range connections[:2] {
-		l.connect(0, c, true)
-		if err := l.ask(0, 1, true, true); err != nil {
+		l.Connect(0, c, true)
+		if err := l.BeginLock(0, 1, true, true); err != nil {
 			t.Errorf("a LOCK of before: %v", err)
 		}
 	}
-	l.disconnect(0, connections[0])
-	l.answered(0, 1, true, false)
-	if err := l.admit(0); !errors.Is(err, ErrLimit) {
+	l.Disconnect(0, connections[0])
+	l.EndLock(0, 1, true, false)
+	if err := l.AdmitConnection(0); !errors.Is(err, ErrLimit) {
 		t.Errorf("a new connection beside one of before: %v, want a limit", err)
 	}
-	if err := l.ask(0, 1, true, false); !errors.Is(err, ErrLimit) {
+	if err := l.BeginLock(0, 1, true, false); !errors.Is(err, ErrLimit) {
 		t.Errorf("a new LOCK beside one of before: %v, want a limit", err)
 	}
-	l.disconnect(0, connections[1])
-	l.answered(0, 1, true, false)
-	if err := l.admit(0); err != nil {
+	l.Disconnect(0, connections[1])
+	l.EndLock(0, 1, true, false)
+	if err := l.AdmitConnection(0); err != nil {
 		t.Errorf("a connection when all of before are over: %v", err)
 	}
-	if err := l.admit(0); !errors.Is(err, ErrLimit) {
+	if err := l.AdmitConnection(0); !errors.Is(err, ErrLimit) {
 		t.Errorf("a connection beside one that is not open yet: %v, want a limit", err)
 	}
-	l.connect(0, connections[2], false)
-	if err := l.ask(0, 1, true, false); err != nil {
+	l.Connect(0, connections[2], false)
+	if err := l.BeginLock(0, 1, true, false); err != nil {
 		t.Errorf("a LOCK when all of before are answered: %v", err)
 	}
-	l.disconnect(0, connections[2])
-	l.answered(0, 1, true, false)
+	l.Disconnect(0, connections[2])
+	l.EndLock(0, 1, true, false)
 	if len(l.users) != 0 {
 		t.Errorf("%d users are remembered who have nothing", len(l.users))
 	}
@@ -56,17 +56,17 @@ func TestLimitsAfterARestart(t *testing.T) {
 // Who was admitted and is not served after all is counted out.
 
 func TestDismissedIsCountedOut(t *testing.T) {
-	l := newLimits(config.Limits{ConnectionsPerUser: 1})
+	l := NewLimits(config.Limits{ConnectionsPerUser: 1})
 	for range 3 {
-		if err := l.admit(1000); err != nil {
+		if err := l.AdmitConnection(1000); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.admit(1000); err == nil {
+		if err := l.AdmitConnection(1000); err == nil {
 			t.Error("a second connection is admitted, want one")
 		}
-		l.dismiss(1000)
+		l.DismissConnection(1000)
 	}
-	if n := l.connected(); n != 0 || len(l.users) != 0 {
+	if n := l.Connections(); n != 0 || len(l.users) != 0 {
 		t.Errorf("%d connections and %d users are counted, want none", n, len(l.users))
 	}
 }
@@ -78,20 +78,20 @@ func TestDismissedIsCountedOut(t *testing.T) {
 // WHO, EXTEND and RESUME under way are as many for each user as may wait.
 
 func TestQuestionsAreBounded(t *testing.T) {
-	l := newLimits(config.Limits{WaitersPerUser: 2})
+	l := NewLimits(config.Limits{WaitersPerUser: 2})
 	for range 2 {
-		if err := l.question(1); err != nil {
+		if err := l.BeginQuery(1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.question(1); !errors.Is(err, ErrLimit) {
+	if err := l.BeginQuery(1); !errors.Is(err, ErrLimit) {
 		t.Errorf("a third one: %v, want a limit", err)
 	}
-	if err := l.question(2); err != nil {
+	if err := l.BeginQuery(2); err != nil {
 		t.Errorf("another user's: %v", err)
 	}
-	l.questionAnswered(1)
-	if err := l.question(1); err != nil {
+	l.EndQuery(1)
+	if err := l.BeginQuery(1); err != nil {
 		t.Errorf("after an answer: %v", err)
 	}
 }
@@ -111,16 +111,16 @@ func TestLimitThatIsNamed(t *testing.T) {
 		{2, 0, ""},
 		{0, 2, ""},
 	} {
-		l := newLimits(config.Limits{LeasesPerUser: 3, WaitersPerUser: 3})
+		l := NewLimits(config.Limits{LeasesPerUser: 3, WaitersPerUser: 3})
 		for range c.leases {
-			l.ask(7, 1, true, false)
-			l.answered(7, 1, true, true)
+			l.BeginLock(7, 1, true, false)
+			l.EndLock(7, 1, true, true)
 		}
 		for range c.waiters {
-			l.ask(7, 1, true, false)
+			l.BeginLock(7, 1, true, false)
 		}
 		got := ""
-		if err := l.ask(7, 1, true, false); err != nil {
+		if err := l.BeginLock(7, 1, true, false); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {
@@ -136,17 +136,17 @@ func TestLimitThatIsNamed(t *testing.T) {
 // What does not wait is no more than the user may have leases while it is under way.
 
 func TestImpatientAreBounded(t *testing.T) {
-	l := newLimits(config.Limits{LeasesPerUser: 2, WaitersPerUser: 1})
+	l := NewLimits(config.Limits{LeasesPerUser: 2, WaitersPerUser: 1})
 	for range 2 {
-		if err := l.ask(7, 1, false, false); err != nil {
+		if err := l.BeginLock(7, 1, false, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := l.ask(7, 1, false, false); !errors.Is(err, ErrLimit) {
+	if err := l.BeginLock(7, 1, false, false); !errors.Is(err, ErrLimit) {
 		t.Errorf("a third one under way: %v, want a limit", err)
 	}
-	l.answered(7, 1, false, false)
-	l.answered(7, 1, false, false)
+	l.EndLock(7, 1, false, false)
+	l.EndLock(7, 1, false, false)
 	if len(l.users) != 0 {
 		t.Errorf("%d users are remembered who have nothing", len(l.users))
 	}
@@ -157,20 +157,20 @@ func TestImpatientAreBounded(t *testing.T) {
 // whoever connects meanwhile.
 
 func TestConnectionsAreBounded(t *testing.T) {
-	l := newLimits(config.Limits{Connections: 3})
+	l := NewLimits(config.Limits{Connections: 3})
 	for uid := range 2 {
-		if err := l.admit(uid); err != nil {
+		if err := l.AdmitConnection(uid); err != nil {
 			t.Fatal(err)
 		}
 	}
-	one := l.connect(0, &openConn{}, true)
-	if l.connected() != 3 {
-		t.Errorf("%d are counted, want 3: one of before, and two that were admitted", l.connected())
+	one := l.Connect(0, &openConn{}, true)
+	if l.Connections() != 3 {
+		t.Errorf("%d are counted, want 3: one of before, and two that were admitted", l.Connections())
 	}
-	if another := l.connect(0, &openConn{}, false); l.connected() != 3 || one != another {
-		t.Errorf("%d are counted, want 3, and one LIST of a user at a time", l.connected())
+	if another := l.Connect(0, &openConn{}, false); l.Connections() != 3 || one != another {
+		t.Errorf("%d are counted, want 3, and one LIST of a user at a time", l.Connections())
 	}
-	if err := l.admit(2); !errors.Is(err, ErrLimit) {
+	if err := l.AdmitConnection(2); !errors.Is(err, ErrLimit) {
 		t.Errorf("a fourth one: %v, want a limit", err)
 	}
 }
@@ -178,14 +178,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 // Leases of before a restart count, with all that counts on them; what was allowed then is.
 
 func TestLeasesOfBeforeCount(t *testing.T) {
-	l := newLimits(config.Limits{LeasesPerUser: 3})
-	l.restored(7, 2)
+	l := NewLimits(config.Limits{LeasesPerUser: 3})
+	l.Restore(7, 2)
 	for range 2 {
-		if err := l.countUp(7, true); err != nil {
+		if err := l.AddReentrant(7, true); err != nil {
 			t.Errorf("one that counts up, of before: %v", err)
 		}
 	}
-	if l.countDown(7, 1); !errors.Is(l.countUp(7, false), ErrLimit) || !errors.Is(l.ask(7, 1, false, false), ErrLimit) {
+	if l.RemoveReentrant(7, 1); !errors.Is(l.AddReentrant(7, false), ErrLimit) || !errors.Is(l.BeginLock(7, 1, false, false), ErrLimit) {
 		t.Error("a fourth one is allowed")
 	}
 }
@@ -196,13 +196,13 @@ func TestLeasesOfBeforeCount(t *testing.T) {
 
 func TestRememberedAreCounted(t *testing.T) {
 	for bound, want := range map[int]bool{3: true, 0: false} {
-		l := newLimits(config.Limits{LeasesPerUser: bound})
+		l := NewLimits(config.Limits{LeasesPerUser: bound})
 		for range 3 {
-			if l.remember(7) {
+			if l.RememberLost(7) {
 				t.Errorf("leases_per_user = %d: one of three is too many", bound)
 			}
 		}
-		if got := l.remember(7); got != want {
+		if got := l.RememberLost(7); got != want {
 			t.Errorf("leases_per_user = %d: a fourth one is too many: %v, want %v", bound, got, want)
 		}
 	}

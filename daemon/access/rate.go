@@ -1,15 +1,15 @@
-package daemon
+package access
 
 import "time"
 
 // rate is a token bucket of one second's requests.
-type rate struct {
+type Rate struct {
 	tokens float64
 	last   time.Duration
 }
 
 // allow is for the goroutine that reads the connection.
-func (r *rate) allow(perSecond int, now time.Duration) bool {
+func (r *Rate) Allow(perSecond int, now time.Duration) bool {
 	limit := float64(perSecond)
 	if r.last == 0 {
 		r.tokens = limit

@@ -1,4 +1,4 @@
-package daemon
+package access
 
 import (
 	"slices"
@@ -46,5 +46,5 @@ func appliesTo(r *config.Rule, who Requester) bool {
 }
 
 func coversLock(r *config.Rule, name string) bool {
-	return slices.ContainsFunc(r.Locks, func(pattern string) bool { return matchLock(pattern, name) })
+	return slices.ContainsFunc(r.Locks, func(pattern string) bool { return matchPattern(pattern, name) })
 }

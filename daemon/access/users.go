@@ -1,4 +1,4 @@
-package daemon
+package access
 
 import (
 	"os/user"
@@ -10,12 +10,12 @@ import (
 const UnknownUser = -1
 
 // users names users by their ids, and asks the system once for each.
-type users struct {
+type Users struct {
 	mu    sync.Mutex // guards names
 	names map[int]string
 }
 
-func (u *users) name(uid int) string {
+func (u *Users) Name(uid int) string {
 	if uid == UnknownUser {
 		return "?"
 	}

@@ -1,4 +1,4 @@
-package daemon
+package access
 
 import (
 	"errors"
@@ -11,11 +11,11 @@ import (
 // limits counts what each user has, and refuses what would be too much. A
 // lease is counted from the request on, so that nobody who waited is refused
 // in the end.
-type limits struct {
-	mu          sync.Mutex // guards what follows
-	bounds      config.Limits
-	users       map[int]*usage
-	connections int
+type Limits struct {
+	mu     sync.Mutex // guards what follows
+	bounds config.Limits
+	users  map[int]*usage
+	open   int
 }
 
 // ErrLimit is the error of a request that is over a limit of the config.
@@ -30,31 +30,31 @@ type Connection interface {
 type usage struct {
 	leases, waiters int // leases: by their names; LOCKs under way too, and what counts on them beside their first LOCKs
 	admitted        int // connections that are not open yet
-	questions       int // WHO, EXTEND and RESUME under way
-	remembered      int // leases that were lost, of which can be asked
+	queries         int // WHO, EXTEND and RESUME under way
+	lost            int // leases that were lost, of which can be asked
 	connections     map[Connection]struct{}
 	listing         chan struct{} // of capacity 1: has a place taken while a LIST is put together
 }
 
-func newLimits(bounds config.Limits) *limits {
-	return &limits{bounds: bounds, users: map[int]*usage{}}
+func NewLimits(bounds config.Limits) *Limits {
+	return &Limits{bounds: bounds, users: map[int]*usage{}}
 }
 
 // set replaces the bounds; what is held stays held.
-func (l *limits) set(bounds config.Limits) {
+func (l *Limits) Set(bounds config.Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bounds = bounds
 }
 
-func (l *limits) requestRate() int {
+func (l *Limits) RequestRate() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bounds.RequestsPerSecond
 }
 
-func (l *limits) tooFast() error {
-	return overLimit("requests_per_second", l.requestRate())
+func (l *Limits) TooFast() error {
+	return overLimit("requests_per_second", l.RequestRate())
 }
 
 func overLimit(name string, bound int) error {
@@ -80,10 +80,10 @@ func reached(n, bound int) bool { return bound != 0 && n >= bound }
 // connect makes the session of a connection known that admit has counted in. One of
 // before a restart was allowed then.
 // The result is a semaphore of the user's long answers, one at a time.
-func (l *limits) connect(uid int, c Connection, restored bool) (listing chan struct{}) {
-	l.change(uid, func(u *usage) {
+func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan struct{}) {
+	l.update(uid, func(u *usage) {
 		if restored || u.admitted == 0 {
-			l.connections++
+			l.open++
 		} else {
 			u.admitted--
 		}
@@ -95,10 +95,10 @@ func (l *limits) connect(uid int, c Connection, restored bool) (listing chan str
 
 // countUp takes in a LOCK that counts up on a lease (reentrant=yes). It is one lease more
 // of its user's: it is remembered by its id= for as long.
-func (l *limits) countUp(uid int, before bool) error {
+func (l *Limits) AddReentrant(uid int, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.tidy(uid)
+	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
 	if !before && reached(u.leases, l.bounds.LeasesPerUser) {
 		return overLimit("leases_per_user", l.bounds.LeasesPerUser)
@@ -108,44 +108,44 @@ func (l *limits) countUp(uid int, before bool) error {
 }
 
 // countDown counts n of them out.
-func (l *limits) countDown(uid, n int) {
+func (l *Limits) RemoveReentrant(uid, n int) {
 	if n != 0 {
-		l.change(uid, func(u *usage) { u.leases -= n })
+		l.update(uid, func(u *usage) { u.leases -= n })
 	}
 }
 
 // restored counts in a lease of before a restart, with what counts on it.
-func (l *limits) restored(uid, leases int) {
-	l.change(uid, func(u *usage) { u.leases += leases })
+func (l *Limits) Restore(uid, leases int) {
+	l.update(uid, func(u *usage) { u.leases += leases })
 }
 
 // admit counts a connection in, unless it would be one too many. connect follows,
 // when it is its turn, or dismiss.
-func (l *limits) admit(uid int) error {
+func (l *Limits) AdmitConnection(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.tidy(uid)
+	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
 	if err := l.fits(u); err != nil {
 		return err
 	}
-	l.connections++
+	l.open++
 	u.admitted++
 	return nil
 }
 
 // dismiss counts one out that was admitted, and is not opened after all.
-func (l *limits) dismiss(uid int) {
-	l.change(uid, func(u *usage) {
-		l.connections--
+func (l *Limits) DismissConnection(uid int) {
+	l.update(uid, func(u *usage) {
+		l.open--
 		u.admitted--
 	})
 }
 
 // fits needs mu.
-func (l *limits) fits(u *usage) error {
+func (l *Limits) fits(u *usage) error {
 	switch {
-	case reached(l.connections, l.bounds.Connections):
+	case reached(l.open, l.bounds.Connections):
 		return overLimit("connections", l.bounds.Connections)
 	case reached(len(u.connections)+u.admitted, l.bounds.ConnectionsPerUser):
 		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
@@ -153,24 +153,24 @@ func (l *limits) fits(u *usage) error {
 	return nil
 }
 
-func (l *limits) disconnect(uid int, c Connection) {
-	l.change(uid, func(u *usage) {
-		l.connections--
+func (l *Limits) Disconnect(uid int, c Connection) {
+	l.update(uid, func(u *usage) {
+		l.open--
 		delete(u.connections, c)
 	})
 }
 
-func (l *limits) connected() int {
+func (l *Limits) Connections() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.connections
+	return l.open
 }
 
 // unread is how many bytes of answers a user's clients have not read.
-func (l *limits) unread(uid int) (bytes int) {
+func (l *Limits) Unread(uid int) (bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.tidy(uid)
+	defer l.forgetIfIdle(uid)
 	for c := range l.user(uid).connections {
 		bytes += c.Unread()
 	}
@@ -181,10 +181,10 @@ func (l *limits) unread(uid int) (bytes int) {
 // keep it, and a patient one, which may wait, as one that waits. Others are over at once,
 // and however many wait, they may be asked: leases bound them. One that came before a
 // restart was allowed then.
-func (l *limits) ask(uid, names int, patient, before bool) error {
+func (l *Limits) BeginLock(uid, names int, patient, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.tidy(uid)
+	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
 	switch {
 	case before:
@@ -201,8 +201,8 @@ func (l *limits) ask(uid, names int, patient, before bool) error {
 }
 
 // answered: a LOCK that was counted in has come to its end, with a lease or without.
-func (l *limits) answered(uid, names int, patient, granted bool) {
-	l.change(uid, func(u *usage) {
+func (l *Limits) EndLock(uid, names int, patient, granted bool) {
+	l.update(uid, func(u *usage) {
 		if patient {
 			u.waiters--
 		}
@@ -213,50 +213,50 @@ func (l *limits) answered(uid, names int, patient, granted bool) {
 }
 
 // question counts in what asks the nodes and takes nothing: as many as may wait.
-func (l *limits) question(uid int) error {
+func (l *Limits) BeginQuery(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.tidy(uid)
+	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
-	if reached(u.questions, l.bounds.WaitersPerUser) {
+	if reached(u.queries, l.bounds.WaitersPerUser) {
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	}
-	u.questions++
+	u.queries++
 	return nil
 }
 
-func (l *limits) questionAnswered(uid int) {
-	l.change(uid, func(u *usage) { u.questions-- })
+func (l *Limits) EndQuery(uid int) {
+	l.update(uid, func(u *usage) { u.queries-- })
 }
 
 // remember counts in a lost lease of which can be asked. It tells whether there are
 // as many now as the user may hold: then one is to be forgotten.
-func (l *limits) remember(uid int) (tooMany bool) {
-	l.change(uid, func(u *usage) {
-		u.remembered++
-		tooMany = l.bounds.LeasesPerUser != 0 && u.remembered > l.bounds.LeasesPerUser
+func (l *Limits) RememberLost(uid int) (tooMany bool) {
+	l.update(uid, func(u *usage) {
+		u.lost++
+		tooMany = l.bounds.LeasesPerUser != 0 && u.lost > l.bounds.LeasesPerUser
 	})
 	return tooMany
 }
 
-func (l *limits) forgot(uid int) {
-	l.change(uid, func(u *usage) { u.remembered-- })
+func (l *Limits) ForgetLost(uid int) {
+	l.update(uid, func(u *usage) { u.lost-- })
 }
 
 // ended: a lease is held no more.
-func (l *limits) ended(uid, names int) {
-	l.change(uid, func(u *usage) { u.leases -= names })
+func (l *Limits) EndLease(uid, names int) {
+	l.update(uid, func(u *usage) { u.leases -= names })
 }
 
-func (l *limits) change(uid int, by func(*usage)) {
+func (l *Limits) update(uid int, by func(*usage)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.tidy(uid)
+	defer l.forgetIfIdle(uid)
 	by(l.user(uid))
 }
 
 // user needs mu.
-func (l *limits) user(uid int) *usage {
+func (l *Limits) user(uid int) *usage {
 	u := l.users[uid]
 	if u == nil {
 		u = &usage{connections: map[Connection]struct{}{}, listing: make(chan struct{}, 1)}
@@ -266,19 +266,19 @@ func (l *limits) user(uid int) *usage {
 }
 
 // tidy forgets a user who has nothing. The caller holds mu.
-func (l *limits) tidy(uid int) {
-	if u := l.users[uid]; u != nil && u.isNothing() {
+func (l *Limits) forgetIfIdle(uid int) {
+	if u := l.users[uid]; u != nil && u.isIdle() {
 		delete(l.users, uid)
 	}
 }
 
-func (u *usage) isNothing() bool {
-	return u.leases == 0 && u.waiters == 0 && u.questions == 0 && u.remembered == 0 &&
+func (u *usage) isIdle() bool {
+	return u.leases == 0 && u.waiters == 0 && u.queries == 0 && u.lost == 0 &&
 		u.admitted == 0 && len(u.connections) == 0
 }
 
 // isEmpty reports whether no user has anything.
-func (l *limits) isEmpty() bool {
+func (l *Limits) IsEmpty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.users) == 0

@@ -1,4 +1,4 @@
-package daemon
+package access
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func Verdicts(cfg *config.Config, account, lock string) ([]Verdict, error) {
 	if err := ipc.CheckName(lock); err != nil {
 		return nil, err
 	}
-	who, err := callerNamed(account)
+	who, err := requesterNamed(account)
 	if err != nil {
 		return nil, err
 	}
@@ -56,15 +56,15 @@ func verdictWithoutRules(who Requester, right string) Verdict {
 	return Verdict{right, true, "without access rules everybody may who can open the socket"}
 }
 
-// callerNamed is the user as he would log in now. One that has but a number is in
+// requesterNamed is the user as he would log in now. One that has but a number is in
 // no group.
-func callerNamed(account string) (Requester, error) {
+func requesterNamed(account string) (Requester, error) {
 	if id, isNumber := config.AccountID(account); isNumber {
 		found, err := user.LookupId(account)
 		if err != nil {
 			return Requester{UID: id}, nil
 		}
-		return callerFound(found)
+		return requesterOf(found)
 	}
 	found, err := user.Lookup(account)
 	if errors.As(err, new(user.UnknownUserError)) {
@@ -73,10 +73,10 @@ func callerNamed(account string) (Requester, error) {
 	if err != nil {
 		return Requester{}, err
 	}
-	return callerFound(found)
+	return requesterOf(found)
 }
 
-func callerFound(found *user.User) (who Requester, err error) {
+func requesterOf(found *user.User) (who Requester, err error) {
 	if who.UID, err = strconv.Atoi(found.Uid); err != nil {
 		return who, err
 	}
