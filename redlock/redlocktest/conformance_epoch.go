@@ -20,7 +20,7 @@ func checkFencingTokens(p *probe) {
 	p.expectVote(number(70), propose(70))
 	p.expectVote(number(71), propose(70))
 	p.expectVote(number(72), propose(3))
-	p.expect(text("72"), "HGET", nodeKey, "aa")
+	p.expect(text("72"), "HGET", NodeKey, "aa")
 
 	now := p.micros()
 	p.expectVote(number(73), propose(now+3_600_000_000))
@@ -42,7 +42,7 @@ func checkFencingTokens(p *probe) {
 
 func (p *probe) expectCounter(field string, want int64) {
 	p.Helper()
-	got, err := strconv.ParseInt(p.do("HGET", nodeKey, field).Str, 10, 64)
+	got, err := strconv.ParseInt(p.do("HGET", NodeKey, field).Str, 10, 64)
 	if err != nil || got != want {
 		p.Errorf("counter %s: got %d (%v), want %d", field, got, err, want)
 	}
@@ -53,7 +53,7 @@ func (p *probe) expectCounter(field string, want int64) {
 func checkFencingTokensEnd(p *probe) {
 	p.admit()
 	const last = 1<<53 - 1<<40
-	p.expect(number(0), "HSET", nodeKey, "aa", strconv.Itoa(last-1))
+	p.expect(number(0), "HSET", NodeKey, "aa", strconv.Itoa(last-1))
 	p.expectVote(number(last), p.ballot(opAcquire("k", "mine", minute)))
 	p.expectVote(failed("FULL"), p.ballot(opAcquire("other", "mine", minute)))
 	p.expect(number(0), "EXISTS", "other")
@@ -79,7 +79,7 @@ func checkFencingTokensFar(p *probe) {
 	p.expectCounter("aa", near)
 
 	// Several names: one does not take the counters of the others along.
-	p.expect(number(1), "HSET", nodeKey, "aa", "0", "ab", strconv.FormatInt(far, 10))
+	p.expect(number(1), "HSET", NodeKey, "aa", "0", "ab", strconv.FormatInt(far, 10))
 	other, last := scriptOp{"n", "x", []string{"two"}, recordText("ab", 1)}, opAcquire("y", "two", minute)
 	p.expect(list(failed("FAR"), failed("FAR")), p.ballot(other, last)...)
 	p.expectCounter("aa", 1)
@@ -92,9 +92,9 @@ func checkFencingTokensFar(p *probe) {
 func checkRewriteFar(p *probe) {
 	p.loadScripts()
 	far := p.micros() + 53*week
-	p.expect(number(2), "HSET", nodeKey, "epoch", "seen", "aa", strconv.FormatInt(far, 10))
+	p.expect(number(2), "HSET", NodeKey, "epoch", "seen", "aa", strconv.FormatInt(far, 10))
 	p.expect(failed("FAR"), p.rewrite("seen", "new", recordText("ab", far), "0")...)
-	p.expect(text("seen"), "HGET", nodeKey, "epoch")
+	p.expect(text("seen"), "HGET", NodeKey, "epoch")
 	p.expectCounter("aa", far)
 	near := p.micros() + 51*week
 	p.expect(number(1), p.rewrite("seen", "new", recordText("aa", near), "0")...)
@@ -157,7 +157,7 @@ func checkForce(p *probe) {
 // checkCounters: the whole hash, for a node that lost its own.
 func checkCounters(p *probe) {
 	p.admit()
-	reply := p.vote(p.ballot(scriptOp{letter: "c", key: nodeKey}))
+	reply := p.vote(p.ballot(scriptOp{letter: "c", key: NodeKey}))
 	got := map[string]string{}
 	for i := 0; i+1 < len(reply.Array); i += 2 {
 		got[reply.Array[i].Str] = reply.Array[i+1].Str
@@ -172,7 +172,7 @@ func checkCounters(p *probe) {
 func checkEpoch(p *probe) {
 	everything := []scriptOp{
 		opAcquire("new", "mine", minute), opRelease("k", "mine"), opExtend("mine", "mine", "120000"), opWho("k"),
-		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: nodeKey}, opForce("mine", "mine", minute),
+		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: NodeKey}, opForce("mine", "mine", minute),
 		opKeep("mine", "mark", minute), opDone("mine", "mark"), opRelease("k2", "mine"),
 	}
 	refusals := func(word string) redlock.Reply {
@@ -181,13 +181,13 @@ func checkEpoch(p *probe) {
 	}
 	p.admit()
 	for spoil, word := range map[string]string{
-		"HSET " + nodeKey + " epoch another":       "EPOCH",
-		"HDEL " + nodeKey + " epoch":               "EPOCH",
-		"DEL " + nodeKey:                           "EPOCH",
-		"HDEL " + nodeKey + " aa":                  "COUNTERS",
-		"HSET " + nodeKey + " aa x":                "COUNTERS",
-		"HSET " + nodeKey + " aa -1":               "COUNTERS",
-		"HSET " + nodeKey + " aa 9006099743113217": "COUNTERS",
+		"HSET " + NodeKey + " epoch another":       "EPOCH",
+		"HDEL " + NodeKey + " epoch":               "EPOCH",
+		"DEL " + NodeKey:                           "EPOCH",
+		"HDEL " + NodeKey + " aa":                  "COUNTERS",
+		"HSET " + NodeKey + " aa x":                "COUNTERS",
+		"HSET " + NodeKey + " aa -1":               "COUNTERS",
+		"HSET " + NodeKey + " aa 9006099743113217": "COUNTERS",
 	} {
 		p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
@@ -198,12 +198,12 @@ func checkEpoch(p *probe) {
 		p.expect(refusals(word), p.ballot(everything...)...)
 		p.expect(number(0), "EXISTS", "new", "k", "k2", "repaired", "mine\x00w", "mine\x00k")
 		p.expectTTL("mine", 0, 60_000_000_000)
-		p.do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+		p.do("HSET", NodeKey, "epoch", anEpoch, "aa", "0")
 	}
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 	p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
 	p.expect(refusals("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", p.never(), everything...)...)
-	p.expect(number(1), "DEL", nodeKey) // no epoch is none that was wanted
+	p.expect(number(1), "DEL", NodeKey) // no epoch is none that was wanted
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 	p.expectVote(number(1), scriptCall(luaScript(p, "ballot").SHA, "", "0", opRelease("k", "mine")))
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", "0", opWho("k")))
@@ -211,21 +211,21 @@ func checkEpoch(p *probe) {
 
 func (p *probe) rewrite(seen, epoch, records, ahead string) redlock.Command {
 	p.Helper()
-	return redlock.Command{"EVALSHA", luaScript(p, "epoch").SHA, "1", nodeKey, seen, epoch, records, ahead, "", ""}
+	return redlock.Command{"EVALSHA", luaScript(p, "epoch").SHA, "1", NodeKey, seen, epoch, records, ahead, "", ""}
 }
 
 // checkRewrite: an epoch is written over the one that was seen, and no other.
 func checkRewrite(p *probe) {
 	p.loadScripts()
 	p.expect(number(0), p.rewrite("seen", "new", "", "0")...)
-	p.expect(number(0), "EXISTS", nodeKey)
+	p.expect(number(0), "EXISTS", NodeKey)
 	p.expect(number(1), p.rewrite("", "first", "", "0")...)
 	p.expect(number(0), p.rewrite("", "second", "", "0")...)
-	p.expect(text("first"), "HGET", nodeKey, "epoch")
+	p.expect(text("first"), "HGET", NodeKey, "epoch")
 	p.expect(number(1), p.rewrite("first", "second", "", "0")...)
 	p.expect(number(0), p.rewrite("first", "third", recordText("aa", 9), "0")...)
-	p.expect(text("second"), "HGET", nodeKey, "epoch")
-	p.expect(null(), "HGET", nodeKey, "aa")
+	p.expect(text("second"), "HGET", NodeKey, "epoch")
+	p.expect(null(), "HGET", NodeKey, "aa")
 }
 
 // checkWords: what is said of the other nodes is written with the epoch over what was seen
@@ -238,15 +238,15 @@ func checkWords(p *probe) {
 		return command
 	}
 	p.expect(number(1), with("", "first", "", "")...)
-	p.expect(null(), "HGET", nodeKey, "words")
+	p.expect(null(), "HGET", NodeKey, "words")
 	p.expect(number(0), with("first", "first", "b=w", "b=v")...)
 	p.expect(number(1), with("first", "first", "b=w", "")...)
 	p.expect(number(0), with("second", "third", "b=v", "b=w")...)
 	p.expect(number(0), with("first", "second", "b=v", "")...)
 	p.expect(number(1), with("first", "second", "", "")...)
-	p.expect(text("b=w"), "HGET", nodeKey, "words")
+	p.expect(text("b=w"), "HGET", NodeKey, "words")
 	p.expect(number(1), with("second", "second", "b=v", "b=w")...)
-	p.expect(text("b=v"), "HGET", nodeKey, "words")
+	p.expect(text("b=v"), "HGET", NodeKey, "words")
 }
 
 // checkRewriteCounters: each becomes the largest of what it is, of what it is to
@@ -254,16 +254,16 @@ func checkWords(p *probe) {
 func checkRewriteCounters(p *probe) {
 	p.loadScripts()
 	now := p.micros()
-	p.expect(number(2), "HSET", nodeKey, "aa", strconv.FormatInt(now+7_200_000_000, 10), "ab", "3")
+	p.expect(number(2), "HSET", NodeKey, "aa", strconv.FormatInt(now+7_200_000_000, 10), "ab", "3")
 	records := recordText("aa", now+3_600_000_000) + recordText("ab", now+3_700_000_000) + recordText("77", 5)
 	p.expect(number(1), p.rewrite("", "new", records, "1000000")...)
 	p.expectCounter("aa", now+7_200_000_000)
 	p.expectCounter("ab", now+3_700_000_000)
 	for _, value := range []string{"x", "nan", "inf", "-5", "1e300", ""} { // what somebody wrote to it is nothing
-		p.do("HSET", nodeKey, "epoch", "seen", "77", value)
+		p.do("HSET", NodeKey, "epoch", "seen", "77", value)
 		p.expect(number(1), p.rewrite("seen", "new", recordText("77", 5), "1000000")...)
 	}
-	got, _ := strconv.ParseInt(p.do("HGET", nodeKey, "77").Str, 10, 64)
+	got, _ := strconv.ParseInt(p.do("HGET", NodeKey, "77").Str, 10, 64)
 	if got < now+1_000_000 || got > now+61_000_000 {
 		p.Errorf("a counter that was lost: got %d, want TIME (%d) and a second", got, now)
 	}

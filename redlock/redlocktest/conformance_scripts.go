@@ -38,9 +38,11 @@ var scriptCases = []conformanceCase{
 	{"scripts in a group", nil, checkScriptGroup},
 }
 
+// NodeKey is the hash that each node keeps about itself.
+const NodeKey = "redlockd:node"
+
 const (
 	minute  = "60000"
-	nodeKey = "redlockd:node"
 	anEpoch = "admitted:1234:word:60000:5-digest:a"
 )
 
@@ -77,7 +79,7 @@ func recordText(field string, fence int64) string { return fmt.Sprintf("%s%016d"
 
 // scriptCall is a call of ballot.lua.
 func scriptCall(sha, epoch, notAfter string, ops ...scriptOp) redlock.Command {
-	command := redlock.Command{"EVALSHA", sha, strconv.Itoa(1 + len(ops)), nodeKey}
+	command := redlock.Command{"EVALSHA", sha, strconv.Itoa(1 + len(ops)), NodeKey}
 	letters, records, args := "", "", []string{}
 	for _, o := range ops {
 		command = append(command, o.key)
@@ -91,7 +93,7 @@ func scriptCall(sha, epoch, notAfter string, ops ...scriptOp) redlock.Command {
 func (p *probe) admit() {
 	p.Helper()
 	p.loadScripts()
-	p.expect(number(2), "HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+	p.expect(number(2), "HSET", NodeKey, "epoch", anEpoch, "aa", "0")
 }
 
 // ballot returns a call of ballot.lua that is not too late.
@@ -158,7 +160,7 @@ func checkAcquire(p *probe) {
 
 	p.expectHeld("mine", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
 	p.expect(text("mine"), "GET", "k")
-	p.expect(text("2"), "HGET", nodeKey, "aa") // a refusal costs no fencing token
+	p.expect(text("2"), "HGET", NodeKey, "aa") // a refusal costs no fencing token
 
 	p.expect(text("OK"), "SET", "bare", "other client")
 	p.expectVote(list(text("other client"), number(-1)), p.ballot(opAcquire("bare", "mine", minute)))
@@ -189,7 +191,7 @@ func checkAcquireLate(p *probe) {
 	p.expect(number(0), "EXISTS", "k")
 	p.expect(text("OK"), "SET", "k", "mine")
 	p.expectVote(failed("LATE"), p.late(opAcquire("k", "mine", minute)))
-	p.expect(text("0"), "HGET", nodeKey, "aa")
+	p.expect(text("0"), "HGET", NodeKey, "aa")
 	p.expectVote(number(1), p.late(opExtend("k", "mine", minute))) // what has no such bound
 }
 
@@ -294,7 +296,7 @@ func checkErrorIsNoVote(p *probe) {
 	p.expectVote(failed("ERR"), p.ballot(opAcquire("k", "mine", "0")))
 	p.expectVote(failed("ERR"), p.ballot(opRepair("k", "mine", "0", 7)))
 	p.expect(number(0), "EXISTS", "k")
-	p.expect(text("0"), "HGET", nodeKey, "aa")
+	p.expect(text("0"), "HGET", NodeKey, "aa")
 	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
 	p.expectVote(failed("ERR"), p.ballot(opExtend("k", "mine", "soon")))
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
@@ -304,7 +306,7 @@ func checkErrorIsNoVote(p *probe) {
 func checkLargeValue(p *probe) {
 	p.admit()
 	large := strings.Repeat("x", 5000)
-	p.expect(number(1), "HSET", nodeKey, "ab", "0")
+	p.expect(number(1), "HSET", NodeKey, "ab", "0")
 	part := list(text(large[:4096]), number(-1))
 	p.expect(text("OK"), "SET", "k", large)
 	for _, o := range []scriptOp{
@@ -328,8 +330,8 @@ func checkScriptsWrongType(p *probe) {
 		}
 	}
 	p.expect(number(1), "EXISTS", "l")
-	p.expect(number(1), "DEL", nodeKey)
-	p.expect(number(1), "LPUSH", nodeKey, "v")
+	p.expect(number(1), "DEL", NodeKey)
+	p.expect(number(1), "LPUSH", NodeKey, "v")
 	p.expectVote(failed("WRONGTYPE"), p.ballot(opAcquire("k", "mine", minute)))
 	p.expect(number(0), "EXISTS", "k")
 	p.expect(failed("WRONGTYPE"), p.rewrite("", "new", "", "0")...)

@@ -218,7 +218,7 @@ func checkJoinRefused(p *probe) {
 	p.expectVote(failed("ERR"), p.ballot(opMend("k", "one", "0", kindShared, 7)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 	p.expectCounter("aa", 0)
-	p.expect(number(0), "HSET", nodeKey, "aa", "9006099743113216")
+	p.expect(number(0), "HSET", NodeKey, "aa", "9006099743113216")
 	p.expectVote(failed("FULL"), p.ballot(opRead("k", "one", minute)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 }
@@ -279,7 +279,7 @@ func checkSharedWrongType(p *probe) {
 
 func checkSeveral(p *probe) {
 	p.admit()
-	p.expect(number(1), "HSET", nodeKey, "ab", "0")
+	p.expect(number(1), "HSET", NodeKey, "ab", "0")
 	all := p.ballot(opOther("a", "mine", "aa"), opOther("b", "mine", "ab"), opAcquire("c", "mine", minute))
 	p.expect(text("OK"), "SET", "b", "theirs")
 	held := list(text("theirs"), number(-1))
@@ -307,7 +307,7 @@ func checkSeveral(p *probe) {
 // and all of their counters have it.
 func checkSeveralFence(p *probe) {
 	p.admit()
-	p.expect(number(1), "HSET", nodeKey, "ab", "41")
+	p.expect(number(1), "HSET", NodeKey, "ab", "41")
 	p.expect(list(number(42), number(42)), p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute))...)
 	p.expectCounter("aa", 42)
 	p.expectCounter("ab", 42)
@@ -353,7 +353,7 @@ func checkTTLOfBefore(p *probe) {
 func checkNoVote(p *probe) {
 	p.admit()
 	p.expect(text("OK"), "SET", "k", "mine")
-	p.expect(number(0), "HSET", nodeKey, "epoch", "another")
+	p.expect(number(0), "HSET", NodeKey, "epoch", "another")
 	ops := []scriptOp{
 		opOther("a", "new", "aa"), opAcquire("b", "new", minute), opRead("a", "new", minute), opHandOver("a", "old", "new", minute),
 		opMend("a", "new", minute, kindShared, 7), opIntend("a", "mark", minute), opKeep("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
@@ -363,5 +363,5 @@ func checkNoVote(p *probe) {
 			p.Errorf("%v by another incarnation: got %s, want EPOCH but for releases", ops[i], show(got))
 		}
 	}
-	p.expect(list(text(nodeKey)), "KEYS", "*")
+	p.expect(list(text(NodeKey)), "KEYS", "*")
 }

@@ -298,7 +298,7 @@ func checkKeep(p *probe) {
 	p.expect(number(0), "EXISTS", "k\x00k", "k\x00b") // it was not refused
 	p.expect(list(failed("LATE"), number(1)), p.late(opAcquire("k", "theirs", minute), opKeep("k", "mark", minute))...)
 	p.expect(number(0), "EXISTS", "k\x00k")
-	p.expect(null(), "HGET", nodeKey, "keeps")
+	p.expect(null(), "HGET", NodeKey, "keeps")
 
 	waits := func(mark, ttl string) { p.do(p.ballot(opAcquire("k", "theirs", minute), opKeep("k", mark, ttl))...) }
 	waits("mark", minute)
@@ -319,7 +319,7 @@ func checkKeep(p *probe) {
 // expectKeeps checks until when the node looks for locks that are kept.
 func (p *probe) expectKeeps(after time.Duration) {
 	p.Helper()
-	until, err := strconv.ParseInt(p.do("HGET", nodeKey, "keeps").Str, 10, 64)
+	until, err := strconv.ParseInt(p.do("HGET", NodeKey, "keeps").Str, 10, 64)
 	if left := time.Duration(until*1000-p.micros()) * time.Microsecond; err != nil || left > after || left < after-10*time.Second {
 		p.Errorf("it looks for another %v (%v), want %v", left, err, after)
 	}
@@ -340,7 +340,7 @@ func checkKept(p *probe) {
 	p.expectBell(false, "the release of whom it was kept for")
 	p.expectVote(number(3), p.ballot(opAcquire("k", "theirs", minute)))
 
-	p.do("HDEL", nodeKey, "keeps")
+	p.do("HDEL", NodeKey, "keeps")
 	got := p.do(p.ballot(opAcquire("k", "waits", minute), opIntend("k", "mark", minute), opKeep("k", "mark", minute),
 		opRelease("k", "theirs"), opAcquire("k", "another", minute))...)
 	if len(got.Array) != 5 {
@@ -444,7 +444,7 @@ func checkKeepEnds(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
 
 	p.keep("mark")
-	p.do("HDEL", nodeKey, "keeps") // its time is over: nobody looks
+	p.do("HDEL", NodeKey, "keeps") // its time is over: nobody looks
 	p.vote(p.ballot(opAcquire("k", "theirs", minute)))
 	p.expect(text("theirs"), "GET", "k")
 }

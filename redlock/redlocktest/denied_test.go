@@ -47,7 +47,7 @@ func TestDeniedCommandIsNoVote(t *testing.T) {
 	for _, command := range scriptCommands {
 		for what, c := range deniedCases {
 			p.do("FLUSHALL")
-			p.do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+			p.do("HSET", NodeKey, "epoch", anEpoch, "aa", "0")
 			for _, o := range c.before {
 				p.expectVote(number(1), p.ballot(o))
 			}
@@ -84,7 +84,7 @@ func (o *scriptOp) fence() int64 {
 // checkDone checks that what was said to be done is.
 func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 	p.Helper()
-	got, _ := strconv.ParseInt(p.do("HGET", nodeKey, "aa").Str, 10, 64)
+	got, _ := strconv.ParseInt(p.do("HGET", NodeKey, "aa").Str, 10, 64)
 	if strings.Contains("ASHfpq", c.op.letter) && got != counter {
 		p.Errorf("%s: the counter is %d, want %d", what, got, counter)
 	}

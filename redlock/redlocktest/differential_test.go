@@ -151,9 +151,9 @@ func (g generator) scriptCall() redlock.Command {
 	case 1:
 		return redlock.Command{"SCRIPT", "LOAD", g.node.Source}
 	case 2:
-		return redlock.Command{"EVALSHA", g.node.SHA, "1", nodeKey, g.epoch(), g.epoch(), "", "0", g.epoch(), g.epoch()}
+		return redlock.Command{"EVALSHA", g.node.SHA, "1", NodeKey, g.epoch(), g.epoch(), "", "0", g.epoch(), g.epoch()}
 	case 3:
-		return redlock.Command{"HSET", nodeKey, g.pick("epoch", "aa", "ab", "keeps"), g.pick("one", "7", "9006099743113216")}
+		return redlock.Command{"HSET", NodeKey, g.pick("epoch", "aa", "ab", "keeps"), g.pick("one", "7", "9006099743113216")}
 	}
 	var ops []scriptOp
 	for range g.IntN(9) {

@@ -140,7 +140,7 @@ func TestSimDemotedVotesNot(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		script := luaScript(t, "ballot")
 		sim.Do("SCRIPT", "LOAD", script.Source)
-		sim.Do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+		sim.Do("HSET", NodeKey, "epoch", anEpoch, "aa", "0")
 		sim.Do("SET", "ours", "mine", "PX", minute)
 		sim.Demote(sim)
 		reply := sim.Do(scriptCall(script.SHA, anEpoch, "9007199254740991",

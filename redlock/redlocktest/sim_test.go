@@ -296,7 +296,7 @@ func BenchmarkSimGroup(b *testing.B) {
 	}
 	ballot := luaScript(b, "ballot")
 	sim.Do("SCRIPT", "LOAD", ballot.Source)
-	sim.Do("HSET", nodeKey, "epoch", anEpoch, "aa", "0")
+	sim.Do("HSET", NodeKey, "epoch", anEpoch, "aa", "0")
 	group := []redlock.Command{scriptCall(ballot.SHA, anEpoch, "9007199254740991", opAcquire("k", "mine", minute)), {"DEL", "k"}}
 	replies := make([]redlock.Reply, len(group))
 	b.ReportAllocs()

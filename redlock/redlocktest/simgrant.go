@@ -167,9 +167,9 @@ func (b *ballotCall) blocker(key, token string) *redlock.Reply {
 	switch {
 	case err != nil:
 		shown = refuse(err)
-	case !ok || value == token || isKind(value) && !b.settle(key):
+	case !ok || value == token || IsKind(value) && !b.settle(key):
 		return nil
-	case isKind(value):
+	case IsKind(value):
 		shown = b.holder(key, value)
 	default:
 		shown = list(shownText(value), b.left(key))

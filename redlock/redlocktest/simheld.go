@@ -14,7 +14,7 @@ func (b *ballotCall) extend(key, token string) redlock.Reply {
 	if b.holds(key, token) {
 		return b.lengthen(key, b.ttl, !b.variant(ExtendShortens))
 	}
-	if value, ok, _ := b.value(key); ok && isKind(value) && b.isMember(key, token) {
+	if value, ok, _ := b.value(key); ok && IsKind(value) && b.isMember(key, token) {
 		return b.stay(key, token)
 	}
 	if b.variant(ExtendSets) {
@@ -44,7 +44,7 @@ func (b *ballotCall) lengthen(key, ttl string, greater bool) redlock.Reply {
 func (b *ballotCall) release(key, token string) redlock.Reply {
 	value, ok, err := b.value(key)
 	switch {
-	case err == nil && ok && isKind(value) && !b.variant(ReleaseBlindly):
+	case err == nil && ok && IsKind(value) && !b.variant(ReleaseBlindly):
 		return b.leave(key, token)
 	case !b.isThere(key) || !b.holds(key, token) && !b.variant(ReleaseBlindly):
 		return number(0)
@@ -65,11 +65,11 @@ func (b *ballotCall) who(key string, all bool) redlock.Reply {
 	switch {
 	case err != nil:
 		return refuse(err)
-	case !ok || isKind(value) && !b.settle(key):
+	case !ok || IsKind(value) && !b.settle(key):
 		return b.whoIsNext(key)
 	}
 	shown := list(shownText(value), b.left(key))
-	if isKind(value) {
+	if IsKind(value) {
 		members := b.sortedMembers(key)
 		if !all && len(members) > few {
 			return shown
@@ -113,7 +113,7 @@ func forcedKey(token string) string {
 // has tells whether the lock is the token's, alone or together with others.
 func (b *ballotCall) has(key, token string) bool {
 	value, ok, err := b.value(key)
-	return err == nil && ok && (value == token || isKind(value) && b.isMember(key, token))
+	return err == nil && ok && (value == token || IsKind(value) && b.isMember(key, token))
 }
 
 // value returns the string at key; ok tells that there is one.

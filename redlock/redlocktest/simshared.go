@@ -25,8 +25,9 @@ const (
 	kindKept   = "redlockd:kept"
 )
 
-// isKind: what else begins so is another client's.
-func isKind(value string) bool {
+// IsKind reports whether a key's value says that several share the lock. Other values that
+// begin like that are another client's.
+func IsKind(value string) bool {
 	slots, ok := strings.CutPrefix(value, kindPrefix+"slots=")
 	return value == kindShared || ok && slots != "" && strings.Trim(slots, "0123456789") == ""
 }
@@ -155,7 +156,7 @@ func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 	case err != nil:
 		shown = refuse(err)
 		return &shown
-	case ok && !isKind(value):
+	case ok && !IsKind(value):
 		shown = list(shownText(value), b.left(o.key))
 		return &shown
 	case !ok || !b.settle(o.key):

@@ -62,7 +62,7 @@ func (f *foreigner) turn(lock, token string) {
 }
 
 func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
-	if n.state.variant(HideKind) && isKind(n.Get(key)) {
+	if n.Makes(HideKind) && IsKind(n.Get(key)) {
 		return true // it would find nothing there
 	}
 	reply := n.Do("SET", key, token, "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))

@@ -16,7 +16,7 @@ func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.
 		n := pick(f.random, f.w.nodes...)
 		lasts := below(f.random, pick(f.random, longest, min(longest, 60))*time.Millisecond) // some within an attempt
 		end, ok := begin(f, n, lasts)
-		return mishap{"node " + n.name, []any{n}, lasts, end}, ok
+		return mishap{"node " + n.Name(), []any{n}, lasts, end}, ok
 	}
 }
 
@@ -187,11 +187,11 @@ func flushBeforeVouching(f *faults, n *simNode, _ time.Duration) (end func(), ok
 
 // ambush is told of every command before it is executed.
 func (f *faults) ambush(n *simNode, c redlock.Command) {
-	if len(c) > 5 && strings.HasPrefix(c[5], "admitted:") && n.executes(c) && f.mayLose(n) {
+	if len(c) > 5 && strings.HasPrefix(c[5], "admitted:") && n.Executes(c) && f.mayLose(n) {
 		n.OnCommand(nil)
 		n.Flush()
 		f.noteLoss(n)
-		f.w.record.event(Event{Actor: "node " + n.name, What: "flush", Note: "before its quarantine is ended"})
+		f.w.record.event(Event{Actor: "node " + n.Name(), What: "flush", Note: "before its quarantine is ended"})
 	}
 }
 
@@ -204,7 +204,7 @@ func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	}
 	f.unsettle(n, tokensLast)
 	n.Move()
-	n.former.Store(n.Do("HGET", nodeKey, "epoch").Str)
+	n.former.Store(n.Do("HGET", NodeKey, "epoch").Str)
 	n.releases.forget()
 	f.noteLoss(n)
 	return nothing, true
@@ -213,7 +213,7 @@ func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 // isTold tells whether a node may vote, and all others say in which epoch.
 func (f *faults) isTold(n *simNode) bool {
 	return n.isAdmitted() && !slices.ContainsFunc(f.w.nodes, func(other *simNode) bool {
-		return other != n && !strings.Contains(other.Do("HGET", nodeKey, "words").Str, n.name+"="+n.word())
+		return other != n && !strings.Contains(other.Do("HGET", NodeKey, "words").Str, n.Name()+"="+n.word())
 	})
 }
 
@@ -252,7 +252,7 @@ func (f *faults) unsettle(n *simNode, lasts time.Duration) {
 // of one's own former replica shows nowhere but in INFO, where it is seen within a
 // second only: a known limit, which no simulation need find.
 func (n *simNode) wasReplicaOf(other *simNode) bool {
-	return strings.Contains(n.Do("HGET", nodeKey, "epoch").Str, other.RunID())
+	return strings.Contains(n.Do("HGET", NodeKey, "epoch").Str, other.RunID())
 }
 
 // restoreOlder has the node restart later with the data that it has now.

@@ -2,7 +2,6 @@ package redlocktest
 
 import (
 	"hash/fnv"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +37,7 @@ func (w *world) lookAtNodes() {
 			w.record.admitted(n, loss)
 			w.checkCounters(n, w.copiedAt(n, loss))
 		}
-		n.tokens(func(key, token string) { w.record.see(n, key, token, well) })
+		n.Tokens(func(key, token string) { w.record.see(n, key, token, well) })
 	}
 }
 
@@ -47,7 +46,7 @@ func (r *chronicle) admitted(n *simNode, loss time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if after := r.now() - loss; after < shortestQuarantine {
-		r.report.violate("quarantine", r.now(), "node %s may vote %v after it lost what it held", n.name, after)
+		r.report.violate("quarantine", r.now(), "node %s may vote %v after it lost what it held", n.Name(), after)
 	}
 }
 
@@ -64,7 +63,7 @@ type copying struct {
 
 // watchQuarantine looks at a node that is well since then.
 func (n *simNode) watchQuarantine(now, well time.Duration) {
-	epoch := n.Do("HGET", nodeKey, "epoch").Str
+	epoch := n.Do("HGET", NodeKey, "epoch").Str
 	words := strings.Split(epoch, ":")
 	if n.copies.epoch != epoch {
 		n.copies.epoch = epoch
@@ -112,7 +111,7 @@ func (n *simNode) counter(lock string, slot int) uint64 {
 	if slot > 0 {
 		key += "\x00" + strconv.Itoa(slot)
 	}
-	counter, _ := strconv.ParseUint(n.Do("HGET", nodeKey, counterOf(key)).Str, 10, 64)
+	counter, _ := strconv.ParseUint(n.Do("HGET", NodeKey, counterOf(key)).Str, 10, 64)
 	return counter
 }
 
@@ -127,7 +126,7 @@ func (r *chronicle) counter(n *simNode, lock string, counter uint64, copied time
 	defer r.mu.Unlock()
 	for _, g := range r.report.Grants {
 		if slices.Contains(g.Locks, lock) && g.Slot == 0 && g.At < copied && g.Fence > counter && !r.report.blackoutSince(g.At) {
-			r.report.violate("counters", r.now(), "node %s may vote again with a counter of %d for %s, but lease %d had the token %d", n.name, counter, lock, g.N, g.Fence)
+			r.report.violate("counters", r.now(), "node %s may vote again with a counter of %d for %s, but lease %d had the token %d", n.Name(), counter, lock, g.N, g.Fence)
 			return
 		}
 	}
@@ -164,33 +163,10 @@ func counterOf(key string) (field string) {
 
 // holds tells whether the lock is held there by that grant, alone or with others.
 func (n *simNode) holds(lock, id string) (held bool) {
-	n.tokens(func(key, token string) {
+	n.Tokens(func(key, token string) {
 		held = held || key == redlock.DefaultPrefix+lock && idOf(token) == id
 	})
 	return held
-}
-
-// tokens calls see with each lock's key and who holds it there. What is kept for
-// those who wait is nobody's.
-func (n *simNode) tokens(see func(key, token string)) {
-	n.lock()
-	defer n.mu.Unlock()
-	now := n.clock.now()
-	for _, key := range slices.Sorted(maps.Keys(n.state.keys)) {
-		lock, beside, _ := strings.Cut(key, "\x00")
-		e, ok := n.state.lookup(key, now)
-		switch {
-		case !ok || !strings.HasPrefix(key, redlock.DefaultPrefix):
-		case beside == "m":
-			for _, token := range slices.Sorted(maps.Keys(e.set)) {
-				if kind, ok := n.state.lookup(lock, now); ok && isKind(kind.text) && e.set[token] > now/1000 {
-					see(lock, token)
-				}
-			}
-		case beside == "" && !isKind(e.text):
-			see(key, e.text)
-		}
-	}
 }
 
 func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
@@ -201,20 +177,20 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	}
 	pid, err := strconv.Atoi(field(token, "pid"))
 	if err != nil || pid < 0 || pid >= len(r.report.Requests) {
-		r.report.violate("foreign", r.now(), "node %s: %s holds %q, which nobody wrote", n.name, key, token)
+		r.report.violate("foreign", r.now(), "node %s: %s holds %q, which nobody wrote", n.Name(), key, token)
 		return
 	}
 	q := r.report.Requests[pid]
 	now, id := r.now(), idOf(token)
 	attempt := q.attemptOf(token)
 	if n.releases.has(key, id) && !q.isOfFormer() {
-		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has released before", n.name, q.By, q.N, q.Lock)
+		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has released before", n.Name(), q.By, q.N, q.Lock)
 	}
 	dead, ok := q.deadSince(id, attempt)
 	if !ok || now < dead {
 		return
 	}
-	stay := r.stay(n.name, id)
+	stay := r.stay(n.Name(), id)
 	stay.Copied = stay.Copied || n.copied.Load()
 	stay.Request, stay.Attempt, stay.Dead, stay.Last = q, attempt, dead, now
 	if q.Gone == never { // a daemon that is gone forgets, and one that thinks it has expired

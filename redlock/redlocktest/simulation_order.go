@@ -39,7 +39,7 @@ func (r *releases) forget() {
 // executed is told of each command that a node has executed.
 func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 	if w.plan.Commands {
-		w.record.command(n.name, c)
+		w.record.command(n.Name(), c)
 	}
 	for i, op := range endingOperations(c) {
 		switch answer := reply.Array; {
@@ -99,7 +99,7 @@ var wordsOf = map[rune]int{
 // operationsOf are the letters of a call of ballot.lua that ends something, and
 // the arguments of its operations.
 func operationsOf(c redlock.Command) (letters string, args []string) {
-	if c[0] != "EVALSHA" || scriptsBySHA[c[1]].name != "ballot" {
+	if ScriptName(c) != "ballot" {
 		return "", nil
 	}
 	keys, _ := strconv.Atoi(c[2])
@@ -108,11 +108,4 @@ func operationsOf(c redlock.Command) (letters string, args []string) {
 		return "", nil
 	}
 	return letters, args
-}
-
-// executes tells whether the node will do what a script's call says.
-func (n *simNode) executes(c redlock.Command) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.refusal == nil && !n.state.replica && len(c) > 1 && n.state.scripts[c[1]]
 }

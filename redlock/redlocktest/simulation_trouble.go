@@ -21,7 +21,7 @@ func slowLink(f *faults) (mishap, bool) {
 	l := h.links[n.index]
 	l.slower.Store(int64(between(f.random, 20*time.Millisecond, 200*time.Millisecond)))
 	return mishap{
-		where: h.name + "-" + n.name, at: []any{l}, lasts: below(f.random, 1500*time.Millisecond),
+		where: h.name + "-" + n.Name(), at: []any{l}, lasts: below(f.random, 1500*time.Millisecond),
 		end: func() { l.slower.Store(0) },
 	}, true
 }
@@ -38,7 +38,7 @@ func (f *faults) cutLinks(h *host, nodes []*simNode, lasts time.Duration) mishap
 	replies := !requests || oneIn(f.random, 2)
 	for _, n := range nodes {
 		l := h.links[n.index]
-		what.where += "-" + n.name
+		what.where += "-" + n.Name()
 		what.at = append(what.at, l)
 		l.losesRequests.Store(requests)
 		l.losesReplies.Store(replies)
@@ -58,7 +58,7 @@ func majorityHang(f *faults) (mishap, bool) {
 	nodes := f.majority()
 	for _, n := range nodes {
 		n.Hang()
-		what.where += " " + n.name
+		what.where += " " + n.Name()
 		what.at = append(what.at, n)
 	}
 	what.end = func() {
@@ -122,18 +122,18 @@ func (f *faults) alsoLost(n *simNode) (others int) {
 // isAdmitted tells whether the node's own hash says that it may vote, and has not said
 // so since before the node was another one.
 func (n *simNode) isAdmitted() bool {
-	epoch := n.Do("HGET", nodeKey, "epoch").Str
+	epoch := n.Do("HGET", NodeKey, "epoch").Str
 	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
 }
 
 // word is that of the epoch of a node that is admitted.
-func (n *simNode) word() string { return strings.Split(n.Do("HGET", nodeKey, "epoch").Str, ":")[2] }
+func (n *simNode) word() string { return strings.Split(n.Do("HGET", NodeKey, "epoch").Str, ":")[2] }
 
 // isFormer tells of a node that is again what it was before, which nobody has noticed
 // yet.
 func (n *simNode) isFormer() bool {
 	former, moved := n.former.Load().(string)
-	return moved && former != "" && former == n.Do("HGET", nodeKey, "epoch").Str
+	return moved && former != "" && former == n.Do("HGET", NodeKey, "epoch").Str
 }
 
 // losesQuorums: in some plans a quorum of nodes may be without counters.

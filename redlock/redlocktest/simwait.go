@@ -15,7 +15,7 @@ func (b *ballotCall) intend(o operand) redlock.Reply {
 	case refused.Err == nil:
 		b.store(o.key+bell, "1", true, bellTTL(refused, o.ttl))
 		value, _, _ := b.value(o.key)
-		if by := refused.Array[0].Str; isKind(by) && by != b.wanted && isKind(value) && value != b.wanted {
+		if by := refused.Array[0].Str; IsKind(by) && by != b.wanted && IsKind(value) && value != b.wanted {
 			b.mark(o.key+writerOf, o.token, o.ttl)
 		}
 	}

@@ -72,7 +72,7 @@ func admittedState(script script.Script) state {
 	s := newState("a", 0)
 	s.scripts[script.SHA] = true
 	s.clients, s.tell = func() []*client { return nil }, func(int64, string) {}
-	s.exec(&client{}, 0, redlock.Command{"HSET", nodeKey, "epoch", "one", "aa", "7", "ab", "7"})
+	s.exec(&client{}, 0, redlock.Command{"HSET", NodeKey, "epoch", "one", "aa", "7", "ab", "7"})
 	return s
 }
 
