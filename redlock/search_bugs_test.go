@@ -8,6 +8,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
 )
 
 // plantedBug is a deliberate mistake, in a rule of the library or in the scripts
@@ -19,8 +20,8 @@ type plantedBug struct {
 	variant redlocktest.Variant
 	options func(*redlock.Options) // may be nil
 
-	restarts bool                 // every daemon is restarted
-	table    redlocktest.TableBug // and makes this mistake
+	restarts bool                // every daemon is restarted
+	table    simulation.TableBug // and makes this mistake
 }
 
 var plantedBugs = []plantedBug{
@@ -57,9 +58,9 @@ var plantedBugs = []plantedBug{
 	{name: "slots=3 beside slots=5", variant: redlocktest.MixKinds, checks: "exclusion"},
 	{name: "wake-up lost between refusal and arming", rule: "bell missing is no news", checks: "wake"},
 	{name: "foreign client beside readers", variant: redlocktest.HideKind, checks: "exclusion"},
-	{name: "released lease adopted", table: redlocktest.AdoptReleased, checks: "debris exclusion liveness"},
+	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "debris exclusion liveness"},
 	{name: "lapsed lease adopted", rule: "lapsed lease adopted", restarts: true, checks: "exclusion finality"},
-	{name: "attempt noted too late", table: redlocktest.NoteLate, checks: "debris"},
+	{name: "attempt noted too late", table: simulation.NoteLate, checks: "debris"},
 	{name: "vouchers that compare nothing", variant: redlocktest.CompareNothing, checks: "quarantine exclusion"},
 }
 
@@ -84,10 +85,10 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 
 // find looks for the mistake, and returns the promise that it broke and how many
 // seeds that took.
-func (bug *plantedBug) find(t *testing.T) (seeds int, found *redlocktest.Violation) {
+func (bug *plantedBug) find(t *testing.T) (seeds int, found *simulation.Violation) {
 	for seed := range uint64(budget()) {
-		report := redlocktest.Simulate(t, bug.plan(seed))
-		i := slices.IndexFunc(report.Violations, func(v redlocktest.Violation) bool {
+		report := simulation.Simulate(t, bug.plan(seed))
+		i := slices.IndexFunc(report.Violations, func(v simulation.Violation) bool {
 			return slices.Contains(strings.Fields(bug.checks), v.Check)
 		})
 		if i >= 0 {
@@ -98,7 +99,7 @@ func (bug *plantedBug) find(t *testing.T) (seeds int, found *redlocktest.Violati
 }
 
 // plan is the simulation of a seed with the mistake planted.
-func (bug *plantedBug) plan(seed uint64) redlocktest.Plan {
+func (bug *plantedBug) plan(seed uint64) simulation.Plan {
 	plan := searchPlan(seed)
 	repeatable := plan.Options
 	plan.Options = func(o *redlock.Options, jitter func(string, time.Duration) time.Duration) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
-	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
 )
 
 var (
@@ -22,12 +22,12 @@ var (
 )
 
 // searchPlan is the simulation of a seed.
-func searchPlan(seed uint64) redlocktest.Plan {
+func searchPlan(seed uint64) simulation.Plan {
 	options := redlock.Repeatable
 	if seed%2 == 1 {
 		options = keepingSoon
 	}
-	return redlocktest.Plan{
+	return simulation.Plan{
 		Seed:    seed,
 		Steps:   seed%5 == 4,
 		Loss:    seed%3 != 0,
@@ -79,14 +79,14 @@ func TestSearch(t *testing.T) {
 	if *oneSeed >= 0 {
 		plan := searchPlan(uint64(*oneSeed))
 		plan.Commands = true
-		report := redlocktest.Simulate(t, plan)
+		report := simulation.Simulate(t, plan)
 		t.Logf("the whole trace is in %s", keepTrace(t, report))
 		judge(t, report)
 		return
 	}
 	faults, broken, began := map[string]int{}, 0, time.Now()
 	for seed := range uint64(budget()) {
-		report := redlocktest.Simulate(t, searchPlan(seed))
+		report := simulation.Simulate(t, searchPlan(seed))
 		for kind, times := range report.Faults {
 			faults[kind] += times
 		}
@@ -102,7 +102,7 @@ func TestSearch(t *testing.T) {
 }
 
 // judge fails the test where a promise was broken.
-func judge(t *testing.T, report *redlocktest.Report) {
+func judge(t *testing.T, report *simulation.Report) {
 	t.Helper()
 	if len(report.Violations) == 0 {
 		return
@@ -113,7 +113,7 @@ func judge(t *testing.T, report *redlocktest.Report) {
 }
 
 // keepTrace writes the whole trace to a file.
-func keepTrace(t *testing.T, report *redlocktest.Report) (path string) {
+func keepTrace(t *testing.T, report *simulation.Report) (path string) {
 	t.Helper()
 	path = filepath.Join(t.ArtifactDir(), fmt.Sprintf("seed-%d.txt", report.Plan.Seed))
 	file, err := os.Create(path)
@@ -134,7 +134,7 @@ func checkFaults(t *testing.T, faults map[string]int) {
 	for _, kind := range slices.Sorted(maps.Keys(faults)) {
 		t.Logf("%9d  %s", faults[kind], kind)
 	}
-	for _, kind := range redlocktest.FaultKinds() {
+	for _, kind := range simulation.FaultKinds() {
 		if faults[kind] == 0 {
 			t.Errorf("%s: that never happened", kind)
 		}
@@ -152,11 +152,11 @@ func TestSearchRepeats(t *testing.T) {
 	}
 	inOrder(t)
 	for seed := range uint64(60) {
-		all := []*redlocktest.Report{redlocktest.Simulate(t, searchPlan(seed))}
+		all := []*simulation.Report{simulation.Simulate(t, searchPlan(seed))}
 		repeats := func() bool {
-			again := redlocktest.Simulate(t, searchPlan(seed))
+			again := simulation.Simulate(t, searchPlan(seed))
 			all = append(all, again)
-			return slices.ContainsFunc(all[:len(all)-1], func(r *redlocktest.Report) bool { return r.Hash() == again.Hash() })
+			return slices.ContainsFunc(all[:len(all)-1], func(r *simulation.Report) bool { return r.Hash() == again.Hash() })
 		}
 		again := repeats()
 		for !again && len(all) < 4 {
@@ -168,7 +168,7 @@ func TestSearchRepeats(t *testing.T) {
 	}
 }
 
-func firstDifference(a, b *redlocktest.Report) string {
+func firstDifference(a, b *simulation.Report) string {
 	for i := range min(len(a.Trace), len(b.Trace)) {
 		if a.Trace[i] != b.Trace[i] {
 			return fmt.Sprintf("line %d of %d:\n%v (%d)\n%v (%d)", i, len(a.Trace), a.Trace[i], a.Trace[i].At, b.Trace[i], b.Trace[i].At)

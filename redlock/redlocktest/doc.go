@@ -1,59 +1,9 @@
-// Package redlocktest is what package redlock and everything built on it is
-// tested with: redis-servers that are started for one test and can be killed
-// and stopped (StartRedis), a simulated node whose network, clock and memory
-// fail as the test says (Sim), and one suite that both must pass
-// (Conformance), so that what holds on the simulated node holds on Redis.
+// Package redlocktest is what package redlock and the packages built on it are tested
+// with: redis-servers that are started for one test and can be killed and stopped
+// ([StartRedis]), a simulated node whose network, clock and memory fail as the test says
+// ([Sim]), and one suite that both must pass ([Conformance]), so that what holds on the
+// simulated node holds on Redis.
 //
-// # A simulation that searches
-//
-// Simulate puts nodes, daemons and clients into a bubble of fake time and has
-// things go wrong there: latency, lost requests and replies, connections whose
-// bytes arrive late, hung and crashed nodes, lost, foreign and older data, addresses
-// that lead to another Redis and back, partitions, wrong and stepped clocks, crashed daemons, clients that stand still
-// or give up, an operator who forces locks away. All follows from a seed. What was
-// granted, extended, lost and released is checked against what package redlock
-// promises. TestSearch there looks through seeds; REDLOCKD_LONG=1 through many
-// more; -seed N repeats one.
-//
-// What it would find is shown by mistakes planted on purpose, one at a time, and
-// by what found them (seeds needed, and seconds on a slow processor):
-//
-//	quorum of half the nodes            exclusion     1  0.1
-//	one token for all attempts          leftover      1  0.1
-//	start read after the answers        exclusion    24  0.6
-//	drift left out                      exclusion    44  1.0
-//	no check of elapsed time            validity      2  0.1
-//	acquire without not-after           leftover      1  0.1
-//	LOST at the deadline                loss          1  0.1
-//	release at LOST                     exclusion     4  0.1
-//	lapsed lease extended               finality     16  0.4
-//	extension that shortens a deadline  shortening    3  0.1
-//	extension that shortens an expiry   exclusion     7  0.1
-//	extension that re-acquires a lock   order        16  0.5
-//	repair counts at once               order       133  3.4
-//	release overtakes acquire           order         1  0.1
-//	old connection not killed           order        52  1.2
-//	releases not repeated               debris        1  0.1
-//	DEL without comparing               exclusion     1  0.1
-//	token from a minority               fence         4  0.1
-//	write-back without ownership        quorum       23  0.5
-//	no quarantine                       exclusion     8  0.2
-//	quarantine by uptime                quarantine    8  0.3
-//	vote of a quarantined node          quorum        1  0.1
-//	counters not copied                 counters     21  0.5
-//	counters copied too early           counters     21  0.5
-//	former node believed                quorum       68  1.6
-//	blind FORCE                         exclusion   113  2.8
-//	epoch checked on connect only       exclusion    69  1.9
-//	hand-over without a new token       fence         1  0.1
-//	semaphore as a counter              exclusion     7  0.2
-//	reader admitted by a minority       exclusion     1  0.1
-//	slots=3 beside slots=5              exclusion     1  0.1
-//	wake-up lost between refusal
-//	and arming                          wake          1  0.1
-//	foreign client beside readers       exclusion     1  0.1
-//	released lease adopted              liveness      5  0.2
-//	lapsed lease adopted                exclusion     1  0.1
-//	attempt noted too late              debris       10  0.3
-//	vouchers that compare nothing       quarantine   33  0.9
+// Package simulation puts simulated nodes, daemons and clients together and searches for
+// broken promises.
 package redlocktest

@@ -1,4 +1,4 @@
-package redlocktest
+package simulation
 
 import (
 	"iter"
@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // releases are the tokens that a node was told to release, or that were forced
@@ -99,7 +100,7 @@ var wordsOf = map[rune]int{
 // operationsOf are the letters of a call of ballot.lua that ends something, and
 // the arguments of its operations.
 func operationsOf(c redlock.Command) (letters string, args []string) {
-	if ScriptName(c) != "ballot" {
+	if redlocktest.ScriptName(c) != "ballot" {
 		return "", nil
 	}
 	keys, _ := strconv.Atoi(c[2])

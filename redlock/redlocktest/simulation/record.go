@@ -1,4 +1,4 @@
-package redlocktest
+package simulation
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // chronicle is what happened in a world, as it was seen from outside. Instants are
@@ -99,7 +100,7 @@ func (r *chronicle) count(kind string) {
 }
 
 // countNode notes what the network of a node really did.
-func (r *chronicle) countNode(c Counts) {
+func (r *chronicle) countNode(c redlocktest.Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Faults["request lost"] += c.Lost

@@ -1,4 +1,4 @@
-package redlocktest
+package simulation
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // simNode is a node of a world.
 type simNode struct {
-	*Sim
+	*redlocktest.Sim
 	index    int
 	ambush   atomic.Bool // it is flushed before the next end of a quarantine
 	releases releases
@@ -28,7 +29,7 @@ type simNode struct {
 
 func (w *world) newNode(i int) *simNode {
 	random := w.plan.stream(streamNode + i)
-	n := &simNode{Sim: NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[[2]string]bool{}}}
+	n := &simNode{Sim: redlocktest.NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[[2]string]bool{}}}
 	n.latency.random, n.latency.usual = random, between(random, 200*time.Microsecond, 3*time.Millisecond)
 	n.latency.most = n.latency.usual
 	n.SetDelay(n.latency.draw)

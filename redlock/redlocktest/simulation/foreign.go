@@ -1,4 +1,4 @@
-package redlocktest
+package simulation
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // foreignToken begins the values of another Redlock client.
@@ -62,7 +63,7 @@ func (f *foreigner) turn(lock, token string) {
 }
 
 func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
-	if n.Makes(HideKind) && IsKind(n.Get(key)) {
+	if n.Makes(redlocktest.HideKind) && redlocktest.IsKind(n.Get(key)) {
 		return true // it would find nothing there
 	}
 	reply := n.Do("SET", key, token, "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))

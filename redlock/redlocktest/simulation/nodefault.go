@@ -1,4 +1,4 @@
-package redlocktest
+package simulation
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // What goes wrong at one node.
@@ -204,7 +205,7 @@ func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	}
 	f.unsettle(n, tokensLast)
 	n.Move()
-	n.former.Store(n.Do("HGET", NodeKey, "epoch").Str)
+	n.former.Store(n.Do("HGET", redlocktest.NodeKey, "epoch").Str)
 	n.releases.forget()
 	f.noteLoss(n)
 	return nothing, true
@@ -213,7 +214,7 @@ func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 // isTold tells whether a node may vote, and all others say in which epoch.
 func (f *faults) isTold(n *simNode) bool {
 	return n.isAdmitted() && !slices.ContainsFunc(f.w.nodes, func(other *simNode) bool {
-		return other != n && !strings.Contains(other.Do("HGET", NodeKey, "words").Str, n.Name()+"="+n.word())
+		return other != n && !strings.Contains(other.Do("HGET", redlocktest.NodeKey, "words").Str, n.Name()+"="+n.word())
 	})
 }
 
@@ -252,7 +253,7 @@ func (f *faults) unsettle(n *simNode, lasts time.Duration) {
 // of one's own former replica shows nowhere but in INFO, where it is seen within a
 // second only: a known limit, which no simulation need find.
 func (n *simNode) wasReplicaOf(other *simNode) bool {
-	return strings.Contains(n.Do("HGET", NodeKey, "epoch").Str, other.RunID())
+	return strings.Contains(n.Do("HGET", redlocktest.NodeKey, "epoch").Str, other.RunID())
 }
 
 // restoreOlder has the node restart later with the data that it has now.

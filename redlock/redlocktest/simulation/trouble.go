@@ -1,8 +1,10 @@
-package redlocktest
+package simulation
 
 import (
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // What goes wrong at more than one node, or not at a node.
@@ -122,18 +124,20 @@ func (f *faults) alsoLost(n *simNode) (others int) {
 // isAdmitted tells whether the node's own hash says that it may vote, and has not said
 // so since before the node was another one.
 func (n *simNode) isAdmitted() bool {
-	epoch := n.Do("HGET", NodeKey, "epoch").Str
+	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
 }
 
 // word is that of the epoch of a node that is admitted.
-func (n *simNode) word() string { return strings.Split(n.Do("HGET", NodeKey, "epoch").Str, ":")[2] }
+func (n *simNode) word() string {
+	return strings.Split(n.Do("HGET", redlocktest.NodeKey, "epoch").Str, ":")[2]
+}
 
 // isFormer tells of a node that is again what it was before, which nobody has noticed
 // yet.
 func (n *simNode) isFormer() bool {
 	former, moved := n.former.Load().(string)
-	return moved && former != "" && former == n.Do("HGET", NodeKey, "epoch").Str
+	return moved && former != "" && former == n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 }
 
 // losesQuorums: in some plans a quorum of nodes may be without counters.

@@ -1,4 +1,4 @@
-package redlocktest
+package simulation
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // Plan is one simulation: nodes, daemons and clients in a bubble of fake time,
@@ -48,7 +49,7 @@ type Plan struct {
 	Options func(o *redlock.Options, jitter func(who string, n time.Duration) time.Duration)
 
 	// Sim has the last word on a node. May be nil.
-	Sim func(*Sim)
+	Sim func(*redlocktest.Sim)
 
 	// Commands has what the nodes execute in the trace, too.
 	Commands bool

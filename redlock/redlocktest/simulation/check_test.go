@@ -1,9 +1,11 @@
-package redlocktest
+package simulation
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // grantOf is a lease that was granted at some instant and stated a deadline.
@@ -17,7 +19,7 @@ func grantOf(n int, at, until time.Duration) *Grant {
 }
 
 // Each check passes what is as promised, and finds what is not.
-func TestSimulationChecks(t *testing.T) {
+func TestChecks(t *testing.T) {
 	failed := &Request{Lock: "x", TTL: 100 * ms, Lost: never, Gone: never, Ended: 50 * ms}
 	tests := []struct {
 		name   string
@@ -142,8 +144,8 @@ func TestSimulationChecks(t *testing.T) {
 }
 
 // What nodes are seen to hold is judged at once.
-func TestSimulationChecksNodes(t *testing.T) {
-	node := &simNode{Sim: NewSim("a")}
+func TestChecksNodes(t *testing.T) {
+	node := &simNode{Sim: redlocktest.NewSim("a")}
 	defer node.Close()
 	for what, c := range map[string]struct {
 		look func(r *chronicle)
@@ -176,5 +178,14 @@ func TestSimulationChecksNodes(t *testing.T) {
 			}
 			want(t, what, found, c.want)
 		})
+	}
+}
+
+const ms = time.Millisecond
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
 	}
 }

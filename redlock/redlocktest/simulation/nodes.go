@@ -1,4 +1,4 @@
-package redlocktest
+package simulation
 
 import (
 	"hash/fnv"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // Stay is a token that nodes were seen to hold for nobody any more.
@@ -63,7 +64,7 @@ type copying struct {
 
 // watchQuarantine looks at a node that is well since then.
 func (n *simNode) watchQuarantine(now, well time.Duration) {
-	epoch := n.Do("HGET", NodeKey, "epoch").Str
+	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 	words := strings.Split(epoch, ":")
 	if n.copies.epoch != epoch {
 		n.copies.epoch = epoch
@@ -111,7 +112,7 @@ func (n *simNode) counter(lock string, slot int) uint64 {
 	if slot > 0 {
 		key += "\x00" + strconv.Itoa(slot)
 	}
-	counter, _ := strconv.ParseUint(n.Do("HGET", NodeKey, counterOf(key)).Str, 10, 64)
+	counter, _ := strconv.ParseUint(n.Do("HGET", redlocktest.NodeKey, counterOf(key)).Str, 10, 64)
 	return counter
 }
 
