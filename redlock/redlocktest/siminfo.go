@@ -8,36 +8,6 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// SetInfo makes INFO show this value for a field from now on, whatever the truth
-// is; "" goes back to it. It changes nothing but what INFO shows: a node whose
-// role is said to be "slave" executes writes (see Demote). It panics where INFO
-// has no such field.
-func (s *Sim) SetInfo(key, value string) {
-	s.lock()
-	defer s.mu.Unlock()
-	if !s.state.hasInfo(key) {
-		panic("redlocktest: INFO of a simulated node has no field " + key)
-	}
-	s.state.infoLies[key] = value
-}
-
-// SetDurable makes the node say that it writes an append-only file and syncs it
-// with each command, or that it does not, which is so at first. That promises
-// Crash(true); a Crash(false) breaks the promise, as a lost disk does.
-func (s *Sim) SetDurable(durable bool) {
-	s.lock()
-	defer s.mu.Unlock()
-	s.state.durable = durable
-}
-
-// SetDefaultUser has the user default, with whose rights Redis loads its append-only file, be
-// allowed all but one command, "" being none.
-func (s *Sim) SetDefaultUser(denied string) {
-	s.lock()
-	defer s.mu.Unlock()
-	s.state.denied = denied
-}
-
 type infoSection struct {
 	name   string
 	fields []infoField

@@ -20,14 +20,4 @@ const (
 	HideKind       Variant = "readers leave the lock's key free for other clients"
 )
 
-// Plant makes the node's scripts make these mistakes, and no others, from now on.
-func (s *Sim) Plant(variants ...Variant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state.variants = map[Variant]bool{}
-	for _, v := range variants {
-		s.state.variants[v] = true
-	}
-}
-
 func (s *state) variant(v Variant) bool { return s.variants[v] }
