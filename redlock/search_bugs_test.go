@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
@@ -17,7 +18,7 @@ type plantedBug struct {
 	name    string
 	checks  string // "exclusion debris": any of them
 	rule    string // spoiled; "": none
-	variant redlocktest.Variant
+	variant simredis.Variant
 	options func(*redlock.Options) // may be nil
 
 	restarts bool                // every daemon is restarted
@@ -35,33 +36,33 @@ var plantedBugs = []plantedBug{
 	{name: "release at LOST", rule: "release at LOST", checks: "exclusion"},
 	{name: "lapsed lease extended", rule: "lapsed lease extended", checks: "finality"},
 	{name: "extension that shortens a deadline", rule: "extension that shortens", checks: "shortening"},
-	{name: "extension that shortens an expiry", variant: redlocktest.ExtendShortens, checks: "exclusion"},
-	{name: "extension that re-acquires a lock", variant: redlocktest.ExtendSets, checks: "order exclusion debris"},
+	{name: "extension that shortens an expiry", variant: simredis.ExtendShortens, checks: "exclusion"},
+	{name: "extension that re-acquires a lock", variant: simredis.ExtendSets, checks: "order exclusion debris"},
 	{name: "repair counts at once", rule: "repair counts at once", checks: "exclusion finality quorum order"},
 	{name: "release overtakes acquire", rule: "release overtakes acquire", checks: "order debris"},
 	{name: "old connection not killed", rule: "old connection not killed", checks: "order debris"},
 	{name: "releases not repeated", rule: "releases not repeated", checks: "debris"},
-	{name: "DEL without comparing", variant: redlocktest.ReleaseBlindly, checks: "exclusion"},
+	{name: "DEL without comparing", variant: simredis.ReleaseBlindly, checks: "exclusion"},
 	{name: "token from a minority", rule: "token from a minority", checks: "fence"},
-	{name: "write-back without ownership", variant: redlocktest.FenceBlindly, checks: "quorum fence"},
+	{name: "write-back without ownership", variant: simredis.FenceBlindly, checks: "quorum fence"},
 	{name: "no quarantine", options: func(o *redlock.Options) { o.NoQuarantine = true }, checks: "exclusion"},
 	{name: "quarantine by uptime", rule: "quarantine by uptime", checks: "quarantine exclusion"},
 	{name: "vote of a quarantined node", rule: "vote of a quarantined node", checks: "quorum exclusion"},
 	{name: "counters not copied", rule: "counters not copied", checks: "counters fence"},
 	{name: "counters copied too early", rule: "counters copied too early", checks: "counters fence"},
 	{name: "former node believed", rule: "former node believed", checks: "exclusion quorum"},
-	{name: "blind FORCE", variant: redlocktest.ForceBlindly, checks: "exclusion"},
-	{name: "epoch checked on connect only", variant: redlocktest.IgnoreEpoch, checks: "exclusion"},
-	{name: "hand-over without a new fencing token", variant: redlocktest.HandOverFence, checks: "fence"},
-	{name: "semaphore as a counter", variant: redlocktest.CountPlaces, checks: "exclusion"},
+	{name: "blind FORCE", variant: simredis.ForceBlindly, checks: "exclusion"},
+	{name: "epoch checked on connect only", variant: simredis.IgnoreEpoch, checks: "exclusion"},
+	{name: "hand-over without a new fencing token", variant: simredis.HandOverFence, checks: "fence"},
+	{name: "semaphore as a counter", variant: simredis.CountPlaces, checks: "exclusion"},
 	{name: "reader admitted by a minority", rule: "reader admitted by a minority", checks: "exclusion"},
-	{name: "slots=3 beside slots=5", variant: redlocktest.MixKinds, checks: "exclusion"},
+	{name: "slots=3 beside slots=5", variant: simredis.MixKinds, checks: "exclusion"},
 	{name: "wake-up lost between refusal and arming", rule: "bell missing is no news", checks: "wake"},
-	{name: "foreign client beside readers", variant: redlocktest.HideKind, checks: "exclusion"},
+	{name: "foreign client beside readers", variant: simredis.HideKind, checks: "exclusion"},
 	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "debris exclusion liveness"},
 	{name: "lapsed lease adopted", rule: "lapsed lease adopted", restarts: true, checks: "exclusion finality"},
 	{name: "attempt noted too late", table: simulation.NoteLate, checks: "debris"},
-	{name: "vouchers that compare nothing", variant: redlocktest.CompareNothing, checks: "quarantine exclusion"},
+	{name: "vouchers that compare nothing", variant: simredis.CompareNothing, checks: "quarantine exclusion"},
 }
 
 // The simulation finds every mistake that was planted, within as many seeds as

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
@@ -40,7 +41,7 @@ func TestLyingTokenIsNoVote(t *testing.T) {
 	for kind, r := range allKinds {
 		t.Run(kind, func(t *testing.T) {
 			simTest(t, 5, func(t *testing.T, f *fleet) {
-				f.sims[0].Plant(redlocktest.LieAhead)
+				f.sims[0].Plant(simredis.LieAhead)
 				f.delay(each(ms), each(0)) // it is heard first
 				for range 12 {
 					l := f.acquire(r)
@@ -64,7 +65,7 @@ func TestLyingTokenIsNoVote(t *testing.T) {
 func TestBelieverSpoilsNothing(t *testing.T) {
 	for kind, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
-			f.sims[0].Plant(redlocktest.LieAhead)
+			f.sims[0].Plant(simredis.LieAhead)
 			f.delay(each(ms), each(0)) // it is heard first
 			believer := f.another(believing)
 			defer believer.Close()

@@ -3,6 +3,8 @@ package redlocktest
 import (
 	"fmt"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // sharedCases are of locks that several share, and of several locks at once.
@@ -36,7 +38,7 @@ func opJoin(key, token, kind, ttl string) scriptOp {
 	return scriptOp{"S", key, []string{token, kind, ttl}, recordText("aa", 1)}
 }
 
-func opRead(key, token, ttl string) scriptOp { return opJoin(key, token, kindShared, ttl) }
+func opRead(key, token, ttl string) scriptOp { return opJoin(key, token, simredis.KindShared, ttl) }
 
 func opMend(key, token, ttl, kind string, fence int64) scriptOp {
 	return scriptOp{"q", key, []string{token, ttl, kind}, recordText("aa", fence)}
@@ -82,10 +84,10 @@ func (p *probe) expectMembers(key, kind string, tokens ...string) {
 func checkReaders(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", "120000")))
-	p.expect(text(kindShared), "GET", "k")
+	p.expect(text(simredis.KindShared), "GET", "k")
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
 	p.expectVote(number(3), p.ballot(opRead("k", "two", "1000"))) // again, which shortens nothing
-	p.expectMembers("k", kindShared, "two", "one")
+	p.expectMembers("k", simredis.KindShared, "two", "one")
 	for _, key := range []string{"k", "k\x00m"} {
 		p.expectTTL(key, 110*time.Second, 120*time.Second)
 	}
@@ -93,7 +95,7 @@ func checkReaders(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
 	p.expectVote(number(0), p.ballot(opRelease("k", "one")))
 	p.expectTTL("k", 50*time.Second, 60*time.Second) // as long as who is left
-	p.expectShared(kindShared, "two", nil, opAcquire("k", "mine", minute))
+	p.expectShared(simredis.KindShared, "two", nil, opAcquire("k", "mine", minute))
 	p.expectVote(number(1), p.ballot(opRelease("k", "two")))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 	p.expectVote(number(4), p.ballot(opAcquire("k", "mine", minute)))
@@ -108,7 +110,7 @@ func checkReadersExpire(p *probe) {
 		return p.vote(p.ballot(opFence("k", "short", 2))).Int == 0 && len(p.vote(p.ballot(opWho("alone"))).Array) == 0
 	})
 	p.expectVote(number(0), p.ballot(opExtend("k", "short", minute)))
-	p.expectMembers("k", kindShared, "long")
+	p.expectMembers("k", simredis.KindShared, "long")
 	p.expectVote(number(0), p.ballot(opExtend("k", "short", minute)))
 	p.expectVote(number(0), p.ballot(opFence("k", "short", 9)))
 	p.expect(number(0), "EXISTS", "alone", "alone\x00m")
@@ -125,10 +127,10 @@ func checkReadersExtend(p *probe) {
 		p.expectTTL(key, 110*time.Second, 120*time.Second)
 	}
 	p.expectVote(number(0), p.ballot(opExtend("k", "three", minute)))
-	p.expectMembers("k", kindShared, "two", "one")
+	p.expectMembers("k", simredis.KindShared, "two", "one")
 	p.expectVote(number(1), p.ballot(opForce("k", "two", minute)))
 	p.expectVote(number(-1), p.ballot(opExtend("k", "two", minute)))
-	p.expectMembers("k", kindShared, "one")
+	p.expectMembers("k", simredis.KindShared, "one")
 }
 
 func checkReadersAndOthers(p *probe) {
@@ -147,7 +149,7 @@ func checkReadersAndOthers(p *probe) {
 func checkKinds(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
-	p.expectShared(kindShared, "one", nil, opJoin("k", "1 mine", slots3, minute), opAcquire("k", "mine", minute), opHandOver("k", "old", "new", minute))
+	p.expectShared(simredis.KindShared, "one", nil, opJoin("k", "1 mine", slots3, minute), opAcquire("k", "mine", minute), opHandOver("k", "old", "new", minute))
 	p.expectVote(number(2), p.ballot(opJoin("s", "1 mine", slots3, minute)))
 	p.expectShared(slots3, "1 mine", nil, opJoin("s", "2 mine", slots5, minute), opRead("s", "one", minute), opAcquire("s", "mine", minute))
 	p.expectMembers("s", slots3, "1 mine")
@@ -174,20 +176,20 @@ func checkSemaphore(p *probe) {
 
 func checkRepairShared(p *probe) {
 	p.admit()
-	p.expectVote(failed("LATE"), p.late(opMend("k", "one", minute, kindShared, 7)))
+	p.expectVote(failed("LATE"), p.late(opMend("k", "one", minute, simredis.KindShared, 7)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
-	p.expectVote(number(1), p.ballot(opMend("k", "one", minute, kindShared, 7)))
-	p.expectVote(number(1), p.ballot(opMend("k", "two", minute, kindShared, 6)))
-	p.expectMembers("k", kindShared, "one", "two")
+	p.expectVote(number(1), p.ballot(opMend("k", "one", minute, simredis.KindShared, 7)))
+	p.expectVote(number(1), p.ballot(opMend("k", "two", minute, simredis.KindShared, 6)))
+	p.expectMembers("k", simredis.KindShared, "one", "two")
 	p.expectCounter("aa", 7)
 	p.expectVote(number(0), p.ballot(opMend("k", "1 mine", minute, slots3, 9)))
 	p.expectVote(number(0), p.ballot(opRepair("k", "mine", minute, 9)))
 
 	p.expect(text("OK"), "SET", "held", "mine")
-	p.expectVote(number(0), p.ballot(opMend("held", "one", minute, kindShared, 9)))
+	p.expectVote(number(0), p.ballot(opMend("held", "one", minute, simredis.KindShared, 9)))
 	p.expectVote(number(1), p.ballot(opForce("k", "one", minute)))
-	p.expectVote(number(0), p.ballot(opMend("k", "one", minute, kindShared, 9)))
-	p.expectMembers("k", kindShared, "two")
+	p.expectVote(number(0), p.ballot(opMend("k", "one", minute, simredis.KindShared, 9)))
+	p.expectMembers("k", simredis.KindShared, "two")
 	p.expectCounter("aa", 7)
 }
 
@@ -206,7 +208,7 @@ func checkForceShared(p *probe) {
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
 	p.expectVote(number(0), p.ballot(opForce("k", "three", minute)))
 	p.expectVote(number(1), p.ballot(opForce("k", "one", minute)))
-	p.expectMembers("k", kindShared, "two")
+	p.expectMembers("k", simredis.KindShared, "two")
 	p.expectVote(number(1), p.ballot(opForce("k", "two", minute)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 }
@@ -215,7 +217,7 @@ func checkJoinRefused(p *probe) {
 	p.admit()
 	p.expectVote(failed("LATE"), p.late(opRead("k", "one", minute)))
 	p.expectVote(failed("ERR"), p.ballot(opRead("k", "one", "0")))
-	p.expectVote(failed("ERR"), p.ballot(opMend("k", "one", "0", kindShared, 7)))
+	p.expectVote(failed("ERR"), p.ballot(opMend("k", "one", "0", simredis.KindShared, 7)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 	p.expectCounter("aa", 0)
 	p.expect(number(0), "HSET", NodeKey, "aa", "9006099743113216")
@@ -226,20 +228,20 @@ func checkJoinRefused(p *probe) {
 // checkManyReaders: who asks is shown a hundred, and of more that they are more; who lists, all.
 func checkManyReaders(p *probe) {
 	p.admit()
-	for i := range few {
+	for i := range simredis.Few {
 		p.vote(p.ballot(opRead("k", fmt.Sprint("reader ", i), minute)))
 	}
 	shows := func(o scriptOp, n int) {
 		p.Helper()
-		if got := p.vote(p.ballot(o)); len(got.Array) != n || got.Array[0].Str != kindShared {
-			p.Errorf("%s: got %d parts, want %d: %s and how long it lasts, and so for each who is shown", o.letter, len(got.Array), n, kindShared)
+		if got := p.vote(p.ballot(o)); len(got.Array) != n || got.Array[0].Str != simredis.KindShared {
+			p.Errorf("%s: got %d parts, want %d: %s and how long it lasts, and so for each who is shown", o.letter, len(got.Array), n, simredis.KindShared)
 		}
 	}
-	shows(opWho("k"), 2+2*few)
-	shows(opList("k"), 2+2*few)
+	shows(opWho("k"), 2+2*simredis.Few)
+	shows(opList("k"), 2+2*simredis.Few)
 	p.vote(p.ballot(opRead("k", "one more", minute)))
 	shows(opWho("k"), 2)
-	shows(opList("k"), 2+2*(few+1))
+	shows(opList("k"), 2+2*(simredis.Few+1))
 }
 
 // checkDeletedShared: whose key somebody deletes holds nothing any more.
@@ -249,7 +251,7 @@ func checkDeletedShared(p *probe) {
 	p.expect(number(1), "DEL", "k")
 	p.expectVote(number(0), p.ballot(opExtend("k", "one", minute)))
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
-	p.expectMembers("k", kindShared, "two")
+	p.expectMembers("k", simredis.KindShared, "two")
 
 	p.expect(number(1), "DEL", "k\x00m") // and a kind without members is nobody's
 	p.expectVote(list(), p.ballot(opWho("k")))
@@ -327,8 +329,8 @@ func checkSeveralShared(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("b", "theirs")))
 	p.expectVote(number(1), p.ballot(opRelease("c", "mine")))
 	p.expect(list(number(3), number(3), number(4)), several...)
-	p.expectMembers("a", kindShared, "one")
-	p.expectMembers("b", kindShared, "one")
+	p.expectMembers("a", simredis.KindShared, "one")
+	p.expectMembers("b", simredis.KindShared, "one")
 	p.expect(text("mine"), "GET", "c")
 }
 
@@ -356,7 +358,7 @@ func checkNoVote(p *probe) {
 	p.expect(number(0), "HSET", NodeKey, "epoch", "another")
 	ops := []scriptOp{
 		opOther("a", "new", "aa"), opAcquire("b", "new", minute), opRead("a", "new", minute), opHandOver("a", "old", "new", minute),
-		opMend("a", "new", minute, kindShared, 7), opIntend("a", "mark", minute), opKeep("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
+		opMend("a", "new", minute, simredis.KindShared, 7), opIntend("a", "mark", minute), opKeep("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
 	}
 	for i, got := range p.do(p.ballot(ops...)...).Array {
 		if want := ops[i].letter == "r" || ops[i].letter == "d"; (got.Int == 1) != want || !want && !same(got, failed("EPOCH")) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 var trackingCases = []conformanceCase{
@@ -39,7 +40,7 @@ func (p *probe) listen() *ear {
 	e := &ear{keys: make(chan string, 1000)}
 	listener, err := p.node.Node().Listen(ctx, func(keys []string) {
 		if keys == nil {
-			keys = []string{allKeys}
+			keys = []string{simredis.AllKeys}
 		}
 		for _, key := range keys {
 			e.keys <- key
@@ -232,11 +233,11 @@ func checkToldOfFlush(p *probe) {
 	e := p.listen()
 	reader := p.track(e)
 	p.expect(text("OK"), "FLUSHALL") // nothing was read
-	p.expectTold(e, reader, allKeys)
+	p.expectTold(e, reader, simredis.AllKeys)
 	reader.arm("k")
 	p.expect(text("OK"), "FLUSHALL")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader, allKeys)
+	p.expectTold(e, reader, simredis.AllKeys)
 }
 
 func checkTrackingOff(p *probe) {

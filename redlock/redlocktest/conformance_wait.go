@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // waitCases are of those who wait for a lock, and of what is handed over to them.
@@ -206,8 +207,8 @@ func checkWriterWaits(p *probe) {
 	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
 	p.expectVote(number(-2), p.ballot(opRead("k", "one", minute)))
 	refused := p.wait(opRead("k", "two", minute), "")
-	if a := refused.Array; len(a) != 4 || a[0].Str != kindWriter || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
-		p.Errorf("a reader while a writer waits: got %s, want [%q, ms, %q, ms]", show(refused), kindWriter, "mark")
+	if a := refused.Array; len(a) != 4 || a[0].Str != simredis.KindWriter || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
+		p.Errorf("a reader while a writer waits: got %s, want [%q, ms, %q, ms]", show(refused), simredis.KindWriter, "mark")
 	}
 	p.expect(text("mark"), "GET", "k\x00w")
 
@@ -233,7 +234,7 @@ func checkWriterWillCome(p *probe) {
 	p.expectBell(false, "a writer who has not asked yet")
 	p.expectVote(number(1), p.ballot(mark("120000")))
 	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
-	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != kindWriter {
+	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != simredis.KindWriter {
 		p.Errorf("a reader while a writer will come: got %s, want the writer", show(got))
 	}
 }
@@ -244,7 +245,7 @@ func checkWriterGranted(p *probe) {
 	p.wait(opAcquire("k", "mine", minute), "mark")
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
 	p.expect(text("mark"), "GET", "k\x00w") // kept while readers come
-	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != kindWriter {
+	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != simredis.KindWriter {
 		p.Errorf("a reader while a writer waits for a free lock: got %s, want the writer", show(got))
 	}
 	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "another", minute))...)
@@ -287,8 +288,8 @@ func (p *probe) keep(mark string) {
 // expectKept checks the answer to who is kept out.
 func (p *probe) expectKept(what string, got redlock.Reply) {
 	p.Helper()
-	if a := got.Array; len(a) != 4 || a[0].Str != kindKept || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
-		p.Errorf("%s: got %s, want [%q, ms, %q, ms]", what, show(got), kindKept, "mark")
+	if a := got.Array; len(a) != 4 || a[0].Str != simredis.KindKept || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
+		p.Errorf("%s: got %s, want [%q, ms, %q, ms]", what, show(got), simredis.KindKept, "mark")
 	}
 }
 

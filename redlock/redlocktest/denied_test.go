@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // scriptCommands are those that ballot.lua calls, but for what it cannot begin without.
@@ -31,7 +33,7 @@ var deniedCases = map[string]deniedCase{
 	"extend a reader":      {before: []scriptOp{opRead("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
 	"fence":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opFence("k", "mine", 7), token: "mine", least: 50_000},
 	"repair":               {op: opRepair("k", "mine", minute, 7), token: "mine", least: 50_000},
-	"mend":                 {before: []scriptOp{opRead("k", "one", "30000")}, op: opMend("k", "mine", minute, kindShared, 7), token: "mine", least: 50_000},
+	"mend":                 {before: []scriptOp{opRead("k", "one", "30000")}, op: opMend("k", "mine", minute, simredis.KindShared, 7), token: "mine", least: 50_000},
 	"release":              {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
 	"release of a reader":  {before: []scriptOp{opRead("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
 	"force":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opForce("k", "mine", minute), token: "mine"},
@@ -89,7 +91,7 @@ func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 		p.Errorf("%s: the counter is %d, want %d", what, got, counter)
 	}
 	for _, o := range append(c.others, c.op) {
-		for _, key := range []string{o.key, o.key + membersOf} { // before who: it has them last as they should
+		for _, key := range []string{o.key, o.key + simredis.MembersOf} { // before who: it has them last as they should
 			if ttl := p.do("PTTL", key).Int; ttl != -2 && ttl < c.least {
 				p.Errorf("%s: %q lasts for %d ms, want %d and more", what, key, ttl, c.least)
 			}

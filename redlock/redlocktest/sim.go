@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // Sim is a node that exists in this process only: it executes the commands
@@ -32,9 +33,9 @@ type Sim struct {
 
 	mu    sync.Mutex // guards what follows; never held while waiting or while a function of the test runs
 	clock clock
-	state state
-	other *state     // of the Redis that is not at the node's address now; nil: there was only one
-	conns []*simConn // those that the server side has not forgotten, in the order of dialling
+	state simredis.State
+	other *simredis.State // of the Redis that is not at the node's address now; nil: there was only one
+	conns []*simConn      // those that the server side has not forgotten, in the order of dialling
 
 	pending []*flight // what waits for its time, in the order in which it happens
 	running time.Time // the instant of that which happens now; zero: nothing does
@@ -84,9 +85,9 @@ func NewSim(name string) *Sim {
 	return s
 }
 
-func (s *Sim) newState(name string) state {
-	state := newState(name, s.clock.now())
-	state.kill, state.clients, state.tell = s.killLocked, s.clients, s.tell
+func (s *Sim) newState(name string) simredis.State {
+	state := simredis.NewState(name, s.clock.now())
+	state.Kill, state.Clients, state.Tell = s.killLocked, s.clients, s.tell
 	return state
 }
 
@@ -146,8 +147,8 @@ func (s *Sim) admit(c *simConn) error {
 func (s *Sim) Do(args ...string) redlock.Reply {
 	s.lock()
 	defer s.mu.Unlock()
-	var nobody client
-	return s.state.exec(&nobody, s.clock.now(), args)
+	var nobody simredis.Client
+	return s.state.Exec(&nobody, s.clock.now(), args)
 }
 
 // Get returns the string at key; "" where there is none.
@@ -178,7 +179,7 @@ func (s *Sim) Now() time.Time {
 func (s *Sim) RunID() string {
 	s.lock()
 	defer s.mu.Unlock()
-	return s.state.runID
+	return s.state.RunID
 }
 
 // Counts returns what has happened so far.
@@ -264,7 +265,7 @@ func (s *Sim) forget(c *simConn) {
 // killLocked is CLIENT KILL ID.
 func (s *Sim) killLocked(id int64) int64 {
 	for _, c := range s.conns {
-		if c.client.id == id {
+		if c.client.Id == id {
 			s.counts.Killed++
 			s.breakConn(c)
 			return 1

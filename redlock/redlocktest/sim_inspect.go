@@ -6,19 +6,20 @@ import (
 	"strings"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // Name returns the node's name.
 func (s *Sim) Name() string { return s.name }
 
 // Makes reports whether the mistake was planted.
-func (s *Sim) Makes(v Variant) bool { return s.state.variant(v) }
+func (s *Sim) Makes(v simredis.Variant) bool { return s.state.Variant(v) }
 
 // Executes reports whether the node executes the script that c calls.
 func (s *Sim) Executes(c redlock.Command) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refusal == nil && !s.state.replica && len(c) > 1 && s.state.scripts[c[1]]
+	return s.refusal == nil && !s.state.Replica && len(c) > 1 && s.state.Scripts[c[1]]
 }
 
 // Tokens calls see with each lock's key and the tokens that hold it. Marks of waiters and
@@ -27,19 +28,19 @@ func (s *Sim) Tokens(see func(key, token string)) {
 	s.lock()
 	defer s.mu.Unlock()
 	now := s.clock.now()
-	for _, key := range slices.Sorted(maps.Keys(s.state.keys)) {
+	for _, key := range slices.Sorted(maps.Keys(s.state.Keys)) {
 		lock, derived, _ := strings.Cut(key, "\x00")
-		e, ok := s.state.lookup(key, now)
+		e, ok := s.state.Lookup(key, now)
 		switch {
 		case !ok || !strings.HasPrefix(key, redlock.DefaultPrefix):
 		case derived == "m":
-			for _, token := range slices.Sorted(maps.Keys(e.set)) {
-				if kind, ok := s.state.lookup(lock, now); ok && IsKind(kind.text) && e.set[token] > now/1000 {
+			for _, token := range slices.Sorted(maps.Keys(e.Set)) {
+				if kind, ok := s.state.Lookup(lock, now); ok && simredis.IsKind(kind.Text) && e.Set[token] > now/1000 {
 					see(lock, token)
 				}
 			}
-		case derived == "" && !IsKind(e.text):
-			see(key, e.text)
+		case derived == "" && !simredis.IsKind(e.Text):
+			see(key, e.Text)
 		}
 	}
 }
@@ -49,5 +50,5 @@ func ScriptName(c redlock.Command) string {
 	if c[0] != "EVALSHA" {
 		return ""
 	}
-	return scriptsBySHA[c[1]].name
+	return simredis.ScriptsBySHA[c[1]].Name
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/script"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // Two servers and two simulated nodes go through the same: one becomes the
@@ -145,7 +146,7 @@ func TestSimDemotedVotesNot(t *testing.T) {
 		sim.Demote(sim)
 		reply := sim.Do(scriptCall(script.SHA, anEpoch, "9007199254740991",
 			opAcquire("k", "mine", minute), opExtend("ours", "mine", minute), opRepair("k", "mine", minute, 1), opRelease("ours", "mine"))...)
-		refused := refuse(errReadOnly)
+		refused := simredis.Refuse(simredis.ErrReadOnly)
 		want(t, "reply", show(reply), show(list(refused, refused, refused, refused)))
 		sim.Restart()
 		want(t, "after a restart", sim.Do("SET", "k", "v").Str, "OK")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/internal/script"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 const ms = time.Millisecond
@@ -176,7 +177,7 @@ func checkCrash(t *testing.T, sim *Sim, keep bool) {
 	reply, err := do(t, dialSim(t, sim), "CLIENT", "ID")
 	want(t, "the first id", reply.Int, 1)
 	want(t, "error", err, nil)
-	want(t, "the script", sim.Do("EVALSHA", sha, "1", "k").Err, error(errNoScript))
+	want(t, "the script", sim.Do("EVALSHA", sha, "1", "k").Err, error(simredis.ErrNoScript))
 }
 
 func TestSimDrops(t *testing.T) {
@@ -265,7 +266,7 @@ func TestSimCountsByName(t *testing.T) {
 
 func TestSimKnowsAllScripts(t *testing.T) {
 	for _, script := range script.Scripts() {
-		if scriptFuncs[script.Name] == nil {
+		if simredis.ScriptFuncs[script.Name] == nil {
 			t.Errorf("script %q has no Go function in scriptFuncs", script.Name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/internal/script"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // A lane puts what many callers want into one call of a node: each is answered as if it had
@@ -26,10 +27,10 @@ func TestTogetherAsOneByOne(t *testing.T) {
 			for range 1 + g.IntN(5) {
 				ops := g.asked()
 				all = append(all, ops...)
-				wants = append(wants, alone.exec(&client{}, now, scriptCall(ballot.SHA, "one", limit, ops...)).Array...)
+				wants = append(wants, alone.Exec(&simredis.Client{}, now, scriptCall(ballot.SHA, "one", limit, ops...)).Array...)
 			}
 			command := scriptCall(ballot.SHA, "one", limit, saidOnce(all)...)
-			got := together.exec(&client{}, now, command)
+			got := together.Exec(&simredis.Client{}, now, command)
 			if want := (redlock.Reply{Array: wants}); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d: %q\ntogether   %s\none by one %s", seed, shorten(command), show(got), show(want))
 			}
@@ -68,21 +69,21 @@ func saidOnce(ops []scriptOp) (all []scriptOp) {
 }
 
 // admittedState is a node that votes.
-func admittedState(script script.Script) state {
-	s := newState("a", 0)
-	s.scripts[script.SHA] = true
-	s.clients, s.tell = func() []*client { return nil }, func(int64, string) {}
-	s.exec(&client{}, 0, redlock.Command{"HSET", NodeKey, "epoch", "one", "aa", "7", "ab", "7"})
+func admittedState(script script.Script) simredis.State {
+	s := simredis.NewState("a", 0)
+	s.Scripts[script.SHA] = true
+	s.Clients, s.Tell = func() []*simredis.Client { return nil }, func(int64, string) {}
+	s.Exec(&simredis.Client{}, 0, redlock.Command{"HSET", NodeKey, "epoch", "one", "aa", "7", "ab", "7"})
 	return s
 }
 
 // contents are all keys that there are.
-func contents(s *state, now int64) map[string]any {
+func contents(s *simredis.State, now int64) map[string]any {
 	all := map[string]any{}
-	for _, key := range s.sortedKeys("*", now) {
-		e := s.keys[key]
-		if e.hash != nil {
-			all[key] = e.hash.values
+	for _, key := range s.SortedKeys("*", now) {
+		e := s.Keys[key]
+		if e.Hash != nil {
+			all[key] = e.Hash.Values
 		} else {
 			all[key] = e
 		}

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -109,4 +110,232 @@ func (r *Report) Until(lines int) string {
 	}
 	cut.Trace, cut.Violations = r.Trace[:end], r.Violations[:1]
 	return cut.Tail(lines)
+}
+
+// Violation is a promise that was broken.
+type Violation struct {
+	Check string // "exclusion"
+	At    time.Duration
+	Text  string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%12s  %s: %s", instant(v.At), v.Check, v.Text)
+}
+
+func (r *Report) violate(check string, at time.Duration, format string, args ...any) {
+	r.Violations = append(r.Violations, Violation{check, at, fmt.Sprintf(format, args...)})
+}
+
+// check judges the whole record.
+func (r *Report) check() {
+	if !r.Plan.Steps {
+		r.checkExclusion()
+		r.checkLeftovers()
+		r.checkQuorums()
+	}
+	r.checkFences()
+	r.checkGrants()
+	r.checkLosses()
+	r.checkStays()
+	r.checkBlackouts()
+	r.checkWakes()
+	for _, stuck := range r.Stuck {
+		r.violate("liveness", r.last(), "%s", stuck)
+	}
+	slices.SortStableFunc(r.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+}
+
+// last is the instant of the last line.
+func (r *Report) last() time.Duration {
+	if len(r.Trace) == 0 {
+		return 0
+	}
+	return r.Trace[len(r.Trace)-1].At
+}
+
+// checkExclusion: never two holders of a lock inside their stated deadlines. A
+// holder is one until it begins to release, or is forced away; LOST does not end
+// that, for it may still be stopping.
+func (r *Report) checkExclusion() {
+	for i, later := range r.Grants {
+		for _, earlier := range r.Grants[:i] {
+			if !earlier.excludes(later) {
+				continue
+			}
+			if at, both := r.overlap(earlier, later); both {
+				r.violate("exclusion", at, "%s is held by %s (lease %d, until %s) and by %s (lease %d, until %s)",
+					later.Lock, earlier.By, earlier.N, instant(earlier.Until()), later.By, later.N, instant(later.Until()))
+			}
+		}
+	}
+}
+
+// excludes tells whether no two such leases may be held together: not what several
+// share, nor different places of a semaphore.
+func (g *Grant) excludes(other *Grant) bool {
+	common := slices.ContainsFunc(g.Locks, func(lock string) bool { return slices.Contains(other.Locks, lock) })
+	if !common || g.Kind != other.Kind || g.Kind == "" {
+		return common
+	}
+	return g.Slot == other.Slot && g.Slot > 0
+}
+
+// isOrdered tells whether the tokens of such leases say who came later: those of
+// readers are ordered against writers only, and those of a place in itself.
+func (g *Grant) isOrdered(other *Grant) bool {
+	return g.excludes(other) && g.Slot == other.Slot
+}
+
+// overlap is an instant at which both hold their lock.
+func (r *Report) overlap(a, b *Grant) (at time.Duration, both bool) {
+	if a.Until() <= b.At || a.Releasing != never && a.Releasing <= b.At {
+		return 0, false // most of them, and quick
+	}
+	for i := range a.Claims {
+		for j := range b.Claims {
+			from := max(a.Claims[i].At, b.Claims[j].At)
+			if from < r.holdsUntil(a, i) && from < r.holdsUntil(b, j) {
+				return from, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// holdsUntil is when a claim ends: at its deadline, or when the holder stops, or
+// when somebody forces it.
+func (r *Report) holdsUntil(g *Grant, claim int) time.Duration {
+	until := g.Claims[claim].Until
+	if g.Releasing != never {
+		until = min(until, g.Releasing)
+	}
+	if at, forced := r.Forced[g.ID]; forced {
+		until = min(until, at)
+	}
+	return until
+}
+
+// checkQuorums: when a lock is granted, a quorum of nodes hold it and a counter
+// that is not below its token, together; but for what they lost meanwhile.
+func (r *Report) checkQuorums() {
+	for _, g := range r.Grants {
+		if at, forced := r.Forced[g.ID]; forced && at <= g.At {
+			continue
+		}
+		if quorum := g.Nodes/2 + 1; g.Held+g.Lapsed < quorum {
+			r.violate("quorum", g.At, "lease %d of %s was granted when %d of %d nodes had it and its token %d", g.N, g.Lock, g.Held, g.Nodes, g.Fence)
+		}
+	}
+}
+
+// checkFences: a grant whose attempt began after another one was returned has
+// the larger token, and no two are equal, whatever the clocks do.
+func (r *Report) checkFences() {
+	for i, later := range r.Grants {
+		for _, earlier := range r.Grants[:i] {
+			if earlier.isOrdered(later) && earlier.Fence != 0 && later.Fence != 0 && !r.countersLost(earlier, later) {
+				r.checkFencePair(earlier, later)
+			}
+		}
+	}
+}
+
+func (r *Report) checkFencePair(earlier, later *Grant) {
+	switch {
+	case later.Fence == earlier.Fence:
+		r.violate("fence", later.At, "leases %d and %d of %s have the same token %d", earlier.N, later.N, later.Lock, later.Fence)
+	case later.Began > earlier.At && later.Fence < earlier.Fence:
+		r.violate("fence", later.At, "lease %d of %s was asked for at %s, after lease %d was granted (%s), and has the smaller token: %d after %d",
+			later.N, later.Lock, instant(later.Began), earlier.N, instant(earlier.At), later.Fence, earlier.Fence)
+	}
+}
+
+// countersLost tells whether a quorum of nodes was without counters at some
+// instant between two grants: then their order is lost, and that was said.
+func (r *Report) countersLost(earlier, later *Grant) bool {
+	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= earlier.Began && at <= later.At })
+}
+
+// checkBlackouts: counters begin anew only where a quorum lost them.
+func (r *Report) checkBlackouts() {
+	for _, at := range r.Blackouts {
+		if !r.Plan.losesQuorums() && !(r.Plan.Fresh && at < 2*simulatedMaxTTL) {
+			r.violate("blackout", at, "fencing counters began anew, though a quorum of nodes has them")
+		}
+	}
+}
+
+// blackoutSince tells whether a quorum of nodes was without counters later.
+func (r *Report) blackoutSince(since time.Duration) bool {
+	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= since })
+}
+
+// checkGrants: a lease is granted before its deadline, and one that lapsed or
+// was lost is never extended.
+func (r *Report) checkGrants() {
+	for _, g := range r.Grants {
+		if g.Expired {
+			r.violate("validity", g.At, "lease %d of %s was granted when its deadline, %s, was past", g.N, g.Lock, instant(g.Until()))
+		}
+		for i, claim := range g.Claims[1:] {
+			before := g.Claims[i].Until
+			switch {
+			case claim.After >= before || g.Lost != never && claim.After >= g.Lost:
+				r.violate("finality", claim.At, "lease %d of %s was over and came back: until %s, then until %s", g.N, g.Lock, instant(before), instant(claim.Until))
+			case claim.Until < before && !r.Plan.Steps: // a host whose clock stood still has older leases than it knew
+				r.violate("shortening", claim.At, "the deadline of lease %d of %s moved back: from %s to %s", g.N, g.Lock, instant(before), instant(claim.Until))
+			}
+		}
+	}
+}
+
+// checkLosses: LOST is said before the deadline, by the clock of the daemon;
+// and a lease of which nothing is said is in force.
+func (r *Report) checkLosses() {
+	if r.Plan.Steps {
+		return // a host whose clock stood still has older leases than it knew
+	}
+	for _, g := range r.Grants {
+		switch {
+		case g.Away: // nobody was there to say it
+		case g.Lost != never && g.Late:
+			r.violate("loss", g.Lost, "LOST of lease %d of %s was said after its deadline, %s", g.N, g.Lock, instant(g.Until()))
+		case g.Untold != never:
+			r.violate("loss", g.Untold, "the deadline of lease %d of %s is past (%s), and its holder was told nothing", g.N, g.Lock, instant(g.Until()))
+		}
+	}
+}
+
+// checkLeftovers: an attempt that failed leaves nothing beyond its ttl.
+func (r *Report) checkLeftovers() {
+	for _, stay := range r.Stays {
+		q := stay.Request
+		if g := q.Grant; stay.Copied || g != nil && g.ID == stay.Token {
+			continue
+		}
+		if stay.Last > stay.latest() {
+			r.violate("leftover", stay.Last, "node %s holds a token of an attempt by %s for %s that began at %s with a ttl of %v",
+				stay.Node, q.By, q.Lock, instant(stay.Attempt), q.TTL)
+		}
+	}
+}
+
+// latest is until when a node may hold the token by its own clock.
+func (s *Stay) latest() time.Duration {
+	return s.Attempt + nodeTimeout + s.Request.TTL + s.Request.TTL/100 + leftoverSlack
+}
+
+// leftoverSlack is for how well a node's clock is known, of which one second old
+// is as good as a heartbeat makes it.
+const leftoverSlack = 20 * time.Millisecond
+
+// checkStays: what was given back is gone as soon as the node can be told.
+func (r *Report) checkStays() {
+	for _, stay := range r.Stays {
+		if q := stay.Request; stay.Well > stayAllowance {
+			r.violate("debris", stay.Last, "node %s, which was well for %v, holds a token that %s (lease %d of %s) has had no use for since %s",
+				stay.Node, stay.Well, q.By, q.N, q.Lock, instant(stay.Dead))
+		}
+	}
 }

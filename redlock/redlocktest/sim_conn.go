@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // simConn is one connection to a Sim. Its fields are guarded by sim.mu.
@@ -16,8 +17,8 @@ import (
 // bytes that are under way arrive and are executed.
 type simConn struct {
 	sim    *Sim
-	client client  // what the server knows of it; id 0: not accepted yet
-	flight *flight // the one group under way, or nil
+	client simredis.Client // what the server knows of it; id 0: not accepted yet
+	flight *flight         // the one group under way, or nil
 	err    error
 	fin    bool // the client's end is to be noticed once flight has been executed
 	gone   bool
@@ -278,9 +279,9 @@ func (s *Sim) executeCommand(c *simConn, command redlock.Command) redlock.Reply 
 	if s.refusal != nil {
 		return redlock.Reply{Err: s.refusal}
 	}
-	s.counts.Commands[s.state.label(command)]++
-	caches := c.client.caching
-	reply := s.state.exec(&c.client, s.clock.now(), command)
+	s.counts.Commands[s.state.Label(command)]++
+	caches := c.client.Caching
+	reply := s.state.Exec(&c.client, s.clock.now(), command)
 	if caches {
 		s.watchExpiry()
 	}
@@ -315,8 +316,8 @@ func (s *Sim) accept(c *simConn) {
 	} else {
 		s.counts.Listens++
 	}
-	s.state.lastID++
-	c.client.id = s.state.lastID
+	s.state.LastID++
+	c.client.Id = s.state.LastID
 }
 
 // deliver: the replies have reached the client.

@@ -1,4 +1,4 @@
-package redlocktest
+package simredis
 
 import (
 	"crypto/sha1"
@@ -22,8 +22,8 @@ type command struct {
 
 // call is one command while it is executed.
 type call struct {
-	*state
-	client *client
+	*State
+	client *Client
 	now    int64 // microseconds
 	args   []string
 }
@@ -98,35 +98,35 @@ func unknownCommand(words redlock.Command) redlock.Reply {
 	switch name := strings.ToUpper(words[0]); name {
 	case "ACL", "CLIENT", "CONFIG", "SCRIPT":
 		if len(words) == 1 {
-			return failed("ERR wrong number of arguments for '%s' command", strings.ToLower(name))
+			return Failed("ERR wrong number of arguments for '%s' command", strings.ToLower(name))
 		}
-		return failed("ERR unknown subcommand '%s'. Try %s HELP.", words[1], name)
+		return Failed("ERR unknown subcommand '%s'. Try %s HELP.", words[1], name)
 	}
 	var args strings.Builder
 	for _, arg := range words[1:] {
 		fmt.Fprintf(&args, "'%s' ", arg)
 	}
-	return failed("ERR unknown command '%s', with args beginning with: %s", words[0], args.String())
+	return Failed("ERR unknown command '%s', with args beginning with: %s", words[0], args.String())
 }
 
-func text(s string) redlock.Reply    { return redlock.Reply{Str: s} }
-func number(n int64) redlock.Reply   { return redlock.Reply{Int: n} }
-func null() redlock.Reply            { return redlock.Reply{Nil: true} }
-func refuse(err error) redlock.Reply { return redlock.Reply{Err: err} }
-func list(items ...redlock.Reply) redlock.Reply {
+func Text(s string) redlock.Reply    { return redlock.Reply{Str: s} }
+func Number(n int64) redlock.Reply   { return redlock.Reply{Int: n} }
+func Null() redlock.Reply            { return redlock.Reply{Nil: true} }
+func Refuse(err error) redlock.Reply { return redlock.Reply{Err: err} }
+func List(items ...redlock.Reply) redlock.Reply {
 	return redlock.Reply{Array: append([]redlock.Reply{}, items...)}
 }
 
 func texts(items []string) redlock.Reply {
 	reply := redlock.Reply{Array: make([]redlock.Reply, len(items))}
 	for i, item := range items {
-		reply.Array[i] = text(item)
+		reply.Array[i] = Text(item)
 	}
 	return reply
 }
 
-func failed(format string, args ...any) redlock.Reply {
-	return refuse(redlock.ServerError(fmt.Sprintf(format, args...)))
+func Failed(format string, args ...any) redlock.Reply {
+	return Refuse(redlock.ServerError(fmt.Sprintf(format, args...)))
 }
 
 const (
@@ -134,18 +134,18 @@ const (
 	errNotNumber = redlock.ServerError("ERR value is not an integer or out of range")
 	errExpire    = redlock.ServerError("ERR invalid expire time in 'set' command")
 	errWrongType = redlock.ServerError("WRONGTYPE Operation against a key holding the wrong kind of value")
-	errReadOnly  = redlock.ServerError("READONLY You can't write against a read only replica.")
-	errNoScript  = redlock.ServerError("NOSCRIPT No matching script. Please use EVAL.")
+	ErrReadOnly  = redlock.ServerError("READONLY You can't write against a read only replica.")
+	ErrNoScript  = redlock.ServerError("NOSCRIPT No matching script. Please use EVAL.")
 )
 
 func ping(c call) redlock.Reply {
 	switch len(c.args) {
 	case 0:
-		return text("PONG")
+		return Text("PONG")
 	case 1:
-		return text(c.args[0])
+		return Text(c.args[0])
 	}
-	return failed("ERR wrong number of arguments for 'ping' command")
+	return Failed("ERR wrong number of arguments for 'ping' command")
 }
 
 func timeOfDay(c call) redlock.Reply {
@@ -155,55 +155,55 @@ func timeOfDay(c call) redlock.Reply {
 	})
 }
 
-func clientID(c call) redlock.Reply { return number(c.client.id) }
+func clientID(c call) redlock.Reply { return Number(c.client.Id) }
 
 // clientKill knows CLIENT KILL ID n. As in Redis it spares the caller.
 func clientKill(c call) redlock.Reply {
 	if len(c.args) == 1 {
-		return failed("ERR No such client") // the old form, by address
+		return Failed("ERR No such client") // the old form, by address
 	}
 	if len(c.args) != 2 || !strings.EqualFold(c.args[0], "ID") {
-		return refuse(errSyntax)
+		return Refuse(errSyntax)
 	}
 	id, err := strconv.ParseInt(c.args[1], 10, 64)
 	switch {
 	case err != nil || id <= 0:
-		return failed("ERR client-id should be greater than 0")
-	case id == c.client.id:
-		return number(0)
+		return Failed("ERR client-id should be greater than 0")
+	case id == c.client.Id:
+		return Number(0)
 	}
-	return number(c.kill(id))
+	return Number(c.Kill(id))
 }
 
 func clientSetName(c call) redlock.Reply {
 	name := c.args[0]
 	if strings.ContainsFunc(name, func(r rune) bool { return r < '!' || r > '~' }) {
-		return failed("ERR Client names cannot contain spaces, newlines or special characters.")
+		return Failed("ERR Client names cannot contain spaces, newlines or special characters.")
 	}
 	c.client.name = name
-	return text("OK")
+	return Text("OK")
 }
 
 func clientGetName(c call) redlock.Reply {
 	if c.client.name == "" {
-		return null()
+		return Null()
 	}
-	return text(c.client.name)
+	return Text(c.client.name)
 }
 
 func scriptLoad(c call) redlock.Reply {
 	sum := sha1.Sum([]byte(c.args[0]))
 	sha := hex.EncodeToString(sum[:])
-	c.scripts[sha] = true
-	return text(sha)
+	c.Scripts[sha] = true
+	return Text(sha)
 }
 
 func scriptFlush(c call) redlock.Reply {
 	if len(c.args) > 1 || len(c.args) == 1 && !isSyncWord(c.args[0]) {
-		return failed("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+		return Failed("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
 	}
-	clear(c.scripts)
-	return text("OK")
+	clear(c.Scripts)
+	return Text("OK")
 }
 
 func isSyncWord(word string) bool {
@@ -211,14 +211,14 @@ func isSyncWord(word string) bool {
 }
 
 func get(c call) redlock.Reply {
-	e, ok := c.lookup(c.args[0], c.now)
+	e, ok := c.Lookup(c.args[0], c.now)
 	switch {
 	case !ok:
-		return null()
+		return Null()
 	case !e.isString():
-		return refuse(errWrongType)
+		return Refuse(errWrongType)
 	}
-	return text(e.text)
+	return Text(e.Text)
 }
 
 // mget answers null also for what is no string.
@@ -226,7 +226,7 @@ func mget(c call) redlock.Reply {
 	replies := make([]redlock.Reply, len(c.args))
 	for i, key := range c.args {
 		if replies[i] = get(c.with(key)); replies[i].Err != nil {
-			replies[i] = null()
+			replies[i] = Null()
 		}
 	}
 	return redlock.Reply{Array: replies}
@@ -243,7 +243,7 @@ func set(c call) redlock.Reply {
 			px = options[1]
 			options = options[1:]
 		default:
-			return refuse(errSyntax)
+			return Refuse(errSyntax)
 		}
 	}
 	return c.store(c.args[0], c.args[1], nx, px)
@@ -252,76 +252,76 @@ func set(c call) redlock.Reply {
 // store sets key to value; px is its time to live in milliseconds, "" for none.
 func (c call) store(key, value string, nx bool, px string) redlock.Reply {
 	if err := c.mayWrite(); err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
-	e := entry{text: value}
+	e := entry{Text: value}
 	if px != "" {
 		ms, err := strconv.ParseInt(px, 10, 64)
 		if err != nil {
-			return refuse(errNotNumber)
+			return Refuse(errNotNumber)
 		}
 		if ms <= 0 || ms > math.MaxInt64-c.now/1000 {
-			return refuse(errExpire)
+			return Refuse(errExpire)
 		}
 		e.expiry = c.now/1000 + ms
 	}
-	if _, taken := c.lookup(key, c.now); taken && nx {
-		return null()
+	if _, taken := c.Lookup(key, c.now); taken && nx {
+		return Null()
 	}
 	c.put(key, e)
-	return text("OK")
+	return Text("OK")
 }
 
 func del(c call) redlock.Reply {
 	deleted := int64(0)
 	for _, key := range c.args {
-		if _, ok := c.lookup(key, c.now); ok {
+		if _, ok := c.Lookup(key, c.now); ok {
 			c.drop(key)
 			deleted++
 		}
 	}
-	return number(deleted)
+	return Number(deleted)
 }
 
 func pttl(c call) redlock.Reply {
-	e, ok := c.lookup(c.args[0], c.now)
+	e, ok := c.Lookup(c.args[0], c.now)
 	switch {
 	case !ok:
-		return number(-2)
+		return Number(-2)
 	case e.expiry == 0:
-		return number(-1)
+		return Number(-1)
 	}
-	return number(e.expiry - c.now/1000)
+	return Number(e.expiry - c.now/1000)
 }
 
 func exists(c call) redlock.Reply {
 	found := int64(0)
 	for _, key := range c.args {
-		if _, ok := c.lookup(key, c.now); ok {
+		if _, ok := c.Lookup(key, c.now); ok {
 			found++
 		}
 	}
-	return number(found)
+	return Number(found)
 }
 
-func keysCommand(c call) redlock.Reply { return texts(c.sortedKeys(c.args[0], c.now)) }
+func keysCommand(c call) redlock.Reply { return texts(c.SortedKeys(c.args[0], c.now)) }
 
 func lpush(c call) redlock.Reply {
-	e, ok := c.lookup(c.args[0], c.now)
+	e, ok := c.Lookup(c.args[0], c.now)
 	if ok && e.list == nil {
-		return refuse(errWrongType)
+		return Refuse(errWrongType)
 	}
 	for _, item := range c.args[1:] {
 		e.list = append([]string{item}, e.list...)
 	}
 	c.put(c.args[0], e)
-	return number(int64(len(e.list)))
+	return Number(int64(len(e.list)))
 }
 
 func flushAll(c call) redlock.Reply {
 	if len(c.args) > 1 || len(c.args) == 1 && !isSyncWord(c.args[0]) {
-		return refuse(errSyntax)
+		return Refuse(errSyntax)
 	}
-	c.flush()
-	return text("OK")
+	c.Flush()
+	return Text("OK")
 }

@@ -1,4 +1,4 @@
-package redlocktest
+package simredis
 
 import (
 	"maps"
@@ -9,35 +9,35 @@ import (
 
 // hash is what a key holds that is a hash.
 type hash struct {
-	values map[string]string
+	Values map[string]string
 	names  []string // of all fields, in order; nil: to be made again
 }
 
 func (h *hash) set(field, value string) {
-	had := len(h.values)
-	if h.values[field] = value; len(h.values) > had {
+	had := len(h.Values)
+	if h.Values[field] = value; len(h.Values) > had {
 		h.names = nil
 	}
 }
 
 func (h *hash) delete(field string) {
-	delete(h.values, field)
+	delete(h.Values, field)
 	h.names = nil
 }
 
 // grow makes room for so many fields.
 func (h *hash) grow(n int) {
-	if len(h.values) < n/2 {
+	if len(h.Values) < n/2 {
 		values := make(map[string]string, n)
-		maps.Copy(values, h.values)
-		h.values = values
+		maps.Copy(values, h.Values)
+		h.Values = values
 	}
 }
 
 // fields are the names of all fields, in order. Nobody may change them.
 func (h *hash) fields() []string {
 	if h.names == nil {
-		h.names = slices.Sorted(maps.Keys(h.values))
+		h.names = slices.Sorted(maps.Keys(h.Values))
 	}
 	return h.names
 }
@@ -47,21 +47,21 @@ func (h *hash) clone() *hash {
 	if h == nil {
 		return nil
 	}
-	return &hash{maps.Clone(h.values), h.names}
+	return &hash{maps.Clone(h.Values), h.names}
 }
 
 var noHash = &hash{} // which nobody changes
 
 // hash returns the hash at key; noHash where there is none.
 func (c call) hash(key string) (*hash, error) {
-	e, ok := c.lookup(key, c.now)
+	e, ok := c.Lookup(key, c.now)
 	switch {
 	case !ok:
 		return noHash, nil
-	case e.hash == nil:
+	case e.Hash == nil:
 		return nil, errWrongType
 	}
-	return e.hash, nil
+	return e.Hash, nil
 }
 
 // hget returns a field of the hash at key; ok tells that there is one.
@@ -70,7 +70,7 @@ func (c call) hget(key, field string) (value string, ok bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	value, ok = h.values[field]
+	value, ok = h.Values[field]
 	return value, ok, nil
 }
 
@@ -96,8 +96,8 @@ func (c call) hashToWrite(key string) (*hash, error) {
 	}
 	h, err := c.hash(key)
 	if err == nil && h == noHash {
-		h = &hash{values: map[string]string{}}
-		c.keys[key] = entry{hash: h}
+		h = &hash{Values: map[string]string{}}
+		c.Keys[key] = entry{Hash: h}
 	}
 	return h, err
 }
@@ -106,11 +106,11 @@ func hgetCommand(c call) redlock.Reply {
 	value, ok, err := c.hget(c.args[0], c.args[1])
 	switch {
 	case err != nil:
-		return refuse(err)
+		return Refuse(err)
 	case !ok:
-		return null()
+		return Null()
 	}
-	return text(value)
+	return Text(value)
 }
 
 func hmgetCommand(c call) redlock.Reply {
@@ -129,15 +129,15 @@ func hmgetCommand(c call) redlock.Reply {
 func hsetCommand(c call) redlock.Reply {
 	key, pairs := c.args[0], c.args[1:]
 	if len(pairs)%2 != 0 {
-		return failed("ERR wrong number of arguments for 'hset' command")
+		return Failed("ERR wrong number of arguments for 'hset' command")
 	}
 	h, err := c.hashToWrite(key)
 	if err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
-	had := len(h.values)
+	had := len(h.Values)
 	_ = c.hset(key, pairs...) // as has been seen
-	return number(int64(len(h.values) - had))
+	return Number(int64(len(h.Values) - had))
 }
 
 // hdelCommand answers with how many fields there were to delete. A hash without
@@ -146,32 +146,32 @@ func hdelCommand(c call) redlock.Reply {
 	key, fields := c.args[0], c.args[1:]
 	h, err := c.hash(key)
 	if err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
-	had := len(h.values)
+	had := len(h.Values)
 	for _, field := range fields {
-		if _, ok := h.values[field]; ok {
+		if _, ok := h.Values[field]; ok {
 			h.delete(field)
 		}
 	}
 	switch {
-	case had > 0 && len(h.values) == 0:
+	case had > 0 && len(h.Values) == 0:
 		c.drop(key)
-	case had > len(h.values):
+	case had > len(h.Values):
 		c.changed(key)
 	}
-	return number(int64(had - len(h.values)))
+	return Number(int64(had - len(h.Values)))
 }
 
 // hgetallCommand answers in the order of the fields' names; Redis has another.
 func hgetallCommand(c call) redlock.Reply {
 	h, err := c.hash(c.args[0])
 	if err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
-	reply := redlock.Reply{Array: make([]redlock.Reply, 0, 2*len(h.values))}
+	reply := redlock.Reply{Array: make([]redlock.Reply, 0, 2*len(h.Values))}
 	for _, field := range h.fields() {
-		reply.Array = append(reply.Array, text(field), text(h.values[field]))
+		reply.Array = append(reply.Array, Text(field), Text(h.Values[field]))
 	}
 	return reply
 }

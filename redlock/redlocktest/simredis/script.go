@@ -1,4 +1,4 @@
-package redlocktest
+package simredis
 
 import (
 	"fmt"
@@ -13,22 +13,22 @@ import (
 // scriptFunc is a Go function with the meaning of one of package redlock's Lua
 // scripts.
 type scriptFunc struct {
-	name string
+	Name string
 	run  func(c call, keys, argv []string) redlock.Reply
 }
 
-var scriptFuncs = map[string]func(c call, keys, argv []string) redlock.Reply{
+var ScriptFuncs = map[string]func(c call, keys, argv []string) redlock.Reply{
 	"ballot": ballot,
 	"epoch":  rewriteNode,
 	"rights": func(call, []string, []string) redlock.Reply { return redlock.Reply{} }, // it denies nothing
 }
 
-var scriptsBySHA = indexScripts()
+var ScriptsBySHA = indexScripts()
 
 func indexScripts() map[string]scriptFunc {
 	bySHA := map[string]scriptFunc{}
 	for _, s := range script.Scripts() {
-		bySHA[s.SHA] = scriptFunc{s.Name, scriptFuncs[s.Name]}
+		bySHA[s.SHA] = scriptFunc{s.Name, ScriptFuncs[s.Name]}
 	}
 	return bySHA
 }
@@ -39,19 +39,19 @@ func evalSHA(c call) redlock.Reply {
 	n, err := strconv.Atoi(c.args[1])
 	switch {
 	case len(sha) != 40: // looked at first, as Redis does
-		return refuse(errNoScript)
+		return Refuse(ErrNoScript)
 	case err != nil:
-		return refuse(errNotNumber)
+		return Refuse(errNotNumber)
 	case n > len(c.args)-2:
-		return failed("ERR Number of keys can't be greater than number of args")
+		return Failed("ERR Number of keys can't be greater than number of args")
 	case n < 0:
-		return failed("ERR Number of keys can't be negative")
-	case !c.scripts[sha]:
-		return refuse(errNoScript)
+		return Failed("ERR Number of keys can't be negative")
+	case !c.Scripts[sha]:
+		return Refuse(ErrNoScript)
 	}
-	known := scriptsBySHA[sha]
+	known := ScriptsBySHA[sha]
 	if known.run == nil {
-		return failed("ERR redlocktest: script %s (%q) has no Go function: write one in simscript.go", sha, known.name)
+		return Failed("ERR redlocktest: script %s (%q) has no Go function: write one in script.go", sha, known.Name)
 	}
 	return known.run(c, c.args[2:2+n], c.args[2+n:])
 }
@@ -88,28 +88,28 @@ func simError(format string, args ...any) error {
 // rewriteNode is epoch.lua: a comparison of the epoch and the words, and a write.
 func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if len(keys) != 1 || len(argv) != 6 {
-		return refuse(simError("node: one key and six arguments: got %d keys and %d arguments", len(keys), len(argv)))
+		return Refuse(simError("node: one key and six arguments: got %d keys and %d arguments", len(keys), len(argv)))
 	}
 	h, err := c.hash(keys[0])
 	if err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
-	if !c.variant(CompareNothing) && (h.values["epoch"] != argv[0] || argv[4] != "" && h.values["words"] != argv[5]) {
-		return number(0)
+	if !c.Variant(CompareNothing) && (h.Values["epoch"] != argv[0] || argv[4] != "" && h.Values["words"] != argv[5]) {
+		return Number(0)
 	}
 	records, err := parseRecords(argv[2])
 	if err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
 	ahead, err := strconv.ParseInt(argv[3], 10, 64)
 	if err != nil && len(records) > 0 {
-		return refuse(errNotNumber)
+		return Refuse(errNotNumber)
 	}
 	if slices.ContainsFunc(records, func(r record) bool { return r.value > c.now+farthest }) {
-		return failed("FAR the fencing counters of other nodes are more than a year ahead of this node's clock: set that clock")
+		return Failed("FAR the fencing counters of other nodes are more than a year ahead of this node's clock: set that clock")
 	}
 	if h, err = c.hashToWrite(keys[0]); err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
 	h.set("epoch", argv[1])
 	if argv[4] != "" {
@@ -117,7 +117,7 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	}
 	h.raise(records, c.now+ahead, c.now+farthest)
 	c.changed(keys[0])
-	return number(1)
+	return Number(1)
 }
 
 // raise makes counters as large as the records say, and as least. What they are counts
@@ -127,7 +127,7 @@ func (h *hash) raise(records []record, least, most int64) {
 	leastText := strconv.FormatInt(least, 10) // what most of them become
 	for _, r := range records {
 		count := r.value
-		if known := h.values[r.field]; known != "" {
+		if known := h.Values[r.field]; known != "" {
 			before, err := strconv.ParseInt(known, 10, 64)
 			if err == nil && before <= most { // else somebody wrote to it
 				count = max(count, before)
@@ -140,3 +140,26 @@ func (h *hash) raise(records []record, least, most int64) {
 		h.set(r.field, text)
 	}
 }
+
+// Variant is a deliberate mistake in a simulated node's scripts: what a test
+// plants to show that the mistake would be found.
+type Variant string
+
+const (
+	ReleaseBlindly Variant = "DEL without comparing the token"
+	ExtendSets     Variant = "an extension sets the key where it is missing"
+	ExtendShortens Variant = "an extension may shorten the expiry"
+	IgnoreNotAfter Variant = "an acquire is acted on however late it comes"
+	IgnoreEpoch    Variant = "the epoch is not compared by scripts that vote"
+	FenceBlindly   Variant = "a fencing token is written back where the lock is another's"
+	ForceBlindly   Variant = "a lock is forced away whoever holds it by then"
+	CompareNothing Variant = "an epoch is written whatever is there"
+	HandOverFence  Variant = "a hand-over keeps the fencing token"
+	CountPlaces    Variant = "a semaphore admits as many as it has places, whichever they ask for"
+	MixKinds       Variant = "one kind of those that several share is as good as another"
+	LieAhead       Variant = "grants have a fencing token that is centuries ahead"
+	HideKind       Variant = "readers leave the lock's key free for other clients"
+)
+
+// Variant reports whether the mistake was planted.
+func (s *State) Variant(v Variant) bool { return s.Variants[v] }

@@ -85,7 +85,7 @@ func (s *Sim) crash(keepData bool) {
 	s.stalled = nil
 	s.breakAll()
 	if !keepData {
-		s.state.flush()
+		s.state.Flush()
 	}
 }
 
@@ -102,14 +102,14 @@ func (s *Sim) Restart() {
 
 func (s *Sim) restart() {
 	s.crashed = false
-	s.state.restart(s.clock.now())
+	s.state.Restart(s.clock.now())
 }
 
 // Flush deletes all keys, as somebody's FLUSHALL does. Scripts stay.
 func (s *Sim) Flush() {
 	s.lock()
 	defer s.mu.Unlock()
-	s.state.flush()
+	s.state.Flush()
 }
 
 // Move has the node's address lead to another Redis, which is new and empty, and back
@@ -120,7 +120,7 @@ func (s *Sim) Move() {
 	s.breakAll()
 	if s.other == nil {
 		other := s.newState(s.name + "'")
-		other.durable, other.infoLies, other.variants = s.state.durable, s.state.infoLies, s.state.variants
+		other.Durable, other.InfoLies, other.Variants = s.state.Durable, s.state.InfoLies, s.state.Variants
 		s.other = &other
 	}
 	s.state, *s.other = *s.other, s.state

@@ -1,6 +1,7 @@
-package redlocktest
+package simredis
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ func infoCommand(c call) redlock.Reply {
 		}
 		b.WriteString("\r\n")
 	}
-	return text(strings.TrimSuffix(b.String(), "\r\n"))
+	return Text(strings.TrimSuffix(b.String(), "\r\n"))
 }
 
 func (c call) wantsSection(name string) bool {
@@ -42,21 +43,21 @@ func (c call) wantsSection(name string) bool {
 
 // infoSections returns what is true, but for what follows from a role that is
 // not.
-func (s *state) infoSections(now int64) []infoSection {
-	role, link, replID := "master", "", s.replID
-	if s.replica {
-		role, replID = "slave", s.masterReplID
+func (s *State) infoSections(now int64) []infoSection {
+	role, link, replID := "master", "", s.ReplID
+	if s.Replica {
+		role, replID = "slave", s.MasterReplID
 	}
 	if s.infoValue("role", role) == "slave" {
 		link = "up"
 	}
 	aof := "0"
-	if s.durable {
+	if s.Durable {
 		aof = "1"
 	}
 	return []infoSection{
 		{"Server", []infoField{
-			{"redis_version", "7.0.15"}, {"redis_mode", "standalone"}, {"run_id", s.runID},
+			{"redis_version", "7.0.15"}, {"redis_mode", "standalone"}, {"run_id", s.RunID},
 			{"uptime_in_seconds", decimal(s.uptime(now))},
 		}},
 		{"Memory", []infoField{{"maxmemory", "0"}, {"maxmemory_policy", "noeviction"}}},
@@ -75,14 +76,14 @@ func (s *state) infoSections(now int64) []infoSection {
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // infoValue returns what INFO shows for a field whose true value is given.
-func (s *state) infoValue(key, truth string) string {
-	if lie := s.infoLies[key]; lie != "" {
+func (s *State) infoValue(key, truth string) string {
+	if lie := s.InfoLies[key]; lie != "" {
 		return lie
 	}
 	return truth
 }
 
-func (s *state) hasInfo(key string) bool {
+func (s *State) HasInfo(key string) bool {
 	return slices.ContainsFunc(s.infoSections(0), func(section infoSection) bool {
 		return slices.ContainsFunc(section.fields, func(f infoField) bool { return f.key == key })
 	})
@@ -90,22 +91,22 @@ func (s *state) hasInfo(key string) bool {
 
 // uptime is in seconds. As in Redis it is the difference of two readings of the
 // wall clock, each cut to a second: it jumps with the clock, and may be negative.
-func (s *state) uptime(now int64) int64 { return now/1_000_000 - s.started/1_000_000 }
+func (s *State) uptime(now int64) int64 { return now/1_000_000 - s.started/1_000_000 }
 
 // configGet is CONFIG GET name …, for the settings that say how durable the node
 // is. As in Redis a name comes back as it was written.
 func configGet(c call) redlock.Reply {
 	settings := map[string]string{"appendfsync": "everysec", "appendonly": "no", "no-appendfsync-on-rewrite": "no"}
-	if c.durable {
+	if c.Durable {
 		settings["appendfsync"], settings["appendonly"] = "always", "yes"
 	}
-	reply := list()
+	reply := List()
 	for _, name := range c.args {
 		if strings.ContainsAny(name, "*?[") {
-			return failed("ERR redlocktest: CONFIG GET knows no patterns like %s", name)
+			return Failed("ERR redlocktest: CONFIG GET knows no patterns like %s", name)
 		}
 		if value, ok := settings[strings.ToLower(name)]; ok {
-			reply.Array = append(reply.Array, text(name), text(value))
+			reply.Array = append(reply.Array, Text(name), Text(value))
 		}
 	}
 	return reply
@@ -115,16 +116,66 @@ func configGet(c call) redlock.Reply {
 func aclDryRun(c call) redlock.Reply {
 	switch user, command := c.args[0], c.args[1]; {
 	case user != "default":
-		return failed("ERR User '%s' not found", user)
-	case command == c.denied:
-		return text("This user has no permissions to run the '" + strings.ToLower(command) + "' command")
+		return Failed("ERR User '%s' not found", user)
+	case command == c.Denied:
+		return Text("This user has no permissions to run the '" + strings.ToLower(command) + "' command")
 	}
-	return text("OK")
+	return Text("OK")
 }
 
 // configResetStat leaves itself as the only command that was executed, as in
 // Redis.
 func configResetStat(c call) redlock.Reply {
 	c.commands = 0
-	return text("OK")
+	return Text("OK")
+}
+
+// Snapshot is what a node held at one moment. It does not change.
+type Snapshot struct{ keys map[string]entry }
+
+func (s *State) Snapshot() Snapshot { return Snapshot{cloneKeys(s.Keys)} }
+
+// load replaces all keys. It copies the snapshot again, which others may load.
+func (s *State) Load(snapshot Snapshot) {
+	s.Flush()
+	maps.Copy(s.Keys, cloneKeys(snapshot.keys))
+}
+
+func cloneKeys(keys map[string]entry) map[string]entry {
+	keys = maps.Clone(keys)
+	for key, e := range keys {
+		e.list, e.Set, e.Hash = slices.Clone(e.list), maps.Clone(e.Set), e.Hash.clone()
+		keys[key] = e
+	}
+	return keys
+}
+
+func (s *State) DropExpired(now int64) {
+	for key := range s.Keys {
+		s.Lookup(key, now)
+	}
+}
+
+// demote: replID is the master's, "" where that is none of the simulation's.
+func (s *State) Demote(copied Snapshot, replID string) {
+	if replID == "" {
+		replID = s.newReplID()
+	}
+	s.Load(copied)
+	s.Replica, s.MasterReplID = true, replID
+}
+
+func (s *State) Promote() {
+	if s.Replica {
+		s.Replica, s.ReplID = false, s.newReplID()
+	}
+}
+
+// mayWrite fails where the node is a replica. Whatever a script changes has to
+// ask first: Redis refuses the commands in a script, not the script.
+func (s *State) mayWrite() error {
+	if s.Replica {
+		return ErrReadOnly
+	}
+	return nil
 }

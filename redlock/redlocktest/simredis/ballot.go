@@ -1,4 +1,4 @@
-package redlocktest
+package simredis
 
 import (
 	"strconv"
@@ -50,15 +50,15 @@ const (
 // ballot is ballot.lua: the operations in turn, each with its own reply.
 func ballot(c call, keys, argv []string) redlock.Reply {
 	if len(keys) < 1 || len(argv) < 4 {
-		return refuse(simError("ballot: the node's key and four arguments at least: got %d keys and %d arguments", len(keys), len(argv)))
+		return Refuse(simError("ballot: the node's key and four arguments at least: got %d keys and %d arguments", len(keys), len(argv)))
 	}
 	letters := argv[2]
 	b := ballotCall{call: c, node: keys[0], args: argv[4:], counters: map[string]int64{}}
 	if err := b.begin(argv[0], argv[1], argv[3]); err != nil {
-		return refuse(err)
+		return Refuse(err)
 	}
 	if len(letters) < len(keys)-1 || malformed(letters) {
-		return refuse(simError("ballot: %d keys, and %q is not as many operations with an acquire after each n", len(keys)-1, letters))
+		return Refuse(simError("ballot: %d keys, and %q is not as many operations with an acquire after each n", len(keys)-1, letters))
 	}
 	replies := make([]redlock.Reply, len(keys)-1)
 	for i, key := range keys[1:] {
@@ -97,7 +97,7 @@ func (b *ballotCall) begin(epoch, notAfter, records string) error {
 	if err != nil {
 		return simError("ballot: %q is no not-after", notAfter)
 	}
-	b.late = b.now > limit && !b.variant(IgnoreNotAfter)
+	b.late = b.now > limit && !b.Variant(IgnoreNotAfter)
 	b.why = b.admits(epoch)
 	return nil
 }
@@ -110,13 +110,13 @@ func (b *ballotCall) admits(epoch string) error {
 		return errEpoch
 	case err != nil:
 		return err
-	case (!ok || known != epoch) && !b.variant(IgnoreEpoch):
+	case (!ok || known != epoch) && !b.Variant(IgnoreEpoch):
 		return errEpoch
 	}
 	for _, r := range b.records {
 		text, _, _ := b.hget(b.node, r.field)
 		count, err := strconv.ParseInt(text, 10, 64)
-		if (err != nil || count < 0 || count > maxCounter) && !b.variant(IgnoreEpoch) {
+		if (err != nil || count < 0 || count > maxCounter) && !b.Variant(IgnoreEpoch) {
 			return errCounters
 		}
 		b.counters[r.field] = count
@@ -162,7 +162,7 @@ func (b *ballotCall) read(letter byte, key string) operand {
 // operate executes an operation.
 func (b *ballotCall) operate(o operand) redlock.Reply {
 	if b.why != nil && o.letter != 'r' && o.letter != 'd' {
-		return refuse(b.why)
+		return Refuse(b.why)
 	}
 	switch o.letter {
 	case 'n':
@@ -194,7 +194,7 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 	case 'c':
 		return hgetallCommand(b.with(b.node))
 	}
-	return refuse(simError("ballot: %q is no operation", o.letter))
+	return Refuse(simError("ballot: %q is no operation", o.letter))
 }
 
 // next takes one argument.
@@ -212,9 +212,9 @@ func (b *ballotCall) refusal(r record) *redlock.Reply {
 	var reply redlock.Reply
 	switch {
 	case b.late:
-		reply = refuse(errLate)
+		reply = Refuse(errLate)
 	case b.counters[r.field] >= maxCounter:
-		reply = failed("FULL its fencing counter %s is at its end: somebody else wrote to it; HDEL redlockd:node epoch on this node, and after max_ttl it has the counters of the others", r.field)
+		reply = Failed("FULL its fencing counter %s is at its end: somebody else wrote to it; HDEL redlockd:node epoch on this node, and after max_ttl it has the counters of the others", r.field)
 	default:
 		return nil
 	}
@@ -226,7 +226,7 @@ const errLate = redlock.ServerError("LATE the attempt was over when it reached t
 // count is the fencing token of what is granted by a record.
 func (b *ballotCall) count(r record) int64 {
 	count := b.counters[r.field] + 1
-	if b.variant(LieAhead) {
+	if b.Variant(LieAhead) {
 		return maxCounter - 8
 	}
 	if r.value > count && r.value <= b.now+proposalAhead {
@@ -245,10 +245,10 @@ func (b *ballotCall) raise(field string, count int64) {
 
 // far is why a counter cannot be raised to so much; nil: it can.
 func (b *ballotCall) far(field string, count int64) *redlock.Reply {
-	if count <= b.counters[field] || count <= b.now+farthest || b.variant(LieAhead) {
+	if count <= b.counters[field] || count <= b.now+farthest || b.Variant(LieAhead) {
 		return nil
 	}
-	refused := failed("FAR a fencing token is more than a year ahead of this node's clock: set that clock, or find the node that gives such tokens")
+	refused := Failed("FAR a fencing token is more than a year ahead of this node's clock: set that clock, or find the node that gives such tokens")
 	return &refused
 }
 
@@ -266,7 +266,7 @@ func (b *ballotCall) writeCounters(letters string, replies []redlock.Reply) {
 	for i := range replies {
 		voted := replies[i].Int != 0 || len(replies[i].Array) == 1
 		if err != nil && isOneOf(letters[i], "aAnNsShHfpq") && voted {
-			replies[i] = refuse(err)
+			replies[i] = Refuse(err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package redlocktest
+package simredis
 
 import (
 	"slices"
@@ -10,10 +10,10 @@ import (
 
 // tracking is who is to be told when a key changes: once, and then no more.
 type tracking struct {
-	readers map[string][]int64               // by key: the ids of connections that have read it
-	current *client                          // whose command is executed; nil: nobody's
-	clients func() []*client                 // in the order of dialling
-	tell    func(clientID int64, key string) // "" for all keys
+	Readers map[string][]int64               // by key: the ids of connections that have read it
+	current *Client                          // whose command is executed; nil: nobody's
+	Clients func() []*Client                 // in the order of dialling
+	Tell    func(clientID int64, key string) // "" for all keys
 }
 
 // trackingMode is CLIENT TRACKING ON REDIRECT id OPTIN.
@@ -34,14 +34,14 @@ func clientTracking(c call) redlock.Reply {
 		case strings.EqualFold(options[0], "REDIRECT") && len(options) > 1:
 			id, err := strconv.ParseInt(options[1], 10, 64)
 			if err != nil {
-				return refuse(errNotNumber)
+				return Refuse(errNotNumber)
 			}
 			if c.byID(id) == nil {
-				return failed("ERR The client ID you want redirect to does not exist")
+				return Failed("ERR The client ID you want redirect to does not exist")
 			}
 			mode.redirect, options = id, options[1:]
 		default:
-			return refuse(errSyntax)
+			return Refuse(errSyntax)
 		}
 	}
 	return c.setTracking(mode, optIn)
@@ -51,42 +51,42 @@ func (c call) setTracking(mode trackingMode, optIn bool) redlock.Reply {
 	switch {
 	case strings.EqualFold(c.args[0], "OFF"):
 		c.client.tracks = nil
-		return text("OK")
+		return Text("OK")
 	case !strings.EqualFold(c.args[0], "ON"):
-		return refuse(errSyntax)
+		return Refuse(errSyntax)
 	case !optIn || mode.redirect == 0:
-		return refuse(simError("CLIENT TRACKING ON without REDIRECT and OPTIN"))
+		return Refuse(simError("CLIENT TRACKING ON without REDIRECT and OPTIN"))
 	}
 	c.client.tracks = &mode
-	return text("OK")
+	return Text("OK")
 }
 
 // clientCaching is CLIENT CACHING YES.
 func clientCaching(c call) redlock.Reply {
 	switch {
 	case c.client.tracks == nil:
-		return failed("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
+		return Failed("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
 	case strings.EqualFold(c.args[0], "NO"):
-		return failed("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
+		return Failed("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
 	case !strings.EqualFold(c.args[0], "YES"):
-		return refuse(errSyntax)
+		return Refuse(errSyntax)
 	}
-	c.client.caching = true
-	return text("OK")
+	c.client.Caching = true
+	return Text("OK")
 }
 
 // caches tells whether the next command of a client has what it reads tracked.
 // As in Redis that holds until there is one that is not CLIENT.
-func (c *client) caches(next *command) bool {
-	if !c.caching {
+func (c *Client) caches(next *command) bool {
+	if !c.Caching {
 		return false
 	}
-	c.caching = next != nil && strings.HasPrefix(next.name, "CLIENT ")
+	c.Caching = next != nil && strings.HasPrefix(next.name, "CLIENT ")
 	return c.tracks != nil
 }
 
 // remember notes what a client has read, and returns the reply to that.
-func (s *state) remember(c *client, known *command, command redlock.Command, reply redlock.Reply) redlock.Reply {
+func (s *State) remember(c *Client, known *command, command redlock.Command, reply redlock.Reply) redlock.Reply {
 	var keys []string
 	switch known.name {
 	case "GET", "PTTL", "HGET", "HMGET", "HGETALL":
@@ -94,11 +94,11 @@ func (s *state) remember(c *client, known *command, command redlock.Command, rep
 	case "MGET", "EXISTS":
 		keys = command[1:]
 	case "EVALSHA":
-		return refuse(simError("what scripts read after CLIENT CACHING YES is not known"))
+		return Refuse(simError("what scripts read after CLIENT CACHING YES is not known"))
 	}
 	for _, key := range keys {
-		if !slices.Contains(s.readers[key], c.id) {
-			s.readers[key] = append(s.readers[key], c.id)
+		if !slices.Contains(s.Readers[key], c.Id) {
+			s.Readers[key] = append(s.Readers[key], c.Id)
 		}
 	}
 	return reply
@@ -106,39 +106,39 @@ func (s *state) remember(c *client, known *command, command redlock.Command, rep
 
 // changed: what is at a key is another. Who has read it is told, but not of what
 // it did itself, with NOLOOP; in any case it has to read it again.
-func (s *state) changed(key string) {
-	if len(s.readers) == 0 {
+func (s *State) changed(key string) {
+	if len(s.Readers) == 0 {
 		return
 	}
-	ids := s.readers[key]
-	delete(s.readers, key)
+	ids := s.Readers[key]
+	delete(s.Readers, key)
 	for _, id := range ids {
 		c := s.byID(id)
 		if c != nil && c.tracks != nil && !(c.tracks.noLoop && c == s.current) {
-			s.tell(c.tracks.redirect, key)
+			s.Tell(c.tracks.redirect, key)
 		}
 	}
 }
 
 // flushed: all keys are gone. Everybody who tracks is told, whatever it has read.
-func (s *state) flushed() {
-	if s.clients == nil { // not up yet
+func (s *State) flushed() {
+	if s.Clients == nil { // not up yet
 		return
 	}
-	clear(s.readers)
-	for _, c := range s.clients() {
+	clear(s.Readers)
+	for _, c := range s.Clients() {
 		if c.tracks != nil {
-			s.tell(c.tracks.redirect, allKeys)
+			s.Tell(c.tracks.redirect, AllKeys)
 		}
 	}
 }
 
 // allKeys is told instead of a key.
-const allKeys = ""
+const AllKeys = ""
 
-func (s *state) byID(id int64) *client {
-	all := s.clients()
-	i := slices.IndexFunc(all, func(c *client) bool { return c.id == id })
+func (s *State) byID(id int64) *Client {
+	all := s.Clients()
+	i := slices.IndexFunc(all, func(c *Client) bool { return c.Id == id })
 	if i < 0 {
 		return nil
 	}
@@ -147,10 +147,10 @@ func (s *state) byID(id int64) *client {
 
 // nextExpiry is when the first of the keys expires that somebody has read, in
 // milliseconds since 1970; 0: never.
-func (s *state) nextExpiry() int64 {
+func (s *State) NextExpiry() int64 {
 	first := int64(0)
-	for key := range s.readers {
-		if at := s.keys[key].expiry; at != 0 && (first == 0 || at < first) {
+	for key := range s.Readers {
+		if at := s.Keys[key].expiry; at != 0 && (first == 0 || at < first) {
 			first = at
 		}
 	}

@@ -1,5 +1,7 @@
 package redlocktest
 
+import "github.com/redlockd/redlockd/redlock/redlocktest/simredis"
+
 // SetInfo makes INFO show this value for a field from now on, whatever the truth
 // is; "" goes back to it. It changes nothing but what INFO shows: a node whose
 // role is said to be "slave" executes writes (see Demote). It panics where INFO
@@ -7,10 +9,10 @@ package redlocktest
 func (s *Sim) SetInfo(key, value string) {
 	s.lock()
 	defer s.mu.Unlock()
-	if !s.state.hasInfo(key) {
+	if !s.state.HasInfo(key) {
 		panic("redlocktest: INFO of a simulated node has no field " + key)
 	}
-	s.state.infoLies[key] = value
+	s.state.InfoLies[key] = value
 }
 
 // SetDurable makes the node say that it writes an append-only file and syncs it
@@ -19,7 +21,7 @@ func (s *Sim) SetInfo(key, value string) {
 func (s *Sim) SetDurable(durable bool) {
 	s.lock()
 	defer s.mu.Unlock()
-	s.state.durable = durable
+	s.state.Durable = durable
 }
 
 // SetDefaultUser has the user default, with whose rights Redis loads its append-only file, be
@@ -27,26 +29,26 @@ func (s *Sim) SetDurable(durable bool) {
 func (s *Sim) SetDefaultUser(denied string) {
 	s.lock()
 	defer s.mu.Unlock()
-	s.state.denied = denied
+	s.state.Denied = denied
 }
 
 // Snapshot returns what the node holds now: what an RDB file written now has.
-func (s *Sim) Snapshot() Snapshot {
+func (s *Sim) Snapshot() simredis.Snapshot {
 	s.lock()
 	defer s.mu.Unlock()
-	return s.state.snapshot()
+	return s.state.Snapshot()
 }
 
 // Restore crashes the node, if it has not crashed yet, and restarts it with the
 // keys of a snapshot, as Redis does with an RDB file of earlier or of elsewhere.
 // Keys that have expired by the node's clock are not loaded.
-func (s *Sim) Restore(snapshot Snapshot) {
+func (s *Sim) Restore(snapshot simredis.Snapshot) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.crash(false)
-	s.state.load(snapshot)
+	s.state.Load(snapshot)
 	s.restart()
-	s.state.dropExpired(s.clock.now())
+	s.state.DropExpired(s.clock.now())
 }
 
 // Resync does what REPLICAOF and, once the node is synchronised, REPLICAOF NO
@@ -64,7 +66,7 @@ func (s *Sim) Resync(from *Sim) {
 // restart. The replica does not hear of later writes to from, and from does not
 // show that it has a replica: SetInfo("connected_slaves", "1") does.
 func (s *Sim) Demote(from *Sim) {
-	var copied Snapshot
+	var copied simredis.Snapshot
 	var replID string
 	if from != nil {
 		copied, replID = from.forReplica()
@@ -74,16 +76,16 @@ func (s *Sim) Demote(from *Sim) {
 	if s.crashed {
 		return
 	}
-	s.state.demote(copied, replID)
+	s.state.Demote(copied, replID)
 }
 
-func (s *Sim) forReplica() (Snapshot, string) {
+func (s *Sim) forReplica() (simredis.Snapshot, string) {
 	s.lock()
 	defer s.mu.Unlock()
-	if s.state.replica {
-		return s.state.snapshot(), s.state.masterReplID
+	if s.state.Replica {
+		return s.state.Snapshot(), s.state.MasterReplID
 	}
-	return s.state.snapshot(), s.state.replID
+	return s.state.Snapshot(), s.state.ReplID
 }
 
 // Promote makes a replica a master again, with the keys it has and a new
@@ -91,15 +93,15 @@ func (s *Sim) forReplica() (Snapshot, string) {
 func (s *Sim) Promote() {
 	s.lock()
 	defer s.mu.Unlock()
-	s.state.promote()
+	s.state.Promote()
 }
 
 // Plant makes the node's scripts make these mistakes, and no others, from now on.
-func (s *Sim) Plant(variants ...Variant) {
+func (s *Sim) Plant(variants ...simredis.Variant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.variants = map[Variant]bool{}
+	s.state.Variants = map[simredis.Variant]bool{}
 	for _, v := range variants {
-		s.state.variants[v] = true
+		s.state.Variants[v] = true
 	}
 }

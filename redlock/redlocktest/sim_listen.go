@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 const (
@@ -38,7 +39,7 @@ func (s *Sim) listen(ctx context.Context, heard func(keys []string)) (redlock.Li
 	s.lock()
 	defer s.mu.Unlock()
 	s.attendants.Go(func() { c.hear(heard) })
-	return &simListener{c, c.client.id}, nil
+	return &simListener{c, c.client.Id}, nil
 }
 
 // hear calls heard with what arrives, until the connection is over.
@@ -50,7 +51,7 @@ func (c *simConn) hear(heard func(keys []string)) {
 			return
 		}
 		for _, key := range c.takeHeard() {
-			if key == allKeys {
+			if key == simredis.AllKeys {
 				heard(nil)
 			} else {
 				heard([]string{key})
@@ -74,7 +75,7 @@ func (c *simConn) takeHeard() []string {
 // tell sends a key to a listener, behind what was sent before. The caller holds
 // mu, here and below.
 func (s *Sim) tell(id int64, key string) {
-	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.id == id && c.told != nil })
+	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.Id == id && c.told != nil })
 	if i < 0 {
 		return
 	}
@@ -122,7 +123,7 @@ func (s *Sim) watchExpiry() {
 		s.disarm(s.expiry)
 		s.expiry = nil
 	}
-	if at := s.state.nextExpiry(); at != 0 && !s.hung {
+	if at := s.state.NextExpiry(); at != 0 && !s.hung {
 		s.expiry = &flight{end: true, finished: true}
 		s.arm(s.expiry, max(s.clock.until(at), 0)+expiryLag, s.expire)
 	}
@@ -134,15 +135,15 @@ func (s *Sim) expire(*flight) {
 		return // until it goes on
 	}
 	now := s.clock.now()
-	for _, key := range slices.Sorted(maps.Keys(s.state.readers)) {
-		s.state.lookup(key, now)
+	for _, key := range slices.Sorted(maps.Keys(s.state.Readers)) {
+		s.state.Lookup(key, now)
 	}
 	s.watchExpiry()
 }
 
 // clients returns what the server knows of the connections.
-func (s *Sim) clients() []*client {
-	all := make([]*client, len(s.conns))
+func (s *Sim) clients() []*simredis.Client {
+	all := make([]*simredis.Client, len(s.conns))
 	for i, c := range s.conns {
 		all[i] = &c.client
 	}
