@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
 )
 
