@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 // Acquire locks a name, or several at once, on a quorum of nodes, retrying until
@@ -49,9 +51,9 @@ type acquiring struct {
 	target   target
 	begun    *attempt // that nobody has waited for yet
 	patience *patience
-	waiter   *waiter // nil: it does not listen
-	places   int     // how many it asked for because they were said to be free
-	splits   int     // attempts in a row that nobody won
+	waiter   *node.Waiter // nil: it does not listen
+	places   int          // how many it asked for because they were said to be free
+	splits   int          // attempts in a row that nobody won
 	turn     turn
 	since    time.Duration // when it began
 	inside   bool          // it has passed the gate
@@ -150,7 +152,7 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 		return a.enter(ctx)
 	}
 	begins := a.waitsForTurn(held)
-	delay, again := a.patience.next(err, a.q.clock(), a.waiter.isTold())
+	delay, again := a.patience.next(err, a.q.clock(), a.waiter.IsTold())
 	if again && isHeld && (a.learn(held) || begins) {
 		delay = 0
 	}
@@ -179,13 +181,13 @@ func (a *acquiring) learn(held *HeldError) (more bool) {
 		a.listen()
 		more = a.q.isTracked()
 	}
-	return a.waiter != nil && a.q.bells.alsoTo(a.waiter, &a.target, held.foreign) || more
+	return a.waiter != nil && a.q.bells.AlsoTo(a.waiter, held.foreign) || more
 }
 
 // listen has the attempts from now on listen for the release of the lock.
 func (a *acquiring) listen() {
 	a.r.Holder.Since = a.q.options.Wall()
-	a.waiter = a.q.bells.join(&a.target, newToken(a.r.Holder), a.q.quorum)
+	a.waiter = a.q.bells.Join(a.target.keys(), newToken(a.r.Holder), a.q.quorum)
 }
 
 // pause waits for delay, or until the lock may be free. It is false where the
@@ -200,14 +202,14 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	rung, settle := a.waiter.rung(), a.q.options.NodeTimeout
+	rung, settle := a.waiter.Rung(), a.q.options.NodeTimeout
 	for {
 		select {
 		case <-rung:
 			if isClosed(a.q.closing) { // which rings, too
 				return true
 			}
-			if a.waiter.open() >= a.q.quorum {
+			if a.waiter.Open() >= a.q.quorum {
 				rung = nil
 				a.q.counts.wakeups.Add(1)
 				if delay = a.patience.within(a.spread(), a.q.clock()); delay == 0 {
@@ -216,7 +218,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 				timer.Reset(delay)
 			} else if delay > settle { // the other nodes may be down, and say nothing
 				delay = settle
-				timer.Reset(settle + a.q.rules.jitter(a.r.lock(), settle/8)) // not all who heard it at once
+				timer.Reset(settle + a.q.rules.Jitter(a.r.lock(), settle/8)) // not all who heard it at once
 			}
 		case <-timer.C:
 			return true

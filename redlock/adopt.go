@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 // Adoption is what Adopt made of records, in their order.
@@ -155,15 +157,15 @@ func (q *Quorum) Abandon(r Record) error {
 	t.slot = 0 // of the place, nothing is reserved here
 	release := func() { q.abandon(&t, r.Token, q.anywhere()) }
 	release()
-	time.AfterFunc(newTiming(q.options.NodeTimeout).silence, release)
+	time.AfterFunc(node.SilenceLimit(q.options.NodeTimeout), release)
 	return nil
 }
 
 // anywhere is where a token may be that an earlier process had.
-func (q *Quorum) anywhere() *nodeSet {
-	placed := &nodeSet{}
+func (q *Quorum) anywhere() *node.NodeSet {
+	placed := &node.NodeSet{}
 	for i := range q.lanes {
-		placed.add(i)
+		placed.Add(i)
 	}
 	return placed
 }

@@ -13,16 +13,17 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // fuzzedCalls are one of each kind that a group may have.
-func fuzzedCalls(quorum int) (calls []call, ballots []*ballot) {
+func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot) {
 	add := func(op string, width int, yes func(*Reply) bool, ops ...script.Operation) {
 		b := newBallot(op, 5, quorum, yes)
 		b.width = width
-		calls, ballots = append(calls, call{op: op, ops: ops, voter: b, placed: &nodeSet{}}), append(ballots, b)
+		calls, ballots = append(calls, node.Call{Op: op, Ops: ops, Voter: b, Placed: &node.NodeSet{}}), append(ballots, b)
 	}
 	add("acquire", 1, script.IsFencedGrant, script.Operation{Op: script.Acquire, Key: "x", Token: "t"}, script.Operation{Op: script.Wait, Key: "x", Token: "m"})
 	add("acquire", 2, script.IsFencedGrant, script.Operation{Op: script.AcquireAlso, Key: "x", Token: "t"}, script.Operation{Op: script.Join, Key: "y", Token: "t"})
@@ -32,8 +33,8 @@ func fuzzedCalls(quorum int) (calls []call, ballots []*ballot) {
 	add("counters", 1, func(reply *Reply) bool { return len(reply.Array) > 0 }, script.Operation{Op: script.ReadCounters, Key: script.NodeKey})
 	given := newBallot("release", 5, quorum, isGrant)
 	taken := newBallot("acquire", 5, quorum, script.IsFencedGrant)
-	calls = append(calls, call{op: "acquire", ops: []script.Operation{{Op: script.HandOver, Key: "x", OldToken: "o", Token: "t"}},
-		voter: &exchange{taken: taken, given: given}, placed: &nodeSet{}})
+	calls = append(calls, node.Call{Op: "acquire", Ops: []script.Operation{{Op: script.HandOver, Key: "x", OldToken: "o", Token: "t"}},
+		Voter: &exchange{taken: taken, given: given}, Placed: &node.NodeSet{}})
 	return calls, append(ballots, given, taken)
 }
 
@@ -48,8 +49,8 @@ func FuzzAnswers(f *testing.F) {
 	}
 	looks := "*2\r\n" + bulk("1795247588") + bulk("5") + bulk("admitted:1234:word:30000:5-abcdef:a") + bulk("redis_version:7.0.15\r\nrole:master\r\nrun_id:123") +
 		"%1\r\n+appendfsync\r\n+always\r\n"
-	held, fields := "*4\r\n"+bulk(kindShared)+":900\r\n+t\r\n:900\r\n", "*4\r\n+aa\r\n+1795247588000000\r\n+epoch\r\n+x\r\n"
-	place := "*5\r\n" + bulk(kindSlots+"3") + ":900\r\n" + bulk("1 t") + ":900\r\n:2\r\n"
+	held, fields := "*4\r\n"+bulk(script.KindShared)+":900\r\n+t\r\n:900\r\n", "*4\r\n+aa\r\n+1795247588000000\r\n+epoch\r\n+x\r\n"
+	place := "*5\r\n" + bulk(script.KindSlots+"3") + ":900\r\n" + bulk("1 t") + ":900\r\n:2\r\n"
 	for _, ballots := range []string{
 		":1795247588000000\r\n:1\r\n:-7\r\n:-7\r\n:1\r\n" + held + ":1\r\n" + fields + "*1\r\n:5\r\n",
 		held + ":1\r\n" + place + place + ":0\r\n*0\r\n:0\r\n" + fields + place,
@@ -69,22 +70,18 @@ func FuzzAnswers(f *testing.F) {
 		if err != nil {
 			return // the connection is over, and nothing was used
 		}
-		l.heard = time.Hour
-		l.noteAnswered(time.Millisecond)
-		if checkSpan(calls, &replies[0]) == nil {
-			l.answerSpan(calls, &replies[0])
+		if l.TakeAnswers(calls, &replies[0]) == nil {
 			checkBallots(t, ballots)
 		}
-		if s, err := l.readLook(replies[1 : 1+looks]); err == nil {
+		if s, err := l.TakeLook(replies[1 : 1+looks]); err == nil {
 			_ = s.Info.Refusal()
 			_, _ = admission.ParseEpoch(s.Epoch)
 			if s.Clock.Known && (s.Clock.Low > s.Clock.High || s.Clock.Low < -time.Hour) {
 				t.Errorf("the node's clock is between %v and %v", s.Clock.Low, s.Clock.High)
 			}
 		}
-		w := &waiter{quorum: f.quorum, bell: make(chan struct{}, 1)}
-		l.armed = []*arming{{waiter: w, keys: []string{"x", "y"}}}
-		_, _ = l.readArming(slices.Insert(replies[1+looks:], 0, Reply{Str: "OK"}))
+		w := f.bells.Join([]string{"x", "y"}, "mark", f.quorum)
+		_ = l.TakeWakeups(w, slices.Insert(replies[1+looks:], 0, Reply{Str: "OK"}))
 	})
 }
 

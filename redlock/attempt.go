@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -18,7 +19,7 @@ type attempt struct {
 	r      *Request
 	start  time.Duration       // before the first byte
 	aware  admission.Freshness // what was known by then of what the nodes say of each other
-	waiter *waiter             // listens; nil: nobody does
+	waiter *node.Waiter        // listens; nil: nobody does
 	keeps  time.Duration       // refused, it has the lock be kept for the waiter for so long
 	b      *ballot
 	grant
@@ -30,7 +31,7 @@ type grant struct {
 	token    string
 	fence    uint64 // before it is granted, a proposal
 	wanted   bool   // by others
-	placed   *nodeSet
+	placed   *node.NodeSet
 	deadline time.Duration
 	missed   time.Duration // what this host's clock had missed, as far as deadline knows
 }
@@ -40,37 +41,37 @@ func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt
 	a := &attempt{q: q, r: r, start: start, aware: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
 	a.b.quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
-		t.slot = q.places.reserve(t, r.Slots, q.rules.jitter)
+		t.slot = q.places.reserve(t, r.Slots, q.rules.Jitter)
 	}
-	a.grant = grant{target: *t, placed: &nodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
+	a.grant = grant{target: *t, placed: &node.NodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
 	return a
 }
 
 // begin puts it to the nodes, and waits for none.
 func (a *attempt) begin() {
 	o := script.Operation{Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(call{ops: a.b.askToTake(&a.target, o), voter: a.b})
+	a.send(node.Call{Ops: a.b.askToTake(&a.target, o), Voter: a.b})
 }
 
-func (a *attempt) send(c call) {
+func (a *attempt) send(c node.Call) {
 	if a.r.Noting != nil {
 		a.r.Noting(a.record())
 	}
-	c.op, c.placed = a.b.op, a.placed
-	c.notAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
+	c.Op, c.Placed = a.b.op, a.placed
+	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.ops = a.each(c.ops, script.Operation{Op: script.Wait, Token: a.waiter.mark, TTL: max(a.r.TTL, leastMark)})
+		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.Mark, TTL: max(a.r.TTL, leastMark)})
 		if a.keeps > 0 {
-			c.ops = append(c.ops, a.keeping()...)
+			c.Ops = append(c.Ops, a.keeping()...)
 		}
-		c.arming = a.waiter.arm()
+		c.Arming = a.waiter.Arm()
 	}
 	a.q.call(c, a.start)
 }
 
 // keeping has the names be kept in one order, which is the same for all.
 func (a *attempt) keeping() []script.Operation {
-	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.mark, TTL: a.keeps})
+	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.Mark, TTL: a.keeps})
 	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
 	return ops
 }
@@ -124,7 +125,7 @@ func (a *attempt) agree(ctx context.Context) *ballot {
 	q.counts.writeBacks.Add(1)
 	back := q.newBallot("fence", isGrant)
 	ops := back.askEach(&a.target, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: fence})
-	q.call(call{op: back.op, ops: ops, voter: back}, q.clock())
+	q.call(node.Call{Op: back.op, Ops: ops, Voter: back}, q.clock())
 	q.await(ctx, back)
 	return back
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -82,7 +83,7 @@ func (b *ballot) askToTake(t *target, o script.Operation) []script.Operation {
 func quorumOf(nodes int) int { return nodes/2 + 1 }
 
 // vote counts one node's answer. Answers after the deciding one are ignored.
-func (b *ballot) vote(node int, replies []Reply, failure *NodeError) {
+func (b *ballot) Vote(node int, replies []Reply, failure *NodeError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -164,7 +165,7 @@ func (b *ballot) isDecided() bool {
 // wait waits until the ballot is decided, late comes, timeout after its begin, or
 // ctx is done. The nodes that have not answered by then have failed, and the ballot
 // is over.
-func (b *ballot) wait(ctx context.Context, late <-chan time.Time, timeout time.Duration, l []*lane) {
+func (b *ballot) wait(ctx context.Context, late <-chan time.Time, timeout time.Duration, l []*node.Lane) {
 	select {
 	case <-b.decided:
 		return
@@ -174,7 +175,7 @@ func (b *ballot) wait(ctx context.Context, late <-chan time.Time, timeout time.D
 	b.giveUp(timeout, l)
 }
 
-func (b *ballot) giveUp(timeout time.Duration, lanes []*lane) {
+func (b *ballot) giveUp(timeout time.Duration, lanes []*node.Lane) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -183,7 +184,7 @@ func (b *ballot) giveUp(timeout time.Duration, lanes []*lane) {
 	b.over = true
 	for i := range b.answers {
 		if b.answers[i].verdict == unanswered {
-			b.count(i, nil, &NodeError{Node: lanes[i].node.Name, Op: b.op, Failure: FailedTimeout, Err: silence(timeout)})
+			b.count(i, nil, &NodeError{Node: lanes[i].Name(), Op: b.op, Failure: FailedTimeout, Err: node.Silence(timeout)})
 		}
 	}
 }
@@ -228,12 +229,12 @@ func (b *ballot) isWanted() bool {
 
 // noteUnreachable counts as failed what is known to be down but was not waited
 // for: who mends the nodes wants to know of all.
-func (b *ballot) noteUnreachable(lanes []*lane) {
+func (b *ballot) noteUnreachable(lanes []*node.Lane) {
 	for i := range b.answers {
 		if b.answers[i].verdict != unanswered {
 			continue
 		}
-		if failure := lanes[i].unreachable(b.op); failure != nil {
+		if failure := lanes[i].Unreachable(b.op); failure != nil {
 			b.count(i, nil, failure)
 		}
 	}

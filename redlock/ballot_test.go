@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 // ending is what is to be said of a ballot.
@@ -59,11 +62,11 @@ func certain(votes []verdict, nodes, quorum int) ending {
 func castVote(b *ballot, node int, v verdict) {
 	switch v {
 	case failed:
-		b.vote(node, nil, &NodeError{Node: "n", Op: b.op, Failure: FailedDown, Err: errNotYet})
+		b.Vote(node, nil, &NodeError{Node: "n", Op: b.op, Failure: FailedDown, Err: errors.New("not connected yet")})
 	case granted:
-		b.vote(node, []Reply{{Int: 1}}, nil)
+		b.Vote(node, []Reply{{Int: 1}}, nil)
 	default:
-		b.vote(node, []Reply{{Array: []Reply{{Str: "x"}, {Int: 1000}}}}, nil)
+		b.Vote(node, []Reply{{Array: []Reply{{Str: "x"}, {Int: 1000}}}}, nil)
 	}
 }
 
@@ -169,10 +172,11 @@ func TestBallotWantsAll(t *testing.T) {
 	}
 }
 
-func namedLanes(names ...string) []*lane {
-	lanes := make([]*lane, len(names))
+func namedLanes(names ...string) []*node.Lane {
+	lanes := make([]*node.Lane, len(names))
+	all := admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, len(names))})
 	for i, name := range names {
-		lanes[i] = &lane{node: Node{Name: name}}
+		lanes[i] = node.NewLane(node.LaneOptions{Node: Node{Name: name}, Index: i, Admission: all})
 	}
 	return lanes
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 var (
@@ -17,8 +19,6 @@ var (
 	ErrLost = errors.New("lost")
 	// ErrReleased: the lease was released before.
 	ErrReleased = errors.New("released already")
-	// ErrClosed: the Quorum was closed.
-	ErrClosed = errors.New("the quorum is closed")
 )
 
 // HeldError says who holds the lock, as a quorum's refusals told. It matches
@@ -95,10 +95,10 @@ func (e *NoQuorumError) Error() string {
 	switch {
 	case e.Quarantine > 0 && e.Sources:
 		fmt.Fprintf(&b, "; no quorum can vote for another %v, and then not before more nodes are up: in quarantine are %s, which were restarted or flushed, may have forgotten locks that are still held, and copy fencing counters from others then, of which too few may vote",
-			seconds(e.Quarantine), strings.Join(waiting, ", "))
+			node.Seconds(e.Quarantine), strings.Join(waiting, ", "))
 	case e.Quarantine > 0:
 		fmt.Fprintf(&b, "; a quorum can vote in %v: in quarantine are %s, which are new or were restarted, and may have forgotten locks that are still held",
-			seconds(e.Quarantine), strings.Join(waiting, ", "))
+			node.Seconds(e.Quarantine), strings.Join(waiting, ", "))
 	}
 	return b.String()
 }
@@ -112,10 +112,10 @@ func (e *NoQuorumError) split() (waiting []string, others []*NodeError) {
 			waiting = append(waiting, failure.Node)
 			continue
 		}
-		same := said[failure.what()]
+		same := said[failure.What()]
 		if same == nil {
 			same = &NodeError{Op: failure.Op, Failure: failure.Failure, Err: failure.Err}
-			said[failure.what()] = same
+			said[failure.What()] = same
 			others = append(others, same)
 		} else {
 			same.Node += ", "
@@ -133,52 +133,4 @@ func (e *NoQuorumError) Unwrap() []error {
 		causes[i] = failure
 	}
 	return causes
-}
-
-// Failure is one word for how a node failed, fit for programs.
-type Failure string
-
-const (
-	FailedTimeout Failure = "timeout" // no answer within node_timeout
-	FailedDown    Failure = "down"    // no connection: refused, broken, being dialled
-	FailedFull    Failure = "full"    // more work waits for it than its lane holds
-	FailedLate    Failure = "late"    // it got the request when the attempt was over
-	FailedError   Failure = "error"   // it answered an error
-
-	FailedQuarantined Failure = "quarantined" // it may have forgotten votes: see NodeQuarantined
-	FailedRefused     Failure = "refused"     // it must not vote: see NodeRefused
-)
-
-// NodeError is what one node did wrong. It unwraps to the cause.
-type NodeError struct {
-	Node    string
-	Op      string // "acquire", "extend", "release", "who", "connect"
-	Failure Failure
-	Err     error
-}
-
-func (e *NodeError) Error() string { return e.Node + ": " + e.what() }
-
-func (e *NodeError) what() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Failure, e.Err) }
-
-func (e *NodeError) Unwrap() error { return e.Err }
-
-// QuarantineError is why a node in quarantine has no vote, and for how long.
-type QuarantineError struct {
-	Left   time.Duration
-	Reason error
-}
-
-func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("no vote for another %v at least: %v", seconds(e.Left), e.Reason)
-}
-
-func (e *QuarantineError) Unwrap() error { return e.Reason }
-
-// seconds rounds up, for people.
-func seconds(d time.Duration) time.Duration {
-	if d < 10*time.Second {
-		return (d + 100*time.Millisecond - 1).Truncate(100 * time.Millisecond)
-	}
-	return (d + time.Second - 1).Truncate(time.Second)
 }

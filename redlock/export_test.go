@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -15,8 +16,8 @@ import (
 // to the scheduler of Go.
 func Repeatable(o *Options, jitter func(who string, n time.Duration) time.Duration) {
 	r := o.ownRules()
-	r.jitter = jitter
-	r.gather = func() {}
+	r.Jitter = jitter
+	r.Gather = func() {}
 }
 
 // TokenOf is a token of a holder's, or the mark of one who waits.
@@ -67,9 +68,9 @@ var spoiled = map[string]func(*rules){
 	"lapsed lease adopted": func(r *rules) {
 		r.adopted = func(_, now, ttl time.Duration) time.Duration { return now + ttl - drift(ttl) }
 	},
-	"release overtakes acquire": func(r *rules) { r.order = releasesFirst },
-	"old connection not killed": func(r *rules) { r.predecessor = func(int64) int64 { return noConnection } },
-	"releases not repeated":     func(r *rules) { r.owes = func(bool) bool { return false } },
+	"release overtakes acquire": func(r *rules) { r.Order = releasesFirst },
+	"old connection not killed": func(r *rules) { r.Predecessor = func(int64) int64 { return node.NoConnection } },
+	"releases not repeated":     func(r *rules) { r.Owes = func(bool) bool { return false } },
 	"reader admitted by a minority": func(r *rules) {
 		r.needed = func(quorum int, shared bool) int {
 			if shared {
@@ -80,14 +81,14 @@ var spoiled = map[string]func(*rules){
 		r.agreed = func(_, _ int) bool { return true }
 	},
 	"token from a minority":        func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
-	"bell missing is no news":      func(r *rules) { r.hasRung = func([]Reply) bool { return false } },
+	"bell missing is no news":      func(r *rules) { r.HasRung = func([]Reply) bool { return false } },
 	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
-		r.votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
+		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},
 	"counters not copied": func(r *rules) {
-		r.copyCounters = func(l *lane, _ context.Context) (*admission.Counters, int) {
-			return new(admission.Counters), len(l.fleet.lanes)
+		r.CopyCounters = func(_ context.Context, nodes node.FleetOfLane, _ *admission.Member) (*admission.Counters, int) {
+			return new(admission.Counters), len(nodes.(*fleet).lanes)
 		}
 	},
 	"counters copied too early": copyEarly,
@@ -107,30 +108,30 @@ func copyEarly(r *rules) {
 		counters *admission.Counters
 		sources  int
 	}
-	var copies sync.Map // by the marker's word and the lane
-	key := func(l *lane) any { return fmt.Sprintf("%s %p", l.member.MarkerWord(), l) }
-	r.meanwhile = func(l *lane, ctx context.Context) {
-		if _, ok := copies.Load(key(l)); ok {
+	var copies sync.Map // by the marker's word and the node
+	key := func(m *admission.Member) any { return fmt.Sprintf("%s %p", m.MarkerWord(), m) }
+	r.Meanwhile = func(ctx context.Context, nodes node.FleetOfLane, m *admission.Member) {
+		if _, ok := copies.Load(key(m)); ok {
 			return
 		}
-		if counters, sources := l.fleet.copyCounters(ctx); sources >= l.fleet.admission.CopySources() {
-			copies.Store(key(l), copied{counters, sources})
+		if counters, sources := nodes.CopyCounters(ctx); sources >= nodes.(*fleet).admission.CopySources() {
+			copies.Store(key(m), copied{counters, sources})
 		}
 	}
-	r.copyCounters = func(l *lane, ctx context.Context) (*admission.Counters, int) {
-		if early, ok := copies.Load(key(l)); ok {
+	r.CopyCounters = func(ctx context.Context, nodes node.FleetOfLane, m *admission.Member) (*admission.Counters, int) {
+		if early, ok := copies.Load(key(m)); ok {
 			return early.(copied).counters, early.(copied).sources
 		}
-		return l.fleet.copyCounters(ctx)
+		return nodes.CopyCounters(ctx)
 	}
 }
 
-func releasesFirst(waiting []call) []call {
-	slices.SortStableFunc(waiting, func(a, b call) int {
+func releasesFirst(waiting []node.Call) []node.Call {
+	slices.SortStableFunc(waiting, func(a, b node.Call) int {
 		switch {
-		case a.isRelease() == b.isRelease():
+		case a.IsRelease() == b.IsRelease():
 			return 0
-		case a.isRelease():
+		case a.IsRelease():
 			return -1
 		}
 		return 1
@@ -168,7 +169,7 @@ func (q *Quorum) Missed(d time.Duration) {
 }
 
 // Gate has all lanes wait in pass before they take what was handed over.
-func Gate(o *Options, pass func()) { o.ownRules().gather = pass }
+func Gate(o *Options, pass func()) { o.ownRules().Gather = pass }
 
 // LaterWord is that of an epoch after the one that says so.
 func LaterWord(text string) string { return admission.LaterWord(text) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -76,11 +77,11 @@ func (e *extension) ask() {
 	e.mu.Unlock()
 	// The keeper bounds what it asks for at once. (What clients ask for is not, and is
 	// not needed: what is to be kept is kept without.)
-	e.k.q.call(call{op: "extend", ops: ops, several: len(e.leases) > 1, urgent: e.decided != nil, voter: e}, e.start)
+	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1, Urgent: e.decided != nil, Voter: e}, e.start)
 }
 
 // vote counts one node's answers, and tells the leases that they decide.
-func (e *extension) vote(node int, replies []Reply, failure *NodeError) {
+func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	o := e.count(node, replies, failure)
 	e.tell(o)
 	for _, i := range o.repair {
@@ -282,13 +283,13 @@ func (e *extension) giveUp() {
 func (e *extension) noteSilent() {
 	for i := range e.k.q.lanes {
 		if e.answered&(1<<i) == 0 {
-			e.failures = append(e.failures, e.failure(i, FailedTimeout, silence(e.k.q.options.NodeTimeout)))
+			e.failures = append(e.failures, e.failure(i, FailedTimeout, node.Silence(e.k.q.options.NodeTimeout)))
 		}
 	}
 }
 
 func (e *extension) failure(node int, kind Failure, err error) *NodeError {
-	return &NodeError{Node: e.k.q.lanes[node].node.Name, Op: "extend", Failure: kind, Err: err}
+	return &NodeError{Node: e.k.q.lanes[node].Name(), Op: "extend", Failure: kind, Err: err}
 }
 
 // cause is why leases stayed undecided. The caller holds no lock.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -13,10 +14,10 @@ import (
 type fleet struct {
 	options   *Options
 	quorum    int
-	lanes     []*lane
+	lanes     []*node.Lane
 	counts    counts
 	admission *admission.Fleet
-	bells     bells
+	bells     node.Bells
 	timers    sync.Pool // of *time.Timer, stopped: each ballot needs one, for a moment
 	aged      func()    // all leases of this host are older than it knew: see admission.Verdict
 }
@@ -25,8 +26,12 @@ type fleet struct {
 func newFleet(o *Options) *fleet {
 	f := &fleet{options: o, quorum: o.rules.quorum(len(o.Nodes))}
 	f.admission = admission.NewFleet(o.admission(f.quorum))
-	for i, node := range o.Nodes {
-		f.lanes = append(f.lanes, newLane(node, i, f))
+	for i, master := range o.Nodes {
+		f.lanes = append(f.lanes, node.NewLane(node.LaneOptions{
+			Node: master, Index: i, Prefix: o.Prefix, NodeTimeout: o.NodeTimeout, NoQuarantine: o.NoQuarantine,
+			Admission: f.admission, Fleet: f, Waiters: &f.bells, Rules: &o.rules.LaneRules,
+			Clock: o.Clock, Observe: o.Observe, RoundTrip: o.RoundTrip,
+		}))
 	}
 	return f
 }
@@ -46,9 +51,9 @@ func (f *fleet) newBallot(op string, yes func(*Reply) bool) *ballot {
 }
 
 // call hands the same script call over to every node.
-func (f *fleet) call(c call, now time.Duration) {
+func (f *fleet) call(c node.Call, now time.Duration) {
 	for _, l := range f.lanes {
-		l.do(c, now)
+		l.Do(c, now)
 	}
 }
 
@@ -67,15 +72,15 @@ func (f *fleet) await(ctx context.Context, b *ballot) {
 	f.timers.Put(timer)
 }
 
-// copyCounters asks the other nodes for their fencing counters and returns the largest of
+// CopyCounters asks the other nodes for their fencing counters and returns the largest of
 // each. It does not count nodes that have no vote themselves: their counters may be lost,
 // too. Nor one with a counter that is not believed (admission.Fleet.CheckToken). It waits
 // for them at most for the node timeout.
-func (f *fleet) copyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
+func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
 	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
 	b.all = true
-	f.call(call{op: b.op, ops: b.ask(script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), voter: b}, f.options.Clock())
+	f.call(node.Call{Op: b.op, Ops: b.ask(script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), Voter: b}, f.options.Clock())
 	f.await(ctx, b)
 	for i := range b.answers {
 		if b.answers[i].verdict == granted {
@@ -99,9 +104,9 @@ func raiseCounters(counters *admission.Counters, fields []Reply) {
 	}
 }
 
-// judged does what follows from a verdict for other nodes, the operator and the leases.
-func (f *fleet) judged(node string, v *admission.Verdict) {
-	f.lookAt(v.LookAt)
+// Judged does what follows from a verdict for other nodes, the operator and the leases.
+func (f *fleet) Judged(node string, v *admission.Verdict) {
+	f.LookAt(v.LookAt)
 	if v.QuarantineBegun {
 		f.counts.quarantines.Add(1)
 	}
@@ -133,16 +138,16 @@ func (f *fleet) notice(node string, n admission.Notice) {
 	}
 }
 
-// lookAt has some nodes looked at now.
-func (f *fleet) lookAt(nodes []int) {
+// LookAt has some nodes looked at now.
+func (f *fleet) LookAt(nodes []int) {
 	for _, i := range nodes {
-		f.lanes[i].lookSoon()
+		f.lanes[i].LookSoon()
 	}
 }
 
 // freshness returns how recent the knowledge of the nodes is that a ballot relies on.
 func (f *fleet) freshness(now time.Duration) admission.Freshness {
 	fresh, lookAt := f.admission.Freshness(now)
-	f.lookAt(lookAt)
+	f.LookAt(lookAt)
 	return fresh
 }

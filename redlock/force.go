@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -93,7 +94,7 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 
 // forceAtOnce is how many tokens are taken away together. Thousands can share a lock, and
 // would be more than a lane has room for, and leave none to anybody else.
-const forceAtOnce = maxGroup
+const forceAtOnce = node.MaxGroup
 
 // forceSome returns those that a quorum had until then.
 func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
@@ -101,7 +102,7 @@ func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) 
 	for i, h := range holders {
 		b := q.newBallot("force", isGrant)
 		ops := b.ask(script.Operation{Op: script.Force, Key: q.options.Prefix + name, Token: h.token, TTL: q.admission.LongestTTL()})
-		q.call(call{op: b.op, ops: ops, voter: b}, q.clock())
+		q.call(node.Call{Op: b.op, Ops: ops, Voter: b}, q.clock())
 		ballots[i] = b
 	}
 	for i, b := range ballots {
@@ -139,7 +140,7 @@ func (k *keeper) takenFrom(token string) *Lease {
 		k.taken = map[string]bool{}
 	}
 	k.taken[token] = true
-	time.AfterFunc(newTiming(k.q.options.NodeTimeout).silence, func() { k.forgetTaken(token) })
+	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() { k.forgetTaken(token) })
 	return nil
 }
 

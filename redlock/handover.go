@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -62,18 +63,18 @@ func (a *attempt) handOver(from *Lease, release *Releasing, now time.Duration) {
 	release.b.width = 1 // it is told of them together
 	a.b.width = a.width()
 	o := script.Operation{Op: script.HandOver, OldToken: from.token, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(call{ops: a.each(nil, o), gives: &gives, voter: &exchange{taken: a.b, given: release}})
+	a.send(node.Call{Ops: a.each(nil, o), Gives: &gives, Voter: &exchange{taken: a.b, given: (*releaseVotes)(release)}})
 }
 
 // exchange is the two ballots of a hand-over.
 type exchange struct {
 	taken *ballot
-	given voter
+	given node.Voter
 }
 
 // vote: who has taken the lock, or is refused by another that has it, holds the old
 // token no more. (What failed is told to the release itself.)
-func (e *exchange) vote(node int, replies []Reply, failure *NodeError) {
+func (e *exchange) Vote(node int, replies []Reply, failure *NodeError) {
 	if failure == nil {
 		given := Reply{Int: 1}
 		for i := range replies {
@@ -84,7 +85,7 @@ func (e *exchange) vote(node int, replies []Reply, failure *NodeError) {
 				replies[i] = replies[i].Array[0]
 			}
 		}
-		e.given.vote(node, []Reply{given}, nil)
+		e.given.Vote(node, []Reply{given}, nil)
 	}
-	e.taken.vote(node, replies, failure)
+	e.taken.Vote(node, replies, failure)
 }

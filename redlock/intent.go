@@ -3,6 +3,7 @@ package redlock
 import (
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -11,7 +12,7 @@ import (
 type Intent struct {
 	q      *Quorum
 	target target
-	waiter *waiter
+	waiter *node.Waiter
 	r      Request
 }
 
@@ -26,24 +27,24 @@ func (q *Quorum) Intend(r Request) (*Intent, error) {
 	}
 	i := &Intent{q: q, target: q.target(&r), r: r}
 	i.r.Holder.Since = q.options.Wall()
-	i.waiter = q.bells.join(&i.target, newToken(i.r.Holder), q.quorum)
+	i.waiter = q.bells.Join(i.target.keys(), newToken(i.r.Holder), q.quorum)
 	i.Renew()
 	return i, nil
 }
 
 // Renew has it last for r.TTL from now on.
 func (i *Intent) Renew() {
-	ops := i.target.each(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.mark, TTL: i.lasts()})
-	i.q.call(call{op: "mark", ops: ops, placed: &i.waiter.marked}, i.q.clock())
+	ops := i.target.each(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.Mark, TTL: i.lasts()})
+	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Marked}, i.q.clock())
 }
 
 // End has nobody be kept out for it any more. What tells the nodes is repeated as a
 // release is, until it is answered, or no mark can be there.
 func (i *Intent) End() {
-	i.q.bells.leave(i.waiter)
+	i.q.bells.Leave(i.waiter)
 	now := i.q.clock()
-	ops := i.target.each(nil, script.Operation{Op: script.EndWait, Token: i.waiter.mark})
-	i.q.call(call{op: "done", ops: ops, placed: &i.waiter.marked, until: now + i.lasts() + drift(i.lasts())}, now)
+	ops := i.target.each(nil, script.Operation{Op: script.EndWait, Token: i.waiter.Mark})
+	i.q.call(node.Call{Op: "done", Ops: ops, Placed: &i.waiter.Marked, Until: now + i.lasts() + drift(i.lasts())}, now)
 }
 
 // lasts is how long the nodes know of it.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 // keeper extends all leases of a Quorum: one agenda, one goroutine,
@@ -19,8 +21,8 @@ type keeper struct {
 	wake   chan struct{} // of capacity 1: the first due time is another
 	closed atomic.Bool   // nothing is extended and no loss is told any more
 
-	underWay atomic.Int32 // batches that are not decided
-	rounds   rounds
+	underWay atomic.Int32  // batches that are not decided
+	rounds   atomic.Uint64 // how often its loop came round
 
 	mu     sync.Mutex // guards what follows, and what of a lease belongs to the agenda
 	agenda agenda
@@ -31,7 +33,7 @@ const (
 	// extendShare: a lease is extended when a third of its ttl is over, so that
 	// most of it is left for tries that fail.
 	extendShare = 3
-	batchSize   = maxOps // keys
+	batchSize   = node.MaxOps // keys
 	// maxUnderWay bounds the batches that are put to the nodes at once. Where
 	// thousands of leases are due together, they go out as fast as the nodes
 	// answer, and no faster: what is due sooner can come before them then. So many
@@ -69,7 +71,7 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		}
 		timer.Reset(k.extendDue())
-		k.rounds.again()
+		k.rounds.Add(1)
 	}
 }
 
@@ -83,7 +85,7 @@ func (k *keeper) noticeSuspension() {
 		return
 	}
 	for _, l := range k.q.lanes {
-		l.lookSoon()
+		l.LookSoon()
 	}
 	for _, l := range k.all() {
 		l.ring()
@@ -306,5 +308,5 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.ring()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	k.watchAgain(l, k.clock()+limit/2+k.rules.jitter(l.name(), limit/2))
+	k.watchAgain(l, k.clock()+limit/2+k.rules.Jitter(l.name(), limit/2))
 }

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Lease is a lock that was granted. It is safe for concurrent use.
@@ -14,7 +17,7 @@ type Lease struct {
 	target
 	token  string
 	fence  uint64
-	placed *nodeSet
+	placed *node.NodeSet
 	onLost func(*Lease)
 	since  time.Duration // BootTime of the grant
 	end    time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
@@ -109,10 +112,10 @@ func (l *Lease) Name() string { return l.name() }
 func (l *Lease) Names() []string { return l.names() }
 
 // Shared tells whether others may share the lock.
-func (l *Lease) Shared() bool { return l.kind == kindShared }
+func (l *Lease) Shared() bool { return l.kind == script.KindShared }
 
 // Slots is how many places there are, of a semaphore; 0: it is none.
-func (l *Lease) Slots() int { return slotsOf(l.kind) }
+func (l *Lease) Slots() int { return script.SlotsOf(l.kind) }
 
 // Slot is the place that was granted, from 1 to Slots; 0 where there are none.
 func (l *Lease) Slot() int { return int(l.slot) }

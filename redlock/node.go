@@ -1,6 +1,9 @@
 package redlock
 
-import "github.com/redlockd/redlockd/redlock/internal/redis"
+import (
+	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
+)
 
 // A Redis master, and the connections to it. The names that callers need are those of
 // package redis.
@@ -17,3 +20,43 @@ type (
 
 // RedisNode returns a Redis master as a Node. Nothing is dialled yet.
 func RedisNode(o NodeOptions) Node { return redis.NewNode(o) }
+
+// NodeStatus and NodeState are what is known about a node.
+type (
+	NodeStatus = node.NodeStatus
+	NodeState  = node.NodeState
+)
+
+const (
+	NodeConnecting  = node.NodeConnecting
+	NodeReady       = node.NodeReady
+	NodeDown        = node.NodeDown
+	NodeQuarantined = node.NodeQuarantined
+	NodeRefused     = node.NodeRefused
+)
+
+// NodeError is what one node did wrong, and Failure one word for it.
+type (
+	NodeError       = node.NodeError
+	QuarantineError = node.QuarantineError
+	Failure         = node.Failure
+)
+
+const (
+	FailedTimeout     = node.FailedTimeout
+	FailedDown        = node.FailedDown
+	FailedFull        = node.FailedFull
+	FailedLate        = node.FailedLate
+	FailedError       = node.FailedError
+	FailedQuarantined = node.FailedQuarantined
+	FailedRefused     = node.FailedRefused
+)
+
+var (
+	// ErrClosed: the Quorum was closed.
+	ErrClosed = node.ErrClosed
+	// ErrNotAdmitted: the node still may not vote.
+	ErrNotAdmitted = node.ErrNotAdmitted
+	// ErrNotQuarantined: only a node in quarantine can be admitted.
+	ErrNotQuarantined = node.ErrNotQuarantined
+)

@@ -33,7 +33,7 @@ const (
 // attempt at start.
 func (q *Quorum) newPatience(r *Request, since, start time.Duration) *patience {
 	p := &patience{until: since + r.Wait, ttl: r.TTL, voted: start - r.Dry, limit: firstRetry}
-	p.jitter = func(n time.Duration) time.Duration { return q.rules.jitter(r.lock(), n) }
+	p.jitter = func(n time.Duration) time.Duration { return q.rules.Jitter(r.lock(), n) }
 	p.spread = func() time.Duration { return q.spread(r.lock(), 0) }
 	if r.Wait < 0 {
 		p.until = -1

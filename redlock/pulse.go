@@ -1,7 +1,5 @@
 package redlock
 
-import "sync/atomic"
-
 // Pulse is how often the loops came round that leases depend on.
 type Pulse struct {
 	Keeper uint64 // extends leases, and says LOST
@@ -23,13 +21,8 @@ func (q *Quorum) Pulse() Pulse {
 	p := Pulse{Keeper: q.keeper.rounds.Load()}
 	q.keeper.stir()
 	for _, l := range q.lanes {
-		p.Lanes += l.rounds.Load()
-		l.stir()
+		p.Lanes += l.Loops()
+		l.Stir()
 	}
 	return p
 }
-
-// rounds counts how often a loop came round.
-type rounds struct{ atomic.Uint64 }
-
-func (r *rounds) again() { r.Add(1) }

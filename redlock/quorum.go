@@ -118,9 +118,9 @@ func New(o Options) (*Quorum, error) {
 
 func (q *Quorum) start() {
 	for _, l := range q.lanes {
-		q.until(l.run)
-		if l.node.Listen != nil {
-			q.until(l.hear)
+		q.until(l.Run)
+		if l.Listens() {
+			q.until(l.Hear)
 		}
 	}
 	q.closing = q.until(q.keeper.run)
@@ -182,7 +182,7 @@ func (o *Options) checkNames() error {
 func (q *Quorum) Settle(ctx context.Context) {
 	for _, l := range q.lanes {
 		select {
-		case <-l.settled:
+		case <-l.Reached():
 		case <-ctx.Done():
 			return
 		}

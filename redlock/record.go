@@ -67,7 +67,7 @@ func (a *attempt) record() Record {
 
 // record is only what the target is.
 func (t *target) record() Record {
-	return Record{Names: t.names(), Shared: t.kind == kindShared, Slots: slotsOf(t.kind), Slot: int(t.slot)}
+	return Record{Names: t.names(), Shared: t.kind == script.KindShared, Slots: script.SlotsOf(t.kind), Slot: int(t.slot)}
 }
 
 // request is what was asked for, as far as it says which lock.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // refusal says why a ballot was not won.
@@ -95,7 +96,7 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 // where it lasts longest.
 func heldBy(name string, b *ballot) *HeldError {
 	shown, kind := tally(b.answers), b.kindShown()
-	e := &HeldError{Name: name, Shared: kind == kindShared || kind == kindWriter, Waiting: isWaiting(kind), Slots: slotsOf(kind)}
+	e := &HeldError{Name: name, Shared: kind == script.KindShared || kind == script.KindWriter, Waiting: script.IsWaiting(kind), Slots: script.SlotsOf(kind)}
 	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, isForeign(&shown[0])
 		e.token = shown[0].token

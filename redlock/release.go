@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -30,7 +31,7 @@ type Releasing struct {
 	q      *Quorum
 	name   string
 	b      *ballot
-	placed *nodeSet // where the token may be
+	placed *node.NodeSet // where the token may be
 
 	mu    sync.Mutex      // guards what follows; not held while then is called
 	voted int             // nodes that have answered, or failed to
@@ -95,12 +96,16 @@ func (r *Releasing) Then(then func(owing int)) {
 	}
 }
 
+// releaseVotes counts the answers to a release.
+type releaseVotes Releasing
+
 // vote counts all answers, also those after the deciding one. A node that is down and never
 // had the token owes nothing.
-func (r *Releasing) vote(node int, replies []Reply, failure *NodeError) {
-	r.b.vote(node, replies, failure)
+func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
+	r := (*Releasing)(v)
+	r.b.Vote(node, replies, failure)
 	r.mu.Lock()
-	if r.voted++; failure != nil && r.placed.has(node) {
+	if r.voted++; failure != nil && r.placed.Has(node) {
 		r.owing++
 	}
 	over, then, owing := r.isOver(), r.then, r.owing
@@ -125,7 +130,7 @@ func (q *Quorum) released(name string, b *ballot) error {
 
 // abandon releases a token on all nodes and does not wait for them: the lanes
 // repeat what stays unanswered. It needs no context that could end.
-func (q *Quorum) abandon(t *target, token string, placed *nodeSet) {
+func (q *Quorum) abandon(t *target, token string, placed *node.NodeSet) {
 	now := q.clock()
 	q.call(q.releaseCall(t, token, placed, nil, now), now)
 }
@@ -140,24 +145,24 @@ func (q *Quorum) Flush(ctx context.Context) {
 	b := q.newBallot("flush", isGrant)
 	b.all = true
 	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + nobodysKey, Token: q.rules.token(Holder{})}
-	q.call(call{op: b.op, ops: b.ask(nothing), placed: &nodeSet{}, voter: b}, q.clock()) // behind all of that, on each
+	q.call(node.Call{Op: b.op, Ops: b.ask(nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // behind all of that, on each
 	q.await(ctx, b)
 }
 
 // releaseCall is owed for max_ttl: no key that was set or extended before now
 // lasts longer.
-func (q *Quorum) releaseCall(t *target, token string, placed *nodeSet, r *Releasing, now time.Duration) call {
+func (q *Quorum) releaseCall(t *target, token string, placed *node.NodeSet, r *Releasing, now time.Duration) node.Call {
 	q.places.free(t)
-	c := call{
-		op:     "release",
-		until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
-		placed: placed,
+	c := node.Call{
+		Op:     "release",
+		Until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
+		Placed: placed,
 	}
 	release := script.Operation{Op: script.Release, Token: token}
 	if r == nil {
-		c.ops = t.each(make([]script.Operation, 0, t.width()), release)
+		c.Ops = t.each(make([]script.Operation, 0, t.width()), release)
 		return c
 	}
-	c.ops, c.voter = r.b.askEach(t, release), r
+	c.Ops, c.Voter = r.b.askEach(t, release), (*releaseVotes)(r)
 	return c
 }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"math/bits"
 
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -26,17 +27,17 @@ func (l *Lease) repair(nodes uint64) {
 	if l.errAt(now) != nil {
 		return
 	}
-	c := call{
-		op: "repair",
-		ops: l.repairing(script.Operation{
+	c := node.Call{
+		Op: "repair",
+		Ops: l.repairing(script.Operation{
 			Token: l.token, Fence: l.fence,
 			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),
-		notAfter: min(now+q.options.NodeTimeout, l.deadline),
-		placed:   l.placed,
+		NotAfter: min(now+q.options.NodeTimeout, l.deadline),
+		Placed:   l.placed,
 	}
 	for ; nodes != 0; nodes &= nodes - 1 {
 		q.counts.repairs.Add(1)
-		q.lanes[bits.TrailingZeros64(nodes)].do(c, now)
+		q.lanes[bits.TrailingZeros64(nodes)].Do(c, now)
 	}
 }

@@ -137,7 +137,7 @@ func (q *Quorum) checkLock(r *Request) error {
 		if q.options.Prefix+name == script.NodeKey {
 			return fmt.Errorf("redlock: %w: %s is the nodes' own", ErrRequest, script.NodeKey)
 		}
-		if strings.Contains(name, beside) {
+		if strings.Contains(name, script.Separator) {
 			return fmt.Errorf("redlock: %w: a zero byte in %q", ErrRequest, name)
 		}
 		if slices.Contains(names[:i], name) {

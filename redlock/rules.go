@@ -1,17 +1,17 @@
 package redlock
 
 import (
-	"context"
-	"math/rand/v2"
-	"runtime"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 // rules are the decisions that safety rests on, one function each, so that a
 // test can show what happens without it. Nothing but a test replaces one.
 type rules struct {
+	node.LaneRules
+
 	// quorum is how many of so many nodes decide: any two quorums must have a
 	// node in common.
 	quorum func(nodes int) int
@@ -37,17 +37,6 @@ type rules struct {
 
 	// admission are those by which a node may vote.
 	admission admission.Rules
-
-	// votes tells whether a node may vote: not in a quarantine.
-	votes func(NodeState) bool
-
-	// copyCounters is what a node that lost its fencing counters gets: the largest
-	// of others, and of how many others.
-	copyCounters func(l *lane, ctx context.Context) (counters *admission.Counters, sources int)
-
-	// meanwhile is what is done for a node while its quarantine lasts: nothing. What
-	// would be copied then may be less than what is counted until it is over.
-	meanwhile func(l *lane, ctx context.Context)
 
 	// inTime tells whether a ballot that was won has any validity left.
 	inTime func(now, deadline time.Duration) bool
@@ -80,60 +69,29 @@ type rules struct {
 	// recorded: a lapsed one never comes back.
 	adopted func(recorded, now, ttl time.Duration) time.Duration
 
-	// order is how a lane puts into order what it was handed: a release must not
-	// overtake the acquire that it cleans up after.
-	order func(waiting []call) []call
-
-	// predecessor is the connection that a new one ends first, of the id of the
-	// one before it: bytes may still be under way there.
-	predecessor func(id int64) int64
-
-	// owes tells whether a release that was not answered is repeated, where its
-	// token may be on the node.
-	owes func(maybePlaced bool) bool
-
-	// Safety does not rest on what follows: that who waits is woken does on the first,
-	// and the repetition of a simulation on the others.
-
-	// hasRung tells whether a lock was given back before the node could be asked to tell
-	// of that, of what is at its bells then.
-	hasRung func(bells []Reply) bool
-
-	// jitter is a random time in [0, n), n > 0, for a node or a lock.
-	jitter func(who string, n time.Duration) time.Duration
+	// Safety does not rest on what follows.
 
 	// keepAfter is how often others are before one who waits, until the nodes keep the
 	// lock for him for the first time.
 	keepAfter int
-
-	// gather lets those who are about to ask a lane join its group.
-	gather func()
 }
 
 var soundRules = rules{
-	quorum:       quorumOf,
-	needed:       func(quorum int, _ bool) int { return quorum },
-	token:        newToken,
-	start:        func(asked, _ time.Duration) time.Duration { return asked },
-	drift:        drift,
-	agreed:       func(nodes, quorum int) bool { return nodes >= quorum },
-	admission:    admission.SoundRules,
-	votes:        func(state NodeState) bool { return state == NodeReady },
-	copyCounters: func(l *lane, ctx context.Context) (*admission.Counters, int) { return l.fleet.copyCounters(ctx) },
-	meanwhile:    func(*lane, context.Context) {},
-	inTime:       func(now, deadline time.Duration) bool { return now < deadline },
-	notAfter:     func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
-	lossDue:      func(deadline, guard time.Duration) time.Duration { return deadline - guard },
-	giveBack:     func(_, deadline time.Duration) time.Duration { return deadline },
-	confirms:     func(held bool) bool { return held },
-	alive:        func(err error) bool { return err == nil },
-	later:        func(old, extended time.Duration) time.Duration { return max(old, extended) },
-	adopted:      func(recorded, _, _ time.Duration) time.Duration { return recorded },
-	order:        func(waiting []call) []call { return waiting },
-	predecessor:  func(id int64) int64 { return id },
-	owes:         func(maybePlaced bool) bool { return maybePlaced },
-	hasRung:      hasRung,
-	jitter:       func(_ string, n time.Duration) time.Duration { return rand.N(n) },
-	keepAfter:    keepAfter,
-	gather:       runtime.Gosched,
+	LaneRules: node.SoundLaneRules,
+	quorum:    quorumOf,
+	needed:    func(quorum int, _ bool) int { return quorum },
+	token:     newToken,
+	start:     func(asked, _ time.Duration) time.Duration { return asked },
+	drift:     drift,
+	agreed:    func(nodes, quorum int) bool { return nodes >= quorum },
+	admission: admission.SoundRules,
+	inTime:    func(now, deadline time.Duration) bool { return now < deadline },
+	notAfter:  func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
+	lossDue:   func(deadline, guard time.Duration) time.Duration { return deadline - guard },
+	giveBack:  func(_, deadline time.Duration) time.Duration { return deadline },
+	confirms:  func(held bool) bool { return held },
+	alive:     func(err error) bool { return err == nil },
+	later:     func(old, extended time.Duration) time.Duration { return max(old, extended) },
+	adopted:   func(recorded, _, _ time.Duration) time.Duration { return recorded },
+	keepAfter: keepAfter,
 }

@@ -17,27 +17,13 @@ type target struct {
 	prefix int32    // how much of a key is not the name
 }
 
-// beside is in all keys that are beside those of locks, and in no name: what is
-// kept for those who share a lock or wait for it, and the counters of places.
-const beside = "\x00"
-
-// What the nodes call the kinds of locks that several hold at once: see
-// ballot.lua.
-const (
-	kindPrefix = "redlockd:"
-	kindShared = kindPrefix + "shared"
-	kindSlots  = kindPrefix + "slots="
-	kindWriter = kindPrefix + "writer" // nobody's but one who waits
-	kindKept   = kindPrefix + "kept"   // nor that
-)
-
 func (q *Quorum) target(r *Request) target {
 	t := target{prefix: int32(len(q.options.Prefix))}
 	switch {
 	case r.Shared:
-		t.kind = kindShared
+		t.kind = script.KindShared
 	case r.Slots > 1:
-		t.kind = kindSlots + strconv.Itoa(r.Slots)
+		t.kind = script.KindSlots + strconv.Itoa(r.Slots)
 	}
 	if len(r.Names) == 0 {
 		t.key = q.options.Prefix + r.Name
@@ -48,24 +34,6 @@ func (q *Quorum) target(r *Request) target {
 		t.also = append(t.also, q.options.Prefix+name)
 	}
 	return t
-}
-
-// isSharing: what else begins so is another client's value.
-func isSharing(value string) bool {
-	return value == kindShared || isWaiting(value) || slotsOf(value) > 0
-}
-
-// isWaiting: who is shown so does not hold the lock, but is to have it next.
-func isWaiting(kind string) bool { return kind == kindWriter || kind == kindKept }
-
-// slotsOf is how many places a semaphore of that kind has; 0: it is none.
-func slotsOf(kind string) int {
-	slots, is := strings.CutPrefix(kind, kindSlots)
-	if !is {
-		return 0 // what is asked of each lock needs no error to be made
-	}
-	n, _ := strconv.Atoi(slots)
-	return n
 }
 
 // isAbout tells whether it has the same keys, in the same order.
@@ -103,7 +71,7 @@ func (t *target) at(i int) string {
 // counter is the fencing counter of the i-th key: each place has its own.
 func (t *target) counter(i int) script.CounterField {
 	if t.slot > 0 {
-		return script.CounterOf(t.key + beside + strconv.Itoa(int(t.slot)))
+		return script.CounterOf(t.key + script.Separator + strconv.Itoa(int(t.slot)))
 	}
 	return script.CounterOf(t.at(i))
 }
@@ -162,4 +130,13 @@ func (t *target) repairing(o script.Operation) []script.Operation {
 		o.Op = script.RepairShared
 	}
 	return t.each(make([]script.Operation, 0, t.width()), o)
+}
+
+// keys are all keys.
+func (t *target) keys() []string {
+	keys := make([]string, t.width())
+	for i := range keys {
+		keys[i] = t.at(i)
+	}
+	return keys
 }

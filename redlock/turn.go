@@ -64,7 +64,7 @@ func (t *turn) note(held *HeldError, now, least, most time.Duration) (begins boo
 // later, and others who poll are sooner.
 func (a *acquiring) waitsForTurn(held *HeldError) (begins bool) {
 	most := time.Duration(0)
-	if a.waiter.isTold() || a.target.width() > 1 {
+	if a.waiter.IsTold() || a.target.width() > 1 {
 		most = a.r.TTL
 	}
 	return a.turn.note(held, a.q.clock(), a.q.options.NodeTimeout+2*a.q.window(), most)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -64,7 +65,7 @@ func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*
 	b.all = true
 	now := q.clock()
 	ops := b.ask(script.Operation{Op: letter, Key: q.options.Prefix + name})
-	q.call(call{op: b.op, ops: ops, voter: b}, now)
+	q.call(node.Call{Op: b.op, Ops: ops, Voter: b}, now)
 	q.await(ctx, b)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -120,7 +121,7 @@ func (q *Quorum) keepListed(l listed) {
 // showsMany tells whether a node has said no more than that many share the lock.
 func (b *ballot) showsMany() bool {
 	return slices.ContainsFunc(b.answers, func(a answer) bool {
-		return a.shown != nil && len(a.shown.Array) == 2 && isSharing(a.shown.Array[0].Str)
+		return a.shown != nil && len(a.shown.Array) == 2 && script.IsSharing(a.shown.Array[0].Str)
 	})
 }
 
@@ -176,7 +177,7 @@ func (b *ballot) kindShown() string {
 // kind is in which way several share the lock, as the node shows; "": one holds it,
 // or none.
 func (a *answer) kind() string {
-	if a.shown == nil || len(a.shown.Array) < 4 || !isSharing(a.shown.Array[0].Str) {
+	if a.shown == nil || len(a.shown.Array) < 4 || !script.IsSharing(a.shown.Array[0].Str) {
 		return ""
 	}
 	return a.shown.Array[0].Str
@@ -202,7 +203,7 @@ type showing struct {
 }
 
 func (s *showing) holding() *Holding {
-	h := &Holding{token: s.token, Shared: s.kind == kindShared, Slots: slotsOf(s.kind), Waiting: isWaiting(s.kind)}
+	h := &Holding{token: s.token, Shared: s.kind == script.KindShared, Slots: script.SlotsOf(s.kind), Waiting: script.IsWaiting(s.kind)}
 	token := s.token
 	if h.Slots > 0 {
 		h.Slot, token = splitMember(s.token)
@@ -218,7 +219,7 @@ func shown(reply *Reply) []showing {
 		return nil
 	}
 	items := reply.Array
-	if kind := items[0].Str; isSharing(kind) && len(items) > 2 {
+	if kind := items[0].Str; script.IsSharing(kind) && len(items) > 2 {
 		all := []showing{}
 		for i := 2; i+1 < len(items); i += 2 {
 			all = append(all, showing{items[i].Str, kind, lasting(items[i+1].Int)})

@@ -1,4 +1,4 @@
-package redlock
+package node
 
 import (
 	"errors"
@@ -12,21 +12,21 @@ import (
 
 // checkSpan checks the answer to a command of many operations: a list with one
 // element for each of them, or an error. Errors within one become the element's.
-func checkSpan(calls []call, reply *Reply) error {
+func checkSpan(calls []Call, reply *redis.Reply) error {
 	if reply.Err != nil {
 		return nil
 	}
 	ops := 0
 	for i := range calls {
-		ops += len(calls[i].ops)
+		ops += len(calls[i].Ops)
 	}
 	if !reply.IsList() || len(reply.Array) != ops {
-		return redis.UnexpectedAnswer(calls[0].op, fmt.Sprintf("a list of %d", ops), reply)
+		return redis.UnexpectedAnswer(calls[0].Op, fmt.Sprintf("a list of %d", ops), reply)
 	}
 	at := 0
 	for i := range calls {
-		for j := range calls[i].ops {
-			if err := script.CheckReply(&calls[i].ops[j], calls[i].op, &reply.Array[at]); err != nil {
+		for j := range calls[i].Ops {
+			if err := script.CheckReply(&calls[i].Ops[j], calls[i].Op, &reply.Array[at]); err != nil {
 				return err
 			}
 			at++
@@ -36,7 +36,7 @@ func checkSpan(calls []call, reply *Reply) error {
 }
 
 // checkLook checks the answers to appendLook.
-func checkLook(replies []Reply) error {
+func checkLook(replies []redis.Reply) error {
 	if !isTime(&replies[0]) {
 		return redis.UnexpectedAnswer("TIME", "seconds and microseconds", &replies[0])
 	}
@@ -54,7 +54,7 @@ func checkLook(replies []Reply) error {
 	return nil
 }
 
-func isTime(reply *Reply) bool {
+func isTime(reply *redis.Reply) bool {
 	if !reply.IsList() || len(reply.Array) != 2 || !script.IsFields(reply) {
 		return false
 	}
@@ -64,7 +64,7 @@ func isTime(reply *Reply) bool {
 }
 
 // checkValues checks the answer to an MGET of so many keys.
-func checkValues(reply *Reply, keys int) error {
+func checkValues(reply *redis.Reply, keys int) error {
 	if reply.Err != nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package redlock
+package node
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 // broke, the order is restored first: the old connection is killed by its id,
 // so that bytes still under way on it are never executed behind our back, and
 // then every release that stayed unanswered is repeated.
-func (l *lane) connect(ctx context.Context) (Conn, error) {
+func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
 	defer cancel()
 	conn, err := l.node.Dial(ctx)
@@ -41,7 +41,7 @@ func dialError(err error) error {
 // handshake: who answers comes first, the connection before this one is ended,
 // releases of before come next, and then only is it found out whether the node
 // may vote: not before it answers scripts where the last connection was silent.
-func (l *lane) handshake(ctx context.Context, conn Conn) error {
+func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	s, err := l.introduce(ctx, conn)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (l *lane) handshake(ctx context.Context, conn Conn) error {
 
 // introduce reads who answers and what its clock says, and ends the connection
 // before this one.
-func (l *lane) introduce(ctx context.Context, conn Conn) (*admission.Snapshot, error) {
+func (l *Lane) introduce(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
 	l.session.epoch, l.session.hearer, l.session.rights = "", 0, false
 	l.commands = l.commands[:0]
 	l.appendLook()
@@ -86,14 +86,14 @@ func (l *lane) introduce(ctx context.Context, conn Conn) (*admission.Snapshot, e
 
 // noConnection is an id that no connection has: to kill it shows, before it is
 // needed, that the node lets us.
-const noConnection = 1 << 62
+const NoConnection = 1 << 62
 
 // succeed ends the last connection. It is forgotten only once it is dead. The
 // ids of another process mean nothing, and its input died with it.
-func (l *lane) succeed(ctx context.Context, conn Conn, id int64, runID string) error {
-	old := int64(noConnection)
+func (l *Lane) succeed(ctx context.Context, conn redis.Conn, id int64, runID string) error {
+	old := int64(NoConnection)
 	if l.session.clientID != 0 && runID == l.session.runID {
-		old = l.rules.predecessor(l.session.clientID)
+		old = l.rules.Predecessor(l.session.clientID)
 	}
 	if err := l.kill(ctx, conn, old); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (l *lane) succeed(ctx context.Context, conn Conn, id int64, runID string) e
 	return nil
 }
 
-func (l *lane) kill(ctx context.Context, conn Conn, id int64) error {
+func (l *Lane) kill(ctx context.Context, conn redis.Conn, id int64) error {
 	l.commands = l.commands[:0]
 	l.appendCommand("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))
 	if err := l.roundTrip(ctx, conn); err != nil {
@@ -118,7 +118,7 @@ func (l *lane) kill(ctx context.Context, conn Conn, id int64) error {
 // the true offset: a not-after that follows from it is never late. Where the last
 // estimate is still possible, the greater one is the better one; where it is not,
 // the node's clock was stepped.
-func (l *lane) readTime(reply *Reply) (s admission.ClockSample) {
+func (l *Lane) readTime(reply *redis.Reply) (s admission.ClockSample) {
 	if len(reply.Array) == 2 {
 		s = admission.ReadClock(reply.Array[0].Str, reply.Array[1].Str, l.sent, l.heard)
 	}
@@ -130,7 +130,7 @@ func (l *lane) readTime(reply *Reply) (s admission.ClockSample) {
 
 // reload loads the scripts and sends what is owed. Nothing but releases is sent
 // again: an acquire that met NOSCRIPT has failed there.
-func (l *lane) reload(ctx context.Context, conn Conn) error {
+func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
 	if err := l.load(ctx, conn); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (l *lane) reload(ctx context.Context, conn Conn) error {
 
 // load loads the scripts, at first and after somebody flushed them, and finds out what one of
 // them can tell at once.
-func (l *lane) load(ctx context.Context, conn Conn) error {
+func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 	l.commands = l.commands[:0]
 	for _, script := range script.Scripts() {
 		l.appendCommand("SCRIPT", "LOAD", script.Source)
@@ -163,7 +163,7 @@ func (l *lane) load(ctx context.Context, conn Conn) error {
 // repeatOwed sends the releases that stayed unanswered, and forgets those that
 // the node has answered now. One that it refuses (a script flushed again; or the script
 // itself, as a replica does, or one with a full disk) is tried again at the next heartbeat.
-func (l *lane) repeatOwed(ctx context.Context, conn Conn) error {
+func (l *Lane) repeatOwed(ctx context.Context, conn redis.Conn) error {
 	l.session.owed = false
 	for refused := false; !refused; {
 		tokens := l.someOwed()
@@ -184,7 +184,7 @@ func (l *lane) repeatOwed(ctx context.Context, conn Conn) error {
 }
 
 // someOwed puts up to owedGroup releases into l.commands.
-func (l *lane) someOwed() []string {
+func (l *Lane) someOwed() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropExpired()
@@ -197,12 +197,12 @@ func (l *lane) someOwed() []string {
 	}
 	slices.Sort(tokens) // the same order in each simulation
 	for _, token := range tokens {
-		l.appendCalls([]call{{ops: l.owed[token].ops}})
+		l.appendCalls([]Call{{Ops: l.owed[token].ops}})
 	}
 	return tokens
 }
 
-func (l *lane) settleOwed(tokens []string) (refused bool) {
+func (l *Lane) settleOwed(tokens []string) (refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, token := range tokens {

@@ -1,17 +1,20 @@
-package redlock
+package node
 
 import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // okConn answers OK to everything.
 type okConn struct{}
 
-func (okConn) Do(_ context.Context, _ []Command, replies []Reply) error {
+func (okConn) Do(_ context.Context, _ []redis.Command, replies []redis.Reply) error {
 	for i := range replies {
-		replies[i] = Reply{Str: "OK"}
+		replies[i] = redis.Reply{Str: "OK"}
 	}
 	return nil
 }
@@ -22,12 +25,14 @@ func (okConn) Close() {}
 // it was told so (hearNoMore): nothing would ring for who waits, who is rung with the next
 // group.
 func TestListenerEndsWhileItIsNamed(t *testing.T) {
-	f := newFleet(&Options{Nodes: make([]Node, 5), rules: &soundRules, Clock: func() time.Duration { return time.Hour }})
-	l := f.lanes[0]
-	w := &waiter{quorum: f.quorum, bell: make(chan struct{}, 1)}
-	f.bells.add(w, []string{"x"})
+	var waiters Bells
+	l := NewLane(LaneOptions{
+		Rules: &SoundLaneRules, Clock: func() time.Duration { return time.Hour }, Waiters: &waiters,
+		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: 3}),
+	})
+	w := waiters.Join([]string{"x"}, "mark", 3)
 	l.session.hearer = 7
-	l.tracks.Store(true)
+	l.tracking.Store(true)
 	if err := l.track(t.Context(), okConn{}); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +41,7 @@ func TestListenerEndsWhileItIsNamed(t *testing.T) {
 	default:
 		t.Error("who waits was not rung")
 	}
-	if l.tracks.Load() {
+	if l.tracking.Load() {
 		t.Error("the node is taken for one that tells what was given back")
 	}
 }

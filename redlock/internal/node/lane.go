@@ -1,4 +1,4 @@
-package redlock
+package node
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -19,30 +20,34 @@ import (
 // a release behind its acquire: commands travel in the order in which they
 // were handed over, on one connection, and where a connection ends the order
 // is restored (see connect).
-type lane struct {
-	node    Node
-	index   int
-	fleet   *fleet
-	timing  timing
-	clock   func() time.Duration
-	rules   *rules
-	observe func(NodeStatus)
-	timed   func(node string, took time.Duration)
-	wake    chan struct{}        // of capacity 1: something was handed over
-	tracks  atomic.Bool          // it tells when a lock is given back that was listened to
-	hearer  atomic.Int64         // id of the connection on which it is to tell; 0: none
-	lookNow atomic.Bool          // the node is to be looked at when the lane wakes
-	admits  chan chan<- struct{} // somebody ends the quarantine, and is told when that was tried
-	settled chan struct{}        // closed when the first attempt to connect has ended
-	rounds  rounds
+type Lane struct {
+	node         redis.Node
+	index        int
+	prefix       string // of the keys of locks
+	noQuarantine bool
+	fleet        FleetOfLane
+	admission    *admission.Fleet
+	waiters      *Bells
+	timing       timing
+	clock        func() time.Duration
+	rules        *LaneRules
+	observe      func(NodeStatus)
+	timed        func(node string, took time.Duration)
+	wake         chan struct{}        // of capacity 1: something was handed over
+	tracking     atomic.Bool          // it tells when a lock is given back that was listened to
+	hearer       atomic.Int64         // id of the connection on which it is to tell; 0: none
+	lookNow      atomic.Bool          // the node is to be looked at when the lane wakes
+	admits       chan chan<- struct{} // somebody ends the quarantine, and is told when that was tried
+	settled      chan struct{}        // closed when the first attempt to connect has ended
+	rounds       atomic.Uint64        // how often the loop came round
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a vote
 	state   NodeState
 	reason  error                  // why state is not NodeReady
 	until   time.Duration          // of a quarantine: BootTime when it is over
 	warning []string               // what its INFO says that could be better
-	queue   []call                 // handed over, not sent
-	urgent  []call                 // the same, and to be sent before those
+	queue   []Call                 // handed over, not sent
+	urgent  []Call                 // the same, and to be sent before those
 	sentAt  time.Duration          // when the group under way was sent; 0: none is
 	owed    map[string]owedRelease // by token: what this node must still hear
 	rtt     time.Duration
@@ -51,11 +56,11 @@ type lane struct {
 	mute    error // why it does not tell when locks are given back
 
 	// What follows belongs to the lane's goroutine.
-	spare    []call // swapped with queue
+	spare    []Call // swapped with queue
 	spans    []span // which calls went into which command
-	armed    []*arming
-	commands []Command
-	replies  []Reply
+	armed    []*Arming
+	commands []redis.Command
+	replies  []redis.Reply
 	sent     time.Duration // BootTime before the last round trip
 	heard    time.Duration // and after it
 	lookTurn uint64        // the turn in which the node was last looked at
@@ -102,6 +107,10 @@ func newTiming(nodeTimeout time.Duration) timing {
 	}
 }
 
+// silenceLimit is for how long a connection may be silent before it is replaced: what was
+// sent over it may be executed until then.
+func SilenceLimit(nodeTimeout time.Duration) time.Duration { return newTiming(nodeTimeout).silence }
+
 const (
 	heartbeat    = admission.LookInterval // TIME, INFO and epoch are read so often: whether it may vote, its clock, a sign of life
 	maxQueue     = 4096                   // calls that wait for one node; releases and what is urgent come on top
@@ -113,89 +122,120 @@ const (
 
 // call is what one node is asked on behalf of one ballot: an operation for each
 // of its keys; of many leases where they are extended together.
-type call struct {
-	op      string // for errors: "acquire"
-	ops     []script.Operation
-	several bool // for several leases
+type Call struct {
+	Op      string // for errors: "acquire"
+	Ops     []script.Operation
+	Several bool // for several leases
 	// urgent: what is held already goes before what is wanted. It is not refused for
 	// what others have the node do, and waits for one group of theirs at most.
-	urgent bool
+	Urgent bool
 
 	// notAfter, of an acquire and a repair: the BootTime after which it must not
 	// be sent and the node must not act on it. 0: no such bound.
-	notAfter time.Duration
+	NotAfter time.Duration
 	// until, of a release: it is repeated until the node answered or BootTime is
 	// past until, when the key has expired anyway.
-	until time.Duration
+	Until time.Duration
 	// placed, of an acquire, a repair, a mark and a release: where the token may be.
-	placed *nodeSet
+	Placed *NodeSet
 	// gives, of a hand-over, is the release that it is at once: what is left to do
 	// where it was not done.
-	gives  *call
-	arming *arming // what the node is to tell of from now on; nil: nothing
-	voter  voter   // gets the answer; nil: nobody asks
+	Gives  *Call
+	Arming *Arming // what the node is to tell of from now on; nil: nothing
+	Voter  Voter   // gets the answer; nil: nobody asks
 }
 
 // isRelease tells what gives back, a lock or a mark, which every node is sent and none
 // may drop, from what wants a vote.
-func (c *call) isRelease() bool { return c.ops[0].Op.Releases() }
+func (c *Call) IsRelease() bool { return c.Ops[0].Op.Releases() }
 
 // goesTo: a node will be sent it.
-func (c *call) goesTo(node int) {
-	if c.placed != nil && !c.isRelease() {
-		c.placed.add(node)
+func (c *Call) goesTo(node int) {
+	if c.Placed != nil && !c.IsRelease() {
+		c.Placed.Add(node)
 	}
-	if c.arming != nil {
-		c.arming.waiter.marked.add(node)
+	if c.Arming != nil {
+		c.Arming.waiter.Marked.Add(node)
 	}
 }
 
 // neverSent: what would have taken the lock is not on the node. (A repair may be of one
 // key of several: the others are there.)
-func (c *call) neverSent(node int) {
-	if c.placed != nil && c.ops[0].Op.Takes() {
-		c.placed.remove(node)
+func (c *Call) neverSent(node int) {
+	if c.Placed != nil && c.Ops[0].Op.Takes() {
+		c.Placed.remove(node)
 	}
 }
 
 // voter gets a node's answer to a call: a reply for each of its operations, or
 // what went wrong. vote is called once a node, on any goroutine, must not block
 // and must not keep replies.
-type voter interface {
-	vote(node int, replies []Reply, failure *NodeError)
+type Voter interface {
+	Vote(node int, replies []redis.Reply, failure *NodeError)
 }
 
 // nodeSet is a set of nodes by index.
-type nodeSet struct{ bits atomic.Uint64 }
+type NodeSet struct{ bits atomic.Uint64 }
 
-func (s *nodeSet) has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
-func (s *nodeSet) count() int        { return bits.OnesCount64(s.bits.Load()) }
-func (s *nodeSet) add(node int)      { s.bits.Or(1 << node) }
-func (s *nodeSet) remove(node int)   { s.bits.And(^(uint64(1) << node)) }
+func (s *NodeSet) Has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
+func (s *NodeSet) count() int        { return bits.OnesCount64(s.bits.Load()) }
+func (s *NodeSet) Add(node int)      { s.bits.Or(1 << node) }
+func (s *NodeSet) remove(node int)   { s.bits.And(^(uint64(1) << node)) }
 
 type owedRelease struct {
 	ops   []script.Operation
 	until time.Duration
 }
 
-func newLane(node Node, index int, f *fleet) *lane {
-	o := f.options
-	return &lane{
-		node:    node,
-		index:   index,
-		fleet:   f,
-		timing:  newTiming(o.NodeTimeout),
-		clock:   o.Clock,
-		rules:   o.rules,
-		observe: o.Observe,
-		timed:   o.RoundTrip,
-		wake:    make(chan struct{}, 1),
-		admits:  make(chan chan<- struct{}),
-		settled: make(chan struct{}),
-		state:   NodeConnecting,
-		reason:  errNotYet,
-		owed:    map[string]owedRelease{},
-		member:  f.admission.Member(index),
+// laneOptions say which node a lane is for, and what it works with.
+type LaneOptions struct {
+	Node         redis.Node
+	Index        int    // of the node
+	Prefix       string // of the keys of locks
+	NodeTimeout  time.Duration
+	NoQuarantine bool
+	Admission    *admission.Fleet
+	Fleet        FleetOfLane
+	Waiters      *Bells
+	Rules        *LaneRules
+	Clock        func() time.Duration // BootTime
+	Observe      func(NodeStatus)     // may be nil
+	RoundTrip    func(node string, took time.Duration)
+}
+
+// fleetOfLane is what a lane needs of the other nodes.
+type FleetOfLane interface {
+	// LookAt has some nodes looked at now.
+	LookAt(nodes []int)
+	// Judged does what follows from a verdict for other nodes, the operator and leases.
+	Judged(node string, v *admission.Verdict)
+	// CopyCounters returns the largest of each fencing counter of the nodes that may
+	// vote, and how many nodes these are.
+	CopyCounters(ctx context.Context) (counters *admission.Counters, sources int)
+}
+
+// newLane makes a lane, which does nothing until it runs.
+func NewLane(o LaneOptions) *Lane {
+	return &Lane{
+		node:         o.Node,
+		index:        o.Index,
+		prefix:       o.Prefix,
+		noQuarantine: o.NoQuarantine,
+		fleet:        o.Fleet,
+		admission:    o.Admission,
+		waiters:      o.Waiters,
+		timing:       newTiming(o.NodeTimeout),
+		clock:        o.Clock,
+		rules:        o.Rules,
+		observe:      o.Observe,
+		timed:        o.RoundTrip,
+		wake:         make(chan struct{}, 1),
+		admits:       make(chan chan<- struct{}),
+		settled:      make(chan struct{}),
+		state:        NodeConnecting,
+		reason:       errNotYet,
+		owed:         map[string]owedRelease{},
+		member:       o.Admission.Member(o.Index),
 	}
 }
 
@@ -207,8 +247,8 @@ var (
 
 // do hands a call over to the node. It never blocks: where the call cannot be
 // sent, its voter hears so at once. A release is kept all the same.
-func (l *lane) do(c call, now time.Duration) {
-	if c.isRelease() && c.voter == nil && !l.rules.owes(c.placed.has(l.index)) {
+func (l *Lane) Do(c Call, now time.Duration) {
+	if c.IsRelease() && c.Voter == nil && !l.rules.Owes(c.Placed.Has(l.index)) {
 		return // there is nothing to give back, and nobody who asks
 	}
 	l.mu.Lock()
@@ -216,19 +256,19 @@ func (l *lane) do(c call, now time.Duration) {
 	l.mu.Unlock()
 	switch {
 	case failure == nil:
-		l.stir()
-	case c.gives != nil:
-		gives := *c.gives
-		c.gives = nil
+		l.Stir()
+	case c.Gives != nil:
+		gives := *c.Gives
+		c.Gives = nil
 		c.answer(l.index, nil, failure)
-		l.do(gives, now)
+		l.Do(gives, now)
 	default:
 		c.answer(l.index, nil, failure)
 	}
 }
 
 // stir wakes the lane.
-func (l *lane) stir() {
+func (l *Lane) Stir() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // it is awake already
@@ -236,25 +276,25 @@ func (l *lane) stir() {
 }
 
 // lookSoon has the lane look at its node.
-func (l *lane) lookSoon() {
+func (l *Lane) LookSoon() {
 	l.lookNow.Store(true)
-	l.stir()
+	l.Stir()
 }
 
 // admit queues c or says why not. The caller holds mu.
-func (l *lane) admit(c *call, now time.Duration) *NodeError {
+func (l *Lane) admit(c *Call, now time.Duration) *NodeError {
 	switch {
 	case !l.isConnected():
 		l.owe(c)
 		return l.failure(c, FailedDown, l.reason)
-	case c.isRelease(): // never dropped: bounded by the acquires that were let in
-	case !l.rules.votes(l.state):
+	case c.IsRelease(): // never dropped: bounded by the acquires that were let in
+	case !l.rules.Votes(l.state):
 		return l.failure(c, failureOf(l.state), l.why(max(l.until-now, 0)))
-	case c.urgent && len(l.urgent) < maxUrgent:
+	case c.Urgent && len(l.urgent) < maxUrgent:
 		l.urgent = append(l.urgent, *c)
 		return nil
 	case l.sentAt != 0 && now-l.sentAt > l.timing.answer:
-		return l.failure(c, FailedTimeout, silence(now-l.sentAt))
+		return l.failure(c, FailedTimeout, Silence(now-l.sentAt))
 	case len(l.queue) >= maxQueue:
 		return l.failure(c, FailedFull, errFull)
 	}
@@ -264,44 +304,44 @@ func (l *lane) admit(c *call, now time.Duration) *NodeError {
 }
 
 // isConnected tells whether a release can be sent. The caller holds mu.
-func (l *lane) isConnected() bool { return l.state != NodeDown && l.state != NodeConnecting }
+func (l *Lane) isConnected() bool { return l.state != NodeDown && l.state != NodeConnecting }
 
 // owe keeps a release for later if its token may be on the node. The caller
 // holds mu.
-func (l *lane) owe(c *call) {
-	if c.gives != nil {
-		c = c.gives
+func (l *Lane) owe(c *Call) {
+	if c.Gives != nil {
+		c = c.Gives
 	}
-	if c.isRelease() && l.rules.owes(c.placed.has(l.index)) {
-		l.owed[c.ops[0].Token] = owedRelease{ops: c.ops, until: c.until}
+	if c.IsRelease() && l.rules.Owes(c.Placed.Has(l.index)) {
+		l.owed[c.Ops[0].Token] = owedRelease{ops: c.Ops, until: c.Until}
 	}
 }
 
-func (l *lane) failure(c *call, kind Failure, err error) *NodeError {
-	return &NodeError{Node: l.node.Name, Op: c.op, Failure: kind, Err: err}
+func (l *Lane) failure(c *Call, kind Failure, err error) *NodeError {
+	return &NodeError{Node: l.node.Name, Op: c.Op, Failure: kind, Err: err}
 }
 
-func (c *call) answer(node int, replies []Reply, failure *NodeError) {
-	if c.voter != nil {
-		c.voter.vote(node, replies, failure)
+func (c *Call) answer(node int, replies []redis.Reply, failure *NodeError) {
+	if c.Voter != nil {
+		c.Voter.Vote(node, replies, failure)
 	}
-	if c.gives != nil && failure != nil {
-		c.gives.answer(node, nil, failure)
+	if c.Gives != nil && failure != nil {
+		c.Gives.answer(node, nil, failure)
 	}
 }
 
 // run connects, serves and connects again until ctx ends.
-func (l *lane) run(ctx context.Context) {
+func (l *Lane) Run(ctx context.Context) {
 	backoff, flaky := firstBackoff, firstBackoff
 	settle := sync.OnceFunc(func() { close(l.settled) })
 	defer settle()
 	for ctx.Err() == nil {
 		conn, err := l.connect(ctx)
-		l.rounds.again()
+		l.rounds.Add(1)
 		if err != nil {
 			l.down(err)
 			settle()
-			pause(ctx, backoff/2+l.rules.jitter(l.node.Name, backoff/2+1))
+			pause(ctx, backoff/2+l.rules.Jitter(l.node.Name, backoff/2+1))
 			backoff = min(2*backoff, l.timing.backoff)
 			continue
 		}
@@ -310,7 +350,7 @@ func (l *lane) run(ctx context.Context) {
 		since := l.clock()
 		err = l.serve(ctx, conn)
 		conn.Close()
-		l.session.doubt = errors.As(err, new(silence))
+		l.session.doubt = errors.As(err, new(Silence))
 		l.down(err)
 		flaky = l.rest(ctx, flaky, l.clock()-since)
 	}
@@ -319,12 +359,12 @@ func (l *lane) run(ctx context.Context) {
 // rest waits before a node is connected to again that breaks its connections soon,
 // again and again: a log-in costs more than a ballot. The first one that broke is
 // replaced at once. It returns what to wait next.
-func (l *lane) rest(ctx context.Context, flaky, lasted time.Duration) time.Duration {
+func (l *Lane) rest(ctx context.Context, flaky, lasted time.Duration) time.Duration {
 	if lasted >= heartbeat {
 		return firstBackoff
 	}
 	if flaky > firstBackoff {
-		pause(ctx, flaky/2+l.rules.jitter(l.node.Name, flaky/2+1))
+		pause(ctx, flaky/2+l.rules.Jitter(l.node.Name, flaky/2+1))
 	}
 	return min(2*flaky, l.timing.backoff)
 }
@@ -340,7 +380,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // serve sends what is handed over until the connection breaks or ctx ends.
-func (l *lane) serve(ctx context.Context, conn Conn) error {
+func (l *Lane) serve(ctx context.Context, conn redis.Conn) error {
 	until := l.until // which this goroutine alone writes
 	beat := time.NewTimer(l.nextLook())
 	defer beat.Stop()
@@ -361,7 +401,7 @@ func (l *lane) serve(ctx context.Context, conn Conn) error {
 			until = l.until
 			beat.Reset(l.nextLook())
 		}
-		l.rounds.again()
+		l.rounds.Add(1)
 		if err := l.await(ctx, conn, beat); err != nil {
 			return err
 		}
@@ -370,7 +410,7 @@ func (l *lane) serve(ctx context.Context, conn Conn) error {
 
 // await waits until there is something to do. A heartbeat that is due comes
 // before what was handed over, which goes out with it.
-func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
+func (l *Lane) await(ctx context.Context, conn redis.Conn, beat *time.Timer) error {
 	select {
 	case <-beat.C:
 		l.beat(beat)
@@ -379,7 +419,7 @@ func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
 	}
 	select {
 	case <-l.wake:
-		l.rules.gather()
+		l.rules.Gather()
 		if l.lookNow.Load() {
 			l.lookNow.Store(false)
 			l.session.look = true
@@ -394,9 +434,9 @@ func (l *lane) await(ctx context.Context, conn Conn, beat *time.Timer) error {
 }
 
 // beat has the node looked at, and what it refused asked for again.
-func (l *lane) beat(beat *time.Timer) {
+func (l *Lane) beat(beat *time.Timer) {
 	l.session.look, l.session.rights, l.session.owed, l.session.probe = true, true, true, l.isDenied()
-	if !l.tracks.Load() {
+	if !l.tracking.Load() {
 		l.session.hearer = 0
 	}
 	beat.Reset(l.nextLook())
@@ -404,7 +444,7 @@ func (l *lane) beat(beat *time.Timer) {
 
 // nextLook is the time until the node is looked at again: a heartbeat, or the
 // end of its quarantine; where that is past and something else is wanting, soon.
-func (l *lane) nextLook() time.Duration {
+func (l *Lane) nextLook() time.Duration {
 	left := l.until - l.clock()
 	switch {
 	case l.until == 0:
@@ -417,7 +457,7 @@ func (l *lane) nextLook() time.Duration {
 
 // drain sends what was handed over before the lane was told to stop: a release
 // that its caller believes to be on its way goes out.
-func (l *lane) drain(conn Conn) error {
+func (l *Lane) drain(conn redis.Conn) error {
 	for l.hasWaiting() {
 		if err := l.sendWaiting(conn); err != nil {
 			return err
@@ -428,7 +468,7 @@ func (l *lane) drain(conn Conn) error {
 
 // down fails everything that waits: nothing is sent over a connection that is
 // not there. What was never sent is nowhere, and releases are kept.
-func (l *lane) down(reason error) {
+func (l *Lane) down(reason error) {
 	l.setState(NodeDown, reason, func() []int { return l.member.Disconnected(l.clock()) })
 	l.hearNoMore()
 	l.mu.Lock()
@@ -447,7 +487,7 @@ func (l *lane) down(reason error) {
 
 // dropExpired forgets owed releases whose keys have expired by now. The caller
 // holds mu.
-func (l *lane) dropExpired() {
+func (l *Lane) dropExpired() {
 	now := l.clock()
 	if now-l.owedSeen < owedSweep {
 		return
@@ -462,22 +502,22 @@ func (l *lane) dropExpired() {
 
 // setState makes a state known; record records it with the node's admission, and returns
 // the nodes to look at now.
-func (l *lane) setState(state NodeState, reason error, record func() []int) {
+func (l *Lane) setState(state NodeState, reason error, record func() []int) {
 	l.mu.Lock()
 	changed := l.state != state || !sameText(l.reason, reason)
 	l.state, l.reason = state, reason
 	status := l.statusLocked()
 	l.mu.Unlock()
-	l.fleet.lookAt(record())
+	l.fleet.LookAt(record())
 	if changed && l.observe != nil {
 		l.observe(l.asShown(status))
 	}
 }
 
 // silence is how long a node that was asked has not answered.
-type silence time.Duration
+type Silence time.Duration
 
-func (s silence) Error() string {
+func (s Silence) Error() string {
 	return fmt.Sprintf("silent for %v", time.Duration(s).Round(time.Millisecond))
 }
 

@@ -1,23 +1,25 @@
-package redlock
+package node
 
 import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // clockOf is a node's clock as a lane sees it: ahead of ours by offset, and
 // read at some instant of a round trip.
 type clockOf struct {
-	lane   *lane
+	lane   *Lane
 	now    time.Duration // ours
 	offset time.Duration
 }
 
 func newClockOf(offset time.Duration) *clockOf {
 	c := &clockOf{now: time.Hour, offset: offset}
-	c.lane = &lane{clock: func() time.Duration { return c.now }}
+	c.lane = &Lane{clock: func() time.Duration { return c.now }}
 	return c
 }
 
@@ -29,7 +31,7 @@ func (c *clockOf) ask(request, reply time.Duration) {
 	c.now += reply
 	c.lane.heard = c.now
 	c.now += rand.N(time.Second) // nobody looks at the answer at once
-	c.lane.readTime(&Reply{Array: []Reply{
+	c.lane.readTime(&redis.Reply{Array: []redis.Reply{
 		{Str: strconv.FormatInt(micros/1e6, 10)},
 		{Str: strconv.FormatInt(micros%1e6, 10)},
 	}})
@@ -70,7 +72,7 @@ func TestClockGarbage(t *testing.T) {
 	c := newClockOf(490_000 * time.Hour)
 	c.ask(0, 0)
 	before := c.lane.session.offset
-	for _, reply := range []Reply{{}, {Int: 1}, {Array: []Reply{{Str: "x"}, {Str: "1"}}}, {Array: []Reply{{Str: "1"}, {Str: ""}}}, {Array: []Reply{{Str: "1"}}}} {
+	for _, reply := range []redis.Reply{{}, {Int: 1}, {Array: []redis.Reply{{Str: "x"}, {Str: "1"}}}, {Array: []redis.Reply{{Str: "1"}, {Str: ""}}}, {Array: []redis.Reply{{Str: "1"}}}} {
 		s := c.lane.readTime(&reply)
 		if c.lane.session.offset != before || s.Known {
 			t.Errorf("TIME answered %+v: offset %v, believed: %v; want %v and no", reply, c.lane.session.offset, s.Known, before)

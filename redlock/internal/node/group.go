@@ -1,4 +1,4 @@
-package redlock
+package node
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // the voters, and does what the answers asked for. What is handed over meanwhile
 // has woken the lane again. An error means that the connection is of no more
 // use.
-func (l *lane) sendWaiting(conn Conn) error {
+func (l *Lane) sendWaiting(conn redis.Conn) error {
 	group := l.take()
 	if len(group) > 0 || l.session.look {
 		if err := l.send(conn, group); err != nil {
@@ -31,7 +31,7 @@ func (l *lane) sendWaiting(conn Conn) error {
 // lost them, finds out whether it may still vote, and repeats the releases that
 // it owes an answer to. And it says on which connection the node is to tell what
 // changes, where that is another one.
-func (l *lane) lookAfter(conn Conn) error {
+func (l *Lane) lookAfter(conn redis.Conn) error {
 	tracks := l.hearer.Load() == l.session.hearer
 	if !l.session.scripts && !l.session.owed && !l.session.look && !l.session.probe && tracks {
 		return nil
@@ -64,7 +64,7 @@ func (l *lane) lookAfter(conn Conn) error {
 
 // lookAgain finds out whether the node may still vote, at once: an answer said
 // that it may not.
-func (l *lane) lookAgain(ctx context.Context, conn Conn) error {
+func (l *Lane) lookAgain(ctx context.Context, conn redis.Conn) error {
 	s, err := l.look(ctx, conn)
 	if err != nil {
 		return l.refuse(err)
@@ -74,26 +74,26 @@ func (l *lane) lookAgain(ctx context.Context, conn Conn) error {
 
 // take takes what waits, as much as is one group, and leaves out what would come
 // too late. Where there is more, the lane stays awake.
-func (l *lane) take() []call {
+func (l *Lane) take() []Call {
 	now := l.clock()
 	l.mu.Lock()
 	group := l.nextGroup()
 	more := len(l.urgent) > 0 || len(l.queue) > 0
 	l.mu.Unlock()
 	if more {
-		l.stir()
+		l.Stir()
 	}
 	group = l.withoutStale(group, now)
 	if len(group) > 0 || l.session.look {
 		l.noteAsked(now)
 	}
-	return l.rules.order(group)
+	return l.rules.Order(group)
 }
 
 // noteAsked: until it has answered, or its connection is over, there is a group under
 // way. (Not before it is known that there is one: a lane that had nothing to send would
 // seem to wait for its node.)
-func (l *lane) noteAsked(now time.Duration) {
+func (l *Lane) noteAsked(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sentAt = now
@@ -101,10 +101,10 @@ func (l *lane) noteAsked(now time.Duration) {
 
 // maxGroup bounds the operations in one group, which is what something urgent waits
 // for: about a millisecond of a node's time. Larger ones are no faster.
-const maxGroup = 8 * maxOps
+const MaxGroup = 8 * MaxOps
 
 // nextGroup is a group of what is urgent, and one of the rest, in order. The caller holds mu.
-func (l *lane) nextGroup() []call {
+func (l *Lane) nextGroup() []Call {
 	n := groupLength(l.queue)
 	if n == len(l.queue) && len(l.urgent) == 0 {
 		group := l.queue
@@ -118,10 +118,10 @@ func (l *lane) nextGroup() []call {
 }
 
 // groupLength is how many calls are one group: one at least, where there is any.
-func groupLength(queue []call) int {
+func groupLength(queue []Call) int {
 	ops := 0
 	for i := range queue {
-		if ops += len(queue[i].ops); i > 0 && ops > maxGroup {
+		if ops += len(queue[i].Ops); i > 0 && ops > MaxGroup {
 			return i
 		}
 	}
@@ -129,23 +129,23 @@ func groupLength(queue []call) int {
 }
 
 // hasWaiting tells whether anything was handed over that is not sent.
-func (l *lane) hasWaiting() bool {
+func (l *Lane) hasWaiting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.urgent) > 0 || len(l.queue) > 0
 }
 
-func (l *lane) withoutStale(group []call, now time.Duration) []call {
+func (l *Lane) withoutStale(group []Call, now time.Duration) []Call {
 	kept := group[:0]
 	for i := range group {
 		c := group[i]
-		if c.notAfter == 0 || now < c.notAfter {
+		if c.NotAfter == 0 || now < c.NotAfter {
 			kept = append(kept, c)
 			continue
 		}
 		c.neverSent(l.index)
-		gives := c.gives
-		c.gives = nil
+		gives := c.Gives
+		c.Gives = nil
 		c.answer(l.index, nil, l.failure(&c, FailedTimeout, errStale))
 		if gives != nil {
 			kept = append(kept, *gives)
@@ -160,14 +160,14 @@ type span struct{ first, end int }
 
 // maxOps bounds the operations in one command: 64 keys hold a node for about
 // 0.13 ms, which everybody else's requests wait.
-const maxOps = 64
+const MaxOps = 64
 
 // spread bounds how much sooner than its own not-after an operation may be
 // refused for being in one command with others.
-func (l *lane) spread() time.Duration { return l.timing.answer / 5 }
+func (l *Lane) spread() time.Duration { return l.timing.answer / 5 }
 
 // send is one round trip. A look at the node rides along where it is due.
-func (l *lane) send(conn Conn, group []call) error {
+func (l *Lane) send(conn redis.Conn, group []Call) error {
 	ctx := &l.within
 	ctx.start(l.timing.silence)
 	looks := l.session.look
@@ -199,7 +199,7 @@ func (l *lane) send(conn Conn, group []call) error {
 }
 
 // answerGroup hands the answers to the calls, until one is none.
-func (l *lane) answerGroup(group []call) error {
+func (l *Lane) answerGroup(group []Call) error {
 	for i, span := range l.spans {
 		calls := group[span.first:span.end]
 		if err := checkSpan(calls, &l.replies[i]); err != nil {
@@ -214,7 +214,7 @@ func (l *lane) answerGroup(group []call) error {
 }
 
 // noteOdd remembers an answer that is none, also once there is another connection.
-func (l *lane) noteOdd(err error) error {
+func (l *Lane) noteOdd(err error) error {
 	l.mu.Lock()
 	l.trouble = err
 	l.mu.Unlock()
@@ -223,7 +223,7 @@ func (l *lane) noteOdd(err error) error {
 }
 
 // appendGroup makes commands of the calls, in their order, many in one.
-func (l *lane) appendGroup(group []call) {
+func (l *Lane) appendGroup(group []Call) {
 	l.commands, l.spans = l.commands[:0], l.spans[:0]
 	for first := 0; first < len(group); {
 		end := first + l.spanLength(group[first:])
@@ -235,52 +235,52 @@ func (l *lane) appendGroup(group []call) {
 
 // spanLength is how many calls go into one command: they share its not-after, the earliest
 // of theirs, which is mostly the first one's. (Not where somebody was long in coming here.)
-func (l *lane) spanLength(group []call) int {
+func (l *Lane) spanLength(group []Call) int {
 	ops, first, last := 0, time.Duration(0), time.Duration(0)
 	for i := range group {
 		c := &group[i]
-		ops += len(c.ops)
-		if at := c.notAfter; at != 0 {
+		ops += len(c.Ops)
+		if at := c.NotAfter; at != 0 {
 			last = max(last, at)
 			if first == 0 || at < first {
 				first = at
 			}
 		}
-		if i > 0 && (ops > maxOps || last-first > l.spread()) {
+		if i > 0 && (ops > MaxOps || last-first > l.spread()) {
 			return i
 		}
 	}
 	return len(group)
 }
 
-func (l *lane) appendCalls(calls []call) {
+func (l *Lane) appendCalls(calls []Call) {
 	ops, notAfter, epoch := 0, time.Duration(0), ""
 	for i := range calls {
-		ops += len(calls[i].ops)
-		if !calls[i].isRelease() {
+		ops += len(calls[i].Ops)
+		if !calls[i].IsRelease() {
 			epoch = l.session.epoch // releases are no votes: alone they spare the node a look at its epoch
 		}
-		if at := calls[i].notAfter; at != 0 && (notAfter == 0 || at < notAfter) {
+		if at := calls[i].NotAfter; at != 0 && (notAfter == 0 || at < notAfter) {
 			notAfter = at
 		}
 	}
 	command := l.appendCommand("EVALSHA", script.Ballot.SHA, strconv.Itoa(1+ops), script.NodeKey)
 	for i := range calls {
-		for j := range calls[i].ops {
-			*command = append(*command, calls[i].ops[j].Key)
+		for j := range calls[i].Ops {
+			*command = append(*command, calls[i].Ops[j].Key)
 		}
 	}
 	*command = l.encoder.Begin(*command, epoch, notAfter+l.session.offset)
 	for i := range calls {
-		for j := range calls[i].ops {
-			*command = l.encoder.Append(*command, &calls[i].ops[j])
+		for j := range calls[i].Ops {
+			*command = l.encoder.Append(*command, &calls[i].Ops[j])
 		}
 	}
 	l.encoder.End(*command)
 }
 
 // roundTrip sends l.commands and reads l.replies, by the deadline of ctx.
-func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
+func (l *Lane) roundTrip(ctx context.Context, conn redis.Conn) error {
 	l.replies = slices.Grow(l.replies[:0], len(l.commands))[:len(l.commands)]
 	if len(l.commands) == 0 {
 		l.noteAnswered(0)
@@ -299,8 +299,8 @@ func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
 		l.noteAnswered(0)
-		return silence(trip)
-	case errors.As(err, new(*AnswerError)):
+		return Silence(trip)
+	case errors.As(err, new(*redis.AnswerError)):
 		l.noteAnswered(trip)
 		return l.noteOdd(err)
 	}
@@ -310,7 +310,7 @@ func (l *lane) roundTrip(ctx context.Context, conn Conn) error {
 
 // noteAnswered is of a group that nothing is waited for any more; rtt 0: it was not
 // answered.
-func (l *lane) noteAnswered(rtt time.Duration) {
+func (l *Lane) noteAnswered(rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sentAt = 0
@@ -320,7 +320,7 @@ func (l *lane) noteAnswered(rtt time.Duration) {
 }
 
 // appendCommand appends to l.commands, whose slices are used again and again.
-func (l *lane) appendCommand(words ...string) *Command {
+func (l *Lane) appendCommand(words ...string) *redis.Command {
 	n := len(l.commands)
 	if n < cap(l.commands) {
 		l.commands = l.commands[:n+1]
@@ -334,9 +334,9 @@ func (l *lane) appendCommand(words ...string) *Command {
 
 // failGroup: the connection broke with the group under way. Nothing is known
 // of any call in it.
-func (l *lane) failGroup(group []call, err error) {
+func (l *Lane) failGroup(group []Call, err error) {
 	kind := FailedDown
-	if errors.As(err, new(silence)) {
+	if errors.As(err, new(Silence)) {
 		kind = FailedTimeout
 	}
 	l.mu.Lock()
@@ -351,7 +351,7 @@ func (l *lane) failGroup(group []call, err error) {
 }
 
 // answerSpan hands the answers to one command, which were checked, to its calls.
-func (l *lane) answerSpan(calls []call, reply *Reply) {
+func (l *Lane) answerSpan(calls []Call, reply *redis.Reply) {
 	replies := reply.Array
 	for i := range calls {
 		c := &calls[i]
@@ -359,22 +359,22 @@ func (l *lane) answerSpan(calls []call, reply *Reply) {
 			l.fail(c, reply.Err)
 			continue
 		}
-		l.answerCall(c, replies[:len(c.ops)])
-		replies = replies[len(c.ops):]
+		l.answerCall(c, replies[:len(c.Ops)])
+		replies = replies[len(c.Ops):]
 	}
 }
 
 // answerCall: an error that concerns one operation alone is the failure of its
 // call, but where that is for several leases; that the node has no vote concerns
 // all of them.
-func (l *lane) answerCall(c *call, replies []Reply) {
-	l.checkTokens(c.ops, replies)
-	if !c.isRelease() && l.member.IsSuperseded() {
+func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
+	l.checkTokens(c.Ops, replies)
+	if !c.IsRelease() && l.member.IsSuperseded() {
 		l.fail(c, admission.ErrSuperseded)
 		return
 	}
 	for i := range replies {
-		if err := replies[i].Err; err != nil && (!c.several || deniesVote(err)) {
+		if err := replies[i].Err; err != nil && (!c.Several || deniesVote(err)) {
 			l.fail(c, err)
 			return
 		}
@@ -384,7 +384,7 @@ func (l *lane) answerCall(c *call, replies []Reply) {
 
 // fail fails a call that the node answered with an error, and learns what the
 // lane has to do about it.
-func (l *lane) fail(c *call, err error) {
+func (l *Lane) fail(c *Call, err error) {
 	kind := FailedError
 	switch {
 	case redis.IsKind(err, "NOSCRIPT"):
@@ -403,12 +403,12 @@ func (l *lane) fail(c *call, err error) {
 	}
 	l.mu.Lock()
 	l.owe(c)
-	l.trouble = fmt.Errorf("%s: %w", c.op, err)
+	l.trouble = fmt.Errorf("%s: %w", c.Op, err)
 	l.mu.Unlock()
 	l.deny(c, err)
-	l.session.owed = l.session.owed || c.gives != nil
-	if c.arming != nil {
-		c.arming.failed.add(l.index)
+	l.session.owed = l.session.owed || c.Gives != nil
+	if c.Arming != nil {
+		c.Arming.failed.Add(l.index)
 	}
 	l.session.refused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
@@ -425,7 +425,7 @@ func deniesVote(err error) bool {
 
 // forgetTrouble ends the memory of errors once the node has answered none for a
 // heartbeat.
-func (l *lane) forgetTrouble() {
+func (l *Lane) forgetTrouble() {
 	if l.session.refused {
 		l.session.refused = false
 		return

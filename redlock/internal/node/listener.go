@@ -1,4 +1,4 @@
-package redlock
+package node
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 
 // hear has the node tell which locks were given back, on a connection of its own,
 // and connects again where that breaks, until ctx ends.
-func (l *lane) hear(ctx context.Context) {
+func (l *Lane) Hear(ctx context.Context) {
 	backoff := firstBackoff
 	for ctx.Err() == nil {
 		listener, err := l.listen(ctx)
@@ -25,7 +25,7 @@ func (l *lane) hear(ctx context.Context) {
 				backoff = firstBackoff
 			}
 		}
-		pause(ctx, backoff/2+l.rules.jitter(l.node.Name+" hearer", backoff/2+1))
+		pause(ctx, backoff/2+l.rules.Jitter(l.node.Name+" hearer", backoff/2+1))
 		backoff = min(2*backoff, longestHearerBackoff)
 	}
 }
@@ -34,7 +34,7 @@ func (l *lane) hear(ctx context.Context) {
 const longestHearerBackoff = heartbeat
 
 // noteMute remembers why the node does not tell what has changed; nil: it does.
-func (l *lane) noteMute(what string, err error) {
+func (l *Lane) noteMute(what string, err error) {
 	if err != nil {
 		err = fmt.Errorf("it does not tell when a lock is given back, so who waits for one asks again and again: %s: %w", what, err)
 	}
@@ -43,18 +43,18 @@ func (l *lane) noteMute(what string, err error) {
 	l.mute = err
 }
 
-func (l *lane) listen(ctx context.Context) (Listener, error) {
+func (l *Lane) listen(ctx context.Context) (redis.Listener, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
 	defer cancel()
-	return l.node.Listen(ctx, func(keys []string) { l.fleet.bells.heard(l.index, keys) })
+	return l.node.Listen(ctx, func(keys []string) { l.waiters.heard(l.index, keys) })
 }
 
 // attend has the lane name the listener to the node, until it breaks. What was
 // listened to before may have changed.
-func (l *lane) attend(ctx context.Context, listener Listener) {
+func (l *Lane) attend(ctx context.Context, listener redis.Listener) {
 	defer listener.Close()
 	l.hearer.Store(listener.ID())
-	l.stir()
+	l.Stir()
 	select {
 	case <-listener.Done():
 	case <-ctx.Done():
@@ -65,16 +65,16 @@ func (l *lane) attend(ctx context.Context, listener Listener) {
 
 // hearNoMore: what the node tracked is forgotten, with the one connection or the
 // other. Whoever listens has to do so again.
-func (l *lane) hearNoMore() {
-	if l.tracks.Swap(false) {
-		l.fleet.bells.heard(l.index, nil)
+func (l *Lane) hearNoMore() {
+	if l.tracking.Swap(false) {
+		l.waiters.heard(l.index, nil)
 	}
 }
 
 // track has the node tell what has changed of what is read with CLIENT CACHING YES,
 // if there is somebody to tell it to. Whether that may be read again which it refused
 // shows at once, and not when the next one waits.
-func (l *lane) track(ctx context.Context, conn Conn) error {
+func (l *Lane) track(ctx context.Context, conn redis.Conn) error {
 	hearer := l.hearer.Load()
 	if hearer == l.session.hearer {
 		return nil
@@ -100,22 +100,22 @@ func (l *lane) track(ctx context.Context, conn Conn) error {
 	if hearer != 0 {
 		l.noteMute("CLIENT TRACKING, CLIENT CACHING and MGET", refused)
 	}
-	l.tracks.Store(hearer != 0 && refused == nil && l.hearer.Load() == hearer)
+	l.tracking.Store(hearer != 0 && refused == nil && l.hearer.Load() == hearer)
 	return nil
 }
 
 // appendArming has the node read what the calls listen to, behind them: a release
 // from now on is told, and one that came since they were refused has left the bell
 // missing. It returns who is to be told what was read.
-func (l *lane) appendArming(group []call) {
+func (l *Lane) appendArming(group []Call) {
 	l.armed = l.armed[:0]
-	if !l.tracks.Load() {
+	if !l.tracking.Load() {
 		return
 	}
 	for i := range group {
-		if group[i].arming != nil {
-			l.armed = append(l.armed, group[i].arming)
-			group[i].arming.asked.add(l.index)
+		if group[i].Arming != nil {
+			l.armed = append(l.armed, group[i].Arming)
+			group[i].Arming.asked.Add(l.index)
 		}
 	}
 	if len(l.armed) == 0 {
@@ -130,7 +130,7 @@ func (l *lane) appendArming(group []call) {
 
 // readArming hands out what was read; replies are all that come behind the calls.
 // An error: that was no answer.
-func (l *lane) readArming(replies []Reply) (rest []Reply, err error) {
+func (l *Lane) readArming(replies []redis.Reply) (rest []redis.Reply, err error) {
 	if len(l.armed) == 0 {
 		return replies, nil
 	}
@@ -143,13 +143,13 @@ func (l *lane) readArming(replies []Reply) (rest []Reply, err error) {
 	}
 	values := replies[1].Array
 	if replies[0].Err != nil || replies[1].Err != nil {
-		l.tracks.Store(false) // until the next heartbeat
+		l.tracking.Store(false) // until the next heartbeat
 		l.mutedAt = l.armed[0].keys[0]
 		l.noteMute("CLIENT CACHING and MGET", cmp.Or(replies[0].Err, replies[1].Err))
 	}
 	for _, a := range l.armed {
 		n := min(len(a.keys), len(values))
-		a.read(l.index, l.rules.hasRung(values[:n]))
+		a.read(l.index, l.rules.HasRung(values[:n]))
 		values = values[n:]
 	}
 	clear(l.armed)

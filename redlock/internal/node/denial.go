@@ -1,4 +1,4 @@
-package redlock
+package node
 
 import (
 	"cmp"
@@ -38,8 +38,8 @@ const (
 
 // probeKey is beside the key of a lock that was refused, as an ACL may let us use others;
 // and no lock's: no name can have it.
-func (l *lane) probeKey() string {
-	return cmp.Or(l.deniedAt, l.fleet.options.Prefix) + probeSuffix
+func (l *Lane) probeKey() string {
+	return cmp.Or(l.deniedAt, l.prefix) + probeSuffix
 }
 
 // denialOf is what to do about an error that everybody will get; "": this one is none.
@@ -55,13 +55,13 @@ func denialOf(err error) string {
 }
 
 // deny notes that the node refused a call for a reason that concerns all of them.
-func (l *lane) deny(c *call, err error) {
-	if l.denyFor(c.op, err) {
-		l.deniedAt = c.ops[0].Key
+func (l *Lane) deny(c *Call, err error) {
+	if l.denyFor(c.Op, err) {
+		l.deniedAt = c.Ops[0].Key
 	}
 }
 
-func (l *lane) denyFor(op string, err error) bool {
+func (l *Lane) denyFor(op string, err error) bool {
 	advice := denialOf(err)
 	if advice != "" {
 		l.showDenial(fmt.Errorf("it answers, but refuses what locks need; %s (%s: %w)", advice, op, err))
@@ -70,7 +70,7 @@ func (l *lane) denyFor(op string, err error) bool {
 }
 
 // showDenial says what is shown of the node from now on; nil: it refuses no more.
-func (l *lane) showDenial(denied error) {
+func (l *Lane) showDenial(denied error) {
 	l.mu.Lock()
 	changed := (denied == nil) != (l.denied == nil)
 	l.denied = denied
@@ -81,14 +81,14 @@ func (l *lane) showDenial(denied error) {
 	}
 }
 
-func (l *lane) isDenied() bool {
+func (l *Lane) isDenied() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.denied != nil
 }
 
 // asShown is a status as others are to see it.
-func (l *lane) asShown(status NodeStatus) NodeStatus {
+func (l *Lane) asShown(status NodeStatus) NodeStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.denied != nil && status.State == NodeReady {
@@ -100,9 +100,9 @@ func (l *lane) asShown(status NodeStatus) NodeStatus {
 // probe finds out whether the node still refuses: it has a lock alone, shares it, and
 // extends it and gives it back each time. (What asked for less would be allowed where a
 // lock is not, and the node seem ready until the next one.)
-func (l *lane) probe(ctx context.Context, conn Conn) error {
+func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	l.session.probe = false
-	calls := []call{{op: "probe", ops: l.probeOps(), notAfter: l.clock() + l.timing.answer}}
+	calls := []Call{{Op: "probe", Ops: l.probeOps(), NotAfter: l.clock() + l.timing.answer}}
 	l.commands = l.commands[:0]
 	l.appendCalls(calls)
 	l.appendRights()
@@ -126,7 +126,7 @@ func (l *lane) probe(ctx context.Context, conn Conn) error {
 }
 
 // appendRights asks for what the ACL lacks. An embedded node has none.
-func (l *lane) appendRights() {
+func (l *Lane) appendRights() {
 	if !l.node.Embedded {
 		l.appendCommand("EVALSHA", script.Rights.SHA, "0", l.probeKey(), script.NodeKey)
 	}
@@ -134,7 +134,7 @@ func (l *lane) appendRights() {
 
 // readRights reads the answer to appendRights: lacks is an error like that of a script which
 // needs what is lacking; nil: nothing is, or the node does not tell. err: it was no answer.
-func (l *lane) readRights(replies []Reply) (lacks, err error) {
+func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	if len(replies) == 0 {
 		return nil, nil
 	}
@@ -145,31 +145,31 @@ func (l *lane) readRights(replies []Reply) (lacks, err error) {
 		return nil, nil
 	case reply.Err != nil:
 		return reply.Err, nil
-	case !reply.IsList() || slices.ContainsFunc(reply.Array, func(name Reply) bool { return !name.IsText() }):
+	case !reply.IsList() || slices.ContainsFunc(reply.Array, func(name redis.Reply) bool { return !name.IsText() }):
 		return nil, l.noteOdd(redis.UnexpectedAnswer("rights", "names of commands", reply))
 	}
 	return lacking(reply.Array), nil
 }
 
 // lacking is the error that stands for commands which rights.lua names.
-func lacking(commands []Reply) error {
+func lacking(commands []redis.Reply) error {
 	var denied []string
 	for i := range commands {
 		name, unknown := strings.CutPrefix(commands[i].Str, "?")
 		if unknown {
-			return ServerError("ERR " + unknownCommand + ": " + name)
+			return redis.ServerError("ERR " + unknownCommand + ": " + name)
 		}
 		denied = append(denied, "'"+strings.ToLower(name)+"'")
 	}
 	if denied == nil {
 		return nil
 	}
-	return ServerError("NOPERM this user has no permissions to run the command " + strings.Join(denied, ", "))
+	return redis.ServerError("NOPERM this user has no permissions to run the command " + strings.Join(denied, ", "))
 }
 
 // noteRights takes in what the ACL lacks: it is shown before a lock is refused for it, and
 // until a probe was not.
-func (l *lane) noteRights(replies []Reply) error {
+func (l *Lane) noteRights(replies []redis.Reply) error {
 	lacks, err := l.readRights(replies)
 	if lacks != nil && !l.isDenied() {
 		l.denyFor("rights", lacks)
@@ -177,8 +177,8 @@ func (l *lane) noteRights(replies []Reply) error {
 	return err
 }
 
-func firstError(reply *Reply) error {
-	if at := slices.IndexFunc(reply.Array, func(r Reply) bool { return r.Err != nil }); reply.Err == nil && at >= 0 {
+func firstError(reply *redis.Reply) error {
+	if at := slices.IndexFunc(reply.Array, func(r redis.Reply) bool { return r.Err != nil }); reply.Err == nil && at >= 0 {
 		return reply.Array[at].Err
 	}
 	return reply.Err
@@ -187,8 +187,8 @@ func firstError(reply *Reply) error {
 // probeOps leave nothing behind: one script does them all, and what it could not give
 // back is over in a millisecond. The token is nobody's. They begin with a SET: once a
 // script has written, a node without memory lets it write more.
-func (l *lane) probeOps() []script.Operation {
-	o := script.Operation{Key: l.probeKey(), Token: "probe", Kind: kindShared, TTL: time.Millisecond}
+func (l *Lane) probeOps() []script.Operation {
+	o := script.Operation{Key: l.probeKey(), Token: "probe", Kind: script.KindShared, TTL: time.Millisecond}
 	o.Counter = script.CounterOf(o.Key)
 	var ops []script.Operation
 	for _, letter := range [...]script.Opcode{script.Acquire, script.Extend, script.Force, script.Join, script.Extend, script.Force} {

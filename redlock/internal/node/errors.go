@@ -1,0 +1,58 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrClosed: the Quorum was closed.
+var ErrClosed = errors.New("the quorum is closed")
+
+// Failure is one word for how a node failed, fit for programs.
+type Failure string
+
+const (
+	FailedTimeout Failure = "timeout" // no answer within node_timeout
+	FailedDown    Failure = "down"    // no connection: refused, broken, being dialled
+	FailedFull    Failure = "full"    // more work waits for it than its lane holds
+	FailedLate    Failure = "late"    // it got the request when the attempt was over
+	FailedError   Failure = "error"   // it answered an error
+
+	FailedQuarantined Failure = "quarantined" // it may have forgotten votes: see NodeQuarantined
+	FailedRefused     Failure = "refused"     // it must not vote: see NodeRefused
+)
+
+// NodeError is what one node did wrong. It unwraps to the cause.
+type NodeError struct {
+	Node    string
+	Op      string // "acquire", "extend", "release", "who", "connect"
+	Failure Failure
+	Err     error
+}
+
+func (e *NodeError) Error() string { return e.Node + ": " + e.What() }
+
+func (e *NodeError) What() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Failure, e.Err) }
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// QuarantineError is why a node in quarantine has no vote, and for how long.
+type QuarantineError struct {
+	Left   time.Duration
+	Reason error
+}
+
+func (e *QuarantineError) Error() string {
+	return fmt.Sprintf("no vote for another %v at least: %v", Seconds(e.Left), e.Reason)
+}
+
+func (e *QuarantineError) Unwrap() error { return e.Reason }
+
+// seconds rounds up, for people.
+func Seconds(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return (d + 100*time.Millisecond - 1).Truncate(100 * time.Millisecond)
+	}
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,35 @@
+package node
+
+import (
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
+)
+
+// The fuzz test of package redlock gives a lane answers without a connection. It shows
+// what ballots make of any bytes, which this package cannot know. Nothing else calls the
+// functions in this file.
+
+// TakeAnswers takes in the answer to one command of many calls.
+func (l *Lane) TakeAnswers(calls []Call, reply *redis.Reply) error {
+	l.heard = l.clock()
+	l.noteAnswered(time.Millisecond)
+	if err := checkSpan(calls, reply); err != nil {
+		return err
+	}
+	l.answerSpan(calls, reply)
+	return nil
+}
+
+// TakeLook takes in the answers to a look at the node.
+func (l *Lane) TakeLook(replies []redis.Reply) (*admission.Snapshot, error) {
+	return l.readLook(replies)
+}
+
+// TakeWakeups takes in the answers about the keys that a waiter listens to.
+func (l *Lane) TakeWakeups(w *Waiter, replies []redis.Reply) error {
+	l.armed = []*Arming{w.Arm()}
+	_, err := l.readArming(replies)
+	return err
+}

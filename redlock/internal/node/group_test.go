@@ -1,0 +1,34 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
+
+// No call is refused much sooner than its own not-after for being in one command with
+// others, whichever of them was there first.
+func TestSpansKeepNotAfter(t *testing.T) {
+	const ms = time.Millisecond
+	l := &Lane{timing: newTiming(50 * ms)}
+	for name, c := range map[string]struct {
+		notAfters []time.Duration
+		want      int
+	}{
+		"together":             {[]time.Duration{50 * ms, 55 * ms, 60 * ms}, 3},
+		"one later":            {[]time.Duration{50 * ms, 55 * ms, 61 * ms}, 2},
+		"one sooner":           {[]time.Duration{50 * ms, 45 * ms, 39 * ms}, 2},
+		"sooner and later":     {[]time.Duration{50 * ms, 45 * ms, 56 * ms}, 2},
+		"some without a bound": {[]time.Duration{0, 50 * ms, 0, 39 * ms}, 3},
+		"none with one":        {[]time.Duration{0, 0, 0}, 3},
+	} {
+		var group []Call
+		for _, at := range c.notAfters {
+			group = append(group, Call{Ops: make([]script.Operation, 1), NotAfter: at})
+		}
+		if got := l.spanLength(group); got != c.want {
+			t.Errorf("%s: %d calls in one command, want %d", name, got, c.want)
+		}
+	}
+}

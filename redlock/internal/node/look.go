@@ -1,0 +1,358 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
+
+// appendLook appends the commands that show whether the node may vote. TIME comes first:
+// nothing slow stands between it and the calls before it.
+func (l *Lane) appendLook() {
+	l.session.look, l.session.rights, l.rights = false, false, l.session.rights && !l.node.Embedded
+	l.lookTurn = l.admission.NextTurn()
+	l.appendCommand("TIME")
+	l.appendCommand("HGET", script.NodeKey, "epoch")
+	l.appendCommand("HGET", script.NodeKey, "words")
+	if l.node.Embedded {
+		return
+	}
+	info := l.appendCommand("INFO")
+	*info = append(*info, admission.InfoSections...)
+	if l.node.Durable {
+		config := l.appendCommand("CONFIG", "GET")
+		*config = append(*config, admission.FileSettings...)
+		for _, command := range l.fileCommands() {
+			right := l.appendCommand("ACL", "DRYRUN", "default")
+			*right = append(*right, command...)
+		}
+	}
+	if l.rights {
+		l.appendRights()
+	}
+}
+
+// fileCommands returns commands like those that the node's append-only file contains, on
+// a key that no lock has, but that has the rights for locks.
+func (l *Lane) fileCommands() [][]string {
+	return admission.FileCommands(l.prefix + probeSuffix)
+}
+
+// probeSuffix ends the keys of probes: no name can have it.
+const probeSuffix = script.Separator + "probe"
+
+// readLook reads the answers to appendLook. An error: the node refused a command, or its
+// answer is not one.
+func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
+	if l.rights {
+		last := len(replies) - 1
+		if err := l.noteRights(replies[last:]); err != nil {
+			return nil, err
+		}
+		replies = replies[:last]
+	}
+	ignoreExpectedErrors(replies)
+	for i := range min(len(replies), len(lookCommands)) {
+		if err := replies[i].Err; err != nil {
+			return nil, cmp.Or(sentinelError(replies), fmt.Errorf("%s, which tells whether it may vote: %w%s", lookCommands[i], err, helpWith(err)))
+		}
+	}
+	if err := checkLook(replies); err != nil {
+		return nil, l.noteOdd(err)
+	}
+	s := &admission.Snapshot{Info: admission.EmbeddedInfo(), Epoch: replies[1].Str, Incarnations: replies[2].Str, Sent: l.sent, At: l.heard, SentTurn: l.lookTurn, Turn: l.admission.NextTurn()}
+	s.Clock = l.readTime(&replies[0])
+	s.Clock.Turn = s.Turn
+	l.admission.NoteClock(l.index, s.Clock)
+	if len(replies) > 3 {
+		s.Info = admission.ReadInfo(replies[3].Str)
+	}
+	l.session.probe = l.session.probe || s.Info.MayDeny
+	if len(replies) > 4 {
+		l.readFile(&s.Info.File, replies[4].Array, replies[5:])
+	}
+	return s, nil
+}
+
+// readFile reads the settings of the append-only file, and whether a restart would load
+// all of it.
+func (l *Lane) readFile(file *admission.AppendOnlyFile, settings, rights []redis.Reply) {
+	for i := 0; i+1 < len(settings); i += 2 {
+		file.ReadSetting(settings[i].Str, settings[i+1].Str)
+	}
+	answers := make([]admission.DryRun, len(rights))
+	for i := range rights {
+		answers[i] = admission.DryRun{Err: rights[i].Err, Text: rights[i].Str}
+	}
+	file.ReadRights(l.fileCommands(), answers, probeSuffix)
+}
+
+func helpWith(err error) string {
+	if redis.IsKind(err, "WRONGTYPE") {
+		return " (somebody else wrote to redlockd:node: DEL it there, and the node is in quarantine for max_ttl)"
+	}
+	return ""
+}
+
+// sentinelError returns the error for a Sentinel, which does not know TIME; nil: it is
+// none.
+func sentinelError(replies []redis.Reply) error {
+	if len(replies) > 3 && replies[3].IsText() && admission.ReadInfo(replies[3].Str).Sentinel {
+		return admission.ErrSentinel
+	}
+	return nil
+}
+
+// ignoreExpectedErrors replaces the errors of a node that refuses to show its epoch if its
+// INFO says that it is refused in any case: a node of a cluster (CLUSTERDOWN, MOVED), or a
+// replica without its master (MASTERDOWN). The refusal then names what to fix.
+func ignoreExpectedErrors(replies []redis.Reply) {
+	if len(replies) <= 3 || !replies[3].IsText() {
+		return
+	}
+	info := admission.ReadInfo(replies[3].Str)
+	for i := 1; i <= 2; i++ {
+		if redis.IsServerError(replies[i].Err) && info.Refusal() != nil {
+			replies[i] = redis.Reply{Nil: true}
+		}
+	}
+}
+
+var lookCommands = [...]string{"TIME", "HGET " + script.NodeKey + " epoch", "HGET " + script.NodeKey + " words", "INFO", "CONFIG GET " + admission.FileSettings[0]}
+
+// look takes a snapshot of the node, in a round trip of its own.
+func (l *Lane) look(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
+	l.commands = l.commands[:0]
+	l.appendLook()
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return nil, err
+	}
+	return l.readLook(l.replies)
+}
+
+// maxRewrites bounds how often an epoch is written in a row; then other hosts that write
+// it as well have their turn.
+const maxRewrites = 5
+
+// verify finds out whether the node may vote, and writes its epoch if that is due: the
+// marker of a quarantine, the end of one, a larger max_ttl.
+func (l *Lane) verify(ctx context.Context, conn redis.Conn, s *admission.Snapshot) error {
+	l.noteWarnings(s)
+	var v admission.Verdict
+	for range maxRewrites {
+		if v = l.judge(ctx, s); v.Write == nil {
+			l.applyVote(v.VoteStatus)
+			if written, err := l.writeReports(ctx, conn, s, v.State); written || err != nil {
+				return err
+			}
+		} else if err := l.writeVerdict(ctx, conn, s, &v); err != nil {
+			return l.refuse(err)
+		}
+		var err error
+		if s, err = l.look(ctx, conn); err != nil {
+			return l.refuse(err)
+		}
+	}
+	if v.Write != nil {
+		l.applyVote(admission.VoteStatus{State: admission.Quarantined, Reason: errRestless})
+	}
+	return nil
+}
+
+var errRestless = errors.New("its epoch is being written by others all the time; it is looked at again in a second")
+
+// judge returns what follows from a snapshot. It copies the other nodes' fencing counters
+// if that is needed.
+func (l *Lane) judge(ctx context.Context, s *admission.Snapshot) admission.Verdict {
+	v := l.member.Judge(s)
+	l.fleet.Judged(l.node.Name, &v)
+	if !v.NeedsCounters {
+		if v.State == admission.Quarantined {
+			l.rules.Meanwhile(ctx, l.fleet, l.member)
+		}
+		return v
+	}
+	counters, sources := l.rules.CopyCounters(ctx, l.fleet, l.member)
+	v = l.member.EndQuarantine(s, counters, sources)
+	l.fleet.Judged(l.node.Name, &v)
+	return v
+}
+
+// writeReports writes to the node what it does not report yet about the other nodes'
+// incarnations. written is false if another host has written there since the snapshot.
+// When it fails, the next look tries again.
+func (l *Lane) writeReports(ctx context.Context, conn redis.Conn, s *admission.Snapshot, state admission.State) (written bool, err error) {
+	reports := l.member.Reports()
+	if state == admission.Refused || reports == "" {
+		return true, nil
+	}
+	err = l.rewrite(ctx, conn, s, s.Epoch, nil, reports)
+	switch {
+	case redis.IsServerError(err):
+		return true, nil
+	case err != nil || l.replies[0].Int != 1:
+		return false, err
+	}
+	l.fleet.LookAt(l.member.NoteReports(reports, l.heard))
+	return true, nil
+}
+
+// writeVerdict writes an epoch, and what is known about the other nodes' incarnations. It
+// records the node's own reports before, or they would be overwritten: those beside an
+// epoch that is not valid were not read.
+func (l *Lane) writeVerdict(ctx context.Context, conn redis.Conn, s *admission.Snapshot, v *admission.Verdict) error {
+	reports := ""
+	if !l.noQuarantine {
+		l.fleet.LookAt(l.member.NoteReports(s.Incarnations, s.At))
+		reports = l.member.Reports()
+	}
+	return l.rewrite(ctx, conn, s, v.Write.String(), script.Records(v.Counters), reports)
+}
+
+// rewrite writes an epoch, fencing counters (nil: they stay) and reports, unless another
+// host wrote others since the snapshot.
+func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapshot, epoch string, records []byte, reports string) error {
+	ahead := proposalAhead
+	if l.noQuarantine {
+		ahead = 0
+	}
+	l.commands = l.commands[:0]
+	l.appendCommand("EVALSHA", script.Epoch.SHA, "1", script.NodeKey, s.Epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), reports, s.Incarnations)
+	if err := l.roundTrip(ctx, conn); err != nil {
+		return err
+	}
+	err := l.replies[0].Err
+	switch {
+	case err == nil:
+		return nil
+	case redis.IsKind(err, "NOSCRIPT"): // loaded again, and tried again
+		return l.load(ctx, conn)
+	}
+	return fmt.Errorf("its epoch cannot be written: %w%s", err, helpWith(err))
+}
+
+// proposalAhead is how far a proposed fencing token may be ahead of a node's TIME
+// (ballot.lua has the same): counters that begin anew are put beyond it.
+const proposalAhead = time.Second
+
+// refuse records a server's error as the reason why the node has no vote. Other errors are
+// the connection's, and returned.
+func (l *Lane) refuse(err error) error {
+	if !redis.IsServerError(err) {
+		return err
+	}
+	l.applyVote(admission.VoteStatus{State: admission.Refused, Reason: err})
+	return nil
+}
+
+// applyVote makes a vote status known.
+func (l *Lane) applyVote(v admission.VoteStatus) {
+	state := NodeState(v.State)
+	l.session.epoch = ""
+	if l.rules.Votes(state) {
+		l.session.epoch = v.Epoch
+	}
+	l.mu.Lock()
+	l.until = v.Until
+	l.mu.Unlock()
+	l.setState(state, v.Reason, func() []int { return l.member.Applied(v.State, l.clock()) })
+}
+
+func (l *Lane) noteWarnings(s *admission.Snapshot) {
+	warnings := l.member.NoteFile(&s.Info.File)
+	l.mu.Lock()
+	l.warning = warnings
+	l.mu.Unlock()
+}
+
+// checkTokens makes errors of answers with a fencing token that is not believed.
+func (l *Lane) checkTokens(ops []script.Operation, replies []redis.Reply) {
+	if letter := ops[0].Op; !letter.Takes() && letter != script.ReadCounters {
+		return
+	}
+	bound := l.admission.TokenBound(l.heard)
+	for i := range replies {
+		reply := &replies[i]
+		switch {
+		case reply.Err != nil:
+		case ops[i].Op == script.ReadCounters:
+			reply.Err = l.checkCounters(reply.Array, bound)
+		case ops[i].Op.Takes():
+			if token := tokenOf(reply); token.IsNumber() {
+				reply.Err = l.admission.CheckToken(string(ops[i].Counter[:]), script.FenceOf(token), bound)
+			}
+		}
+	}
+}
+
+// tokenOf returns the fencing token, also of a hand-over that found the old one gone.
+func tokenOf(reply *redis.Reply) *redis.Reply {
+	if len(reply.Array) == 1 {
+		return &reply.Array[0]
+	}
+	return reply
+}
+
+// checkCounters returns an error if one of a node's counters is not believed: then none
+// is.
+func (l *Lane) checkCounters(fields []redis.Reply, bound uint64) error {
+	for i := 0; i+1 < len(fields); i += 2 {
+		value, ok := script.ParseFence(fields[i+1].Str)
+		if _, known := script.CounterIndex(fields[i].Str); !known || !ok {
+			continue
+		}
+		if err := l.admission.CheckToken(fields[i].Str, value, bound); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ErrNotAdmitted: the node may not vote still.
+var ErrNotAdmitted = errors.New("not admitted")
+
+// ErrNotQuarantined: only a node in quarantine can be admitted.
+var ErrNotQuarantined = errors.New("not in quarantine")
+
+// admitNow ends the node's quarantine, and waits until that was tried.
+func (l *Lane) AdmitNow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*l.timing.silence)
+	defer cancel()
+	if s := l.status(); s.State != NodeQuarantined {
+		return fmt.Errorf("node %s is %s, %w", s.Name, s.State, ErrNotQuarantined)
+	}
+	done := make(chan struct{}, 1)
+	select {
+	case l.admits <- done:
+	case <-ctx.Done():
+		return fmt.Errorf("node %s: %w", l.node.Name, context.Cause(ctx))
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return fmt.Errorf("node %s: %w", l.node.Name, context.Cause(ctx))
+	}
+	if s := l.status(); s.State != NodeReady {
+		return fmt.Errorf("node %s: %w: it is %s: %v", s.Name, ErrNotAdmitted, s.State, s.Reason)
+	}
+	return nil
+}
+
+// admitEarly looks at the node as if its quarantine were over.
+func (l *Lane) admitEarly(conn redis.Conn, done chan<- struct{}) error {
+	l.member.EndNow(true)
+	defer func() {
+		l.member.EndNow(false)
+		done <- struct{}{}
+	}()
+	ctx := &l.within
+	ctx.start(l.timing.silence)
+	return l.lookAgain(ctx, conn)
+}

@@ -1,0 +1,8 @@
+// Package redis is a connection to one Redis master: it dials, logs in, sends groups of
+// commands and reads their replies, and listens for keys that change. It wraps the driver
+// (rueidis), and checks each byte that a node sends before the driver sees it: a node that
+// does not talk as Redis does loses its connection, and harms nothing else.
+//
+// Package node uses it. It never dials again by itself, never repeats a command, and knows
+// nothing of locks.
+package redis
