@@ -22,28 +22,26 @@ func newAdmitCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "admit NODE|all",
-		Short: "End the quarantine of nodes that are brand-new",
-		Long: `End the quarantine of a node early, or with "all" that of all nodes.
+		Short: "End the quarantine of new nodes",
+		Long: `End the quarantine of a node early or, with "all", of all nodes.
 
-A node that is new, or was restarted without its data, has no vote until every
-lease is over that it may have forgotten. Only you can know that there are none:
-because the nodes are brand-new, and no lock was ever taken on them. Otherwise two
-holders of one lock are possible. (Where a node's quarantine is over, and it waits for
-others that are down to copy fencing counters from, it is the tokens alone that may
-begin anew.) It is for root and redlockd's own user or, where
-there are access rules, for whoever has "admin" for every lock; and it is logged.
+A node that is new, or was restarted without its data, does not vote until every lease
+that it may have forgotten has expired. Only you can know that there are none: because
+the nodes are new, and no lock was ever taken on them. Otherwise two processes may hold
+one lock. (If a node's time is over, and it waits for nodes that are down to copy fencing
+counters from, only the tokens may start again.) ADMIT is for root and redlockd's own
+user or, with access rules, for users with "admin" for every lock. redlockd logs it.
 
-With --json: {"admitted": ["a", …]}, the nodes whose votes count from now on that
-did not before.
+With --json: {"admitted": ["a", …]}, the nodes that vote from now on and did not before.
 
-Exit codes: 0 done, or it was not in quarantine, and is ready; 64 usage, or there is
-no such node; 69 the daemon or the node is not available; 70 internal; 77 denied.`,
+Exit codes: 0 done, or the node was ready already; 64 usage, or there is no such node;
+69 the daemon or the node is not available; 70 internal; 77 denied.`,
 		Example: `  redlock admit all
   redlock admit all --json`,
 		Args:              flags.ExactlyOne("the name of a NODE, or all,"),
 		ValidArgsFunction: completeQuarantined,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			nodes := []string{} // for JSON
+			nodes := []string{} // an empty list in JSON, not null
 			err := socket.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				admitted, err := c.Admit(ctx, args[0])
 				nodes = append(nodes, admitted...)
@@ -66,8 +64,8 @@ no such node; 69 the daemon or the node is not available; 70 internal; 77 denied
 	return cmd
 }
 
-// whyNotAdmitted tells apart what the daemon refuses with one code: a node that there is
-// none of, one that is not there, and one that is ready, which is no error.
+// whyNotAdmitted tells apart what the daemon refuses with one code: an unknown node, a node
+// that is down, and a node that is ready, which is no error.
 func whyNotAdmitted(ctx context.Context, c *client.Client, node string, refused error) error {
 	status, err := c.Status(ctx)
 	if err != nil {
@@ -91,7 +89,7 @@ func nobodyAdmitted(wanted string) string {
 	return fmt.Sprintf("node %s is ready, and not in quarantine", output.Cell(wanted))
 }
 
-// admittedJSON is what admit prints for programs. Names are never changed.
+// admittedJSON is the document that admit prints. Its keys never change.
 type admittedJSON struct {
 	Admitted []string `json:"admitted"`
 }

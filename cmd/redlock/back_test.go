@@ -18,7 +18,7 @@ func TestCommandGivesBack(t *testing.T) {
 		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Hour), ipc.VerbUnlock: cmdtest.Reply(gone)})
 		flags, want := []string{}, ""
 		if verbose {
-			flags, want = []string{"--verbose"}, `lock "job": the command had given it back`
+			flags, want = []string{"--verbose"}, `lock "job": the command had released it`
 		}
 		code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(flags, "sh", "-c", "exit 6")...)
 		cmdtest.CheckExit(t, code, 6, stderr, want)

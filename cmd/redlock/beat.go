@@ -10,9 +10,9 @@ import (
 
 func newBeatCommand() *cobra.Command {
 	cmd, which := newHeldCommand("beat")
-	cmd.Short = "Say that the work under a lock goes on"
-	cmd.Long = `Say that the work under a lock with --beat goes on. The lock is lost if that is not
-said for so long, whatever else is asked: for work that may hang rather than end.
+	cmd.Short = "Report that the work under a lock goes on"
+	cmd.Long = `Report that the work under a lock with --beat goes on. The lock is lost if no beat comes
+for that time, whatever else is requested: for work that may hang.
 
 ` + whichHelp + `
 

@@ -15,22 +15,21 @@ func newBenchCommand() *cobra.Command {
 	b := &bench.Bench{Length: 4 * time.Second, Workers: 64, Prefix: "redlock-bench/"}
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the latency and throughput of this host's daemon and its nodes",
-		Long: `Measure the latency and throughput of this host's daemon and its nodes, while others
-use them too: they are slower for as long. It takes locks of its own, under
---prefix and a random word, on one connection, and leaves nothing.
+		Short: "Measure the latency and throughput of daemon and nodes",
+		Long: `Measure the latency and throughput of this host's daemon and its nodes. Other clients of
+them are slower meanwhile. It takes locks of its own, under --prefix and a random word, on
+one connection, and leaves none.
 
 The rows, each for a quarter of --duration:
-  ping        the daemon answers, without its nodes: what the socket costs
+  ping        the daemon answers without its nodes: the cost of the socket
   lock        one worker takes a lock that nobody else wants …
-  unlock      … and gives it back
+  unlock      … and releases it
   throughput  many workers (--workers), each with a lock of its own: lock and unlock
   hand-over   as many workers want the same lock: from the unlock of one until the
               next one has it
 
-With --json: {"version", "nodes", "quorum", "workers", "rows": [{"row", "workers",
-"done", "per_second", "p50_us", "p90_us", "p99_us", "max_us"}]}. Times are in
-microseconds.
+With --json: {"version", "nodes", "quorum", "workers", "rows": [{"row", "workers", "done",
+"per_second", "p50_us", "p90_us", "p99_us", "max_us"}]}. Times are in microseconds.
 
 Exit codes: 0; 64 usage; 69 the daemon is not available, or too few nodes are; 70
 internal; 77 denied, or over a limit; 128+N signal N ended it.`,

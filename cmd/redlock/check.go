@@ -16,13 +16,13 @@ import (
 func newCheckCommand() *cobra.Command {
 	cmd, which := newHeldCommand("check")
 	var print bool
-	cmd.Short = "Ask whether a lock is still held"
-	cmd.Long = `Ask whether a lock is still held: by the exit code, and from the memory of redlockd,
-without a word to the nodes. That it is not held is not said; that it was lost is.
+	cmd.Short = "Check whether a lock is still held"
+	cmd.Long = `Check whether a lock is still held. The exit code is the answer. redlockd answers from its
+memory, without the nodes. A lock that was lost is reported; one that is not held is not.
 
 ` + whichHelp + `
 
-With --print it prints what redlock lock --print does, as it is now.
+With --print it prints what redlock lock --print does, with current values.
 
 ` + heldExits
 	cmd.Example = `  redlock lock deploy && redlock check deploy && echo 'go on'
@@ -31,13 +31,13 @@ With --print it prints what redlock lock --print does, as it is now.
 	flags.Print(cmd, &print)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var text string
-		err := which.Ask(cmd, args, func(_ context.Context, l *client.Lease) error { // finding it is to check it
+		err := which.Ask(cmd, args, func(_ context.Context, l *client.Lease) error { // finding the lease is the check
 			text = describe.Assignments(which.Name, l)
 			return nil
 		})
 		switch {
 		case errors.Is(err, client.ErrNotHeld):
-			return exit.WithCode(exit.Conflict) // that is an answer
+			return exit.WithCode(exit.Conflict) // no message: the code is the answer
 		case err != nil || !print:
 			return err
 		}

@@ -18,23 +18,23 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// completionTimeout is how long a shell hangs at the tab key where the daemon does.
+// completionTimeout is how long the Tab key may hang if the daemon does.
 const completionTimeout = 500 * time.Millisecond
 
-// completeNames completes the first argument to the locks that are in use here.
-// Where the daemon does not say them there are none.
+// completeNames completes the first argument to the locks in use on this host. It offers none
+// if the daemon does not answer.
 func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	entries, _ := fetchEntries(ctx) // none is what an error leaves
+	entries, _ := fetchEntries(ctx) // no entries after an error
 	return lockNames(entries), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSeveral is for commands that are about one lock or several: after a comma
-// comes another one of them.
+// completeSeveral is for commands that take several locks: it completes the name after the
+// last comma.
 func completeSeveral(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	names, directive := completeNames(cmd, args, word)
 	typed := word[:strings.LastIndex(word, lockname.Separator)+1]
@@ -61,9 +61,9 @@ func lockNames(entries []client.Entry) (names []string) {
 	return slices.Compact(names)
 }
 
-// isSafeWord tells whether a word is an argument to every shell as it is. Others are not offered:
-// bash inserts what several of them have in common without quotes, and to complete that evaluates
-// it. So a name, which is of whoever took the lock, would be a command of whoever looks: $(…).
+// isSafeWord reports whether every shell takes a word as it is. Other names are not offered:
+// bash inserts the common beginning of several names without quotes, and evaluates it when the
+// next completion starts. A name such as $(…), chosen by another user, would run as a command.
 func isSafeWord(word string) bool {
 	return !strings.HasPrefix(word, "-") && !strings.ContainsFunc(word, isSpecial)
 }
@@ -95,17 +95,16 @@ func quarantined(nodes []client.Node) (names []string) {
 	return names
 }
 
-// noFlagCompletion says that a shell has nothing to complete the values of flags to: it
-// would offer files.
+// noFlagCompletion stops shells from offering files as values of flags.
 func noFlagCompletion(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		if err := cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions); err != nil {
-			panic(err) // there is no such flag
+			panic(err) // the flag does not exist
 		}
 	}
 }
 
-// shells are those that there is a completion script for.
+// shells are the shells that have a completion script.
 var shells = map[string]func(root *cobra.Command, out io.Writer) error{
 	"bash":       func(root *cobra.Command, out io.Writer) error { return root.GenBashCompletionV2(out, true) },
 	"zsh":        func(root *cobra.Command, out io.Writer) error { return root.GenZshCompletion(out) },
@@ -118,9 +117,9 @@ func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion SHELL",
 		Short: "Print the completion script for a shell: " + strings.Join(names, ", "),
-		Long: `Print the script that makes a shell complete the command line of redlock, and the
-names of locks that are in use, but for those in which a character means something to
-a shell: who takes a lock names it, and may mean harm. SHELL is ` + strings.Join(names, ", ") + `.`,
+		Long: `Print the script that makes a shell complete the command line of redlock and the names of
+locks in use. Names with characters that are special to a shell are left out: another
+user may have chosen them to do harm. SHELL is ` + strings.Join(names, ", ") + `.`,
 		Example: `  source <(redlock completion bash)     # now; bash-completion must be installed
   redlock completion bash > /etc/bash_completion.d/redlock
   redlock completion zsh > "${fpath[1]}/_redlock"

@@ -13,25 +13,25 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what makes locks less safe or less available than they could be",
-		Long: `Find what makes locks less safe or less available than they could be, and say how
-to mend it: in the way to this host's daemon, in its nodes as it sees them, in what
-systemd keeps through its restart, and in this host's clock. Nothing is locked, and
-nothing is changed.
+		Long: `Find what makes locks less safe or less available than they could be, and say how to
+fix it. redlock doctor checks the socket, the daemon, its nodes as the daemon sees them,
+what systemd keeps through a restart, and this host's clock. It takes no lock and changes
+nothing.
 
-A result is ok; warning: locks work, but could be safer, or bear more failures;
-or bad: no lock can be taken, or two might hold the same. What the daemon counts
-(clock jumps, lost fencing counters) is warned of until it is restarted; brand-new
-nodes, which have no counters either, look as if they had lost them.
+A result is ok; warning: locks work, but could be safer, or tolerate more failures; or
+bad: no lock can be taken, or two processes might hold the same. What the daemon counts
+(clock jumps, lost fencing counters) stays a warning until it is restarted. New nodes
+have no fencing counters either, and look as if they had lost them.
 
 The checks: socket, daemon, version, table, quorum, node-count, node, same-host,
 latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing, restarts,
 clock.
 
-With --json: {"result": the worst, "findings": [{"check", "result", "text",
-"fix"}]}. A check can find several things.
+With --json: {"result": the worst, "findings": [{"check", "result", "text", "fix"}]}. A
+check can find several things.
 
-Exit codes, as monitoring wants them: 0 all is ok; 1 there are warnings; 2 something
-is bad. 64 usage; 70 internal.`,
+Exit codes, as monitoring expects them: 0 all ok; 1 there are warnings; 2 something is
+bad. 64 usage; 70 internal.`,
 		Example: `  redlock doctor
   redlock doctor --json | jq -r '.findings[] | select(.result != "ok") | .fix'`,
 		Args:              flags.AtMost(0),

@@ -18,14 +18,14 @@ func newExtendCommand() *cobra.Command {
 	var ttl time.Duration
 	var print bool
 	cmd.Short = "Extend a lock now, or change its lease time"
-	cmd.Long = `Extend a lock now, on the nodes, and with -t change its lease time from now on. redlockd
-extends it by itself for as long as it is held: what this is for is to be sure right
-before a step that matters, and to hold on for longer where the nodes may be
-unreachable. It is no sign of life for --beat: that is redlock beat.
+	cmd.Long = `Extend a lock now, on the nodes; with -t also change its lease time from now on. redlockd
+extends it anyway while it is held. Use this to be sure right before a step that
+matters, or to hold the lock for longer if the nodes may be unreachable. It does not count
+for --beat: that is redlock beat.
 
 ` + whichHelp + `
 
-With --print it prints what redlock lock --print does, as it is now.
+With --print it prints what redlock lock --print does, with current values.
 
 ` + heldExits
 	cmd.Example = `  redlock lock deploy && redlock extend -t 30s deploy

@@ -19,38 +19,37 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 )
 
-// exitUnconfirmed is for who was asked and did not say yes.
+// exitUnconfirmed is the exit code if the user does not confirm.
 const exitUnconfirmed = 1
 
 func newForceCommand() *cobra.Command {
 	f := &forcer{}
 	cmd := &cobra.Command{
 		Use:   "force NAME",
-		Short: "Take a lock from whoever holds it, on whatever host",
-		Long: `Take a lock from whoever holds it, on whatever host: all readers, all slots.
+		Short: "Revoke a lock from its holders, on any host",
+		Long: `Revoke a lock from all of its holders, on any host: all readers, all slots.
 
-They are told and stop, but may be at work until they have noticed, while others
-hold the lock already: what is written to is safe from that only if it checks
-fencing tokens. It is for root and redlockd's own user or, where there are access
-rules, for whoever has "admin" for the lock; and it is logged.
+The holders are told, and stop. Until they have noticed, they may be at work while the
+next process already holds the lock. The storage is safe from that only if it checks
+fencing tokens. FORCE is for root and redlockd's own user or, with access rules, for
+users with "admin" for the lock. redlockd logs it.
 
 NAME is one lock; a comma in it is written %2C, and shown so.
 
-On a terminal it shows the holders and asks. Elsewhere --yes is wanted.
+On a terminal it shows the holders and asks. Elsewhere --yes is required.
 
-Where it was held together with other locks, by one request, those are lost as well,
-but nobody can have them before their holder has stopped, or until its deadline. They
-are named where it was this host's daemon that held them.
+If the lock was taken together with other locks, in one request, those are lost as well.
+But no process can get them before their holder has stopped, or until its deadline.
+Their names are printed if this host's daemon held them.
 
 With --json: {"lock", "forced", "holder": {"host", "pid", "user", "since_ms", "held"},
-"also"}. forced is from how many it was taken, 0 if nobody held it. holder is who had it
-where it was one that says so, null otherwise: since_ms is for how long, in milliseconds,
-held on how many nodes. (What else there is to know of it, redlock who tells before.)
-also is there where other locks are lost with it, and known: their names.
+"also"}. forced is the number of holders that lost the lock; 0 if it was free. holder is
+the holder if it is known, else null: since_ms is how long it held the lock, in
+milliseconds, held on how many nodes. (redlock who shows more before.) also has the names
+of other locks that are lost with it, if they are known.
 
-Exit codes: 0 nobody who held it holds it any more; 1 you did not say yes; 64
-usage; 69 the daemon is not available, or too few nodes answered; 70 internal; 77
-denied.`,
+Exit codes: 0 no former holder holds the lock; 1 you did not say yes; 64 usage; 69 the
+daemon is not available, or too few nodes answered; 70 internal; 77 denied.`,
 		Example: `  redlock force nightly-backup
   redlock force --yes nightly-backup --json`,
 		Args:              flags.OneLock,
@@ -68,7 +67,7 @@ denied.`,
 	return cmd
 }
 
-// forcer takes a lock away.
+// forcer revokes a lock.
 type forcer struct {
 	name        string
 	yes, asJSON bool
@@ -97,10 +96,10 @@ func (f *forcer) run(ctx context.Context) error {
 	return output.WriteError(err)
 }
 
-// confirm shows what is about to happen, and errs unless the answer is yes.
+// confirm shows the holders and asks. It errs unless the answer is yes.
 func (f *forcer) confirm(ctx context.Context) error {
 	if _, ok := term.ScreenOf(f.in); !ok {
-		return exit.Usagef("force takes the lock %q from whoever holds it: without a terminal to ask, --yes is wanted", lockname.Join(f.name))
+		return exit.Usagef("force revokes the lock %q: without a terminal to confirm on, --yes is required", lockname.Join(f.name))
 	}
 	holders, err := fetchHolders(ctx, f.name)
 	if err != nil {
@@ -108,7 +107,7 @@ func (f *forcer) confirm(ctx context.Context) error {
 	}
 	s := observation{holders: holders}
 	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", lockname.Join(f.name), s.text())
-	answer, _ := bufio.NewReader(f.in).ReadString('\n') // what ends before a line is no yes either
+	answer, _ := bufio.NewReader(f.in).ReadString('\n') // an end of the input means no
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(f.ask)
 	}
@@ -137,7 +136,7 @@ func alsoText(forced client.Forced) string {
 	return fmt.Sprintf("\nlost with it, and taken until the holder has stopped: %s", output.Cell(strings.ReplaceAll(lockname.Join(forced.Also...), lockname.Separator, ", ")))
 }
 
-// forcedJSON is what force prints for programs. Names are never changed.
+// forcedJSON is the document that force prints. Its keys never change.
 type forcedJSON struct {
 	Lock   string            `json:"lock"`
 	Forced int               `json:"forced"`
@@ -145,7 +144,7 @@ type forcedJSON struct {
 	Also   []string          `json:"also,omitempty"`
 }
 
-// forcedHolderJSON is what the answer to FORCE tells of a holder.
+// forcedHolderJSON is the holder in the answer to FORCE.
 type forcedHolderJSON struct {
 	Host  string `json:"host"`
 	PID   int    `json:"pid"`

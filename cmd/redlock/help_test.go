@@ -30,9 +30,9 @@ import (
 // The exit codes are those that help tells of.
 func TestExitCodesOfHelp(t *testing.T) {
 	for code, word := range map[int]string{
-		exit.Conflict: "somebody else held the lock", exit.Usage: "the command line is wrong", exit.Unavailable: "redlockd is not available",
+		exit.Conflict: "another process held the lock", exit.Usage: "the command line is wrong", exit.Unavailable: "redlockd is not available",
 		exit.Internal: "internal error", exit.Lost: "the lock was lost", exit.Denied: "not allowed",
-		exit.CannotRun: "the command cannot be run", exit.NotFound: "the command is not there",
+		exit.CannotRun: "the command cannot be run", exit.NotFound: "the command does not exist",
 	} {
 		if want := fmt.Sprintf("\n%4d  %s", code, word); !strings.Contains(runHelp, want) {
 			t.Errorf("help does not say %q", want)

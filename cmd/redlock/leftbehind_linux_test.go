@@ -52,7 +52,7 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	p.AwaitPuppet()
 	p.Signal(syscall.SIGALRM)
 	p.ExpectTerminated()
-	p.AwaitStderr("kept until those")
+	p.AwaitStderr("kept until the processes")
 	p.Signal(syscall.SIGUSR2)                         // it looks again, and has said it
 	for p.ReadLine() != "got user defined signal 2" { // after that of the SIGCONT
 	}
@@ -64,7 +64,7 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	p.ReadAll()
 	p.ExpectExit(128 + int(syscall.SIGALRM))
 	f.ExpectRequest(ipc.VerbUnlock)
-	if n := strings.Count(p.Stderr(), "kept until those"); n != 1 {
+	if n := strings.Count(p.Stderr(), "kept until the processes"); n != 1 {
 		t.Errorf("it is said %d times, want once: %q", n, p.Stderr())
 	}
 }

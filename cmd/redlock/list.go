@@ -16,19 +16,20 @@ func newListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the locks that are held, or waited for, through this host's daemon",
-		Long: `List the locks that are held, or waited for, through this host's daemon, as far
-as you may see them. SINCE is for how long. Several names, with commas between them,
-are held, or waited for, all or none; a comma that belongs to a name is shown as %2C.
+		Short: "List the locks that are held or waited for on this host",
+		Long: `List the locks that are held or waited for through this host's daemon, as far as you
+may see them. SINCE is how long the process has held or waited for the lock. Names with
+commas between them are held together, or waited for together. A comma inside a name is
+shown as %2C.
 
-STATE lost: not held any more, but others cannot have it, or not all of it, for TTL.
+STATE "lost": not held any more, but other processes cannot get all of it for TTL.
 
 With --json: [{"lock", "locks", "state": "held", "waiting" or "lost", "mode":
-"exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms",
-"fence", "note"}]. locks has all names, as they are, lock all of them as other
-commands take them: with commas between them, and %2C for one that belongs to a name.
-slots is how many may hold it at once (0: it is no semaphore), slot which of them
-this one is. Times are in milliseconds; 0 is none.
+"exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms", "fence",
+"note"}]. locks has the names as they are; lock has all of them as other commands take
+them: with commas between them, and %2C for a comma inside a name. slots is how many may
+hold the lock at once (0: it is no semaphore), slot the number of the holder's slot.
+Times are in milliseconds; 0 is none.
 
 Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.`,
 		Example: `  redlock list

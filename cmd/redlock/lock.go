@@ -14,50 +14,49 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-const lockHelp = `Take a lock for a shell: it is held by the process that calls redlock lock, such
-as a script, until that ends, however it ends, or runs redlock unlock. Nothing is
-printed, and nothing needs to be evaluated.
+const lockHelp = `Take a lock for a shell script. The process that calls redlock lock, such as the shell of
+a script, holds the lock until it ends, however it ends, or runs redlock unlock.
+Nothing is printed, and nothing needs to be evaluated.
 
   if redlock lock backup -w 10s; then
       …
       redlock unlock backup     # or leave it to the end of the script
   fi
 
-HOLDER. It is the parent process, which is the shell, but for a few cases: what a
-shell runs in parentheses, in a pipeline, in $( ) or with &, it may run in another
-shell, which ends before it does; and sudo, timeout, xargs and the like are parents
-themselves. Write --pid $$ there: in all of them $$ is the script. The process must
-be one of the same user (root: of any), and is known by more than its number: the
-next one with that does not hold the lock.
-redlockd has to see the process under the same number. In a container with processes of
-its own that is not so, for whoever is in it alone: it is refused there (exit code 64),
-and redlock run is not.
+HOLDER. The holder is the parent process, which normally is the shell of the script.
+Some shells fork for what is in parentheses, in a pipeline, in $( ) or after &, and the
+fork ends before the script does. sudo, timeout, xargs and the like are parents too.
+Write --pid $$ there, which is the script in all these cases. The process must belong to the same user (root: any
+user). It is identified by more than its pid, so a later process with the same pid does
+not hold the lock. redlockd must see the process under the same pid. In a container
+with its own pids that is not so: redlock lock is refused there (exit code 64), and
+redlock run works.
 
-LOSS. Nobody can tell a shell that its lock was lost: redlock check does, before a
-step that matters. What is written to should refuse a smaller fencing token than it
-has seen (REDLOCK_FENCE of --print). With --beat the lock is also lost if redlock
-beat was not run for so long: for scripts that may hang.
+LOSS. A shell is not told that its lock was lost: run redlock check before a step that
+matters. The storage should refuse a smaller fencing token than the largest it has seen
+(REDLOCK_FENCE of --print). With --beat the lock is also lost if redlock beat was not
+run for that time: for scripts that may hang.
 
-A second redlock lock of the same NAME by the same process is refused (exit code 1),
-unless the first one has ended.
+A second redlock lock of the same NAME by the same process is refused (exit code 1)
+until the first one has ended.
 
 ` + namesHelp + `
 
 With --print: REDLOCK_NAME, REDLOCK_FENCE, REDLOCK_LEASE (a secret), REDLOCK_TTL (how
 long it is valid unless it is extended, in milliseconds), REDLOCK_DEADLINE (the same
-instant, in milliseconds of CLOCK_BOOTTIME) and REDLOCK_SLOT (with --slots; or empty)
+moment, in milliseconds of CLOCK_BOOTTIME) and REDLOCK_SLOT (with --slots; else empty)
 as assignments for a shell, quoted: eval "$(redlock lock --print --pid $$ NAME)".
 
-TIMES are like 250ms, 10s, 2m, or a bare number of seconds, like 5 or 0.5.
+TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.
 
 EXIT CODES
    0  the lock is held
-   1  somebody else held it, or this process does already (-E changes it)
+   1  another process held it, or this process does already (-E changes it)
   64  the command line is wrong, or redlockd refused an option
   69  redlockd is not available, or too few nodes are
   70  internal error
   77  not allowed, or over a limit
- 128+N  signal N came while it waited for the lock`
+ 128+N  signal N came during the wait for the lock`
 
 const lockExample = `  if redlock lock backup -w 10s; then echo backing up; redlock unlock backup; fi
   redlock lock -n report || exit 0           # it runs already
@@ -65,7 +64,7 @@ const lockExample = `  if redlock lock backup -w 10s; then echo backing up; redl
   eval "$(redlock lock --print --pid $$ import)"; echo "$REDLOCK_FENCE"
   redlock lock --slots 3 --max 1h transcode  # three at a time, on all hosts together`
 
-// lockFlags are those of redlock run that concern the lock, and the holder's.
+// lockFlags are the flags of redlock run about the lock, plus the holder's.
 type lockFlags struct {
 	runFlags
 	holder holder.Flag
@@ -76,7 +75,7 @@ func newLockCommand() *cobra.Command {
 	f := &lockFlags{}
 	cmd := &cobra.Command{
 		Use:               "lock NAME",
-		Short:             "Take a lock that a shell holds until it ends",
+		Short:             "Take a lock that a script holds until it ends",
 		Long:              lockHelp,
 		Example:           lockExample,
 		Args:              unlessContradicting(flags.OneLock),
@@ -91,7 +90,7 @@ func newLockCommand() *cobra.Command {
 		},
 	}
 	f.defineLock(cmd)
-	cmd.Flags().Var(flags.Duration(&f.linger), "linger", "keep it so long after the process has ended (default: redlockd's)")
+	cmd.Flags().Var(flags.Duration(&f.linger), "linger", "keep it for this time after the process has ended (default: redlockd's)")
 	f.holder.Define(cmd)
 	flags.Print(cmd, &f.print)
 	withoutDefaults(cmd)
@@ -99,9 +98,8 @@ func newLockCommand() *cobra.Command {
 	return cmd
 }
 
-// run takes the lock and leaves it to the holder. If this process is not the
-// holder's child any more once the daemon knows the holder, that may be another
-// process with the number of the one that is meant.
+// run takes the lock for the holder. The parent may end before the daemon knows it, and its
+// pid may be reused: so it is checked again after the grant.
 func (f *lockFlags) run(j *job.Job, out io.Writer) error {
 	pid, err := f.holder.Process()
 	if err != nil {

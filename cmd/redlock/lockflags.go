@@ -16,11 +16,11 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// contradiction is the error of flags that do not go together; nil: all do. (cobra, which
-// knows of it for completion, would name them as it keeps them: [nonblock nb timeout wait].)
+// contradiction returns the error for flags that exclude each other. (cobra knows them too,
+// for completion, but its error names internal lists: [nonblock nb timeout wait].)
 func contradiction(cmd *cobra.Command) error {
 	is := cmd.Flags().Changed
-	exclusive := is("exclusive") || is("alone") // flock has -e and -x, and takes both
+	exclusive := is("exclusive") || is("alone") // flock accepts -e and -x together
 	switch {
 	case (is("nonblock") || is("nb")) && (is("timeout") || is("wait")):
 		return exit.Usagef("-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other: not to wait at all, and for how long to wait")
@@ -29,14 +29,14 @@ func contradiction(cmd *cobra.Command) error {
 	case is("timeout") && is("wait"):
 		return exit.Usagef("-w (--timeout) and --wait are the same: for how long to wait is to be said once")
 	case is("shared") && exclusive:
-		return exit.Usagef("-s (--shared) and -x (--exclusive, -e) contradict each other: together with others who say -s, and alone")
+		return exit.Usagef("-s (--shared) and -x (--exclusive, -e) contradict each other: a shared lock and an exclusive one")
 	case is("slots") && (is("shared") || exclusive):
-		return exit.Usagef("--slots goes neither with -s (--shared) nor with -x (--exclusive, -e): so many hold it at a time, whoever they are")
+		return exit.Usagef("--slots goes neither with -s (--shared) nor with -x (--exclusive, -e): a semaphore is neither shared nor exclusive")
 	}
 	return nil
 }
 
-// unlessContradicting is what is said of the arguments, where the flags go together.
+// unlessContradicting checks the flags before the arguments.
 func unlessContradicting(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, words []string) error {
 		if err := contradiction(cmd); err != nil {
@@ -46,8 +46,8 @@ func unlessContradicting(args cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// newJob is what the command line asks for, or a failure. The command must be
-// there, as nobody is to wait for a lock in vain.
+// newJob parses the arguments of redlock run. It fails if the command does not exist: nobody
+// should wait for a lock in vain.
 func newJob(f *runFlags, args []string) (*job.Job, error) {
 	j := f.job()
 	var err error
@@ -66,7 +66,7 @@ func newJob(f *runFlags, args []string) (*job.Job, error) {
 	return j, err
 }
 
-// job is how the flags want the lock to be taken.
+// job returns a job with what the flags say about the lock.
 func (f *runFlags) job() *job.Job {
 	return &job.Job{
 		Nonblock: f.nonblock,
@@ -82,7 +82,7 @@ func (f *runFlags) job() *job.Job {
 	}
 }
 
-// words splits what follows the flags into the lock's name and the command.
+// words splits the arguments into the lock's name and the command.
 func (f *runFlags) words(args []string) (name string, argv []string, err error) {
 	if len(args) == 0 {
 		return "", nil, exit.Usagef("the NAME of a lock is wanted, and a command")
@@ -105,8 +105,8 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 	return flockWords(name, rest)
 }
 
-// flockWords is NAME -c STRING, which flock takes too; all else that begins with
-// a dash is refused: a flag on the wrong side of NAME rather than a command.
+// flockWords parses NAME -c STRING, which flock takes too. It refuses any other dash after
+// NAME: that is a misplaced flag rather than a command.
 func flockWords(name string, rest []string) (string, []string, error) {
 	switch {
 	case rest[0] != "-c" && rest[0] != "--command":
@@ -117,7 +117,7 @@ func flockWords(name string, rest []string) (string, []string, error) {
 	return name, job.Shell(rest[1]), nil
 }
 
-// lockOptions are the flags that are the daemon's business, which checks them.
+// lockOptions returns the options that the daemon checks.
 func (f *runFlags) lockOptions() []client.Option {
 	var options []client.Option
 	add := func(flag string, option client.Option) {
@@ -141,14 +141,14 @@ func (f *runFlags) lockOptions() []client.Option {
 	return options
 }
 
-// namesHelp is for who takes locks.
-const namesHelp = `NAMES. With commas between them several locks are taken at once, all or none: as one,
-with one fencing token, and without standing in the way of those who take the same in
-another order. Who asks about it (redlock check, and so on) names all of them, in the
-same order. A comma that belongs to a name is written %2C; all else stands for itself,
-also a space and a percent sign, which the protocol has as %20 and %25.`
+// namesHelp is for commands that take locks.
+const namesHelp = `NAMES. Names with commas between them are several locks, taken together: all or none,
+as one lease with one fencing token, and without a deadlock with processes that take
+them in another order. Other commands (redlock check, and so on) need the same names in
+the same order. A comma inside a name is written %2C. All other characters stand for
+themselves, also a space and a percent sign, which the protocol writes %20 and %25.`
 
-// runFlags is what the flags of run say.
+// runFlags are the values of the flags of redlock run.
 type runFlags struct {
 	nonblock, verbose             bool
 	shared, exclusive             bool
@@ -158,33 +158,34 @@ type runFlags struct {
 	conflict                      int
 	shell, note                   string
 
+	// given returns a function that reports whether a flag was given, under any of its names.
 	given func(flag string) bool
 }
 
 func (f *runFlags) define(cmd *cobra.Command) {
 	f.defineLock(cmd)
 	set := cmd.Flags()
-	set.SetInterspersed(false) // what follows NAME is the command's
+	set.SetInterspersed(false) // flags after NAME belong to the command
 	set.VarP(flags.Text(&f.shell, "STRING"), "command", "c", "run STRING by /bin/sh -c")
-	set.Var(flags.Duration(&f.linger), "linger", "keep it so long if redlock run is killed (default: redlockd's)")
-	set.Var(flags.Duration(&f.grace), "grace", "on loss, send SIGTERM so long before the deadline, at most half of the lease time (default: a fifth of it)")
+	set.Var(flags.Duration(&f.linger), "linger", "keep it for this time if redlock run is killed (default: redlockd's)")
+	set.Var(flags.Duration(&f.grace), "grace", "on loss, send SIGTERM this time before the deadline, at most half of the lease time (default: a fifth of it)")
 	withoutDefaults(cmd)
 }
 
-// defineLock makes the flags that every command has that takes a lock.
+// defineLock defines the flags of each command that takes a lock.
 func (f *runFlags) defineLock(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
-	set.VarP(flags.Duration(&f.wait), "timeout", "w", "wait at most so long (default: for ever)")
+	set.VarP(flags.Duration(&f.wait), "timeout", "w", "wait at most this time (default: without a limit)")
 	f.conflict = exit.Conflict
-	set.VarP(flags.Number(&f.conflict, "CODE", 0, math.MaxUint8), "conflict-exit-code", "E", "exit code CODE if somebody else held the lock")
-	set.BoolVarP(&f.shared, "shared", "s", false, "together with others who say so (readers)")
-	set.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone; that is so anyway")
+	set.VarP(flags.Number(&f.conflict, "CODE", 0, math.MaxUint8), "conflict-exit-code", "E", "exit code CODE if another process held the lock")
+	set.BoolVarP(&f.shared, "shared", "s", false, "together with others that use -s (readers)")
+	set.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone (the default)")
 	set.Var(flags.Number(&f.slots, "K", 1, ipc.MaxSlots), "slots", "at most K at a time, 1 to 1000, on all hosts together; all must say the same K")
 	set.VarP(flags.Duration(&f.ttl), "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl of redlockd's config (default: its lease.ttl)")
-	set.Var(flags.Text(&f.note, "TEXT"), "note", "TEXT for who looks with redlock list, at most 200 bytes")
-	set.Var(flags.Duration(&f.max), "max", "hold it at most so long, 100ms or more: it is lost then (default: redlockd's)")
-	set.Var(flags.Duration(&f.beat), "beat", "the lock is lost when redlock beat was not run for so long, 100ms or more (default: never)")
+	set.Var(flags.Text(&f.note, "TEXT"), "note", "TEXT to show in redlock list, at most 200 bytes")
+	set.Var(flags.Duration(&f.max), "max", "hold it at most this time, 100ms or more; then it is lost (default: redlockd's)")
+	set.Var(flags.Duration(&f.beat), "beat", "the lock is lost if redlock beat is not run for this time, 100ms or more (default: never)")
 	set.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
 	set.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
 	set.BoolVarP(&f.exclusive, "alone", "e", false, "as --exclusive")
@@ -197,7 +198,7 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("shared", "alone", "slots")
 }
 
-// withoutDefaults leaves it to the usage of times to say what the default is.
+// withoutDefaults hides the defaults of times: their usage texts say them.
 func withoutDefaults(cmd *cobra.Command) {
 	for _, name := range []string{"timeout", "ttl", "max", "beat", "linger", "grace"} {
 		if flag := cmd.Flags().Lookup(name); flag != nil {

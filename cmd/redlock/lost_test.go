@@ -21,7 +21,7 @@ func TestLost(t *testing.T) {
 		command      []string
 	}{
 		{"the command ends by itself", "ended with exit code 3", cmdtest.Puppet("terminated")},
-		{"the command ends by SIGTERM", "ended by terminated", []string{"sh", "-c", "echo up $$; exec cat"}},
+		{"the command ends by SIGTERM", "and SIGTERM ended it", []string{"sh", "-c", "echo up $$; exec cat"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -7,11 +7,12 @@ import (
 
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run does what args ask for, and returns the exit code.
+// run runs redlock and returns the exit code.
 func run(args []string, stdin, stdout, stderr *os.File) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -28,14 +29,13 @@ func newRoot() *cobra.Command {
 		Short: "Run commands under distributed locks, and see who holds them",
 		Long: `Run commands under distributed locks, and see who holds them.
 
-The locks are taken by redlockd, the daemon of this host, on a quorum of Redis
-masters. It is reached through the socket $REDLOCK_SOCKET, or else
-/run/redlockd/redlockd.sock.`,
+redlockd, the daemon of this host, takes the locks on a quorum of Redis servers. Its
+socket is $REDLOCK_SOCKET or, by default, /run/redlockd/redlockd.sock.`,
 		Example: `  redlock run nightly-backup -- /usr/local/bin/backup --all
   redlock who nightly-backup
   redlock status`,
 		Version:       buildVersion(),
-		SilenceErrors: true, // report says them, once
+		SilenceErrors: true, // exit.Report prints them
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return exit.Usagef("a command is wanted, such as run, who, list or status")
@@ -44,10 +44,22 @@ masters. It is reached through the socket $REDLOCK_SOCKET, or else
 	root.SetFlagErrorFunc(flags.ExplainError)
 	root.SetVersionTemplate("redlock {{.Version}}\n")
 	root.SetHelpCommand(newHelpCommand())
-	root.CompletionOptions.DisableDefaultCmd = true // ours refuses shells that it does not know
-	root.AddCommand(newRunCommand(), newWhoCommand(), newListCommand(), newStatusCommand(),
-		newWatchCommand(), newTopCommand(), newForceCommand(), newAdmitCommand(),
-		newDoctorCommand(), newBenchCommand(), newCompletionCommand(), newManCommand(), newVersionCommand())
-	root.AddCommand(newLockCommand(), newUnlockCommand(), newCheckCommand(), newExtendCommand(), newBeatCommand())
+	root.CompletionOptions.DisableDefaultCmd = true // our command refuses unknown shells
+	root.PersistentFlags().Var(socket.Flag(), "socket", "where redlockd listens (default: $REDLOCK_SOCKET, or /run/redlockd/redlockd.sock)")
+	root.SetHelpFunc(shortHelp)
+	cobra.EnableCommandSorting = false // help lists the common commands first
+	addGroup(root, "Common commands", newRunCommand(), newLockCommand(), newUnlockCommand(), newWhoCommand(), newListCommand(), newStatusCommand())
+	addGroup(root, "While a lock is held", newCheckCommand(), newExtendCommand(), newBeatCommand())
+	addGroup(root, "Operations", newWatchCommand(), newTopCommand(), newDoctorCommand(), newBenchCommand(), newForceCommand(), newAdmitCommand())
+	addGroup(root, "Other commands", newCompletionCommand(), newManCommand(), newVersionCommand())
 	return root
+}
+
+// addGroup adds commands under a title of redlock --help.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+	}
+	root.AddCommand(commands...)
 }

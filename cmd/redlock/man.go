@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// newManCommand prints redlock(1), made of what --help says: for who packages it.
+// newManCommand prints redlock(1) for packages. It is made of the commands' long texts.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "man",
@@ -27,7 +27,7 @@ func newManCommand() *cobra.Command {
 	}
 }
 
-// manual writes the manual page of a command and of those below it, as man(7) has it.
+// manual writes the manual page of redlock and its commands in man(7).
 func manual(out io.Writer, root *cobra.Command) error {
 	var page strings.Builder
 	fmt.Fprintf(&page, ".TH REDLOCK 1 \"\" \"redlock %s\" \"User Commands\"\n", escapeRoff(buildVersion()))
@@ -37,13 +37,15 @@ func manual(out io.Writer, root *cobra.Command) error {
 		fmt.Fprintf(&page, ".PP\n\\fB%s\\fR %s\n", escapeRoff(cmd.CommandPath()), escapeRoff(arguments(cmd)))
 	}
 	page.WriteString(".SH DESCRIPTION\n")
+	// preformatted writes text with its line breaks.
 	preformatted(&page, root.Long)
 	for _, cmd := range visibleCommands(root) {
+		// section writes the section of one command: its text, flags and examples.
 		section(&page, cmd)
 	}
 	page.WriteString(".SH EXAMPLES\n")
 	preformatted(&page, root.Example)
-	page.WriteString(".SH ENVIRONMENT\n.TP\n.B REDLOCK_SOCKET\nwhere redlockd listens, instead of /run/redlockd/redlockd.sock\n")
+	page.WriteString(".SH ENVIRONMENT\n.TP\n.B REDLOCK_SOCKET\nwhere redlockd listens, instead of /run/redlockd/redlockd.sock; the flag \\-\\-socket PATH of every command goes before it\n")
 	page.WriteString(".SH SEE ALSO\n.BR flock (1),\n.BR redlockd\\-protocol (7),\n.BR redlockd (8)\n")
 	_, err := io.WriteString(out, page.String())
 	return err
@@ -59,13 +61,13 @@ func visibleCommands(root *cobra.Command) (cmds []*cobra.Command) {
 	return cmds
 }
 
-// arguments is what stands behind the command's name in its usage.
+// arguments returns the arguments in a command's usage line.
 func arguments(cmd *cobra.Command) string {
 	_, rest, _ := strings.Cut(cmd.Use, " ")
 	return rest
 }
 
-const manualWidth = 78 // columns of text that is laid out here
+const manualWidth = 78 // columns of preformatted text
 
 // section is one command: what it is for, its help, flags and examples.
 func section(page *strings.Builder, cmd *cobra.Command) {
@@ -89,7 +91,7 @@ func preformatted(page *strings.Builder, text string) {
 	page.WriteString(".fi\n")
 }
 
-// escapeRoff has every character stand for itself.
+// escapeRoff makes roff print every character of a text.
 func escapeRoff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, `"`, `\(dq`, "…", "...").Replace(text)
 	if strings.HasPrefix(text, ".") {

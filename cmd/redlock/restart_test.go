@@ -29,7 +29,7 @@ func TestRestartWhileRunning(t *testing.T) {
 	p.WriteLine("exit 3")
 	f.ExpectRequest(ipc.VerbUnlock)
 	p.ExpectExit(3)
-	for _, want := range []string{"while the command ran, and made again (times: 2)", "given back"} {
+	for _, want := range []string{"while the command ran, and made again (times: 2)", "released"} {
 		if stderr := p.Stderr(); !strings.Contains(stderr, want) {
 			t.Errorf("stderr is %q, want %q in it", stderr, want)
 		}

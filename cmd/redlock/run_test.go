@@ -73,7 +73,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "job", "--"}, "a command is wanted"},
 		{[]string{"run", "9"}, "a script that is to hold the lock itself, as with flock NUMBER: redlock lock NAME"},
 		{[]string{"run", "-y", "job", "true"}, "unknown shorthand flag: 'y' in -y\n"},
-		{[]string{"run", "-nu", "job", "true"}, "'u' in -u, which flock has: the lock is given back when the command ends; instead of flock -u NUMBER there is redlock unlock NAME\n"},
+		{[]string{"run", "-nu", "job", "true"}, "'u' in -u, which flock has: the lock is released when the command ends; instead of flock -u NUMBER there is redlock unlock NAME\n"},
 		{[]string{"run", "--close", "job", "true"}, "unknown flag: --close, which flock has: what the command leaves running does not hold the lock anyway: leave it out\n"},
 		{[]string{"run", "-F", "job", "true"}, "'F' in -F, which flock has: redlock run stays, to keep the lock while the command runs: leave it out\n"},
 		{[]string{"run", "-shell=false", "job", "true"}, "unknown shorthand flag: 'l' in -ll=false: a flag of more than one letter begins with two dashes\n"},
@@ -290,7 +290,7 @@ func TestHelpCommand(t *testing.T) {
 	}
 	code, stdout, stderr := cmdtest.Run(t, "/nowhere", "help")
 	cmdtest.CheckExit(t, code, 0, stderr, "")
-	if !strings.Contains(stdout, "Available Commands") {
+	if !strings.Contains(stdout, "Common commands") {
 		t.Errorf("help shows %q", stdout)
 	}
 }
@@ -396,7 +396,7 @@ func TestVerbose(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
 	_, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{"--verbose"}, "sh", "-c", "echo inside >&2")...)
 	if lines := strings.Split(stderr, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `redlock: lock "job": obtained after `) ||
-		lines[1] != "inside" || lines[2] != `redlock: lock "job": given back` {
+		lines[1] != "inside" || lines[2] != `redlock: lock "job": released` {
 		t.Errorf("stderr is %q", stderr)
 	}
 }
@@ -461,7 +461,7 @@ func TestDaemonThatFallsSilent(t *testing.T) {
 	}{
 		{nil, []string{"-n"}, exit.Unavailable, "does not answer: it hangs"},
 		{nil, []string{"-w", "0.1"}, exit.Unavailable, "does not answer: it hangs"},
-		{cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(4 * time.Second)}, nil, 6, "unlock \"job\": gave up waiting: context deadline exceeded (the command has ended; others get the lock in 0s at the latest)"},
+		{cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(4 * time.Second)}, nil, 6, "unlock \"job\": gave up waiting: context deadline exceeded (the command has ended; other processes get the lock within 0s at the latest)"},
 	} {
 		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
 			t.Parallel()
@@ -477,7 +477,7 @@ func TestUnlockFails(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down")})
 	code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", "exit 6")...)
 	cmdtest.CheckExit(t, code, 6, stderr, "3 of 5 nodes are down")
-	if !strings.Contains(stderr, "others get the lock in 59.") {
+	if !strings.Contains(stderr, "other processes get the lock within 5") {
 		t.Errorf("stderr %q does not say when the lock is free", stderr)
 	}
 }

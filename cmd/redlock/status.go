@@ -19,23 +19,23 @@ func newStatusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether locks can be taken, and how the nodes are",
-		Long: `Show whether locks can be taken, and how the nodes are, as this host's daemon
-sees them.
+		Short: "Show whether locks can be taken, and the state of the nodes",
+		Long: `Show whether locks can be taken, and the state of the nodes, as this host's daemon sees
+them.
 
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
 [{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts":
-{"leases", …}}; and where a restart of redlockd would lose what is held, "unnoted":
-true and "table", a word for why (redlockd-protocol(7)). spare is how many more
-nodes may fail, below 0 where there is no quorum. left_ms is what is left of a
-node's quarantine, and of those that keep a quorum from voting: nodes that are new
-or were restarted have no vote for max_ttl, as they may have forgotten locks.
-wakeups is how a node lets waiters know that a lock is free: "tracking", or
-"polling" where it does not and they ask at random intervals; "" is not known.
-Counts are since redlockd was started.
+{"leases", …}}. If a restart of redlockd would lose what is held, also "unnoted": true
+and "table", a word for the reason (redlockd-protocol(7)).
+spare is how many more nodes may fail; it is below 0 if there is no quorum. left_ms is
+the time left of a node's quarantine, or until enough quarantines end for a quorum: a
+node that is new or was restarted may have forgotten locks, so it does not vote for
+max_ttl. wakeups says how a node reports free locks to waiters: "tracking", or "polling"
+if waiters have to ask at random intervals; "" is not known. Counts are since the start
+of redlockd.
 
-Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not
-available; 64 usage; 70 internal; 77 denied.`,
+Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not available;
+64 usage; 70 internal; 77 denied.`,
 		Example: `  redlock status
   redlock status >/dev/null || echo "no locks on this host"`,
 		Args:              flags.AtMost(0),

@@ -14,19 +14,19 @@ func newTopCommand() *cobra.Command {
 	t := &top.Loop{Every: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show nodes, locks, waiters and rates, over and over",
-		Long: `Show this host's daemon, over and over, until it is stopped, as with Ctrl-C: its
-nodes, the locks that are held or waited for through it, its counts with their
-rates since the picture before, and how long it and its nodes took to answer. On
-a terminal each picture takes the place of the one before, as far as there is room.
+		Short: "Show nodes, locks, waiters and rates, and refresh",
+		Long: `Show this host's daemon again and again, until it is stopped, as with Ctrl-C: its nodes,
+the locks that are held or waited for through it, its counts and their rates, and how
+long it and its nodes took to answer. On a terminal, each frame replaces the last one,
+as far as there is room.
 
-With --json, for each picture one line: {"time", "answer_us", "rates": {"grants",
-…}, "status": as redlock status, "locks": as redlock list}. answer_us is how many
-microseconds the daemon took to answer. Rates are a second, and there are none in
-the first picture. Where the daemon does not answer any more: {"time", "error"}.
+With --json, one line for each frame: {"time", "answer_us", "rates": {"grants", …},
+"status": as redlock status, "locks": as redlock list}. answer_us is how many
+microseconds the daemon took to answer. Rates are per second; the first frame has none.
+If the daemon stops answering: {"time", "error"}.
 
-Exit codes: 0 after --count pictures; 64 usage; 69 the daemon is not available,
-at the beginning; 70 internal; 77 denied.`,
+Exit codes: 0 after --count frames; 64 usage; 69 the daemon is not available, at the
+start; 70 internal; 77 denied.`,
 		Example: `  redlock top
   redlock top --count 2 --interval 500ms --json | jq -c .rates`,
 		Args:              flags.AtMost(0),

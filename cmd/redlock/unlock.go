@@ -10,9 +10,9 @@ import (
 
 func newUnlockCommand() *cobra.Command {
 	cmd, which := newHeldCommand("unlock")
-	cmd.Short = "Give back a lock of redlock lock"
-	cmd.Long = `Give back a lock that redlock lock took, or that of the redlock run above, whose command
-goes on without it. Others can have it at once.
+	cmd.Short = "Release a lock of redlock lock"
+	cmd.Long = `Release a lock that redlock lock took, or the lock of the redlock run above, whose command
+then goes on without it. Other processes can get it at once.
 
 ` + whichHelp + `
 

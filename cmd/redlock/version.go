@@ -11,11 +11,11 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// version is set by a release: -ldflags "-X main.version=1.2.3".
+// version is set in releases: -ldflags "-X main.version=1.2.3".
 var version string
 
-// buildVersion is the release's version, or what the Go toolchain recorded (the
-// commit it was built from), or "devel".
+// buildVersion returns the version of the release, the commit that the Go toolchain recorded,
+// or "devel".
 func buildVersion() string {
 	recorded := ""
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "(devel)" {

@@ -18,27 +18,28 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// minInterval bounds how often a command that repeats a question asks it.
+// minInterval is the shortest interval between two questions.
 const minInterval = 100 * time.Millisecond
 
 func newWatchCommand() *cobra.Command {
 	w := &watcher{every: time.Second}
 	cmd := &cobra.Command{
 		Use:   "watch NAME",
-		Short: "Print a line whenever a lock changes hands, until it is stopped",
-		Long: `Print who holds a lock, on whatever host, and then a line whenever that changes,
-until it is stopped, as with Ctrl-C. A quorum of the nodes is asked at each
---interval: who came and went in between is not seen. NAME is one lock; a comma in it
-is written %2C.
+		Short: "Print a line whenever a lock gets another holder",
+		Long: `Print who holds a lock, on any host, and then a line for each change, until it is
+stopped, as with Ctrl-C. Each --interval, redlockd asks a quorum of the nodes. Holders
+that come and go in between are not seen. NAME is one lock; a comma in it is written
+%2C.
 
-Where nobody can be asked (redlockd stops, too few nodes answer) the lock is
-"unknown", and it goes on asking. Only the first question has to be answered.
+If the question fails (redlockd stops, too few nodes answer), the lock is "unknown", and
+redlock watch goes on. Only the first question must succeed.
 
-With --json, for each change one line: {"time", "lock", "state": "free", "held",
-"kept" (as in redlock who: for one who is next) or "unknown", "holders": [as in redlock who], "error"}.
+With --json, one line for each change: {"time", "lock", "state": "free", "held", "kept"
+(reserved for a waiter, as in redlock who) or "unknown", "holders": [as in redlock who],
+"error"}.
 
-Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes
-answered, at the beginning; 70 internal; 77 denied.`,
+Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes answered,
+at the start; 70 internal; 77 denied.`,
 		Example: `  redlock watch nightly-backup
   redlock watch nightly-backup --json | jq --unbuffered -r .state`,
 		Args:              flags.OneLock,
@@ -75,7 +76,7 @@ type watcher struct {
 	out    io.Writer
 }
 
-// run returns when the first look fails, or the output cannot be written.
+// run returns when the first question fails, or the output cannot be written.
 func (w *watcher) run(ctx context.Context) error {
 	before := w.observe(ctx)
 	if before.err != nil {
@@ -98,7 +99,7 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// observation is what one look at a lock has shown.
+// observation is the answer to one question.
 type observation struct {
 	at      time.Time
 	holders []client.Holder
@@ -110,8 +111,8 @@ func (w *watcher) observe(ctx context.Context) observation {
 	return observation{time.Now(), holders, err}
 }
 
-// differs tells whether the lock has changed hands since before. What is unknown
-// for another reason than before is no change.
+// differs reports whether the lock changed hands since before. Another reason for an unknown
+// state is no change.
 func (s *observation) differs(before observation) bool {
 	if s.err != nil || before.err != nil {
 		return (s.err == nil) != (before.err == nil)
@@ -120,9 +121,9 @@ func (s *observation) differs(before observation) bool {
 	return !slices.EqualFunc(before.holders, s.holders, func(a, b client.Holder) bool { return sameGrant(a, b, passed) })
 }
 
-// sameGrant tells whether a holder is the one of before: it has held the lock for
-// as much longer as has passed, give or take what answers took. Who took the lock
-// again has held it for less than that.
+// sameGrant reports whether both holders are one grant: the second has held the lock for
+// longer, by about the time that passed between the answers. A new grant to the same holder is
+// younger.
 func sameGrant(before, now client.Holder, passed time.Duration) bool {
 	return before.Host == now.Host && before.PID == now.PID && before.User == now.User &&
 		before.Mode == now.Mode && before.Slot == now.Slot && before.Waits == now.Waits &&
@@ -149,7 +150,7 @@ func (s *observation) state() string {
 	return "held"
 }
 
-// isKept: nobody holds the lock, but it goes to nobody else than who is shown.
+// isReserved reports whether nobody holds the lock, and a waiter is next.
 func (s *observation) isReserved() bool {
 	return !slices.ContainsFunc(s.holders, func(h client.Holder) bool { return !h.Waits })
 }
@@ -170,7 +171,7 @@ func (s *observation) text() string {
 	return "held by " + strings.Join(words, "; ")
 }
 
-// watchJSON is what watch prints for programs. Names are never changed.
+// watchJSON is the line that watch prints. Its keys never change.
 type watchJSON struct {
 	Time    time.Time             `json:"time"`
 	Lock    string                `json:"lock"`

@@ -17,23 +17,22 @@ func newWhoCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "who NAME",
-		Short: "Show who holds a lock, on whatever host",
-		Long: `Show who holds a lock, on whatever host.
+		Short: "Show who holds a lock, on any host",
+		Long: `Show who holds a lock, on any host.
 
-A quorum of the nodes is asked. A lock that nobody holds is "free", or MODE is
-"next": the nodes keep it for one who has waited, for TTL at most. HELD is the
-number of nodes that it is held on. What another Redlock client holds has no
-host, user or pid. NOTE is shown of what is held through this host's daemon, if you
-may see it. NAME is one lock; a comma in it is written %2C, and shown so.
+redlockd asks a quorum of the nodes. If nobody holds the lock, the output is "free". MODE
+"next" means that nobody holds it, and that the nodes reserve it for a waiter, for TTL at
+most. HELD is the number of nodes that hold the lock. Locks of other Redlock clients have
+no host, user or pid. NOTE is shown for locks held through this host's daemon, if you may
+see it. NAME is one lock; a comma in it is written %2C, and shown so.
 
-With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared",
-"slots", "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes",
-"note" if there is one, "next" if it is so}]}.
-slots is how many may hold it at once (0: it is no semaphore), slot which of them
-this one is. Times are in milliseconds.
+With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared", "slots",
+"slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes", "note" if there is
+one, "next" if it is reserved}]}. slots is how many may hold the lock at once (0: it is
+no semaphore), slot the number of the holder's slot. Times are in milliseconds.
 
-Exit codes: 0 the answer is printed, also for a free lock; 64 usage; 69 the
-daemon is not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
+Exit codes: 0 the answer is printed, also for a free lock; 64 usage; 69 the daemon is
+not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
 		Example: `  redlock who nightly-backup
   redlock who nightly-backup --json`,
 		Args:              flags.OneLock,
@@ -65,7 +64,7 @@ func fetchHolders(ctx context.Context, name string) (holders []client.Holder, er
 	return holders, err
 }
 
-// whoJSON is what who prints for programs. Names are never changed.
+// whoJSON is the document that who prints. Its keys never change.
 type whoJSON struct {
 	Lock    string                `json:"lock"`
 	Free    bool                  `json:"free"`

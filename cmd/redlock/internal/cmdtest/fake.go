@@ -14,38 +14,38 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// HealthyStatus is what nobody has anything to find in.
+// HealthyStatus is the status of a daemon that no check complains about.
 var HealthyStatus = &client.Status{Quorum: 2, Spare: 1, MaxTTL: 30 * time.Second, Text: "locks work", Nodes: []client.Node{
 	{Name: "a", Address: "10.0.0.1:6379", State: "ready", RTT: 2 * time.Millisecond, Wakeups: "tracking"},
 	{Name: "b", Address: "10.0.0.2:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
 	{Name: "c", Address: "[2001:db8::3]:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
 }}
 
-// Fake is a daemon that answers as a test tells it to.
+// Fake is a daemon that replies as a test tells it to.
 type Fake struct {
 	t        *testing.T
 	Socket   string
 	answers  Replies
-	Requests chan ipc.Request // all but HELLO, and what any long wait asks for
-	Looks    chan ipc.Verb    // that
-	gone     chan struct{}    // filled when a connection has ended
-	over     chan struct{}    // closed at the end of the test, when nobody reads these any more
+	Requests chan ipc.Request // all requests except HELLO and those in Looks
+	Looks    chan ipc.Verb    // STATUS, WHO and LIST, which every long wait sends
+	gone     chan struct{}    // receives when a connection has ended
+	over     chan struct{}    // closed at the end of the test
 	wg       sync.WaitGroup
 
 	listener net.Listener
 
-	mu    sync.Mutex // guards conns
+	mu    sync.Mutex // guards conns; no other mutex is taken inside it
 	conns []net.Conn
 }
 
-// Replies says what is answered to a request, without its tag; "" is nothing.
-// Several lines are one reply.
+// Replies are the lines that answer a verb, without the tag; none for "". Several lines are
+// one reply.
 type Replies map[ipc.Verb]func() []string
 
-// Reply is the same reply each time.
+// Reply returns the same lines each time.
 func Reply(lines ...string) func() []string { return func() []string { return lines } }
 
-// Granting grants each lock, for as long as a test can take.
+// Granting grants each lock for longer than a test takes.
 func Granting() Replies {
 	return Replies{ipc.VerbLock: GrantFor(2 * Timeout), ipc.VerbUnlock: Reply("OK")}
 }
@@ -90,7 +90,7 @@ func (f *Fake) accept(l net.Listener) {
 	}
 }
 
-// HangUp ends all connections; there can be others.
+// HangUp closes all connections. Clients can connect again.
 func (f *Fake) HangUp() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *Fake) HangUp() {
 	f.conns = nil
 }
 
-// Stop is hangUp, and nobody listens from then on.
+// Stop closes the socket and all connections.
 func (f *Fake) Stop() {
 	f.listener.Close()
 	f.HangUp()
@@ -109,6 +109,7 @@ func (f *Fake) Stop() {
 func (f *Fake) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
+		// sendUntilOver waits until there is room in the channel, or the test is over.
 		sendUntilOver(f, f.gone, struct{}{})
 	}()
 	for in := bufio.NewScanner(conn); in.Scan(); {
@@ -137,7 +138,7 @@ func (f *Fake) answer(conn net.Conn, req *ipc.Request) {
 		sendUntilOver(f, f.Requests, *req)
 	}
 	for _, line := range lines {
-		fmt.Fprintf(conn, "@%s %s\n", req.Tag, line) // the other side may be gone
+		fmt.Fprintf(conn, "@%s %s\n", req.Tag, line) // the client may have disconnected
 	}
 }
 
@@ -149,7 +150,7 @@ func sendUntilOver[T any](f *Fake, to chan<- T, what T) {
 	}
 }
 
-// Broadcast tells an event on all connections.
+// Broadcast sends an event to all connections.
 func (f *Fake) Broadcast(line string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +164,7 @@ func (f *Fake) Grant(lock ipc.Request) {
 	f.Broadcast("@" + lock.Tag + " " + GrantLine(boottime.Exact()+time.Minute, time.Minute))
 }
 
-// ExpectLook waits until a long wait asks for what it is to say.
+// ExpectLook waits for the next question of a long wait.
 func (f *Fake) ExpectLook(want ipc.Verb) {
 	f.t.Helper()
 	select {
@@ -176,7 +177,7 @@ func (f *Fake) ExpectLook(want ipc.Verb) {
 	}
 }
 
-// ExpectRequest waits for the next request that is none of CHECK.
+// ExpectRequest waits for the next request other than CHECK.
 func (f *Fake) ExpectRequest(want ipc.Verb) ipc.Request {
 	f.t.Helper()
 	late := time.After(Timeout)
@@ -196,7 +197,8 @@ func (f *Fake) ExpectRequest(want ipc.Verb) ipc.Request {
 	}
 }
 
-// AwaitDisconnect waits until the connection has ended, and is what was asked before that.
+// AwaitDisconnect waits until the connection has ended, and returns the verbs that were not
+// read yet.
 func (f *Fake) AwaitDisconnect() (verbs []ipc.Verb) {
 	f.t.Helper()
 	select {

@@ -28,14 +28,14 @@ func ExpectNothingHeld(t *testing.T, socket string) {
 	}
 }
 
-// Timeout is how long a test waits for what must happen: it bounds a failing
-// test, never a passing one.
+// Timeout is how long a test waits for what must happen. It bounds a failing test, never a
+// passing one.
 const Timeout = 30 * time.Second
 
-// TestBinary is run in each role.
+// TestBinary is the program that runs in each role.
 var TestBinary = os.Args[0]
 
-// Process is one that a test has started.
+// Process is a process that a test has started.
 type Process struct {
 	t      *testing.T
 	Cmd    *exec.Cmd
@@ -45,13 +45,13 @@ type Process struct {
 	stderr *os.File
 }
 
-// Start runs the test binary in a role, with the socket path.
+// Start runs the test binary in a role, with the socket path in its environment.
 func Start(t *testing.T, role, socket string, args ...string) *Process {
 	t.Helper()
 	return StartCommand(t, Command(t, TestBinary, args...), role, socket)
 }
 
-// Command is killed after the test's patience, so that waiting for it ends.
+// Command returns a command that is killed after Timeout.
 func Command(t *testing.T, name string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	t.Cleanup(cancel)
@@ -92,7 +92,7 @@ func (p *Process) pipe() (theirs *os.File) {
 	return w
 }
 
-// end kills a process that the test has not seen the end of.
+// end kills a process whose end the test has not seen.
 func (p *Process) end() {
 	if p.Cmd.ProcessState == nil {
 		p.Cmd.Process.Kill()
@@ -102,7 +102,7 @@ func (p *Process) end() {
 	p.stderr.Close()
 }
 
-// Stderr is what the process has written to stderr until now.
+// Stderr returns what the process has written to stderr so far.
 func (p *Process) Stderr() string {
 	p.t.Helper()
 	text, err := os.ReadFile(p.stderr.Name())
@@ -127,7 +127,7 @@ func (p *Process) AwaitStderr(text string) {
 	}
 }
 
-// Run runs the command to its end.
+// Run runs redlock to its end.
 func Run(t *testing.T, socket string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	p := Start(t, RoleRedlock, socket, args...)
@@ -137,7 +137,7 @@ func Run(t *testing.T, socket string, args ...string) (code int, stdout, stderr 
 	return code, stdout, p.Stderr()
 }
 
-// ReadAll is all that the process, and those that it started, write until they end.
+// ReadAll reads what the process and its children write until they end.
 func (p *Process) ReadAll() string {
 	p.t.Helper()
 	all, err := io.ReadAll(p.lines)
@@ -147,7 +147,7 @@ func (p *Process) ReadAll() string {
 	return string(all)
 }
 
-// Wait is the exit code; -N if signal N ended it.
+// Wait returns the exit code; -N if signal N ended the process.
 func (p *Process) Wait() int {
 	p.t.Helper()
 	err := p.Cmd.Wait()
@@ -168,7 +168,7 @@ func (p *Process) ExpectExit(want int) {
 	}
 }
 
-// ReadLine is the next one of stdout.
+// ReadLine returns the next line of stdout.
 func (p *Process) ReadLine() string {
 	p.t.Helper()
 	line, err := p.lines.ReadString('\n')
@@ -199,7 +199,7 @@ func (p *Process) WriteLine(line string) {
 	}
 }
 
-// RunPuppet runs a puppet by redlock run with flags, and waits until it is up.
+// RunPuppet runs a puppet under redlock run with flags, and waits until it is up.
 func RunPuppet(t *testing.T, socket string, flags ...string) (p *Process, pid int) {
 	t.Helper()
 	p = Start(t, RoleRedlock, socket, RunArgs(flags, Puppet()...)...)
@@ -217,22 +217,20 @@ func (p *Process) AwaitPuppet() int {
 	return pid
 }
 
-// RunArgs is "run FLAGS job -- COMMAND".
+// RunArgs returns run FLAGS job -- COMMAND.
 func RunArgs(flags []string, command ...string) []string {
 	return append(append(append([]string{"run"}, flags...), "job", "--"), command...)
 }
 
-// Puppet is the command line of a puppet.
+// Puppet returns the command line of a puppet.
 func Puppet(args ...string) []string {
 	return append([]string{"env", RoleVariable + "=" + rolePuppet, TestBinary}, args...)
 }
 
-// daemonSlots bounds the daemons at a time: with their nodes they want a machine
-// that does not stand still.
+// daemonSlots bounds the daemons that run at a time: their nodes time out on a busy machine.
 var daemonSlots = make(chan struct{}, 2)
 
-// StartDaemon runs a daemon with embedded nodes, as a process of its own, which is there
-// as long as the test lasts. It waits for its place.
+// StartDaemon runs a daemon with embedded nodes as a process, until the end of the test.
 func StartDaemon(t *testing.T) (p *Process, socket string) {
 	t.Helper()
 	daemonSlots <- struct{}{}
@@ -243,7 +241,7 @@ func StartDaemon(t *testing.T) (p *Process, socket string) {
 	return p, socket
 }
 
-// NewSocket is a path that is short enough for a socket.
+// NewSocket returns a path that is short enough for a socket.
 func NewSocket(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rl")
@@ -254,8 +252,8 @@ func NewSocket(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// EndsBefore waits for the last of a command's processes, and sees that it was
-// killed before the deadline of its lock.
+// EndsBefore waits for the end of a command's last process, and checks that it came before the
+// deadline of the lock.
 func (p *Process) EndsBefore(end time.Duration) {
 	out, err := io.ReadAll(p.lines)
 	left := end - boottime.Exact()
@@ -269,8 +267,8 @@ func (p *Process) EndsBefore(end time.Duration) {
 	}
 }
 
-// ExpectTerminated waits until the puppet has got SIGTERM. The SIGCONT after it may
-// overtake it.
+// ExpectTerminated waits until the puppet has got SIGTERM. The SIGCONT after it may overtake
+// it.
 func (p *Process) ExpectTerminated() {
 	p.t.Helper()
 	line := p.ReadLine()
@@ -282,7 +280,7 @@ func (p *Process) ExpectTerminated() {
 	}
 }
 
-// PipeForTest is a pipe that is read with patience.
+// PipeForTest returns a pipe whose read end times out.
 func PipeForTest(t *testing.T) (r, w *os.File) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -300,7 +298,8 @@ func WriteScript(t *testing.T, path, text string, mode os.FileMode) {
 	}
 }
 
-// CheckExit compares the exit code, and looks for a text in stderr; "" is nothing there.
+// CheckExit compares the exit code, and looks for a text in stderr; "" means that stderr is
+// empty.
 func CheckExit(t *testing.T, code, wantCode int, stderr, wantStderr string) {
 	t.Helper()
 	if code != wantCode {
@@ -313,7 +312,7 @@ func CheckExit(t *testing.T, code, wantCode int, stderr, wantStderr string) {
 
 var Shells = []string{"sh", "dash", "bash"}
 
-// Stop makes a process hang.
+// Stop makes a process hang, by SIGSTOP.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.Signal(syscall.SIGSTOP)
@@ -323,14 +322,13 @@ func (p *Process) Stop() {
 	}
 }
 
-// Detach makes a command a session of its own: it has no terminal in common
-// with who runs the tests.
+// Detach gives a command a session of its own, without the terminal of the tests.
 func Detach(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }
 
-// Writes is called when it is written that the lock was obtained.
+// Writes is a writer that calls a function when "obtained" is written.
 type Writes func()
 
 func (w Writes) Write(text []byte) (int, error) {
@@ -350,7 +348,7 @@ func Dial(t *testing.T, socket string) *client.Client {
 	return c
 }
 
-// WaitFor asks for LIST until it is as wanted.
+// WaitFor repeats LIST until ok returns true.
 func WaitFor(t *testing.T, c *client.Client, what string, ok func([]client.Entry) bool) {
 	t.Helper()
 	for end := time.Now().Add(Timeout); time.Now().Before(end); {
@@ -365,7 +363,7 @@ func WaitFor(t *testing.T, c *client.Client, what string, ok func([]client.Entry
 	t.Fatalf("there never was %s", what)
 }
 
-// Await waits until it is so.
+// Await waits until so returns true.
 func Await(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(Timeout); !so(); {
@@ -386,7 +384,7 @@ func FillPipe(t *testing.T, w *os.File) {
 	}
 }
 
-// Writing is called when something is written.
+// Writing is a writer that calls a function for each write.
 type Writing func() error
 
 func (w Writing) Write(text []byte) (int, error) { return len(text), w() }

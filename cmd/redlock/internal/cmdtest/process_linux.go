@@ -13,7 +13,7 @@ func IsStopped(pid int) bool {
 	return strings.Contains(string(stat), ") T ")
 }
 
-// AwaitStopped sends a process SIGSTOP, and waits until it has stopped.
+// AwaitStopped sends SIGSTOP to a process, and waits until it has stopped.
 func AwaitStopped(t *testing.T, pid int) {
 	t.Helper()
 	syscall.Kill(pid, syscall.SIGSTOP)

@@ -16,8 +16,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// Roles are the processes that a test needs: the test binary is run again as each
-// of them. roleVariable says as which.
+// Roles are the programs that the test binary can run as. RoleVariable names one in the
+// environment.
 var Roles = map[string]func(args []string) int{
 	roleDaemon: daemonMain,
 	rolePuppet: puppetMain,
@@ -38,7 +38,7 @@ func Main(m *testing.M) int {
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // with -race each process takes a second otherwise
 	flag.Parse()
-	// Most tests wait for processes most of the time. See daemonPlaces for the others.
+	// Most tests wait for processes most of the time. See daemonSlots for the others.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -62,8 +62,8 @@ func daemonMain([]string) int {
 	return 0
 }
 
-// puppetMain says which signals it gets, and ends when stdin says "exit N", or
-// with code 3 at the signal that its argument names.
+// puppetMain prints the signals that it gets. It ends when stdin says "exit N", or with code 3
+// after a signal that its arguments name.
 func puppetMain(args []string) int {
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,

@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal is a pseudo-terminal, with the keyboard's end for the test.
+// Terminal is a pseudo-terminal. The test has the end of the keyboard.
 type Terminal struct {
 	t      *testing.T
 	Master *os.File
 	lines  *bufio.Reader
 }
 
-// OnTerminal runs args, the test binary's, in a role on a new terminal, leading
-// its session.
+// OnTerminal runs the test binary in a role as the leader of a session on a new terminal.
 func OnTerminal(t *testing.T, role, socket string, args ...string) (*Terminal, *exec.Cmd) {
 	t.Helper()
 	cmd := Command(t, TestBinary, args...)
@@ -64,6 +63,8 @@ func OpenTerminal(t *testing.T) (master, slave *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// withoutEcho stops the terminal from echoing what is typed, and from changing what is
+	// printed.
 	withoutEcho(t, slave)
 	master.SetReadDeadline(time.Now().Add(Timeout))
 	return master, slave
@@ -113,7 +114,7 @@ func (tt *Terminal) AwaitPuppet() {
 	}
 }
 
-// ReadUntil reads on the terminal to the end of text.
+// ReadUntil reads from the terminal to the end of text.
 func (tt *Terminal) ReadUntil(text string) string {
 	tt.t.Helper()
 	var all strings.Builder

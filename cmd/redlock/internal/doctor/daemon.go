@@ -26,7 +26,7 @@ const slowAnswer = 250 * time.Millisecond
 func (p *snapshot) checkDaemon() []Finding {
 	text := fmt.Sprintf("redlockd answers in %s", output.PreciseDuration(p.answered))
 	if p.answered > slowAnswer {
-		return []Finding{{"daemon", Warning, text, "find out what keeps this host busy: a host that stands still loses its locks"}}
+		return []Finding{{"daemon", Warning, text, "find out what keeps this host busy: a host that hangs loses its locks"}}
 	}
 	return []Finding{{"daemon", OK, text, ""}}
 }
@@ -43,11 +43,11 @@ func (p *snapshot) checkVersion() []Finding {
 
 // tableFaults explain why the state file is not written, by the daemon's word for it.
 var tableFaults = map[string]struct{ text, fix string }{
-	"unwritten": {"its table, beside its socket, cannot be written",
+	"unwritten": {"its state file, beside its socket, cannot be written",
 		"make room there (df); its log says whether that is enough (journalctl -u redlockd); no restart while locks are held"},
-	"removed": {"files of its table, beside its socket, were removed or cut short by somebody",
+	"removed": {"its state file, beside its socket, was removed or truncated",
 		"a restart begins a new one, and loses what is held: when little is (systemctl restart redlockd)"},
-	"unopened": {"when it was started its table, beside its socket, could not be begun",
+	"unopened": {"at its start its state file, beside its socket, could not be opened",
 		"its log says why (journalctl -u redlockd): make room there (df), or let its user write there; and when little is held, systemctl restart redlockd"},
 	"boot": {"it cannot read which boot this is (/proc/sys/kernel/random/boot_id)",
 		"have /proc where redlockd runs (a chroot, a container), and when little is held, start it again"},
@@ -71,7 +71,7 @@ func (p *snapshot) checkMaxTTL() []Finding {
 	if fleet <= own {
 		return []Finding{{"max-ttl", OK, fmt.Sprintf("max_ttl is %v", own), ""}}
 	}
-	return []Finding{{"max-ttl", Warning, fmt.Sprintf("max_ttl is %v here, and %v on another host that uses these nodes (or was, lately): so long take quarantines", own, fleet),
+	return []Finding{{"max-ttl", Warning, fmt.Sprintf("max_ttl is %v here, and %v on another host that uses these nodes (or was, lately): quarantines take that long", own, fleet),
 		"the same max_ttl in the config of every host"}}
 }
 
@@ -85,10 +85,10 @@ const (
 func (p *snapshot) checkLeaseTime() []Finding {
 	ttl, answer := p.hello.TTL, p.hello.NodeTimeout
 	if least := extensions * tries * answer; ttl < least {
-		return []Finding{{"lease-time", Warning, fmt.Sprintf("leases take %v unless asked otherwise, which a node that hangs for %v (node_timeout) brings near its end", ttl, answer),
+		return []Finding{{"lease-time", Warning, fmt.Sprintf("the default ttl is %v, and a node that hangs for %v (node_timeout) takes much of it", ttl, answer),
 			fmt.Sprintf("lease.ttl of %v or more, or a smaller node_timeout", least)}}
 	}
-	return []Finding{{"lease-time", OK, fmt.Sprintf("leases take %v unless asked otherwise", ttl), ""}}
+	return []Finding{{"lease-time", OK, fmt.Sprintf("the default ttl is %v", ttl), ""}}
 }
 
 // checkCounts warns of events that may have let two processes hold a lock.
@@ -99,8 +99,8 @@ func (p *snapshot) checkCounts() []Finding {
 			"slew clocks instead of stepping them (chronyd with maxslewrate 5000, ntpd -x); redlockd's log says whose it was"),
 		countFinding("withdrawals", count["withdrawals"], "a node that was running lost its vote %s, as its data were not what they had been",
 			"redlockd's log says which node and why; see to it that nobody flushes, restores or replicates over the nodes"),
-		countFinding("fencing", count["counter_losses"], "a quorum of nodes began without fencing counters %s: unless the nodes were new, tokens of before may be larger",
-			"where the nodes were new, nothing; where they were not, and something compares tokens, see that it takes the new ones. A restart of redlockd has this forgotten"),
+		countFinding("fencing", count["counter_losses"], "a quorum of nodes began without fencing counters %s: unless the nodes were new, earlier tokens may be larger",
+			"if the nodes were new, nothing; else check that whatever compares tokens accepts the new ones. A restart of redlockd clears this"),
 	}
 }
 

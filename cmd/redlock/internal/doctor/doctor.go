@@ -71,16 +71,16 @@ func unreachable(err error) Finding {
 	f := Finding{"daemon", Bad, err.Error(), "start it (systemctl start redlockd), and see its log (journalctl -u redlockd)"}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "what is said of the socket"
+		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "see the finding about the socket"
 	case errors.Is(err, fs.ErrNotExist):
-		f.fix = "what is said of the socket"
+		f.fix = "see the finding about the socket"
 	case errors.Is(err, client.ErrDenied):
 		f.fix = "run redlock doctor as a user whom a rule of the config's access block allows something (root is nobody special there)"
 	case errors.Is(err, client.ErrLimit):
 		f.fix = "end some connections of this user, or raise what the text names, in limits of the config (systemctl reload redlockd)"
 	case errors.Is(err, context.DeadlineExceeded):
-		f.fix = "see whether it runs (systemctl status redlockd): where it does, restart it (systemctl restart redlockd); where it is started over and over, " +
-			"mend its config (redlockd validate names the faults); its log is journalctl -u redlockd"
+		f.fix = "see whether it runs (systemctl status redlockd): where it does, restart it (systemctl restart redlockd); if it is started again and again, " +
+			"fix its config (redlockd validate names the faults); its log is journalctl -u redlockd"
 	}
 	return f
 }

@@ -107,7 +107,7 @@ func TestFindings(t *testing.T) {
 		"one node": {func(p *snapshot) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], 0, 1 },
 			[]string{"warning node-count: there is one node"}},
 		"even": {func(p *snapshot) { p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0 },
-			[]string{"warning node-count: 2 nodes bear no more failures than 1"}},
+			[]string{"warning node-count: 2 nodes tolerate no more failures than 1"}},
 		"two on one host": {func(p *snapshot) { p.status.Nodes[1].Address = "10.0.0.1:6380" },
 			[]string{"warning same-host: a, b are all on 10.0.0.1: when it fails, no lock can be taken"}},
 		"two of five on one host": {func(p *snapshot) {
@@ -133,11 +133,11 @@ func TestFindings(t *testing.T) {
 		"another max_ttl": {func(p *snapshot) { p.status.MaxTTL = time.Minute },
 			[]string{"warning max-ttl: max_ttl is 30s here, and 1m0s on another host"}},
 		"short leases": {func(p *snapshot) { p.hello.TTL = 449 * time.Millisecond },
-			[]string{"warning lease-time: leases take 449ms"}},
-		"table, of an older daemon": {func(p *snapshot) { p.status.Unnoted = true }, []string{lostByRestart + "its table, beside its socket, cannot be written"}},
-		"no room for the table":     {unnoted("unwritten"), []string{lostByRestart + "its table, beside its socket, cannot be written"}},
-		"table removed":             {unnoted("removed"), []string{lostByRestart + "files of its table, beside its socket, were removed"}},
-		"table not begun":           {unnoted("unopened"), []string{lostByRestart + "when it was started its table"}},
+			[]string{"warning lease-time: the default ttl is 449ms"}},
+		"table, of an older daemon": {func(p *snapshot) { p.status.Unnoted = true }, []string{lostByRestart + "its state file, beside its socket, cannot be written"}},
+		"no room for the table":     {unnoted("unwritten"), []string{lostByRestart + "its state file, beside its socket, cannot be written"}},
+		"table removed":             {unnoted("removed"), []string{lostByRestart + "its state file, beside its socket, was removed"}},
+		"table not begun":           {unnoted("unopened"), []string{lostByRestart + "at its start its state file"}},
 		"no /proc":                  {unnoted("boot"), []string{lostByRestart + "it cannot read which boot this is"}},
 		"one jump":                  {func(p *snapshot) { p.status.Counts["clock_jumps"] = 1 }, []string{"warning clock-jumps: clocks jumped once, of nodes"}},
 		"one node, and that is down": {func(p *snapshot) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], -1, 1 },
@@ -212,13 +212,13 @@ func TestFixes(t *testing.T) {
 		}
 	}
 	for want, f := range map[string]Finding{
-		"said of the nodes below":    quorum(0),
-		"wait; where":                quorum(time.Second),
-		"restart it (systemctl":      unreachable(context.DeadlineExceeded),
-		"end some connections":       unreachable(client.ErrLimit),
-		"a rule of the config":       unreachable(client.ErrDenied),
-		"what is said of the socket": unreachable(fs.ErrPermission),
-		"start it (systemctl start":  unreachable(client.ErrUnavailable),
+		"see the findings about the nodes": quorum(0),
+		"wait; if all nodes are new":       quorum(time.Second),
+		"restart it (systemctl":            unreachable(context.DeadlineExceeded),
+		"end some connections":             unreachable(client.ErrLimit),
+		"a rule of the config":             unreachable(client.ErrDenied),
+		"see the finding about the socket": unreachable(fs.ErrPermission),
+		"start it (systemctl start":        unreachable(client.ErrUnavailable),
 	} {
 		if f.result != Bad || !strings.Contains(f.fix, want) {
 			t.Errorf("found %+v, want the fix %q", f, want)
@@ -239,9 +239,9 @@ func TestAllChecksSpeak(t *testing.T) {
 	const none = ": none since redlockd was started"
 	want := []string{
 		"daemon: redlockd answers in 1ms", "version: redlockd is devel",
-		"quorum: 3 of 3 nodes are ready, and 2 are needed: 1 more may fail", "node-count: 3 nodes bear the failure of 1", "node: a, b, c: ready",
+		"quorum: 3 of 3 nodes are ready, and 2 are needed: 1 more may fail", "node-count: 3 nodes tolerate the failure of 1", "node: a, b, c: ready",
 		"same-host: each node has a host of its own, going by its address", "latency: nodes take up to 2ms of 50ms (node_timeout) to answer",
-		"max-ttl: max_ttl is 30s", "lease-time: leases take 10s unless asked otherwise", "clock-jumps" + none, "withdrawals" + none, "fencing" + none,
+		"max-ttl: max_ttl is 30s", "lease-time: the default ttl is 10s", "clock-jumps" + none, "withdrawals" + none, "fencing" + none,
 	}
 	if got := well(func(*snapshot) {}); !slices.Equal(got, want) {
 		t.Errorf("said is %q, want %q", got, want)
@@ -327,7 +327,7 @@ func TestSocketRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ what, path, text, fix string }{
-		{"removed", path, "the socket " + path + " was removed, while somebody listens there", "systemctl restart redlockd.socket redlockd.service"},
+		{"removed", path, "the socket " + path + " was removed while a process listens there", "systemctl restart redlockd.socket redlockd.service"},
 		{"another's path has its end", path[1:], "there is no socket", "start redlockd (systemctl start redlockd)"},
 	} {
 		if got := checkSocket(test.path)[0]; got.result != Bad || !strings.HasPrefix(got.text, test.text) || !strings.HasPrefix(got.fix, test.fix) {
@@ -354,7 +354,7 @@ func TestDoctorUnanswered(t *testing.T) {
 // The advice about a socket that may not be opened is given once: by the check of the socket.
 func TestUnansweredWithoutPermission(t *testing.T) {
 	f := exit.FromClient(exit.Reword(fmt.Errorf("%w: %w", client.ErrDenied, fs.ErrPermission), "this user may not open it"))
-	if got := unreachable(f); got.fix != "what is said of the socket" {
+	if got := unreachable(f); got.fix != "see the finding about the socket" {
 		t.Errorf("doctor says %+v, want no second advice", got)
 	}
 }

@@ -25,7 +25,7 @@ const (
 
 func clockFindings(state int, clock *unix.Timex) (findings []Finding) {
 	if state == unix.TIME_ERROR || clock.Status&unix.STA_UNSYNC != 0 {
-		findings = append(findings, Finding{"clock", Warning, "this host's clock is not synchronised, and will be stepped when somebody sets it right; leases bear that, nodes on this host do not",
+		findings = append(findings, Finding{"clock", Warning, "this host's clock is not synchronised, and may be stepped later; leases tolerate that, nodes on this host do not",
 			"run chronyd, or another NTP client that slews the clock by less than 1 % (chronyd with maxslewrate 5000, ntpd -x)"})
 	}
 	if rate := slewPercent(clock); rate > driftPercent || rate < -driftPercent {

@@ -19,11 +19,11 @@ func (p *snapshot) checkQuorum() []Finding {
 	switch {
 	case s.Spare < 0 && s.Left > 0 && !slices.ContainsFunc(s.Nodes, needsOtherNodes):
 		return []Finding{{"quorum", Bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines are over", text, output.Duration(s.Left)),
-			"wait; where the nodes are brand-new: redlock admit all"}}
+			"wait; if all nodes are new: redlock admit all"}}
 	case s.Spare < 0:
-		return []Finding{{"quorum", Bad, text + ": no lock can be taken", "what is said of the nodes below"}}
+		return []Finding{{"quorum", Bad, text + ": no lock can be taken", "see the findings about the nodes"}}
 	case s.Spare == 0 && len(s.Nodes) > 2:
-		return []Finding{{"quorum", Warning, text + ": no further node may fail", "what is said of the nodes below"}}
+		return []Finding{{"quorum", Warning, text + ": no further node may fail", "see the findings about the nodes"}}
 	case s.Spare == 0:
 		return []Finding{{"quorum", OK, text + ": none may fail", ""}}
 	}
@@ -45,11 +45,11 @@ func readiness(s *client.Status) string {
 func (p *snapshot) checkNodeCount() []Finding {
 	switch n := len(p.status.Nodes); {
 	case n == 1:
-		return []Finding{{"node-count", Warning, "there is one node: without it no lock can be taken", "3 nodes bear the loss of one, 5 of two: see Changing the nodes in OPERATING.md"}}
+		return []Finding{{"node-count", Warning, "there is one node: without it no lock can be taken", "3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in OPERATING.md"}}
 	case n%2 == 0:
-		return []Finding{{"node-count", Warning, fmt.Sprintf("%d nodes bear no more failures than %d", n, n-1), "one node more, or one less: see Changing the nodes in OPERATING.md"}}
+		return []Finding{{"node-count", Warning, fmt.Sprintf("%d nodes tolerate no more failures than %d", n, n-1), "one node more, or one less: see Changing the nodes in OPERATING.md"}}
 	default:
-		return []Finding{{"node-count", OK, fmt.Sprintf("%d nodes bear the failure of %d", n, n/2), ""}}
+		return []Finding{{"node-count", OK, fmt.Sprintf("%d nodes tolerate the failure of %d", n, n/2), ""}}
 	}
 }
 
@@ -97,7 +97,7 @@ func afterQuarantine(n client.Node) string {
 var nodeFixes = map[string]string{
 	"down":        "start Redis there, and see that nothing is in the way (address, firewall, password, certificate)",
 	"connecting":  "wait; if it stays so, see that Redis runs there and nothing is in the way",
-	"quarantined": "wait (redlock status tells how long); where it is brand-new: redlock admit and its name",
+	"quarantined": "wait (redlock status tells how long); if it is new: redlock admit and its name",
 }
 
 // thisMachine stands for all addresses of this host.

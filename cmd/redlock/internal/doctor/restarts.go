@@ -84,10 +84,10 @@ func restartFindings(unit map[string]string, files int) []Finding {
 	switch {
 	case is && told > kept:
 		return []Finding{{"restarts", Bad, fmt.Sprintf("redlockd is told that %d connections are kept through a restart (FDSTORE=), and systemd keeps %d (FileDescriptorStoreMax=): "+
-			"locks of more clients than that are given back by a restart while they are at work", told, kept), both}}
+			"a restart releases the locks of more clients than that while they are at work", told, kept), both}}
 	case files > 0 && kept >= files:
 		return []Finding{{"restarts", Bad, fmt.Sprintf("systemd is to keep %d connections through a restart (FileDescriptorStoreMax=), and may have %d files open itself: "+
-			"locks of more clients than that are given back by a restart while they are at work", kept, files), both + "; fewer than that"}}
+			"a restart releases the locks of more clients than that while they are at work", kept, files), both + "; fewer than that"}}
 	case kept == 0 || is && told == 0:
 		return []Finding{{"restarts", Warning, "systemd keeps no connections through a restart of redlockd: all end, and clients have to resume what they hold", both}}
 	case is && told < kept:

@@ -19,7 +19,7 @@ func checkSocket(path string) []Finding {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && isListenedAt(path):
-		return []Finding{{"socket", Bad, "the socket " + path + " was removed, while somebody listens there: nobody can connect", fixRemovedSocket}}
+		return []Finding{{"socket", Bad, "the socket " + path + " was removed while a process listens there: no client can connect", fixRemovedSocket}}
 	case errors.Is(err, fs.ErrNotExist):
 		return []Finding{{"socket", Bad, "there is no socket " + path, "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"}}
 	case err != nil:

@@ -16,8 +16,8 @@ func checkStateFile(socket string) []Finding {
 	if !hasStateFile(socket) || !onDisk(filepath.Dir(socket)) {
 		return nil
 	}
-	return []Finding{{"table", Warning, "redlockd's table, beside its socket, is on a disk: while that is slow redlockd stands still, and LOST may come after a deadline",
-		"have the socket in a directory of memory (tmpfs), as /run is"}}
+	return []Finding{{"table", Warning, "redlockd's state file, beside its socket, is on a disk: while that is slow redlockd hangs, and LOST may come after a deadline",
+		"put the socket on a tmpfs, as /run is"}}
 }
 
 // hasStateFile reports whether redlockd has a state file for the socket. Its segments are

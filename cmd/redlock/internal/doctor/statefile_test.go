@@ -24,7 +24,7 @@ func TestCheckStateFile(t *testing.T) {
 	if err := os.WriteFile(socket+".table.3", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	look("on a disk", "warning table: redlockd's table, beside its socket, is on a disk")
+	look("on a disk", "warning table: redlockd's state file, beside its socket, is on a disk")
 	onDisk = func(string) bool { return false }
 	look("in memory")
 }

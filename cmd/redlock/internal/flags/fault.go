@@ -21,7 +21,7 @@ type unknownFlag interface {
 func flockOnly(flag string) string {
 	switch flag {
 	case "u", "unlock":
-		return "the lock is given back when the command ends; instead of flock -u NUMBER there is redlock unlock NAME"
+		return "the lock is released when the command ends; instead of flock -u NUMBER there is redlock unlock NAME"
 	case "o", "close":
 		return "what the command leaves running does not hold the lock anyway: leave it out"
 	case "F", "no-fork":

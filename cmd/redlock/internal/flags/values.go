@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// value implements pflag.Value. pflag's own types are not used: they accept no bare number of
+// Value implements pflag.Value. pflag's own types are not used: they accept no bare number of
 // seconds, they mark names of values with backquotes, which shells show in completions, and
 // their errors quote strconv.
-type value struct {
+type Value struct {
 	kind string // what help calls the value
 	set  func(word string) error
 	show func() string
 }
 
 // Set parses a value of the command line.
-func (v *value) Set(word string) error { return v.set(word) }
+func (v *Value) Set(word string) error { return v.set(word) }
 
-func (v *value) String() string {
+func (v *Value) String() string {
 	if v.show == nil { // pflag asks a zero value for its default
 		return ""
 	}
@@ -28,11 +28,16 @@ func (v *value) String() string {
 }
 
 // Type names the value in help.
-func (v *value) Type() string { return v.kind }
+func (v *Value) Type() string { return v.kind }
+
+// New returns a value without a default.
+func New(kind string, set func(word string) error) *Value {
+	return &Value{kind: kind, set: set, show: func() string { return "" }}
+}
 
 // Text returns a value that takes any text.
-func Text(to *string, kind string) *value {
-	return &value{
+func Text(to *string, kind string) *Value {
+	return &Value{
 		kind: kind,
 		set:  func(word string) error { *to = word; return nil },
 		show: func() string { return *to },
@@ -41,8 +46,8 @@ func Text(to *string, kind string) *value {
 
 // Duration returns a value that takes a time such as 250ms, 10s or 1h30m or, like flock, a
 // number of seconds such as 5 or 0.5.
-func Duration(to *time.Duration) *value {
-	return &value{
+func Duration(to *time.Duration) *Value {
+	return &Value{
 		kind: "DUR",
 		set: func(word string) (err error) {
 			d, err := parseDuration(word)
@@ -78,8 +83,8 @@ func fromSeconds(seconds float64) (time.Duration, error) {
 }
 
 // Number returns a value that takes a whole number from least to most.
-func Number(to *int, kind string, least, most int) *value {
-	return &value{
+func Number(to *int, kind string, least, most int) *Value {
+	return &Value{
 		kind: kind,
 		set: func(word string) error {
 			n, err := strconv.ParseInt(word, 0, strconv.IntSize)
@@ -100,4 +105,4 @@ func Number(to *int, kind string, least, most int) *value {
 
 // AnyNumber returns a value that takes any whole number. Its caller checks the bounds, with a
 // better error.
-func AnyNumber(to *int, kind string) *value { return Number(to, kind, math.MinInt, math.MaxInt) }
+func AnyNumber(to *int, kind string) *Value { return Number(to, kind, math.MinInt, math.MaxInt) }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
@@ -193,7 +195,7 @@ func (c *child) finished() bool {
 // reportDescendants prints why redlock run does not end.
 func (c *child) reportDescendants() {
 	if term.Writable(c.stderr) {
-		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until those that the command has left behind have ended: they got SIGTERM, and run yet: pid %s\n",
+		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until the processes that the command left behind have ended; they got SIGTERM and still run: pid %s\n",
 			c.lease.Name(), c.descendantPIDs())
 	}
 }
@@ -341,7 +343,7 @@ func (c *child) killWhenDue() {
 		return
 	}
 	if c.lost == nil {
-		c.lost = fmt.Errorf("lease %q: LOST: its deadline came, and nobody said so: this host was suspended, redlock run was stopped (Ctrl-Z, SIGSTOP), or it and redlockd did not get the processor", c.lease.Name())
+		c.lost = fmt.Errorf("lease %q: LOST: its deadline passed before redlockd reported the loss: this host was suspended or overloaded, or redlock run was stopped (Ctrl-Z, SIGSTOP)", c.lease.Name())
 	}
 	c.send(syscall.SIGKILL)
 	c.signalDescendants(syscall.SIGKILL)
@@ -380,7 +382,7 @@ func (c *child) howStopped() string {
 	case c.killed:
 		return fmt.Sprintf("the command (pid %d) got SIGKILL only %v after the last known deadline of the lock: others may have had it by then", c.pid, -c.killedEarlyBy.Round(time.Millisecond))
 	case c.status.Signaled():
-		return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended by %v", c.pid, c.status.Signal())
+		return fmt.Sprintf("the command (pid %d) got SIGTERM, and %s ended it", c.pid, unix.SignalName(c.status.Signal()))
 	}
 	return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended with exit code %d", c.pid, c.status.ExitStatus())
 }

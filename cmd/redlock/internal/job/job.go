@@ -191,13 +191,13 @@ func (j *Job) release(lease *client.Lease) (lost error) {
 	err := lease.Unlock(ctx)
 	switch {
 	case releasedByCommand(err):
-		j.logf("lock %q: the command had given it back", j.Name)
+		j.logf("lock %q: the command had released it", j.Name)
 	case errors.Is(err, client.ErrLost):
 		return err
 	case err != nil:
-		fmt.Fprintf(j.Stderr, "redlock: %v (the command has ended; others get the lock in %s at the latest)\n", socket.ExplainTimeout(err), remaining(lease))
+		fmt.Fprintf(j.Stderr, "redlock: %v (the command has ended; other processes get the lock within %s)\n", socket.ExplainTimeout(err), remaining(lease))
 	default:
-		j.logf("lock %q: given back", j.Name)
+		j.logf("lock %q: released", j.Name)
 	}
 	return nil
 }

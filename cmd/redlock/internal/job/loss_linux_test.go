@@ -99,7 +99,7 @@ func TestAlarmKillsByItself(t *testing.T) {
 	p := cmdtest.Start(t, roleUnsaid, "", "/bin/cat")
 	out := p.ReadAll()
 	code := p.Wait()
-	cmdtest.CheckExit(t, code, exit.Lost, p.Stderr(), "nobody said so")
+	cmdtest.CheckExit(t, code, exit.Lost, p.Stderr(), "its deadline passed")
 	if out != "extended true in time true\n" {
 		t.Errorf("it said %q", out)
 	}

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -21,7 +23,7 @@ const AnswerTimeout = 5 * time.Second
 // Path returns the path of the socket. It is absolute, because the command under the lock may
 // run in another directory, unless an absolute path is too long for a socket.
 func Path() string {
-	path := cmp.Or(os.Getenv("REDLOCK_SOCKET"), client.DefaultSocket)
+	path := cmp.Or(os.Getenv(variable), client.DefaultSocket)
 	if absolute, err := filepath.Abs(path); err == nil && len(absolute) <= ipc.MaxSocketPath {
 		return absolute
 	}
@@ -35,10 +37,37 @@ func Connect(ctx context.Context) (*client.Client, error) {
 	defer cancel()
 	c, err := client.Dial(ctx, Path())
 	if err != nil {
-		return nil, exit.FromClient(explainDenied(Path(), ExplainTimeout(err)))
+		return nil, exit.FromClient(suggestDev(explainDenied(Path(), ExplainTimeout(err))))
 	}
 	return c, nil
 }
+
+// devSocket is where redlockd -dev listens, in its working directory.
+const devSocket = "redlockd.sock"
+
+// suggestDev names the socket of redlockd -dev if there is one here, and no daemon at the default
+// path.
+func suggestDev(err error) error {
+	info, none := os.Stat(devSocket)
+	if !errors.Is(err, client.ErrUnavailable) || Path() != client.DefaultSocket || none != nil || info.Mode().Type() != fs.ModeSocket {
+		return err
+	}
+	return exit.Reword(err, err.Error()+" (there is ./"+devSocket+", as of redlockd -dev: export REDLOCK_SOCKET=$PWD/"+devSocket+")")
+}
+
+// Flag returns the value of --socket, which sets REDLOCK_SOCKET: for this process and for the
+// command that it runs.
+func Flag() *flags.Value {
+	return flags.New("PATH", func(path string) error {
+		if path == "" {
+			return errors.New("wanted is the path of a socket")
+		}
+		return os.Setenv(variable, path)
+	})
+}
+
+// variable is the environment variable that names the socket.
+const variable = "REDLOCK_SOCKET"
 
 // Ask connects and calls use, which must finish within AnswerTimeout.
 func Ask(ctx context.Context, use func(context.Context, *client.Client) error) error {

@@ -139,3 +139,29 @@ func TestShutOut(t *testing.T) {
 		t.Errorf("of another error it makes %q", got)
 	}
 }
+
+// The socket of redlockd -dev is named if it is here, and the default one is not there.
+func TestDevSocketIsSuggested(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv(variable, "")
+	gone := fmt.Errorf("dial: %w: nobody listens there", client.ErrUnavailable)
+	if got := suggestDev(gone); got != gone {
+		t.Errorf("without a socket it says %v", got)
+	}
+	l, err := net.Listen("unix", devSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := suggestDev(gone); !strings.HasSuffix(got.Error(), "nobody listens there (there is ./redlockd.sock, as of redlockd -dev: export REDLOCK_SOCKET=$PWD/redlockd.sock)") || !errors.Is(got, client.ErrUnavailable) {
+		t.Errorf("with one it says %v", got)
+	}
+	t.Setenv(variable, "/elsewhere")
+	if got := suggestDev(gone); got != gone {
+		t.Errorf("with REDLOCK_SOCKET set it says %v", got)
+	}
+	t.Setenv(variable, "")
+	if got := suggestDev(client.ErrDenied); got != client.ErrDenied {
+		t.Errorf("of another error it makes %v", got)
+	}
+}
