@@ -10,9 +10,11 @@ import (
 // This file is what a session notes of its connection for the next process (it is an
 // server.Journal), and what it knows of the time before.
 
-// Asked notes a request that takes time, before it begins. (One that is begun again
+var _ server.Journal = (*session)(nil)
+
+// RecordRequest records a request that takes time, before it begins. (One that is begun again
 // is noted already.)
-func (s *session) Asked(call *server.Call, line []byte, rest *server.Rest) {
+func (s *session) RecordRequest(call *server.Call, line []byte, rest *server.UnreadChange) {
 	if !s.d.journal.IsOpen() {
 		return
 	}
@@ -26,14 +28,16 @@ func (s *session) Asked(call *server.Call, line []byte, rest *server.Rest) {
 	s.d.journal.RequestBegun(r, &unread)
 }
 
-// Answered notes that the client is about to hear the answer: the request is not
+// RecordAnswer records that the client is about to hear the answer: the request is not
 // begun again, even if that does not reach it.
-func (s *session) Answered(call *server.Call) { s.d.journal.Answered(call.Number) }
+func (s *session) RecordAnswer(call *server.Call) { s.d.journal.Answered(call.Number) }
 
-// Rest notes what was read and has not begun.
-func (s *session) Rest(rest server.Rest) { s.d.journal.Unread(s.number, unreadChange(&rest)) }
+// RecordUnread records what was read and has not begun.
+func (s *session) RecordUnread(rest server.UnreadChange) {
+	s.d.journal.Unread(s.number, unreadChange(&rest))
+}
 
-func unreadChange(rest *server.Rest) state.UnreadChange {
+func unreadChange(rest *server.UnreadChange) state.UnreadChange {
 	return state.UnreadChange{Drop: rest.Drop, Keep: rest.Keep, Add: rest.Add, Skipping: rest.Skipping}
 }
 

@@ -390,7 +390,7 @@ func (a *ask) leave(err error) {
 // noteHeld notes the lease, with the answer to its LOCK.
 func (a *ask) noteHeld() {
 	if a.number != 0 {
-		a.call.Noting()
+		a.call.RecordingAnswer()
 		a.s.d.noteGranted(a.holding)
 	}
 }

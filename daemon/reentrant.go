@@ -285,7 +285,7 @@ func (d *daemon) counted(call *server.Call, h *holding, more ...string) {
 	if h.number == 0 {
 		return
 	}
-	call.Noting()
+	call.RecordingAnswer()
 	d.journal.Counted(h.number, more, call.Number)
 }
 

@@ -80,7 +80,7 @@ func (d *daemon) gaveBackFor(call *server.Call, number uint64) {
 	if !d.journal.IsOpen() || number == 0 {
 		return
 	}
-	call.Noting()
+	call.RecordingAnswer()
 	d.journal.Forgotten(number, call.Number)
 }
 
@@ -89,7 +89,7 @@ func (d *daemon) unlocked(call *server.Call, number uint64) {
 	if !d.journal.IsOpen() || number == 0 {
 		return
 	}
-	call.Noting()
+	call.RecordingAnswer()
 	d.journal.Answered(call.Number)
 }
 

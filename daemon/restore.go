@@ -128,7 +128,7 @@ func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 		r.unkept(known)
 	}
 	bye := byeFor(r.left(number)).AppendTo(nil)
-	server.SayLast(nc, bye)
+	server.Farewell(nc, bye)
 	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
 	nc.Close()
 	r.d.tell(r.manager.Unstore(state.ConnName(number)))

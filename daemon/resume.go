@@ -245,7 +245,7 @@ func (k *desk) takeIn(h *holding) (before []*holding, err error) {
 // resumed notes whose the lease is now, with the answer.
 func (d *daemon) resumed(s *session, call *server.Call, h *holding) {
 	if h.number != 0 {
-		call.Noting()
+		call.RecordingAnswer()
 	}
 	d.hears(s, h, call.Number)
 }

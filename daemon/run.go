@@ -231,7 +231,7 @@ func (d *daemon) freeze(srv *server.Server) {
 	d.log.Info("stopping; the next daemon goes on with what is kept", "leases", d.leases.held())
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
-	err := srv.Freeze(ctx, server.Freezing{
+	err := srv.Freeze(ctx, server.FreezeOptions{
 		Keep: func(s server.Session) bool { return s.(*session).stored.Settle() },
 		Bye:  bye,
 		Seal: d.seal,

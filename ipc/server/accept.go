@@ -59,7 +59,7 @@ func newAcceptor(s *Server, l net.Listener) *acceptor {
 // accept waits for a connection that is admitted, once, and turns others away. While
 // there are such, all are looked at before much is done for them. nil is none for now.
 func (a *acceptor) accept() (net.Conn, error) {
-	if a.raw == nil || time.Since(a.turnedAway) > lately {
+	if a.raw == nil || time.Since(a.turnedAway) > activityWindow {
 		return a.acceptOne()
 	}
 	return a.acceptRaw()
@@ -111,7 +111,7 @@ func (a *acceptor) refusal(peer Peer) []byte {
 // turnAway says why.
 func turnAway(nc net.Conn, refusal []byte) {
 	defer nc.Close()
-	SayLast(nc, refusal) // he is gone: then he need not know
+	Farewell(nc, refusal) // he is gone: then he need not know
 }
 
 // backoff is the pause after a failed accept, such as one for want of file

@@ -21,15 +21,15 @@ type Call struct {
 	conn     *Conn
 	lines    *buffer      // of the reply, before its last; nil: none
 	response ipc.Response // what OK and Err make
-	detached bool         // a Work runs: not the reading goroutine
-	asked    bool         // the journal is to be told of the answer
+	inWork   bool         // a Work runs: not the reading goroutine
+	recorded bool         // the journal is to be told of the answer
 
 	// The rest is guarded by conn.calls.mu.
-	answered bool
-	noting   bool  // the session notes the answer; written by whoever answers
-	cause    error // it is cancelled, and why
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
+	answered       bool
+	answerRecorded bool  // the session notes the answer; written by whoever answers
+	cause          error // it is cancelled, and why
+	ctx            context.Context
+	cancel         context.CancelCauseFunc
 }
 
 // defectText is what a client is told of a defect.
@@ -57,17 +57,17 @@ func (call *Call) Conn() *Conn { return call.conn }
 
 // Context ends when the call is cancelled, with the cause ErrCancelled,
 // ErrGone, ErrLate or ErrShutdown, and at the latest when the call is over.
-func (call *Call) Context() context.Context { return call.conn.calls.context(call) }
+func (call *Call) Context() context.Context { return call.conn.inflight.context(call) }
 
 // IsGone tells whether it is known that the client hears no answer any more.
-func (call *Call) IsGone() bool { return call.conn.calls.gone(call) }
+func (call *Call) IsGone() bool { return call.conn.inflight.isGone(call) }
 
 // Quit is the Conn's CloseAfterReplies, for Begin: what came behind this request is not
 // begun either. (What has no tag does not overtake: all that waits for its turn did.)
 func (call *Call) Quit() {
 	if call.Tag == "" {
-		call.conn.notes.droppedWaiting()
-		call.conn.waiting = queue{}
+		call.conn.recordedUnread.droppedQueue()
+		call.conn.queue = lineQueue{}
 	}
 	call.conn.CloseAfterReplies()
 }
@@ -95,8 +95,8 @@ func (call *Call) Line(r *ipc.Response) {
 // as part of another record: then Answered is not called. Freeze waits for the
 // Reply, which must follow soon; if Freeze has begun, Noting blocks for ever. So it
 // is called before that record is made, and without a lock.
-func (call *Call) Noting() {
-	if !call.conn.calls.noting(call) {
+func (call *Call) RecordingAnswer() {
+	if !call.conn.inflight.recordsAnswer(call) {
 		select {}
 	}
 }
@@ -106,28 +106,28 @@ func (call *Call) Noting() {
 // the tag again at once.
 func (call *Call) Reply(r *ipc.Response) {
 	c := call.conn
-	switch c.calls.answer(call) {
-	case answeredBefore:
+	switch c.inflight.beginAnswer(call) {
+	case answeredTwice:
 		c.server.defect(c, "a request is answered twice", debug.Stack())
-	case frozen:
+	case answerDropped:
 		call.freeLines()
-	case answers:
-		call.answer(r)
+	case answerSent:
+		call.send(r)
 	}
 }
 
-func (call *Call) answer(r *ipc.Response) {
+func (call *Call) send(r *ipc.Response) {
 	c := call.conn
-	c.noteAnswered(call)
+	c.recordAnswer(call)
 	r.Tag = call.Tag
 	if c.server.Answered != nil {
 		c.server.Answered(c, call, r)
 	}
-	c.answer(call.takeLines(), r)
+	c.respond(call.takeLines(), r)
 	call.freeLines()
-	c.calls.leave(call)
-	if call.detached {
-		c.news()
+	c.inflight.endAnswer(call)
+	if call.inWork {
+		c.notify()
 	}
 }
 
@@ -147,9 +147,9 @@ func (call *Call) freeLines() {
 
 // end is called when the session is done with the call. A call that was not
 // answered is answered now; it is not used again, as somebody may still try.
-func (call *Call) end(panicked bool) {
+func (call *Call) finish(panicked bool) {
 	c := call.conn
-	answered := c.calls.end(call)
+	answered := c.inflight.finish(call)
 	if answered {
 		if !panicked {
 			call.free()

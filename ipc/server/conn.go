@@ -14,34 +14,34 @@ import (
 
 // Conn is the server's side of one connection.
 type Conn struct {
-	server *Server
-	nc     net.Conn
-	raw    syscall.RawConn // nil where nc is no socket
-	peer   Peer
-	out    output
-	calls  calls
-	wg     sync.WaitGroup // Works, and writing
+	server   *Server
+	nc       net.Conn
+	raw      syscall.RawConn // nil where nc is no socket
+	peer     Peer
+	out      output
+	inflight inflight
+	wg       sync.WaitGroup // Works, and writing
 
-	stopping atomic.Bool // the server is: refuse what is begun, end when idle
-	freezing atomic.Bool // the server is, unless this connection is not kept: then it is stopping, too
-	parking  atomic.Bool // nothing is begun any more, its last answers are on their way
-	quitting atomic.Bool // no more is read
-	late     atomic.Bool // a line was not ended in time: the connection ends
-	watchful atomic.Bool // the reading goroutine waits for news of calls or of output
-	wakeup   chan struct{}
+	stopping     atomic.Bool // the server is: refuse what is begun, end when idle
+	freezing     atomic.Bool // the server is, unless this connection is not kept: then it is stopping, too
+	lastAnswers  atomic.Bool // nothing is begun any more, its last answers are on their way
+	quitting     atomic.Bool // no more is read
+	lineTimedOut atomic.Bool // a line was not ended in time: the connection ends
+	wantsNews    atomic.Bool // the reading goroutine waits for news of calls or of output
+	wakeup       chan struct{}
 
 	// The rest belongs to the goroutine that reads.
-	session Session
-	journal Journal // nil: the session is none; does not change
-	notes   notes
-	in      input
-	pace    pace
-	replays []replay // noted before a restart, before all that waits
-	waiting queue
-	reading bool
-	corked  bool
-	stalled bool // reading was paused when advance last looked
-	gone    bool // the client reads no more
+	session        Session
+	journal        Journal // nil: the session is none; does not change
+	recordedUnread recordedUnread
+	in             input
+	fairness       fairness
+	replays        []replay // noted before a restart, before all that waits
+	queue          lineQueue
+	reading        bool
+	corked         bool
+	wasBlocked     bool // reading was paused when advance last looked
+	clientGone     bool // the client reads no more
 }
 
 // newConn makes a connection, for which pace.end has to be called.
@@ -56,17 +56,17 @@ func newConn(s *Server, nc net.Conn) *Conn {
 		wakeup:  make(chan struct{}, 1),
 		reading: true,
 	}
-	c.pace = s.divided().pace(c.peer)
+	c.fairness = s.scheduler().newFairness(c.peer)
 	c.out = output{
-		conn:    nc,
-		raw:     raw,
-		pause:   orDefault(s.PauseOutput, min(DefaultPauseOutput, orDefault(s.MaxOutput, DefaultMaxOutput)/2)),
-		limit:   orDefault(s.MaxOutput, DefaultMaxOutput),
-		timeout: orDefault(s.WriteTimeout, DefaultWriteTimeout),
-		spawn:   c.wg.Go,
-		others:  c.calls.several,
-		ended:   c.news,
-		failed:  c.outputFailed,
+		conn:         nc,
+		raw:          raw,
+		pause:        orDefault(s.PauseOutput, min(DefaultPauseOutput, orDefault(s.MaxOutput, DefaultMaxOutput)/2)),
+		limit:        orDefault(s.MaxOutput, DefaultMaxOutput),
+		timeout:      orDefault(s.WriteTimeout, DefaultWriteTimeout),
+		spawn:        c.wg.Go,
+		othersAnswer: c.inflight.severalWorksRun,
+		ended:        c.notify,
+		failed:       c.outputFailed,
 	}
 	return c
 }
@@ -110,13 +110,13 @@ func (c *Conn) Send(r *ipc.Response) { c.out.append(nil, r) }
 
 // Cancel ends the context of the request with that tag, with ErrCancelled. It
 // is false if none is in flight.
-func (c *Conn) Cancel(tag string) bool { return c.calls.cancel(tag, ErrCancelled) }
+func (c *Conn) Cancel(tag string) bool { return c.inflight.cancel(tag, ErrCancelled) }
 
 // WasCut tells whether the server ended the connection for what the client did
 // or did not do: the client may be alive, and not know yet.
 func (c *Conn) WasCut() bool {
 	err := c.out.failure()
-	return c.late.Load() || err != nil && !isGone(err)
+	return c.lineTimedOut.Load() || err != nil && !isGone(err)
 }
 
 // HungUp tells whether the other side has closed altogether, be it that what it had sent
@@ -132,17 +132,17 @@ func (c *Conn) CloseAfterReplies() {
 
 // serve is the connection's life, on the goroutine that reads it.
 func (c *Conn) serve() {
-	c.waitToOpen()
+	c.waitBeforeOpen()
 	if c.open() != nil {
 		c.finish()
 		return
 	}
-	c.live()
+	c.run()
 }
 
 // live is what follows open. A frozen connection is left as it is.
-func (c *Conn) live() {
-	c.pace.goOn()
+func (c *Conn) run() {
+	c.fairness.resume()
 	if c.loop() {
 		return
 	}
@@ -153,11 +153,11 @@ func (c *Conn) live() {
 
 // finish waits for the last answers and Works, and closes the connection.
 func (c *Conn) finish() {
-	c.pace.pause()
+	c.fairness.pause()
 	c.drain()
 	c.close()
 	c.wg.Wait()
-	c.pace.goOn()
+	c.fairness.resume()
 }
 
 // open makes the session, or tells the client why there is none.
@@ -165,7 +165,7 @@ func (c *Conn) open() error {
 	err := error(&ipc.Error{Code: ipc.CodeInternal, Text: defectText}) // unless Open says something else
 	c.guard(func() { c.session, err = c.server.Open(c) })
 	if err != nil {
-		c.refuse("", err)
+		c.reject("", err)
 		return err
 	}
 	c.journal, _ = c.session.(Journal)
@@ -175,14 +175,14 @@ func (c *Conn) open() error {
 // stop begins the end, as Server.Shutdown says.
 func (c *Conn) stop() {
 	c.stopping.Store(true)
-	c.calls.cancelAll(ErrShutdown)
+	c.inflight.cancelAll(ErrShutdown)
 	c.wake()
 }
 
 func (c *Conn) sayBye() {
-	bye := c.server.lastWords()
-	if c.late.Load() {
-		c.refuse("", c.server.lateness())
+	bye := c.server.farewellFunc()
+	if c.lineTimedOut.Load() {
+		c.reject("", c.server.lineTimeoutError())
 		if bye == nil {
 			bye = c.server.Bye
 		}
@@ -194,15 +194,15 @@ func (c *Conn) sayBye() {
 
 // drain waits until all output is written, or cannot be, and ends it.
 func (c *Conn) drain() {
-	c.watchful.Store(true)
+	c.wantsNews.Store(true)
 	c.uncork()
 	for !c.out.close() {
-		c.sleep()
+		c.waitForNews()
 	}
 }
 
 // cut ends the connection without waiting for anything.
-func (c *Conn) cut(why error) {
+func (c *Conn) cutOff(why error) {
 	if c.out.stop(why) {
 		c.outputFailed(why)
 	}
@@ -212,7 +212,7 @@ func (c *Conn) cut(why error) {
 // closed is still read. That the connection is cut is told before it ends: who is killed
 // in between has not said yet that it was not the client's doing.
 func (c *Conn) outputFailed(err error) {
-	c.calls.cancelAll(ErrGone)
+	c.inflight.cancelAll(ErrGone)
 	if !isGone(err) {
 		c.server.dropped(c, err)
 		c.close() // the reason is err
@@ -224,7 +224,7 @@ func (c *Conn) outputFailed(err error) {
 // descriptor. Errors have nobody left to matter to.
 func (c *Conn) close() {
 	if c.raw != nil {
-		c.raw.Control(hangUp)
+		c.raw.Control(shutdown)
 	}
 	c.nc.Close()
 }

@@ -49,7 +49,7 @@ func TestConnCutWithDuplicate(t *testing.T) {
 	hear(t, nc, "OK\n")
 	c := d.firstConn(t)
 	defer duplicateOf(t, c).Close()
-	c.cut(ErrSlow)
+	c.cutOff(ErrSlow)
 	hearEnd(t, nc, "")
 	d.hearEnds(t, "input gone=true", "close")
 }
@@ -59,7 +59,7 @@ func TestConnCutWithDuplicate(t *testing.T) {
 func TestConnCutIsToldFirst(t *testing.T) {
 	var dup net.Conn
 	over := make(chan bool, 1)
-	look := func(fd uintptr) { over <- hungUp(fd) }
+	look := func(fd uintptr) { over <- isHungUp(fd) }
 	d := startFake(t, func(d *fakeDaemon) { d.Dropped = func(*Conn, error) { rawOf(dup).Control(look) } })
 	nc := d.dial(t)
 	say(t, nc, "PING\n")
@@ -67,7 +67,7 @@ func TestConnCutIsToldFirst(t *testing.T) {
 	c := d.firstConn(t)
 	dup = duplicateOf(t, c)
 	defer dup.Close()
-	c.cut(ErrSlow)
+	c.cutOff(ErrSlow)
 	if <-over {
 		t.Error("the connection is over before it is told that it was cut")
 	}

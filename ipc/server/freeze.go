@@ -7,7 +7,7 @@ import (
 )
 
 // Freezing is how a Server freezes.
-type Freezing struct {
+type FreezeOptions struct {
 	// Keep tells which connections outlast the process. It is called on the
 	// goroutine that reads the connection, and must not block.
 	Keep func(Session) bool
@@ -19,14 +19,14 @@ type Freezing struct {
 	Seal func()
 }
 
-// freezing is a Freeze under way. Its fields but the channels are guarded by
+// freezeState is a Freeze under way. Its fields but the channels are guarded by
 // Server.mu.
-type freezing struct {
-	Freezing
-	left  int           // connections that go on
-	still chan struct{} // closed when none does
-	over  chan struct{} // closed when Freeze is done
-	kept  []*Conn       // as they are: never closed, not by the garbage collector either
+type freezeState struct {
+	FreezeOptions
+	running int           // connections that go on
+	quiet   chan struct{} // closed when none does
+	done    chan struct{} // closed when Freeze is done
+	kept    []*Conn       // as they are: never closed, not by the garbage collector either
 }
 
 // Freeze ends serving so that another process can go on. The connections to be
@@ -41,44 +41,44 @@ type freezing struct {
 // line cannot be continued. Freeze returns ctx's error then. It returns ErrShutdown
 // and does nothing if the server is stopping already. Serve should have returned
 // before: a connection that is accepted from now on is closed unserved.
-func (s *Server) Freeze(ctx context.Context, how Freezing) error {
+func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
 	f := s.startFreezing(how)
 	if f == nil {
 		return ErrShutdown
 	}
-	defer close(f.over)
+	defer close(f.done)
 	err := s.await(ctx, f)
 	if f.Seal != nil {
 		f.Seal()
 	}
 	for _, c := range s.kept(f) {
-		c.mute(ctx)
+		c.endOutput(ctx)
 	}
 	s.workers.end()
 	return err
 }
 
 // await waits until no connection goes on, but not longer than ctx.
-func (s *Server) await(ctx context.Context, f *freezing) error {
+func (s *Server) await(ctx context.Context, f *freezeState) error {
 	select {
-	case <-f.still:
+	case <-f.quiet:
 		return nil
 	case <-ctx.Done():
 	}
-	s.cutRest()
+	s.cutRemaining()
 	return ctx.Err()
 }
 
 // startFreezing tells all connections. It is nil if the server stops already.
-func (s *Server) startFreezing(how Freezing) *freezing {
+func (s *Server) startFreezing(how FreezeOptions) *freezeState {
 	s.mu.Lock()
 	if s.stopping {
 		s.mu.Unlock()
 		return nil
 	}
-	f := &freezing{Freezing: how, left: len(s.conns), still: make(chan struct{}), over: make(chan struct{})}
-	if f.left == 0 {
-		close(f.still)
+	f := &freezeState{FreezeOptions: how, running: len(s.conns), quiet: make(chan struct{}), done: make(chan struct{})}
+	if f.running == 0 {
+		close(f.quiet)
 	}
 	s.freezing = f
 	s.setStopping(how.Bye)
@@ -93,18 +93,18 @@ func (s *Server) startFreezing(how Freezing) *freezing {
 // cutRest is for the connections that have not come to an end in time. Where it is
 // the session that does not come back, nothing can be done: the connection is
 // left as if the process had been killed.
-func (s *Server) cutRest() {
+func (s *Server) cutRemaining() {
 	for _, c := range s.all() {
 		switch {
 		case c.stopping.Load():
-			c.cut(ErrShutdown)
-		case c.parking.Load() && !c.out.written():
-			c.cut(ErrSlow)
+			c.cutOff(ErrShutdown)
+		case c.lastAnswers.Load() && !c.out.written():
+			c.cutOff(ErrSlow)
 		}
 	}
 }
 
-func (s *Server) kept(f *freezing) []*Conn {
+func (s *Server) kept(f *freezeState) []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return f.kept
@@ -114,7 +114,7 @@ func (s *Server) kept(f *freezing) []*Conn {
 const mutePause = time.Millisecond
 
 // mute ends the output: events that were sent meanwhile are written before.
-func (c *Conn) mute(ctx context.Context) {
+func (c *Conn) endOutput(ctx context.Context) {
 	for !c.out.close() {
 		select {
 		case <-time.After(mutePause):
@@ -128,43 +128,43 @@ func (c *Conn) mute(ctx context.Context) {
 // freeze ends reading for good, if the connection is kept: it waits until answers
 // that are on their way are written. Otherwise, and where the client does not
 // read them in time, it is false, and the connection is to end.
-func (c *Conn) freeze() bool {
+func (c *Conn) freezeHere() bool {
 	f := c.server.freezeUnderWay()
 	if c.quitting.Load() || !c.isKept(f) {
 		c.stop()
 		return false
 	}
-	c.pace.pause()
-	c.watchful.Store(true)
-	c.calls.freeze()
-	c.noteRest()
+	c.fairness.pause()
+	c.wantsNews.Store(true)
+	c.inflight.freeze()
+	c.recordUnread()
 	c.uncork()
-	c.parking.Store(true)
-	for !c.calls.still() || !c.out.written() {
-		c.sleep()
+	c.lastAnswers.Store(true)
+	for !c.inflight.noAnswerUnderWay() || !c.out.written() {
+		c.waitForNews()
 	}
 	if c.WasCut() {
 		c.stop()
 		return false
 	}
 	c.server.park(c, f)
-	<-f.over
+	<-f.done
 	return true
 }
 
-func (c *Conn) isKept(f *freezing) (kept bool) {
+func (c *Conn) isKept(f *freezeState) (kept bool) {
 	c.guard(func() { kept = f.Keep != nil && f.Keep(c.session) })
 	return kept
 }
 
-func (s *Server) freezeUnderWay() *freezing {
+func (s *Server) freezeUnderWay() *freezeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.freezing
 }
 
 // park makes c one of the kept connections.
-func (s *Server) park(c *Conn, f *freezing) {
+func (s *Server) park(c *Conn, f *freezeState) {
 	s.mu.Lock()
 	f.kept = append(f.kept, c)
 	s.mu.Unlock()
@@ -172,8 +172,8 @@ func (s *Server) park(c *Conn, f *freezing) {
 }
 
 // ended counts a connection that goes on no more. It needs Server.mu.
-func (f *freezing) ended() {
-	if f.left--; f.left == 0 {
-		close(f.still)
+func (f *freezeState) ended() {
+	if f.running--; f.running == 0 {
+		close(f.quiet)
 	}
 }

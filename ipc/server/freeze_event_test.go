@@ -11,6 +11,6 @@ func TestFreezeWritesEventsUntilSeal(t *testing.T) {
 	d := startFrozen(t, newTable(), nil)
 	s := d.dialStored(t)
 	c := d.newest()
-	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: func() { c.Send(new(ipc.Response).Notice(ipc.EventLost)) }})
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: func() { c.Send(new(ipc.Response).Notice(ipc.EventLost)) }})
 	hear(t, s.nc, "LOST\n")
 }

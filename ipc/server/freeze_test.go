@@ -78,7 +78,7 @@ func (t *table) restart(tb testing.TB, dup net.Conn) (*fakeDaemon, *Restored) {
 
 func keepAll(Session) bool { return true }
 
-func freeze(t *testing.T, s *Server, how Freezing) {
+func freeze(t *testing.T, s *Server, how FreezeOptions) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -97,7 +97,7 @@ func TestFreezeAndRestore(t *testing.T) {
 	hear(t, s.nc, "@b OK\n")
 	d.waiting(t, "x")
 	d.waiting(t, "y")
-	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 	if tab.rest != "PING\nUNLOCK z\n" || len(tab.open) != 2 {
 		t.Errorf("noted are the rest %q and %v", tab.rest, tab.open)
 	}
@@ -137,7 +137,7 @@ func TestFreezeIsSilent(t *testing.T) {
 	hear(t, s.nc, "@b OK\n")
 	d.waiting(t, "x")
 	d.waiting(t, "y")
-	freeze(t, &d.Server, Freezing{Keep: keepAll})
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll})
 	close(d.channel(d.gates, "x"))
 	close(d.channel(d.gates, "y"))
 	c := d.newest()
@@ -178,7 +178,7 @@ func TestPipeFreezeBetweenTwoLines(t *testing.T) {
 		d.Open = func(c *Conn) (Session, error) {
 			session, err := open(c)
 			return freezer{session.(journaled), func() {
-				go func() { frozen <- d.Freeze(t.Context(), Freezing{Keep: keepAll, Seal: tab.seal}) }()
+				go func() { frozen <- d.Freeze(t.Context(), FreezeOptions{Keep: keepAll, Seal: tab.seal}) }()
 				for !c.freezing.Load() {
 					runtime.Gosched()
 				}
@@ -225,7 +225,7 @@ func TestFreezeEndsTheOthers(t *testing.T) {
 	hear(t, idle, "OK\n")
 	d.waiting(t, "x")
 	d.waiting(t, "y")
-	freeze(t, &d.Server, Freezing{
+	freeze(t, &d.Server, FreezeOptions{
 		Keep: func(s Session) bool { return s.(journaled).conn == keep },
 		Bye: func(s Session) *ipc.Response {
 			if s.(journaled).conn == keep {
@@ -248,14 +248,14 @@ func TestFreezeEndsTheOthers(t *testing.T) {
 
 // A client that has said QUIT is told so, and waits for the end: its connection ends, be it
 // one that is kept.
-func TestFreezeEndsWhoQuits(t *testing.T) {
+func TestFreezeEndsQuittingConnections(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
 	s := d.dialStored(t)
 	say(t, s.nc, "@a LOCK x\nQUIT\n")
 	d.waiting(t, "x")
 	hear(t, s.nc, "OK\n")
-	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 	hearEnd(t, s.nc, "@a ERR SHUTDOWN : the daemon is stopping\n")
 }
 
@@ -288,7 +288,7 @@ func TestFreezeLosesNoAnswer(t *testing.T) {
 		const n = 20
 		say(t, s.nc, strings.Repeat("WHO x\n", n))
 		hear(t, s.nc, "- i=0\n- i=1\n- i=2\nOK n=3\n")
-		freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+		freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 		tab.restart(t, s.dup)
 		hear(t, s.nc, strings.Repeat("- i=0\n- i=1\n- i=2\nOK n=3\n", n-1))
 		say(t, s.nc, "PING\n")
@@ -298,7 +298,7 @@ func TestFreezeLosesNoAnswer(t *testing.T) {
 
 // A session that is about to note an answer is waited for; after that, Noting
 // does not return.
-func TestFreezeWaitsForNoting(t *testing.T) {
+func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 	tab := newTable()
 	tab.noting = true
 	d := startFrozen(t, tab, nil)
@@ -310,13 +310,13 @@ func TestFreezeWaitsForNoting(t *testing.T) {
 	c := d.newest()
 	go func() {
 		defer close(frozen)
-		freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+		freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 	}()
-	for !c.parking.Load() {
+	for !c.lastAnswers.Load() {
 		runtime.Gosched()
 	}
 	late := newCall(c)
-	if c.calls.noting(late) {
+	if c.inflight.recordsAnswer(late) {
 		t.Error("a request can still be noted to be answered")
 	}
 	select {
@@ -331,7 +331,7 @@ func TestFreezeWaitsForNoting(t *testing.T) {
 
 // A request that is noted to be answered more than once, or when it has been, is waited
 // for once.
-func TestFreezeAfterNotingTwice(t *testing.T) {
+func TestFreezeAfterRecordingAnswerTwice(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, func(d *fakeDaemon) {
 		open := d.Open
@@ -343,23 +343,23 @@ func TestFreezeAfterNotingTwice(t *testing.T) {
 	s := d.dialStored(t)
 	say(t, s.nc, "@a PING\nPING\n")
 	hear(t, s.nc, "@a OK\nOK\n")
-	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 }
 
 // notedTwice tells over and over that it is about to note its answers.
 type notedTwice struct{ journaled }
 
 func (s notedTwice) Begin(call *Call) Work {
-	call.Noting()
-	call.Noting()
+	call.RecordingAnswer()
+	call.RecordingAnswer()
 	work := s.journaled.Begin(call)
-	call.Noting()
+	call.RecordingAnswer()
 	return work
 }
 
 // A client that does not read holds Freeze no longer than its context, and is cut:
 // half a line cannot be continued.
-func TestFreezeCutsWhoDoesNotRead(t *testing.T) {
+func TestFreezeCutsSlowReaders(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, func(d *fakeDaemon) { d.bulk = strings.Repeat("x", 3000) })
 	s, slow := d.dialStored(t), d.dialStored(t)
@@ -378,7 +378,7 @@ func TestFreezeCutsWhoDoesNotRead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	sealed := false
-	err := d.Freeze(ctx, Freezing{Keep: keepAll, Seal: func() { sealed = c.WasCut() }})
+	err := d.Freeze(ctx, FreezeOptions{Keep: keepAll, Seal: func() { sealed = c.WasCut() }})
 	if !errors.Is(err, context.DeadlineExceeded) || !sealed {
 		t.Errorf("Freeze: %v, cut before Seal: %v", err, sealed)
 	}
@@ -409,7 +409,7 @@ func TestFreezeWithBlockedJournal(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		if err := d.Freeze(ctx, Freezing{Keep: keepAll}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := d.Freeze(ctx, FreezeOptions{Keep: keepAll}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Freeze: %v", err)
 		}
 		if took := time.Since(start); took != time.Second {
@@ -430,15 +430,15 @@ type blockedJournal struct {
 	release chan struct{}
 }
 
-func (b blockedJournal) Asked(*Call, []byte, *Rest) { <-b.release }
-func (b blockedJournal) Answered(*Call)             {}
-func (b blockedJournal) Rest(Rest)                  {}
+func (b blockedJournal) RecordRequest(*Call, []byte, *UnreadChange) { <-b.release }
+func (b blockedJournal) RecordAnswer(*Call)                         {}
+func (b blockedJournal) RecordUnread(UnreadChange)                  {}
 
 // A server that stops does not freeze, and a second Freeze does nothing.
 func TestFreezeOnce(t *testing.T) {
 	d := newFake()
-	freeze(t, &d.Server, Freezing{Keep: keepAll})
-	if err := d.Freeze(t.Context(), Freezing{Seal: func() { t.Error("sealed twice") }}); !errors.Is(err, ErrShutdown) {
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll})
+	if err := d.Freeze(t.Context(), FreezeOptions{Seal: func() { t.Error("sealed twice") }}); !errors.Is(err, ErrShutdown) {
 		t.Errorf("the second Freeze: %v", err)
 	}
 	if err := d.Shutdown(t.Context(), nil); err != nil {
@@ -466,7 +466,7 @@ func TestFreezeOutOfTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				start := time.Now()
-				if err := d.Freeze(ctx, Freezing{Keep: func(Session) bool { return keep }}); !errors.Is(err, context.DeadlineExceeded) {
+				if err := d.Freeze(ctx, FreezeOptions{Keep: func(Session) bool { return keep }}); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("Freeze: %v", err)
 				}
 				synctest.Wait()

@@ -22,21 +22,21 @@ type input struct {
 	raw      syscall.RawConn // waits without a buffer; nil where conn is no socket
 	buf      *[readSize]byte // nil while it is empty
 	from, to int             // what of buf is not taken yet
-	ahead    []byte          // comes before what the connection receives
+	earlier  []byte          // comes before what the connection receives
 	skipping bool            // what follows is the rest of a line that was too long
-	wait     lineWait        // for the end of the line that is begun
-	left     int             // of that line, bytes that were seen in the socket, and left there
+	deadline lineDeadline    // for the end of the line that is begun
+	partial  int             // of that line, bytes that were seen in the socket, and left there
 
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
 	tryWatch func(fd uintptr) bool // hungUp, likewise
-	hasEnd   func(fd uintptr) bool // endsBehind
+	ended    func(fd uintptr) bool // endsBehind
 	most     int                   // tryRead takes no more at once, but for a line
 	n        int                   // results of tryRead
 	err      error
 }
 
 func newInput(conn net.Conn, raw syscall.RawConn) input {
-	return input{conn: conn, raw: raw, tryWatch: hungUp, hasEnd: endsBehind}
+	return input{conn: conn, raw: raw, tryWatch: isHungUp, ended: otherSideEnded}
 }
 
 // line is the next line without its LF; ok is false if none is complete. A line
@@ -51,7 +51,7 @@ func (in *input) line() (line []byte, ok bool) {
 	switch {
 	case end >= 0:
 		in.from += end + 1
-		in.wait = lineWait{}
+		in.deadline = lineDeadline{}
 		return rest[:end], true
 	case len(rest) >= ipc.MaxLine:
 		in.from = in.to
@@ -66,8 +66,8 @@ func (in *input) skip() {
 	if in.skipping && in.from < in.to {
 		in.from += in.skipIn(in.buf[in.from:in.to])
 	}
-	if in.skipping && len(in.ahead) > 0 {
-		in.ahead = in.ahead[in.skipIn(in.ahead):]
+	if in.skipping && len(in.earlier) > 0 {
+		in.earlier = in.earlier[in.skipIn(in.earlier):]
 	}
 }
 
@@ -77,42 +77,42 @@ func (in *input) skipIn(b []byte) int {
 	if end < 0 {
 		return len(b)
 	}
-	in.skipping, in.wait = false, lineWait{}
+	in.skipping, in.deadline = false, lineDeadline{}
 	return end + 1
 }
 
 // begun tells that of a line a part has come, or was skipped, and no more is here.
-func (in *input) begun() bool {
-	return len(in.ahead) == 0 && (in.skipping || in.from < in.to || in.left > 0)
+func (in *input) hasPartialLine() bool {
+	return len(in.earlier) == 0 && (in.skipping || in.from < in.to || in.partial > 0)
 }
 
 // unread is how many bytes are here and not taken.
-func (in *input) unread() int { return in.to - in.from + len(in.ahead) }
+func (in *input) unread() int { return in.to - in.from + len(in.earlier) }
 
 // appendUnread appends them.
 func (in *input) appendUnread(b []byte) []byte {
 	if in.from < in.to {
 		b = append(b, in.buf[in.from:in.to]...)
 	}
-	return append(b, in.ahead...)
+	return append(b, in.earlier...)
 }
 
 // compact makes room behind the beginning of a line, which is shorter than MaxLine.
 func (in *input) compact() {
 	if in.buf != nil {
 		in.from, in.to = 0, copy(in.buf[:], in.buf[in.from:in.to])
-		in.giveBack()
+		in.returnBuffer()
 	}
 }
 
-func (in *input) borrow() {
+func (in *input) borrowBuffer() {
 	if in.buf == nil {
 		in.buf = readBuffers.Get().(*[readSize]byte)
 	}
 }
 
 // giveBack returns the buffer if it is empty.
-func (in *input) giveBack() {
+func (in *input) returnBuffer() {
 	if in.buf != nil && in.from == in.to {
 		readBuffers.Put(in.buf)
 		in.buf, in.from, in.to = nil, 0, 0
@@ -122,9 +122,9 @@ func (in *input) giveBack() {
 // discard forgets what was not taken. Were it left in the socket, the client would hear
 // of a reset instead of the end.
 func (in *input) discard() {
-	if in.left > 0 {
-		in.takeLeft()
+	if in.partial > 0 {
+		in.takePartial()
 	}
-	in.from, in.ahead = in.to, nil
-	in.giveBack()
+	in.from, in.earlier = in.to, nil
+	in.returnBuffer()
 }

@@ -47,7 +47,7 @@ func (t *table) seal() {
 	t.sealed = true
 }
 
-func (t *table) Asked(call *Call, line []byte, rest *Rest) {
+func (t *table) RecordRequest(call *Call, line []byte, rest *UnreadChange) {
 	t.record(fmt.Sprintf("asked %s", line), func() {
 		t.last++
 		call.Number = t.last
@@ -59,7 +59,7 @@ func (t *table) Asked(call *Call, line []byte, rest *Rest) {
 	})
 }
 
-func (t *table) Answered(call *Call) {
+func (t *table) RecordAnswer(call *Call) {
 	t.record(fmt.Sprint("answered ", call.Number), func() { t.close(call) })
 }
 
@@ -71,7 +71,7 @@ func (t *table) close(call *Call) {
 	delete(t.open, call.Number)
 }
 
-func (t *table) Rest(rest Rest) {
+func (t *table) RecordUnread(rest UnreadChange) {
 	t.record("", func() {
 		t.apply(rest)
 		t.log[len(t.log)-1] = t.restLine()
@@ -79,7 +79,7 @@ func (t *table) Rest(rest Rest) {
 }
 
 // apply needs mu.
-func (t *table) apply(rest Rest) {
+func (t *table) apply(rest UnreadChange) {
 	t.rest, t.skip = string(rest.Apply([]byte(t.rest))), rest.Skipping
 	t.added += len(rest.Add)
 }
@@ -130,7 +130,7 @@ func (s journaled) Begin(call *Call) Work {
 	work := s.fakeSession.Begin(call)
 	if lock, ok := work.(*fakeLock); ok && s.noting {
 		return workFunc(func() {
-			call.Noting()
+			call.RecordingAnswer()
 			s.record(fmt.Sprint("granted ", call.Number), func() { s.close(call) })
 			lock.Run()
 		})
@@ -187,7 +187,7 @@ func TestJournalAnsweredOnce(t *testing.T) {
 }
 
 // What a session notes itself is not noted once more.
-func TestJournalNoting(t *testing.T) {
+func TestJournalRecordsAnswerItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
 		tab.noting = true
@@ -299,9 +299,9 @@ func TestJournalOfQuit(t *testing.T) {
 // A journal that panics is a defect, and ends nothing.
 type brokenJournal struct{ *fakeSession }
 
-func (brokenJournal) Asked(*Call, []byte, *Rest) { panic("asked") }
-func (brokenJournal) Answered(*Call)             { panic("answered") }
-func (brokenJournal) Rest(Rest)                  { panic("rest") }
+func (brokenJournal) RecordRequest(*Call, []byte, *UnreadChange) { panic("asked") }
+func (brokenJournal) RecordAnswer(*Call)                         { panic("answered") }
+func (brokenJournal) RecordUnread(UnreadChange)                  { panic("rest") }
 
 func TestJournalPanics(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) {
@@ -384,7 +384,7 @@ type slowToBegin struct{ journaled }
 func (s slowToBegin) Begin(call *Call) Work {
 	verb := call.Verb
 	work := s.journaled.Begin(call)
-	for verb == ipc.VerbUnlock && s.conn.calls.busy() {
+	for verb == ipc.VerbUnlock && s.conn.inflight.untaggedPending() {
 		time.Sleep(time.Millisecond) // fake time
 	}
 	return work
@@ -449,7 +449,7 @@ type noting struct {
 	noted func()
 }
 
-func (n noting) Answered(call *Call) {
+func (n noting) RecordAnswer(call *Call) {
 	n.noted()
-	n.journaled.Answered(call)
+	n.journaled.RecordAnswer(call)
 }

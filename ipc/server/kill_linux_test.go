@@ -44,19 +44,19 @@ func (m *mortal) lives() {
 	}
 }
 
-func (m *mortal) Asked(call *Call, line []byte, rest *Rest) {
+func (m *mortal) RecordRequest(call *Call, line []byte, rest *UnreadChange) {
 	m.lives()
-	m.table.Asked(call, line, rest)
+	m.table.RecordRequest(call, line, rest)
 }
 
-func (m *mortal) Answered(call *Call) {
+func (m *mortal) RecordAnswer(call *Call) {
 	m.lives()
-	m.table.Answered(call)
+	m.table.RecordAnswer(call)
 }
 
-func (m *mortal) Rest(rest Rest) {
+func (m *mortal) RecordUnread(rest UnreadChange) {
 	m.lives()
-	m.table.Rest(rest)
+	m.table.RecordUnread(rest)
 }
 
 func (m *mortal) Begin(call *Call) Work {
@@ -136,7 +136,7 @@ func eventsOf(t *testing.T, in string) int {
 	for range wantAnswers([]byte(in)) {
 		await(t, k.heard, "an answer")
 	}
-	freeze(t, k.serves, Freezing{Keep: keepAll, Seal: k.tab.seal})
+	freeze(t, k.serves, FreezeOptions{Keep: keepAll, Seal: k.tab.seal})
 	k.client.Close()
 	k.dup.Close()
 	return k.first.past

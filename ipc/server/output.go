@@ -20,15 +20,15 @@ const flushSize = 64 << 10
 // its own, and the first writes for all that join. Nobody blocks in a write:
 // what the socket does not take at once is left to a goroutine of its own.
 type output struct {
-	conn    net.Conn
-	raw     syscall.RawConn // writes without blocking; nil where conn is no socket
-	pause   int             // of unwritten bytes: with more, no request is to be begun
-	limit   int             // of unwritten bytes before an append
-	timeout time.Duration   // of a write that blocks
-	spawn   func(func())    // starts a goroutine that the connection waits for
-	others  func() bool     // tells whether somebody else may be about to append
-	ended   func()          // called whenever writing has ended for now
-	failed  func(error)     // called once, when nothing can be written any more
+	conn         net.Conn
+	raw          syscall.RawConn // writes without blocking; nil where conn is no socket
+	pause        int             // of unwritten bytes: with more, no request is to be begun
+	limit        int             // of unwritten bytes before an append
+	timeout      time.Duration   // of a write that blocks
+	spawn        func(func())    // starts a goroutine that the connection waits for
+	othersAnswer func() bool     // tells whether somebody else may be about to append
+	ended        func()          // called whenever writing has ended for now
+	failed       func(error)     // called once, when nothing can be written any more
 
 	size atomic.Int64 // bytes that are not written yet
 
@@ -51,7 +51,7 @@ func (o *output) append(lines []byte, r *ipc.Response) {
 	case err != nil:
 		o.failed(err)
 	case write:
-		if o.others() {
+		if o.othersAnswer() {
 			runtime.Gosched() // who is about to answer joins: one write for many
 		}
 		o.flush()
@@ -67,7 +67,7 @@ func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	case o.err != nil:
 		return false, nil
 	case o.size.Load() >= int64(o.limit):
-		o.end(ErrSlow)
+		o.endWith(ErrSlow)
 		return false, ErrSlow
 	case o.pending == nil:
 		o.pending = newBuffer()
@@ -137,7 +137,7 @@ func (o *output) stop(err error) bool {
 	if o.err != nil {
 		return false
 	}
-	o.end(err)
+	o.endWith(err)
 	return true
 }
 
@@ -153,7 +153,7 @@ func (o *output) failure() error {
 }
 
 // end needs mu.
-func (o *output) end(err error) {
+func (o *output) endWith(err error) {
 	o.err = err
 	if o.pending != nil {
 		o.size.Add(-int64(len(o.pending.b)))

@@ -103,9 +103,9 @@ func TestOutputGoesOnSlowly(t *testing.T) {
 	var ended atomic.Int32
 	w := &dueWrites{Conn: server}
 	o := output{conn: w, raw: rawOf(server), limit: 16 << 20, timeout: patience, spawn: writing.Go,
-		others: func() bool { return false },
-		ended:  func() { ended.Add(1) },
-		failed: func(err error) { t.Error(err) },
+		othersAnswer: func() bool { return false },
+		ended:        func() { ended.Add(1) },
+		failed:       func(err error) { t.Error(err) },
 	}
 	var r ipc.Response
 	o.append(nil, r.OK(""))

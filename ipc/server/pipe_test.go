@@ -150,7 +150,7 @@ func TestPipeCutWhilePaused(t *testing.T) {
 			c.Send((&ipc.Response{}).Notice(ipc.EventLost))
 		}
 		synctest.Wait()
-		c.cut(ErrSlow)
+		c.cutOff(ErrSlow)
 		<-over
 		if why := <-d.drops; why != ErrSlow || !c.WasCut() {
 			t.Errorf("cut because of %v", why)

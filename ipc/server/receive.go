@@ -17,8 +17,8 @@ import (
 // at the end, and a timeout when the connection's read deadline wakes it.
 func (in *input) receive(most int) error {
 	in.compact()
-	if len(in.ahead) > 0 {
-		in.receiveAhead()
+	if len(in.earlier) > 0 {
+		in.receiveEarlier()
 		return nil
 	}
 	if in.most = most; in.raw == nil {
@@ -49,25 +49,25 @@ func (in *input) receiveNow() (err error, some bool) {
 }
 
 // receiveAhead takes what an earlier process received.
-func (in *input) receiveAhead() {
-	in.borrow()
-	n := copy(in.buf[in.to:], in.ahead)
+func (in *input) receiveEarlier() {
+	in.borrowBuffer()
+	n := copy(in.buf[in.to:], in.earlier)
 	in.to += n
-	if in.ahead = in.ahead[n:]; len(in.ahead) == 0 {
-		in.ahead = nil
+	if in.earlier = in.earlier[n:]; len(in.earlier) == 0 {
+		in.earlier = nil
 	}
 }
 
 // receivePlain is for connections that are no sockets, such as net.Pipe's.
 func (in *input) receivePlain() error {
-	in.borrow()
+	in.borrowBuffer()
 	in.n, in.err = in.conn.Read(in.buf[in.to:min(in.to+in.most, readSize)])
 	return in.received()
 }
 
 func (in *input) received() error {
 	in.to += in.n
-	in.giveBack()
+	in.returnBuffer()
 	if in.n > 0 {
 		return nil // an error comes again
 	}
@@ -76,10 +76,10 @@ func (in *input) received() error {
 
 // read looks once without waiting, and tells whether that was to any effect.
 func (in *input) read(fd uintptr) (news bool) {
-	in.borrow()
+	in.borrowBuffer()
 	switch n, err := in.peek(fd); {
 	case n > 0 && peeks:
-		in.n, in.err, news = in.see(fd, in.buf[in.to:in.to+n])
+		in.n, in.err, news = in.takeSeen(fd, in.buf[in.to:in.to+n])
 	case n > 0:
 		in.n, in.err, news = n, nil, true
 	case errors.Is(err, syscall.EAGAIN):
@@ -90,7 +90,7 @@ func (in *input) read(fd uintptr) (news bool) {
 		in.n, in.err, news = 0, err, true
 	}
 	if !news {
-		in.giveBack()
+		in.returnBuffer()
 	}
 	return news
 }
@@ -100,10 +100,10 @@ func (in *input) read(fd uintptr) (news bool) {
 // before it is there.
 func (in *input) peek(fd uintptr) (n int, err error) {
 	n, err = rawPeek(fd, in.room())
-	if n <= 0 || n != in.left || n >= ipc.MaxLine || !in.hasEnd(fd) {
+	if n <= 0 || n != in.partial || n >= ipc.MaxLine || !in.ended(fd) {
 		return n, err
 	}
-	if n, err = rawPeek(fd, in.room()); n == in.left {
+	if n, err = rawPeek(fd, in.room()); n == in.partial {
 		return 0, nil
 	}
 	return n, err
@@ -116,33 +116,33 @@ func (in *input) room() []byte {
 
 // see takes lines from the socket, of what is there, and tells how many bytes, and
 // whether anything is new.
-func (in *input) see(fd uintptr, seen []byte) (n int, err error, news bool) {
+func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool) {
 	if in.skipping {
-		return 0, in.seeSkipped(fd, seen), true
+		return 0, in.takeSkipped(fd, seen), true
 	}
 	lines := in.linesIn(seen)
 	switch {
 	case lines > 0:
-		in.left = len(seen) - lines
-		return lines, take(fd, seen[:lines]), true
+		in.partial = len(seen) - lines
+		return lines, discardSeen(fd, seen[:lines]), true
 	case in.to-in.from+len(seen) >= ipc.MaxLine: // it is too long, and is taken as it is skipped
-		in.left = 0
+		in.partial = 0
 		return len(seen), nil, true
-	case len(seen) == in.left:
+	case len(seen) == in.partial:
 		return 0, nil, false
 	}
-	in.left = len(seen)
+	in.partial = len(seen)
 	return 0, nil, true
 }
 
 // seeSkipped takes what is there of a line that is skipped. Its LF stays, as a blank
 // line, so that the journal is told that it is over before more is taken.
-func (in *input) seeSkipped(fd uintptr, seen []byte) error {
+func (in *input) takeSkipped(fd uintptr, seen []byte) error {
 	switch end := bytes.IndexByte(seen, '\n'); {
 	case end < 0:
-		return take(fd, seen)
+		return discardSeen(fd, seen)
 	case end > 0:
-		return take(fd, seen[:end])
+		return discardSeen(fd, seen[:end])
 	}
 	in.skipIn(seen)
 	return nil
@@ -158,13 +158,13 @@ func (in *input) linesIn(seen []byte) int {
 }
 
 // takeLeft takes the beginning of a line that was left in the socket.
-func (in *input) takeLeft() {
+func (in *input) takePartial() {
 	in.compact()
-	in.borrow()
-	left := in.buf[in.to : in.to+in.left]
-	in.raw.Control(func(fd uintptr) { take(fd, left) }) // fails only when closed: the next read tells
-	in.to += in.left
-	in.left = 0
+	in.borrowBuffer()
+	left := in.buf[in.to : in.to+in.partial]
+	in.raw.Control(func(fd uintptr) { discardSeen(fd, left) }) // fails only when closed: the next read tells
+	in.to += in.partial
+	in.partial = 0
 }
 
 // canWatch tells whether watch works.
@@ -181,6 +181,6 @@ func (in *input) closedByPeer() bool {
 		return true
 	}
 	closed := false
-	err := in.raw.Control(func(fd uintptr) { closed = hungUp(fd) })
+	err := in.raw.Control(func(fd uintptr) { closed = isHungUp(fd) })
 	return closed || err != nil
 }

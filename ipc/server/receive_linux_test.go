@@ -53,7 +53,7 @@ func TestReceiveEndBehindABeginning(t *testing.T) {
 	in := inputOf(t, "PING\nLI", true)
 	in.receive(readSize)
 	in.wantLine(t, "PING")
-	if !in.begun() || in.from < in.to {
+	if !in.hasPartialLine() || in.from < in.to {
 		t.Errorf("the line is not begun, or %q of it was taken", in.buf[in.from:in.to])
 	}
 	if err := in.receive(readSize); err != io.EOF {
@@ -68,10 +68,10 @@ func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
 		file, server := socketPair(t)
 		defer server.Close()
 		in := newInput(server, rawOf(server))
-		in.hasEnd = func(fd uintptr) bool {
+		in.ended = func(fd uintptr) bool {
 			file.WriteString(rest) // fails the second time: it is closed
 			file.Close()
-			return endsBehind(fd)
+			return otherSideEnded(fd)
 		}
 		if _, err := file.WriteString("PI"); err != nil {
 			t.Fatal(err)

@@ -58,12 +58,12 @@ func (r *Restored) Begin(number uint64, line []byte) {
 // replay begins a replay, or has it wait for its turn.
 func (c *Conn) replay(p replay) {
 	call, err := c.replayed(p)
-	if call.Tag == "" && (c.calls.busy() || len(c.replays) > 0) {
+	if call.Tag == "" && (c.inflight.untaggedPending() || len(c.replays) > 0) {
 		c.replays = append(c.replays, replay{p.number, bytes.Clone(p.line)})
 		call.free()
 		return
 	}
-	c.start(call, p.line, err)
+	c.startRequest(call, p.line, err)
 }
 
 // nextReplay begins the replay whose turn has come.
@@ -74,13 +74,13 @@ func (c *Conn) nextReplay() {
 		c.replays = nil
 	}
 	call, err := c.replayed(p)
-	c.start(call, p.line, err)
+	c.startRequest(call, p.line, err)
 }
 
 // replayed is the call of a request that was Asked by an earlier process.
 func (c *Conn) replayed(p replay) (*Call, error) {
 	call := newCall(c)
-	call.Number, call.Replayed, call.asked = p.number, true, c.journal != nil
+	call.Number, call.Replayed, call.recorded = p.number, true, c.journal != nil
 	return call, ipc.ParseRequest(p.line, &call.Request)
 }
 
@@ -88,21 +88,21 @@ func (c *Conn) replayed(p replay) (*Call, error) {
 // again, and then what the client sends. It does not wait; Shutdown does.
 func (r *Restored) Serve(rest []byte, skipping bool) {
 	c := r.c
-	c.takeBack(bytes.Clone(rest), skipping)
+	c.setUnread(bytes.Clone(rest), skipping)
 	go func() { // Shutdown waits for it
 		defer c.server.remove(c)
-		c.live()
+		c.run()
 	}()
 }
 
 // takeBack puts the rest before what comes. In front of a line that is skipped
 // there are only lines that wait for their turn.
-func (c *Conn) takeBack(rest []byte, skipping bool) {
+func (c *Conn) setUnread(rest []byte, skipping bool) {
 	if skipping {
-		c.waiting.lines = rest
+		c.queue.lines = rest
 	} else {
-		c.in.ahead = rest
+		c.in.earlier = rest
 	}
 	c.in.skipping = skipping
-	c.notes.waiting, c.notes.unread, c.notes.skipping = c.waiting.size(), len(c.in.ahead), skipping
+	c.recordedUnread.queued, c.recordedUnread.unread, c.recordedUnread.skipping = c.queue.size(), len(c.in.earlier), skipping
 }

@@ -86,7 +86,7 @@ func answersTo(t *testing.T, in string, cuts []int, hold bool) []string {
 	for _, to := range cuts {
 		s := serveTable(t, tab, there, map[bool]chan struct{}{true: held, false: free}[hold])
 		say(t, here, in[from:to])
-		freeze(t, s, Freezing{Keep: keepAll, Seal: tab.seal})
+		freeze(t, s, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 		there.SetReadDeadline(time.Time{})
 		from = to
 	}

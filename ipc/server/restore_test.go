@@ -249,7 +249,7 @@ func TestRestoreThenFreeze(t *testing.T) {
 			t.Fatal(err)
 		}
 		frozen := make(chan error)
-		go func() { frozen <- d.Freeze(t.Context(), Freezing{Keep: keepAll}) }()
+		go func() { frozen <- d.Freeze(t.Context(), FreezeOptions{Keep: keepAll}) }()
 		synctest.Wait()
 		r.Begin(1, []byte("LOCK x"))
 		r.Serve([]byte("PING\nPI"), false)

@@ -63,9 +63,9 @@ type Server struct {
 	// AcceptFailed is told of errors that Serve goes on after. It may be nil.
 	AcceptFailed func(err error, pause time.Duration)
 
-	workers workers
-	shares  *shares // made with the first connection
-	share   sync.Once
+	workers         workers
+	sharedScheduler *scheduler // made with the first connection
+	schedulerOnce   sync.Once
 
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
@@ -73,7 +73,7 @@ type Server struct {
 	bye       func(Session) *ipc.Response // says what is sent last on a connection; set when stopping begins
 	stopping  bool                        // no connection is added any more
 	empty     chan struct{}               // closed when the last connection is over; made when stopping begins
-	freezing  *freezing                   // nil: the server stops by Shutdown, if at all
+	freezing  *freezeState                // nil: the server stops by Shutdown, if at all
 }
 
 // ServeConn serves one connection until it is over, and closes it. During and
@@ -103,7 +103,7 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 	case <-ctx.Done():
 	}
 	for _, c := range s.all() {
-		c.cut(ErrShutdown)
+		c.cutOff(ErrShutdown)
 	}
 	return ctx.Err()
 }
@@ -172,7 +172,7 @@ func (s *Server) add(nc net.Conn) *Conn {
 		return c
 	}
 	nc.Close() // nothing was said on it
-	c.pace.end()
+	c.fairness.end()
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (s *Server) enter(c *Conn) bool {
 // remove forgets a connection, which is over or frozen, and with the last one the
 // idle workers.
 func (s *Server) remove(c *Conn) {
-	c.pace.end()
+	c.fairness.end()
 	if s.wasLast(c) {
 		s.workers.release()
 	}
@@ -219,7 +219,7 @@ func (s *Server) wasLast(c *Conn) bool {
 }
 
 // lastWords says what a connection gets in the end; nil for nothing.
-func (s *Server) lastWords() func(Session) *ipc.Response {
+func (s *Server) farewellFunc() func(Session) *ipc.Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bye

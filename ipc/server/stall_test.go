@@ -17,11 +17,11 @@ func TestStallThatIsOverBeforeTheWait(t *testing.T) {
 	c := newConn(&d.Server, there)
 	c.session, _ = d.open(c)
 	go io.WriteString(here, "PING\n@a PING\n")
-	if err := c.in.receive(c.pace.readSize()); err != nil {
+	if err := c.in.receive(c.fairness.readSize()); err != nil {
 		t.Fatal(err)
 	}
 	c.out.size.Store(int64(c.out.pause) + 1)
-	if c.advance() {
+	if c.step() {
 		t.Fatal("a line was taken although too much is unread")
 	}
 	c.out.size.Store(0)
@@ -32,7 +32,7 @@ func TestStallThatIsOverBeforeTheWait(t *testing.T) {
 	}()
 	await(t, waited, "another look at the lines that are there")
 	go func() {
-		for c.advance() {
+		for c.step() {
 		}
 		c.uncork()
 	}()

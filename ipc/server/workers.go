@@ -52,7 +52,7 @@ func (ws *workers) take() worker {
 func (ws *workers) serve(w worker) {
 	for j := range w {
 		c := j.call.conn
-		c.perform(j.call, j.work)
+		c.runWork(j.call, j.work)
 		kept := ws.keep(w) // before the connection can be over, and release be called
 		c.wg.Done()
 		if !kept {

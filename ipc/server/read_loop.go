@@ -15,22 +15,22 @@ import (
 // loop reads and begins requests until no more come and all are over, or the
 // connection is frozen.
 func (c *Conn) loop() (isFrozen bool) {
-	for c.reading || !c.settled() {
+	for c.reading || !c.allBegunAndDone() {
 		switch {
 		case c.freezing.Load() && !c.stopping.Load():
-			if c.freeze() {
+			if c.freezeHere() {
 				return true
 			}
-		case c.pace.due() && c.isPaced() && c.ready():
-			c.keepPace()
-		case !c.advance():
-			if c.waits() {
-				c.noteRest()
+		case c.fairness.isDue() && c.mayBeDelayed() && c.mayStep():
+			c.waitForShare()
+		case !c.step():
+			if c.isBlocked() {
+				c.recordUnread()
 			}
 			c.uncork()
-			c.pace.pause()
+			c.fairness.pause()
 			c.await()
-			c.pace.goOn()
+			c.fairness.resume()
 		}
 	}
 	c.in.discard()
@@ -39,39 +39,39 @@ func (c *Conn) loop() (isFrozen bool) {
 
 // waits tells that what is in the way of the next request stays for more than a
 // moment: a client may have read an answer, and sent more, before the call is over.
-func (c *Conn) waits() bool {
-	return c.waiting.empty() || c.calls.unanswered() || c.out.full()
+func (c *Conn) isBlocked() bool {
+	return c.queue.empty() || c.inflight.untaggedUnanswered() || c.out.full()
 }
 
 // settled tells that everything read is begun, and no Work runs.
-func (c *Conn) settled() bool { return !c.queued() && c.calls.idle() }
+func (c *Conn) allBegunAndDone() bool { return !c.hasQueued() && c.inflight.noWorkRuns() }
 
 // queued tells whether requests wait for their turn.
-func (c *Conn) queued() bool { return len(c.replays) > 0 || !c.waiting.empty() }
+func (c *Conn) hasQueued() bool { return len(c.replays) > 0 || !c.queue.empty() }
 
 // advance does one thing that needs no waiting. It is false if there is none.
-func (c *Conn) advance() bool {
+func (c *Conn) step() bool {
 	switch {
-	case c.queued() && !c.calls.busy() && !c.out.full():
+	case c.hasQueued() && !c.inflight.untaggedPending() && !c.out.full():
 		c.nextQueued()
 	case c.reading && c.quitting.Load():
 		c.endInput(false)
-	case !c.reading || c.paused():
-		c.stalled = true
+	case !c.reading || c.readingPaused():
+		c.wasBlocked = true
 		return false
 	default:
-		c.stalled = false
+		c.wasBlocked = false
 		return c.nextLine()
 	}
 	return true
 }
 
 // ready tells whether something may be there for advance to begin.
-func (c *Conn) ready() bool {
+func (c *Conn) mayStep() bool {
 	if c.out.full() {
 		return false
 	}
-	return c.reading && c.in.unread() > 0 && !c.paused() || c.queued() && !c.calls.busy()
+	return c.reading && c.in.unread() > 0 && !c.readingPaused() || c.hasQueued() && !c.inflight.untaggedPending()
 }
 
 // nextQueued begins the request whose turn has come.
@@ -80,23 +80,23 @@ func (c *Conn) nextQueued() {
 		c.nextReplay()
 		return
 	}
-	line := c.waiting.pop()
-	c.notes.tookWaiting(line)
-	c.take(line, true)
+	line := c.queue.pop()
+	c.recordedUnread.tookQueued(line)
+	c.accept(line, true)
 }
 
 func (c *Conn) nextLine() bool {
 	line, ok := c.in.line()
 	if !ok {
-		if c.stopping.Load() && c.settled() && len(c.in.ahead) == 0 {
+		if c.stopping.Load() && c.allBegunAndDone() && len(c.in.earlier) == 0 {
 			c.endInput(false)
 			return true
 		}
 		return false
 	}
-	c.notes.tookUnread()
+	c.recordedUnread.tookLine()
 	if !isBlank(line) {
-		c.take(line, false)
+		c.accept(line, false)
 	}
 	return true
 }
@@ -108,50 +108,50 @@ func isBlank(line []byte) bool {
 
 // paused tells that no more is read for now: too much waits for its turn, or to
 // be read by the client.
-func (c *Conn) paused() bool {
-	return c.waiting.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.full()
+func (c *Conn) readingPaused() bool {
+	return c.queue.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.full()
 }
 
 // take begins the request in a line, or has it wait for its turn if it has not yet.
-func (c *Conn) take(line []byte, waited bool) {
+func (c *Conn) accept(line []byte, waited bool) {
 	call := newCall(c)
 	err := ipc.ParseRequest(line, &call.Request)
-	if call.Tag == "" && !waited && (c.queued() || c.calls.busy()) {
-		c.waiting.push(line)
+	if call.Tag == "" && !waited && (c.hasQueued() || c.inflight.untaggedPending()) {
+		c.queue.push(line)
 		call.free()
 		return
 	}
-	c.start(call, line, err)
+	c.startRequest(call, line, err)
 }
 
 // start begins a request, or refuses it: err is the parser's.
-func (c *Conn) start(call *Call, line []byte, err error) {
-	c.pace.steps++
+func (c *Conn) startRequest(call *Call, line []byte, err error) {
+	c.fairness.begun++
 	c.cork()
 	if err == nil {
-		err = c.enter(call)
+		err = c.admit(call)
 	}
 	if err != nil {
-		c.noteRefused(call)
-		c.refuse(call.Tag, err)
+		c.recordRejected(call)
+		c.reject(call.Tag, err)
 		call.free()
 		return
 	}
-	c.begin(call, line)
+	c.beginRequest(call, line)
 }
 
-func (c *Conn) enter(call *Call) error {
+func (c *Conn) admit(call *Call) error {
 	if c.stopping.Load() {
 		return &ipc.Error{Code: ipc.CodeShutdown, Text: ErrShutdown.Error()}
 	}
-	return c.calls.enter(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
+	return c.inflight.add(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
 }
 
 // refuse answers what no session has seen.
-func (c *Conn) refuse(tag string, err error) {
+func (c *Conn) reject(tag string, err error) {
 	var r ipc.Response
 	code, text := refusalOf(err)
-	c.answer(nil, r.Err(tag, code, text))
+	c.respond(nil, r.Err(tag, code, text))
 }
 
 // refusalOf is what a client is told: of an *Error, what it says.
@@ -163,7 +163,7 @@ func refusalOf(err error) (ipc.Code, string) {
 }
 
 // answer sends the lines of a reply, and its last.
-func (c *Conn) answer(lines []byte, r *ipc.Response) {
+func (c *Conn) respond(lines []byte, r *ipc.Response) {
 	if r.Kind == ipc.KindErr && c.server.Refused != nil {
 		c.server.Refused(r.Code)
 	}
@@ -171,18 +171,18 @@ func (c *Conn) answer(lines []byte, r *ipc.Response) {
 }
 
 // begin hands a request to the session, and the rest of it to a worker.
-func (c *Conn) begin(call *Call, line []byte) {
+func (c *Conn) beginRequest(call *Call, line []byte) {
 	if hasLongAnswer(call.Verb) {
-		c.pace.look()
+		c.fairness.setDue()
 	}
-	work, panicked := c.beginWork(call, line)
+	work, panicked := c.callBegin(call, line)
 	if work == nil {
-		call.end(panicked)
+		call.finish(panicked)
 		return
 	}
-	call.detached = true
-	c.pace.extra += workCost
-	c.calls.began()
+	call.inWork = true
+	c.fairness.extraCost += workCost
+	c.inflight.workStarted()
 	c.wg.Add(1)
 	c.server.workers.run(job{call, work})
 }
@@ -193,21 +193,21 @@ func hasLongAnswer(verb ipc.Verb) bool {
 	return verb == ipc.VerbList || verb == ipc.VerbStatus || verb == ipc.VerbHelp
 }
 
-func (c *Conn) beginWork(call *Call, line []byte) (work Work, panicked bool) {
+func (c *Conn) callBegin(call *Call, line []byte) (work Work, panicked bool) {
 	defer c.recovered(&panicked)
-	c.noteAsked(call, line)
+	c.recordRequest(call, line)
 	return c.session.Begin(call), false
 }
 
 // perform runs the rest of a request, on a worker.
-func (c *Conn) perform(call *Call, work Work) {
-	call.end(c.run(work))
-	c.calls.returned()
-	c.news()
+func (c *Conn) runWork(call *Call, work Work) {
+	call.finish(c.callRun(work))
+	c.inflight.workEnded()
+	c.notify()
 }
 
 // run is guard for a Work, without the allocation of a method value.
-func (c *Conn) run(work Work) (panicked bool) {
+func (c *Conn) callRun(work Work) (panicked bool) {
 	defer c.recovered(&panicked)
 	work.Run()
 	return false
@@ -233,22 +233,22 @@ func (c *Conn) uncork() {
 
 // await waits for whatever lets the reading goroutine go on.
 func (c *Conn) await() {
-	watchful := !c.reading || c.queued() || c.stopping.Load() || c.out.full()
+	watchful := !c.reading || c.hasQueued() || c.stopping.Load() || c.out.full()
 	switch {
-	case c.watchful.Swap(watchful) != watchful: // look once more: news from before is not heard of
-	case c.reading && !c.paused():
-		if !c.stalled { // else what was in the way has just gone: there may be lines
+	case c.wantsNews.Swap(watchful) != watchful: // look once more: news from before is not heard of
+	case c.reading && !c.readingPaused():
+		if !c.wasBlocked { // else what was in the way has just gone: there may be lines
 			c.receive()
 		}
 	default:
-		c.in.wait = lineWait{}
-		c.sleep()
+		c.in.deadline = lineDeadline{}
+		c.waitForNews()
 	}
 }
 
 // news wakes the reading goroutine if it waits for a call or for the output.
-func (c *Conn) news() {
-	if c.watchful.Load() {
+func (c *Conn) notify() {
+	if c.wantsNews.Load() {
 		c.wake()
 	}
 }
@@ -264,10 +264,10 @@ func (c *Conn) wake() {
 
 // receive waits for more to read, for the rest of a line no longer than it may take.
 func (c *Conn) receive() {
-	if c.in.begun() && !c.waitForEnd() {
+	if c.in.hasPartialLine() && !c.waitForLineEnd() {
 		return
 	}
-	c.received(c.in.receive(c.pace.readSize()))
+	c.received(c.in.receive(c.fairness.readSize()))
 }
 
 // received goes by how receiving ended.
@@ -275,41 +275,41 @@ func (c *Conn) received(err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.awake()
+		c.clearWake()
 	default:
 		c.endInput(err != io.EOF || c.in.closedByPeer())
 	}
 }
 
 // sleep waits for news. It notices when the client closes meanwhile.
-func (c *Conn) sleep() {
-	if c.gone || !c.in.canWatch() {
+func (c *Conn) waitForNews() {
+	if c.clientGone || !c.in.canWatch() {
 		<-c.wakeup
 		return
 	}
 	if err := c.in.watch(); errors.Is(err, os.ErrDeadlineExceeded) {
-		c.awake()
+		c.clearWake()
 	} else {
-		c.lose()
+		c.setClientGone()
 	}
 }
 
 // awake lets reading wait again after a wake.
-func (c *Conn) awake() {
+func (c *Conn) clearWake() {
 	c.nc.SetReadDeadline(time.Time{}) // fails only when closed: the next read tells
 }
 
 // lose ends what is done for a client that has closed.
-func (c *Conn) lose() {
-	c.gone = true
-	c.calls.cancelAll(ErrGone)
+func (c *Conn) setClientGone() {
+	c.clientGone = true
+	c.inflight.cancelAll(ErrGone)
 }
 
 // endInput ends reading. What was read is answered nevertheless.
 func (c *Conn) endInput(gone bool) {
 	c.reading = false
 	if gone {
-		c.lose()
+		c.setClientGone()
 	}
-	c.guard(func() { c.session.InputEnded(c.gone) })
+	c.guard(func() { c.session.InputEnded(c.clientGone) })
 }

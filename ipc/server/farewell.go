@@ -9,7 +9,7 @@ import (
 // SayLast writes what is said last on a connection, before it is closed. It waits for nobody: a
 // socket takes a few lines at once, or its client reads nothing. (Not with a deadline: where
 // this process is held up, that is over before the first byte is written.)
-func SayLast(nc net.Conn, words []byte) {
+func Farewell(nc net.Conn, words []byte) {
 	if socket, ok := nc.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
 			_, _ = (&output{raw: raw}).writeSome(words)

@@ -16,9 +16,9 @@ import (
 
 // A quarter of the processors is what a user may take beside others, and half a
 // millisecond of that at once. Alone he may take everything.
-func TestShareAllowance(t *testing.T) {
+func TestSchedulerAllowance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2, nil)
+		s := newScheduler(2, nil)
 		a, b := s.join(user(1)), s.join(user(2))
 		wantTaken(t, "alone", a, time.Hour, false)
 		wantTaken(t, "the first time of another", b, burst, false)
@@ -29,63 +29,63 @@ func TestShareAllowance(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		wantTaken(t, "a pause saves up no more than a burst", a, burst+time.Microsecond, true)
 		wantTaken(t, "the other is not affected", b, burst, false)
-		time.Sleep(lately - 1)
+		time.Sleep(activityWindow - 1)
 		wantTaken(t, "the other was active lately", a, time.Second, true)
-		time.Sleep(lately)
+		time.Sleep(activityWindow)
 		wantTaken(t, "the other was not active lately", a, time.Second, false)
 	})
 }
 
 // Who took much is not held back for longer than maxDebt.
-func TestShareDebtIsBounded(t *testing.T) {
+func TestSchedulerDebtIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(1, nil)
+		s := newScheduler(1, nil)
 		a, b := s.join(user(1)), s.join(user(2))
-		a.touch(s.now())
-		b.touch(s.now())
-		a.take(s.now(), time.Hour)
+		a.noteActive(s.now())
+		b.noteActive(s.now())
+		a.charge(s.now(), time.Hour)
 		time.Sleep(maxDebt - 1)
-		b.touch(s.now())
+		b.noteActive(s.now())
 		wantTaken(t, "before", a, 0, true)
 		time.Sleep(time.Nanosecond)
-		b.touch(s.now())
+		b.noteActive(s.now())
 		wantTaken(t, "after", a, 0, false)
 	})
 }
 
 func user(uid uint32) Peer { return Peer{UID: uid, Known: true} }
 
-func wantTaken(t *testing.T, what string, u *share, cost time.Duration, over bool) {
+func wantTaken(t *testing.T, what string, u *userShare, cost time.Duration, over bool) {
 	t.Helper()
-	if got := u.take(u.all.now(), cost); got != over {
+	if got := u.charge(u.scheduler.now(), cost); got != over {
 		t.Errorf("%s: %v are more than the share: %v, want %v", what, cost, got, over)
 	}
 }
 
 // Places go round by user, and by connection of a user, each when what was taken
 // before is paid for.
-func TestSharePlacesGoRound(t *testing.T) {
+func TestSchedulerSlotsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2, nil)
-		users := []*share{s.join(user(1)), s.join(user(2))}
+		s := newScheduler(2, nil)
+		users := []*userShare{s.join(user(1)), s.join(user(2))}
 		time.Sleep(time.Second)
-		users[0].owes.Store(int64(time.Hour))
-		first := users[0].wait(nil)
+		users[0].paidAt.Store(int64(time.Hour))
+		first := users[0].waitForSlot(nil)
 		var turns []string
 		start := time.Now()
 		for _, name := range []string{"a1", "a2", "b1", "a3", "b2"} {
 			go func() {
 				u := users[name[0]-'a']
-				u.owes.Store(int64(time.Hour))
-				p := u.wait(nil)
+				u.paidAt.Store(int64(time.Hour))
+				p := u.waitForSlot(nil)
 				turns = append(turns, fmt.Sprint(name, " ", time.Since(start)))
 				p.used = quantum
-				s.giveBack(p, s.now())
+				s.returnSlot(p, s.now())
 			}()
 			synctest.Wait() // so that they wait in this order
 		}
 		first.used = 10 * quantum
-		s.giveBack(first, s.now())
+		s.returnSlot(first, s.now())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		// The first place may be used half a millisecond before it is paid for.
@@ -97,16 +97,16 @@ func TestSharePlacesGoRound(t *testing.T) {
 }
 
 // Who is woken while he waits leaves nothing behind that others wait for.
-func TestShareWaitIsStopped(t *testing.T) {
+func TestSchedulerWaitIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2, nil)
+		s := newScheduler(2, nil)
 		u := s.join(user(1))
-		u.owes.Store(int64(time.Hour))
-		p := u.wait(nil)
-		stops, over := make([]chan struct{}, 3), make(chan *place, 3)
+		u.paidAt.Store(int64(time.Hour))
+		p := u.waitForSlot(nil)
+		stops, over := make([]chan struct{}, 3), make(chan *slot, 3)
 		for i := range stops { // for a place, and two for their turn
 			stops[i] = make(chan struct{}, 1)
-			go func() { over <- u.wait(stops[i]) }()
+			go func() { over <- u.waitForSlot(stops[i]) }()
 			synctest.Wait()
 		}
 		for _, stop := range slices.Backward(stops) { // each at once, also where the first one waits on
@@ -117,14 +117,14 @@ func TestShareWaitIsStopped(t *testing.T) {
 			}
 		}
 		p.used = time.Second
-		s.giveBack(p, s.now())
-		go func() { over <- u.wait(stops[0]) }() // until the place is paid for
+		s.returnSlot(p, s.now())
+		go func() { over <- u.waitForSlot(stops[0]) }() // until the place is paid for
 		synctest.Wait()
 		stops[0] <- struct{}{}
 		if got := <-over; got != nil {
 			t.Error("a place was given to who waits no more")
 		}
-		if got := u.wait(nil); got != p {
+		if got := u.waitForSlot(nil); got != p {
 			t.Error("the place is gone")
 		}
 	})
@@ -132,13 +132,13 @@ func TestShareWaitIsStopped(t *testing.T) {
 
 // Users are forgotten who have no connections, once their debts are paid: who
 // connects again does not begin anew.
-func TestShareIsForgotten(t *testing.T) {
+func TestSchedulerIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2, nil)
-		s.join(user(0)).touch(s.now())
+		s := newScheduler(2, nil)
+		s.join(user(0)).noteActive(s.now())
 		for uid := range uint32(1000) {
 			u := s.join(user(uid + 1))
-			u.take(s.now(), time.Second)
+			u.charge(s.now(), time.Second)
 			s.leave(u)
 		}
 		again := s.join(user(1))
@@ -152,21 +152,21 @@ func TestShareIsForgotten(t *testing.T) {
 }
 
 // Who waits for a place goes on as soon as his allowance has paid what he took.
-func TestShareWaitEndsWithDebt(t *testing.T) {
+func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2, nil)
+		s := newScheduler(2, nil)
 		u := s.join(user(1))
 		for _, take := range []bool{true, false} {
-			u.owes.Store(int64(s.now() + time.Millisecond))
+			u.paidAt.Store(int64(s.now() + time.Millisecond))
 			start := time.Now()
 			if take { // nobody has the place, but it is not paid for
-				p := <-s.places
-				p.free = s.now() + time.Second
-				s.places <- p
+				p := <-s.slots
+				p.paidAt = s.now() + time.Second
+				s.slots <- p
 			} else {
-				<-s.places
+				<-s.slots
 			}
-			if got := u.wait(nil); got != nil {
+			if got := u.waitForSlot(nil); got != nil {
 				t.Error("the place is given to who need not wait for it")
 			}
 			if took := time.Since(start); took != time.Millisecond {
@@ -177,9 +177,9 @@ func TestShareWaitEndsWithDebt(t *testing.T) {
 }
 
 // Who connects again after a long time, and was alone, is still alone.
-func TestShareAloneAgain(t *testing.T) {
+func TestSchedulerAloneAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2, nil)
+		s := newScheduler(2, nil)
 		for range 2 {
 			u := s.join(user(1))
 			wantTaken(t, "alone", u, time.Second, false)
@@ -218,7 +218,7 @@ type costs struct {
 func startCostly(t *testing.T) *costs {
 	c := &costs{fakeDaemon: newFake()}
 	c.Open = func(conn *Conn) (Session, error) { return &costly{fakeSession{c.fakeDaemon, conn}, &c.pings}, nil }
-	c.share.Do(func() { c.shares = newShares(2, func() { c.heldBack.Add(1) }) })
+	c.schedulerOnce.Do(func() { c.sharedScheduler = newScheduler(2, func() { c.heldBack.Add(1) }) })
 	t.Cleanup(func() {
 		if err := c.Shutdown(context.Background(), nil); err != nil {
 			t.Error(err)
@@ -231,7 +231,7 @@ func startCostly(t *testing.T) *costs {
 func (c *costs) as(uid uint32) net.Conn {
 	here, there := net.Pipe()
 	conn := newConn(&c.Server, there)
-	conn.pace = c.shares.pace(user(uid)) // not that of pipes, who are nobody's
+	conn.fairness = c.sharedScheduler.newFairness(user(uid)) // not that of pipes, who are nobody's
 	c.enter(conn)
 	go c.serve(conn)
 	return here
@@ -245,7 +245,7 @@ func (c *costs) flood(uid uint32) {
 }
 
 // One user alone is not slowed, however many connections he has.
-func TestSharePipeAlone(t *testing.T) {
+func TestSchedulerPipeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
 		c.flood(1)
@@ -260,7 +260,7 @@ func TestSharePipeAlone(t *testing.T) {
 // Beside another a user has half of one of two processors to himself, and a quarter
 // of one that he need not share, however many connections he has. The other waits
 // for nothing.
-func TestSharePipeBesideAnother(t *testing.T) {
+func TestSchedulerPipeBesideAnother(t *testing.T) {
 	for _, conns := range []int{1, 2, 20} {
 		t.Run(fmt.Sprint(conns), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestSharePipeBesideAnother(t *testing.T) {
 }
 
 // Several who want more than their allowances share what is left, evenly.
-func TestSharePipeAmongFloods(t *testing.T) {
+func TestSchedulerPipeAmongFloods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
 		for _, uid := range []uint32{1, 2, 2, 2, 2} {
@@ -309,7 +309,7 @@ func askEach(t *testing.T, nc net.Conn, pause, until time.Duration) (waited time
 }
 
 // Who is held back is not waited for when the server stops.
-func TestSharePipeShutdown(t *testing.T) {
+func TestSchedulerPipeShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
 		good := c.as(2)
@@ -317,8 +317,8 @@ func TestSharePipeShutdown(t *testing.T) {
 			c.flood(1)
 		}
 		askEach(t, good, time.Millisecond, 10*time.Millisecond)
-		<-c.shares.places // for good
-		c.shares.users[userKey{1, true}].owes.Store(int64(time.Hour))
+		<-c.sharedScheduler.slots // for good
+		c.sharedScheduler.users[userKey{1, true}].paidAt.Store(int64(time.Hour))
 		askEach(t, good, time.Millisecond, 10*time.Millisecond)
 		start := time.Now()
 		if err := c.Shutdown(t.Context(), nil); err != nil {

@@ -11,14 +11,14 @@ import (
 const maxKeptTags = 64
 
 // calls are the calls of a connection.
-type calls struct {
-	running atomic.Int32 // Works that have not returned
+type inflight struct {
+	runningWorks atomic.Int32 // Works that have not returned
 
-	mu       sync.Mutex       // guards what follows, and parts of each Call
-	tagged   map[string]*Call // unanswered
-	most     int              // tags in flight at once since tagged was made
-	untagged *Call            // nil: none, or its answer is in the output
-	cause    error            // all calls are cancelled, new ones too
+	mu          sync.Mutex       // guards what follows, and parts of each Call
+	tagged      map[string]*Call // unanswered
+	mostTags    int              // tags in flight at once since tagged was made
+	untagged    *Call            // nil: none, or its answer is in the output
+	cancelCause error            // all calls are cancelled, new ones too
 
 	frozen    bool // see freeze
 	answering int  // calls whose answers are on their way into the output
@@ -26,10 +26,10 @@ type calls struct {
 
 // enter makes the call cancellable. It refuses tags that are in use, and too
 // many.
-func (cs *calls) enter(call *Call, limit int) error {
+func (cs *inflight) add(call *Call, limit int) error {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	call.cause = cs.cause
+	call.cause = cs.cancelCause
 	if call.Tag == "" {
 		cs.untagged = call
 		return nil
@@ -44,31 +44,31 @@ func (cs *calls) enter(call *Call, limit int) error {
 		cs.tagged = make(map[string]*Call)
 	}
 	cs.tagged[call.Tag] = call
-	cs.most = max(cs.most, len(cs.tagged))
+	cs.mostTags = max(cs.mostTags, len(cs.tagged))
 	return nil
 }
 
 // verdict is what becomes of an answer.
-type verdict uint8
+type answerState uint8
 
 const (
-	answers        verdict = iota // it goes out; leave follows
-	answeredBefore                // it is a second one
-	frozen                        // it goes nowhere: as if the process had ended
+	answerSent    answerState = iota // it goes out; leave follows
+	answeredTwice                    // it is a second one
+	answerDropped                    // it goes nowhere: as if the process had ended
 )
 
 // answer makes the tag free for another call.
-func (cs *calls) answer(call *Call) verdict {
+func (cs *inflight) beginAnswer(call *Call) answerState {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	switch {
 	case call.answered:
-		return answeredBefore
-	case call.noting: // counted already
+		return answeredTwice
+	case call.answerRecorded: // counted already
 	case cs.frozen:
 		call.answered = true
 		cs.forget(call)
-		return frozen
+		return answerDropped
 	default:
 		cs.answering++
 	}
@@ -76,23 +76,23 @@ func (cs *calls) answer(call *Call) verdict {
 	if call.Tag != "" { // else it is still in the way: see leave
 		cs.forget(call)
 	}
-	return answers
+	return answerSent
 }
 
 // forget makes it no call of this connection any more: soon it is another's. It needs mu.
-func (cs *calls) forget(call *Call) {
+func (cs *inflight) forget(call *Call) {
 	if cs.untagged == call {
 		cs.untagged = nil
 	}
 	delete(cs.tagged, call.Tag)
-	if len(cs.tagged) == 0 && cs.most > maxKeptTags {
-		cs.tagged, cs.most = nil, 0
+	if len(cs.tagged) == 0 && cs.mostTags > maxKeptTags {
+		cs.tagged, cs.mostTags = nil, 0
 	}
 }
 
 // leave lets the next call without a tag begin: this one's answer is in the
 // output, so none can overtake it.
-func (cs *calls) leave(call *Call) {
+func (cs *inflight) endAnswer(call *Call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.answering--
@@ -102,35 +102,35 @@ func (cs *calls) leave(call *Call) {
 }
 
 // noting has the call's answer be waited for. It is false if none goes out any more.
-func (cs *calls) noting(call *Call) bool {
+func (cs *inflight) recordsAnswer(call *Call) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.frozen {
 		return false
 	}
-	if !call.noting && !call.answered {
-		call.noting = true
+	if !call.answerRecorded && !call.answered {
+		call.answerRecorded = true
 		cs.answering++
 	}
 	return true
 }
 
 // freeze has no answer go out from now on but those that are on their way.
-func (cs *calls) freeze() {
+func (cs *inflight) freeze() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.frozen = true
 }
 
 // still tells that no answer is on its way.
-func (cs *calls) still() bool {
+func (cs *inflight) noAnswerUnderWay() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.answering == 0
 }
 
 // busy tells whether a call without a tag is in the way of the next.
-func (cs *calls) busy() bool {
+func (cs *inflight) untaggedPending() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.untagged != nil
@@ -138,53 +138,53 @@ func (cs *calls) busy() bool {
 
 // unanswered tells whether the call that is in the way of the next is not even
 // answered.
-func (cs *calls) unanswered() bool {
+func (cs *inflight) untaggedUnanswered() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.untagged != nil && !cs.untagged.answered
 }
 
 // began counts a Work.
-func (cs *calls) began() { cs.running.Add(1) }
+func (cs *inflight) workStarted() { cs.runningWorks.Add(1) }
 
-func (cs *calls) returned() { cs.running.Add(-1) }
+func (cs *inflight) workEnded() { cs.runningWorks.Add(-1) }
 
 // idle tells that every Work has returned.
-func (cs *calls) idle() bool { return cs.running.Load() == 0 }
+func (cs *inflight) noWorkRuns() bool { return cs.runningWorks.Load() == 0 }
 
 // several tells that more than one Work runs.
-func (cs *calls) several() bool { return cs.running.Load() > 1 }
+func (cs *inflight) severalWorksRun() bool { return cs.runningWorks.Load() > 1 }
 
 // cancel ends the context of the call with that tag. It is false if there is none.
-func (cs *calls) cancel(tag string, cause error) bool {
+func (cs *inflight) cancel(tag string, cause error) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	call := cs.tagged[tag]
 	if call == nil {
 		return false
 	}
-	call.stop(cause)
+	call.cancelWith(cause)
 	return true
 }
 
 // cancelAll ends the contexts of all calls, of those to come too.
-func (cs *calls) cancelAll(cause error) {
+func (cs *inflight) cancelAll(cause error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.cause == nil {
-		cs.cause = cause
+	if cs.cancelCause == nil {
+		cs.cancelCause = cause
 	}
 	for _, call := range cs.tagged {
-		call.stop(cause)
+		call.cancelWith(cause)
 	}
 	if cs.untagged != nil {
-		cs.untagged.stop(cause)
+		cs.untagged.cancelWith(cause)
 	}
 }
 
 // stop needs calls.mu. (Cancelling runs no code of others with it: what they
 // hang on a context runs on goroutines of its own.)
-func (call *Call) stop(cause error) {
+func (call *Call) cancelWith(cause error) {
 	if call.cause == nil {
 		call.cause = cause
 	}
@@ -194,7 +194,7 @@ func (call *Call) stop(cause error) {
 }
 
 // context makes the call's context at the first time: most calls need none.
-func (cs *calls) context(call *Call) context.Context {
+func (cs *inflight) context(call *Call) context.Context {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if call.ctx == nil {
@@ -207,14 +207,14 @@ func (cs *calls) context(call *Call) context.Context {
 }
 
 // gone tells whether the call was cancelled with ErrGone.
-func (cs *calls) gone(call *Call) bool {
+func (cs *inflight) isGone(call *Call) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return call.cause == ErrGone
 }
 
 // end frees what the context holds. It tells whether the call was answered.
-func (cs *calls) end(call *Call) (answered bool) {
+func (cs *inflight) finish(call *Call) (answered bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if call.cancel != nil {

@@ -55,7 +55,7 @@ func (d *fakeDaemon) notCut(t *testing.T, nc net.Conn, over <-chan struct{}) {
 
 // A line that somebody sends a byte a second of is too late after the timeout, exactly,
 // and so is the rest of one that is skipped.
-func TestPipeLateLine(t *testing.T) {
+func TestPipeLineTimesOut(t *testing.T) {
 	for what, c := range map[string]struct{ begin, answer string }{
 		"a byte":           {"P", ""},
 		"a blank":          {" ", ""},
@@ -146,7 +146,7 @@ func TestPipeLineWhileUnread(t *testing.T) {
 }
 
 // What was begun before is answered before, in order, and is not waited for.
-func TestPipeLateLineBehindRequests(t *testing.T) {
+func TestPipeLineTimesOutAfterRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, nc, over := pipeLate()
 		start := time.Now()
@@ -158,7 +158,7 @@ func TestPipeLateLineBehindRequests(t *testing.T) {
 }
 
 // A line of which a part was read before a restart has its time anew.
-func TestPipeLateLineOfBefore(t *testing.T) {
+func TestPipeRestoredLineTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
 		tab.rest = "PI"
@@ -192,7 +192,7 @@ func TestPipeHalfLineShutdown(t *testing.T) {
 
 // A process that did not run when the line was due takes what has come meanwhile,
 // once.
-func TestLineIsDueAfterPause(t *testing.T) {
+func TestLineTimesOutAfterPause(t *testing.T) {
 	d := newFake()
 	d.LineTimeout = time.Nanosecond
 	file, nc := socketPair(t)
@@ -213,15 +213,15 @@ func TestLineIsDueAfterPause(t *testing.T) {
 		}
 	}
 	receive("PI")
-	c.in.wait.due = time.Now().Add(-time.Second)
-	if lines := receive("NG\nPI"); lines != 1 || c.late.Load() {
-		t.Fatalf("%d lines were taken, want that which had come; late: %v", lines, c.late.Load())
+	c.in.deadline.due = time.Now().Add(-time.Second)
+	if lines := receive("NG\nPI"); lines != 1 || c.lineTimedOut.Load() {
+		t.Fatalf("%d lines were taken, want that which had come; late: %v", lines, c.lineTimedOut.Load())
 	}
-	c.in.wait.due = time.Now().Add(-time.Second)
-	if receive("N"); c.late.Load() {
+	c.in.deadline.due = time.Now().Add(-time.Second)
+	if receive("N"); c.lineTimedOut.Load() {
 		t.Fatal("what had come was not taken")
 	}
-	if receive("G"); !c.late.Load() {
+	if receive("G"); !c.lineTimedOut.Load() {
 		t.Fatal("who goes on sending is waited for again")
 	}
 	nc.Close()
@@ -229,7 +229,7 @@ func TestLineIsDueAfterPause(t *testing.T) {
 
 // A wake just before the wait for the rest of a line is heard of, also where nothing of
 // the line is left in the socket: then there is nothing to be done before the line is due.
-func TestWakeBeforeWaitForEnd(t *testing.T) {
+func TestWakeBeforeWaitForLineEnd(t *testing.T) {
 	d := newFake()
 	file, nc := socketPair(t)
 	defer file.Close()
@@ -238,7 +238,7 @@ func TestWakeBeforeWaitForEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.receive()
-	c.takeLeft()
+	c.takePartialLine()
 	c.wake()
 	woken := make(chan struct{})
 	go func() {

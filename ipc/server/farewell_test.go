@@ -8,9 +8,9 @@ import (
 )
 
 // The last words reach whoever reads, and nobody waits for one who does not.
-func TestSayLast(t *testing.T) {
+func TestFarewell(t *testing.T) {
 	theirs, ours := socketPair(t)
-	SayLast(ours, []byte("BYE\n"))
+	Farewell(ours, []byte("BYE\n"))
 	ours.Close()
 	if got, err := io.ReadAll(theirs); string(got) != "BYE\n" || err != nil {
 		t.Errorf("he reads %q, %v", got, err)
@@ -22,5 +22,5 @@ func TestSayLast(t *testing.T) {
 		full = err != nil
 	}
 	ours.SetWriteDeadline(time.Time{})
-	SayLast(ours, []byte("BYE\n")) // or the test never ends
+	Farewell(ours, []byte("BYE\n")) // or the test never ends
 }

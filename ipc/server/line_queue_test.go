@@ -7,9 +7,9 @@ import (
 )
 
 // Lines come out as they went in, each once, however many wait while others come.
-func TestQueueIsFirstComeFirstServed(t *testing.T) {
+func TestLineQueueIsFirstComeFirstServed(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	var q queue
+	var q lineQueue
 	next, last := 0, 0 // of the lines that wait, as numbers
 	for range 20000 {
 		if last == next || random.IntN(2) == 0 {
@@ -27,8 +27,8 @@ func TestQueueIsFirstComeFirstServed(t *testing.T) {
 }
 
 // It keeps memory for what waits, and not for all that has waited: it may never be empty.
-func TestQueueStaysSmall(t *testing.T) {
-	var q queue
+func TestLineQueueStaysSmall(t *testing.T) {
+	var q lineQueue
 	line := make([]byte, 100)
 	q.push(line)
 	for range 1000 {

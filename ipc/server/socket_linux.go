@@ -28,7 +28,7 @@ func rawPeek(fd uintptr, b []byte) (int, error) {
 }
 
 // take removes what was seen from the socket.
-func take(fd uintptr, seen []byte) error {
+func discardSeen(fd uintptr, seen []byte) error {
 	for len(seen) > 0 {
 		switch n, err := ipc.RawRead(fd, seen); {
 		case n > 0:
@@ -44,6 +44,6 @@ func take(fd uintptr, seen []byte) error {
 
 // endsBehind tells whether the other side sends nothing any more, though what it has sent
 // is not all taken.
-func endsBehind(fd uintptr) bool {
-	return polled(fd, unix.POLLRDHUP)&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+func otherSideEnded(fd uintptr) bool {
+	return poll(fd, unix.POLLRDHUP)&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
 }

@@ -10,6 +10,6 @@ const peeks = false
 
 func rawPeek(fd uintptr, b []byte) (int, error) { return ipc.RawRead(fd, b) }
 
-func take(uintptr, []byte) error { return nil }
+func discardSeen(uintptr, []byte) error { return nil }
 
-func endsBehind(uintptr) bool { return false }
+func otherSideEnded(uintptr) bool { return false }

@@ -9,12 +9,12 @@ import (
 )
 
 // hungUp tells whether the other side of a socket has closed both directions.
-func hungUp(fd uintptr) bool {
-	return polled(fd, 0)&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 // they are reported unasked
+func isHungUp(fd uintptr) bool {
+	return poll(fd, 0)&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 // they are reported unasked
 }
 
 // polled is what of some events there is now.
-func polled(fd uintptr, events int16) int16 {
+func poll(fd uintptr, events int16) int16 {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	for {
 		_, err := unix.Poll(fds, 0)
@@ -26,6 +26,6 @@ func polled(fd uintptr, events int16) int16 {
 
 // hangUp ends both directions of a socket, for duplicates of the descriptor in
 // other processes too. What was written can still be read at the other side.
-func hangUp(fd uintptr) {
+func shutdown(fd uintptr) {
 	unix.Shutdown(int(fd), unix.SHUT_RDWR) // fails where the other side was first
 }

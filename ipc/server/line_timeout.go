@@ -15,10 +15,10 @@ var ErrLate = errors.New("the client does not end the line that it has begun")
 
 // leftFor is how long the beginning of a line is left in the socket, where it takes room
 // far beyond its bytes: who sends a byte at a time cannot send hundreds.
-const leftFor = 20 * time.Millisecond
+const partialLineWait = 20 * time.Millisecond
 
 // lineWait is how long the rest of a line is waited for.
-type lineWait struct {
+type lineDeadline struct {
 	due    time.Time // zero: it is not waited for yet
 	take   time.Time // what was left in the socket by then is taken
 	looked bool      // once it was due, what had come already was taken
@@ -27,21 +27,21 @@ type lineWait struct {
 // waitForEnd bounds the wait for the rest of a line, which may begin only where it is
 // true. The line's time counts from the first such wait on, and anew after a pause
 // in which nothing was read.
-func (c *Conn) waitForEnd() bool {
+func (c *Conn) waitForLineEnd() bool {
 	now := time.Now()
-	wait := &c.in.wait
+	wait := &c.in.deadline
 	switch {
 	case wait.due.IsZero():
-		wait.due, wait.take = now.Add(c.server.lineTimeout()), now.Add(leftFor)
+		wait.due, wait.take = now.Add(c.server.lineTimeout()), now.Add(partialLineWait)
 	case !now.Before(wait.due):
-		c.lineIsDue()
+		c.onLineTimeout()
 		return false
-	case c.in.left > 0 && !now.Before(wait.take):
-		wait.take = now.Add(leftFor)
-		c.takeLeft()
+	case c.in.partial > 0 && !now.Before(wait.take):
+		wait.take = now.Add(partialLineWait)
+		c.takePartialLine()
 		return false
 	}
-	c.nc.SetReadDeadline(c.in.waitUntil()) // fails only when closed: the read tells
+	c.nc.SetReadDeadline(c.in.nextDeadline()) // fails only when closed: the read tells
 	select {
 	case <-c.wakeup: // its deadline may have been replaced: look for what is new
 		return false
@@ -52,33 +52,33 @@ func (c *Conn) waitForEnd() bool {
 
 // waitUntil is the next instant at which something is to be done about a line that is
 // begun.
-func (in *input) waitUntil() time.Time {
-	if in.left > 0 && in.wait.take.Before(in.wait.due) {
-		return in.wait.take
+func (in *input) nextDeadline() time.Time {
+	if in.partial > 0 && in.deadline.take.Before(in.deadline.due) {
+		return in.deadline.take
 	}
-	return in.wait.due
+	return in.deadline.due
 }
 
 // lineIsDue ends the connection, unless it is this process that was late: it may
 // have been stopped, or had no processor.
-func (c *Conn) lineIsDue() {
-	c.awake()
-	if !c.in.wait.looked {
-		c.in.wait.looked = true
+func (c *Conn) onLineTimeout() {
+	c.clearWake()
+	if !c.in.deadline.looked {
+		c.in.deadline.looked = true
 		if err, some := c.in.receiveNow(); some {
 			c.received(err)
 			return
 		}
 	}
-	c.late.Store(true)
+	c.lineTimedOut.Store(true)
 	c.quitting.Store(true)
 	c.server.dropped(c, ErrLate)
 	c.endInput(false)
-	c.calls.cancelAll(ErrLate)
+	c.inflight.cancelAll(ErrLate)
 }
 
 // lateness is what a client is told, after all answers and before BYE.
-func (s *Server) lateness() error {
+func (s *Server) lineTimeoutError() error {
 	return ipc.Errorf(ipc.CodeSyntax, "a line was begun and not ended within %v: end each with LF, at once; this connection ends", s.lineTimeout())
 }
 

@@ -25,26 +25,26 @@ func costlyBeside(t *testing.T) *costs {
 }
 
 // A place is given back after a quantum, however little is taken at a time.
-func TestPaceGivesPlaceBack(t *testing.T) {
+func TestFairnessGivesPlaceBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShares(2, nil)
-		p := s.pace(user(1))
-		p.place = <-s.places
+		s := newScheduler(2, nil)
+		p := s.newFairness(user(1))
+		p.slot = <-s.slots
 		for i := range 10 {
-			if p.place == nil {
+			if p.slot == nil {
 				t.Fatalf("it is given back after %d tenths of a quantum", i)
 			}
-			p.extra = quantum / 10
-			p.book()
+			p.extraCost = quantum / 10
+			p.charge()
 		}
-		if p.place != nil || len(s.places) != 1 {
+		if p.slot != nil || len(s.slots) != 1 {
 			t.Error("it is not given back")
 		}
 	})
 }
 
 // Who waits for input, or is gone, has no place.
-func TestPaceIdleHasNoPlace(t *testing.T) {
+func TestFairnessIdleHasNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := costlyBeside(t)
 		nc := c.as(1)
@@ -52,14 +52,14 @@ func TestPaceIdleHasNoPlace(t *testing.T) {
 			go io.WriteString(nc, strings.Repeat("PING\n", 200+n)) // what fails is not heard
 			hear(t, nc, strings.Repeat("OK\n", 200+n))
 			synctest.Wait()
-			if len(c.shares.places) != 1 {
+			if len(c.sharedScheduler.slots) != 1 {
 				t.Fatalf("after %d lines it has a place", 200+n)
 			}
 		}
 		if c.heldBack.Load() == 0 {
 			t.Error("it never had one")
 		}
-		u := c.shares.users[userKey{1, true}]
+		u := c.sharedScheduler.users[userKey{1, true}]
 		if u.refs != 2 {
 			t.Errorf("two connections are %d", u.refs)
 		}
@@ -72,15 +72,15 @@ func TestPaceIdleHasNoPlace(t *testing.T) {
 }
 
 // Nor has who does not read his last answers.
-func TestPaceLastAnswersHoldNoPlace(t *testing.T) {
+func TestFairnessLastAnswersHoldNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n := range 20 { // around what it has before it needs a place
 			c := costlyBeside(t)
 			nc := c.as(1)
 			go io.WriteString(nc, strings.Repeat("PING\n", 110+n)+"QUIT\n") // what fails is not heard
-			time.Sleep(lately)
-			if int(c.pings.Load()) < 110+n || len(c.shares.places) != 1 {
-				t.Fatalf("after %d of %d lines there are %d places", c.pings.Load(), 110+n, len(c.shares.places))
+			time.Sleep(activityWindow)
+			if int(c.pings.Load()) < 110+n || len(c.sharedScheduler.slots) != 1 {
+				t.Fatalf("after %d of %d lines there are %d places", c.pings.Load(), 110+n, len(c.sharedScheduler.slots))
 			}
 			nc.Close()
 		}
@@ -95,7 +95,7 @@ type costlyTable struct {
 
 // Before a connection is held back, the answers to what it has begun are sent, and the
 // journal has what was read and is not begun.
-func TestPaceHeldBackIsNotedAndAnswered(t *testing.T) {
+func TestFairnessHeldBackIsNotedAndAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
 		tab := newTable()
@@ -103,7 +103,7 @@ func TestPaceHeldBackIsNotedAndAnswered(t *testing.T) {
 			return &costlyTable{costly{fakeSession{c.fakeDaemon, conn}, &c.pings}, tab}, nil
 		}
 		held, goOn := make(chan struct{}), make(chan struct{})
-		c.shares.held = sync.OnceFunc(func() {
+		c.sharedScheduler.heldBack = sync.OnceFunc(func() {
 			close(held)
 			<-goOn
 		})
@@ -123,7 +123,7 @@ func TestPaceHeldBackIsNotedAndAnswered(t *testing.T) {
 }
 
 // What is not measured has a price: a connection, that it is woken, and what a Work does.
-func TestPacePrices(t *testing.T) {
+func TestFairnessPrices(t *testing.T) {
 	for what, tt := range map[string]struct {
 		price time.Duration
 		do    func(c *costs, nc net.Conn) net.Conn
@@ -136,7 +136,7 @@ func TestPacePrices(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := costlyBeside(t)
-				<-c.shares.places // there is only the allowance, which is half a processor
+				<-c.sharedScheduler.slots // there is only the allowance, which is half a processor
 				nc, start := c.as(1), time.Now()
 				const n = 500
 				for range n {
@@ -153,7 +153,7 @@ func TestPacePrices(t *testing.T) {
 }
 
 // Who comes owes nothing for the time before, and is not held back.
-func TestPaceOfNewcomer(t *testing.T) {
+func TestFairnessOfNewcomer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := costlyBeside(t)
 		if waited := askEach(t, c.as(3), time.Millisecond, 10*time.Millisecond); waited != 0 || c.heldBack.Load() != 0 {
@@ -164,16 +164,16 @@ func TestPaceOfNewcomer(t *testing.T) {
 
 // Nor are connections waited for that are held back before they are opened, when the
 // server stops or freezes.
-func TestPaceStopBeforeOpening(t *testing.T) {
+func TestFairnessStopBeforeOpening(t *testing.T) {
 	for what, stop := range map[string]func(*Server) error{
 		"Shutdown": func(s *Server) error { return s.Shutdown(context.Background(), nil) },
-		"Freeze":   func(s *Server) error { return s.Freeze(context.Background(), Freezing{}) },
+		"Freeze":   func(s *Server) error { return s.Freeze(context.Background(), FreezeOptions{}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := costlyBeside(t)
-				<-c.shares.places // for good
-				c.shares.users[userKey{1, true}].owes.Store(int64(time.Hour))
+				<-c.sharedScheduler.slots // for good
+				c.sharedScheduler.users[userKey{1, true}].paidAt.Store(int64(time.Hour))
 				for range 3 {
 					go io.Copy(io.Discard, c.as(1))
 				}
@@ -194,25 +194,25 @@ func TestPaceStopBeforeOpening(t *testing.T) {
 }
 
 // The processors are all that Go uses, and whoever is to be told is.
-func TestServerDivides(t *testing.T) {
+func TestServerSharesProcessors(t *testing.T) {
 	held := 0
 	d := newFake()
 	d.HeldBack = func() { held++ }
-	s := d.divided()
+	s := d.scheduler()
 	if want := time.Duration(runtime.GOMAXPROCS(0)); s.procs != want {
 		t.Errorf("%d processors are divided, want %d", s.procs, want)
 	}
 	stop := make(chan struct{})
 	close(stop)
-	if s.join(user(1)).wait(stop); held != 1 {
+	if s.join(user(1)).waitForSlot(stop); held != 1 {
 		t.Errorf("it is told %d times, want once", held)
 	}
 }
 
 // Half of the processors, and at least one, are what those share who want more.
-func TestSharePlaces(t *testing.T) {
+func TestSchedulerSlots(t *testing.T) {
 	for procs, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 64: 32} {
-		if got := len(newShares(procs, nil).places); got != want {
+		if got := len(newScheduler(procs, nil).slots); got != want {
 			t.Errorf("with %d processors there are %d places, want %d", procs, got, want)
 		}
 	}

@@ -9,12 +9,12 @@ import (
 // connection breaks, which ends all that are the connection's.
 func TestFrozenCallIsForgotten(t *testing.T) {
 	for _, tag := range []string{"", "a"} {
-		cs, call := &calls{}, &Call{Request: ipc.Request{Tag: tag}}
-		if err := cs.enter(call, DefaultMaxInFlight); err != nil {
+		cs, call := &inflight{}, &Call{Request: ipc.Request{Tag: tag}}
+		if err := cs.add(call, DefaultMaxInFlight); err != nil {
 			t.Fatal(err)
 		}
 		cs.freeze()
-		if got := cs.answer(call); got != frozen {
+		if got := cs.beginAnswer(call); got != answerDropped {
 			t.Fatalf("tag %q: the verdict is %d, want frozen", tag, got)
 		}
 		cs.cancelAll(ErrGone)

@@ -22,7 +22,7 @@ func (t *table) awaitNotes(n int) {
 
 // The beginning of a line that is taken from the socket is noted behind the lines that
 // wait for their turn, and until it is there, as one to be skipped.
-func TestLeftIsNotedBehindWhatWaits(t *testing.T) {
+func TestPartialLineIsRecordedBehindWhatWaits(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
 	s := d.dialStored(t)
@@ -30,7 +30,7 @@ func TestLeftIsNotedBehindWhatWaits(t *testing.T) {
 	d.waiting(t, "x")
 	tab.awaitNotes(4)
 	tab.hearLog(t, "asked LOCK x", `rest "PING\n"`, `rest "PING\n" skipping`, `rest "PING\nLI"`)
-	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 	close(d.channel(d.gates, "x"))
 	d2, _ := tab.restart(t, s.dup)
 	say(t, s.nc, "ST\n")
@@ -40,7 +40,7 @@ func TestLeftIsNotedBehindWhatWaits(t *testing.T) {
 
 // So it is where a line comes in many parts: each is noted behind those before it, which
 // are to be skipped with it until then.
-func TestLeftIsNotedAgain(t *testing.T) {
+func TestPartialLineIsRecordedAgain(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
 	s := d.dialStored(t)
@@ -49,7 +49,7 @@ func TestLeftIsNotedAgain(t *testing.T) {
 		tab.awaitNotes(2 * (i + 1))
 	}
 	tab.hearLog(t, `rest "" skipping`, `rest "LI"`, `rest "" skipping`, `rest "LIS"`, `rest "" skipping`, `rest "LIST"`)
-	freeze(t, &d.Server, Freezing{Keep: keepAll, Seal: tab.seal})
+	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 	tab.restart(t, s.dup)
 	say(t, s.nc, "\nPING\n")
 	hear(t, s.nc, "OK\nOK\n")
