@@ -3,11 +3,12 @@ package server
 import (
 	"context"
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"net"
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Serve accepts connections from l and serves them, until ctx is done, l is
@@ -132,14 +133,3 @@ func (s *Server) acceptFailed(ctx context.Context, err error, pause time.Duratio
 	case <-ctx.Done():
 	}
 }
-
-// interrupt ends an Accept that waits, and all further ones.
-func interrupt(l net.Listener) {
-	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(past) == nil {
-		return
-	}
-	l.Close() // its error would change nothing: the listener is given up
-}
-
-// past is a deadline that is over.
-var past = time.Unix(1, 0)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"net"
 	"os"
 	"runtime"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Who is turned away is told why, however many come. Who is admitted between them is

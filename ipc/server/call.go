@@ -2,9 +2,10 @@ package server
 
 import (
 	"context"
-	"github.com/redlockd/redlockd/ipc"
 	"runtime/debug"
 	"sync"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Call is a request that was read and is to be answered, once. It and its

@@ -3,13 +3,14 @@ package server
 import (
 	"errors"
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Conn is the server's side of one connection.
@@ -89,6 +90,13 @@ func (c *Conn) Session() Session { return c.session }
 
 // Peer is the process at the other end when it connected.
 func (c *Conn) Peer() Peer { return c.peer }
+
+// PeerPIDFD is a pidfd of the process that connected, the caller's to close. It
+// is of that very process: its number may have become another's since. The error
+// matches errors.ErrUnsupported where the kernel (before 6.5) or the connection
+// has none to give, and unix.ESRCH (before 6.16 also unix.EINVAL) where the process is
+// gone; any other means that the system is short of something.
+func (c *Conn) PeerPIDFD() (int, error) { return peerPIDFD(c.raw) }
 
 // SyscallConn gives access to the socket's descriptor, so that a duplicate can
 // be stored elsewhere: nothing is to be read, written or set with it. The

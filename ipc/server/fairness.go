@@ -1,7 +1,6 @@
 package server
 
 import (
-	"runtime"
 	"time"
 )
 
@@ -82,40 +81,6 @@ func (p *fairness) end() {
 	p.ended = true
 	p.pause()
 	p.share.scheduler.leave(p.share)
-}
-
-// keepPace books what was taken, and has the connection wait if that was too much
-// beside others. It is woken by whatever wakes it else: then it is to look again.
-func (c *Conn) waitForShare() {
-	if c.fairness.charge() {
-		return
-	}
-	c.wantsNews.Store(false) // no answer need wake it
-	c.recordUnread()
-	c.uncork()
-	c.fairness.charge()
-	c.fairness.slot = c.fairness.share.waitForSlot(c.wakeup)
-	c.fairness.chargedAt = c.fairness.share.scheduler.now()
-	if c.fairness.slot == nil {
-		c.fairness.setDue()
-	}
-}
-
-// isPaced is false of a connection that has to come to an end.
-func (c *Conn) mayBeDelayed() bool { return !c.stopping.Load() && !c.freezing.Load() }
-
-// waitToOpen is for the beginning of a connection.
-func (c *Conn) waitBeforeOpen() {
-	c.fairness.extraCost = openCost
-	for c.fairness.setDue(); c.fairness.isDue() && c.mayBeDelayed(); {
-		c.waitForShare()
-	}
-}
-
-// divided is what the server's users share.
-func (s *Server) scheduler() *scheduler {
-	s.schedulerOnce.Do(func() { s.sharedScheduler = newScheduler(runtime.GOMAXPROCS(0), s.HeldBack) })
-	return s.sharedScheduler
 }
 
 // pace is for a new connection; end must follow.

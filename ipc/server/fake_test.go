@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // patience bounds what a test waits for on real sockets: only failures take so long.

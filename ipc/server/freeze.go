@@ -2,8 +2,9 @@ package server
 
 import (
 	"context"
-	"github.com/redlockd/redlockd/ipc"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Freezing is how a Server freezes.

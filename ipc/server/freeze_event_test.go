@@ -1,8 +1,9 @@
 package server
 
 import (
-	"github.com/redlockd/redlockd/ipc"
 	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // What is sent until Seal has returned may have been noted as said, so it is written: whoever

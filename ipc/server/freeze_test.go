@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // stored is a connection whose descriptor somebody else has as well.

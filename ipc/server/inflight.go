@@ -2,9 +2,10 @@ package server
 
 import (
 	"context"
-	"github.com/redlockd/redlockd/ipc"
 	"sync"
 	"sync/atomic"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // maxKeptTags is the most tags for which a map is kept when none is in flight.

@@ -1,8 +1,9 @@
 package server
 
 import (
-	"github.com/redlockd/redlockd/ipc"
 	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // A request that comes to its end after Freeze is another's by the time at which its

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"maps"
 	"net"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // table is a Journal in memory, of one connection, and what a process leaves behind.

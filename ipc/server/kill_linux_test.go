@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"net"
 	"runtime"
 	"slices"
@@ -11,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // mortal is a process that is killed at an event: as it notes something, or begins

@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 const lineTooLong = "ERR TOOLONG : a line is at most 4096 bytes, its LF included\n"

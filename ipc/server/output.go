@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"net"
 	"os"
 	"runtime"
@@ -11,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // flushSize is how much is collected before it is written although more may come.
@@ -278,4 +279,35 @@ func (o *output) write(fd uintptr) bool {
 		}
 	}
 	return true
+}
+
+// buffer is bytes on their way out.
+type buffer struct{ b []byte }
+
+// maxKept is the largest buffer that is used again.
+const maxKept = 2 * flushSize
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+func newBuffer() *buffer { return buffers.Get().(*buffer) }
+
+func (b *buffer) free() {
+	if cap(b.b) <= maxKept {
+		b.b = b.b[:0]
+		buffers.Put(b)
+	}
+}
+
+// SayLast writes what is said last on a connection, before it is closed. It waits for nobody: a
+// socket takes a few lines at once, or its client reads nothing. (Not with a deadline: where
+// this process is held up, that is over before the first byte is written.)
+func Farewell(nc net.Conn, words []byte) {
+	if socket, ok := nc.(syscall.Conn); ok {
+		if raw, err := socket.SyscallConn(); err == nil {
+			_, _ = (&output{raw: raw}).writeSome(words)
+			return
+		}
+	}
+	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a pipe, of tests
+	_, _ = nc.Write(words)
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // numberedLines are n lines of many lengths, each with its number.

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"syscall"
 	"unsafe"
@@ -49,4 +51,23 @@ func peerGroups(fd uintptr) []uint32 {
 		groups = make([]uint32, size/4)
 	}
 	return nil
+}
+
+// peerPIDFD implements Conn.PeerPIDFD.
+func peerPIDFD(raw syscall.RawConn) (int, error) {
+	if raw == nil {
+		return -1, fmt.Errorf("a pidfd of the peer: %w: the connection is no socket", errors.ErrUnsupported)
+	}
+	var pidfd int
+	var err error
+	if closed := raw.Control(func(fd uintptr) { pidfd, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD) }); closed != nil {
+		return -1, closed
+	}
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
+		return -1, fmt.Errorf("a pidfd of the peer: %w", err)
+	}
+	return pidfd, nil
 }

@@ -3,13 +3,14 @@ package server
 import (
 	"context"
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // These tests run on fake time. A bubble does not end while a goroutine of the

@@ -3,10 +3,11 @@ package server
 import (
 	"bytes"
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"os"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // This file is what a connection's own goroutine does until input and requests
@@ -184,7 +185,7 @@ func (c *Conn) beginRequest(call *Call, line []byte) {
 	c.fairness.extraCost += workCost
 	c.inflight.workStarted()
 	c.wg.Add(1)
-	c.server.workers.run(job{call, work})
+	c.server.workers.run(job{c, call, work})
 }
 
 // hasLongAnswer reports whether an answer to verb may be long. Such an answer can take as much
@@ -199,12 +200,21 @@ func (c *Conn) callBegin(call *Call, line []byte) (work Work, panicked bool) {
 	return c.session.Begin(call), false
 }
 
-// perform runs the rest of a request, on a worker.
-func (c *Conn) runWork(call *Call, work Work) {
-	call.finish(c.callRun(work))
-	c.inflight.workEnded()
-	c.notify()
+// job is a Work that has begun. Conn.wg counts it.
+type job struct {
+	conn *Conn
+	call *Call
+	work Work
 }
+
+// run runs the rest of a request, on a worker.
+func (j job) run() {
+	j.call.finish(j.conn.callRun(j.work))
+	j.conn.inflight.workEnded()
+	j.conn.notify()
+}
+
+func (j job) done() { j.conn.wg.Done() }
 
 // run is guard for a Work, without the allocation of a method value.
 func (c *Conn) callRun(work Work) (panicked bool) {
@@ -312,4 +322,86 @@ func (c *Conn) endInput(gone bool) {
 		c.setClientGone()
 	}
 	c.guard(func() { c.session.InputEnded(c.clientGone) })
+}
+
+// DefaultLineTimeout is in which a line that was begun has to end.
+const DefaultLineTimeout = 30 * time.Second
+
+// waitForEnd bounds the wait for the rest of a line, which may begin only where it is
+// true. The line's time counts from the first such wait on, and anew after a pause
+// in which nothing was read.
+func (c *Conn) waitForLineEnd() bool {
+	now := time.Now()
+	wait := &c.in.deadline
+	switch {
+	case wait.due.IsZero():
+		wait.due, wait.take = now.Add(c.server.lineTimeout()), now.Add(partialLineWait)
+	case !now.Before(wait.due):
+		c.onLineTimeout()
+		return false
+	case c.in.partial > 0 && !now.Before(wait.take):
+		wait.take = now.Add(partialLineWait)
+		c.takePartialLine()
+		return false
+	}
+	c.nc.SetReadDeadline(c.in.nextDeadline()) // fails only when closed: the read tells
+	select {
+	case <-c.wakeup: // its deadline may have been replaced: look for what is new
+		return false
+	default:
+		return true
+	}
+}
+
+// lineIsDue ends the connection, unless it is this process that was late: it may
+// have been stopped, or had no processor.
+func (c *Conn) onLineTimeout() {
+	c.clearWake()
+	if !c.in.deadline.looked {
+		c.in.deadline.looked = true
+		if err, some := c.in.receiveNow(); some {
+			c.received(err)
+			return
+		}
+	}
+	c.lineTimedOut.Store(true)
+	c.quitting.Store(true)
+	c.server.dropped(c, ErrLate)
+	c.endInput(false)
+	c.inflight.cancelAll(ErrLate)
+}
+
+// lateness is what a client is told, after all answers and before BYE.
+func (s *Server) lineTimeoutError() error {
+	return ipc.Errorf(ipc.CodeSyntax, "a line was begun and not ended within %v: end each with LF, at once; this connection ends", s.lineTimeout())
+}
+
+func (s *Server) lineTimeout() time.Duration { return orDefault(s.LineTimeout, DefaultLineTimeout) }
+
+// keepPace books what was taken, and has the connection wait if that was too much
+// beside others. It is woken by whatever wakes it else: then it is to look again.
+func (c *Conn) waitForShare() {
+	if c.fairness.charge() {
+		return
+	}
+	c.wantsNews.Store(false) // no answer need wake it
+	c.recordUnread()
+	c.uncork()
+	c.fairness.charge()
+	c.fairness.slot = c.fairness.share.waitForSlot(c.wakeup)
+	c.fairness.chargedAt = c.fairness.share.scheduler.now()
+	if c.fairness.slot == nil {
+		c.fairness.setDue()
+	}
+}
+
+// isPaced is false of a connection that has to come to an end.
+func (c *Conn) mayBeDelayed() bool { return !c.stopping.Load() && !c.freezing.Load() }
+
+// waitToOpen is for the beginning of a connection.
+func (c *Conn) waitBeforeOpen() {
+	c.fairness.extraCost = openCost
+	for c.fairness.setDue(); c.fairness.isDue() && c.mayBeDelayed(); {
+		c.waitForShare()
+	}
 }

@@ -2,12 +2,13 @@ package server
 
 import (
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // inputOf is an input that is sent something, and whether its other side sends no more.

@@ -2,8 +2,9 @@ package server
 
 import (
 	"bytes"
-	"github.com/redlockd/redlockd/ipc"
 	"net"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Restored is a connection from before a restart that is not read from yet.

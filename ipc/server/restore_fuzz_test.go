@@ -3,13 +3,14 @@ package server
 import (
 	"bufio"
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"maps"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // holding answers at once what does not wait, and the rest when it is let go.

@@ -3,13 +3,14 @@ package server
 import (
 	"bytes"
 	"errors"
-	"github.com/redlockd/redlockd/ipc"
 	"maps"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // pipeRestored restores one end of a pipe from the table.

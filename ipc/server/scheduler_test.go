@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // A quarter of the processors is what a user may take beside others, and half a

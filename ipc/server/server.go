@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
-	"github.com/redlockd/redlockd/ipc"
 	"log"
 	"net"
+	"runtime"
 	"sync"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // Defaults of a Server's bounds.
@@ -63,7 +65,7 @@ type Server struct {
 	// AcceptFailed is told of errors that Serve goes on after. It may be nil.
 	AcceptFailed func(err error, pause time.Duration)
 
-	workers         workers
+	workers         workers[job]
 	sharedScheduler *scheduler // made with the first connection
 	schedulerOnce   sync.Once
 
@@ -245,3 +247,20 @@ func orDefault[T int | time.Duration](value, otherwise T) T {
 	}
 	return value
 }
+
+// divided is what the server's users share.
+func (s *Server) scheduler() *scheduler {
+	s.schedulerOnce.Do(func() { s.sharedScheduler = newScheduler(runtime.GOMAXPROCS(0), s.HeldBack) })
+	return s.sharedScheduler
+}
+
+// interrupt ends an Accept that waits, and all further ones.
+func interrupt(l net.Listener) {
+	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(past) == nil {
+		return
+	}
+	l.Close() // its error would change nothing: the listener is given up
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)

@@ -3,11 +3,12 @@ package server
 import (
 	"bufio"
 	"bytes"
-	"github.com/redlockd/redlockd/ipc"
 	"net"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // echoing answers everything at once.

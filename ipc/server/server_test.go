@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/redlockd/redlockd/ipc"
 	"io"
 	"net"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/ipc"
 )
 
 func TestServerScripts(t *testing.T) {

@@ -1,7 +1,5 @@
 package server
 
-import "errors"
-
 // Session is what the owner of a Server does with one connection's requests.
 // Its methods are called from one goroutine, the one that reads the connection,
 // and must not block.
@@ -27,13 +25,3 @@ type Session interface {
 
 // Work is the rest of a request that takes time.
 type Work interface{ Run() }
-
-// Causes of the end of a Call's context.
-var (
-	ErrCancelled = errors.New("cancelled by the client")
-	ErrGone      = errors.New("the client is gone")
-	ErrShutdown  = errors.New("the daemon is stopping")
-)
-
-// ErrSlow is why a connection was cut whose client does not read its answers.
-var ErrSlow = errors.New("the client does not read its answers")

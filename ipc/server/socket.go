@@ -4,6 +4,8 @@ package server
 
 import (
 	"errors"
+	"net"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,4 +30,15 @@ func poll(fd uintptr, events int16) int16 {
 // other processes too. What was written can still be read at the other side.
 func shutdown(fd uintptr) {
 	unix.Shutdown(int(fd), unix.SHUT_RDWR) // fails where the other side was first
+}
+
+// HungUp tells whether a connection that nobody reads has been ended altogether, from either
+// side. False where that cannot be known.
+func HungUp(nc net.Conn) bool {
+	socket, ok := nc.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	return err == nil && (&input{raw: raw}).closedByPeer()
 }

@@ -2,41 +2,42 @@ package server
 
 import "sync"
 
-// maxIdleWorkers is how many goroutines are kept for the next Works, a few
-// kilobytes each.
+// maxIdleWorkers is how many idle goroutines a pool keeps. Each costs a few kilobytes.
 const maxIdleWorkers = 128
 
-// workers run the Works of a server, each on a goroutine. Those that are done
-// are kept for the next while there are connections: starting a goroutine, and
-// growing its stack each time anew, costs more than much of what Works do.
-type workers struct {
-	mu    sync.Mutex // guards what follows
-	idle  []worker   // the last used last: its stack is in the cache
-	ended bool       // none is kept any more
+// workers runs jobs, each on a goroutine, and keeps some of the goroutines for later jobs.
+//
+// A go statement for each job would be simpler. But a new goroutine starts with a small stack, and
+// copies it each time the job goes deeper. Measured with 64 jobs that need 6 KiB of stack: 155 µs
+// of processor time from the pool, 312 µs with go statements.
+type workers[J workerJob] struct {
+	// mu guards what follows. No other mutex is taken inside it.
+	mu    sync.Mutex
+	idle  []chan J // each has room for one job; the last used is last: its stack is in the cache
+	ended bool     // no goroutine is kept any longer
 }
 
-// worker is where an idle goroutine waits for the next Work. It has one place:
-// handing over does not block.
-type worker chan job
-
-// job is a Work that has begun, and is counted by its connection.
-type job struct {
-	call *Call
-	work Work
+// workerJob is what a pool runs.
+type workerJob interface {
+	run()
+	// done is called after run, and after the goroutine has been offered to the pool again. Only
+	// then may the job's owner call release.
+	done()
 }
 
-// run has a goroutine run the job, and does not wait for it.
-func (ws *workers) run(j job) {
-	w := ws.take()
+// run has a goroutine run the job, and does not wait for it. The job's owner waits until done is
+// called; release ends the goroutine.
+func (ws *workers[J]) run(j J) {
+	w := ws.takeIdle()
 	if w == nil {
-		w = make(worker, 1)
-		go ws.serve(w) // release ends it; Conn.serve waits for the job
+		w = make(chan J, 1)
+		go ws.serve(w)
 	}
 	w <- j
 }
 
-// take is an idle worker; nil: there is none.
-func (ws *workers) take() worker {
+// takeIdle returns an idle worker, or nil if there is none.
+func (ws *workers[J]) takeIdle() chan J {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	last := len(ws.idle) - 1
@@ -48,21 +49,20 @@ func (ws *workers) take() worker {
 	return w
 }
 
-// serve runs jobs until there are idle workers enough, or release ends it.
-func (ws *workers) serve(w worker) {
+// serve runs jobs until the pool keeps enough other workers, or release closes w.
+func (ws *workers[J]) serve(w chan J) {
 	for j := range w {
-		c := j.call.conn
-		c.runWork(j.call, j.work)
-		kept := ws.keep(w) // before the connection can be over, and release be called
-		c.wg.Done()
+		j.run()
+		kept := ws.keep(w)
+		j.done()
 		if !kept {
 			return
 		}
 	}
 }
 
-// keep makes w idle unless there are enough.
-func (ws *workers) keep(w worker) bool {
+// keep makes w idle unless the pool has enough idle workers.
+func (ws *workers[J]) keep(w chan J) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.ended || len(ws.idle) == maxIdleWorkers {
@@ -72,17 +72,17 @@ func (ws *workers) keep(w worker) bool {
 	return true
 }
 
-// end ends all workers, as soon as their jobs do.
-func (ws *workers) end() {
+// end ends all workers as soon as their jobs end.
+func (ws *workers[J]) end() {
 	ws.mu.Lock()
 	ws.ended = true
 	ws.mu.Unlock()
 	ws.release()
 }
 
-// release ends all idle workers. It is called when no connection is left; where
-// one has come since, its jobs start workers of their own.
-func (ws *workers) release() {
+// release ends all idle workers. The server calls it when no connection is left. If a new
+// connection has come since, its jobs start new workers.
+func (ws *workers[J]) release() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.idle {

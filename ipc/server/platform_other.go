@@ -1,0 +1,30 @@
+//go:build unix && !linux
+
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// acceptRaw accepts one connection. Only Linux has a faster way to turn many away.
+func (a *acceptor) acceptRaw() (net.Conn, error) { return a.acceptOne() }
+
+// peerPIDFD returns an error that matches errors.ErrUnsupported: only Linux has pidfds.
+func peerPIDFD(syscall.RawConn) (int, error) {
+	return -1, fmt.Errorf("a pidfd of the peer: %w", errors.ErrUnsupported)
+}
+
+// peeks reports whether rawPeek leaves what it reads in the socket. Only Linux needs that: there,
+// connections outlast the process.
+const peeks = false
+
+func rawPeek(fd uintptr, b []byte) (int, error) { return ipc.RawRead(fd, b) }
+
+func discardSeen(uintptr, []byte) error { return nil }
+
+func otherSideEnded(uintptr) bool { return false }
