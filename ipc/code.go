@@ -2,32 +2,30 @@ package ipc
 
 import "fmt"
 
-// Code says why a request failed. Codes are never renamed within a version of
-// the protocol.
+// Code says why a request failed. A code is never renamed within a version of the protocol.
 type Code string
 
-// The codes of the protocol. SYNTAX to TOOLONG are the parser's.
+// The codes of the protocol. The parser uses SYNTAX to TOOLONG.
 const (
-	CodeSyntax    Code = "SYNTAX"    // not of the form of a request
+	CodeSyntax    Code = "SYNTAX"    // not the form of a request
 	CodeVerb      Code = "VERB"      // no such verb
-	CodeName      Code = "NAME"      // not a lock name
-	CodeOption    Code = "OPTION"    // no such option, not with this verb, or not such a value
+	CodeName      Code = "NAME"      // not a valid name of a lock
+	CodeOption    Code = "OPTION"    // no such option, not with this verb, or not this value
 	CodeTooLong   Code = "TOOLONG"   // a line of more than MaxLine bytes
-	CodeHeld      Code = "HELD"      // somebody else held it for all of wait
+	CodeHeld      Code = "HELD"      // another holder kept it for all of wait=
 	CodeNoQuorum  Code = "NOQUORUM"  // too few nodes could vote
 	CodeCancelled Code = "CANCELLED" // by CANCEL
 	CodeNotHeld   Code = "NOTHELD"   // not held, and not lost
 	CodeLost      Code = "LOST"      // the lease was lost before
-	CodeAlready   Code = "ALREADY"   // held by the same owner
-	CodeDeadlock  Code = "DEADLOCK"  // waiting would close a cycle
+	CodeAlready   Code = "ALREADY"   // the same owner holds it
+	CodeDeadlock  Code = "DEADLOCK"  // waiting would close a cycle of waiters
 	CodeDenied    Code = "DENIED"    // not allowed for this user
 	CodeLimit     Code = "LIMIT"     // a limit is reached
 	CodeShutdown  Code = "SHUTDOWN"  // the daemon is stopping
-	CodeInternal  Code = "INTERNAL"  // a defect, logged
+	CodeInternal  Code = "INTERNAL"  // a defect; the daemon logs it
 )
 
-// Error is why a line could not be understood: the code and text of the answer
-// to it.
+// Error says why a line could not be understood: the code and text of the answer.
 type Error struct {
 	Code Code
 	Text string
@@ -35,12 +33,13 @@ type Error struct {
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Text }
 
-// Errorf returns an *Error. Its type is error, so that a nil *Error never becomes an error that is not nil.
+// Errorf returns an *Error. Its type is error, so that a nil *Error never becomes an error that is
+// not nil.
 func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
-// quote shows a word of a request in an error's text, its beginning if it is long.
+// quote shows a word of a request in the text of an error. It cuts a long word.
 func quote(word string) string {
 	const most = 40
 	if len(word) <= most {

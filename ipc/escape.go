@@ -11,8 +11,8 @@ const upperHex = "0123456789ABCDEF"
 
 var errEscape = errors.New("% stands before two hexadecimal digits, and a % itself is written %25")
 
-// special are the bytes that appendEscaped cannot take over without a look:
-// those that are always escaped, and those of longer characters.
+// special marks the bytes that appendEscaped must look at: bytes that are always escaped, and bytes
+// of characters beyond ASCII.
 var special = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c <= ' ' || c >= 0x7f || strings.IndexByte("=,%", byte(c)) >= 0
@@ -20,8 +20,8 @@ var special = func() (t [256]bool) {
 	return t
 }()
 
-// appendEscaped appends s with %XX for spaces, controls, "=", ",", "%", and
-// bytes that are not UTF-8.
+// appendEscaped appends s with %XX for spaces, control characters, "=", ",", "%", and bytes that
+// are not UTF-8.
 func appendEscaped(b []byte, s string) []byte {
 	for {
 		n := plain(s)
@@ -39,7 +39,7 @@ func appendEscaped(b []byte, s string) []byte {
 	}
 }
 
-// plain is the number of bytes at the beginning of s that stand for themselves.
+// plain returns how many bytes at the beginning of s are not special.
 func plain(s string) int {
 	for i := range len(s) {
 		if special[s[i]] {
@@ -60,7 +60,7 @@ func appendHex(b []byte, s string) []byte {
 	return b
 }
 
-// escapedLen is the number of bytes that appendEscaped appends.
+// escapedLen returns how many bytes appendEscaped appends.
 func escapedLen(s string) int {
 	n := plain(s)
 	if n == len(s) {
@@ -69,8 +69,8 @@ func escapedLen(s string) int {
 	return len(appendEscaped(nil, s))
 }
 
-// unescape undoes appendEscaped, and takes what need not have been escaped.
-// The result is UTF-8. It allocates only if something is escaped.
+// unescape undoes appendEscaped. It also accepts escapes that are not needed. The result is UTF-8.
+// It allocates only if something is escaped.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, nil
@@ -93,7 +93,7 @@ func unescape(s string) (string, error) {
 	return string(b), nil
 }
 
-// unhex are the values of hexadecimal digits, -1 of all other bytes.
+// unhex holds the values of hexadecimal digits, and -1 for all other bytes.
 var unhex = func() (t [256]int) {
 	for c := range t {
 		t[c] = strings.IndexByte(upperHex, byte(unicode.ToUpper(rune(c))))
@@ -101,7 +101,7 @@ var unhex = func() (t [256]int) {
 	return t
 }()
 
-// checkText refuses lines that are not UTF-8, or contain controls other than TAB.
+// checkText rejects lines that are not UTF-8, or contain control characters other than TAB.
 func checkText(line string) error {
 	for i := range len(line) {
 		if c := line[i]; c < ' ' && c != '\t' || c >= 0x7f {

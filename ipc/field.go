@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Field is one key=value of a reply. Its value is a whole number, a list of two
-// or more, or else a string.
+// Field is one key=value of a reply. The value is a whole number, a list of two or more elements,
+// or a string.
 type Field struct {
 	Key      string
 	Value    string
@@ -16,7 +16,7 @@ type Field struct {
 	IsNumber bool
 }
 
-// String is the value as a string: a list's elements between commas.
+// String returns the value as a string. Elements of a list are separated by commas.
 func (f *Field) String() string {
 	switch {
 	case f.IsNumber:
@@ -85,7 +85,7 @@ func (f *Field) parseList(value string) error {
 	return nil
 }
 
-// parseNumber reads what AppendInt writes, and nothing else: 007 is a string.
+// parseNumber reads only what AppendInt writes: 007 is a string.
 func parseNumber(s string) (int64, bool) {
 	digits := strings.TrimPrefix(s, "-")
 	if !isDigits(digits) || digits[0] == '0' && len(s) > 1 {
@@ -107,7 +107,7 @@ func isDigits(s string) bool {
 	return s != ""
 }
 
-// cut is the beginning of s that has at most n bytes, and no half characters.
+// cut returns the beginning of s that has at most n bytes. It does not split a character.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Forever is the Wait of wait=forever.
+// Forever is the value of Options.Wait for wait=forever.
 const Forever = time.Duration(-1)
 
 // Bounds of option values, in decoded bytes.
@@ -20,11 +20,11 @@ const (
 	MaxID    = 64
 	MaxLease = 128
 
-	MaxSlots = 1000 // places of a semaphore
+	MaxSlots = 1000 // slots of a semaphore
 )
 
-// Options are the key=value words of a request. Set tells which were given: the
-// others are zero, and their defaults are not known here.
+// Options are the key=value words of a request. Set says which were given. The others are zero:
+// this package does not know their defaults.
 type Options struct {
 	Set                                 OptionSet
 	TTL, Wait, Max, Guard, Linger, Beat time.Duration // whole milliseconds; Wait may be Forever
@@ -58,13 +58,13 @@ const (
 	OptLease
 )
 
-// Has tells whether all of options are in the set.
+// Has reports whether all of options are in the set.
 func (s OptionSet) Has(options OptionSet) bool { return s&options == options }
 
-// Has tells whether all of options were given.
+// Has reports whether all of options were given.
 func (o *Options) Has(options OptionSet) bool { return o.Set.Has(options) }
 
-// optionWord is how an option is written.
+// optionWord is the spelling of an option.
 type optionWord struct {
 	key string
 	set OptionSet
@@ -76,7 +76,7 @@ var optionWords = [...]optionWord{
 	{"guard", OptGuard}, {"reentrant", OptReentrant}, {"note", OptNote}, {"id", OptID}, {"lease", OptLease},
 }
 
-// words are the options of the set, in order.
+// words yields the options of the set, in order.
 func (s OptionSet) words() iter.Seq[optionWord] {
 	return func(yield func(optionWord) bool) {
 		for _, word := range optionWords {
@@ -87,7 +87,7 @@ func (s OptionSet) words() iter.Seq[optionWord] {
 	}
 }
 
-// String lists the options of the set as "ttl= wait=", or says "no options".
+// String lists the options of the set like "ttl= wait=", or returns "no options".
 func (s OptionSet) String() string {
 	if s == 0 {
 		return "no options"
@@ -99,7 +99,7 @@ func (s OptionSet) String() string {
 	return b.String()[1:]
 }
 
-// option finds an option by its key.
+// option returns the option with that key.
 func option(key string) (OptionSet, bool) {
 	for i := range optionWords {
 		if optionWords[i].key == key {
@@ -109,7 +109,7 @@ func option(key string) (OptionSet, bool) {
 	return 0, false
 }
 
-// Mode is whether a lock is shared with others of that mode.
+// Mode says whether holders of the same mode share a lock.
 type Mode uint8
 
 // The modes. Exclusive is the default.
@@ -120,19 +120,19 @@ const (
 
 func (m Mode) String() string { return modes.word(int(m)) }
 
-// Hold is what keeps a lease extended.
+// Hold says what keeps a lease extended.
 type Hold uint8
 
-// The holds. HoldConn is the default.
+// The kinds of hold. HoldConn is the default.
 const (
 	HoldConn Hold = iota // while the connection is open
 	HoldPID              // while the process lives
-	HoldTTL              // nothing: it ends with its ttl
+	HoldTTL              // nothing: the lease ends after its ttl
 )
 
 func (h Hold) String() string { return holds.word(int(h)) }
 
-// choice is the words that an option may be, by value.
+// choice lists the words that an option accepts, by value.
 type choice []string
 
 var (
@@ -157,7 +157,7 @@ func (c choice) parse(word string) (int, error) {
 	return 0, fmt.Errorf("it is %s", strings.Join(c, " or "))
 }
 
-// assign sets one option from a word of a request. The error does not name it.
+// assign sets one option from a word of a request. Its error does not name the option.
 func (o *Options) assign(which OptionSet, word string) error {
 	value, err := unescape(word)
 	if err != nil {
@@ -245,7 +245,7 @@ func (o *Options) appendValue(b []byte, which OptionSet) []byte {
 		return appendEscaped(b, o.Note)
 	case OptID:
 		return appendEscaped(b, o.ID)
-	default: // OptLease, the last
+	default: // OptLease, the last one
 		return appendEscaped(b, o.Lease)
 	}
 }
@@ -322,8 +322,8 @@ func appendWait(b []byte, d time.Duration) []byte {
 	return appendDuration(b, d)
 }
 
-// appendDuration appends milliseconds, rounded up: a wait of a microsecond is
-// not one of 0. What is below zero cannot be said, and is 0.
+// appendDuration appends milliseconds, rounded up, so that a wait of a microsecond does not become
+// 0. A negative duration becomes 0.
 func appendDuration(b []byte, d time.Duration) []byte {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {

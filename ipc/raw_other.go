@@ -4,10 +4,9 @@ package ipc
 
 import "syscall"
 
-// RawRead is syscall.Read, and RawWrite syscall.Write: raw only on Linux, where
-// redlockd has to be fast, and not under the race detector, which learns from
-// system calls what came before what.
+// RawRead is syscall.Read. It is raw only on Linux, where redlockd has to be fast, and not under
+// the race detector: the detector learns the order of events from system calls.
 func RawRead(fd uintptr, b []byte) (int, error) { return syscall.Read(int(fd), b) }
 
-// RawWrite: see RawRead.
+// RawWrite is syscall.Write.
 func RawWrite(fd uintptr, b []byte) (int, error) { return syscall.Write(int(fd), b) }

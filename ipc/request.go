@@ -13,29 +13,28 @@ const (
 	MaxTag   = 16
 	MaxName  = 200
 	MaxNames = 100 // names in one request
-	MaxWord  = 200 // what CANCEL, ADMIT, HELLO and HELP are about
+	MaxWord  = 200 // the argument of CANCEL, ADMIT, HELLO and HELP
 
-	// maxNameList bounds the names of one request together, as AppendTo writes
-	// them, so that the replies and the lines of LIST that repeat them all fit.
+	// maxNameList bounds the names of one request together, as AppendTo writes them. So the replies
+	// and lines of LIST that repeat them fit into a line.
 	maxNameList = 3000
 )
 
-// reserved begins the names that nobody can lock: the daemon's own keys.
+// reserved is the prefix of the daemon's own keys. Names of locks cannot begin with it.
 const reserved = "redlockd:"
 
 // Request is one line from a client.
 type Request struct {
 	Tag   string // "" if it has none
 	Verb  Verb
-	Names []string // of locks, in the order given; all different
+	Names []string // of locks, in the given order, all different
 	Words []string // CANCEL's tag, ADMIT's node, HELLO's version, HELP's verb
 	Options
 }
 
-// ParseRequest reads a line, without its LF, into req. It uses req's slices
-// again; its strings share one allocation. Every error is an *Error, to be
-// answered with its code and text: req.Tag is set nevertheless where there is a
-// tag, and the rest of req means nothing then.
+// ParseRequest reads a line, without its LF, into req. It reuses req's slices, and the strings
+// share one allocation. Every error is an *Error, with the code and text to answer. After an error,
+// req.Tag is set if the line has a tag, and the rest of req means nothing.
 func ParseRequest(line []byte, req *Request) error {
 	*req = Request{Names: req.Names[:0], Words: req.Words[:0]}
 	w := words{strings.TrimSuffix(string(line), "\r")}
@@ -73,7 +72,7 @@ func (r *Request) parse(w *words) error {
 	return r.complete()
 }
 
-// argument takes one word after the verb.
+// argument reads one word after the verb.
 func (r *Request) argument(word string) error {
 	if key, value, ok := strings.Cut(word, "="); ok {
 		return r.option(key, value)
@@ -110,7 +109,7 @@ func (r *Request) option(key, value string) error {
 	return nil
 }
 
-// isTry: a TRY may say that it does not wait.
+// isTry reports whether the option is wait=0 of TRY, which says what TRY does anyway.
 func (r *Request) isTry(which OptionSet, value string) bool {
 	if r.Verb != VerbTry || which != OptWait {
 		return false
@@ -119,7 +118,7 @@ func (r *Request) isTry(which OptionSet, value string) bool {
 	return err == nil && wait == 0
 }
 
-// names reads the names of locks, between commas.
+// names reads names of locks, separated by commas.
 func (r *Request) names(list string) error {
 	size := -1 // between n names there are n-1 commas
 	for rest, more := list, true; more; {
@@ -136,7 +135,7 @@ func (r *Request) names(list string) error {
 	return nil
 }
 
-// name reads the next of the names.
+// name reads the next name.
 func (r *Request) name(word string) error {
 	name, err := unescape(word)
 	if err != nil {
@@ -157,8 +156,7 @@ func (r *Request) name(word string) error {
 	return nil
 }
 
-// CheckName refuses what cannot be the name of a lock, with an *Error that says
-// why.
+// CheckName returns an *Error if name cannot be the name of a lock.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -175,7 +173,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// word reads what a verb without names is about.
+// word reads the argument of a verb that takes no names.
 func (r *Request) word(word string) error {
 	value, err := unescape(word)
 	switch {
@@ -190,7 +188,7 @@ func (r *Request) word(word string) error {
 	return nil
 }
 
-// complete refuses a request that lacks something, or says two things at once.
+// complete rejects a request that lacks something, or contradicts itself.
 func (r *Request) complete() error {
 	g := &grammars[r.Verb]
 	missing := g.required &^ r.Set
@@ -208,9 +206,8 @@ func (r *Request) complete() error {
 	return nil
 }
 
-// AppendTo appends the request as a line, LF included, that ParseRequest reads
-// as the same request. It escapes, but checks nothing: a name that is none is
-// refused where the line is read.
+// AppendTo appends the request as a line, LF included, that ParseRequest reads as the same request.
+// It escapes names but does not check them: the reader of the line rejects invalid ones.
 func (r *Request) AppendTo(b []byte) []byte {
 	b = appendTag(b, r.Tag)
 	b = append(b, r.Verb.String()...)
@@ -226,7 +223,7 @@ func (r *Request) AppendTo(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// listSeparator is what stands before element i of a list between commas.
+// listSeparator returns the byte before element i of a list: first, or a comma.
 func listSeparator(i int, first byte) byte {
 	if i == 0 {
 		return first

@@ -7,11 +7,11 @@ import (
 	"unicode"
 )
 
-// Kind is what a line from the daemon is.
+// Kind is the kind of a line from the daemon.
 type Kind uint8
 
-// The kinds. A request is answered by any number of KindLine and then one KindOK
-// or KindErr; events stand between answers.
+// The kinds. The answer to a request is any number of KindLine, and then one KindOK or KindErr.
+// Events come between answers.
 const (
 	KindOK Kind = iota + 1
 	KindErr
@@ -21,12 +21,12 @@ const (
 
 // Names of events.
 const (
-	EventLost = "LOST" // a lease is over
-	EventBye  = "BYE"  // the connection ends, and not because its client has ended it
+	EventLost = "LOST" // a lease was lost
+	EventBye  = "BYE"  // the daemon ends the connection
 	EventBack = "BACK" // the daemon was restarted, and kept this connection
 )
 
-// Response is one line from the daemon. Its builders return it, to be chained:
+// Response is one line from the daemon. Its builders return it, so that calls can be chained:
 //
 //	r.OK(tag).Str("lock", name).Ms("ttl", validity)
 type Response struct {
@@ -69,7 +69,7 @@ func (r *Response) Str(key, value string) *Response {
 	return r
 }
 
-// Strs adds a field that is a list. A list of one is as a Str.
+// Strs adds a field that is a list. A list of one element is the same as Str.
 func (r *Response) Strs(key string, values ...string) *Response {
 	switch len(values) {
 	case 0:
@@ -87,8 +87,8 @@ func (r *Response) Int(key string, n int64) *Response {
 	return r
 }
 
-// Ms adds a field that is a duration, or an instant of a clock, in milliseconds,
-// rounded down: no lease is said to be longer than it is.
+// Ms adds a field that is a duration, or an instant of a clock, in milliseconds. It rounds down, so
+// that no lease seems longer than it is.
 func (r *Response) Ms(key string, d time.Duration) *Response {
 	return r.Int(key, d.Milliseconds())
 }
@@ -99,7 +99,7 @@ func (r *Response) Say(text string) *Response {
 	return r
 }
 
-// Get is a field's value as a string; ok is false if there is no such field.
+// Get returns a field's value as a string. ok is false if there is no such field.
 func (r *Response) Get(key string) (value string, ok bool) {
 	f := r.field(key)
 	if f == nil {
@@ -108,7 +108,7 @@ func (r *Response) Get(key string) (value string, ok bool) {
 	return f.String(), true
 }
 
-// Strings is a field's value as a list; nil if there is no such field.
+// Strings returns a field's value as a list, or nil if there is no such field.
 func (r *Response) Strings(key string) []string {
 	f := r.field(key)
 	switch {
@@ -120,7 +120,7 @@ func (r *Response) Strings(key string) []string {
 	return []string{f.String()}
 }
 
-// Int64 is a field's value; ok is false if there is no such field, or it is no number.
+// Int64 returns a field's value. ok is false if there is no such field, or it is not a number.
 func (r *Response) Int64(key string) (n int64, ok bool) {
 	f := r.field(key)
 	if f == nil || !f.IsNumber {
@@ -129,8 +129,8 @@ func (r *Response) Int64(key string) (n int64, ok bool) {
 	return f.Number, true
 }
 
-// Duration is a field's value in milliseconds; ok is false if there is no such
-// field, or it is no duration.
+// Duration returns a field's value in milliseconds. ok is false if there is no such field, or it is
+// not a duration.
 func (r *Response) Duration(key string) (d time.Duration, ok bool) {
 	const most = math.MaxInt64 / int64(time.Millisecond)
 	n, ok := r.Int64(key)
@@ -149,9 +149,9 @@ func (r *Response) field(key string) *Field {
 	return nil
 }
 
-// AppendTo appends the response as one line of at most MaxLine bytes, LF
-// included. The text is cut where it is too long. (Fields that do not fit would
-// be left out, whole, but the bounds of requests keep replies below that.)
+// AppendTo appends the response as one line of at most MaxLine bytes, LF included. It cuts text
+// that is too long, and omits fields that do not fit. (The bounds of requests keep replies so short
+// that all fields fit.)
 func (r *Response) AppendTo(b []byte) []byte {
 	limit := len(b) + MaxLine - len("\n")
 	b = r.appendHead(b)
@@ -193,8 +193,8 @@ func (r *Response) appendText(b []byte, limit int) []byte {
 	return append(b, cut(text, room)...)
 }
 
-// printable replaces what a line's text cannot have: controls by spaces, and
-// what is not UTF-8 by U+FFFD.
+// printable replaces what the text of a line cannot contain: control characters by spaces, and
+// bytes that are not UTF-8 by U+FFFD.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -204,9 +204,9 @@ func printable(text string) string {
 	}, text)
 }
 
-// ParseResponse reads a line, without its LF, into r. It uses r's slice of
-// fields again; its strings share one allocation. Fields and events that are
-// not known are kept. Every error is an *Error.
+// ParseResponse reads a line, without its LF, into r. It reuses r's slice of fields, and the
+// strings share one allocation. It keeps fields and events that it does not know. Every error is an
+// *Error.
 func ParseResponse(line []byte, r *Response) error {
 	*r = Response{Fields: r.Fields[:0]}
 	if len(line) >= MaxLine {
@@ -226,7 +226,7 @@ func ParseResponse(line []byte, r *Response) error {
 	return r.parseFields(&w)
 }
 
-// parseHead reads what kind of line it is.
+// parseHead reads the kind of the line.
 func (r *Response) parseHead(w *words) error {
 	word, _ := w.next()
 	switch {
@@ -249,7 +249,7 @@ func (r *Response) parseHead(w *words) error {
 	return nil
 }
 
-// isCapital tells whether a word can be a code or an event's name.
+// isCapital reports whether a word can be a code or the name of an event.
 func isCapital(word string) bool {
 	for i := range len(word) {
 		if word[i] < 'A' || word[i] > 'Z' {
@@ -259,7 +259,7 @@ func isCapital(word string) bool {
 	return word != ""
 }
 
-// parseFields reads fields up to the text, and the text.
+// parseFields reads the fields, and the text after them.
 func (r *Response) parseFields(w *words) error {
 	for word, ok := w.next(); ok; word, ok = w.next() {
 		if word == ":" {
@@ -275,7 +275,7 @@ func (r *Response) parseFields(w *words) error {
 	return nil
 }
 
-// textOf is what stands after ":" and one space.
+// textOf returns what follows ":" and one space.
 func textOf(rest string) string {
 	if rest == "" {
 		return ""

@@ -2,7 +2,7 @@ package ipc
 
 import "strings"
 
-// Verb is what a request asks for. The zero Verb is none.
+// Verb says what a request wants. The zero Verb is none.
 type Verb uint8
 
 // The verbs, in the order of the protocol's table.
@@ -26,19 +26,19 @@ const (
 	VerbQuit
 )
 
-// grammar is what may follow a verb.
+// grammar describes what may follow a verb.
 type grammar struct {
 	name     string
-	form     string // of the positional words, for people
+	form     string // the positional words, for people
 	maxNames int
-	instead  OptionSet // a name is needed unless one of these is given
+	instead  OptionSet // without one of these, a name is required
 	minWords int
 	maxWords int
 	options  OptionSet
 	required OptionSet
 }
 
-// needs is what the verb cannot do without, for people.
+// needs describes, for people, what the verb requires.
 func (g *grammar) needs() string {
 	what := "a" + g.form
 	if end := strings.IndexAny(what, "[|"); end >= 0 {
@@ -84,7 +84,7 @@ var verbs = func() map[string]Verb {
 	return m
 }()
 
-// ParseVerb finds a verb by its name, in upper or lower case.
+// ParseVerb returns the verb with that name, in upper or lower case.
 func ParseVerb(word string) (Verb, bool) {
 	var upper [8]byte // longer than every verb
 	if len(word) > len(upper) {
@@ -102,8 +102,8 @@ func ParseVerb(word string) (Verb, bool) {
 
 func (v Verb) known() bool { return v >= VerbLock && v <= VerbQuit }
 
-// Waits tells whether a request with this verb may take time: it asks the nodes,
-// or waits for others. The rest are answered from memory as soon as they begin.
+// Waits reports whether a request with this verb may take time, because it asks the nodes or waits
+// for a holder. All others are answered from memory as soon as they begin.
 func (v Verb) Waits() bool {
 	switch v {
 	case VerbLock, VerbTry, VerbUnlock, VerbAdmit, VerbExtend, VerbResume, VerbWho, VerbForce:
@@ -112,7 +112,7 @@ func (v Verb) Waits() bool {
 	return false
 }
 
-// String is the verb's name, as requests have it.
+// String returns the verb as requests spell it.
 func (v Verb) String() string {
 	if !v.known() {
 		return "NONE"
@@ -120,7 +120,7 @@ func (v Verb) String() string {
 	return grammars[v].name
 }
 
-// Usage is the form of a request with this verb, in one line.
+// Usage returns the form of a request with this verb, in one line.
 func (v Verb) Usage() string {
 	if !v.known() {
 		return ""

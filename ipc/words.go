@@ -2,10 +2,10 @@ package ipc
 
 import "strings"
 
-// words takes a line apart. Several spaces count as one, and a TAB as a space.
+// words splits a line. Several spaces count as one, and a TAB counts as a space.
 type words struct{ rest string }
 
-// next is the next word; ok is false at the end of the line.
+// next returns the next word. ok is false at the end of the line.
 func (w *words) next() (word string, ok bool) {
 	w.skip()
 	end := 0
@@ -24,7 +24,7 @@ func (w *words) skip() {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' }
 
-// tag takes the word that begins with "@", if there is one.
+// tag reads the word that begins with "@", if there is one.
 func (w *words) tag() (string, error) {
 	w.skip()
 	if !strings.HasPrefix(w.rest, "@") {
@@ -37,7 +37,7 @@ func (w *words) tag() (string, error) {
 	return word[1:], nil
 }
 
-// ValidTag tells whether a word can be a tag: 1 to MaxTag ASCII letters or digits.
+// ValidTag reports whether tag can be a tag: 1 to MaxTag ASCII letters or digits.
 func ValidTag(tag string) bool {
 	if tag == "" || len(tag) > MaxTag {
 		return false
@@ -51,7 +51,7 @@ func ValidTag(tag string) bool {
 	return true
 }
 
-// appendTag appends "@tag ", or nothing if there is none.
+// appendTag appends "@tag ", or nothing if there is no tag.
 func appendTag(b []byte, tag string) []byte {
 	if tag == "" {
 		return b

@@ -11,10 +11,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Serve accepts connections from l and serves them, until ctx is done, l is
-// closed or Shutdown is called, which is no error. It does not wait for the
-// connections: Shutdown does. l is not closed, unless it has no SetDeadline:
-// then that is the only way to stop it.
+// Serve accepts connections from l and serves them until ctx is done, l is closed, or Shutdown is
+// called. None of these is an error. Serve does not wait for the connections: Shutdown does. Serve
+// closes l only if l has no SetDeadline, because closing is the only way to stop it then.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if !s.listen(l) {
 		return nil
@@ -24,7 +23,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	over := func() bool { return ctx.Err() != nil || s.isStopping() }
 	retry := backoff{}
 	a := newAcceptor(s, l)
-	for !over() { // also where there is no end of those who come
+	for !over() { // clients may connect without end
 		nc, err := a.accept()
 		switch {
 		case err == nil:
@@ -39,26 +38,26 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// acceptor takes what comes at a listener. It belongs to Serve.
+// acceptor accepts connections from one listener. It belongs to the goroutine of Serve.
 type acceptor struct {
 	s   *Server
 	l   net.Listener
-	raw syscall.RawConn // nil: only l.Accept can be used
+	raw syscall.RawConn // nil: only l.Accept works
 
-	turnedAway time.Time // when somebody was last
+	turnedAway time.Time // when a client was last refused
 }
 
-// newAcceptor is for a listener.
+// newAcceptor returns an acceptor for l.
 func newAcceptor(s *Server, l net.Listener) *acceptor {
 	a := &acceptor{s: s, l: l}
 	if socket, ok := l.(syscall.Conn); ok {
-		a.raw, _ = socket.SyscallConn() // it fails if l is closed, which Accept tells
+		a.raw, _ = socket.SyscallConn() // it fails if l is closed; Accept reports that
 	}
 	return a
 }
 
-// accept waits for a connection that is admitted, once, and turns others away. While
-// there are such, all are looked at before much is done for them. nil is none for now.
+// accept waits for a connection and returns it if Admit allows it, or nil if it was refused. While
+// clients are being refused, it uses acceptRaw, which spends little on each.
 func (a *acceptor) accept() (net.Conn, error) {
 	if a.raw == nil || time.Since(a.turnedAway) > activityWindow {
 		return a.acceptOne()
@@ -66,7 +65,7 @@ func (a *acceptor) accept() (net.Conn, error) {
 	return a.acceptRaw()
 }
 
-// acceptOne looks at one that is made already.
+// acceptOne accepts one connection, and refuses it if Admit does.
 func (a *acceptor) acceptOne() (net.Conn, error) {
 	nc, err := a.l.Accept()
 	if err != nil {
@@ -79,19 +78,19 @@ func (a *acceptor) acceptOne() (net.Conn, error) {
 	return nc, nil
 }
 
-// accepted serves a connection that is admitted.
+// accepted serves a connection that was admitted.
 func (a *acceptor) accepted(nc net.Conn) {
 	if nc == nil {
-		runtime.Gosched() // there may be no end of those who are not
+		runtime.Gosched() // refused clients may come without end
 		return
 	}
 	if c := a.s.add(nc); c != nil {
-		go a.s.serve(c) // Shutdown waits for it
+		go a.s.serve(c) // it ends with the connection; Shutdown waits for it
 	}
 }
 
-// refusal is what somebody is told who is not to be served; nil: he is admitted, and
-// counted where that is. So it is asked once for each.
+// refusal returns what to answer a client that Admit refuses, or nil if Admit admits it. Admit
+// counts who it admits, so refusal is called once for each connection.
 func (a *acceptor) refusal(peer Peer) []byte {
 	if a.s.Admit == nil {
 		return nil
@@ -109,14 +108,14 @@ func (a *acceptor) refusal(peer Peer) []byte {
 	return r.Err("", code, text).AppendTo(nil)
 }
 
-// turnAway says why.
+// turnAway tells the client why it is refused, and closes the connection.
 func turnAway(nc net.Conn, refusal []byte) {
 	defer nc.Close()
-	Farewell(nc, refusal) // he is gone: then he need not know
+	Farewell(nc, refusal) // fails if the client is gone
 }
 
-// backoff is the pause after a failed accept, such as one for want of file
-// descriptors: other connections have to end first.
+// backoff is the pause after a failed accept. A usual cause is a lack of file descriptors, which
+// lasts until other connections end.
 type backoff struct{ pause time.Duration }
 
 func (b *backoff) next() time.Duration {

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTurnedAway are those who are turned away before other goroutines have a turn.
+// maxTurnedAway is how many clients are refused before other goroutines may run.
 const maxTurnedAway = 32
 
-// acceptRaw is Accept for when many are turned away: of these nothing is made but a
-// descriptor, for a moment. It returns none for now after so many.
+// acceptRaw accepts while many clients are refused. A refused client costs only a descriptor, for a
+// moment. It returns nil after maxTurnedAway refusals.
 func (a *acceptor) acceptRaw() (net.Conn, error) {
 	fd, peer, err := -1, Peer{}, error(nil)
 	cause := a.raw.Control(func(listener uintptr) { fd, peer, err = a.acceptFew(int(listener)) })
 	switch {
 	case cause != nil, err == unix.EAGAIN:
-		return a.acceptOne() // which waits, or says what is wrong
+		return a.acceptOne() // it waits, or reports what is wrong
 	case err != nil:
 		return nil, os.NewSyscallError("accept4", err)
 	case fd < 0:
@@ -31,7 +31,8 @@ func (a *acceptor) acceptRaw() (net.Conn, error) {
 	return nc, err
 }
 
-// acceptFew turns away who is to be, and is -1 if nobody was admitted among few.
+// acceptFew refuses clients until it finds one that is admitted, and returns its descriptor. It
+// returns -1 after maxTurnedAway refusals.
 func (a *acceptor) acceptFew(listener int) (int, Peer, error) {
 	for range maxTurnedAway {
 		fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -46,15 +47,15 @@ func (a *acceptor) acceptFew(listener int) (int, Peer, error) {
 		if refusal == nil {
 			return fd, peer, nil
 		}
-		_, _ = ipc.RawWrite(uintptr(fd), refusal) // he is gone: then he need not know
+		_, _ = ipc.RawWrite(uintptr(fd), refusal) // fails if the client is gone
 		unix.Close(fd)
 	}
 	return -1, Peer{}, nil
 }
 
-// netConnOf makes a connection of a socket's descriptor, which is its own then.
+// netConnOf makes a connection of a socket's descriptor, and takes ownership of it.
 func netConnOf(fd int) (net.Conn, error) {
 	file := os.NewFile(uintptr(fd), "socket")
 	defer file.Close()
-	return net.FileConn(file) // a duplicate
+	return net.FileConn(file) // uses a duplicate
 }

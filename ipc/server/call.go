@@ -8,32 +8,32 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Call is a request that was read and is to be answered, once. It and its
-// request are its session's until Begin returned nil or its Work has returned;
-// then it is used again.
+// Call is a request that was read and must be answered, exactly once. It belongs to its session
+// until Begin has returned nil, or its Work has returned. Then the server uses it for another
+// request.
 type Call struct {
 	ipc.Request
 
-	// Number is the session's: what it noted the request as, say. Of one that was
-	// noted before a restart it is what Restored.Begin was given.
+	// Number belongs to the session: the number under which the journal recorded the request, for
+	// example. If the request was recorded before a restart, it is what Restored.Begin was given.
 	Number   uint64
-	Replayed bool // it was noted before a restart
+	Replayed bool // it was recorded before a restart
 
 	conn     *Conn
-	lines    *buffer      // of the reply, before its last; nil: none
-	response ipc.Response // what OK and Err make
-	inWork   bool         // a Work runs: not the reading goroutine
-	recorded bool         // the journal is to be told of the answer
+	lines    *buffer      // the reply's lines before the last; nil: none
+	response ipc.Response // what OK and Err build
+	inWork   bool         // a Work runs, not on the reading goroutine
+	recorded bool         // the journal recorded it, and records its answer
 
-	// The rest is guarded by conn.calls.mu.
+	// inflight.mu of the connection guards what follows.
 	answered       bool
-	answerRecorded bool  // the session notes the answer; written by whoever answers
-	cause          error // it is cancelled, and why
+	answerRecorded bool  // the session records the answer itself
+	cause          error // why it is cancelled; nil: it is not
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 }
 
-// defectText is what a client is told of a defect.
+// defectText is what a client is told if a session panics or does not answer.
 const defectText = "a defect in the daemon: its log tells more"
 
 var callPool = sync.Pool{New: func() any { return new(Call) }}
@@ -44,7 +44,7 @@ func newCall(c *Conn) *Call {
 	return call
 }
 
-// free makes the call another's.
+// free puts the call into the pool for another request.
 func (call *Call) free() {
 	*call = Call{
 		Request:  ipc.Request{Names: call.Names[:0], Words: call.Words[:0]},
@@ -53,18 +53,18 @@ func (call *Call) free() {
 	callPool.Put(call)
 }
 
-// Conn is the connection that the request came on.
+// Conn returns the connection of the request.
 func (call *Call) Conn() *Conn { return call.conn }
 
-// Context ends when the call is cancelled, with the cause ErrCancelled,
-// ErrGone, ErrLate or ErrShutdown, and at the latest when the call is over.
+// Context returns a context that ends when the call is cancelled, with the cause ErrCancelled,
+// ErrGone, ErrLate or ErrShutdown, and at the latest when the call ends.
 func (call *Call) Context() context.Context { return call.conn.inflight.context(call) }
 
-// IsGone tells whether it is known that the client hears no answer any more.
+// IsGone reports whether the client is known to read no answers any longer.
 func (call *Call) IsGone() bool { return call.conn.inflight.isGone(call) }
 
-// Quit is the Conn's CloseAfterReplies, for Begin: what came behind this request is not
-// begun either. (What has no tag does not overtake: all that waits for its turn did.)
+// Quit does for Begin what Conn.CloseAfterReplies does, and also drops the requests that came after
+// this one. (A request without a tag never overtakes, so everything in the queue came later.)
 func (call *Call) Quit() {
 	if call.Tag == "" {
 		call.conn.recordedUnread.droppedQueue()
@@ -73,17 +73,16 @@ func (call *Call) Quit() {
 	call.conn.CloseAfterReplies()
 }
 
-// OK begins a positive answer, to be given to Reply. It is the call's own: there
-// is one answer at a time.
+// OK starts a positive answer for Reply. The Call owns it: there is one answer at a time.
 func (call *Call) OK() *ipc.Response { return call.response.OK(call.Tag) }
 
-// Err begins a negative answer, as OK.
+// Err starts a negative answer for Reply, like OK.
 func (call *Call) Err(code ipc.Code, text string) *ipc.Response {
 	return call.response.Err(call.Tag, code, text)
 }
 
-// Line adds a line to the reply before its last one. It copies r, and leaves to
-// the call which tag and kind it has. Lines are sent with the reply, together.
+// Line adds a line to the reply, before its last one. It copies r and sets its tag and kind. The
+// lines are sent together with the reply.
 func (call *Call) Line(r *ipc.Response) {
 	if call.lines == nil {
 		call.lines = newBuffer()
@@ -92,19 +91,18 @@ func (call *Call) Line(r *ipc.Response) {
 	call.lines.b = r.AppendTo(call.lines.b)
 }
 
-// Noting tells that the session, which is a Journal, is about to note the answer
-// as part of another record: then Answered is not called. Freeze waits for the
-// Reply, which must follow soon; if Freeze has begun, Noting blocks for ever. So it
-// is called before that record is made, and without a lock.
+// RecordingAnswer announces that the session, a Journal, is about to record the answer in another
+// record. RecordAnswer is not called then. Freeze waits for the Reply, which must follow soon. If
+// Freeze has already begun, RecordingAnswer blocks for ever. So call it before making that record,
+// and without holding a lock.
 func (call *Call) RecordingAnswer() {
 	if !call.conn.inflight.recordsAnswer(call) {
 		select {}
 	}
 }
 
-// Reply answers the call: r is an OK or ERR, whose tag it sets, and which it
-// copies. It does not block, unless the session's Journal does. The client may use
-// the tag again at once.
+// Reply answers the call. It copies r, an OK or ERR, and sets its tag. It does not block unless the
+// session's Journal does. The client may reuse the tag at once.
 func (call *Call) Reply(r *ipc.Response) {
 	c := call.conn
 	switch c.inflight.beginAnswer(call) {
@@ -146,8 +144,8 @@ func (call *Call) freeLines() {
 	}
 }
 
-// end is called when the session is done with the call. A call that was not
-// answered is answered now; it is not used again, as somebody may still try.
+// finish ends the call after the session is done with it. If the session has not answered, finish
+// answers now, and does not reuse the call, as the session may still use it.
 func (call *Call) finish(panicked bool) {
 	c := call.conn
 	answered := c.inflight.finish(call)

@@ -17,35 +17,35 @@ import (
 type Conn struct {
 	server   *Server
 	nc       net.Conn
-	raw      syscall.RawConn // nil where nc is no socket
+	raw      syscall.RawConn // nil if nc is no socket
 	peer     Peer
 	out      output
 	inflight inflight
-	wg       sync.WaitGroup // Works, and writing
+	wg       sync.WaitGroup // counts Works and goroutines that write; finish waits for it
 
-	stopping     atomic.Bool // the server is: refuse what is begun, end when idle
-	freezing     atomic.Bool // the server is, unless this connection is not kept: then it is stopping, too
-	lastAnswers  atomic.Bool // nothing is begun any more, its last answers are on their way
-	quitting     atomic.Bool // no more is read
+	stopping     atomic.Bool // the server stops: refuse new requests, end when idle
+	freezing     atomic.Bool // the server freezes; if this connection is not kept, stopping is set too
+	lastAnswers  atomic.Bool // nothing begins any longer, the last answers are being written
+	quitting     atomic.Bool // nothing more is read
 	lineTimedOut atomic.Bool // a line was not ended in time: the connection ends
-	wantsNews    atomic.Bool // the reading goroutine waits for news of calls or of output
+	wantsNews    atomic.Bool // the reading goroutine waits for a call or for the output
 	wakeup       chan struct{}
 
 	// The rest belongs to the goroutine that reads.
 	session        Session
-	journal        Journal // nil: the session is none; does not change
+	journal        Journal // nil if the session is no Journal; never changes
 	recordedUnread recordedUnread
 	in             input
 	fairness       fairness
-	replays        []replay // noted before a restart, before all that waits
+	replays        []replay // requests recorded before a restart; they come before the queue
 	queue          lineQueue
 	reading        bool
 	corked         bool
-	wasBlocked     bool // reading was paused when advance last looked
-	clientGone     bool // the client reads no more
+	wasBlocked     bool // step found reading paused
+	clientGone     bool // the client reads no answers any longer
 }
 
-// newConn makes a connection, for which pace.end has to be called.
+// newConn makes a connection. Its owner must call fairness.end.
 func newConn(s *Server, nc net.Conn) *Conn {
 	raw := rawOf(nc)
 	c := &Conn{
@@ -72,7 +72,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 	return c
 }
 
-// rawOf is for I/O that does not block; nil where nc is no socket.
+// rawOf returns the socket for I/O that does not block, or nil if nc is no socket.
 func rawOf(nc net.Conn) syscall.RawConn {
 	socket, ok := nc.(syscall.Conn)
 	if !ok {
@@ -80,28 +80,28 @@ func rawOf(nc net.Conn) syscall.RawConn {
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return nil // it was closed: the first read tells
+		return nil // it was closed: the first read reports that
 	}
 	return raw
 }
 
-// Session is what Server.Open made; nil before it has.
+// Session returns what Server.Open made, or nil before that.
 func (c *Conn) Session() Session { return c.session }
 
-// Peer is the process at the other end when it connected.
+// Peer returns the process at the other end at the time it connected.
 func (c *Conn) Peer() Peer { return c.peer }
 
-// PeerPIDFD is a pidfd of the process that connected, the caller's to close. It
-// is of that very process: its number may have become another's since. The error
-// matches errors.ErrUnsupported where the kernel (before 6.5) or the connection
-// has none to give, and unix.ESRCH (before 6.16 also unix.EINVAL) where the process is
-// gone; any other means that the system is short of something.
+// PeerPIDFD returns a pidfd of the process that connected. The caller closes it. It refers to that
+// process even if its number belongs to another process by now. The error matches
+// errors.ErrUnsupported if the kernel (before 6.5) or the connection has no pidfd. It matches
+// unix.ESRCH (before 6.16 also unix.EINVAL) if the process has ended. Any other error means that
+// the system lacks a resource.
 func (c *Conn) PeerPIDFD() (int, error) { return peerPIDFD(c.raw) }
 
-// SyscallConn gives access to the socket's descriptor, so that a duplicate can
-// be stored elsewhere: nothing is to be read, written or set with it. The
-// connection ends for duplicates too when the server ends it, but not when the
-// process does. It fails where the connection is no socket.
+// SyscallConn gives access to the socket's descriptor, so that a duplicate can be stored elsewhere.
+// Do not read, write or configure the socket with it. If the server ends the connection, it ends
+// for duplicates too. If the process ends, it does not. SyscallConn fails if the connection is no
+// socket.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if c.raw == nil {
 		return nil, fmt.Errorf("the descriptor of a %T: %w", c.nc, errors.ErrUnsupported)
@@ -109,36 +109,36 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return c.raw, nil
 }
 
-// Unread is how many bytes of answers and events the client has not taken yet, but for
-// what the socket holds.
+// Unread returns how many bytes of answers and events wait to be written. It does not count what
+// the socket holds.
 func (c *Conn) Unread() int { return int(c.out.size.Load()) }
 
 // Send sends an event, between replies. It copies r and does not block.
 func (c *Conn) Send(r *ipc.Response) { c.out.append(nil, r) }
 
-// Cancel ends the context of the request with that tag, with ErrCancelled. It
-// is false if none is in flight.
+// Cancel ends the context of the request with that tag, with ErrCancelled. It returns false if
+// there is none.
 func (c *Conn) Cancel(tag string) bool { return c.inflight.cancel(tag, ErrCancelled) }
 
-// WasCut tells whether the server ended the connection for what the client did
-// or did not do: the client may be alive, and not know yet.
+// WasCut reports whether the server ended the connection because of what the client did or failed
+// to do. The client may be alive, and not know it yet.
 func (c *Conn) WasCut() bool {
 	err := c.out.failure()
 	return c.lineTimedOut.Load() || err != nil && !isGone(err)
 }
 
-// HungUp tells whether the other side has closed altogether, be it that what it had sent
-// before is not read yet. False where that cannot be known.
+// HungUp reports whether the other side has closed both directions, even if data from before is
+// still unread. It returns false if that cannot be known.
 func (c *Conn) HungUp() bool { return c.raw != nil && c.in.closedByPeer() }
 
-// CloseAfterReplies has the connection end as if the client's input had: what
-// was begun or read before is answered, and nothing after it is taken. See Call.Quit.
+// CloseAfterReplies ends the connection as if the client had closed its side. What was begun or
+// read before is answered, and nothing after it is read. See Call.Quit.
 func (c *Conn) CloseAfterReplies() {
 	c.quitting.Store(true)
 	c.wake()
 }
 
-// serve is the connection's life, on the goroutine that reads it.
+// serve runs the connection on the goroutine that reads it, from beginning to end.
 func (c *Conn) serve() {
 	c.waitBeforeOpen()
 	if c.open() != nil {
@@ -148,7 +148,7 @@ func (c *Conn) serve() {
 	c.run()
 }
 
-// live is what follows open. A frozen connection is left as it is.
+// run is serve after open. It leaves a frozen connection as it is.
 func (c *Conn) run() {
 	c.fairness.resume()
 	if c.loop() {
@@ -168,9 +168,9 @@ func (c *Conn) finish() {
 	c.fairness.resume()
 }
 
-// open makes the session, or tells the client why there is none.
+// open makes the session. If there is none, it tells the client why.
 func (c *Conn) open() error {
-	err := error(&ipc.Error{Code: ipc.CodeInternal, Text: defectText}) // unless Open says something else
+	err := error(&ipc.Error{Code: ipc.CodeInternal, Text: defectText}) // used if Open panics
 	c.guard(func() { c.session, err = c.server.Open(c) })
 	if err != nil {
 		c.reject("", err)
@@ -180,7 +180,7 @@ func (c *Conn) open() error {
 	return nil
 }
 
-// stop begins the end, as Server.Shutdown says.
+// stop begins the end, as Server.Shutdown describes.
 func (c *Conn) stop() {
 	c.stopping.Store(true)
 	c.inflight.cancelAll(ErrShutdown)
@@ -200,7 +200,7 @@ func (c *Conn) sayBye() {
 	}
 }
 
-// drain waits until all output is written, or cannot be, and ends it.
+// drain waits until all output is written, or cannot be, and ends the output.
 func (c *Conn) drain() {
 	c.wantsNews.Store(true)
 	c.uncork()
@@ -209,27 +209,27 @@ func (c *Conn) drain() {
 	}
 }
 
-// cut ends the connection without waiting for anything.
+// cutOff ends the connection without waiting for anything.
 func (c *Conn) cutOff(why error) {
 	if c.out.stop(why) {
 		c.outputFailed(why)
 	}
 }
 
-// outputFailed is called once, on any goroutine. What a client sent before it
-// closed is still read. That the connection is cut is told before it ends: who is killed
-// in between has not said yet that it was not the client's doing.
+// outputFailed is called once, on any goroutine. What the client sent before it closed is still
+// read. The server reports the cut before it closes the connection: if the process is killed in
+// between, nothing has ended yet.
 func (c *Conn) outputFailed(err error) {
 	c.inflight.cancelAll(ErrGone)
 	if !isGone(err) {
 		c.server.dropped(c, err)
-		c.close() // the reason is err
+		c.close() // err is the reason, so an error here does not matter
 	}
 	c.wake()
 }
 
-// close ends the connection, also where another process has a duplicate of the
-// descriptor. Errors have nobody left to matter to.
+// close ends the connection, for duplicates of the descriptor in other processes too. It ignores
+// errors: nobody is left who could act on them.
 func (c *Conn) close() {
 	if c.raw != nil {
 		c.raw.Control(shutdown)
@@ -237,19 +237,19 @@ func (c *Conn) close() {
 	c.nc.Close()
 }
 
-// isGone tells whether writing failed because the other side has closed.
+// isGone reports whether writing failed because the other side has closed.
 func isGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// guard calls what belongs to the session, whose panics end nothing else.
+// guard calls code of the session. A panic in it ends nothing else.
 func (c *Conn) guard(f func()) (panicked bool) {
 	defer c.recovered(&panicked)
 	f()
 	return false
 }
 
-// recovered is to be deferred.
+// recovered recovers from a panic of the session and reports it. It must be deferred.
 func (c *Conn) recovered(panicked *bool) {
 	if what := recover(); what != nil {
 		*panicked = true

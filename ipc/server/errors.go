@@ -2,7 +2,7 @@ package server
 
 import "errors"
 
-// Causes of the end of a Call's context.
+// These are causes of the end of a Call's context.
 var (
 	ErrCancelled = errors.New("cancelled by the client")
 	ErrGone      = errors.New("the client is gone")
@@ -12,6 +12,6 @@ var (
 // ErrSlow is why a connection was cut whose client does not read its answers.
 var ErrSlow = errors.New("the client does not read its answers")
 
-// ErrLate is why a connection is ended whose client has begun a line and not ended
-// it, and the cause of the end of what it was waiting for.
+// ErrLate is why a connection was cut whose client began a line and did not end it in time. It is
+// also the cause of the end of its calls' contexts.
 var ErrLate = errors.New("the client does not end the line that it has begun")

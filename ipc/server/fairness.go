@@ -4,31 +4,30 @@ import (
 	"time"
 )
 
-// maxSteps are the lines that are begun before it is looked how long that took.
+// maxBegun is how many lines may begin before fairness measures their cost.
 const maxBegun = 16
 
-// dividedRead is what is read at once while there are several users, so that little
-// has to be noted of a connection that is held back.
+// sharedReadSize is how much is read at once while several users are active. It is small, so that
+// little has to be recorded if the connection is delayed.
 const sharedReadSize = 2 << 10
 
-// pace is how a connection keeps to its user's share. It belongs to the goroutine
-// that reads.
+// fairness keeps one connection within its user's share. It belongs to the goroutine that reads.
 type fairness struct {
 	share     *userShare
-	slot      *slot         // nil: the user's own allowance is taken
-	chargedAt time.Duration // what was taken before is booked
-	extraCost time.Duration // was taken elsewhere
-	begun     int           // lines since it was looked last
+	slot      *slot         // nil: the user's own allowance is used
+	chargedAt time.Duration // costs up to here are charged
+	extraCost time.Duration // cost on other goroutines, not charged yet
+	begun     int           // lines since the last charge
 	ended     bool
 }
 
-// due tells that it is time to look what was taken.
+// isDue reports whether it is time to charge costs.
 func (p *fairness) isDue() bool { return p.begun >= maxBegun }
 
-// look is to come before anything else is begun.
+// setDue has costs charged before anything else begins.
 func (p *fairness) setDue() { p.begun = maxBegun }
 
-// book books what was taken, and tells whether the user may take more at once.
+// charge charges the costs since the last call. It reports whether the user may go on at once.
 func (p *fairness) charge() (more bool) {
 	now := p.share.scheduler.now()
 	cost := now - p.chargedAt + p.extraCost
@@ -44,7 +43,7 @@ func (p *fairness) charge() (more bool) {
 	return !p.share.charge(now, 0)
 }
 
-// pause is for when nothing is to be done: what waiting costs is booked as it ends.
+// pause is called before waiting. The cost of waiting is charged when it ends.
 func (p *fairness) pause() {
 	p.charge()
 	if p.slot != nil {
@@ -52,7 +51,7 @@ func (p *fairness) pause() {
 	}
 }
 
-// goOn follows pause.
+// resume is called after waiting. It pairs with pause.
 func (p *fairness) resume() {
 	p.chargedAt = p.share.scheduler.now()
 	if over := p.share.charge(p.chargedAt, receiveCost); over {
@@ -65,7 +64,7 @@ func (p *fairness) returnSlot(now time.Duration) {
 	p.slot = nil
 }
 
-// readSize is how much is to be read at once.
+// readSize returns how much to read at once.
 func (p *fairness) readSize() int {
 	if p.share.scheduler.isShared(p.chargedAt) {
 		return sharedReadSize
@@ -73,7 +72,7 @@ func (p *fairness) readSize() int {
 	return readSize
 }
 
-// end gives everything back, once.
+// end returns the slot and leaves the scheduler. Only the first call does anything.
 func (p *fairness) end() {
 	if p.ended {
 		return
@@ -83,7 +82,7 @@ func (p *fairness) end() {
 	p.share.scheduler.leave(p.share)
 }
 
-// pace is for a new connection; end must follow.
+// newFairness returns the fairness of a new connection. The caller must call end.
 func (s *scheduler) newFairness(peer Peer) fairness {
 	return fairness{share: s.join(peer), chargedAt: s.now()}
 }

@@ -7,41 +7,42 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Freezing is how a Server freezes.
+// FreezeOptions are the arguments of Server.Freeze.
 type FreezeOptions struct {
-	// Keep tells which connections outlast the process. It is called on the
-	// goroutine that reads the connection, and must not block.
+	// Keep reports whether a connection outlasts the process. It is called on the goroutine that
+	// reads the connection, and must not block.
 	Keep func(Session) bool
-	// Bye is of the others, as in Shutdown. Nil: nothing is said.
+	// Bye returns the last line for the other connections, as in Shutdown. Nil: no line is sent.
 	Bye func(Session) *ipc.Response
-	// Seal is called when nothing is read, begun or answered any more on
-	// connections that are kept, and the others are over: from now on nothing is to
-	// be noted. May be nil.
+	// Seal is called when kept connections neither read, begin nor answer any longer, and all other
+	// connections have ended. After it, nothing may be recorded. It may be nil.
 	Seal func()
 }
 
-// freezeState is a Freeze under way. Its fields but the channels are guarded by
-// Server.mu.
+// freezeState is a Freeze that is going on. Server.mu guards all fields but the channels.
 type freezeState struct {
 	FreezeOptions
-	running int           // connections that go on
-	quiet   chan struct{} // closed when none does
-	done    chan struct{} // closed when Freeze is done
-	kept    []*Conn       // as they are: never closed, not by the garbage collector either
+	running int           // connections that have not stopped
+	quiet   chan struct{} // closed when running is 0
+	done    chan struct{} // closed when Freeze returns
+	kept    []*Conn       // never closed, not by the garbage collector either
 }
 
-// Freeze ends serving so that another process can go on. The connections to be
-// kept stop as they are: no more is read or begun, the Journal is told the Rest,
-// answers that it was told of are written, and nothing else is answered or ended:
-// not requests, contexts, sessions nor connections. The others end as in Shutdown,
-// and so does a connection that was told to CloseAfterReplies. Then Seal is
-// called, and when Freeze returns, what is sent or replied goes nowhere.
+// Freeze ends serving so that another process can continue. Connections for which Keep returns true
+// stop as they are: nothing more is read or begun, the Journal gets the last RecordUnread, and
+// answers that the Journal has recorded are written. Nothing else is answered or ended: no request,
+// context, session or connection. All other connections end as in Shutdown, also those for which
+// CloseAfterReplies was called. Then Freeze calls Seal. After Freeze has returned, events and
+// replies go nowhere.
 //
-// If ctx is done before, what is not over is cut, as are kept connections whose
-// clients have not read their answers by then (Server.Dropped, before Seal): half a
-// line cannot be continued. Freeze returns ctx's error then. It returns ErrShutdown
-// and does nothing if the server is stopping already. Serve should have returned
-// before: a connection that is accepted from now on is closed unserved.
+// If ctx is done first, Freeze cuts the connections that have not ended, and the kept connections
+// whose clients have not read their answers: the next process cannot continue half a line. It
+// reports each to Server.Dropped before Seal, and returns ctx's error. Freeze returns ErrShutdown
+// and does nothing if the server is already stopping. Serve should have returned before: a
+// connection that is accepted from now on is closed unserved.
+//
+// A goroutine that calls RecordingAnswer or the Journal after this blocks for ever. So Freeze is
+// for the end of a process: the process exits, or replaces itself, soon after.
 func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
 	f := s.startFreezing(how)
 	if f == nil {
@@ -59,7 +60,7 @@ func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
 	return err
 }
 
-// await waits until no connection goes on, but not longer than ctx.
+// await waits until no connection runs, at most until ctx is done.
 func (s *Server) await(ctx context.Context, f *freezeState) error {
 	select {
 	case <-f.quiet:
@@ -70,7 +71,7 @@ func (s *Server) await(ctx context.Context, f *freezeState) error {
 	return ctx.Err()
 }
 
-// startFreezing tells all connections. It is nil if the server stops already.
+// startFreezing tells all connections. It returns nil if the server is already stopping.
 func (s *Server) startFreezing(how FreezeOptions) *freezeState {
 	s.mu.Lock()
 	if s.stopping {
@@ -91,9 +92,8 @@ func (s *Server) startFreezing(how FreezeOptions) *freezeState {
 	return f
 }
 
-// cutRest is for the connections that have not come to an end in time. Where it is
-// the session that does not come back, nothing can be done: the connection is
-// left as if the process had been killed.
+// cutRemaining cuts the connections that did not stop in time. If a session does not return,
+// nothing can be done: its connection stays as if the process had been killed.
 func (s *Server) cutRemaining() {
 	for _, c := range s.all() {
 		switch {
@@ -111,10 +111,10 @@ func (s *Server) kept(f *freezeState) []*Conn {
 	return f.kept
 }
 
-// mutePause is how long the last events may take at a time.
+// mutePause is how long endOutput waits for the last events each time.
 const mutePause = time.Millisecond
 
-// mute ends the output: events that were sent meanwhile are written before.
+// endOutput ends the output after the events that were sent meanwhile are written.
 func (c *Conn) endOutput(ctx context.Context) {
 	for !c.out.close() {
 		select {
@@ -126,9 +126,9 @@ func (c *Conn) endOutput(ctx context.Context) {
 	}
 }
 
-// freeze ends reading for good, if the connection is kept: it waits until answers
-// that are on their way are written. Otherwise, and where the client does not
-// read them in time, it is false, and the connection is to end.
+// freezeHere ends reading for good if the connection is kept, after the answers under way are
+// written. It returns false if the connection must end instead: it is not kept, or the client did
+// not read its answers in time.
 func (c *Conn) freezeHere() bool {
 	f := c.server.freezeUnderWay()
 	if c.quitting.Load() || !c.isKept(f) {
@@ -164,7 +164,7 @@ func (s *Server) freezeUnderWay() *freezeState {
 	return s.freezing
 }
 
-// park makes c one of the kept connections.
+// park adds c to the kept connections.
 func (s *Server) park(c *Conn, f *freezeState) {
 	s.mu.Lock()
 	f.kept = append(f.kept, c)
@@ -172,7 +172,7 @@ func (s *Server) park(c *Conn, f *freezeState) {
 	s.remove(c)
 }
 
-// ended counts a connection that goes on no more. It needs Server.mu.
+// ended counts a connection that has stopped. It needs Server.mu.
 func (f *freezeState) ended() {
 	if f.running--; f.running == 0 {
 		close(f.quiet)

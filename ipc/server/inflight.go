@@ -8,25 +8,24 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// maxKeptTags is the most tags for which a map is kept when none is in flight.
+// maxKeptTags is the largest map of tags that is kept while no tag is in flight.
 const maxKeptTags = 64
 
-// calls are the calls of a connection.
+// inflight holds the unanswered calls of a connection.
 type inflight struct {
 	runningWorks atomic.Int32 // Works that have not returned
 
-	mu          sync.Mutex       // guards what follows, and parts of each Call
-	tagged      map[string]*Call // unanswered
-	mostTags    int              // tags in flight at once since tagged was made
+	mu          sync.Mutex       // guards what follows, and the last part of each Call; no other mutex is taken inside it
+	tagged      map[string]*Call // unanswered, by tag
+	mostTags    int              // most tags at once since tagged was made
 	untagged    *Call            // nil: none, or its answer is in the output
-	cancelCause error            // all calls are cancelled, new ones too
+	cancelCause error            // why all calls are cancelled, new ones too; nil: they are not
 
 	frozen    bool // see freeze
 	answering int  // calls whose answers are on their way into the output
 }
 
-// enter makes the call cancellable. It refuses tags that are in use, and too
-// many.
+// add makes the call cancellable. It rejects a tag that is in use, and more than limit tags.
 func (cs *inflight) add(call *Call, limit int) error {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -49,23 +48,23 @@ func (cs *inflight) add(call *Call, limit int) error {
 	return nil
 }
 
-// verdict is what becomes of an answer.
+// answerState is what happens to an answer.
 type answerState uint8
 
 const (
-	answerSent    answerState = iota // it goes out; leave follows
-	answeredTwice                    // it is a second one
-	answerDropped                    // it goes nowhere: as if the process had ended
+	answerSent    answerState = iota // it is sent; endAnswer must follow
+	answeredTwice                    // it is a second answer
+	answerDropped                    // it is dropped, as if the process had ended
 )
 
-// answer makes the tag free for another call.
+// beginAnswer decides what happens to the call's answer, and frees its tag for another call.
 func (cs *inflight) beginAnswer(call *Call) answerState {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	switch {
 	case call.answered:
 		return answeredTwice
-	case call.answerRecorded: // counted already
+	case call.answerRecorded: // recordsAnswer has counted it
 	case cs.frozen:
 		call.answered = true
 		cs.forget(call)
@@ -74,13 +73,13 @@ func (cs *inflight) beginAnswer(call *Call) answerState {
 		cs.answering++
 	}
 	call.answered = true
-	if call.Tag != "" { // else it is still in the way: see leave
+	if call.Tag != "" { // without a tag, it blocks the next call until endAnswer
 		cs.forget(call)
 	}
 	return answerSent
 }
 
-// forget makes it no call of this connection any more: soon it is another's. It needs mu.
+// forget removes the call, before it is reused. It needs mu.
 func (cs *inflight) forget(call *Call) {
 	if cs.untagged == call {
 		cs.untagged = nil
@@ -91,8 +90,8 @@ func (cs *inflight) forget(call *Call) {
 	}
 }
 
-// leave lets the next call without a tag begin: this one's answer is in the
-// output, so none can overtake it.
+// endAnswer lets the next call without a tag begin. The answer is in the output now, so no other
+// answer can overtake it.
 func (cs *inflight) endAnswer(call *Call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -102,7 +101,8 @@ func (cs *inflight) endAnswer(call *Call) {
 	}
 }
 
-// noting has the call's answer be waited for. It is false if none goes out any more.
+// recordsAnswer has freeze wait for the call's answer. It returns false if no answer is sent any
+// longer.
 func (cs *inflight) recordsAnswer(call *Call) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -116,47 +116,46 @@ func (cs *inflight) recordsAnswer(call *Call) bool {
 	return true
 }
 
-// freeze has no answer go out from now on but those that are on their way.
+// freeze has no answer go out from now on, except those that are under way.
 func (cs *inflight) freeze() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.frozen = true
 }
 
-// still tells that no answer is on its way.
+// noAnswerUnderWay reports whether no answer is on its way into the output.
 func (cs *inflight) noAnswerUnderWay() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.answering == 0
 }
 
-// busy tells whether a call without a tag is in the way of the next.
+// untaggedPending reports whether a call without a tag blocks the next one.
 func (cs *inflight) untaggedPending() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.untagged != nil
 }
 
-// unanswered tells whether the call that is in the way of the next is not even
-// answered.
+// untaggedUnanswered reports whether the call that blocks the next one is not even answered.
 func (cs *inflight) untaggedUnanswered() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.untagged != nil && !cs.untagged.answered
 }
 
-// began counts a Work.
+// workStarted counts a Work.
 func (cs *inflight) workStarted() { cs.runningWorks.Add(1) }
 
 func (cs *inflight) workEnded() { cs.runningWorks.Add(-1) }
 
-// idle tells that every Work has returned.
+// noWorkRuns reports whether every Work has returned.
 func (cs *inflight) noWorkRuns() bool { return cs.runningWorks.Load() == 0 }
 
-// several tells that more than one Work runs.
+// severalWorksRun reports whether more than one Work runs.
 func (cs *inflight) severalWorksRun() bool { return cs.runningWorks.Load() > 1 }
 
-// cancel ends the context of the call with that tag. It is false if there is none.
+// cancel ends the context of the call with that tag. It returns false if there is none.
 func (cs *inflight) cancel(tag string, cause error) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -168,7 +167,7 @@ func (cs *inflight) cancel(tag string, cause error) bool {
 	return true
 }
 
-// cancelAll ends the contexts of all calls, of those to come too.
+// cancelAll ends the contexts of all calls, later ones included.
 func (cs *inflight) cancelAll(cause error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -183,8 +182,8 @@ func (cs *inflight) cancelAll(cause error) {
 	}
 }
 
-// stop needs calls.mu. (Cancelling runs no code of others with it: what they
-// hang on a context runs on goroutines of its own.)
+// cancelWith cancels the call. It needs inflight.mu. (Cancelling runs no other code under the
+// mutex: context.AfterFunc and the like start goroutines of their own.)
 func (call *Call) cancelWith(cause error) {
 	if call.cause == nil {
 		call.cause = cause
@@ -194,7 +193,7 @@ func (call *Call) cancelWith(cause error) {
 	}
 }
 
-// context makes the call's context at the first time: most calls need none.
+// context makes the call's context at the first call. Most calls need none.
 func (cs *inflight) context(call *Call) context.Context {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -207,14 +206,14 @@ func (cs *inflight) context(call *Call) context.Context {
 	return call.ctx
 }
 
-// gone tells whether the call was cancelled with ErrGone.
+// isGone reports whether the call was cancelled with ErrGone.
 func (cs *inflight) isGone(call *Call) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return call.cause == ErrGone
 }
 
-// end frees what the context holds. It tells whether the call was answered.
+// finish releases the context, and reports whether the call was answered.
 func (cs *inflight) finish(call *Call) (answered bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -12,40 +12,43 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// readSize is what is read at once. It is more than a line, so that a line
-// always fits.
+// readSize is how much is read at once. A line of MaxLine bytes always fits.
 const readSize = 16 << 10
 
 var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
-// input takes what a connection receives apart into lines. It holds a buffer
-// only while something is in it, so that idle connections cost nothing. It
-// belongs to the goroutine that reads.
+// input splits what a connection receives into lines. It holds a buffer only while there is data in
+// it, so an idle connection costs no memory. It belongs to the goroutine that reads.
+//
+// From a socket, input takes whole lines. It leaves the beginning of a line in the socket until the
+// end has come. The socket outlasts the process, even a killed one, but what the process has taken
+// may be lost. Then the next process would read the rest of that line as a request of its own, such
+// as LOCK from UNLOCK.
 type input struct {
 	conn     net.Conn
-	raw      syscall.RawConn // waits without a buffer; nil where conn is no socket
+	raw      syscall.RawConn // waits without a buffer; nil if conn is no socket
 	buf      *[readSize]byte // nil while it is empty
-	from, to int             // what of buf is not taken yet
-	earlier  []byte          // comes before what the connection receives
+	from, to int             // the part of buf that is not taken yet
+	earlier  []byte          // what an earlier process received; it comes first
 	skipping bool            // what follows is the rest of a line that was too long
-	deadline lineDeadline    // for the end of the line that is begun
-	partial  int             // of that line, bytes that were seen in the socket, and left there
+	deadline lineDeadline    // for the end of a partial line
+	partial  int             // how many bytes of a partial line are left in the socket
 
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
-	tryWatch func(fd uintptr) bool // hungUp, likewise
-	ended    func(fd uintptr) bool // endsBehind
-	most     int                   // tryRead takes no more at once, but for a line
+	tryWatch func(fd uintptr) bool // isHungUp, likewise
+	isEnded  func(fd uintptr) bool // otherSideEnded, unless a test replaces it
+	most     int                   // how much tryRead takes at once; a longer line is taken whole
 	n        int                   // results of tryRead
 	err      error
 }
 
 func newInput(conn net.Conn, raw syscall.RawConn) input {
-	return input{conn: conn, raw: raw, tryWatch: isHungUp, ended: otherSideEnded}
+	return input{conn: conn, raw: raw, tryWatch: isHungUp, isEnded: otherSideEnded}
 }
 
-// line is the next line without its LF; ok is false if none is complete. A line
-// that is too long is returned once, as its first MaxLine bytes, before it is
-// complete. The line is valid until the next receive.
+// line returns the next line without its LF, and false if none is complete. Of a line that is too
+// long it returns the first MaxLine bytes, once, before the line is complete. The line is valid
+// until the next receive.
 func (in *input) line() (line []byte, ok bool) {
 	if in.skip(); in.from == in.to {
 		return nil, false
@@ -65,7 +68,7 @@ func (in *input) line() (line []byte, ok bool) {
 	return nil, false
 }
 
-// skip drops what is there of a line that was too long.
+// skip drops what has come of a line that was too long.
 func (in *input) skip() {
 	if in.skipping && in.from < in.to {
 		in.from += in.skipIn(in.buf[in.from:in.to])
@@ -75,7 +78,7 @@ func (in *input) skip() {
 	}
 }
 
-// skipIn is how many bytes to skip, and ends that where the line does.
+// skipIn returns how many bytes of b to skip. It stops skipping at the end of the line.
 func (in *input) skipIn(b []byte) int {
 	end := bytes.IndexByte(b, '\n')
 	if end < 0 {
@@ -85,15 +88,15 @@ func (in *input) skipIn(b []byte) int {
 	return end + 1
 }
 
-// begun tells that of a line a part has come, or was skipped, and no more is here.
+// hasPartialLine reports whether only a part of a line has come, or was skipped.
 func (in *input) hasPartialLine() bool {
 	return len(in.earlier) == 0 && (in.skipping || in.from < in.to || in.partial > 0)
 }
 
-// unread is how many bytes are here and not taken.
+// unread returns how many bytes are in memory and not taken.
 func (in *input) unread() int { return in.to - in.from + len(in.earlier) }
 
-// appendUnread appends them.
+// appendUnread appends those bytes to b.
 func (in *input) appendUnread(b []byte) []byte {
 	if in.from < in.to {
 		b = append(b, in.buf[in.from:in.to]...)
@@ -101,7 +104,7 @@ func (in *input) appendUnread(b []byte) []byte {
 	return append(b, in.earlier...)
 }
 
-// compact makes room behind the beginning of a line, which is shorter than MaxLine.
+// compact makes room after a partial line, which is shorter than MaxLine.
 func (in *input) compact() {
 	if in.buf != nil {
 		in.from, in.to = 0, copy(in.buf[:], in.buf[in.from:in.to])
@@ -115,7 +118,7 @@ func (in *input) borrowBuffer() {
 	}
 }
 
-// giveBack returns the buffer if it is empty.
+// returnBuffer returns the buffer to the pool if it is empty.
 func (in *input) returnBuffer() {
 	if in.buf != nil && in.from == in.to {
 		readBuffers.Put(in.buf)
@@ -123,8 +126,8 @@ func (in *input) returnBuffer() {
 	}
 }
 
-// discard forgets what was not taken. Were it left in the socket, the client would hear
-// of a reset instead of the end.
+// discard drops what was not taken. If it stayed in the socket, the client would see a reset
+// instead of the end of the connection.
 func (in *input) discard() {
 	if in.partial > 0 {
 		in.takePartial()
@@ -133,19 +136,19 @@ func (in *input) discard() {
 	in.returnBuffer()
 }
 
-// leftFor is how long the beginning of a line is left in the socket, where it takes room
-// far beyond its bytes: who sends a byte at a time cannot send hundreds.
+// partialLineWait is how long a partial line stays in the socket. It uses far more kernel memory
+// there than its bytes: a client that sends one byte at a time can fill the socket with a few
+// hundred.
 const partialLineWait = 20 * time.Millisecond
 
-// lineWait is how long the rest of a line is waited for.
+// lineDeadline is how long the connection waits for the rest of a line.
 type lineDeadline struct {
-	due    time.Time // zero: it is not waited for yet
-	take   time.Time // what was left in the socket by then is taken
-	looked bool      // once it was due, what had come already was taken
+	due    time.Time // zero: not waiting yet
+	take   time.Time // when to take what was left in the socket
+	looked bool      // after due, what had already come was taken
 }
 
-// waitUntil is the next instant at which something is to be done about a line that is
-// begun.
+// nextDeadline returns the next instant at which a partial line needs attention.
 func (in *input) nextDeadline() time.Time {
 	if in.partial > 0 && in.deadline.take.Before(in.deadline.due) {
 		return in.deadline.take
@@ -153,8 +156,8 @@ func (in *input) nextDeadline() time.Time {
 	return in.deadline.due
 }
 
-// receive waits for more, and takes at most so many bytes, or a line. It returns io.EOF
-// at the end, and a timeout when the connection's read deadline wakes it.
+// receive waits for more, and takes at most that many bytes, or one line. It returns io.EOF at the
+// end, and a timeout if the read deadline wakes it.
 func (in *input) receive(most int) error {
 	in.compact()
 	if len(in.earlier) > 0 {
@@ -173,7 +176,7 @@ func (in *input) receive(most int) error {
 	return in.received()
 }
 
-// receiveNow is receive without waiting. It is false if nothing is there.
+// receiveNow is receive without waiting. It returns false if nothing is there.
 func (in *input) receiveNow() (err error, some bool) {
 	if in.raw == nil {
 		return nil, false
@@ -188,7 +191,7 @@ func (in *input) receiveNow() (err error, some bool) {
 	return in.received(), true
 }
 
-// receiveAhead takes what an earlier process received.
+// receiveEarlier takes what an earlier process received.
 func (in *input) receiveEarlier() {
 	in.borrowBuffer()
 	n := copy(in.buf[in.to:], in.earlier)
@@ -198,7 +201,7 @@ func (in *input) receiveEarlier() {
 	}
 }
 
-// receivePlain is for connections that are no sockets, such as net.Pipe's.
+// receivePlain reads from a connection that is no socket, such as net.Pipe's.
 func (in *input) receivePlain() error {
 	in.borrowBuffer()
 	in.n, in.err = in.conn.Read(in.buf[in.to:min(in.to+in.most, readSize)])
@@ -209,12 +212,12 @@ func (in *input) received() error {
 	in.to += in.n
 	in.returnBuffer()
 	if in.n > 0 {
-		return nil // an error comes again
+		return nil // the next read reports the error again
 	}
 	return in.err
 }
 
-// read looks once without waiting, and tells whether that was to any effect.
+// read reads once without waiting. It reports whether the caller has something to do.
 func (in *input) read(fd uintptr) (news bool) {
 	in.borrowBuffer()
 	switch n, err := in.peek(fd); {
@@ -235,12 +238,12 @@ func (in *input) read(fd uintptr) (news bool) {
 	return news
 }
 
-// peek sees what is there: none at the end, also where the beginning of a line is left
-// that has been seen before, and is not too long. The end is looked for first: what came
-// before it is there.
+// peek looks at what is in the socket. It returns 0 at the end, also if only a partial line is left
+// that was seen before and is not too long. It checks for the end first: all that came before the
+// end is visible then.
 func (in *input) peek(fd uintptr) (n int, err error) {
 	n, err = rawPeek(fd, in.room())
-	if n <= 0 || n != in.partial || n >= ipc.MaxLine || !in.ended(fd) {
+	if n <= 0 || n != in.partial || n >= ipc.MaxLine || !in.isEnded(fd) {
 		return n, err
 	}
 	if n, err = rawPeek(fd, in.room()); n == in.partial {
@@ -249,13 +252,13 @@ func (in *input) peek(fd uintptr) (n int, err error) {
 	return n, err
 }
 
-// room is for what is seen next. A line fits.
+// room returns the space for the next look. A line fits.
 func (in *input) room() []byte {
 	return in.buf[in.to:min(in.to+max(in.most, ipc.MaxLine), readSize)]
 }
 
-// see takes lines from the socket, of what is there, and tells how many bytes, and
-// whether anything is new.
+// takeSeen takes whole lines from the socket, up to what was seen. It returns how many bytes it
+// took, and whether anything is new.
 func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool) {
 	if in.skipping {
 		return 0, in.takeSkipped(fd, seen), true
@@ -265,7 +268,7 @@ func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool)
 	case lines > 0:
 		in.partial = len(seen) - lines
 		return lines, discardSeen(fd, seen[:lines]), true
-	case in.to-in.from+len(seen) >= ipc.MaxLine: // it is too long, and is taken as it is skipped
+	case in.to-in.from+len(seen) >= ipc.MaxLine: // the line is too long: it is taken now and skipped later
 		in.partial = 0
 		return len(seen), nil, true
 	case len(seen) == in.partial:
@@ -275,8 +278,8 @@ func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool)
 	return 0, nil, true
 }
 
-// seeSkipped takes what is there of a line that is skipped. Its LF stays, as a blank
-// line, so that the journal is told that it is over before more is taken.
+// takeSkipped takes what has come of a line that is skipped. It leaves the LF in the socket, as a
+// blank line, so that the journal learns of the end before more is taken.
 func (in *input) takeSkipped(fd uintptr, seen []byte) error {
 	switch end := bytes.IndexByte(seen, '\n'); {
 	case end < 0:
@@ -288,7 +291,8 @@ func (in *input) takeSkipped(fd uintptr, seen []byte) error {
 	return nil
 }
 
-// linesIn is how many bytes whole lines are: no more than in.most, but for the first.
+// linesIn returns how many bytes the whole lines have, at most in.most. The first line counts even
+// if it is longer.
 func (in *input) linesIn(seen []byte) int {
 	end := bytes.LastIndexByte(seen[:min(len(seen), in.most)], '\n')
 	if end < 0 {
@@ -297,25 +301,25 @@ func (in *input) linesIn(seen []byte) int {
 	return end + 1
 }
 
-// takeLeft takes the beginning of a line that was left in the socket.
+// takePartial takes a partial line that was left in the socket.
 func (in *input) takePartial() {
 	in.compact()
 	in.borrowBuffer()
 	left := in.buf[in.to : in.to+in.partial]
-	in.raw.Control(func(fd uintptr) { discardSeen(fd, left) }) // fails only when closed: the next read tells
+	in.raw.Control(func(fd uintptr) { discardSeen(fd, left) }) // fails only if closed: the next read reports that
 	in.to += in.partial
 	in.partial = 0
 }
 
-// canWatch tells whether watch works.
+// canWatch reports whether watch works.
 func (in *input) canWatch() bool { return in.raw != nil }
 
-// watch waits until the other side has closed altogether: it neither sends nor
-// reads. It reads nothing, and returns a timeout when the read deadline wakes it.
+// watch waits until the other side has closed both directions. It reads nothing, and returns a
+// timeout if the read deadline wakes it.
 func (in *input) watch() error { return in.raw.Read(in.tryWatch) }
 
-// closedByPeer tells whether the other side has closed altogether, as far as
-// can be known. What has no halves has.
+// closedByPeer reports whether the other side has closed both directions. For a connection that is
+// no socket, the end of reading is the end of both.
 func (in *input) closedByPeer() bool {
 	if in.raw == nil {
 		return true
@@ -325,18 +329,18 @@ func (in *input) closedByPeer() bool {
 	return closed || err != nil
 }
 
-// queue is lines without a tag that wait for their turn, first come first served.
+// lineQueue holds lines without a tag until it is their turn, in order.
 type lineQueue struct {
-	lines []byte // each with an LF
+	lines []byte // each with its LF
 	from  int
 }
 
 func (q *lineQueue) empty() bool { return q.from == len(q.lines) }
 
-// size is the bytes that wait.
+// size returns how many bytes wait.
 func (q *lineQueue) size() int { return len(q.lines) - q.from }
 
-// rest is the lines that wait, valid until the next push.
+// rest returns the lines that wait, valid until the next push.
 func (q *lineQueue) rest() []byte { return q.lines[q.from:] }
 
 func (q *lineQueue) push(line []byte) {
@@ -348,13 +352,12 @@ func (q *lineQueue) push(line []byte) {
 	q.lines = append(q.lines, '\n')
 }
 
-// pop takes the first line, which is valid until the next push. The queue is
-// not empty.
+// pop takes the first line, which is valid until the next push. The queue must not be empty.
 func (q *lineQueue) pop() []byte {
 	line, _, _ := bytes.Cut(q.lines[q.from:], []byte{'\n'})
 	q.from += len(line) + 1
 	if q.empty() {
-		*q = lineQueue{} // idle connections hold no memory
+		*q = lineQueue{} // an idle connection holds no memory
 	}
 	return line
 }

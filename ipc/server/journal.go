@@ -2,70 +2,68 @@ package server
 
 import "slices"
 
-// Journal is what a Session may be besides: it notes what must outlast the
-// process, so that after a restart the same connection goes on where it was. A
-// method of it may block for ever, as if the process had been killed in it.
+// Journal is an optional part of a Session. It records what must outlast the process, so that after
+// a restart the same connection continues where it was. A method of Journal may block for ever, as
+// if the process had been killed in it.
 type Journal interface {
-	// Asked notes a request whose verb Waits, on the reading goroutine right
-	// before Begin. The line, without its LF, is valid during the call. If rest
-	// is not nil it belongs into the same record: the line was a part of what was
-	// to be read again until now.
+	// RecordRequest records a request whose verb Waits. It is called on the reading goroutine,
+	// right before Begin. The line, without its LF, is valid during the call. If rest is not nil,
+	// it belongs into the same record: until now, the line was part of what was to be read again.
 	RecordRequest(call *Call, line []byte, rest *UnreadChange)
 
-	// Answered notes that such a request is answered, right before the answer is
-	// put into the output: once for each Asked, whoever answers it, unless the
-	// session called Noting. It is called on the goroutine that answers.
+	// RecordAnswer records that such a request is answered, right before the answer is put into the
+	// output. It is called once for each RecordRequest, on the goroutine that answers, unless the
+	// session called RecordingAnswer.
 	RecordAnswer(call *Call)
 
-	// Rest notes what was read and is not begun, on the reading goroutine before
-	// that waits, or answers part of it. Only changes are told: a connection
-	// whose lines come whole, and begin at once, causes none.
+	// RecordUnread records what was read and is not begun. It is called on the reading goroutine,
+	// before that waits or answers part of it. Only changes are recorded: a connection whose lines
+	// come whole, and begin at once, causes none.
 	RecordUnread(rest UnreadChange)
 }
 
-// Rest changes what is to be read again after a restart, before what the client
-// sends then: lines that wait for their turn, and the beginning of one that is
-// not complete. The requests that were Asked are not in it. In the beginning it is
-// nothing. Of what it was, Keep bytes from byte Drop on stay, and Add follows.
+// UnreadChange changes the bytes that are to be read again after a restart, before what the client
+// sends then: the lines in the queue, and a partial line. Recorded requests are not among them. At
+// first there are none. Of the bytes so far, Keep bytes from byte Drop on stay, and Add follows.
 type UnreadChange struct {
 	Drop, Keep int
 	Add        []byte // valid during the call
-	Skipping   bool   // what comes next is the rest of a line that is not to be begun
+	Skipping   bool   // what comes next is the rest of a line to be skipped
 }
 
-// Apply makes the change to what was to be read before. It reuses before.
+// Apply returns the bytes after the change. It reuses before.
 func (r UnreadChange) Apply(before []byte) []byte {
 	kept := slices.Delete(before, 0, r.Drop)[:r.Keep]
 	return append(kept, r.Add...)
 }
 
-// notes is the rest that the journal of a connection was told of last.
+// recordedUnread is what the journal of a connection was told last.
 type recordedUnread struct {
-	queued   int  // bytes of lines that wait for their turn, the first ones of all
-	begun    int  // of these, bytes that wait no more
-	unread   int  // bytes behind them
-	stale    bool // of these, something was taken
+	queued   int  // bytes of lines in the queue; they come first
+	begun    int  // how many of these have begun
+	unread   int  // bytes after the queue
+	stale    bool // some of the unread bytes were taken
 	skipping bool
 }
 
-// tookUnread is called for each line that is taken from the input.
+// tookLine is called for each line that is taken from the input.
 func (n *recordedUnread) tookLine() {
 	if n.unread > 0 || n.skipping {
 		n.stale = true
 	}
 }
 
-// tookWaiting is called for each line whose turn has come.
+// tookQueued is called for each line that is taken from the queue.
 func (n *recordedUnread) tookQueued(line []byte) {
 	if n.begun < n.queued {
 		n.begun += len(line) + 1
 	}
 }
 
-// droppedWaiting is called before no line waits for its turn any more.
+// droppedQueue is called before the queue is dropped.
 func (n *recordedUnread) droppedQueue() { n.begun = n.queued }
 
-// noteRest tells the journal what is not begun, if that is news.
+// recordUnread tells the journal what is not begun, if that has changed.
 func (c *Conn) recordUnread() {
 	if c.journal == nil {
 		return
@@ -89,9 +87,9 @@ func (c *Conn) recordUnread() {
 	c.guard(func() { c.journal.RecordUnread(rest) })
 }
 
-// takeLeft takes the beginning of a line that does not go on from the socket. Until the
-// journal has it, it is one to be skipped: who is killed in between has lost what it was,
-// and its rest must not become a request of its own.
+// takePartialLine takes a partial line from the socket. Until the journal has the bytes, it records
+// that the line is to be skipped: if the process is killed in between, the bytes are lost, and the
+// rest of the line must not become a request of its own.
 func (c *Conn) takePartialLine() {
 	if c.journal != nil {
 		n := &c.recordedUnread
@@ -104,9 +102,9 @@ func (c *Conn) takePartialLine() {
 	c.recordUnread()
 }
 
-// restAfter is the change that a line causes that is about to begin; nil where it
-// was not noted. The lines that were read behind it, and are about to begin too, are
-// not said: it would be often, and long.
+// unreadAfterNextLine returns the change that the next line causes when it begins, or nil if the
+// line was not recorded as unread. It does not add the lines after it: they are about to begin too,
+// and recording them would be frequent and long.
 func (c *Conn) unreadAfterNextLine() *UnreadChange {
 	n := &c.recordedUnread
 	if c.journal == nil || n.begun == 0 && !n.stale {
@@ -125,7 +123,7 @@ func (c *Conn) unreadAfterNextLine() *UnreadChange {
 	return &rest
 }
 
-// noteAsked notes a request that is about to begin.
+// recordRequest records a request that is about to begin.
 func (c *Conn) recordRequest(call *Call, line []byte) {
 	if c.journal == nil {
 		return
@@ -136,11 +134,11 @@ func (c *Conn) recordRequest(call *Call, line []byte) {
 		call.recorded = true
 		c.journal.RecordRequest(call, line, rest)
 	case rest != nil:
-		c.journal.RecordUnread(*rest) // an answer may be lost, but is not given twice
+		c.journal.RecordUnread(*rest) // the answer may be lost, but is not given twice
 	}
 }
 
-// noteRefused is for a line that does not come to begin.
+// recordRejected records that a line will not begin.
 func (c *Conn) recordRejected(call *Call) {
 	if rest := c.unreadAfterNextLine(); rest != nil {
 		c.guard(func() { c.journal.RecordUnread(*rest) })
@@ -148,7 +146,7 @@ func (c *Conn) recordRejected(call *Call) {
 	c.recordAnswer(call)
 }
 
-// noteAnswered is called right before the answer is put into the output.
+// recordAnswer is called right before the answer is put into the output.
 func (c *Conn) recordAnswer(call *Call) {
 	if call.recorded && !call.answerRecorded {
 		c.callRecordAnswer(call)

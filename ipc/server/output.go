@@ -14,38 +14,39 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// flushSize is how much is collected before it is written although more may come.
+// flushSize is how much is collected at most before it is written.
 const flushSize = 64 << 10
 
-// output combines the answers of many goroutines into few writes: each appends
-// its own, and the first writes for all that join. Nobody blocks in a write:
-// what the socket does not take at once is left to a goroutine of its own.
+// output combines the answers of many goroutines into few writes. Each goroutine appends its
+// answer, and the first one writes for all that join. No goroutine of a request blocks in a write:
+// what the socket does not take at once is written by a goroutine of its own, which finish waits
+// for.
 type output struct {
 	conn         net.Conn
-	raw          syscall.RawConn // writes without blocking; nil where conn is no socket
-	pause        int             // of unwritten bytes: with more, no request is to be begun
-	limit        int             // of unwritten bytes before an append
+	raw          syscall.RawConn // writes without blocking; nil if conn is no socket
+	pause        int             // with more unwritten bytes, no request begins
+	limit        int             // with as many unwritten bytes, an append ends the connection
 	timeout      time.Duration   // of a write that blocks
 	spawn        func(func())    // starts a goroutine that the connection waits for
-	othersAnswer func() bool     // tells whether somebody else may be about to append
+	othersAnswer func() bool     // reports whether another goroutine may be about to append
 	ended        func()          // called whenever writing has ended for now
-	failed       func(error)     // called once, when nothing can be written any more
+	failed       func(error)     // called once, when nothing can be written any longer
 
 	size atomic.Int64 // bytes that are not written yet
 
-	mu      sync.Mutex // guards what follows; not held across I/O
+	mu      sync.Mutex // guards what follows; not held during I/O; no other mutex is taken inside it
 	pending *buffer    // nil: nothing
 	corked  bool       // the reading goroutine is about to append more, and will write
-	writing bool       // somebody writes, and will write what is pending too
-	err     error      // nothing is appended any more, and why
+	writing bool       // a goroutine writes, and will write what is pending too
+	err     error      // why nothing is appended any longer; nil: it is
 
 	tryWrite func(fd uintptr) bool // o.write, kept so that writing allocates nothing
-	chunk    []byte                // what tryWrite writes, and
-	n        int                   // its results; all three are whose writing is
+	chunk    []byte                // what tryWrite writes
+	n        int                   // its results; these three belong to the goroutine that writes
 	writeErr error
 }
 
-// append queues lines and then r, and writes unless somebody else is about to.
+// append queues lines and then r. It writes unless another goroutine is about to.
 func (o *output) append(lines []byte, r *ipc.Response) {
 	write, err := o.queue(lines, r)
 	switch {
@@ -53,14 +54,14 @@ func (o *output) append(lines []byte, r *ipc.Response) {
 		o.failed(err)
 	case write:
 		if o.othersAnswer() {
-			runtime.Gosched() // who is about to answer joins: one write for many
+			runtime.Gosched() // others that are about to answer join: one write for many
 		}
 		o.flush()
 	}
 }
 
-// queue tells whether the caller has to write. The error is for the first one
-// whom the limit stops.
+// queue reports whether the caller has to write. The first caller that exceeds the limit gets the
+// error.
 func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +81,7 @@ func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	return o.begin(), nil
 }
 
-// begin tells whether the caller has to write now. It needs mu.
+// begin reports whether the caller has to write now. It needs mu.
 func (o *output) begin() bool {
 	if o.writing || o.corked || o.pending == nil {
 		return false
@@ -89,7 +90,7 @@ func (o *output) begin() bool {
 	return true
 }
 
-// cork holds writing back until uncork, which must follow soon.
+// cork delays writing until uncork, which must follow soon.
 func (o *output) cork() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,18 +107,18 @@ func (o *output) uncork() {
 	}
 }
 
-// full tells that the client reads too slowly for more requests to be taken.
+// full reports whether the client reads too slowly for more requests to begin.
 func (o *output) full() bool { return o.size.Load() > int64(o.pause) }
 
-// written tells that nothing is left to be written, or can be.
+// written reports whether nothing is left to write, or nothing can be written.
 func (o *output) written() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.writing && o.pending == nil
 }
 
-// close ends the output if everything is written, or cannot be. It is false
-// while somebody writes.
+// close ends the output if everything is written, or cannot be. It returns false while a goroutine
+// writes.
 func (o *output) close() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -130,8 +131,8 @@ func (o *output) close() bool {
 	return true
 }
 
-// stop discards what is not written, and everything from now on. It tells
-// whether this is the first end.
+// stop discards what is not written, and everything later. It reports whether this is the first
+// end.
 func (o *output) stop(err error) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,8 +143,7 @@ func (o *output) stop(err error) bool {
 	return true
 }
 
-// failure is why nothing could be written any more; nil where the output ended
-// as it should.
+// failure returns why nothing can be written any longer, or nil if the output ended as it should.
 func (o *output) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -153,7 +153,7 @@ func (o *output) failure() error {
 	return o.err
 }
 
-// end needs mu.
+// endWith ends the output. It needs mu.
 func (o *output) endWith(err error) {
 	o.err = err
 	if o.pending != nil {
@@ -163,11 +163,11 @@ func (o *output) endWith(err error) {
 	}
 }
 
-// maxTurns is how many chunks whoever was first writes for others.
+// maxTurns is how many chunks a goroutine writes for others.
 const maxTurns = 16
 
-// flush writes until nothing is pending, the socket takes no more, or it has
-// been at it for long: the rest is left to a goroutine.
+// flush writes until nothing is pending, the socket is full, or it has written maxTurns chunks. A
+// new goroutine writes the rest.
 func (o *output) flush() {
 	for turn := 0; ; turn++ {
 		chunk := o.take()
@@ -187,13 +187,13 @@ func (o *output) flush() {
 	}
 }
 
-// maxWrite is what is written at once. A Unix socket of Linux takes as much as this whole
-// or not at all: it becomes one buffer, where less than 36 KiB and half of SO_SNDBUF is.
+// maxWrite is how much is written at once. A Unix socket of Linux takes a write of this size either
+// whole or not at all: it becomes one buffer if it is smaller than 36 KiB and than half of
+// SO_SNDBUF.
 const maxWrite = 32 << 10
 
-// wholeLines is the beginning of b that is written at once: no line is cut. The
-// connection may outlast the process, also one that is killed, and the next one can not
-// continue half an answer.
+// wholeLines returns the beginning of b to write at once. It cuts no line: the connection may
+// outlast the process, even a killed one, and the next process cannot continue half an answer.
 func wholeLines(b []byte) []byte {
 	if len(b) <= maxWrite {
 		return b
@@ -205,11 +205,11 @@ func wholeLines(b []byte) []byte {
 	return b[:end+1]
 }
 
-// flushSlowly writes what the socket did not take at once, from byte n of the
-// first chunk, and whatever is pending then.
+// flushSlowly writes what the socket did not take at once, from byte n of the first chunk, and then
+// whatever is pending.
 func (o *output) flushSlowly(chunk *buffer, n int) {
 	for ; chunk != nil; chunk, n = o.take(), 0 {
-		o.conn.SetWriteDeadline(time.Now().Add(o.timeout)) // fails only where the write will
+		o.conn.SetWriteDeadline(time.Now().Add(o.timeout)) // fails only if the write will
 		err := o.writeAll(chunk.b[n:])
 		o.conn.SetWriteDeadline(time.Time{})
 		o.wrote(chunk, err)
@@ -224,7 +224,7 @@ func (o *output) writeAll(b []byte) (err error) {
 	return err
 }
 
-// take is what is pending; nil, and nobody writes any more, if nothing is.
+// take returns what is pending. It returns nil and ends writing if nothing is.
 func (o *output) take() *buffer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -234,7 +234,7 @@ func (o *output) take() *buffer {
 	return chunk
 }
 
-// wrote disposes of a chunk that was written, or failed to be.
+// wrote frees a chunk that was written, or failed to be.
 func (o *output) wrote(chunk *buffer, err error) {
 	o.size.Add(-int64(len(chunk.b)))
 	chunk.free()
@@ -264,7 +264,7 @@ func (o *output) writeSome(chunk []byte) (int, error) {
 	return o.n, o.writeErr
 }
 
-// write reports done in any case: what is left is flushSlowly's.
+// write always reports that it is done: flushSlowly writes what is left.
 func (o *output) write(fd uintptr) bool {
 	for o.n < len(o.chunk) {
 		n, err := ipc.RawWrite(fd, wholeLines(o.chunk[o.n:]))
@@ -281,10 +281,10 @@ func (o *output) write(fd uintptr) bool {
 	return true
 }
 
-// buffer is bytes on their way out.
+// buffer holds bytes to be written.
 type buffer struct{ b []byte }
 
-// maxKept is the largest buffer that is used again.
+// maxKept is the largest buffer that is reused.
 const maxKept = 2 * flushSize
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
@@ -298,9 +298,9 @@ func (b *buffer) free() {
 	}
 }
 
-// SayLast writes what is said last on a connection, before it is closed. It waits for nobody: a
-// socket takes a few lines at once, or its client reads nothing. (Not with a deadline: where
-// this process is held up, that is over before the first byte is written.)
+// Farewell writes the last words on a connection before it is closed. It does not wait: a socket
+// takes a few lines at once, or its client reads nothing. (A deadline would not do: if this process
+// is delayed, the deadline passes before the first byte is written.)
 func Farewell(nc net.Conn, words []byte) {
 	if socket, ok := nc.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
@@ -308,6 +308,6 @@ func Farewell(nc net.Conn, words []byte) {
 			return
 		}
 	}
-	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a pipe, of tests
+	nc.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a pipe, in tests
 	_, _ = nc.Write(words)
 }

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the user that the kernel reports where there is none.
+// nobody is the user ID that the kernel reports if there is none.
 const nobody = ^uint32(0)
 
 func peerOf(raw syscall.RawConn) (p Peer) {
 	if raw != nil {
-		_ = raw.Control(func(fd uintptr) { p = peerOfSocket(int(fd)) }) // fails where it is closed
+		_ = raw.Control(func(fd uintptr) { p = peerOfSocket(int(fd)) }) // fails if it is closed
 	}
 	return p
 }
 
-// peerOfSocket is unknown where the socket is none of a local process.
+// peerOfSocket returns the peer. It is unknown if the socket does not belong to a local process.
 func peerOfSocket(fd int) (p Peer) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err == nil && cred.Uid != nobody {
@@ -29,14 +29,13 @@ func peerOfSocket(fd int) (p Peer) {
 	return p
 }
 
-// peerGroups is of the moment of connecting, as SO_PEERCRED is. What /proc says of
-// the pid is no substitute where the kernel lacks the option (before 4.13): the
-// pid can be another's by then, or run another program. The peer has fewer groups
-// there, never more.
+// peerGroups returns the groups at the time of connecting, like SO_PEERCRED. If the kernel lacks
+// the option (before 4.13), /proc is no substitute: the pid may belong to another process by now,
+// or run another program. The peer then has fewer groups, never more.
 func peerGroups(fd uintptr) []uint32 {
 	var few [32]uint32
 	groups := few[:]
-	for range 2 { // a second time where they are more; they do not change
+	for range 2 { // once more if there are more; they do not change
 		size := uint32(len(groups)) * 4
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
 			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)

@@ -10,11 +10,11 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// This file is what a connection's own goroutine does until input and requests
-// are over: it reads, begins requests in their order, and waits.
+// The goroutine of a connection runs this file until input and requests have ended: it reads,
+// begins requests in their order, and waits.
 
-// loop reads and begins requests until no more come and all are over, or the
-// connection is frozen.
+// loop reads and begins requests until no more come and all have ended, or the connection is
+// frozen.
 func (c *Conn) loop() (isFrozen bool) {
 	for c.reading || !c.allBegunAndDone() {
 		switch {
@@ -38,19 +38,19 @@ func (c *Conn) loop() (isFrozen bool) {
 	return false
 }
 
-// waits tells that what is in the way of the next request stays for more than a
-// moment: a client may have read an answer, and sent more, before the call is over.
+// isBlocked reports whether the next request has to wait for more than a moment. (A client may have
+// read an answer, and sent more, before the call has ended.)
 func (c *Conn) isBlocked() bool {
 	return c.queue.empty() || c.inflight.untaggedUnanswered() || c.out.full()
 }
 
-// settled tells that everything read is begun, and no Work runs.
+// allBegunAndDone reports whether everything that was read has begun, and no Work runs.
 func (c *Conn) allBegunAndDone() bool { return !c.hasQueued() && c.inflight.noWorkRuns() }
 
-// queued tells whether requests wait for their turn.
+// hasQueued reports whether requests wait for their turn.
 func (c *Conn) hasQueued() bool { return len(c.replays) > 0 || !c.queue.empty() }
 
-// advance does one thing that needs no waiting. It is false if there is none.
+// step does one thing that needs no waiting. It returns false if there is none.
 func (c *Conn) step() bool {
 	switch {
 	case c.hasQueued() && !c.inflight.untaggedPending() && !c.out.full():
@@ -67,7 +67,7 @@ func (c *Conn) step() bool {
 	return true
 }
 
-// ready tells whether something may be there for advance to begin.
+// mayStep reports whether step may find something to begin.
 func (c *Conn) mayStep() bool {
 	if c.out.full() {
 		return false
@@ -102,18 +102,19 @@ func (c *Conn) nextLine() bool {
 	return true
 }
 
-// isBlank is true of lines that are ignored. Of one that is too long only a part is known.
+// isBlank reports whether a line is ignored. A line that is too long is not: only a part of it is
+// known.
 func isBlank(line []byte) bool {
 	return len(line) < ipc.MaxLine && len(bytes.Trim(line, " \t\r")) == 0
 }
 
-// paused tells that no more is read for now: too much waits for its turn, or to
-// be read by the client.
+// readingPaused reports whether nothing more is read for now: too much is in the queue, or the
+// client has too much to read.
 func (c *Conn) readingPaused() bool {
 	return c.queue.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.full()
 }
 
-// take begins the request in a line, or has it wait for its turn if it has not yet.
+// accept begins the request in a line, or puts it into the queue if its turn has not come.
 func (c *Conn) accept(line []byte, waited bool) {
 	call := newCall(c)
 	err := ipc.ParseRequest(line, &call.Request)
@@ -125,7 +126,7 @@ func (c *Conn) accept(line []byte, waited bool) {
 	c.startRequest(call, line, err)
 }
 
-// start begins a request, or refuses it: err is the parser's.
+// startRequest begins a request, or rejects it. err is the parser's.
 func (c *Conn) startRequest(call *Call, line []byte, err error) {
 	c.fairness.begun++
 	c.cork()
@@ -148,14 +149,14 @@ func (c *Conn) admit(call *Call) error {
 	return c.inflight.add(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
 }
 
-// refuse answers what no session has seen.
+// reject answers a request that the session has not seen.
 func (c *Conn) reject(tag string, err error) {
 	var r ipc.Response
 	code, text := refusalOf(err)
 	c.respond(nil, r.Err(tag, code, text))
 }
 
-// refusalOf is what a client is told: of an *Error, what it says.
+// refusalOf returns the code and text for the client. An *ipc.Error has its own.
 func refusalOf(err error) (ipc.Code, string) {
 	if refused, ok := errors.AsType[*ipc.Error](err); ok {
 		return refused.Code, refused.Text
@@ -163,7 +164,7 @@ func refusalOf(err error) (ipc.Code, string) {
 	return ipc.CodeInternal, err.Error()
 }
 
-// answer sends the lines of a reply, and its last.
+// respond sends a reply: lines and then r.
 func (c *Conn) respond(lines []byte, r *ipc.Response) {
 	if r.Kind == ipc.KindErr && c.server.Refused != nil {
 		c.server.Refused(r.Code)
@@ -171,7 +172,7 @@ func (c *Conn) respond(lines []byte, r *ipc.Response) {
 	c.out.append(lines, r)
 }
 
-// begin hands a request to the session, and the rest of it to a worker.
+// beginRequest hands a request to the session, and its Work to a worker.
 func (c *Conn) beginRequest(call *Call, line []byte) {
 	if hasLongAnswer(call.Verb) {
 		c.fairness.setDue()
@@ -216,14 +217,14 @@ func (j job) run() {
 
 func (j job) done() { j.conn.wg.Done() }
 
-// run is guard for a Work, without the allocation of a method value.
+// callRun is guard for a Work, without the allocation of a method value.
 func (c *Conn) callRun(work Work) (panicked bool) {
 	defer c.recovered(&panicked)
 	work.Run()
 	return false
 }
 
-// cork has the answers to all lines that are here already leave together.
+// cork has the answers to all lines that have come already be sent together.
 func (c *Conn) cork() {
 	if c.out.size.Load() >= flushSize {
 		c.uncork()
@@ -241,13 +242,13 @@ func (c *Conn) uncork() {
 	}
 }
 
-// await waits for whatever lets the reading goroutine go on.
+// await waits until the reading goroutine has something to do.
 func (c *Conn) await() {
 	watchful := !c.reading || c.hasQueued() || c.stopping.Load() || c.out.full()
 	switch {
-	case c.wantsNews.Swap(watchful) != watchful: // look once more: news from before is not heard of
+	case c.wantsNews.Swap(watchful) != watchful: // check once more: earlier news did not wake this goroutine
 	case c.reading && !c.readingPaused():
-		if !c.wasBlocked { // else what was in the way has just gone: there may be lines
+		if !c.wasBlocked { // otherwise what blocked reading has just ended: lines may be there
 			c.receive()
 		}
 	default:
@@ -256,23 +257,23 @@ func (c *Conn) await() {
 	}
 }
 
-// news wakes the reading goroutine if it waits for a call or for the output.
+// notify wakes the reading goroutine if it waits for a call or for the output.
 func (c *Conn) notify() {
 	if c.wantsNews.Load() {
 		c.wake()
 	}
 }
 
-// wake ends what the reading goroutine waits for, now or next.
+// wake ends the current or next wait of the reading goroutine.
 func (c *Conn) wake() {
 	select {
 	case c.wakeup <- struct{}{}:
 	default:
 	}
-	c.nc.SetReadDeadline(past) // fails only when closed, which wakes as well
+	c.nc.SetReadDeadline(past) // fails only if closed, which wakes as well
 }
 
-// receive waits for more to read, for the rest of a line no longer than it may take.
+// receive waits for more to read. It waits for the rest of a line until the line times out.
 func (c *Conn) receive() {
 	if c.in.hasPartialLine() && !c.waitForLineEnd() {
 		return
@@ -280,7 +281,7 @@ func (c *Conn) receive() {
 	c.received(c.in.receive(c.fairness.readSize()))
 }
 
-// received goes by how receiving ended.
+// received handles the result of receiving.
 func (c *Conn) received(err error) {
 	switch {
 	case err == nil:
@@ -291,7 +292,7 @@ func (c *Conn) received(err error) {
 	}
 }
 
-// sleep waits for news. It notices when the client closes meanwhile.
+// waitForNews waits for notify or wake. It notices if the client closes meanwhile.
 func (c *Conn) waitForNews() {
 	if c.clientGone || !c.in.canWatch() {
 		<-c.wakeup
@@ -304,12 +305,12 @@ func (c *Conn) waitForNews() {
 	}
 }
 
-// awake lets reading wait again after a wake.
+// clearWake lets reading wait again after wake.
 func (c *Conn) clearWake() {
-	c.nc.SetReadDeadline(time.Time{}) // fails only when closed: the next read tells
+	c.nc.SetReadDeadline(time.Time{}) // fails only if closed: the next read reports that
 }
 
-// lose ends what is done for a client that has closed.
+// setClientGone cancels all calls of a client that has closed.
 func (c *Conn) setClientGone() {
 	c.clientGone = true
 	c.inflight.cancelAll(ErrGone)
@@ -324,12 +325,12 @@ func (c *Conn) endInput(gone bool) {
 	c.guard(func() { c.session.InputEnded(c.clientGone) })
 }
 
-// DefaultLineTimeout is in which a line that was begun has to end.
+// DefaultLineTimeout is the time in which a line must end after it began.
 const DefaultLineTimeout = 30 * time.Second
 
-// waitForEnd bounds the wait for the rest of a line, which may begin only where it is
-// true. The line's time counts from the first such wait on, and anew after a pause
-// in which nothing was read.
+// waitForLineEnd prepares to wait for the rest of a line, and returns false if there is something
+// else to do first. The time counts from the first such wait, and starts anew after a pause in
+// which nothing was read.
 func (c *Conn) waitForLineEnd() bool {
 	now := time.Now()
 	wait := &c.in.deadline
@@ -344,17 +345,17 @@ func (c *Conn) waitForLineEnd() bool {
 		c.takePartialLine()
 		return false
 	}
-	c.nc.SetReadDeadline(c.in.nextDeadline()) // fails only when closed: the read tells
+	c.nc.SetReadDeadline(c.in.nextDeadline()) // fails only if closed: the read reports that
 	select {
-	case <-c.wakeup: // its deadline may have been replaced: look for what is new
+	case <-c.wakeup: // its deadline may have been replaced: look for news
 		return false
 	default:
 		return true
 	}
 }
 
-// lineIsDue ends the connection, unless it is this process that was late: it may
-// have been stopped, or had no processor.
+// onLineTimeout ends the connection, unless this process was late: it may have been stopped, or had
+// no processor. So it first reads what has already come.
 func (c *Conn) onLineTimeout() {
 	c.clearWake()
 	if !c.in.deadline.looked {
@@ -371,20 +372,20 @@ func (c *Conn) onLineTimeout() {
 	c.inflight.cancelAll(ErrLate)
 }
 
-// lateness is what a client is told, after all answers and before BYE.
+// lineTimeoutError is what a client is told, after all answers and before BYE.
 func (s *Server) lineTimeoutError() error {
 	return ipc.Errorf(ipc.CodeSyntax, "a line was begun and not ended within %v: end each with LF, at once; this connection ends", s.lineTimeout())
 }
 
 func (s *Server) lineTimeout() time.Duration { return orDefault(s.LineTimeout, DefaultLineTimeout) }
 
-// keepPace books what was taken, and has the connection wait if that was too much
-// beside others. It is woken by whatever wakes it else: then it is to look again.
+// waitForShare charges costs, and delays the connection if its user took too much while others are
+// active. wake ends the wait early: then the costs are checked again.
 func (c *Conn) waitForShare() {
 	if c.fairness.charge() {
 		return
 	}
-	c.wantsNews.Store(false) // no answer need wake it
+	c.wantsNews.Store(false) // no answer needs to wake it
 	c.recordUnread()
 	c.uncork()
 	c.fairness.charge()
@@ -395,10 +396,10 @@ func (c *Conn) waitForShare() {
 	}
 }
 
-// isPaced is false of a connection that has to come to an end.
+// mayBeDelayed returns false if the connection has to end.
 func (c *Conn) mayBeDelayed() bool { return !c.stopping.Load() && !c.freezing.Load() }
 
-// waitToOpen is for the beginning of a connection.
+// waitBeforeOpen charges for a new connection, and delays it if necessary.
 func (c *Conn) waitBeforeOpen() {
 	c.fairness.extraCost = openCost
 	for c.fairness.setDue(); c.fairness.isDue() && c.mayBeDelayed(); {

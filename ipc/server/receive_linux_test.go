@@ -69,7 +69,7 @@ func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
 		file, server := socketPair(t)
 		defer server.Close()
 		in := newInput(server, rawOf(server))
-		in.ended = func(fd uintptr) bool {
+		in.isEnded = func(fd uintptr) bool {
 			file.WriteString(rest) // fails the second time: it is closed
 			file.Close()
 			return otherSideEnded(fd)

@@ -7,27 +7,27 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Restored is a connection from before a restart that is not read from yet.
-// Its methods are called one after the other, Serve last and always.
+// Restored is a connection from before a restart that is not read from yet. Call its methods one
+// after the other, and always call Serve, last.
 type Restored struct{ c *Conn }
 
-// replay is a request that was noted before a restart, and waits for its turn.
+// replay is a request that was recorded before a restart and waits for its turn.
 type replay struct {
 	number uint64
 	line   []byte
 }
 
-// Restore takes over a connection that outlasted another process: it makes its
-// session (Server.Open), and reads nothing yet. Where there is no session the
-// client is told why, and the connection ended; after Shutdown or Freeze it is left
-// to whoever has a duplicate of it, with ErrShutdown.
+// Restore takes over a connection that outlasted another process. It makes the session
+// (Server.Open), and reads nothing yet. If there is no session, it tells the client why and ends
+// the connection. After Shutdown or Freeze it returns ErrShutdown, and leaves the connection to the
+// process that has a duplicate of it.
 func (s *Server) Restore(nc net.Conn) (*Restored, error) {
 	c := s.add(nc)
 	if c == nil {
 		return nil, ErrShutdown
 	}
 	if err := c.open(); err != nil {
-		go func() { // Shutdown waits for it
+		go func() { // it ends when the output is written; Shutdown waits for it
 			defer s.remove(c)
 			c.finish()
 		}()
@@ -36,17 +36,16 @@ func (s *Server) Restore(nc net.Conn) (*Restored, error) {
 	return &Restored{c}, nil
 }
 
-// Conn is the connection. What is sent on it now stands before all answers.
+// Conn returns the connection. What is sent on it now comes before all answers.
 func (r *Restored) Conn() *Conn { return r.c }
 
-// Session is what Server.Open made.
+// Session returns what Server.Open made.
 func (r *Restored) Session() Session { return r.c.session }
 
-// Begin begins a request that was Asked before the restart and not answered, as
-// if it had been read now. The Call has the number, and Replayed: it is not Asked
-// again, but Answered. Of requests without a tag one is begun, and others wait for
-// their turn, in order. Once Freeze has begun nothing is done: the request
-// stays as it is noted.
+// Begin begins a request that was recorded before the restart and not answered, as if it had been
+// read now. The Call has that number, and Replayed is true. It is not recorded again, but its
+// answer is. Requests without a tag begin one after the other, in order. Once Freeze has begun,
+// Begin does nothing: the request stays recorded.
 func (r *Restored) Begin(number uint64, line []byte) {
 	c := r.c
 	if c.freezing.Load() {
@@ -56,7 +55,7 @@ func (r *Restored) Begin(number uint64, line []byte) {
 	c.uncork()
 }
 
-// replay begins a replay, or has it wait for its turn.
+// replay begins a request from before the restart, or lets it wait for its turn.
 func (c *Conn) replay(p replay) {
 	call, err := c.replayed(p)
 	if call.Tag == "" && (c.inflight.untaggedPending() || len(c.replays) > 0) {
@@ -78,26 +77,26 @@ func (c *Conn) nextReplay() {
 	c.startRequest(call, p.line, err)
 }
 
-// replayed is the call of a request that was Asked by an earlier process.
+// replayed returns the call of a request that an earlier process recorded.
 func (c *Conn) replayed(p replay) (*Call, error) {
 	call := newCall(c)
 	call.Number, call.Replayed, call.recorded = p.number, true, c.journal != nil
 	return call, ipc.ParseRequest(p.line, &call.Request)
 }
 
-// Serve begins to read: first the rest, which is what the journal was told to read
-// again, and then what the client sends. It does not wait; Shutdown does.
+// Serve starts to read: first rest, which the journal kept to be read again, and then what the
+// client sends. It does not wait; Shutdown does.
 func (r *Restored) Serve(rest []byte, skipping bool) {
 	c := r.c
 	c.setUnread(bytes.Clone(rest), skipping)
-	go func() { // Shutdown waits for it
+	go func() { // it ends with the connection; Shutdown waits for it
 		defer c.server.remove(c)
 		c.run()
 	}()
 }
 
-// takeBack puts the rest before what comes. In front of a line that is skipped
-// there are only lines that wait for their turn.
+// setUnread puts rest before what comes. If a line is being skipped, rest consists of lines of the
+// queue only.
 func (c *Conn) setUnread(rest []byte, skipping bool) {
 	if skipping {
 		c.queue.lines = rest

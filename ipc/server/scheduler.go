@@ -7,56 +7,55 @@ import (
 	"time"
 )
 
-// How processing is shared between users while there is more than one. Costs are
-// measured, but for what is done elsewhere than on the goroutine that reads.
+// How the processors are shared while several users are active. Costs are measured, except those
+// that arise on other goroutines than the reading one.
 const (
-	activityWindow = 100 * time.Millisecond // who sent nothing for so long takes no share
-	allowanceParts = 4                      // a user has one such part of all processors to himself
-	slotParts      = 4                      // those who want more share one such part of half of them
-	burst          = 500 * time.Microsecond // that may be taken at once after a pause
-	quantum        = 100 * time.Microsecond // that is taken of what is common, before it is another's turn
-	maxDebt        = activityWindow         // who took much at once is not held back for longer
-	receiveCost    = 5 * time.Microsecond   // of waiting for input, and of being woken
-	workCost       = 40 * time.Microsecond  // of a Work: on the goroutine that runs it, and of its round trips
-	openCost       = 50 * time.Microsecond  // of a connection, until it can be read from
+	activityWindow = 100 * time.Millisecond // a user who sent nothing for so long takes no share
+	allowanceParts = 4                      // each user has 1/allowanceParts of all processors
+	slotParts      = 4                      // users who want more share 1/slotParts of half of them
+	burst          = 500 * time.Microsecond // may be used at once after a pause
+	quantum        = 100 * time.Microsecond // of a slot, before it is another connection's turn
+	maxDebt        = activityWindow         // a user who used much at once is not delayed for longer
+	receiveCost    = 5 * time.Microsecond   // waiting for input, and being woken
+	workCost       = 40 * time.Microsecond  // a Work: its goroutine, and its round trips
+	openCost       = 50 * time.Microsecond  // a connection, until it can be read
 )
 
-// shares divides what a server's processors can do between users, be they one
-// connection or a thousand. A user alone takes what he wants. While there are
-// others, each has an allowance; who takes more waits for a place, of which there
-// are fewer than processors, so that there is always one for those who take little.
-// Places go round by user, and by connection of a user.
+// scheduler shares the processors between users, whether a user has one connection or a thousand. A
+// user who is alone is not limited. While others are active, each user has an allowance. A user who
+// takes more waits for a slot. There are fewer slots than processors, so one processor is always
+// left for users who take little. Slots go round by user, and by connection of a user.
 type scheduler struct {
 	start time.Time
-	procs time.Duration // how many processors there are
+	procs time.Duration // the number of processors
 	slots chan *slot
 
-	lastActive atomic.Pointer[userShare] // who was active last
-	switchedAt atomic.Int64              // when that was another than before; 0: never
-	heldBack   func()                    // told whenever somebody is held back; nil: nobody is told
+	lastActive atomic.Pointer[userShare] // the user who was active last
+	switchedAt atomic.Int64              // when another user became lastActive; 0: never
+	heldBack   func()                    // called whenever a connection is delayed; may be nil
 
-	mu      sync.Mutex // guards what follows, and refs of each share
+	mu      sync.Mutex // guards what follows, and refs of each share; no other mutex is taken inside it
 	users   map[userKey]*userShare
-	sweptAt time.Duration // when users was looked through
+	sweptAt time.Duration // when sweep last ran
 }
 
-// userKey is one user, or all who are not known.
+// userKey is one user, or all unknown users.
 type userKey struct {
 	uid   uint32
 	known bool
 }
 
-// share is what a user takes, on all of his connections.
+// userShare is what one user takes, on all connections of that user.
 type userShare struct {
 	scheduler   *scheduler
 	refs        int           // connections
-	paidAt      atomic.Int64  // when what was taken is paid by his allowance
-	nextForSlot chan struct{} // of capacity 1: has a place taken by the connection that is next
+	paidAt      atomic.Int64  // when the allowance has paid for what was taken
+	nextForSlot chan struct{} // has room for one: the connection that gets the next slot
 }
 
-// place is a right to take a quantum of what is common.
+// slot is the right to take a quantum beyond the allowance.
 type slot struct {
-	paidAt time.Duration // when it is paid for
+	paidAt time.Duration // when what was taken of it is paid
 	used   time.Duration
 }
 
@@ -74,10 +73,10 @@ func newScheduler(procs int, heldBack func()) *scheduler {
 	return s
 }
 
-// now is not 0.
+// now returns the time since start, and never 0.
 func (s *scheduler) now() time.Duration { return time.Since(s.start) + 1 }
 
-// join is the share of a new connection. leave must follow.
+// join returns the share of a new connection. The caller must call leave.
 func (s *scheduler) join(peer Peer) *userShare {
 	now, key := s.now(), userKey{peer.UID, peer.Known}
 	s.mu.Lock()
@@ -86,22 +85,22 @@ func (s *scheduler) join(peer Peer) *userShare {
 	u := s.users[key]
 	if u == nil {
 		u = &userShare{scheduler: s, nextForSlot: make(chan struct{}, 1)}
-		u.paidAt.Store(math.MinInt64) // nothing
+		u.paidAt.Store(math.MinInt64) // nothing to pay
 		s.users[key] = u
 	}
 	u.refs++
 	return u
 }
 
-// leave is for a connection that is over. Its user's debts stay.
+// leave ends a connection's use of its share. The user's debt stays.
 func (s *scheduler) leave(u *userShare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.refs--
 }
 
-// sweep forgets users who have no connections and no debts, but for who was active
-// last: when he comes back he is no other. It needs mu.
+// sweep forgets users without connections and debts, except the one who was active last: returning
+// is not a switch to another user. It needs mu.
 func (s *scheduler) sweep(now time.Duration) {
 	if now-s.sweptAt < activityWindow {
 		return
@@ -115,13 +114,13 @@ func (s *scheduler) sweep(now time.Duration) {
 	}
 }
 
-// divided tells whether there are several users.
+// isShared reports whether several users are active.
 func (s *scheduler) isShared(now time.Duration) bool {
 	switched := s.switchedAt.Load()
 	return switched != 0 && int64(now)-switched < int64(activityWindow)
 }
 
-// touch notes that the user is active.
+// noteActive records that the user is active.
 func (u *userShare) noteActive(now time.Duration) {
 	s := u.scheduler
 	if s.lastActive.Load() == u {
@@ -132,8 +131,7 @@ func (u *userShare) noteActive(now time.Duration) {
 	}
 }
 
-// take books what the user took until now, and tells whether that is more than his
-// allowance.
+// charge adds a cost to what the user has taken. It reports whether that exceeds the allowance.
 func (u *userShare) charge(now, cost time.Duration) (over bool) {
 	u.noteActive(now)
 	if !u.scheduler.isShared(now) {
@@ -149,9 +147,9 @@ func (u *userShare) charge(now, cost time.Duration) (over bool) {
 	}
 }
 
-// wait is for a place, or for what the user took to be paid by his allowance: then
-// it is nil, as if something comes from stop before. Others of the same user wait
-// until then, without a timer each.
+// waitForSlot waits for a slot. It returns nil if the allowance pays for everything first, or if
+// stop delivers something. Other connections of the same user wait in nextForSlot, without a timer
+// each.
 func (u *userShare) waitForSlot(stop <-chan struct{}) *slot {
 	if u.scheduler.heldBack != nil {
 		u.scheduler.heldBack()
@@ -173,12 +171,12 @@ func (u *userShare) waitForSlot(stop <-chan struct{}) *slot {
 	return nil
 }
 
-// debt is how long it takes until what was taken is paid.
+// debt returns how long it takes until everything is paid.
 func (u *userShare) debt() time.Duration {
 	return time.Duration(max(u.paidAt.Load(), 0)) - u.scheduler.now()
 }
 
-// await waits until the place is paid for, which nobody else can have meanwhile.
+// waitUntilPaid waits until the slot is paid. Nobody else can have it meanwhile.
 func (u *userShare) waitUntilPaid(p *slot, stop <-chan struct{}) *slot {
 	left, debt := p.paidAt-u.scheduler.now(), u.debt()
 	if left <= 0 {
@@ -197,8 +195,8 @@ func (u *userShare) waitUntilPaid(p *slot, stop <-chan struct{}) *slot {
 	return nil
 }
 
-// giveBack has the place be another's, once what was taken there is paid for. Who is
-// woken later than he should be makes up for that.
+// returnSlot lets another connection have the slot, once what was taken of it is paid. The burst
+// makes up for waking late.
 func (s *scheduler) returnSlot(p *slot, now time.Duration) {
 	p.paidAt = max(p.paidAt, now-burst) + p.used*slotParts
 	p.used = 0

@@ -20,66 +20,66 @@ const (
 	DefaultWriteTimeout = 30 * time.Second
 )
 
-// Server serves connections, each with one goroutine and one for each Work that
-// runs. Its fields are set before it is used; the zero of a bound is its default.
+// Server serves connections. Each has one goroutine, and one for each Work that runs. Set the
+// fields before using it. A bound of zero means its default.
 type Server struct {
-	// Open makes the session of a new connection, on the connection's goroutine.
-	// If it fails the client is told why, with the code of an *Error or else
-	// INTERNAL, and the connection is closed.
+	// Open makes the session of a new connection, on the connection's goroutine. If it fails, the
+	// client is told why, with the code of an *ipc.Error or else INTERNAL, and the connection is
+	// closed.
 	Open func(*Conn) (Session, error)
 
-	// Admit is asked on the accepting goroutine, before Open, so that whoever opens
-	// connections by the thousand costs no more than that one's time: those refused are
-	// told why, as by Open, and closed. It must not block, nor need the peer's groups.
-	// Open follows once for each nil, or Dismissed, but for a connection that Shutdown
-	// comes before. It may be nil.
+	// Admit decides whether to serve a client. It is called on the accepting goroutine, before
+	// Open, so that a client that opens thousands of connections uses the time of one goroutine
+	// only. If it returns an error, the client is told why, as by Open, and the connection is
+	// closed. Admit must not block, nor need the peer's groups. For each nil, either Open or
+	// Dismissed follows, unless Shutdown comes first. It may be nil.
 	Admit func(Peer) error
-	// Dismissed is told of who was admitted and is not served after all: the system is
-	// short of something. It may be nil.
+	// Dismissed is called for a client that was admitted but cannot be served, because the system
+	// lacks a resource. It may be nil.
 	Dismissed func(Peer)
 
-	MaxInFlight  int           // requests with a tag unanswered at once on a connection; more are refused with LIMIT
-	MaxQueued    int           // bytes of requests without a tag that wait for their turn; then reading pauses
-	PauseOutput  int           // bytes of unread answers; then reading pauses: what is under way may cause more. Default: at most half of MaxOutput
-	MaxOutput    int           // bytes of unread answers; a client that still causes more is cut off
-	LineTimeout  time.Duration // in which a line that was begun has to end; who is later is told, and cut off
-	WriteTimeout time.Duration // in which a client has to read what does not fit into the socket's buffer
+	MaxInFlight  int           // unanswered requests with a tag on one connection; more are refused with LIMIT
+	MaxQueued    int           // bytes of requests without a tag in the queue; with more, reading pauses
+	PauseOutput  int           // bytes of unread answers; with more, reading pauses, but requests under way may add more. Default: at most half of MaxOutput
+	MaxOutput    int           // bytes of unread answers; with more, the client is cut off
+	LineTimeout  time.Duration // a line must end within this time after it began; otherwise the client is told, and cut off
+	WriteTimeout time.Duration // a client must read what does not fit into the socket's buffer within this time
 
-	// Defect is told of panics in a session and of requests that it did not
-	// answer. If it is nil, they are logged.
+	// Defect is called for panics in a session, and for requests that a session did not answer. If
+	// it is nil, they are logged.
 	Defect func(c *Conn, what any, stack []byte)
-	// Refused is told of every ERR, by whomever it is answered. It must not block,
-	// and may be nil.
+	// Refused is called for every ERR, no matter what sends it. It must not block, and may be nil.
 	Refused func(ipc.Code)
-	// Bye says what is sent last on a connection that is ended for a line that was not
-	// ended. Nil: nothing.
+	// Bye returns the last line for a connection that ends because a line timed out. Nil: no line
+	// is sent.
 	Bye func(Session) *ipc.Response
-	// Answered is told of the answers to requests that a session has begun, before they
-	// are sent. It must not block nor keep what it is given, and may be nil.
+	// Answered is called with the answers to requests that a session has begun, before they are
+	// sent. It must not block nor keep its arguments, and may be nil.
 	Answered func(*Conn, *Call, *ipc.Response)
-	// Dropped is told which connections the server had to cut, and why. It may be nil.
+	// Dropped is called for each connection that the server has to cut, with the reason. It may be
+	// nil.
 	Dropped func(c *Conn, why error)
-	// HeldBack is told whenever a connection has to wait because its user takes more
-	// than his share beside others. It must not block, and may be nil.
+	// HeldBack is called whenever a connection is delayed because its user takes more than its
+	// share while others are active. It must not block, and may be nil.
 	HeldBack func()
-	// AcceptFailed is told of errors that Serve goes on after. It may be nil.
+	// AcceptFailed is called for errors after which Serve continues. It may be nil.
 	AcceptFailed func(err error, pause time.Duration)
 
 	workers         workers[job]
-	sharedScheduler *scheduler // made with the first connection
+	sharedScheduler *scheduler // made for the first connection
 	schedulerOnce   sync.Once
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards what follows; no other mutex is taken inside it
 	listeners map[net.Listener]struct{}
 	conns     map[*Conn]struct{}
-	bye       func(Session) *ipc.Response // says what is sent last on a connection; set when stopping begins
-	stopping  bool                        // no connection is added any more
-	empty     chan struct{}               // closed when the last connection is over; made when stopping begins
-	freezing  *freezeState                // nil: the server stops by Shutdown, if at all
+	bye       func(Session) *ipc.Response // returns the last line of a connection; set when stopping begins
+	stopping  bool                        // no connection is added any longer
+	empty     chan struct{}               // closed when the last connection has ended; made when stopping begins
+	freezing  *freezeState                // nil unless Freeze was called
 }
 
-// ServeConn serves one connection until it is over, and closes it. During and
-// after Shutdown it closes it at once.
+// ServeConn serves one connection until it ends, and closes it. During and after Shutdown it closes
+// it at once.
 func (s *Server) ServeConn(nc net.Conn) {
 	if c := s.add(nc); c != nil {
 		s.serve(c)
@@ -91,11 +91,10 @@ func (s *Server) serve(c *Conn) {
 	c.serve()
 }
 
-// Shutdown stops the server. No more connections are accepted; requests not yet
-// begun are refused with SHUTDOWN; the contexts of running ones end with
-// ErrShutdown. As soon as its running requests are answered, each connection
-// gets what bye says of its session (nil: nothing) as its last line and is closed.
-// Shutdown returns when all are over. If ctx is done before, it cuts the rest and
+// Shutdown stops the server. It accepts no more connections, refuses requests that have not begun
+// with SHUTDOWN, and ends the contexts of running ones with ErrShutdown. As soon as its running
+// requests are answered, each connection gets what bye returns (nil: nothing) as its last line, and
+// is closed. Shutdown returns when all have ended. If ctx is done first, it cuts the rest and
 // returns ctx's error without waiting for their Works. The owner closes the listeners.
 func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) error {
 	empty := s.stop(bye)
@@ -110,7 +109,7 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 	return ctx.Err()
 }
 
-// stop begins the end. The channel is closed when no connection is left.
+// stop starts to stop the server. The channel is closed when no connection is left.
 func (s *Server) stop(bye func(Session) *ipc.Response) <-chan struct{} {
 	s.mu.Lock()
 	if !s.stopping {
@@ -166,8 +165,8 @@ func (s *Server) unlisten(l net.Listener) {
 	delete(s.listeners, l)
 }
 
-// add makes a connection known, so that Shutdown ends it. Once that has begun it
-// closes nc instead, and returns nil.
+// add registers a connection, so that Shutdown ends it. Once stopping has begun, it closes nc
+// instead and returns nil.
 func (s *Server) add(nc net.Conn) *Conn {
 	c := newConn(s, nc)
 	if s.enter(c) {
@@ -178,7 +177,7 @@ func (s *Server) add(nc net.Conn) *Conn {
 	return nil
 }
 
-// enter is false if stopping has begun.
+// enter returns false if stopping has begun.
 func (s *Server) enter(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +191,8 @@ func (s *Server) enter(c *Conn) bool {
 	return true
 }
 
-// remove forgets a connection, which is over or frozen, and with the last one the
-// idle workers.
+// remove forgets a connection that has ended or is frozen. With the last one it releases the idle
+// workers.
 func (s *Server) remove(c *Conn) {
 	c.fairness.end()
 	if s.wasLast(c) {
@@ -205,7 +204,7 @@ func (s *Server) wasLast(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.conns[c]; !there {
-		return false // frozen, and forgotten then
+		return false // it was frozen, and forgotten then
 	}
 	delete(s.conns, c)
 	if s.freezing != nil {
@@ -220,7 +219,7 @@ func (s *Server) wasLast(c *Conn) bool {
 	return true
 }
 
-// lastWords says what a connection gets in the end; nil for nothing.
+// farewellFunc returns the function for the last line of a connection, or nil.
 func (s *Server) farewellFunc() func(Session) *ipc.Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,19 +247,19 @@ func orDefault[T int | time.Duration](value, otherwise T) T {
 	return value
 }
 
-// divided is what the server's users share.
+// scheduler returns the scheduler of the server's connections.
 func (s *Server) scheduler() *scheduler {
 	s.schedulerOnce.Do(func() { s.sharedScheduler = newScheduler(runtime.GOMAXPROCS(0), s.HeldBack) })
 	return s.sharedScheduler
 }
 
-// interrupt ends an Accept that waits, and all further ones.
+// interrupt ends a waiting Accept, and all later ones.
 func interrupt(l net.Listener) {
 	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(past) == nil {
 		return
 	}
-	l.Close() // its error would change nothing: the listener is given up
+	l.Close() // its error does not matter: the listener is not used again
 }
 
-// past is a deadline that is over.
+// past is a deadline that has passed.
 var past = time.Unix(1, 0)

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hungUp tells whether the other side of a socket has closed both directions.
+// isHungUp reports whether the other side of a socket has closed both directions.
 func isHungUp(fd uintptr) bool {
-	return poll(fd, 0)&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 // they are reported unasked
+	return poll(fd, 0)&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 // poll reports these unasked
 }
 
-// polled is what of some events there is now.
+// poll returns which of the events are there now.
 func poll(fd uintptr, events int16) int16 {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	for {
@@ -26,14 +26,14 @@ func poll(fd uintptr, events int16) int16 {
 	}
 }
 
-// hangUp ends both directions of a socket, for duplicates of the descriptor in
-// other processes too. What was written can still be read at the other side.
+// shutdown ends both directions of a socket, for duplicates of the descriptor in other processes
+// too. The other side can still read what was written.
 func shutdown(fd uintptr) {
-	unix.Shutdown(int(fd), unix.SHUT_RDWR) // fails where the other side was first
+	unix.Shutdown(int(fd), unix.SHUT_RDWR) // fails if the other side was first
 }
 
-// HungUp tells whether a connection that nobody reads has been ended altogether, from either
-// side. False where that cannot be known.
+// HungUp reports whether a connection that nobody reads has been ended in both directions, from
+// either side. It returns false if that cannot be known.
 func HungUp(nc net.Conn) bool {
 	socket, ok := nc.(syscall.Conn)
 	if !ok {

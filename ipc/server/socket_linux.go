@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peeks tells that rawPeek leaves what it reads in the socket.
+// peeks reports whether rawPeek leaves what it reads in the socket.
 const peeks = true
 
-// rawPeek is RawRead, but what is read stays in the socket.
+// rawPeek reads like ipc.RawRead, but leaves what it reads in the socket.
 func rawPeek(fd uintptr, b []byte) (int, error) {
 	for {
 		n, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), syscall.MSG_PEEK, 0, 0)
@@ -27,14 +27,14 @@ func rawPeek(fd uintptr, b []byte) (int, error) {
 	}
 }
 
-// take removes what was seen from the socket.
+// discardSeen removes what was seen from the socket.
 func discardSeen(fd uintptr, seen []byte) error {
 	for len(seen) > 0 {
 		switch n, err := ipc.RawRead(fd, seen); {
 		case n > 0:
 			seen = seen[n:]
 		case err == nil:
-			return io.ErrUnexpectedEOF // somebody else reads from this socket
+			return io.ErrUnexpectedEOF // another goroutine or process reads from this socket
 		case !errors.Is(err, syscall.EINTR):
 			return err
 		}
@@ -42,8 +42,8 @@ func discardSeen(fd uintptr, seen []byte) error {
 	return nil
 }
 
-// endsBehind tells whether the other side sends nothing any more, though what it has sent
-// is not all taken.
+// otherSideEnded reports whether the other side sends nothing more, even if not everything that it
+// has sent is taken.
 func otherSideEnded(fd uintptr) bool {
 	return poll(fd, unix.POLLRDHUP)&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
 }
