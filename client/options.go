@@ -167,7 +167,7 @@ func checkNames(verb ipc.Verb, names []string) error {
 			return err
 		}
 		if slices.Contains(names[:i], name) {
-			return invalid(op(verb), label, ipc.CodeName, "the name "+strconv.Quote(name)+" is there twice")
+			return invalid(op(verb), label, ipc.CodeName, "the name "+strconv.Quote(name)+" is given twice")
 		}
 	}
 	return nil

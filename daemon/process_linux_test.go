@@ -258,7 +258,7 @@ func TestHoldPIDRefused(t *testing.T) {
 		{"hold=pid pid=1", `ERR DENIED lock=a : .*process 1: .*pid 1 lives for as long.*redlock run.*`},
 		{fmt.Sprintf("hold=pid pid=%d", dead.pid), `ERR OPTION lock=a : .*: there is no such process, .*`},
 		{fmt.Sprintf("hold=pid pid=%d", thread), `ERR OPTION lock=a : .*it is a thread.*`},
-		{"pid=7", `ERR OPTION : .*pid= goes with hold=pid only`},
+		{"pid=7", `ERR OPTION : .*pid= needs hold=pid`},
 	} {
 		w.say("LOCK a "+test.options, test.want)
 	}

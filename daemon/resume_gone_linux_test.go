@@ -68,7 +68,7 @@ func TestCutClientResumesNothing(t *testing.T) {
 	}
 	before.want(`ERR CANCELLED lock=busy .*`)
 	before.want(`ERR CANCELLED lock=a .*`)
-	before.want(`ERR SYNTAX : a line was begun and not ended .*`)
+	before.want(`ERR SYNTAX : a line was not ended .*`)
 	look.until("STATUS", `connections=2\b`)
 	holder.say("CHECK a", granted5)
 }

@@ -68,7 +68,7 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"LOCK a max=2m", `ERR OPTION lock=a : .*max=120000: at most 60000 ms.*`},
 		{"LOCK a max=1", `ERR OPTION lock=a : .*max=1: at least 100 ms.*`},
 		{"LOCK a linger=1h", `ERR OPTION lock=a : .*linger=3600000: at most 30000 ms.*`},
-		{"LOCK a slots=1001", `ERR OPTION : slots="1001": it is a number from 1 to 1000`},
+		{"LOCK a slots=1001", `ERR OPTION : slots="1001": it must be a number from 1 to 1000`},
 		{"LOCK a slots=3 mode=shared", `ERR OPTION lock=a : .*slots=3 with mode=shared: .*`},
 		{"LOCK a,b slots=3", `ERR OPTION lock=a,b : .*slots=3 with 2 names: .*`},
 		{"WHO a,b", `ERR NAME : .*`},

@@ -40,7 +40,7 @@ func TestLeaseOfACutConnectionStays(t *testing.T) {
 	if _, err := w.conn.Write([]byte("PI")); err != nil {
 		t.Fatal(err)
 	}
-	w.want(`ERR SYNTAX : a line was begun and not ended .*`)
+	w.want(`ERR SYNTAX : a line was not ended .*`)
 	w.want(`BYE .*`)
 	look.until("STATUS", `connections=1\b`)
 	s.end()

@@ -9,7 +9,7 @@ import (
 
 const upperHex = "0123456789ABCDEF"
 
-var errEscape = errors.New("% stands before two hexadecimal digits, and a % itself is written %25")
+var errEscape = errors.New("% must be followed by two hexadecimal digits; write % itself as %25")
 
 // special marks the bytes that appendEscaped must look at: bytes that are always escaped, and bytes
 // of characters beyond ASCII.
@@ -88,7 +88,7 @@ func unescape(s string) (string, error) {
 		i += 2
 	}
 	if !utf8.Valid(b) {
-		return "", errors.New("this is not UTF-8 once the %XX are replaced")
+		return "", errors.New("it is not UTF-8 after the %XX are replaced")
 	}
 	return string(b), nil
 }

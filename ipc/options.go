@@ -154,7 +154,7 @@ func (c choice) parse(word string) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("it is %s", strings.Join(c, " or "))
+	return 0, fmt.Errorf("it must be %s", strings.Join(c, " or "))
 }
 
 // assign sets one option from a word of a request. Its error does not name the option.
@@ -259,7 +259,7 @@ func yesOrNo(yes bool) int {
 
 func parseText(value string, least, most int) (string, error) {
 	if len(value) < least || len(value) > most {
-		return "", fmt.Errorf("it is %d bytes long, and may be %d to %d", len(value), least, most)
+		return "", fmt.Errorf("it has %d bytes; %d to %d are allowed", len(value), least, most)
 	}
 	return value, nil
 }
@@ -267,7 +267,7 @@ func parseText(value string, least, most int) (string, error) {
 func parseCount(value string, most uint64) (int, error) {
 	n, err := strconv.ParseUint(value, 10, 31)
 	if err != nil || n == 0 || n > most {
-		return 0, fmt.Errorf("it is a number from 1 to %d", most)
+		return 0, fmt.Errorf("it must be a number from 1 to %d", most)
 	}
 	return int(n), nil
 }

@@ -59,10 +59,10 @@ func tooLong() error {
 func (r *Request) parse(w *words) error {
 	word, ok := w.next()
 	if !ok {
-		return Errorf(CodeSyntax, "after the tag comes a verb, such as PING: HELP lists them")
+		return Errorf(CodeSyntax, "a verb must follow the tag, such as PING: HELP lists them")
 	}
 	if r.Verb, ok = ParseVerb(word); !ok {
-		return Errorf(CodeVerb, "%s is no verb: HELP lists them", quote(word))
+		return Errorf(CodeVerb, "%s is not a verb: HELP lists them", quote(word))
 	}
 	for word, ok = w.next(); ok; word, ok = w.next() {
 		if err := r.argument(word); err != nil {
@@ -80,13 +80,13 @@ func (r *Request) argument(word string) error {
 	g := &grammars[r.Verb]
 	switch {
 	case r.Set != 0:
-		return Errorf(CodeSyntax, "%s stands after an option, which has a = (a space in a value is written %%20): %s", quote(word), r.Verb.Usage())
+		return Errorf(CodeSyntax, "%s comes after an option, where only options may follow (write a space in a value as %%20): %s", quote(word), r.Verb.Usage())
 	case g.maxNames > 0 && len(r.Names) == 0:
 		return r.names(word)
 	case len(r.Words) < g.maxWords:
 		return r.word(word)
 	}
-	return Errorf(CodeSyntax, "%s is one word too many (a space in a name is written %%20): %s", quote(word), r.Verb.Usage())
+	return Errorf(CodeSyntax, "%s is one word too many (write a space in a name as %%20): %s", quote(word), r.Verb.Usage())
 }
 
 func (r *Request) option(key, value string) error {
@@ -94,13 +94,13 @@ func (r *Request) option(key, value string) error {
 	which, known := option(key)
 	switch {
 	case key == "":
-		return Errorf(CodeOption, "%s has no word before its = (in a name, = is written %%3D)", quote("="+value))
+		return Errorf(CodeOption, "%s has no option name before its = (write = in a name as %%3D)", quote("="+value))
 	case !known:
-		return Errorf(CodeOption, "%s is no option: %s takes %s (in a name, = is written %%3D)", quote(key), r.Verb, allowed)
+		return Errorf(CodeOption, "%s is not an option: %s takes %s (write = in a name as %%3D)", quote(key), r.Verb, allowed)
 	case !allowed.Has(which) && !r.isTry(which, value):
-		return Errorf(CodeOption, "%s= is no option of %s, which takes %s", key, r.Verb, allowed)
+		return Errorf(CodeOption, "%s= is not an option of %s, which takes %s", key, r.Verb, allowed)
 	case r.Has(which):
-		return Errorf(CodeOption, "%s= is there twice", key)
+		return Errorf(CodeOption, "%s= is given twice", key)
 	}
 	r.Set |= which
 	if err := r.assign(which, value); err != nil {
@@ -130,7 +130,7 @@ func (r *Request) names(list string) error {
 		size += 1 + escapedLen(r.Names[len(r.Names)-1])
 	}
 	if size > maxNameList {
-		return Errorf(CodeName, "the names of one request are %d bytes together, and may be %d", size, maxNameList)
+		return Errorf(CodeName, "the names of one request have %d bytes together; at most %d are allowed", size, maxNameList)
 	}
 	return nil
 }
@@ -146,11 +146,11 @@ func (r *Request) name(word string) error {
 	}
 	switch most := grammars[r.Verb].maxNames; {
 	case len(r.Names) == most && most == 1:
-		return Errorf(CodeName, "%s takes one name (a comma in a name is written %%2C)", r.Verb)
+		return Errorf(CodeName, "%s takes one name (write a comma in a name as %%2C)", r.Verb)
 	case len(r.Names) == most:
 		return Errorf(CodeName, "%s takes at most %d names", r.Verb, most)
 	case slices.Contains(r.Names, name):
-		return Errorf(CodeName, "the name %s is there twice", quote(name))
+		return Errorf(CodeName, "the name %s is given twice", quote(name))
 	}
 	r.Names = append(r.Names, name)
 	return nil
@@ -162,13 +162,13 @@ func CheckName(name string) error {
 	case name == "":
 		return Errorf(CodeName, "a name is empty")
 	case len(name) > MaxName:
-		return Errorf(CodeName, "the name %s is %d bytes long, and may be %d", quote(name), len(name), MaxName)
+		return Errorf(CodeName, "the name %s has %d bytes; at most %d are allowed", quote(name), len(name), MaxName)
 	case !utf8.ValidString(name):
 		return Errorf(CodeName, "the name %s is not UTF-8", quote(name))
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return Errorf(CodeName, "the name %s contains a control character", quote(name))
 	case strings.HasPrefix(name, reserved):
-		return Errorf(CodeName, "the name %s is reserved: names of yours do not begin with %s", quote(name), reserved)
+		return Errorf(CodeName, "the name %s is reserved: choose a name that does not begin with %s", quote(name), reserved)
 	}
 	return nil
 }
@@ -180,9 +180,9 @@ func (r *Request) word(word string) error {
 	case err != nil:
 		return Errorf(CodeSyntax, "%s: %v", quote(word), err)
 	case len(value) > MaxWord:
-		return Errorf(CodeSyntax, "%s is %d bytes long, and may be %d", quote(word), len(value), MaxWord)
+		return Errorf(CodeSyntax, "%s has %d bytes; at most %d are allowed", quote(word), len(value), MaxWord)
 	case r.Verb == VerbCancel && !ValidTag(value):
-		return Errorf(CodeSyntax, "%s is no tag: 1 to %d letters or digits, here without the @", quote(word), MaxTag)
+		return Errorf(CodeSyntax, "%s is not a tag: 1 to %d letters or digits, here without the @", quote(word), MaxTag)
 	}
 	r.Words = append(r.Words, value)
 	return nil
@@ -199,9 +199,9 @@ func (r *Request) complete() error {
 	case missing != 0:
 		return Errorf(CodeOption, "%s needs %s", r.Verb, missing)
 	case r.Has(OptLease | OptPID):
-		return Errorf(CodeOption, "lease= and pid= do not go together: each tells which lease is meant")
+		return Errorf(CodeOption, "lease= and pid= exclude each other: each says which lease is meant")
 	case r.Has(OptPID) && g.options.Has(OptHold) && r.Hold != HoldPID:
-		return Errorf(CodeOption, "pid= goes with hold=pid only")
+		return Errorf(CodeOption, "pid= needs hold=pid")
 	}
 	return nil
 }

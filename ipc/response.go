@@ -238,7 +238,7 @@ func (r *Response) parseHead(w *words) error {
 		r.Kind = KindErr
 		code, _ := w.next()
 		if !isCapital(code) {
-			return Errorf(CodeSyntax, "%s is no code after ERR", quote(code))
+			return Errorf(CodeSyntax, "%s is not a code after ERR", quote(code))
 		}
 		r.Code = Code(code)
 	case isCapital(word) && r.Tag == "":

@@ -32,7 +32,7 @@ func (w *words) tag() (string, error) {
 	}
 	word, _ := w.next()
 	if !ValidTag(word[1:]) {
-		return "", Errorf(CodeSyntax, "%s is no tag: @ and 1 to %d letters or digits", quote(word), MaxTag)
+		return "", Errorf(CodeSyntax, "%s is not a tag: @ and 1 to %d letters or digits", quote(word), MaxTag)
 	}
 	return word[1:], nil
 }

@@ -34,7 +34,7 @@ type Call struct {
 }
 
 // defectText is what a client is told if a session panics or does not answer.
-const defectText = "a defect in the daemon: its log tells more"
+const defectText = "a defect in the daemon: see its log"
 
 var callPool = sync.Pool{New: func() any { return new(Call) }}
 

@@ -14,4 +14,4 @@ var ErrSlow = errors.New("the client does not read its answers")
 
 // ErrLate is why a connection was cut whose client began a line and did not end it in time. It is
 // also the cause of the end of its calls' contexts.
-var ErrLate = errors.New("the client does not end the line that it has begun")
+var ErrLate = errors.New("the client did not end a line in time")

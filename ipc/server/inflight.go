@@ -38,7 +38,7 @@ func (cs *inflight) add(call *Call, limit int) error {
 		return ipc.Errorf(ipc.CodeSyntax, "the tag %s is still in flight: use another, or wait for its answer", call.Tag)
 	}
 	if len(cs.tagged) >= limit {
-		return ipc.Errorf(ipc.CodeLimit, "%d requests are in flight on this connection, which is the most: wait for answers", limit)
+		return ipc.Errorf(ipc.CodeLimit, "%d requests are in flight on this connection, the maximum: wait for answers", limit)
 	}
 	if cs.tagged == nil {
 		cs.tagged = make(map[string]*Call)

@@ -312,7 +312,7 @@ func TestJournalPanics(t *testing.T) {
 		}
 	})
 	nc := d.dial(t)
-	const internal = "ERR INTERNAL : a defect in the daemon: its log tells more\n"
+	const internal = "ERR INTERNAL : a defect in the daemon: see its log\n"
 	say(t, nc, "WHO x\n")
 	hear(t, nc, internal)
 	say(t, nc, "PI")

@@ -16,7 +16,7 @@ import (
 const lineTooLong = "ERR TOOLONG : a line is at most 4096 bytes, its LF included\n"
 
 // lateAnswer is what the client of pipeLate is told.
-const lateAnswer = "ERR SYNTAX : a line was begun and not ended within 30s: end each with LF, at once; this connection ends\nBYE resume=7\n"
+const lateAnswer = "ERR SYNTAX : a line was not ended within 30s: end each line with LF; this connection ends now\nBYE resume=7\n"
 
 // pipeLate is pipeFake with a BYE of its own.
 func pipeLate() (*fakeDaemon, net.Conn, <-chan struct{}) {

@@ -374,7 +374,7 @@ func (c *Conn) onLineTimeout() {
 
 // lineTimeoutError is what a client is told, after all answers and before BYE.
 func (s *Server) lineTimeoutError() error {
-	return ipc.Errorf(ipc.CodeSyntax, "a line was begun and not ended within %v: end each with LF, at once; this connection ends", s.lineTimeout())
+	return ipc.Errorf(ipc.CodeSyntax, "a line was not ended within %v: end each line with LF; this connection ends now", s.lineTimeout())
 }
 
 func (s *Server) lineTimeout() time.Duration { return orDefault(s.LineTimeout, DefaultLineTimeout) }

@@ -47,7 +47,7 @@ func TestRestoreKeepsOrder(t *testing.T) {
 		tab.hearLog(t, "rest \"PING\\n\"", "rest \"PING\\nLICK\\n@c PI\"", "rest \"PING\\nLICK\\n\"")
 		close(d.channel(d.gates, "x"))
 		hear(t, nc, "OK lock=x\nOK lock=z\n- i=0\n- i=1\n- i=2\nOK n=3\nOK\n"+
-			"ERR VERB : \"LICK\" is no verb: HELP lists them\n")
+			"ERR VERB : \"LICK\" is not a verb: HELP lists them\n")
 		synctest.Wait()
 		tab.mu.Lock()
 		noted := slices.DeleteFunc(tab.log, func(what string) bool { return strings.HasPrefix(what, "rest") })

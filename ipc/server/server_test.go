@@ -26,18 +26,18 @@ func TestServerScripts(t *testing.T) {
 		{"several lines", "WHO a\nWHO a\n", "- i=0\n- i=1\n- i=2\nOK n=3\n- i=0\n- i=1\n- i=2\nOK n=3\n"},
 		{"event before the reply", "FORCE a%20b\n", "LOST lock=a%20b\nOK\n"},
 		{"syntax", "@\n@x\nLICK\nLOCK a,a\nPING \x00\nLOCK a b=c\n",
-			"ERR SYNTAX : \"@\" is no tag: @ and 1 to 16 letters or digits\n" +
-				"@x ERR SYNTAX : after the tag comes a verb, such as PING: HELP lists them\n" +
-				"ERR VERB : \"LICK\" is no verb: HELP lists them\n" +
-				"ERR NAME : the name \"a\" is there twice\n" +
+			"ERR SYNTAX : \"@\" is not a tag: @ and 1 to 16 letters or digits\n" +
+				"@x ERR SYNTAX : a verb must follow the tag, such as PING: HELP lists them\n" +
+				"ERR VERB : \"LICK\" is not a verb: HELP lists them\n" +
+				"ERR NAME : the name \"a\" is given twice\n" +
 				"ERR SYNTAX : byte 6 of the line is the control character U+0000: write it as %00\n" +
-				"ERR OPTION : \"b\" is no option: LOCK takes ttl= wait= mode= slots= hold= pid= max= linger= beat= owner= guard= reentrant= note= id= (in a name, = is written %3D)\n"},
+				"ERR OPTION : \"b\" is not an option: LOCK takes ttl= wait= mode= slots= hold= pid= max= linger= beat= owner= guard= reentrant= note= id= (write = in a name as %3D)\n"},
 		{"too long", "@a PING" + strings.Repeat(" ", 9000) + "\nPING" + strings.Repeat(" ", 4091) + "\nPING" + strings.Repeat(" ", 4092) + "\nPING\n",
 			"@a ERR TOOLONG : a line is at most 4096 bytes, its LF included\nOK\n" +
 				"ERR TOOLONG : a line is at most 4096 bytes, its LF included\nOK\n"},
 		{"tags beside a wait", "@a LOCK -x\nLOCK -y\n@b PING\n@c UNLOCK -x\n", "@b OK\n@c OK lock=-x\n@a OK lock=-x\n"},
 		{"untagged behind a wait", "LOCK -x\nPING\nLICK\n@b UNLOCK -x\n",
-			"@b OK lock=-x\nOK lock=-x\nOK\nERR VERB : \"LICK\" is no verb: HELP lists them\n"},
+			"@b OK lock=-x\nOK lock=-x\nOK\nERR VERB : \"LICK\" is not a verb: HELP lists them\n"},
 		{"cancel nothing", "CANCEL a\n", "OK found=false\n"},
 	}
 	for _, tt := range tests {
@@ -59,7 +59,7 @@ func TestServerRefused(t *testing.T) {
 	refused := make(chan ipc.Code, 10)
 	nc := startFake(t, func(d *fakeDaemon) { d.Refused = func(code ipc.Code) { refused <- code } }).dial(t)
 	say(t, nc, "PING\nLICK\nBEAT a\nLOCK a,a\nPING\n")
-	hear(t, nc, "OK\nERR VERB : \"LICK\" is no verb: HELP lists them\nERR INTERNAL : "+defectText+"\nERR NAME : the name \"a\" is there twice\nOK\n")
+	hear(t, nc, "OK\nERR VERB : \"LICK\" is not a verb: HELP lists them\nERR INTERNAL : "+defectText+"\nERR NAME : the name \"a\" is given twice\nOK\n")
 	close(refused)
 	var got []ipc.Code
 	for code := range refused {
@@ -172,7 +172,7 @@ func TestServerBoundsTags(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) { d.MaxInFlight = 2 })
 	nc := d.dial(t)
 	say(t, nc, "@a LOCK -x\n@b LOCK -x\n@c LOCK -x\nPING\n")
-	hear(t, nc, "@c ERR LIMIT : 2 requests are in flight on this connection, which is the most: wait for answers\nOK\n")
+	hear(t, nc, "@c ERR LIMIT : 2 requests are in flight on this connection, the maximum: wait for answers\nOK\n")
 }
 
 // Ten thousand requests in one write are answered in order, in far fewer writes.
@@ -302,7 +302,7 @@ func TestServerCutsSlowReader(t *testing.T) {
 func TestServerDefects(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
-	const internal = "ERR INTERNAL : a defect in the daemon: its log tells more\n"
+	const internal = "ERR INTERNAL : a defect in the daemon: see its log\n"
 	say(t, nc, "CHECK a\n@t CHECK a\nBEAT a\nEXTEND a\nSTATUS\nHELLO\nPING\n")
 	hear(t, nc, internal+"@t "+internal+internal+internal+"OK\n"+internal+"OK\n")
 	d.hearDefects(t, "check", "check", "beat", "EXTEND", "answered twice", "HELLO")
@@ -315,7 +315,7 @@ func TestServerOpenFails(t *testing.T) {
 	hearEnd(t, d.dial(t), "ERR LIMIT : limits.connections is 0\n")
 
 	d = startFake(t, func(d *fakeDaemon) { d.Open = func(*Conn) (Session, error) { panic("open") } })
-	hearEnd(t, d.dial(t), "ERR INTERNAL : a defect in the daemon: its log tells more\n")
+	hearEnd(t, d.dial(t), "ERR INTERNAL : a defect in the daemon: see its log\n")
 	d.hearDefects(t, "open")
 }
 

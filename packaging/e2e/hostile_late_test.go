@@ -60,7 +60,7 @@ func (w *slowWriter) isDropped() {
 	if err := <-w.told; err != nil {
 		w.t.Fatalf("who writes a byte a second was told nothing: %v", err)
 	}
-	w.bad.comes("ERR SYNTAX : a line was begun and not ended within 30s")
+	w.bad.comes("ERR SYNTAX : a line was not ended within 30s")
 	if took := w.at.Sub(w.start); took < lineTimeout || took > lineTimeout+patience/2 {
 		w.t.Errorf("told after %v, want %v", took, lineTimeout)
 	}
