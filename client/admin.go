@@ -58,7 +58,7 @@ func forcedOf(r *ipc.Response) (forced Forced) {
 // then: Status tells.
 func (c *Client) Admit(ctx context.Context, node string) (nodes []string, err error) {
 	if node == "" || len(node) > ipc.MaxWord {
-		return nil, invalid(op(ipc.VerbAdmit), "", ipc.CodeOption, "a node has a name of 1 to 200 bytes")
+		return nil, invalidError(op(ipc.VerbAdmit), "", ipc.CodeOption, "a node has a name of 1 to 200 bytes")
 	}
 	err = c.ask(ctx, ipc.VerbAdmit, "", node, func(cl *call) {
 		for i := range cl.lines {

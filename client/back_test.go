@@ -212,7 +212,7 @@ func TestRepeatIsRefusedWithLimit(t *testing.T) {
 		d.expect("@1 LOCK job owner=1 id=t.1")
 		d.say("@1 ERR LIMIT : 10 requests a second")
 		d.expect("@1 LOCK job owner=1 id=t.1")
-		d.at("the second", retryLimited)
+		d.at("the second", resendPause)
 		d.say("@1 ERR LIMIT", grant("0", "job", "abc", d.elapsed(), ttl)) // the first was under way
 		locked.must(t)
 		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
@@ -231,13 +231,13 @@ func TestRepeatIsRefusedTooOften(t *testing.T) {
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		d.hangUp()
 		d.greet()
-		for range mostLimited + 1 {
+		for range maxLimitRefusals + 1 {
 			d.expect("@0 LOCK job owner=1 id=t.1")
 			d.say("@0 ERR LIMIT")
 		}
 		_, err := locked.wait()
 		want(t, "lock", err, ErrLimit)
-		d.at("the end", mostLimited*retryLimited)
+		d.at("the end", maxLimitRefusals*resendPause)
 	})
 }
 
@@ -252,7 +252,7 @@ func TestAnswerWhileARepeatIsLimited(t *testing.T) {
 		d.expect("@1 WHO job")
 		d.say("@1 ERR LIMIT", "@0 - lock=job host=a")
 		d.expect("@1 WHO job")
-		d.at("the repeat", retryLimited)
+		d.at("the repeat", resendPause)
 		d.say("@0 - lock=job host=b", "@0 OK n=2")
 		if holders := asked.must(t); len(holders) != 2 {
 			t.Errorf("Who: %+v, want both", holders)

@@ -176,11 +176,11 @@ func TestGrantBeforeTheCancel(t *testing.T) {
 	cl, _ := c.calls.find("0")
 	c.link.Load().out.mu.Lock() // holds up the CANCEL
 	cancel()
-	for cl.state.Load() != leaving {
+	for cl.state.Load() != stateAbandoning {
 		runtime.Gosched()
 	}
 	d.say(grant("0", "job", "abc", 0, ttl))
-	for cl.state.Load() != answered {
+	for cl.state.Load() != stateAnswered {
 		runtime.Gosched()
 	}
 	c.link.Load().out.mu.Unlock()
@@ -248,16 +248,16 @@ func TestAnswerBeforeTheEndOfTheContext(t *testing.T) {
 		c, _ := dialScripted(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		cl, err := c.calls.take(ctx, ipc.VerbLock)
+		cl, err := c.calls.acquire(ctx, ipc.VerbLock)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cl.state.Store(waiting)
-		c.deliver(cl, answered)
+		cl.state.Store(stateWaiting)
+		c.deliver(cl, stateAnswered)
 		if !c.await(ctx, cl) {
 			t.Error("the answer was there, and was not taken")
 		}
-		c.calls.put(cl)
+		c.calls.release(cl)
 	})
 }
 
@@ -436,7 +436,7 @@ func TestFullSocket(t *testing.T) {
 			want(t, "lock", err, context.Canceled)
 		})
 	}
-	waitUntil(t, "all are about to be sent", func() bool { return len(c.calls.lockPlaces) == locks })
+	waitUntil(t, "all are about to be sent", func() bool { return len(c.calls.lockPermits) == locks })
 	cancel()
 	wg.Wait()
 	want(t, "unlock", held.Unlock(ctx), context.Canceled)

@@ -32,36 +32,36 @@ type Client struct {
 	clock    func() time.Duration // boottime, but for tests
 	patience time.Duration
 	born     time.Time // what call.until counts from
-	calls    *table
+	calls    *callTable
 	done     chan struct{} // closed when all is over, after Close
 	closing  chan struct{} // closed when Close begins: see outlasts
 	shut     sync.Once     // closes it
 
-	link  atomic.Pointer[link] // nil: none just now
-	cut   atomic.Uint64        // the number of the last link that has ended
-	wake  chan struct{}        // one place: something wants a connection
-	life  context.Context      // ended by Close
-	leave context.CancelFunc
+	link      atomic.Pointer[link] // nil: none just now
+	lastEnded atomic.Uint64        // the number of the last link that has ended
+	needConn  chan struct{}        // one place: something wants a connection
+	ctx       context.Context      // ended by Close
+	cancelCtx context.CancelFunc
 
-	madeAt time.Time // the connection; this and short are for run
-	short  int       // so many of them ended soon, one after the other
+	connectedAt time.Time // the connection; this and short are for run
+	shortLived  int       // so many of them ended soon, one after the other
 
-	word                                  string        // begins the id= of each LOCK: of this Client only
+	idPrefix                              string        // begins the id= of each LOCK: of this Client only
 	owners, reconnects, restarts, resumed atomic.Uint64 // how many there have been
 
 	background sync.WaitGroup // see spawn
 
-	mu       sync.Mutex        // guards what follows
-	leases   map[string]*Lease // by id: held, or to be released yet
-	over     error             // why there is no connection; nil while there is one
-	ended    bool              // run has ended
-	inherit  bool              // see Inherit
-	lostAt   time.Time         // when the last connection ended
-	hopeless bool              // since then patience is over
-	sweeper  *time.Timer       // nil: there was no outage yet
-	giving   int               // how much is being given back that may outlast the connection: see Close
+	mu           sync.Mutex        // guards what follows
+	leases       map[string]*Lease // by id: held, or to be released yet
+	connErr      error             // why there is no connection; nil while there is one
+	finished     bool              // run has ended
+	inherit      bool              // see Inherit
+	lostAt       time.Time         // when the last connection ended
+	patienceOver bool              // since then patience is over
+	expiryTimer  *time.Timer       // nil: there was no outage yet
+	releasing    int               // how much is being given back that may outlast the connection: see Close
 
-	given chan struct{} // one place: giving is less, or over another
+	releasingChanged chan struct{} // one place: giving is less, or over another
 }
 
 // DialOption is a wish about a Client.
@@ -105,10 +105,10 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
 		dial: dial, clock: clock, patience: defaultPatience, born: time.Now(),
-		calls: newTable(), done: make(chan struct{}), closing: make(chan struct{}), wake: make(chan struct{}, 1), given: make(chan struct{}, 1),
-		word: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
+		calls: newCallTable(), done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1), releasingChanged: make(chan struct{}, 1),
+		idPrefix: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
-	c.life, c.leave = context.WithCancel(context.Background())
+	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
 	return c
 }
 
@@ -116,10 +116,10 @@ func newClient(dial func(context.Context) (net.Conn, error), clock func() time.D
 func (c *Client) open(ctx context.Context) error {
 	l, err := c.newLink(ctx, 1)
 	if err != nil {
-		c.leave()
+		c.cancelCtx()
 		return err
 	}
-	c.madeAt = time.Now()
+	c.connectedAt = time.Now()
 	c.link.Store(l)
 	c.background.Go(func() { c.run(l) })
 	return nil
@@ -145,7 +145,7 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.over
+	return c.connErr
 }
 
 // Reconnects is how often a connection was made after the first one.
@@ -170,8 +170,8 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // that somebody waits for just then: Close waits for the daemon's word, a second at most.
 func (c *Client) Close() error {
 	c.shut.Do(func() { close(c.closing) })
-	c.awaitGiven()
-	c.leave()
+	c.awaitReleases()
+	c.cancelCtx()
 	c.endLeases(ErrClosed) // before the daemon sees the end of the connection
 	if l := c.link.Load(); l != nil {
 		l.hangUp() // ends the reader, which ends the rest
@@ -182,12 +182,12 @@ func (c *Client) Close() error {
 
 // awaitGiven waits for what is being given back that may outlast the connection, with HoldConn
 // by its linger.
-func (c *Client) awaitGiven() {
+func (c *Client) awaitReleases() {
 	timer := time.NewTimer(lastWords)
 	defer timer.Stop()
-	for c.isGiving() {
+	for c.isReleasing() {
 		select {
-		case <-c.given:
+		case <-c.releasingChanged:
 		case <-timer.C:
 			return
 		}
@@ -195,43 +195,43 @@ func (c *Client) awaitGiven() {
 }
 
 // isGiving is false where there is no daemon to hear of it.
-func (c *Client) isGiving() bool {
-	stays := c.calls.mayStay()
+func (c *Client) isReleasing() bool {
+	stays := c.calls.mayOutlast()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (stays || c.giving > 0) && c.over == nil
+	return (stays || c.releasing > 0) && c.connErr == nil
 }
 
 // gives counts what is being given back, or may have to be.
-func (c *Client) gives() {
+func (c *Client) releaseStarted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.giving++
+	c.releasing++
 }
 
-func (c *Client) gave() {
+func (c *Client) releaseDone() {
 	c.mu.Lock()
-	c.giving--
+	c.releasing--
 	c.mu.Unlock()
-	c.lookAtGiven()
+	c.checkReleases()
 }
 
 // lookAtGiven wakes awaitGiven.
-func (c *Client) lookAtGiven() {
+func (c *Client) checkReleases() {
 	select {
-	case c.given <- struct{}{}:
+	case c.releasingChanged <- struct{}{}:
 	default: // it is about to look
 	}
 }
 
-func (c *Client) closed() bool { return c.life.Err() != nil }
+func (c *Client) closed() bool { return c.ctx.Err() != nil }
 
 // spawn runs f on a goroutine that Close waits for. f ends with the connection.
 // It is not run once all is over.
 func (c *Client) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ended {
+	if !c.finished {
 		c.background.Go(f) // run is still counted: never from zero while Close waits
 	}
 }
@@ -240,50 +240,50 @@ func (c *Client) spawn(f func()) {
 // depends on them.
 func (c *Client) run(l *link) {
 	for l != nil {
-		c.cutOff(l, l.readLines())
+		c.connectionEnded(l, l.readLines())
 		l = c.reconnect()
 	}
 	c.mu.Lock()
-	c.over, c.ended = ErrClosed, true
-	if c.sweeper != nil {
-		c.sweeper.Stop()
+	c.connErr, c.finished = ErrClosed, true
+	if c.expiryTimer != nil {
+		c.expiryTimer.Stop()
 	}
 	c.mu.Unlock()
 	for _, cl := range c.calls.all() {
-		c.deliver(cl, dead)
+		c.deliver(cl, stateFailed)
 	}
 	for _, l := range c.allLeases() {
-		l.drop(lost(l.name, "", ErrClosed))
+		l.endWithoutUnlock(lostError(l.name, "", ErrClosed))
 	}
 	close(c.done)
 }
 
 // cutOff settles the end of a connection. What the daemon keeps without one, or
 // until it is resumed, goes on.
-func (c *Client) cutOff(l *link, err error) {
-	over := l.ending(err)
+func (c *Client) connectionEnded(l *link, err error) {
+	over := l.endError(err)
 	if l.isEndedHere(err) && !c.closed() {
 		c.endLeases(over) // before the daemon sees that end, and gives them back
 	}
 	l.hangUp()
 	l.out.stop(over)
 	c.mu.Lock()
-	c.over, c.lostAt, c.hopeless = over, time.Now(), false
+	c.connErr, c.lostAt, c.patienceOver = over, time.Now(), false
 	c.mu.Unlock()
-	c.lookAtGiven()
-	c.setAdrift()
+	c.checkReleases()
+	c.detachLeases()
 	c.link.Store(nil)
-	c.cut.Store(l.number)
+	c.lastEnded.Store(l.number)
 	l.end()
-	c.calls.forgetRepeats()
-	c.dropLeft()
-	c.failSent(over)
+	c.calls.dropResendTags()
+	c.dropAbandoned()
+	c.failSentOnce(over)
 	switch {
 	case c.closed():
 	case errors.Is(err, errProtocol):
 		c.failAll(over)
 	default:
-		c.sweep(false)
+		c.failExpired(false)
 	}
 }
 
@@ -297,7 +297,7 @@ func (c *Client) endLeases(over error) {
 
 func (l *Lease) endWithConnection(over error) {
 	if l.hold == HoldConn {
-		l.drop(lost(l.name, "", over))
+		l.endWithoutUnlock(lostError(l.name, "", over))
 	}
 }
 
@@ -312,7 +312,7 @@ func (c *Client) allLeases() []*Lease {
 }
 
 // unavailable is err, made to match ErrUnavailable where it tells nothing else.
-func unavailable(err error) error {
+func asUnavailable(err error) error {
 	for _, known := range []error{ErrUnavailable, ErrShutdown, ErrDenied, ErrLimit, ErrInvalid, ErrInternal, ErrClosed} {
 		if errors.Is(err, known) {
 			return err

@@ -281,7 +281,7 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 		c, d := dialScripted(t)
 		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.expect("@0 PING")
-		c.link.Load().out.broke(errors.New("broken pipe"))
+		c.link.Load().out.writeFailed(errors.New("broken pipe"))
 		d.say("@0 OK")
 		asked.must(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -299,7 +299,7 @@ func TestCloseIsNoCancel(t *testing.T) {
 		c, d := dialScripted(t)
 		lock := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
 		d.expect("@0 LOCK job owner=1 id=t.1")
-		c.leave() // which Close does first
+		c.cancelCtx() // which Close does first
 		d.say("@0 ERR CANCELLED lock=job : cancelled by the client: the input ended while it waited")
 		d.conn.Close()
 		_, err := lock.wait()
@@ -315,7 +315,7 @@ func TestGrantThatCrossesWithClose(t *testing.T) {
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		keep := async(func() (*Lease, error) { return c.Lock(t.Context(), "kept", WithHold(HoldTTL)) })
 		d.expect("@1 LOCK kept hold=ttl owner=2 id=t.2")
-		c.leave() // which Close does first
+		c.cancelCtx() // which Close does first
 		d.say(grant("0", "job", "abc", 0, ttl), grant("1", "kept", "def", 0, ttl))
 		_, err := lock.wait()
 		want(t, "the lock", err, ErrClosed)
@@ -343,7 +343,7 @@ func TestWriteToClosedSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") }, newTable().several)
+	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") }, newCallTable().severalInUse)
 	ping := &ipc.Request{Verb: ipc.VerbPing}
 	if err := s.send(ping, false); err != nil {
 		t.Errorf("the first request is refused: %v", err)
@@ -362,7 +362,7 @@ func TestWriteToFullSocketThatIsClosed(t *testing.T) {
 			finish()
 			close(finished)
 		}()
-	}, newTable().several)
+	}, newCallTable().severalInUse)
 	ping := &ipc.Request{Verb: ipc.VerbPing}
 	if err := s.send(ping, false); err != nil {
 		t.Errorf("the first request is refused: %v", err)

@@ -34,7 +34,7 @@ func TestDoOfALeaseThatWasFound(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc", WithHold(HoldPID))
 		found := l.Context()
-		within := l.within(t.Context())
+		within := l.useContext(t.Context())
 		d.say("LOST lock=job lease=abc reason=forced")
 		synctest.Wait()
 		want(t, "cause", over(within), ErrLost)

@@ -124,7 +124,7 @@ func subject(op, name string) string {
 }
 
 // refusal is the error of an ERR reply.
-func refusal(op, name string, r *ipc.Response) *Error {
+func refusalError(op, name string, r *ipc.Response) *Error {
 	e := &Error{Op: op, Name: name, Code: string(r.Code), Text: r.Text, Fields: fields(r)}
 	if r.Code == ipc.CodeHeld && e.Fields["host"]+e.Fields["pid"]+e.Fields["user"] != "" {
 		holder := holderOf(r)
@@ -144,7 +144,7 @@ func fields(r *ipc.Response) map[string]string {
 }
 
 // lost is the cause with which a lease's context ends.
-func lost(name, text string, err error) *Error {
+func lostError(name, text string, err error) *Error {
 	return &Error{Op: "lease", Name: name, Code: string(ipc.CodeLost), Text: text, Err: err}
 }
 
@@ -158,15 +158,15 @@ var lostReasons = map[string]string{
 }
 
 // lostBy is the cause that a LOST event tells.
-func lostBy(name string, event *ipc.Response) *Error {
+func lostByEvent(name string, event *ipc.Response) *Error {
 	reason := text(event, "reason")
-	e := lost(name, cmp.Or(event.Text, lostReasons[reason], "reason "+reason), nil)
+	e := lostError(name, cmp.Or(event.Text, lostReasons[reason], "reason "+reason), nil)
 	e.Fields = fields(event)
 	return e
 }
 
 // ended is the error of a call whose context was done before the answer came.
-func ended(op, name string, ctx context.Context) error {
+func contextError(op, name string, ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return fmt.Errorf("%s: gave up waiting: %w", subject(op, name), cause)
@@ -175,16 +175,16 @@ func ended(op, name string, ctx context.Context) error {
 }
 
 // failed is the error of a call that got no answer.
-func failed(op, name string, err error) error {
+func callError(op, name string, err error) error {
 	return fmt.Errorf("%s: %w", subject(op, name), err)
 }
 
 // invalid is the error of a request that is refused before it is sent.
-func invalid(op, name string, code ipc.Code, text string) *Error {
+func invalidError(op, name string, code ipc.Code, text string) *Error {
 	return &Error{Op: op, Name: name, Code: string(code), Text: text}
 }
 
 // notHeld is the error of a request about a lease that was unlocked before.
-func notHeld(verb ipc.Verb, name string) *Error {
+func notHeldError(verb ipc.Verb, name string) *Error {
 	return &Error{Op: op(verb), Name: name, Code: string(ipc.CodeNotHeld), Text: "it was unlocked before"}
 }

@@ -22,11 +22,11 @@ func TestTextsOfErrors(t *testing.T) {
 		{&Error{Op: "check", Name: "job", Code: "NOTHELD"}, `check "job": NOTHELD: not held`},
 		{&Error{Op: "status", Code: "DENIED", Text: "no rule"}, `status: DENIED: no rule`},
 		{&Error{Op: "status", Text: "no code"}, `status: no code`},
-		{lost("job", "", ErrClosed), `lease "job": LOST: client closed`},
-		{lost("job", "it is gone", ErrClosed), `lease "job": LOST: it is gone`},
-		{notHeld(ipc.VerbExtend, "job"), `extend "job": NOTHELD: it was unlocked before`},
-		{ended("lock", "job", cancelled), `lock "job": gave up waiting: context canceled`},
-		{ended("lock", "job", because), `lock "job": gave up waiting: context canceled (the caller hung up)`},
+		{lostError("job", "", ErrClosed), `lease "job": LOST: client closed`},
+		{lostError("job", "it is gone", ErrClosed), `lease "job": LOST: it is gone`},
+		{notHeldError(ipc.VerbExtend, "job"), `extend "job": NOTHELD: it was unlocked before`},
+		{contextError("lock", "job", cancelled), `lock "job": gave up waiting: context canceled`},
+		{contextError("lock", "job", because), `lock "job": gave up waiting: context canceled (the caller hung up)`},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("error %q, want %q", got, test.want)
@@ -66,7 +66,7 @@ func TestTextsOfLosses(t *testing.T) {
 		if err := ipc.ParseResponse([]byte(event), &r); err != nil {
 			t.Fatal(err)
 		}
-		if got := lostBy("job", &r); got.Error() != `lease "job": LOST: `+want || !errors.Is(got, ErrLost) || got.Fields["lease"] != "abc" {
+		if got := lostByEvent("job", &r); got.Error() != `lease "job": LOST: `+want || !errors.Is(got, ErrLost) || got.Fields["lease"] != "abc" {
 			t.Errorf("%s: %v, want %q", event, got, want)
 		}
 	}

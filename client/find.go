@@ -49,9 +49,9 @@ func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*
 	if err := c.roundTrip(ctx, cl); err != nil {
 		return nil, err
 	}
-	defer c.calls.put(cl)
+	defer c.calls.release(cl)
 	if cl.reply.Kind == ipc.KindErr {
-		return nil, cl.refusal()
+		return nil, cl.replyError()
 	}
 	return c.found(ctx, cl)
 }
@@ -60,39 +60,39 @@ func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*
 func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 	id := leaseOf(&cl.reply)
 	if id == "" {
-		return nil, invalid(op(ipc.VerbCheck), cl.name, ipc.CodeInternal, errFields.Error())
+		return nil, invalidError(op(ipc.VerbCheck), cl.lockName, ipc.CodeInternal, errFields.Error())
 	}
-	if own := c.known(id, nil); own != nil {
-		own.moveOn(&cl.reply, 0) // whoever asked for it may not have run again yet
+	if own := c.leaseByID(id, nil); own != nil {
+		own.extendDeadline(&cl.reply, 0) // whoever asked for it may not have run again yet
 		own.endIfDue()
-		if err := own.stands(ipc.VerbCheck); err != nil {
+		if err := own.endedError(ipc.VerbCheck); err != nil {
 			return nil, err
 		}
 		return own, nil
 	}
-	l := &Lease{c: c, name: cl.name, id: id, base: ctx, hold: HoldPID, found: true}
-	l.granted(&cl.reply)
+	l := &Lease{c: c, name: cl.lockName, id: id, base: ctx, hold: HoldPID, found: true}
+	l.setGrant(&cl.reply)
 	if len(cl.req.Names) > 1 {
 		l.names = slices.Clone(cl.req.Names)
 	}
 	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
 		return nil, err
 	}
-	own := c.known(id, l) // not before: others that find it have all of it
+	own := c.leaseByID(id, l) // not before: others that find it have all of it
 	switch {
 	case own != l:
 		l.end(ErrUnlocked, false) // nobody has it
-	case !l.lives(): // its timer was faster
+	case !l.isHeld(): // its timer was faster
 		c.forget(l)
 	case c.closed(): // Close may not have seen it
-		l.drop(lost(l.name, "", ErrClosed))
+		l.endWithoutUnlock(lostError(l.name, "", ErrClosed))
 	}
 	return own, nil
 }
 
 // known is the lease with an ID that this Client has already, or else the one that is given,
 // which it has from now on.
-func (c *Client) known(id string, otherwise *Lease) *Lease {
+func (c *Client) leaseByID(id string, otherwise *Lease) *Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if own := c.leases[id]; own != nil || otherwise == nil {

@@ -70,7 +70,7 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			defer c.calls.put(cl)
+			defer c.calls.release(cl)
 			if err := ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply); err != nil {
 				return nil, err
 			}
@@ -96,7 +96,7 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 					t.Fatal("one lease is two")
 				}
 			}
-			first.drop(ErrClosed)
+			first.endWithoutUnlock(ErrClosed)
 		}
 		nothingLeft(t, c)
 	})
@@ -113,7 +113,7 @@ func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 			return found.must(t)
 		}
 		before := find()
-		before.drop(ErrClosed)
+		before.endWithoutUnlock(ErrClosed)
 		now := find()
 		c.forget(before)
 		d.say("LOST lock=a lease=abc reason=forced : taken")

@@ -75,11 +75,11 @@ func nothingLeft(t testing.TB, c *Client) {
 	if n := len(c.allLeases()); n > 0 {
 		t.Errorf("%d leases are left", n)
 	}
-	if n, m, o := len(c.calls.lockPlaces), len(c.calls.resumePlaces), len(c.calls.otherPlaces); n+m+o > 0 {
+	if n, m, o := len(c.calls.lockPermits), len(c.calls.resumePermits), len(c.calls.otherPermits); n+m+o > 0 {
 		t.Errorf("%d locks, %d RESUMEs and %d other requests are left in flight", n, m, o)
 	}
 	for _, cl := range c.calls.all() {
-		if cl.state.Load() != idle {
+		if cl.state.Load() != stateIdle {
 			t.Errorf("request %s is left in state %d", cl.tag, cl.state.Load())
 		}
 	}

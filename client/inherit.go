@@ -27,11 +27,11 @@ func (c *Client) Inherit() error {
 	if l == nil {
 		return nil // the next one is
 	}
-	return c.passOn(l)
+	return c.inheritIfWanted(l)
 }
 
 // passOn makes a connection one that is inherited, where that is wanted.
-func (c *Client) passOn(l *link) error {
+func (c *Client) inheritIfWanted(l *link) error {
 	c.mu.Lock()
 	wanted := c.inherit
 	c.mu.Unlock()

@@ -21,28 +21,28 @@ const (
 	retryUnlock = time.Second
 	// atMax is how far, beside a hundredth, a deadline may be from the end of WithMax and
 	// be it: the daemon counts from before it asked the nodes.
-	atMax = 20 * time.Millisecond
+	maxHoldTolerance = 20 * time.Millisecond
 )
 
 // granted learns from a grant what does not change.
-func (l *Lease) granted(r *ipc.Response) { l.fence, l.slot = fenceOf(r), int(number(r, "slot")) }
+func (l *Lease) setGrant(r *ipc.Response) { l.fence, l.slot = fenceOf(r), int(number(r, "slot")) }
 
 // start makes a lease of a grant. It fails if that is over already: the process
 // may have been stopped for long.
 func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	if l.startTimer(r, o) {
-		err := l.stands(ipc.VerbLock)
+		err := l.endedError(ipc.VerbLock)
 		if err != nil { // LOST came with the grant
 			_ = l.beginUnlock() // which says err; nobody is at work
 		}
 		return err
 	}
 	if l.found {
-		l.drop(l.expired())
+		l.endWithoutUnlock(l.expiredError())
 	} else {
-		l.giveBack()
+		l.unlockInBackground()
 	}
-	return l.expired()
+	return l.expiredError()
 }
 
 // startTimer reports false if it is too late for that.
@@ -50,12 +50,12 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ownRule, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
+	l.guardGiven, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
 	l.deadline = max(l.deadline, deadlineOf(r, now)) // it may have been resumed already
-	l.theirs = duration(r, "guard")
+	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
 	if o.Max > 0 && l.hold != HoldTTL {
-		l.bound = now + o.Max - o.Max/100 - atMax
+		l.maxHoldEnd = now + o.Max - o.Max/100 - maxHoldTolerance
 	}
 	if l.cause != nil {
 		return true
@@ -63,7 +63,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	if l.loseAt() <= now {
 		return false
 	}
-	l.timer = time.AfterFunc(l.next(now), l.tick)
+	l.timer = time.AfterFunc(l.nextTick(now), l.onTimer)
 	return true
 }
 
@@ -75,12 +75,12 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 // Where the ttl was changed by somebody else (redlock extend), it is the daemon's guard,
 // which its answers tell; so it is with a lease that somebody else took.
 func (l *Lease) setGuard(stands time.Duration) {
-	l.longest = max(l.longest, stands)
+	l.longestValidity = max(l.longestValidity, stands)
 	switch {
-	case l.found && l.theirs > 0:
-		l.guard = l.theirs
-	case !l.ownRule:
-		l.guard = min(cmp.Or(l.theirs, cmp.Or(l.ttl, l.longest)/5), l.longest/5)
+	case l.found && l.daemonGuard > 0:
+		l.guard = l.daemonGuard
+	case !l.guardGiven:
+		l.guard = min(cmp.Or(l.daemonGuard, cmp.Or(l.ttl, l.longestValidity)/5), l.longestValidity/5)
 	}
 }
 
@@ -90,7 +90,7 @@ func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
 //
 // It is half of what is left also where nothing is to be asked then (its ttl keeps the lease,
 // or the daemon was asked before): a timer stands still while the host is suspended.
-func (l *Lease) next(now time.Duration) time.Duration {
+func (l *Lease) nextTick(now time.Duration) time.Duration {
 	rest := l.loseAt() - now
 	half := rest/2 >= minCheck
 	l.checkNext = half && l.hold != HoldTTL && !l.checking
@@ -101,13 +101,13 @@ func (l *Lease) next(now time.Duration) time.Duration {
 }
 
 // tick is what the timer runs.
-func (l *Lease) tick() {
-	switch l.due(l.c.clock()) {
-	case dueCheck:
+func (l *Lease) onTimer() {
+	switch l.nextAction(l.c.clock()) {
+	case doCheck:
 		l.postCheck()
-	case dueEnd:
+	case doEnd:
 		l.expire()
-	case dueRelease:
+	case doUnlock:
 		l.c.spawn(l.postUnlock)
 	}
 }
@@ -125,118 +125,118 @@ func (l *Lease) endIfDue() {
 
 // expire ends a lease that nobody has said is lost.
 func (l *Lease) expire() {
-	if l.end(l.expired(), !l.found); !l.owes() {
+	if l.end(l.expiredError(), !l.found); !l.hasPendingUnlock() {
 		l.c.forget(l)
 	}
 }
 
 // What a timer that ran out is for.
-type due int
+type timerAction int
 
 const (
-	dueNothing due = iota
-	dueCheck
-	dueEnd
-	dueRelease
+	doNothing timerAction = iota
+	doCheck
+	doEnd
+	doUnlock
 )
 
 // due settles what is to be done now, and sets the timer for what comes next.
-func (l *Lease) due(now time.Duration) due {
+func (l *Lease) nextAction(now time.Duration) timerAction {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.owed:
-		l.owed, l.unlocking = false, true
-		return dueRelease
+	case l.unlockPending:
+		l.unlockPending, l.unlocking = false, true
+		return doUnlock
 	case l.cause != nil:
-		return dueNothing
+		return doNothing
 	case now >= l.loseAt():
-		return dueEnd
+		return doEnd
 	}
 	check := l.checkNext
 	l.checking = l.checking || check
-	l.timer.Reset(l.next(now))
+	l.timer.Reset(l.nextTick(now))
 	if check {
-		return dueCheck
+		return doCheck
 	}
-	return dueNothing
+	return doNothing
 }
 
 // expired is the cause of an end that nobody told of.
-func (l *Lease) expired() *Error {
+func (l *Lease) expiredError() *Error {
 	l.mu.Lock()
-	guard, atBound := l.guard, l.bound > 0 && l.deadline >= l.bound
+	guard, atBound := l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd
 	l.mu.Unlock()
 	switch {
 	case l.hold == HoldTTL:
-		return lost(l.name, fmt.Sprintf("its ttl is over but for the guard of %v, and Extend was not called", guard), nil)
+		return lostError(l.name, fmt.Sprintf("its ttl is over but for the guard of %v, and Extend was not called", guard), nil)
 	case atBound:
-		return lost(l.name, fmt.Sprintf("its longest holding time is over but for the guard of %v", guard), nil)
+		return lostError(l.name, fmt.Sprintf("its longest holding time is over but for the guard of %v", guard), nil)
 	}
 	if why := l.c.Err(); why != nil {
-		return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: there is no connection: %v", guard, why), why)
+		return lostError(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: there is no connection: %v", guard, why), why)
 	}
-	return lost(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)", guard), nil)
+	return lostError(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)", guard), nil)
 }
 
 // postCheck asks for the deadline. Where there is no place for it among the
 // requests in flight, the timer tries again.
 func (l *Lease) postCheck() {
-	cl := l.c.calls.tryTake(ipc.VerbCheck)
+	cl := l.c.calls.tryAcquire(ipc.VerbCheck)
 	if cl == nil {
-		l.askAgain()
+		l.retryCheck()
 		return
 	}
-	cl.about(l)
-	l.c.post(cl)
+	cl.setLease(l)
+	l.c.sendInBackground(cl)
 }
 
-func (l *Lease) askAgain() {
+func (l *Lease) retryCheck() {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.checking = false
 	if l.cause == nil && l.timer != nil {
-		l.timer.Reset(max(0, l.next(now)))
+		l.timer.Reset(max(0, l.nextTick(now)))
 	}
 }
 
 // told learns from the answer to CHECK, EXTEND or BEAT, nil where there is none,
 // and is the caller's error: also where the daemon says OK of a lease that has ended here
 // meanwhile, which is given back whatever it says.
-func (l *Lease) told(cl *call, r *ipc.Response) error {
+func (l *Lease) handleReply(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil:
-		l.askAgain()
+		l.retryCheck()
 		return nil
 	case r.Kind == ipc.KindOK && cl.req.Verb == ipc.VerbBeat:
-		return l.stands(ipc.VerbBeat) // it tells no deadline
+		return l.endedError(ipc.VerbBeat) // it tells no deadline
 	case r.Kind == ipc.KindOK:
-		l.moveOn(r, cl.req.TTL)
+		l.extendDeadline(r, cl.req.TTL)
 		l.endIfDue()
-		return l.stands(cl.req.Verb)
+		return l.endedError(cl.req.Verb)
 	}
-	err := cl.refusal()
+	err := cl.replyError()
 	switch r.Code {
 	case ipc.CodeLost:
-		l.taken(r, err)
+		l.endByDaemon(r, err)
 	case ipc.CodeNotHeld:
-		l.drop(l.unknown(err))
+		l.endWithoutUnlock(l.unknownError(err))
 	default:
-		l.askAgain()
+		l.retryCheck()
 	}
 	return err
 }
 
 // unknown is the loss of a lease that is NOTHELD, and was not unlocked here.
-func (l *Lease) unknown(err error) error {
-	return lost(l.name, "the daemon does not know it any more", err)
+func (l *Lease) unknownError(err error) error {
+	return lostError(l.name, "the daemon does not know it any more", err)
 }
 
 // moveOn learns a later deadline, and the ttl if that was changed. Answers can
 // overtake each other: an earlier deadline is an older one. A lease that has
 // ended stays ended: its deadline is when it is given back at the latest.
-func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
+func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,12 +246,12 @@ func (l *Lease) moveOn(r *ipc.Response, ttl time.Duration) {
 	}
 	l.deadline = max(l.deadline, deadlineOf(r, now))
 	if ttl > 0 {
-		l.ttl, l.longest = ttl, 0
+		l.ttl, l.longestValidity = ttl, 0
 	}
-	l.theirs = duration(r, "guard")
+	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
 	if l.timer != nil { // nil: it was resumed before its grant was taken
-		l.timer.Reset(max(0, l.next(now)))
+		l.timer.Reset(max(0, l.nextTick(now)))
 	}
 }
 
@@ -265,9 +265,9 @@ func (l *Lease) end(cause error, owed bool) {
 		l.mu.Unlock()
 		return
 	}
-	l.cause, l.owed = cause, owed && (l.kept || !l.adrift.Load())
+	l.cause, l.unlockPending = cause, owed && (l.maybeKept || !l.detached.Load())
 	l.stopTimer()
-	if l.owed {
+	if l.unlockPending {
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 	cancel := l.cancel
@@ -275,15 +275,15 @@ func (l *Lease) end(cause error, owed bool) {
 	if cancel != nil {
 		cancel(cause)
 	}
-	l.unheard.Store(false)
-	l.c.unpark(l)
+	l.lossUnwatched.Store(false)
+	l.c.sendAfterResume(l)
 }
 
 // owes tells whether it is to be unlocked yet.
-func (l *Lease) owes() bool {
+func (l *Lease) hasPendingUnlock() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.owed
+	return l.unlockPending
 }
 
 // stopTimer needs mu.
@@ -294,18 +294,18 @@ func (l *Lease) stopTimer() {
 }
 
 // taken ends a lease that the daemon says is lost.
-func (l *Lease) taken(r *ipc.Response, cause error) {
+func (l *Lease) endByDaemon(r *ipc.Response, cause error) {
 	l.mu.Lock()
-	l.rest = len(l.names) > 1 && text(r, "reason") == "forced"
+	l.restForced = len(l.names) > 1 && text(r, "reason") == "forced"
 	l.mu.Unlock()
-	l.drop(cause)
+	l.endWithoutUnlock(cause)
 }
 
 // drop ends a lease that the daemon keeps no more: nothing is owed.
-func (l *Lease) drop(cause error) {
+func (l *Lease) endWithoutUnlock(cause error) {
 	l.end(cause, false)
 	l.mu.Lock()
-	l.owed = false
+	l.unlockPending = false
 	l.stopTimer()
 	l.mu.Unlock()
 	l.c.forget(l)
@@ -314,20 +314,20 @@ func (l *Lease) drop(cause error) {
 // beginUnlock ends the lease, and errs if there is nothing to unlock.
 func (l *Lease) beginUnlock() error {
 	l.mu.Lock()
-	again, owed, rest := l.unlocking, l.owed, l.rest
+	again, owed, rest := l.unlocking, l.unlockPending, l.restForced
 	cause := l.cause
-	l.unlocking, l.owed, l.rest = true, false, false
+	l.unlocking, l.unlockPending, l.restForced = true, false, false
 	l.mu.Unlock()
 	switch {
 	case cause != nil && cause != ErrUnlocked:
 		if owed {
-			l.giveBack() // its holder has stopped: no need to wait for the deadline
+			l.unlockInBackground() // its holder has stopped: no need to wait for the deadline
 		} else if rest {
 			l.c.spawn(l.postUnlock) // likewise
 		}
 		return cause
 	case again:
-		return notHeld(ipc.VerbUnlock, l.name)
+		return notHeldError(ipc.VerbUnlock, l.name)
 	}
 	l.end(ErrUnlocked, false)
 	return nil
@@ -342,13 +342,13 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 		return nil
 	case r.Code == ipc.CodeNotHeld && !l.found:
 		l.c.forget(l)
-		return l.unknown(cl.refusal())
+		return l.unknownError(cl.replyError())
 	case r.Code == ipc.CodeLost || r.Code == ipc.CodeNotHeld:
 		l.c.forget(l)
-		return cl.refusal()
+		return cl.replyError()
 	}
-	l.mayUnlockAgain(cl.repeated)
-	return cl.refusal()
+	l.mayUnlockAgain(cl.resent)
+	return cl.replyError()
 }
 
 // mayUnlockAgain: an UNLOCK has failed. In doubt it may have been done.
@@ -356,54 +356,54 @@ func (l *Lease) mayUnlockAgain(doubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unlocking = false
-	l.doubt = l.doubt || doubt
+	l.unlockMaybeDone = l.unlockMaybeDone || doubt
 }
 
 // sentBefore tells whether an UNLOCK before this one may have been done.
 func (l *Lease) sentBefore(cl *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return cl.repeated || l.doubt
+	return cl.resent || l.unlockMaybeDone
 }
 
 // settle learns from the answer to an UNLOCK that nobody waits for: after a
 // refusal (ErrLimit, say) nobody but the timer can try again.
-func (l *Lease) settle(cl *call, r *ipc.Response) {
+func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 	_ = l.unlocked(cl, r) // for nobody
-	if l.setGiving(false) {
-		l.c.gave()
+	if l.setReleasing(false) {
+		l.c.releaseDone()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.unlocking {
 		return
 	}
-	l.owed = true
+	l.unlockPending = true
 	if l.timer == nil { // a grant that came too late to be used
-		l.timer = time.AfterFunc(retryUnlock, l.tick)
+		l.timer = time.AfterFunc(retryUnlock, l.onTimer)
 		return
 	}
 	l.timer.Reset(retryUnlock)
 }
 
 // giveBack unlocks a lease that nobody wants any more, in the background.
-func (l *Lease) giveBack() {
+func (l *Lease) unlockInBackground() {
 	l.mu.Lock()
 	l.unlocking = true
 	l.mu.Unlock()
-	if l.setGiving(true) {
-		l.c.gives()
+	if l.setReleasing(true) {
+		l.c.releaseStarted()
 	}
 	l.end(ErrUnlocked, false)
 	l.c.spawn(l.postUnlock)
 }
 
 // setGiving tells whether it was otherwise before.
-func (l *Lease) setGiving(is bool) (news bool) {
+func (l *Lease) setReleasing(is bool) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	news = l.giving != is
-	l.giving = is
+	news = l.releasing != is
+	l.releasing = is
 	return news
 }
 
@@ -411,7 +411,7 @@ func (l *Lease) setGiving(is bool) (news bool) {
 func (l *Lease) postUnlock() {
 	cl, err := l.begin(context.Background(), ipc.VerbUnlock)
 	if err == nil {
-		l.c.post(cl)
+		l.c.sendInBackground(cl)
 	}
 }
 

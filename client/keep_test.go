@@ -361,7 +361,7 @@ func TestLookAtALeaseThatMovesOn(t *testing.T) {
 			func() { l.Deadline() },
 			func() { l.Validity() },
 			func() { l.Guard() },
-			func() { _ = l.stands(ipc.VerbCheck) },
+			func() { _ = l.endedError(ipc.VerbCheck) },
 		} {
 			looking.Go(func() { // nothing but look orders it and what is learnt
 				for d.elapsed() < end+2*time.Second {
@@ -423,25 +423,25 @@ func TestNoPlaceForChecksAndUnlocks(t *testing.T) {
 		l := d.lock(c, "job", "abc")
 		taken := make([]*call, maxOthers)
 		for i := range taken {
-			taken[i] = c.calls.tryTake(ipc.VerbPing)
+			taken[i] = c.calls.tryAcquire(ipc.VerbPing)
 		}
 		time.Sleep(5 * time.Second) // past the first CHECK
-		c.calls.put(taken[0])
+		c.calls.release(taken[0])
 		tag := d.expectTagged("CHECK lease=abc")
 		d.at("the second CHECK", 6*time.Second)
 		d.say(grant(tag[1:], "job", "abc", 6*time.Second, ttl))
 		synctest.Wait()
-		taken[0] = c.calls.tryTake(ipc.VerbPing)
+		taken[0] = c.calls.tryAcquire(ipc.VerbPing)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		want(t, "check", l.Check(ctx), context.DeadlineExceeded)
 		d.at("the end of the check", 7*time.Second)
 		want(t, "unlock", l.Unlock(ctx), context.DeadlineExceeded)
-		c.calls.put(taken[0])
+		c.calls.release(taken[0])
 		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 		synctest.Wait()
 		for _, cl := range taken[1:] {
-			c.calls.put(cl)
+			c.calls.release(cl)
 		}
 		nothingLeft(t, c)
 	})

@@ -12,40 +12,40 @@ import (
 // Lease is a lock that is held. It ends by Unlock, by loss, or with what holds it
 // (see WithHold). It is safe for concurrent use.
 type Lease struct {
-	c       *Client
-	name    string
-	names   []string // nil: just name
-	id      string
-	owner   string // who has it on a connection; "": the process
-	fence   uint64
-	slot    int
-	hold    Hold
-	ownRule bool // the guard was given: it does not go by the ttl
-	found   bool // another connection took it: it is given back by Unlock only
+	c          *Client
+	name       string
+	names      []string // nil: just name
+	id         string
+	owner      string // who has it on a connection; "": the process
+	fence      uint64
+	slot       int
+	hold       Hold
+	guardGiven bool // the guard was given: it does not go by the ttl
+	found      bool // another connection took it: it is given back by Unlock only
 
-	adrift  atomic.Bool // it goes with a connection, and that it went with has ended
-	unheard atomic.Bool // it goes by a process, and the connection that heard of its loss has ended
+	detached      atomic.Bool // it goes with a connection, and that it went with has ended
+	lossUnwatched atomic.Bool // it goes by a process, and the connection that heard of its loss has ended
 
-	mu        sync.Mutex    // guards what follows
-	deadline  time.Duration // on the client's clock; only moves forward
-	guard     time.Duration // how long before the deadline it is given up
-	theirs    time.Duration // the daemon's guard; 0: it has not said
-	ttl       time.Duration // as it was asked for; 0: the daemon's default
-	longest   time.Duration // that an answer said it stands, since the ttl was asked for
-	bound     time.Duration // a deadline from here on is that of WithMax; 0: there is none
-	cause     error         // why it is over: ErrUnlocked or a loss; nil while it is held
-	timer     *time.Timer
-	checkNext bool            // the timer is set for a CHECK
-	checking  bool            // a CHECK of the timer's is under way
-	owed      bool            // lost while the daemon may keep it: to be unlocked at the deadline
-	kept      bool            // RESUME was refused, and the daemon may keep it for the connection
-	rest      bool            // forced away, and the daemon keeps its other names until its holder has stopped
-	unlocking bool            // UNLOCK was sent, or need not be
-	doubt     bool            // one that failed may have been done
-	giving    bool            // it was, for nobody, and is counted by Client.gives
-	base      context.Context // whose values ctx has
-	ctx       context.Context // nil until somebody wants it
-	cancel    context.CancelCauseFunc
+	mu              sync.Mutex    // guards what follows
+	deadline        time.Duration // on the client's clock; only moves forward
+	guard           time.Duration // how long before the deadline it is given up
+	daemonGuard     time.Duration // the daemon's guard; 0: it has not said
+	ttl             time.Duration // as it was asked for; 0: the daemon's default
+	longestValidity time.Duration // that an answer said it stands, since the ttl was asked for
+	maxHoldEnd      time.Duration // a deadline from here on is that of WithMax; 0: there is none
+	cause           error         // why it is over: ErrUnlocked or a loss; nil while it is held
+	timer           *time.Timer
+	checkNext       bool            // the timer is set for a CHECK
+	checking        bool            // a CHECK of the timer's is under way
+	unlockPending   bool            // lost while the daemon may keep it: to be unlocked at the deadline
+	maybeKept       bool            // RESUME was refused, and the daemon may keep it for the connection
+	restForced      bool            // forced away, and the daemon keeps its other names until its holder has stopped
+	unlocking       bool            // UNLOCK was sent, or need not be
+	unlockMaybeDone bool            // one that failed may have been done
+	releasing       bool            // it was, for nobody, and is counted by Client.gives
+	base            context.Context // whose values ctx has
+	ctx             context.Context // nil until somebody wants it
+	cancel          context.CancelCauseFunc
 }
 
 // Name is the lock's name; of several, all of them, with commas between.
@@ -161,7 +161,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if err := l.c.roundTrip(ctx, cl); err != nil {
 		return err
 	}
-	defer l.c.calls.put(cl)
+	defer l.c.calls.release(cl)
 	return l.unlocked(cl, &cl.reply)
 }
 
@@ -187,7 +187,7 @@ func (l *Lease) Check(ctx context.Context) error {
 // Errors are those of Check; the lease stands as it did if it is ErrNoQuorum.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < 0 {
-		return invalid(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String())
+		return invalidError(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String())
 	}
 	return l.ask(ctx, ipc.VerbExtend, ttl)
 }
@@ -200,7 +200,7 @@ func (l *Lease) Beat(ctx context.Context) error {
 }
 
 func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error {
-	if err := l.stands(verb); err != nil {
+	if err := l.endedError(verb); err != nil {
 		return err
 	}
 	cl, err := l.begin(ctx, verb)
@@ -208,14 +208,14 @@ func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error
 		return err
 	}
 	if ttl > 0 {
-		cl.req.TTL = min(ttl, longest)
+		cl.req.TTL = min(ttl, maxDuration)
 		cl.req.Set |= ipc.OptTTL
 	}
 	if err := l.c.roundTrip(ctx, cl); err != nil {
 		return err
 	}
-	defer l.c.calls.put(cl)
-	return l.told(cl, &cl.reply)
+	defer l.c.calls.release(cl)
+	return l.handleReply(cl, &cl.reply)
 }
 
 // begin is a call about the lease.
@@ -224,16 +224,16 @@ func (l *Lease) begin(ctx context.Context, verb ipc.Verb) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl.about(l)
+	cl.setLease(l)
 	return cl, nil
 }
 
 // stands is nil, or the error of a request about a lease that is over.
-func (l *Lease) stands(verb ipc.Verb) error {
+func (l *Lease) endedError(verb ipc.Verb) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause == ErrUnlocked {
-		return notHeld(verb, l.name)
+		return notHeldError(verb, l.name)
 	}
 	return l.cause
 }

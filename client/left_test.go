@@ -119,7 +119,7 @@ func TestUnlockWithoutADaemon(t *testing.T) {
 		l := d.lock(c, "job", "abc")
 		d.stop()
 		want(t, "unlock", l.Unlock(t.Context()), ErrUnavailable)
-		time.Sleep(mostPause)
+		time.Sleep(maxPause)
 		nothingLeft(t, c)
 		tries := d.tries.Load()
 		time.Sleep(time.Hour)
@@ -194,7 +194,7 @@ func TestNoPlaceInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
 		for range maxOthers {
-			c.calls.tryTake(ipc.VerbPing).state.Store(waiting)
+			c.calls.tryAcquire(ipc.VerbPing).state.Store(stateWaiting)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -207,24 +207,24 @@ func TestNoPlaceInTime(t *testing.T) {
 // A call that is used again has nothing of the request before: a stale lease would hear
 // what is said of another one.
 func TestCallsAreUsedAgain(t *testing.T) {
-	table := newTable()
-	cl := table.tryTake(ipc.VerbLock)
+	table := newCallTable()
+	cl := table.tryAcquire(ipc.VerbLock)
 	tag := cl.tag
-	cl.about(&Lease{id: "abc", name: "job"})
-	cl.fault("a wish that cannot be")
-	cl.why, cl.lines = ErrClosed, append(cl.lines, ipc.Response{})
-	cl.repeated, cl.paused, cl.limited, cl.postponed, cl.restart = true, true, 1, 1, 1
-	cl.sent.Store(unsendable)
-	cl.until.Store(untilAnswered)
-	cl.state.Store(answered)
-	table.put(cl)
-	again := table.tryTake(ipc.VerbPing)
+	cl.setLease(&Lease{id: "abc", name: "job"})
+	cl.addBadOption("a wish that cannot be")
+	cl.failure, cl.lines = ErrClosed, append(cl.lines, ipc.Response{})
+	cl.resent, cl.resendPaused, cl.limitRefusals, cl.shutdownRefusals, cl.restart = true, true, 1, 1, 1
+	cl.sentOn.Store(sentNever)
+	cl.waitUntil.Store(waitForever)
+	cl.state.Store(stateAnswered)
+	table.release(cl)
+	again := table.tryAcquire(ipc.VerbPing)
 	if again != cl || again.tag != tag || again.req.Tag != tag || again.req.Verb != ipc.VerbPing || again.req.Set != 0 || again.req.Lease != "" {
 		t.Errorf("the request is %+v, want PING with the tag %s and no more", &again.req, tag)
 	}
-	if again.name != "" || again.lease != nil || again.faults != nil || again.why != nil || len(again.lines) != 0 ||
-		again.repeated || again.paused || again.limited != 0 || again.postponed != 0 || again.restart != 0 ||
-		again.sent.Load() != 0 || again.until.Load() != untilPatience || again.state.Load() != idle {
+	if again.lockName != "" || again.lease != nil || again.badOptions != nil || again.failure != nil || len(again.lines) != 0 ||
+		again.resent || again.resendPaused || again.limitRefusals != 0 || again.shutdownRefusals != 0 || again.restart != 0 ||
+		again.sentOn.Load() != 0 || again.waitUntil.Load() != waitPatience || again.state.Load() != stateIdle {
 		t.Errorf("left of the request before: %+v", again)
 	}
 }
@@ -316,10 +316,10 @@ func TestUnlockForAProcessFails(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
 			synctest.Wait()
-			c.calls.flying(func(cl *call) { // as who fails it and who gives it up do at once
-				cl.sent.Store(unsendable)
-				cl.why = errNobody
-				cl.state.Store(dead)
+			c.calls.eachInFlight(func(cl *call) { // as who fails it and who gives it up do at once
+				cl.sentOn.Store(sentNever)
+				cl.failure = errNobody
+				cl.state.Store(stateFailed)
 				cancel()
 				cl.ready <- struct{}{}
 			})
@@ -333,10 +333,10 @@ func TestUnlockForAProcessFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.post(cl)
-			cl.state.Store(waiting) // as it is before it is let go of
+			c.sendInBackground(cl)
+			cl.state.Store(stateWaiting) // as it is before it is let go of
 			c.failAll(ErrDenied)
-			c.letGo(cl)
+			c.handOver(cl)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -368,10 +368,10 @@ func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 			t.Fatal(err)
 		}
 		cl.lease, cl.req.Names = &Lease{c: c, name: "job"}, append(cl.req.Names, "job")
-		want(t, "its options", cl.wish([]Option{WithHold(HoldPID), WithWait(time.Minute)}), nil)
-		c.identify(cl)
-		cl.doubt = true
-		c.unanswered(cl)
+		want(t, "its options", cl.applyOptions([]Option{WithHold(HoldPID), WithWait(time.Minute)}), nil)
+		c.setIdentity(cl)
+		cl.maybeDone = true
+		c.failedWithoutReply(cl)
 		d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
 		d.say(grant("0", "job", "abc", 0, ttl))
 		d.givenBack(c)
@@ -389,7 +389,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cl.state.Store(answered)
+			cl.state.Store(stateAnswered)
 			cl.reply.OK(cl.tag)
 			cl.ready <- struct{}{}
 			return cl
@@ -401,10 +401,10 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 			if !c.await(ctx, cl) || len(cl.ready) > 0 {
 				t.Fatal("the answer does not count, or counts for the next call")
 			}
-			c.calls.put(cl)
+			c.calls.release(cl)
 		}
 		cl := answer(ipc.VerbUnlock)
-		c.letGo(cl)
+		c.handOver(cl)
 		if len(cl.ready) > 0 {
 			t.Error("the answer counts for the next call")
 		}
@@ -422,7 +422,7 @@ func TestPostedAfterClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.post(cl)
+		c.sendInBackground(cl)
 		nothingLeft(t, c)
 	})
 }
@@ -469,7 +469,7 @@ func TestParkedQuestionIsLeft(t *testing.T) {
 			_, err := asked.wait()
 			want(t, verb, err, context.Canceled)
 			synctest.Wait()
-			if n := len(c.calls.otherPlaces); n > 0 {
+			if n := len(c.calls.otherPermits); n > 0 {
 				t.Errorf("%d requests are in flight", n)
 			}
 			d.say(grant(tag[1:], "job", "abc", 0, ttl))

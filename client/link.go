@@ -30,8 +30,8 @@ type link struct {
 	ctx    context.Context // ends with the connection
 	end    context.CancelFunc
 
-	bye    bool   // the daemon said that it is stopping
-	notice *Error // why the daemon hangs up on a new connection
+	bye          bool   // the daemon said that it is stopping
+	hangUpReason *Error // why the daemon hangs up on a new connection
 }
 
 // errRestarted: the answer to HELLO may have been lost, in a restart that kept the
@@ -55,9 +55,9 @@ func (c *Client) tryLink(ctx context.Context, number uint64) (*link, error) {
 		return nil, err
 	}
 	l := &link{c: c, number: number, conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer)}
-	l.out = newSender(conn, c.spawn, c.calls.several)
-	l.ctx, l.end = context.WithCancel(c.life)
-	if err := errors.Join(c.passOn(l), l.greet(ctx)); err != nil {
+	l.out = newSender(conn, c.spawn, c.calls.severalInUse)
+	l.ctx, l.end = context.WithCancel(c.ctx)
+	if err := errors.Join(c.inheritIfWanted(l), l.greet(ctx)); err != nil {
 		l.end()
 		l.hangUp()
 		return nil, fmt.Errorf("dial %s: %w", c.path, err)
@@ -78,7 +78,7 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 func dialError(ctx context.Context, path string, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return ended("dial", path, ctx)
+		return contextError("dial", path, ctx)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("dial %s: %w: this user needs the group of the socket: %w", path, ErrDenied, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -94,12 +94,12 @@ func (l *link) greet(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetDeadline(time.Unix(1, 0)) })
 	err := l.hello()
 	if !stop() {
-		return ended(op(ipc.VerbHello), "", ctx) // the deadline of the connection is, or will be, spoilt
+		return contextError(op(ipc.VerbHello), "", ctx) // the deadline of the connection is, or will be, spoilt
 	}
 	if _, refused := errors.AsType[*Error](err); refused {
 		return err
 	} else if err != nil {
-		return l.ending(err)
+		return l.endError(err)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (l *link) hello() error {
 	for {
 		var r ipc.Response
 		if err := l.readLine(&r); err != nil {
-			return cmpOr(failed, err)
+			return readOrWriteError(failed, err)
 		}
 		switch {
 		case r.Kind == ipc.KindEvent && r.Event == ipc.EventBack:
@@ -119,11 +119,11 @@ func (l *link) hello() error {
 		case r.Kind == ipc.KindEvent:
 			l.bye = l.bye || r.Event == ipc.EventBye
 		case r.Kind == ipc.KindErr && r.Tag == "":
-			l.notice = refusal("connection", "", &r)
+			l.hangUpReason = refusalError("connection", "", &r)
 		case r.Tag != req.Tag:
 			return fmt.Errorf("%w: %w", errProtocol, errNoCall)
 		case r.Kind == ipc.KindErr:
-			return refusal(op(req.Verb), "", &r)
+			return refusalError(op(req.Verb), "", &r)
 		case r.Kind == ipc.KindOK:
 			return nil
 		}
@@ -132,7 +132,7 @@ func (l *link) hello() error {
 
 // cmpOr prefers what was read last to a write that failed: the daemon may have
 // said why.
-func cmpOr(written, read error) error {
+func readOrWriteError(written, read error) error {
 	if errors.Is(read, io.EOF) && written != nil {
 		return written
 	}
@@ -160,19 +160,19 @@ func (l *link) readLines() error {
 		if err := l.readLine(&r); err != nil {
 			return err
 		}
-		if err := l.hear(&r); err != nil {
+		if err := l.handleLine(&r); err != nil {
 			return fmt.Errorf("%w: %w: tag %.20q", errProtocol, err, r.Tag)
 		}
 	}
 }
 
 // ending says why the connection is over.
-func (l *link) ending(err error) error {
+func (l *link) endError(err error) error {
 	switch {
 	case l.c.closed():
 		return ErrClosed
-	case l.notice != nil:
-		return fmt.Errorf("%w: it hung up: %w", ErrUnavailable, l.notice)
+	case l.hangUpReason != nil:
+		return fmt.Errorf("%w: it hung up: %w", ErrUnavailable, l.hangUpReason)
 	case l.bye:
 		return fmt.Errorf("%w: it said BYE", ErrShutdown)
 	case errors.Is(err, io.EOF):
@@ -195,7 +195,7 @@ func (l *link) isEndedHere(err error) bool {
 }
 
 // leaves: the daemon stops, and will hang up. It is not waited for too long.
-func (l *link) leaves() {
+func (l *link) daemonStops() {
 	if !l.bye {
 		l.bye = true
 		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed: as well

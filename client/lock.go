@@ -66,13 +66,13 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	defer func() { err = both(err, l.finish(ctx)) }() // after a panic of fn as well
-	return fn(l.within(ctx), l)
+	defer func() { err = joinErrors(err, l.unlockAfterDo(ctx)) }() // after a panic of fn as well
+	return fn(l.useContext(ctx), l)
 }
 
 // within makes ctx, ended by the end of the lease too, the lease's context. It
 // is called before any other use of the lease, but for who has found it (LeaseOf).
-func (l *Lease) within(ctx context.Context) context.Context {
+func (l *Lease) useContext(ctx context.Context) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.makeContext(ctx)
@@ -81,7 +81,7 @@ func (l *Lease) within(ctx context.Context) context.Context {
 
 // finish unlocks after fn, even if ctx is done, unless fn has done so (by this lease:
 // one that the daemon does not know any more is lost).
-func (l *Lease) finish(ctx context.Context) error {
+func (l *Lease) unlockAfterDo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 	defer cancel()
 	if err := l.Unlock(ctx); !errors.Is(err, ErrNotHeld) || errors.Is(err, ErrLost) {
@@ -91,7 +91,7 @@ func (l *Lease) finish(ctx context.Context) error {
 }
 
 // both is errors.Join, but leaves a single error as it is.
-func both(a, b error) error {
+func joinErrors(a, b error) error {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
 	}
@@ -107,23 +107,23 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		l.names = slices.Clone(names)
 	}
 	if ctx.Err() != nil {
-		return nil, ended(op(verb), l.name, ctx)
+		return nil, contextError(op(verb), l.name, ctx)
 	}
 	cl, err := c.begin(ctx, verb, l.name)
 	if err != nil {
 		return nil, err
 	}
 	cl.lease, cl.req.Names = l, append(cl.req.Names, names...)
-	if err := cl.wish(opts); err != nil {
-		c.calls.put(cl)
+	if err := cl.applyOptions(opts); err != nil {
+		c.calls.release(cl)
 		return nil, err
 	}
-	bounded := cl.boundBy(ctx)
-	c.identify(cl)
-	cl.until.Store(c.untilOf(cl))
-	if cl.outlasts() {
-		c.gives() // until it is a lease, or is given up
-		defer c.gave()
+	bounded := cl.limitWait(ctx)
+	c.setIdentity(cl)
+	cl.waitUntil.Store(c.connDeadline(cl))
+	if cl.grantOutlastsConn() {
+		c.releaseStarted() // until it is a lease, or is given up
+		defer c.releaseDone()
 	}
 	if err := c.roundTrip(ctx, cl); err != nil {
 		if bounded && atEnd(ctx) && ctx.Err() == nil {
@@ -131,9 +131,9 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		}
 		return nil, err
 	}
-	defer c.calls.put(cl)
+	defer c.calls.release(cl)
 	if cl.reply.Kind == ipc.KindErr {
-		return nil, cl.noLock(ctx, bounded)
+		return nil, cl.lockError(ctx, bounded)
 	}
 	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
 		return nil, err
@@ -143,24 +143,24 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 
 // identify makes the lock exclude all others of this Client, and lets it be sent
 // more than once. With HoldPID it is the process that owns it.
-func (c *Client) identify(cl *call) {
+func (c *Client) setIdentity(cl *call) {
 	var room [32]byte
-	cl.req.ID = string(strconv.AppendUint(append(room[:0], c.word...), c.owners.Add(1), 36))
+	cl.req.ID = string(strconv.AppendUint(append(room[:0], c.idPrefix...), c.owners.Add(1), 36))
 	cl.req.Set |= ipc.OptID
 	if cl.lease.hold != HoldPID {
-		cl.req.Owner = cl.req.ID[len(c.word):]
+		cl.req.Owner = cl.req.ID[len(c.idPrefix):]
 		cl.req.Set |= ipc.OptOwner
 		cl.lease.owner = cl.req.Owner
 	}
 }
 
 // untilOf is how long a lock waits for a connection.
-func (c *Client) untilOf(cl *call) int64 {
+func (c *Client) connDeadline(cl *call) int64 {
 	switch passed := time.Since(c.born); {
 	case cl.req.Verb == ipc.VerbTry:
-		return untilPatience
+		return waitPatience
 	case !cl.req.Has(ipc.OptWait), cl.req.Wait > math.MaxInt64-passed:
-		return untilAnswered
+		return waitForever
 	default:
 		return int64(passed + cl.req.Wait)
 	}
@@ -168,7 +168,7 @@ func (c *Client) untilOf(cl *call) int64 {
 
 // boundBy shortens the wait to what is left of ctx, less the time for the
 // daemon's answer to arrive, and reports whether it did.
-func (cl *call) boundBy(ctx context.Context) bool {
+func (cl *call) limitWait(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	if !ok || cl.req.Verb == ipc.VerbTry {
 		return false
@@ -185,8 +185,8 @@ func (cl *call) boundBy(ctx context.Context) bool {
 
 // noLock is the error of a refused lock. Where the deadline of ctx bounded the
 // wait, and has as good as come, that is its cause.
-func (cl *call) noLock(ctx context.Context, bounded bool) error {
-	err := cl.refusal()
+func (cl *call) lockError(ctx context.Context, bounded bool) error {
+	err := cl.replyError()
 	if bounded && atEnd(ctx) {
 		err.Err = context.DeadlineExceeded
 	}

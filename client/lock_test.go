@@ -134,7 +134,7 @@ func TestRestIsGivenBackBeforeItIsTaken(t *testing.T) {
 		if !c.register(&call{lease: l, reply: r}) {
 			t.Fatal("the grant is none")
 		}
-		l.taken(&r, lostBy(l.name, &r))
+		l.endByDaemon(&r, lostByEvent(l.name, &r))
 		want(t, "the lease", l.start(&r, &ipc.Options{}), ErrLost)
 		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")
 		synctest.Wait()

@@ -41,9 +41,9 @@ func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 	d.say(d.expectTagged("PING") + " OK")
 	pinged.must(t)
-	if over(l.Context()) != nil || l.adrift.Load() || c.Reconnects() != 0 {
+	if over(l.Context()) != nil || l.detached.Load() || c.Reconnects() != 0 {
 		t.Errorf("the lease: %v, adrift %v, %d reconnects, want the connection to go on",
-			over(l.Context()), l.adrift.Load(), c.Reconnects())
+			over(l.Context()), l.detached.Load(), c.Reconnects())
 	}
 }
 
@@ -73,7 +73,7 @@ func TestOnceIsReadAfterBack(t *testing.T) {
 		asked := async(ask)
 		d.expect("@0 " + line)
 		d.say("BACK")
-		time.Sleep(answerLost / 2)
+		time.Sleep(lostReplyTimeout / 2)
 		d.say("@0 - node=a", "@0 OK n=1")
 		if n := asked.must(t); n != 1 {
 			t.Errorf("%s: %d, want 1", line, n)
@@ -92,7 +92,7 @@ func TestOnceIsOverBeforeItIsProbed(t *testing.T) {
 		want(t, line, err, ErrShutdown)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
 		d.expect("@0 LOCK job owner=1 id=t.1")
-		time.Sleep(2 * answerLost)
+		time.Sleep(2 * lostReplyTimeout)
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.expect("@1 PING") // else that tag is in use
 		d.say("@1 OK", grant("0", "job", "abc", d.elapsed(), ttl))
@@ -109,10 +109,10 @@ func TestOnceIsNotAnsweredAfterBack(t *testing.T) {
 			asked := async(ask)
 			d.expect("@0 " + line)
 			d.say("BACK")
-			time.Sleep(answerLost / 2)
+			time.Sleep(lostReplyTimeout / 2)
 			d.say("BACK")
 			d.expect("@1 PING")
-			d.at("PING", answerLost+answerLost/2)
+			d.at("PING", lostReplyTimeout+lostReplyTimeout/2)
 			synctest.Wait()
 			if !asked.pending() {
 				t.Error("it has ended before the daemon has shown that it lives")

@@ -48,7 +48,7 @@ func WithWait(wait time.Duration) Option {
 	return func(cl *call) {
 		cl.duration(&cl.req.Wait, ipc.OptWait, "wait", wait, 0)
 		if cl.req.Verb == ipc.VerbTry {
-			cl.fault("TryLock takes no WithWait")
+			cl.addBadOption("TryLock takes no WithWait")
 		}
 	}
 }
@@ -70,7 +70,7 @@ func WithSlots(slots int) Option {
 		cl.req.Slots = slots
 		cl.req.Set |= ipc.OptSlots
 		if slots < 1 {
-			cl.fault(strconv.Itoa(slots) + " slots: at least 1 is wanted")
+			cl.addBadOption(strconv.Itoa(slots) + " slots: at least 1 is wanted")
 		}
 	}
 }
@@ -100,7 +100,7 @@ func WithNote(note string) Option {
 		cl.req.Note = note
 		cl.req.Set |= ipc.OptNote
 		if len(note) > ipc.MaxNote {
-			cl.fault(fmt.Sprintf("a note of %d bytes: at most %d", len(note), ipc.MaxNote))
+			cl.addBadOption(fmt.Sprintf("a note of %d bytes: at most %d", len(note), ipc.MaxNote))
 		}
 	}
 }
@@ -113,7 +113,7 @@ func WithPID(pid int) Option {
 		cl.req.PID = pid
 		cl.req.Set |= ipc.OptPID
 		if pid < 1 {
-			cl.fault("a process " + strconv.Itoa(pid) + ": its number is wanted")
+			cl.addBadOption("a process " + strconv.Itoa(pid) + ": its number is wanted")
 		}
 	}
 }
@@ -137,37 +137,37 @@ func WithHold(hold Hold) Option {
 		case HoldPID:
 			cl.req.Hold = ipc.HoldPID
 		default:
-			cl.fault("an unknown hold")
+			cl.addBadOption("an unknown hold")
 		}
 	}
 }
 
 // wish applies the options to a request, and reports all that cannot be.
-func (cl *call) wish(opts []Option) error {
+func (cl *call) applyOptions(opts []Option) error {
 	for _, opt := range opts {
 		opt(cl)
 	}
 	if cl.req.Has(ipc.OptPID) && cl.req.Hold != ipc.HoldPID {
-		cl.fault("WithPID without WithHold(HoldPID)")
+		cl.addBadOption("WithPID without WithHold(HoldPID)")
 	}
-	if cl.faults == nil {
+	if cl.badOptions == nil {
 		return nil
 	}
-	return invalid(op(cl.req.Verb), cl.name, ipc.CodeOption, strings.Join(cl.faults, ", "))
+	return invalidError(op(cl.req.Verb), cl.lockName, ipc.CodeOption, strings.Join(cl.badOptions, ", "))
 }
 
 // checkNames refuses what cannot be the names of one lease.
 func checkNames(verb ipc.Verb, names []string) error {
 	label := strings.Join(names, ",")
 	if len(names) == 0 || len(names) > ipc.MaxNames {
-		return invalid(op(verb), label, ipc.CodeName, fmt.Sprintf("%d names: 1 to %d can be locked at once", len(names), ipc.MaxNames))
+		return invalidError(op(verb), label, ipc.CodeName, fmt.Sprintf("%d names: 1 to %d can be locked at once", len(names), ipc.MaxNames))
 	}
 	for i, name := range names {
 		if err := checkName(verb, name); err != nil {
 			return err
 		}
 		if slices.Contains(names[:i], name) {
-			return invalid(op(verb), label, ipc.CodeName, "the name "+strconv.Quote(name)+" is given twice")
+			return invalidError(op(verb), label, ipc.CodeName, "the name "+strconv.Quote(name)+" is given twice")
 		}
 	}
 	return nil
@@ -179,22 +179,22 @@ func checkName(verb ipc.Verb, name string) error {
 	if err == nil {
 		return nil
 	}
-	return invalid(op(verb), name, ipc.CodeName, err.(*ipc.Error).Text)
+	return invalidError(op(verb), name, ipc.CodeName, err.(*ipc.Error).Text)
 }
 
-func (cl *call) fault(what string) { cl.faults = append(cl.faults, what) }
+func (cl *call) addBadOption(what string) { cl.badOptions = append(cl.badOptions, what) }
 
 // longest is the longest time that the protocol can say.
-const longest = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond
+const maxDuration = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond
 
 // duration sets an option that is at least least.
 func (cl *call) duration(to *time.Duration, which ipc.OptionSet, name string, d, least time.Duration) {
 	switch {
 	case d < least && least > 0:
-		cl.fault("a " + name + " of " + d.String() + ": more than 0 is wanted, or none at all for what redlockd has")
+		cl.addBadOption("a " + name + " of " + d.String() + ": more than 0 is wanted, or none at all for what redlockd has")
 	case d < least:
-		cl.fault("a " + name + " of " + d.String() + ": it cannot be negative")
+		cl.addBadOption("a " + name + " of " + d.String() + ": it cannot be negative")
 	}
-	*to = min(d, longest)
+	*to = min(d, maxDuration)
 	cl.req.Set |= which
 }

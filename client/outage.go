@@ -14,8 +14,8 @@ import (
 
 const (
 	// leastPause and mostPause bound the time between two attempts to connect.
-	leastPause = 10 * time.Millisecond
-	mostPause  = time.Second
+	minPause = 10 * time.Millisecond
+	maxPause = time.Second
 	// attemptTimeout bounds one attempt: a daemon that hangs answers none.
 	attemptTimeout = 5 * time.Second
 )
@@ -23,51 +23,51 @@ const (
 // reconnect returns the next connection, in use already, and nil after Close. It
 // blocks while nothing needs one.
 func (c *Client) reconnect() *link {
-	for try := c.firstTry(); pause(c.life, try) && c.awaitNeed(&try); try++ {
-		ctx, cancel := context.WithTimeout(c.life, attemptTimeout)
-		l, err := c.newLink(ctx, c.cut.Load()+1)
+	for try := c.firstTry(); pause(c.ctx, try) && c.awaitNeedOfConn(&try); try++ {
+		ctx, cancel := context.WithTimeout(c.ctx, attemptTimeout)
+		l, err := c.newLink(ctx, c.lastEnded.Load()+1)
 		cancel()
 		if err == nil {
-			c.takeUp(l)
+			c.useConn(l)
 			return l
 		}
-		c.missed(err)
+		c.attemptFailed(err)
 	}
 	return nil
 }
 
 // firstTry is 0, for no pause, unless the last connection ended as soon as it was made.
 func (c *Client) firstTry() int {
-	if time.Since(c.madeAt) >= mostPause {
-		c.short = 0
+	if time.Since(c.connectedAt) >= maxPause {
+		c.shortLived = 0
 	} else {
-		c.short++
+		c.shortLived++
 	}
-	return max(0, c.short-1)
+	return max(0, c.shortLived-1)
 }
 
 // awaitNeed reports false once Client is closed. After a time without need, the
 // next attempt is made at once.
-func (c *Client) awaitNeed(try *int) bool {
-	for !c.needsLink() {
+func (c *Client) awaitNeedOfConn(try *int) bool {
+	for !c.needsConn() {
 		*try = 0
 		select {
-		case <-c.wake:
-		case <-c.life.Done():
+		case <-c.needConn:
+		case <-c.ctx.Done():
 			return false
 		}
 	}
 	return !c.closed()
 }
 
-func (c *Client) needsLink() bool {
+func (c *Client) needsConn() bool {
 	needed := false
-	c.calls.flying(func(cl *call) { needed = needed || cl.worthRepeating() })
+	c.calls.eachInFlight(func(cl *call) { needed = needed || cl.worthResending() })
 	if needed {
 		return true
 	}
 	for _, l := range c.allLeases() {
-		if l.toResume() {
+		if l.needsResume() {
 			return true
 		}
 	}
@@ -80,7 +80,7 @@ func pause(ctx context.Context, try int) bool {
 	if try == 0 {
 		return ctx.Err() == nil
 	}
-	most := min(leastPause<<min(try-1, 10), mostPause)
+	most := min(minPause<<min(try-1, 10), maxPause)
 	timer := time.NewTimer(most/2 + rand.N(most/2))
 	defer timer.Stop()
 	select {
@@ -92,109 +92,109 @@ func pause(ctx context.Context, try int) bool {
 }
 
 // missed is an attempt that failed. Who is refused by the daemon waits for no other one.
-func (c *Client) missed(err error) {
-	err = unavailable(err)
+func (c *Client) attemptFailed(err error) {
+	err = asUnavailable(err)
 	c.mu.Lock()
-	c.over = err
+	c.connErr = err
 	c.mu.Unlock()
 	if refused, ok := errors.AsType[*Error](err); ok && refused.Code != string(ipc.CodeShutdown) {
 		c.failAll(err)
 		return
 	}
-	c.sweep(true)
+	c.failExpired(true)
 }
 
 // wantLink has a connection made for a call, if there is to be one.
-func (c *Client) wantLink(cl *call) error {
+func (c *Client) requestConn(cl *call) error {
 	c.mu.Lock()
-	ended := c.ended
+	ended := c.finished
 	c.mu.Unlock()
-	if ended && cl.sent.CompareAndSwap(0, unsendable) {
+	if ended && cl.sentOn.CompareAndSwap(0, sentNever) {
 		return ErrClosed
 	}
 	select {
-	case c.wake <- struct{}{}:
+	case c.needConn <- struct{}{}:
 	default: // it has been woken
 	}
-	if cl.until.Load() > 0 {
-		c.sweep(false) // sets the timer
+	if cl.waitUntil.Load() > 0 {
+		c.failExpired(false) // sets the timer
 	}
 	return nil
 }
 
 // sweep fails the calls that have waited long enough for a connection, and sets a
 // timer for the next. tried: an attempt has failed just now.
-func (c *Client) sweep(tried bool) {
+func (c *Client) failExpired(tried bool) {
 	c.mu.Lock()
 	now, end := time.Now(), c.lostAt.Add(c.patience)
-	over, before := c.over, c.hopeless
-	c.hopeless = !now.Before(end)
-	hopeless := c.hopeless
+	over, before := c.connErr, c.patienceOver
+	c.patienceOver = !now.Before(end)
+	hopeless := c.patienceOver
 	c.mu.Unlock()
 	if over == nil {
 		return // there is a connection
 	}
 	next := end
-	c.fail(over, func(cl *call) bool {
-		until := cl.until.Load()
+	c.failCalls(over, func(cl *call) bool {
+		until := cl.waitUntil.Load()
 		switch {
-		case until == untilAnswered, cl.goesOn():
+		case until == waitForever, cl.outlivesCaller():
 			return false
-		case until == untilPatience:
+		case until == waitPatience:
 			return hopeless && (tried || !before)
 		}
-		at := later(end, c.born.Add(time.Duration(until)))
+		at := laterOf(end, c.born.Add(time.Duration(until)))
 		if now.Before(at) && (!next.After(now) || at.Before(next)) {
 			next = at
 		}
 		return !now.Before(at)
 	})
 	if next.After(now) {
-		c.sweepAgain(next.Sub(now))
+		c.scheduleExpiry(next.Sub(now))
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-func (c *Client) sweepAgain(in time.Duration) {
+func (c *Client) scheduleExpiry(in time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.ended:
-	case c.sweeper == nil:
-		c.sweeper = time.AfterFunc(in, func() { c.sweep(false) })
+	case c.finished:
+	case c.expiryTimer == nil:
+		c.expiryTimer = time.AfterFunc(in, func() { c.failExpired(false) })
 	default:
-		c.sweeper.Reset(in)
+		c.expiryTimer.Reset(in)
 	}
 }
 
 // failAll fails all calls but what has to be given back.
 func (c *Client) failAll(why error) {
-	c.fail(why, func(cl *call) bool { return cl.state.Load() == waiting && !cl.posted })
+	c.failCalls(why, func(cl *call) bool { return cl.state.Load() == stateWaiting && !cl.background })
 }
 
 // dropLeft lets go of the calls that nobody waits for any more, and that are
 // neither under way on the connection nor worth to be sent on another one.
-func (c *Client) dropLeft() {
-	c.fail(nil, func(cl *call) bool { return cl.state.Load() == left && !cl.worthRepeating() })
+func (c *Client) dropAbandoned() {
+	c.failCalls(nil, func(cl *call) bool { return cl.state.Load() == stateAbandoned && !cl.worthResending() })
 }
 
 // fail ends the flight of calls that are not under way on a connection, and for
 // which which says so: why is why.
-func (c *Client) fail(why error, which func(cl *call) bool) {
+func (c *Client) failCalls(why error, which func(cl *call) bool) {
 	var toSettle []*call
-	c.calls.flying(func(cl *call) {
-		sent := cl.sent.Load()
-		if sent > c.cut.Load() || !which(cl) || !cl.sent.CompareAndSwap(sent, unsendable) {
+	c.calls.eachInFlight(func(cl *call) {
+		sent := cl.sentOn.Load()
+		if sent > c.lastEnded.Load() || !which(cl) || !cl.sentOn.CompareAndSwap(sent, sentNever) {
 			return
 		}
-		cl.doubt = sent != 0
-		if cl.bury(why) {
+		cl.maybeDone = sent != 0
+		if cl.failWith(why) {
 			toSettle = append(toSettle, cl)
 		}
 	})
@@ -205,16 +205,16 @@ func (c *Client) fail(why error, which func(cl *call) bool) {
 
 // bury ends the flight without an answer, and reports whether nobody waits for it,
 // so that it is to be settled. Who is about to leave settles it.
-func (cl *call) bury(why error) (settle bool) {
-	cl.why = why
+func (cl *call) failWith(why error) (settle bool) {
+	cl.failure = why
 	for {
 		switch {
-		case cl.state.CompareAndSwap(waiting, dead):
+		case cl.state.CompareAndSwap(stateWaiting, stateFailed):
 			cl.ready <- struct{}{}
 			return false
-		case cl.state.CompareAndSwap(leaving, dead):
+		case cl.state.CompareAndSwap(stateAbandoning, stateFailed):
 			return false
-		case cl.state.CompareAndSwap(left, dead):
+		case cl.state.CompareAndSwap(stateAbandoned, stateFailed):
 			return true
 		}
 	}

@@ -40,7 +40,7 @@ func TestShutdownOverAndOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
-		for range mostPostponed {
+		for range maxShutdownRefusals {
 			d.expect("@0 TRY job owner=1 id=t.1")
 			d.say("@0 ERR SHUTDOWN")
 			d.hangUp()

@@ -19,25 +19,25 @@ import (
 const (
 	// retryLimited is how long after a repeat was refused with LIMIT it is sent
 	// again: a restart has many repeat at once.
-	retryLimited = 250 * time.Millisecond
+	resendPause = 250 * time.Millisecond
 	// mostLimited is how often.
-	mostLimited = 20
+	maxLimitRefusals = 20
 	// mostPostponed is on how many connections a request may be refused with
 	// SHUTDOWN: a daemon that stops says it on one, and hangs up.
-	mostPostponed = 3
+	maxShutdownRefusals = 3
 	// answerLost is how long after BACK the answer to what is sent once is waited
 	// for: the daemon may have read it only then, and have to ask the nodes.
-	answerLost = 5 * time.Second
+	lostReplyTimeout = 5 * time.Second
 )
 
 // once tells that it is not to be done twice: the second time it would be to who got
 // the lock in between, or to another quarantine. Who asked is to look first.
-func (cl *call) once() bool {
+func (cl *call) isSentOnce() bool {
 	return cl.req.Verb == ipc.VerbForce || cl.req.Verb == ipc.VerbAdmit
 }
 
 // newTag is a tag that leads to cl. It needs mu.
-func (t *table) newTag(cl *call) string {
+func (t *callTable) newTag(cl *call) string {
 	if last := len(t.free) - 1; last >= 0 {
 		n := t.free[last]
 		t.free = t.free[:last]
@@ -50,77 +50,77 @@ func (t *table) newTag(cl *call) string {
 }
 
 // dropTag frees a tag. It needs mu.
-func (t *table) dropTag(tag string) {
-	n := number36(tag)
-	if t.calls[n] == strayStays {
-		t.stays--
+func (t *callTable) dropTag(tag string) {
+	n := tagNumber(tag)
+	if t.calls[n] == strayOutlasts {
+		t.strayOutlasting--
 	}
 	t.calls[n] = nil
 	t.free = append(t.free, n)
 }
 
-func number36(tag string) int {
+func tagNumber(tag string) int {
 	n, _ := strconv.ParseUint(tag, 36, 31) // one of ours
 	return int(n)
 }
 
 // strays lets go of all tags of a call but its own. Where one of them was granted, so are the
 // others, the same: nobody need wait for these. It needs mu.
-func (t *table) strays(cl *call, granted bool) {
+func (t *callTable) makeStrays(cl *call, granted bool) {
 	stray := strayOther
 	switch {
-	case cl.outlasts() && !granted:
-		stray = strayStays
-		t.stays += len(cl.also)
-	case cl.locks():
+	case cl.grantOutlastsConn() && !granted:
+		stray = strayOutlasts
+		t.strayOutlasting += len(cl.resendTags)
+	case cl.mayBeGranted():
 		stray = strayLock
 	}
-	for _, tag := range cl.also {
-		t.calls[number36(tag)] = stray
+	for _, tag := range cl.resendTags {
+		t.calls[tagNumber(tag)] = stray
 	}
-	cl.also = nil
+	cl.resendTags = nil
 }
 
 // mayStay tells whether an answer is to come that may be a grant which outlasts the
 // connection, and which nobody waits for.
-func (t *table) mayStay() bool {
+func (t *callTable) mayOutlast() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.stays > 0
+	return t.strayOutlasting > 0
 }
 
 // answeredBy makes tag, which was answered, the call's own, and returns the
 // others, by which answers may come yet.
-func (t *table) answeredBy(cl *call, tag string, granted bool) (others []string) {
+func (t *callTable) setAnsweredTag(cl *call, tag string, granted bool) (others []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := cl.tag
-	t.own(cl, tag)
-	if cl.paused && before != tag { // that one is not under way
-		cl.also = slices.DeleteFunc(cl.also, func(other string) bool { return other == before })
+	t.swapTag(cl, tag)
+	if cl.resendPaused && before != tag { // that one is not under way
+		cl.resendTags = slices.DeleteFunc(cl.resendTags, func(other string) bool { return other == before })
 		t.dropTag(before)
 	}
-	others = cl.also
-	t.strays(cl, granted)
+	others = cl.resendTags
+	t.makeStrays(cl, granted)
 	return others
 }
 
 // own needs mu.
-func (t *table) own(cl *call, tag string) {
-	if i := slices.Index(cl.also, tag); i >= 0 {
-		cl.also[i], cl.tag = cl.tag, tag
+func (t *callTable) swapTag(cl *call, tag string) {
+	if i := slices.Index(cl.resendTags, tag); i >= 0 {
+		cl.resendTags[i], cl.tag = cl.tag, tag
 	}
 }
 
 // strayEnded takes the answer to a stray.
-func (t *table) strayEnded(tag string) {
+func (t *callTable) endStray(tag string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dropTag(tag)
 }
 
 // forgetRepeats: the connection is over, and no answer comes any more.
-func (t *table) forgetRepeats() {
+func (t *callTable) dropResendTags() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for n, cl := range t.calls {
@@ -130,20 +130,20 @@ func (t *table) forgetRepeats() {
 	}
 	for _, cl := range t.calls {
 		if cl != nil {
-			cl.also, cl.paused = nil, false
+			cl.resendTags, cl.resendPaused = nil, false
 		}
 	}
 }
 
 // tagsOf are all tags by which a call is in flight.
-func (t *table) tagsOf(cl *call) []string {
+func (t *callTable) tagsOf(cl *call) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return append([]string{cl.tag}, cl.also...)
+	return append([]string{cl.tag}, cl.resendTags...)
 }
 
 // flying calls f with each call that is in flight. f must not block.
-func (t *table) flying(f func(cl *call)) {
+func (t *callTable) eachInFlight(f func(cl *call)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for n, cl := range t.calls {
@@ -155,18 +155,18 @@ func (t *table) flying(f func(cl *call)) {
 
 // worthRepeating: somebody waits for it, or it gives something back or tells the
 // deadline. What is sent once is so until it is sent. It is for calls in flight, with mu.
-func (cl *call) worthRepeating() bool {
+func (cl *call) worthResending() bool {
 	switch {
-	case cl.once() && cl.sent.Load() != 0:
+	case cl.isSentOnce() && cl.sentOn.Load() != 0:
 		return false
-	case cl.state.Load() == waiting:
+	case cl.state.Load() == stateWaiting:
 		return cl.req.Verb != ipc.VerbResume
 	}
 	switch cl.req.Verb {
 	case ipc.VerbUnlock, ipc.VerbCheck:
 		return true
 	case ipc.VerbLock, ipc.VerbTry:
-		return cl.goesOn() // else what it got ends with the connection, or by itself
+		return cl.outlivesCaller() // else what it got ends with the connection, or by itself
 	}
 	return false
 }
@@ -174,38 +174,38 @@ func (cl *call) worthRepeating() bool {
 // appendAgain appends the request once more, with a tag. A LOCK waits for what
 // is left of its time; where nobody waits for it any more, it does not wait: it
 // only tells what there is to be given back. It needs mu.
-func (cl *call) appendAgain(b []byte, tag string, now time.Duration) []byte {
+func (cl *call) appendResend(b []byte, tag string, now time.Duration) []byte {
 	req := cl.req
 	req.Tag = tag
-	switch left := time.Duration(cl.until.Load()) - now; {
+	switch left := time.Duration(cl.waitUntil.Load()) - now; {
 	case req.Verb != ipc.VerbLock:
-	case cl.state.Load() != waiting:
+	case cl.state.Load() != stateWaiting:
 		req.Wait = 0
 		req.Set |= ipc.OptWait
-	case req.Has(ipc.OptWait) && cl.until.Load() > 0:
+	case req.Has(ipc.OptWait) && cl.waitUntil.Load() > 0:
 		req.Wait = max(0, left)
 	}
 	return req.AppendTo(b)
 }
 
 // takeUp makes a new connection the one in use, and sends on it what is in flight.
-func (c *Client) takeUp(l *link) {
+func (c *Client) useConn(l *link) {
 	c.mu.Lock()
-	c.over = nil
+	c.connErr = nil
 	c.mu.Unlock()
-	c.madeAt = time.Now()
+	c.connectedAt = time.Now()
 	c.reconnects.Add(1)
 	c.link.Store(l) // from here on others send on it, too: sent tells what
-	if c.closed() || c.passOn(l) != nil {
+	if c.closed() || c.inheritIfWanted(l) != nil {
 		l.hangUp() // Close may not have seen it, nor Inherit
 		return
 	}
 	c.resumeAll(l)
-	c.dropLeft()
-	c.repeat(l, func(cl *call) (tag string) {
-		before := cl.sent.Load()
-		if cl.worthRepeating() && before < l.number && !cl.parked() && cl.sent.CompareAndSwap(before, l.number) {
-			cl.repeated = cl.repeated || before != 0
+	c.dropAbandoned()
+	c.resend(l, func(cl *call) (tag string) {
+		before := cl.sentOn.Load()
+		if cl.worthResending() && before < l.number && !cl.awaitsResume() && cl.sentOn.CompareAndSwap(before, l.number) {
+			cl.resent = cl.resent || before != 0
 			cl.lines = cl.lines[:0] // what there is of an answer is answered again
 			return cl.tag
 		}
@@ -217,23 +217,23 @@ func (c *Client) takeUp(l *link) {
 // again by another tag, but for what is to be done once: the daemon refuses that if it
 // was under way, does it if it was not read before, and does not know it if its answer
 // was lost, which only time can tell.
-func (c *Client) back(l *link) {
+func (c *Client) afterRestart(l *link) {
 	restart := c.restarts.Add(1)
 	doubt := false
-	c.repeat(l, func(cl *call) (tag string) {
+	c.resend(l, func(cl *call) (tag string) {
 		switch {
-		case cl.sent.Load() != l.number:
+		case cl.sentOn.Load() != l.number:
 			return ""
-		case cl.once():
+		case cl.isSentOnce():
 			cl.restart, doubt = restart, true
 			return ""
 		}
-		cl.repeated = true
+		cl.resent = true
 		cl.lines = cl.lines[:0] // as in takeUp: both are the reader's, whose the lines are
-		return c.calls.another(cl)
+		return c.calls.addTag(cl)
 	})
 	if doubt {
-		time.AfterFunc(answerLost, func() { c.probe(l, restart) })
+		time.AfterFunc(lostReplyTimeout, func() { c.probe(l, restart) })
 	}
 }
 
@@ -242,58 +242,58 @@ func (c *Client) back(l *link) {
 // flight are, and a daemon that hangs has its time.
 func (c *Client) probe(l *link, restart uint64) {
 	var lines []byte
-	c.calls.flying(func(cl *call) {
-		if cl.restart == restart && cl.sent.Load() == l.number {
-			lines = (&ipc.Request{Tag: c.calls.another(cl), Verb: ipc.VerbPing}).AppendTo(lines)
+	c.calls.eachInFlight(func(cl *call) {
+		if cl.restart == restart && cl.sentOn.Load() == l.number {
+			lines = (&ipc.Request{Tag: c.calls.addTag(cl), Verb: ipc.VerbPing}).AppendTo(lines)
 		}
 	})
 	l.out.sendLines(lines)
 }
 
 // probed tells that the reply is none to the request, but to probe.
-func (cl *call) probed() bool { return cl.once() && cl.reply.Tag != cl.req.Tag }
+func (cl *call) isProbeReply() bool { return cl.isSentOnce() && cl.reply.Tag != cl.req.Tag }
 
 // notKnown makes r what the daemon answers where it knows that it was under way.
-func notKnown(r *ipc.Response) {
+func setOutcomeUnknown(r *ipc.Response) {
 	r.Err(r.Tag, ipc.CodeShutdown, "the daemon was restarted while it was under way, and whether it was done is not known: WHO and STATUS tell")
 }
 
 // failSent ends what is sent once and went with a connection: no answer comes any more.
-func (c *Client) failSent(over error) {
+func (c *Client) failSentOnce(over error) {
 	why := fmt.Errorf("whether it was done is not known (WHO and STATUS tell): %w", over)
-	c.fail(why, func(cl *call) bool { return cl.once() && cl.sent.Load() != 0 })
+	c.failCalls(why, func(cl *call) bool { return cl.isSentOnce() && cl.sentOn.Load() != 0 })
 }
 
 // another needs mu.
-func (t *table) another(cl *call) string {
+func (t *callTable) addTag(cl *call) string {
 	tag := t.newTag(cl)
-	cl.also = append(cl.also, tag)
+	cl.resendTags = append(cl.resendTags, tag)
 	return tag
 }
 
 // repeat sends the calls in flight again for which which tells a tag.
-func (c *Client) repeat(l *link, which func(cl *call) (tag string)) {
+func (c *Client) resend(l *link, which func(cl *call) (tag string)) {
 	var lines []byte
 	var again []*call
 	now := time.Since(c.born)
-	c.calls.flying(func(cl *call) {
+	c.calls.eachInFlight(func(cl *call) {
 		if tag := which(cl); tag != "" {
-			lines = cl.appendAgain(lines, tag, now)
+			lines = cl.appendResend(lines, tag, now)
 			again = append(again, cl)
 		}
 	})
 	l.out.sendLines(lines)
-	c.cancelLeft(l, again)
+	c.cancelAbandoned(l, again)
 }
 
 // cancelLeft gives up those calls that nobody has waited for any more by the time
 // they were sent again: the CANCEL of who left may have come before that.
-func (c *Client) cancelLeft(l *link, sent []*call) {
+func (c *Client) cancelAbandoned(l *link, sent []*call) {
 	var tags []string
 	c.calls.mu.Lock()
 	for _, cl := range sent {
-		if cl.inFlight() && cl.state.Load() != waiting && cl.locks() {
-			tags = append(append(tags, cl.tag), cl.also...)
+		if cl.inFlight() && cl.state.Load() != stateWaiting && cl.mayBeGranted() {
+			tags = append(append(tags, cl.tag), cl.resendTags...)
 		}
 	}
 	c.calls.mu.Unlock()
@@ -302,38 +302,38 @@ func (c *Client) cancelLeft(l *link, sent []*call) {
 
 // refusedRepeat takes LIMIT as the answer to a repeat, unless it was that too often:
 // it is sent again, and is in flight yet.
-func (c *Client) refusedRepeat(cl *call, tag string) bool {
-	if !c.calls.pause(cl, tag) {
+func (c *Client) resendLater(cl *call, tag string) bool {
+	if !c.calls.pauseResend(cl, tag) {
 		return false
 	}
-	time.AfterFunc(retryLimited, c.repeatLimited)
+	time.AfterFunc(resendPause, c.resendLimited)
 	return true
 }
 
-func (t *table) pause(cl *call, tag string) bool {
+func (t *callTable) pauseResend(cl *call, tag string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !cl.repeated || cl.limited == mostLimited || cl.req.Verb == ipc.VerbResume {
+	if !cl.resent || cl.limitRefusals == maxLimitRefusals || cl.req.Verb == ipc.VerbResume {
 		return false
 	}
-	cl.limited++
-	cl.paused = true
-	t.own(cl, tag)
+	cl.limitRefusals++
+	cl.resendPaused = true
+	t.swapTag(cl, tag)
 	return true
 }
 
 // repeatLimited sends again what was refused as one too many. By its own tag,
 // which that answer has had.
-func (c *Client) repeatLimited() {
+func (c *Client) resendLimited() {
 	l := c.link.Load()
 	if l == nil {
 		return // the next connection has all sent again
 	}
-	c.repeat(l, func(cl *call) (tag string) {
-		if !cl.paused || cl.sent.Load() != l.number {
+	c.resend(l, func(cl *call) (tag string) {
+		if !cl.resendPaused || cl.sentOn.Load() != l.number {
 			return ""
 		}
-		cl.paused = false
+		cl.resendPaused = false
 		return cl.tag
 	})
 }

@@ -46,7 +46,7 @@ func TestTagsOfRepeatsAreFree(t *testing.T) {
 					d.say("BACK")
 					end(d, first, d.expectTagged("PING"))
 					pinged.must(t)
-					time.Sleep(mostPause) // nothing is repeated
+					time.Sleep(maxPause) // nothing is repeated
 				}
 				if n := len(c.calls.calls); n > 2 {
 					t.Errorf("%d tags for one request at a time, want 2", n)
@@ -68,8 +68,8 @@ func TestOnlyWhatIsLimitedIsRepeated(t *testing.T) {
 		tag := d.expectTagged(line)
 		d.say("@1 ERR LIMIT")
 		d.expect("@1 PING")
-		d.at("the PING", retryLimited)
-		time.Sleep(retryLimited)
+		d.at("the PING", resendPause)
+		time.Sleep(resendPause)
 		last := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.say(d.expectTagged("PING")+" OK", "@1 OK", tag+" ERR DENIED")
 		last.must(t)
@@ -88,7 +88,7 @@ func TestLimitedWithoutAConnection(t *testing.T) {
 		d.say("BACK")
 		d.expect("@1 PING")
 		d.say("@1 ERR LIMIT")
-		d.outage(2 * retryLimited)
+		d.outage(2 * resendPause)
 		d.say(d.expectTagged("PING") + " OK")
 		pinged.must(t)
 	})

@@ -97,7 +97,7 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
 		before := d.elapsed()
 		want(t, "ping", c.Ping(t.Context()), ErrUnavailable)
-		if took := d.elapsed() - before; took > mostPause {
+		if took := d.elapsed() - before; took > maxPause {
 			t.Errorf("a ping after that took %v, want one attempt", took)
 		}
 		_, err = patient.wait()
@@ -122,7 +122,7 @@ func TestNothingIsOwedWithoutAConnection(t *testing.T) {
 		d.stop()
 		<-l.Context().Done()
 		d.at("the end of the lease", overAfter)
-		time.Sleep(mostPause)
+		time.Sleep(maxPause)
 		tries := d.tries.Load()
 		time.Sleep(time.Minute)
 		if n := d.tries.Load(); n != tries {
@@ -398,14 +398,14 @@ func TestSentOnTheNextConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			cl.req.Words = append(cl.req.Words, strings.Fields(line)[1:]...)
-			cl.state.Store(waiting)
+			cl.state.Store(stateWaiting)
 			want(t, "sending it", c.transmitOn(before, cl), nil)
-			if cl.sent.Load() != c.link.Load().number {
+			if cl.sentOn.Load() != c.link.Load().number {
 				t.Fatalf("%s was not sent on the connection that there is", line)
 			}
 			d.say(d.expectTagged(line) + " OK")
 			<-cl.ready
-			c.calls.put(cl)
+			c.calls.release(cl)
 		})
 	}
 }

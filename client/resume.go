@@ -18,23 +18,23 @@ import (
 const retryResume = 250 * time.Millisecond
 
 // setAdrift is for the end of a connection.
-func (c *Client) setAdrift() {
+func (c *Client) detachLeases() {
 	for _, l := range c.allLeases() {
-		if l.lives() {
-			l.adrift.Store(l.hold == HoldConn)
-			l.unheard.Store(l.hold == HoldPID && !l.found) // else it is another connection that is told
+		if l.isHeld() {
+			l.detached.Store(l.hold == HoldConn)
+			l.lossUnwatched.Store(l.hold == HoldPID && !l.found) // else it is another connection that is told
 		}
-		if !l.lives() { // it ended at the same time
-			l.adrift.Store(false)
-			l.unheard.Store(false)
+		if !l.isHeld() { // it ended at the same time
+			l.detached.Store(false)
+			l.lossUnwatched.Store(false)
 		}
 	}
 }
 
 // toResume tells whether a connection is to ask for it.
-func (l *Lease) toResume() bool { return l.adrift.Load() || l.unheard.Load() }
+func (l *Lease) needsResume() bool { return l.detached.Load() || l.lossUnwatched.Load() }
 
-func (l *Lease) lives() bool {
+func (l *Lease) isHeld() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause == nil
@@ -45,10 +45,10 @@ func (l *Lease) lives() bool {
 func (c *Client) resumeAll(on *link) {
 	var later []*Lease
 	for _, l := range c.allLeases() {
-		if !l.toResume() {
+		if !l.needsResume() {
 			continue
 		}
-		if cl := c.calls.tryTake(ipc.VerbResume); cl != nil {
+		if cl := c.calls.tryAcquire(ipc.VerbResume); cl != nil {
 			l.sendResume(cl, on)
 		} else {
 			later = append(later, l)
@@ -66,80 +66,80 @@ func (c *Client) resumeAll(on *link) {
 
 // askResume waits for a place at most until the connection ends.
 func (l *Lease) askResume(on *link) {
-	if cl, err := l.c.calls.take(on.ctx, ipc.VerbResume); err == nil {
+	if cl, err := l.c.calls.acquire(on.ctx, ipc.VerbResume); err == nil {
 		l.sendResume(cl, on)
 	}
 }
 
 func (l *Lease) sendResume(cl *call, on *link) {
-	cl.about(l)
+	cl.setLease(l)
 	cl.req.Names = append(append(cl.req.Names, l.names...), l.name)[:max(1, len(l.names))]
 	if l.hold != HoldPID {
 		cl.req.Owner = l.owner
 		cl.req.Set |= ipc.OptOwner
 	}
-	cl.sent.Store(on.number)
-	cl.state.Store(waiting)
+	cl.sentOn.Store(on.number)
+	cl.state.Store(stateWaiting)
 	_ = on.out.send(&cl.req, true) // it fails where the connection is over
-	l.c.letGo(cl)
+	l.c.handOver(cl)
 	if on.ctx.Err() != nil {
-		l.c.dropLeft()
+		l.c.dropAbandoned()
 	}
 }
 
 // resumed learns from the answer to RESUME, nil where the connection ended before
 // it came: then the next one asks.
-func (l *Lease) resumed(cl *call, r *ipc.Response) {
+func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 	switch {
 	case r == nil:
 		return
 	case r.Kind == ipc.KindOK:
-		l.takenOver(r)
+		l.resumeGranted(r)
 	case l.hold == HoldPID && r.Code != ipc.CodeLimit && r.Code != ipc.CodeNotHeld && r.Code != ipc.CodeLost:
-		l.unheard.Store(false) // with NOQUORUM it is heard of; otherwise CHECK tells of its loss
+		l.lossUnwatched.Store(false) // with NOQUORUM it is heard of; otherwise CHECK tells of its loss
 	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
-		err := cl.refusal()
-		l.taken(r, lost(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
-	case l.hold == HoldConn && !l.mayBeKept():
-		l.giveBackLate()
+		err := cl.replyError()
+		l.endByDaemon(r, lostError(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
+	case l.hold == HoldConn && !l.noteMaybeKept():
+		l.unlockAtDeadline()
 	default:
-		number := cl.sent.Load()
+		number := cl.sentOn.Load()
 		time.AfterFunc(retryResume, func() { l.resumeAgain(number) })
 	}
 }
 
 // mayBeKept is for a refusal (NOQUORUM, say) with which the lease goes with the connection
 // all the same: the daemon may extend it from now on. It tells whether the lease lives.
-func (l *Lease) mayBeKept() (lives bool) {
+func (l *Lease) noteMaybeKept() (lives bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept = true
+	l.maybeKept = true
 	return l.cause == nil
 }
 
 // takenOver: the lease goes with the connection now. One that has ended
 // meanwhile is given back.
-func (l *Lease) takenOver(r *ipc.Response) {
+func (l *Lease) resumeGranted(r *ipc.Response) {
 	if duration(r, "deadline") > 0 {
-		l.moveOn(r, 0)
+		l.extendDeadline(r, 0)
 	}
-	if l.lives() && l.toResume() { // else it is the answer to a repeat
+	if l.isHeld() && l.needsResume() { // else it is the answer to a repeat
 		l.c.resumed.Add(1)
 	}
-	l.unheard.Store(false)
-	l.c.unpark(l)
-	if l.hold == HoldConn && !l.lives() { // looked at last: what ends from here on is adrift no more, and owed by that
-		l.giveBackLate()
+	l.lossUnwatched.Store(false)
+	l.c.sendAfterResume(l)
+	if l.hold == HoldConn && !l.isHeld() { // looked at last: what ends from here on is adrift no more, and owed by that
+		l.unlockAtDeadline()
 	}
 }
 
 // giveBackLate is for a lease that the daemon keeps again, and that is over here: it is
 // unlocked when the deadline is reached that its holder knew, for he may still be stopping;
 // at once where he has said that he has.
-func (l *Lease) giveBackLate() {
+func (l *Lease) unlockAtDeadline() {
 	l.mu.Lock()
 	stopped := l.unlocking || l.cause == ErrUnlocked
-	if l.owed = !stopped; l.owed && l.timer != nil { // nil: whoever is to get the grant gives it back
+	if l.unlockPending = !stopped; l.unlockPending && l.timer != nil { // nil: whoever is to get the grant gives it back
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 	l.mu.Unlock()
@@ -151,33 +151,33 @@ func (l *Lease) giveBackLate() {
 // resumeAgain asks once more, on the connection with that number.
 func (l *Lease) resumeAgain(number uint64) {
 	on := l.c.link.Load()
-	if on != nil && on.number == number && l.toResume() {
+	if on != nil && on.number == number && l.needsResume() {
 		l.c.spawn(func() { l.askResume(on) })
 	}
 }
 
 // parked: the daemon may not know the lease that it is about before that is
 // resumed, and would say so.
-func (cl *call) parked() bool {
-	if cl.lease == nil || !cl.lease.adrift.Load() {
+func (cl *call) awaitsResume() bool {
+	if cl.lease == nil || !cl.lease.detached.Load() {
 		return false
 	}
 	return cl.req.Verb == ipc.VerbCheck || cl.req.Verb == ipc.VerbExtend || cl.req.Verb == ipc.VerbBeat
 }
 
 // unpark sends what was parked, once a lease is resumed or over.
-func (c *Client) unpark(l *Lease) {
-	if !l.adrift.CompareAndSwap(true, false) {
+func (c *Client) sendAfterResume(l *Lease) {
+	if !l.detached.CompareAndSwap(true, false) {
 		return
 	}
 	on := c.link.Load()
 	if on == nil {
 		return // takeUp sends it
 	}
-	c.repeat(on, func(cl *call) (tag string) {
-		before := cl.sent.Load()
-		if cl.lease == l && cl.worthRepeating() && before < on.number && cl.sent.CompareAndSwap(before, on.number) {
-			cl.repeated = cl.repeated || before != 0
+	c.resend(on, func(cl *call) (tag string) {
+		before := cl.sentOn.Load()
+		if cl.lease == l && cl.worthResending() && before < on.number && cl.sentOn.CompareAndSwap(before, on.number) {
+			cl.resent = cl.resent || before != 0
 			return cl.tag
 		}
 		return ""

@@ -81,7 +81,7 @@ func TestResumeHasPlaces(t *testing.T) {
 		for _, check := range checks {
 			check.must(t)
 		}
-		if d.elapsed() > mostPause {
+		if d.elapsed() > maxPause {
 			t.Errorf("the last answer came after %v", d.elapsed())
 		}
 		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
@@ -204,15 +204,15 @@ func TestResumeOnAConnectionThatIsOver(t *testing.T) {
 		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
 		synctest.Wait()
 		l.askResume(before)
-		if n := len(c.calls.resumePlaces); n > 0 {
+		if n := len(c.calls.resumePermits); n > 0 {
 			t.Errorf("%d RESUMEs are left in flight", n)
 		}
 		for range maxResumes {
-			c.calls.resumePlaces <- struct{}{} // it would wait for ever
+			c.calls.resumePermits <- struct{}{} // it would wait for ever
 		}
 		l.askResume(before)
 		for range maxResumes {
-			<-c.calls.resumePlaces
+			<-c.calls.resumePermits
 		}
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.say(d.expectTagged("PING") + " OK")
@@ -325,7 +325,7 @@ func TestQuestionAfterResumeIsLimited(t *testing.T) {
 				d.say(d.expectTagged(verb+" lease=abc") + " ERR LIMIT")
 				if sent {
 					d.say(grant(d.expectTagged(verb + " lease=abc")[1:], "job", "abc", 0, ttl))
-					d.at("the repeat", retryLimited)
+					d.at("the repeat", resendPause)
 					asked.must(t)
 					return
 				}

@@ -30,10 +30,10 @@ var errHangs = errors.New("it hangs")
 // write: what the socket does not take at once, because the daemon is slow or
 // hangs, is left to a goroutine of its own.
 type sender struct {
-	conn   net.Conn
-	raw    syscall.RawConn // writes without blocking; nil where conn is no socket
-	spawn  func(func())    // starts a goroutine that the Client waits for
-	others func() bool     // tells whether somebody else may be about to send
+	conn       net.Conn
+	raw        syscall.RawConn // writes without blocking; nil where conn is no socket
+	spawn      func(func())    // starts a goroutine that the Client waits for
+	othersSend func() bool     // tells whether somebody else may be about to send
 
 	mu      sync.Mutex // guards what follows; not held across I/O
 	pending []byte     // lines to be written
@@ -41,11 +41,11 @@ type sender struct {
 	writing bool       // somebody writes, and will write what is pending too
 	err     error      // no more is sent, and why
 
-	attempt attempt // of whoever writes
+	attempt writeAttempt // of whoever writes
 }
 
 func newSender(conn net.Conn, spawn func(func()), others func() bool) *sender {
-	s := &sender{conn: conn, spawn: spawn, others: others}
+	s := &sender{conn: conn, spawn: spawn, othersSend: others}
 	if socket, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn() // an error leaves it nil: the slower way
 	}
@@ -58,7 +58,7 @@ func newSender(conn net.Conn, spawn func(func()), others func() bool) *sender {
 // back, are taken: they are bounded by what they give back.
 func (s *sender) send(r *ipc.Request, urgent bool) error {
 	s.mu.Lock()
-	if err := s.refuses(urgent); err != nil {
+	if err := s.rejection(urgent); err != nil {
 		s.mu.Unlock()
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *sender) send(r *ipc.Request, urgent bool) error {
 	s.writing = true
 	s.mu.Unlock()
 	if first {
-		if s.others() {
+		if s.othersSend() {
 			runtime.Gosched() // who is about to send joins: one write for many
 		}
 		s.flush()
@@ -96,7 +96,7 @@ func (s *sender) sendLines(lines []byte) {
 }
 
 // refuses needs mu.
-func (s *sender) refuses(urgent bool) error {
+func (s *sender) rejection(urgent bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
@@ -111,7 +111,7 @@ func (s *sender) flush() {
 	for chunk := s.take(); chunk != nil; chunk = s.take() {
 		n, err := s.tryWrite(chunk)
 		if err != nil {
-			s.broke(err)
+			s.writeFailed(err)
 		} else if n < len(chunk) {
 			s.spawn(func() { s.finish(chunk[n:]) })
 			return
@@ -124,7 +124,7 @@ func (s *sender) flush() {
 func (s *sender) finish(chunk []byte) {
 	for ; chunk != nil; chunk = s.take() {
 		if _, err := s.conn.Write(chunk); err != nil {
-			s.broke(err)
+			s.writeFailed(err)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (s *sender) take() []byte {
 
 // broke ends the connection after a failed write. What the daemon said before
 // is still read: it may be why.
-func (s *sender) broke(err error) {
+func (s *sender) writeFailed(err error) {
 	s.stop(fmt.Errorf("%w: writing to it: %w", ErrUnavailable, err))
 	s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed: as well
 }
@@ -173,7 +173,7 @@ func (s *sender) tryWrite(chunk []byte) (int, error) {
 
 // attempt is one write that does not block. It is kept, with its own method as
 // a func value, so that a write allocates nothing.
-type attempt struct {
+type writeAttempt struct {
 	do    func(fd uintptr) bool
 	chunk []byte
 	n     int
@@ -181,7 +181,7 @@ type attempt struct {
 }
 
 // write reports done in any case: what is left is for others.
-func (a *attempt) write(fd uintptr) bool {
+func (a *writeAttempt) write(fd uintptr) bool {
 	for a.n < len(a.chunk) {
 		n, err := ipc.RawWrite(fd, a.chunk[a.n:])
 		switch {

@@ -26,9 +26,9 @@ func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use 
 	if err := c.roundTrip(ctx, cl); err != nil {
 		return err
 	}
-	defer c.calls.put(cl)
+	defer c.calls.release(cl)
 	if cl.reply.Kind == ipc.KindErr {
-		return cl.refusal()
+		return cl.replyError()
 	}
 	use(cl)
 	return nil
@@ -37,11 +37,11 @@ func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use 
 // begin is a call for a request with verb, which errors say is about name ("":
 // none). It waits for a place if too many are in use, until ctx is done.
 func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, error) {
-	cl, err := c.calls.take(ctx, verb)
+	cl, err := c.calls.acquire(ctx, verb)
 	if err != nil {
-		return nil, ended(op(verb), name, ctx)
+		return nil, contextError(op(verb), name, ctx)
 	}
-	cl.name = name
+	cl.lockName = name
 	return cl, nil
 }
 
@@ -50,20 +50,20 @@ func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, 
 // Otherwise the call is gone: ctx was done first, and the answer is settled by the
 // reader when it comes; or there was no connection for too long.
 func (c *Client) roundTrip(ctx context.Context, cl *call) error {
-	verb, name := cl.req.Verb, cl.name
-	cl.state.Store(waiting)
+	verb, name := cl.req.Verb, cl.lockName
+	cl.state.Store(stateWaiting)
 	err := c.transmit(cl)
 	switch {
-	case err != nil && !cl.state.CompareAndSwap(waiting, dead):
+	case err != nil && !cl.state.CompareAndSwap(stateWaiting, stateFailed):
 		<-cl.ready // it was given up at the same time
 	case err == nil && !c.await(ctx, cl):
-		return c.gaveUp(op(verb), name, ctx)
-	case err == nil && cl.state.Load() == dead:
-		err = cmp.Or(cl.why, ErrClosed)
+		return c.gaveUpError(op(verb), name, ctx)
+	case err == nil && cl.state.Load() == stateFailed:
+		err = cmp.Or(cl.failure, ErrClosed)
 	}
 	if err != nil {
-		c.unanswered(cl)
-		return failed(op(verb), name, err)
+		c.failedWithoutReply(cl)
+		return callError(op(verb), name, err)
 	}
 	return nil
 }
@@ -72,26 +72,26 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 // to a process, or may have got for one, does not end by itself: that is seen to when there
 // is a daemon. An UNLOCK of anything else is over with the lease's validity, unless it is
 // called again.
-func (c *Client) unanswered(cl *call) {
+func (c *Client) failedWithoutReply(cl *call) {
 	switch {
-	case cl.forProcess() && (cl.doubt || !cl.locks()):
-		if cl.anew(); cl.locks() {
-			cl.giving = true
-			c.gives()
+	case cl.forProcess() && (cl.maybeDone || !cl.mayBeGranted()):
+		if cl.prepareBackground(); cl.mayBeGranted() {
+			cl.countedAsRelease = true
+			c.releaseStarted()
 		}
-		c.post(cl)
+		c.sendInBackground(cl)
 		return
 	case cl.req.Verb == ipc.VerbUnlock:
 		c.forget(cl.lease)
-		cl.lease.mayUnlockAgain(cl.doubt)
+		cl.lease.mayUnlockAgain(cl.maybeDone)
 	}
-	c.calls.put(cl)
+	c.calls.release(cl)
 }
 
 // anew makes a call that failed one to be posted. A LOCK does not wait: it only tells what
 // there is to be given back.
-func (cl *call) anew() {
-	cl.sent.Store(0)
+func (cl *call) prepareBackground() {
+	cl.sentOn.Store(0)
 	if cl.req.Verb == ipc.VerbLock {
 		cl.req.Wait = 0
 		cl.req.Set |= ipc.OptWait
@@ -100,11 +100,11 @@ func (cl *call) anew() {
 
 // gaveUp is the error of a call whose context was done, or the Client about to be closed,
 // before the answer came.
-func (c *Client) gaveUp(op, name string, ctx context.Context) error {
+func (c *Client) gaveUpError(op, name string, ctx context.Context) error {
 	if ctx.Err() == nil {
-		return failed(op, name, ErrClosed)
+		return callError(op, name, ErrClosed)
 	}
-	err := ended(op, name, ctx)
+	err := contextError(op, name, ctx)
 	if why := c.Err(); why != nil {
 		return fmt.Errorf("%w; there is no connection: %w", err, why)
 	}
@@ -117,7 +117,7 @@ func (c *Client) gaveUp(op, name string, ctx context.Context) error {
 func (c *Client) transmit(cl *call) error {
 	l := c.link.Load()
 	if l == nil {
-		return c.wantLink(cl)
+		return c.requestConn(cl)
 	}
 	return c.transmitOn(l, cl)
 }
@@ -126,14 +126,14 @@ func (c *Client) transmit(cl *call) error {
 // as if it had never come to it: the next one may have been taken up meanwhile, and what is
 // sent once it would not take up at all.
 func (c *Client) transmitOn(l *link, cl *call) error {
-	if cl.parked() || !cl.sent.CompareAndSwap(0, l.number) {
+	if cl.awaitsResume() || !cl.sentOn.CompareAndSwap(0, l.number) {
 		return nil
 	}
 	err := l.out.send(&cl.req, cl.req.Verb == ipc.VerbUnlock)
 	switch {
-	case errors.Is(err, errHangs) && cl.sent.CompareAndSwap(l.number, unsendable):
+	case errors.Is(err, errHangs) && cl.sentOn.CompareAndSwap(l.number, sentNever):
 		return err
-	case err != nil && cl.sent.CompareAndSwap(l.number, 0) && c.cut.Load() >= l.number:
+	case err != nil && cl.sentOn.CompareAndSwap(l.number, 0) && c.lastEnded.Load() >= l.number:
 		return c.transmit(cl) // the next connection may have been taken up before that
 	}
 	return nil // where the connection is over, the next one takes it up
@@ -143,7 +143,7 @@ func (c *Client) transmitOn(l *link, cl *call) error {
 // would outlast that. If not, it is no longer the caller's.
 func (c *Client) await(ctx context.Context, cl *call) bool {
 	var closing <-chan struct{}
-	if cl.outlasts() {
+	if cl.grantOutlastsConn() {
 		closing = c.closing
 	}
 	select {
@@ -152,19 +152,19 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	case <-ctx.Done():
 	case <-closing:
 	}
-	if !cl.state.CompareAndSwap(waiting, leaving) {
+	if !cl.state.CompareAndSwap(stateWaiting, stateAbandoning) {
 		<-cl.ready
 		return true
 	}
-	if cl.locks() {
+	if cl.mayBeGranted() {
 		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before a tag can be another's
-		cl.giving = true
-		c.gives()
+		cl.countedAsRelease = true
+		c.releaseStarted()
 	}
-	if !cl.state.CompareAndSwap(leaving, left) {
+	if !cl.state.CompareAndSwap(stateAbandoning, stateAbandoned) {
 		c.settle(cl) // answered in between
-	} else if l := c.link.Load(); l == nil || cl.sent.Load() != l.number {
-		c.dropLeft()
+	} else if l := c.link.Load(); l == nil || cl.sentOn.Load() != l.number {
+		c.dropAbandoned()
 	}
 	return false
 }
@@ -183,26 +183,26 @@ func (c *Client) cancel(l *link, tags ...string) {
 }
 
 // post sends a request that nobody waits for: the reader settles its answer.
-func (c *Client) post(cl *call) {
-	cl.posted = true
-	cl.state.Store(waiting) // while it is ours yet
+func (c *Client) sendInBackground(cl *call) {
+	cl.background = true
+	cl.state.Store(stateWaiting) // while it is ours yet
 	err := c.transmit(cl)
-	if err != nil && cl.state.CompareAndSwap(waiting, dead) {
+	if err != nil && cl.state.CompareAndSwap(stateWaiting, stateFailed) {
 		c.settle(cl)
 		return
 	}
-	c.letGo(cl)
+	c.handOver(cl)
 }
 
 // letGo leaves a call that was sent to the reader, or settles it if that was faster.
-func (c *Client) letGo(cl *call) {
-	if !cl.state.CompareAndSwap(waiting, left) {
+func (c *Client) handOver(cl *call) {
+	if !cl.state.CompareAndSwap(stateWaiting, stateAbandoned) {
 		<-cl.ready
 		c.settle(cl)
 		return
 	}
 	if c.link.Load() == nil {
-		c.dropLeft()
+		c.dropAbandoned()
 	}
 }
 
@@ -211,20 +211,20 @@ func (cl *call) forProcess() bool {
 	if cl.req.Verb == ipc.VerbUnlock {
 		return cl.lease.hold == HoldPID
 	}
-	return cl.locks() && cl.req.Hold == ipc.HoldPID
+	return cl.mayBeGranted() && cl.req.Hold == ipc.HoldPID
 }
 
 // outlasts: a grant to it stays, for a while at least, where the connection ends before it
 // is read.
-func (cl *call) outlasts() bool {
-	return cl.locks() && (cl.req.Hold != ipc.HoldConn || cl.req.Linger > 0)
+func (cl *call) grantOutlastsConn() bool {
+	return cl.mayBeGranted() && (cl.req.Hold != ipc.HoldConn || cl.req.Linger > 0)
 }
 
 // goesOn: nobody waits for it, and it goes on until it is answered, however long there is
 // no connection. What was not sent when its caller left has got nothing. It is for calls
 // in flight.
-func (cl *call) goesOn() bool {
-	if !cl.posted && (cl.state.Load() == waiting || cl.locks() && cl.sent.Load() == 0) {
+func (cl *call) outlivesCaller() bool {
+	if !cl.background && (cl.state.Load() == stateWaiting || cl.mayBeGranted() && cl.sentOn.Load() == 0) {
 		return false
 	}
 	return cl.forProcess()
@@ -232,23 +232,23 @@ func (cl *call) goesOn() bool {
 
 // settle does what is left to do with the answer of a call that nobody waits for.
 func (c *Client) settle(cl *call) {
-	defer c.calls.put(cl)
-	switch answer := cl.answer(); cl.req.Verb {
+	defer c.calls.release(cl)
+	switch answer := cl.replyOrNil(); cl.req.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
-		if answer != nil && cl.grants() {
-			cl.lease.giveBack()
+		if answer != nil && cl.isGranted() {
+			cl.lease.unlockInBackground()
 		}
-		if cl.giving {
-			c.gave() // after that: what it has got is counted by now
+		if cl.countedAsRelease {
+			c.releaseDone() // after that: what it has got is counted by now
 		}
 	case ipc.VerbUnlock:
-		cl.lease.settle(cl, answer)
+		cl.lease.handleUnlockReply(cl, answer)
 	case ipc.VerbCheck, ipc.VerbExtend, ipc.VerbBeat:
 		if cl.lease != nil { // nil: it was to be found
-			_ = cl.lease.told(cl, answer) // for nobody: the lease has learnt
+			_ = cl.lease.handleReply(cl, answer) // for nobody: the lease has learnt
 		}
 	case ipc.VerbResume:
-		cl.lease.resumed(cl, answer)
+		cl.lease.handleResumeReply(cl, answer)
 	}
 }
 
@@ -259,10 +259,10 @@ var (
 
 // hear does what a line from the daemon asks for. r is scratch space afterwards.
 // An error means that the other side does not speak the protocol.
-func (l *link) hear(r *ipc.Response) error {
+func (l *link) handleLine(r *ipc.Response) error {
 	switch {
 	case r.Kind == ipc.KindEvent:
-		l.event(r)
+		l.handleEvent(r)
 		return nil
 	case r.Tag == "":
 		return nil // it answers CANCEL, and tells nothing
@@ -270,7 +270,7 @@ func (l *link) hear(r *ipc.Response) error {
 	cl, more := l.c.calls.find(r.Tag)
 	switch {
 	case isStray(cl):
-		l.c.stray(cl, r)
+		l.c.handleStray(cl, r)
 		return nil
 	case cl == nil || !cl.inFlight():
 		return errNoCall
@@ -278,45 +278,45 @@ func (l *link) hear(r *ipc.Response) error {
 		cl.lines = append(cl.lines, *r)
 		*r = ipc.Response{}
 		return nil
-	case r.Kind == ipc.KindErr && l.postpones(cl, r):
+	case r.Kind == ipc.KindErr && l.ignoresRefusal(cl, r):
 		return nil
 	}
-	return l.answer(cl, r, more)
+	return l.handleReply(cl, r, more)
 }
 
 // postpones tells that a refusal is none: what was asked is asked again. SHUTDOWN is
 // one of FORCE and ADMIT: where they were under way in a restart, nothing else stops.
 // Close ends the input, for which those who wait are CANCELLED: run tells them why.
-func (l *link) postpones(cl *call, r *ipc.Response) bool {
+func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeCancelled && l.c.closed():
 		return true
-	case r.Code == ipc.CodeShutdown && cl.worthRepeating() && cl.postponed < mostPostponed:
-		cl.postponed++
-		l.leaves() // and the next connection has it asked again
+	case r.Code == ipc.CodeShutdown && cl.worthResending() && cl.shutdownRefusals < maxShutdownRefusals:
+		cl.shutdownRefusals++
+		l.daemonStops() // and the next connection has it asked again
 		return true
 	case r.Code == ipc.CodeLimit:
-		return l.c.refusedRepeat(cl, r.Tag)
+		return l.c.resendLater(cl, r.Tag)
 	}
 	return false
 }
 
 // answer takes the last line of an answer. more: the call is in flight by other
 // tags, too.
-func (l *link) answer(cl *call, r *ipc.Response, more bool) error {
+func (l *link) handleReply(cl *call, r *ipc.Response, more bool) error {
 	var others []string
 	if more {
-		others = l.c.calls.answeredBy(cl, r.Tag, r.Kind == ipc.KindOK)
+		others = l.c.calls.setAnsweredTag(cl, r.Tag, r.Kind == ipc.KindOK)
 	}
-	refused := cl.locks() && r.Kind == ipc.KindErr
+	refused := cl.mayBeGranted() && r.Kind == ipc.KindErr
 	cl.reply, *r = *r, cl.reply // the fields' memory goes round
-	if cl.probed() {
-		notKnown(&cl.reply)
+	if cl.isProbeReply() {
+		setOutcomeUnknown(&cl.reply)
 	}
-	if cl.grants() && !l.c.register(cl) {
+	if cl.isGranted() && !l.c.register(cl) {
 		return errFields
 	}
-	l.c.deliver(cl, answered)
+	l.c.deliver(cl, stateAnswered)
 	if refused {
 		l.c.cancel(l, others...) // none of them is to wait on
 	}
@@ -325,29 +325,29 @@ func (l *link) answer(cl *call, r *ipc.Response, more bool) error {
 
 // stray takes the answer to a request that was answered already, by another tag.
 // What it grants that nobody knows is given back; it may have been already.
-func (c *Client) stray(which *call, r *ipc.Response) {
+func (c *Client) handleStray(which *call, r *ipc.Response) {
 	if r.Kind == ipc.KindLine {
 		return
 	}
-	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" && c.known(id, nil) == nil {
+	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" && c.leaseByID(id, nil) == nil {
 		l := &Lease{c: c, name: text(r, "lock"), id: id}
-		if which == strayStays {
+		if which == strayOutlasts {
 			l.hold = HoldPID // UNLOCK is repeated for as long as it takes
 		}
-		l.giveBack()
+		l.unlockInBackground()
 	}
-	c.calls.strayEnded(r.Tag)
-	c.lookAtGiven()
+	c.calls.endStray(r.Tag)
+	c.checkReleases()
 }
 
 // deliver ends the flight of a call: its caller has it again, or, where nobody
 // waits, it is settled. It does nothing to a call that is not in flight.
 func (c *Client) deliver(cl *call, how int32) {
 	switch {
-	case cl.state.CompareAndSwap(waiting, how):
+	case cl.state.CompareAndSwap(stateWaiting, how):
 		cl.ready <- struct{}{}
-	case cl.state.CompareAndSwap(leaving, how): // its caller settles it
-	case cl.state.CompareAndSwap(left, how):
+	case cl.state.CompareAndSwap(stateAbandoning, how): // its caller settles it
+	case cl.state.CompareAndSwap(stateAbandoned, how):
 		c.settle(cl)
 	}
 }
@@ -360,7 +360,7 @@ func (c *Client) register(cl *call) bool {
 		return false
 	}
 	cl.lease.id = id
-	cl.lease.granted(&cl.reply) // from here on others find it
+	cl.lease.setGrant(&cl.reply) // from here on others find it
 	c.mu.Lock()
 	c.leases[id] = cl.lease
 	c.mu.Unlock()
@@ -389,19 +389,19 @@ func (c *Client) forget(l *Lease) {
 }
 
 // event takes LOST, BYE and BACK; others are of a later version.
-func (l *link) event(r *ipc.Response) {
+func (l *link) handleEvent(r *ipc.Response) {
 	switch r.Event {
 	case ipc.EventLost:
 		l.c.mu.Lock()
 		lease := l.c.leases[text(r, "lease")]
 		l.c.mu.Unlock()
 		if lease != nil {
-			lease.taken(r, lostBy(lease.name, r))
+			lease.endByDaemon(r, lostByEvent(lease.name, r))
 		}
 	case ipc.EventBye:
-		l.leaves()
+		l.daemonStops()
 	case ipc.EventBack:
-		l.c.back(l)
+		l.c.afterRestart(l)
 	}
 }
 
