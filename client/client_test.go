@@ -50,7 +50,7 @@ func TestDependencies(t *testing.T) {
 		t.Fatal(err)
 	}
 	const module = "github.com/redlockd/redlockd/"
-	allowed := map[string]bool{module + "client": true, module + "ipc": true, "golang.org/x/sys/unix": true}
+	allowed := map[string]bool{module + "client": true, module + "ipc": true, module + "redlock/boottime": true, "golang.org/x/sys/unix": true}
 	for path := range strings.FieldsSeq(string(out)) {
 		first, _, _ := strings.Cut(path, "/")
 		if strings.Contains(first, ".") && !allowed[path] {
