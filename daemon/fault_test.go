@@ -350,7 +350,7 @@ func TestTableCutShort(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.say("LOCK a", granted5)
-	file := statefile.Beside(d.cfg.Socket.Path) + ".1"
+	file := statefile.PathFor(d.cfg.Socket.Path) + ".1"
 	if err := os.Truncate(file, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (d *testDaemon) noted() *state.Recovered {
 // notedNow is what the next one would read if this one was killed.
 func (d *testDaemon) notedNow() (*state.Recovered, error) {
 	d.t.Helper()
-	files, err := filepath.Glob(statefile.Beside(d.cfg.Socket.Path) + ".*")
+	files, err := filepath.Glob(statefile.PathFor(d.cfg.Socket.Path) + ".*")
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func (d *testDaemon) notedNow() (*state.Recovered, error) {
 	for _, file := range files {
 		found, err := os.ReadFile(file)
 		if err == nil {
-			err = os.WriteFile(statefile.Beside(filepath.Join(dir, "s"))+filepath.Ext(file), found, 0o600)
+			err = os.WriteFile(statefile.PathFor(filepath.Join(dir, "s"))+filepath.Ext(file), found, 0o600)
 		}
 		if err != nil {
 			d.t.Fatal(err)
@@ -249,7 +249,7 @@ func TestTableRemoved(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.say("LOCK a", granted5)
-	path := statefile.Beside(d.cfg.Socket.Path)
+	path := statefile.PathFor(d.cfg.Socket.Path)
 	if err := os.Remove(path + ".1"); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func lockSocket(path string) (*os.File, error) {
 		file.Close()
 		return nil, fmt.Errorf("socket %s: another redlockd serves it (%s is locked): %w", path, file.Name(), err)
 	}
-	if used := statefile.InUse(statefile.Beside(path)); used != "" {
+	if used := statefile.InUse(statefile.PathFor(path)); used != "" {
 		file.Close()
 		return nil, fmt.Errorf("socket %s: another redlockd that served it lives, and appends to %s, though %s was removed, or is another one: "+
 			"end it first, as two that go on with the same leases can give away what is held", path, used, file.Name())

@@ -17,7 +17,7 @@ import (
 //
 // Its methods do not wait for a disk. After Freeze those that note something block until Close.
 type Journal struct {
-	file       *statefile.Table // nil: it is not open
+	file       *statefile.File // nil: it is not open
 	log        hclog.Logger
 	health     atomic.Int32
 	lastNumber atomic.Uint64 // that was given
@@ -50,7 +50,7 @@ func (j *Journal) Watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			j.file.Look()
+			j.file.Check()
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (j *Journal) Freeze() {
 func (j *Journal) Close() {
 	if j.IsOpen() {
 		j.later.stop()
-		j.file.Leave()
+		j.file.Close()
 	}
 }
 

@@ -22,11 +22,11 @@ func (j *Journal) Open(o Options) *Recovered {
 	if err != nil {
 		j.health.Store(int32(NoBootID))
 		j.log.Warn("a restart will lose what is held and waited for", "error", err)
-		statefile.Remove(statefile.Beside(o.Socket)) // it would be wrong soon
+		statefile.Remove(statefile.PathFor(o.Socket)) // it would be wrong soon
 		return &newReplay().Recovered
 	}
 	file, state, damage, err := statefile.Open(statefile.Options{
-		Path:   statefile.Beside(o.Socket),
+		Path:   statefile.PathFor(o.Socket),
 		Owner:  identity,
 		Check:  func(found []byte) error { return sameIdentity(found, identity) },
 		New:    func() statefile.State { return newReplay() },

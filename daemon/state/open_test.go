@@ -47,7 +47,7 @@ func TestNoStateFileWithoutABootID(t *testing.T) { // not in parallel: it change
 	for _, boot := range []string{bootIDFile, "/nowhere/boot_id"} {
 		bootIDFile = boot
 		j, _, _ := openLogged(socket)
-		files, err := filepath.Glob(statefile.Beside(socket) + ".*")
+		files, err := filepath.Glob(statefile.PathFor(socket) + ".*")
 		if isThere := len(files) > 0; err != nil || isThere != j.IsOpen() {
 			t.Errorf("boot in %s: found %v, %v; the journal is open: %v", boot, files, err, j.IsOpen())
 		}

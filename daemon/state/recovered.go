@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -25,16 +24,6 @@ type replay struct{ Recovered }
 
 func newReplay() *replay {
 	return &replay{Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
-}
-
-// ApplyAll applies records one by one.
-func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
-	for record := range records {
-		if err := r.Apply(record); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Apply applies a record, and keeps nothing of its bytes. A record about something that is

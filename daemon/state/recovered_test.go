@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -208,66 +207,6 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Applied together, in parts of any size, records come to what they come to one by one:
-// what is left out changes nothing.
-func TestApplyAll(t *testing.T) {
-	all := records()
-	for n := range len(all) + 1 {
-		want := apply(t, all)
-		got := apply(t, all[:n])
-		if err := got.ApplyAll(slices.Values(all[n:])); err != nil || !got.sameAs(want) {
-			t.Errorf("%d one by one, and the others together: got %+v, %v, want %+v", n, got, err, want)
-		}
-	}
-}
-
-// The same of records in any order, such as are never noted as well; and of leases that
-// are open throughout, and those that are opened when something changes.
-func TestApplyAllInAnyOrder(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
-		var all [][]byte
-		want, got := newReplay(), newReplay()
-		for range 40 {
-			record := anyRecord(random)
-			if err := applyCopy(want, record); err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, record)
-		}
-		n := random.IntN(len(all) + 1)
-		for _, part := range [][][]byte{all[:n], all[n:]} {
-			if err := got.ApplyAll(slices.Values(part)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !got.sameAs(want) {
-			t.Fatalf("%q, together from %d on: got %+v, want %+v", all, n, got, want)
-		}
-	}
-}
-
-// anyRecord is one of any kind, with few numbers, so that they meet.
-func anyRecord(random *rand.Rand) []byte {
-	number := func() uint64 { return 1 + random.Uint64N(9) }
-	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered, recordAcquiring, recordAcquiring, recordGranted,
-		recordDeadline, recordCounted, recordResumed, recordLingering, recordLingering, recordReleasing, recordLost, recordReported, recordForgotten, recordForgotten}
-	kind := kinds[random.IntN(len(kinds))]
-	c := &codec{b: []byte{byte(kind)}}
-	change := UnreadChange{Add: []byte{byte('a' + random.IntN(9))}}
-	switch kind {
-	case recordConn, recordConnClosed, recordUnread:
-		(&connRecord{Conn: Conn{Number: number()}, change: change}).code(kind, c)
-	case recordRequest, recordAnswered:
-		(&requestRecord{Request: Request{Number: number(), Conn: number(), Line: change.Add}, changed: random.IntN(4) == 0, change: change}).code(kind, c)
-	default:
-		l := Lease{Number: number(), Phase: PhaseHeld + Phase(random.IntN(3)), Conn: number(), by: number(), ReleasedBy: number(), Reason: redlock.LostMax, Reentrants: []string{"f"}, LingerSince: time.Duration(random.IntN(9))}
-		l.Record.Fence, l.Record.Deadline, l.Record.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
-		l.code(kind, c)
-	}
-	return c.b
-}
-
 // What was read of a connection stays as it is, whoever stores it meanwhile; a change of more
 // than there is makes no sense.
 func TestUnread(t *testing.T) {
@@ -357,29 +296,6 @@ func TestRecordOfAnUnknownPhase(t *testing.T) {
 	}
 }
 
-// Where one record makes no sense that is said of all together, too: what they come to must
-// not take the place of the files that they stand in.
-func TestApplyAllReportsFaults(t *testing.T) {
-	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordAcquiring), 2}, {byte(recordConn), 1}} {
-		p := newReplay()
-		if err := p.ApplyAll(slices.Values(append(records()[:5], faulty))); err == nil {
-			t.Errorf("%q among others is taken", faulty)
-		}
-	}
-}
-
-// A number far from all others takes no memory, where the records are applied together.
-func TestApplyAllOfLargeNumbers(t *testing.T) {
-	for _, number := range []uint64{1 << 40, math.MaxUint64} {
-		c := &codec{b: []byte{byte(recordRequest)}}
-		(&requestRecord{Request: Request{Number: number}}).code(recordRequest, c)
-		p := newReplay()
-		if err := p.ApplyAll(slices.Values([][]byte{c.b})); err != nil || p.Requests[number] == nil || p.lastNumber != number {
-			t.Errorf("the request %d: %v, and known are %v", number, err, p.Requests)
-		}
-	}
-}
-
 // Of a line that was too long, what comes next is its end: no request, also where the table
 // was written anew in between.
 func TestDumpKeepsSkipping(t *testing.T) {
@@ -391,7 +307,7 @@ func TestDumpKeepsSkipping(t *testing.T) {
 }
 
 // Any order of records, and any bytes, come to something that can be written and
-// read again, and to the same where they are applied together.
+// read again.
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte{1, 2, 3}, uint64(1))
 	for i, record := range records() {
@@ -401,25 +317,13 @@ func FuzzReplay(f *testing.F) {
 		p := newReplay()
 		random := rand.New(rand.NewPCG(seed, 0))
 		all := append(records(), odd)
-		var taken [][]byte
 		for range 40 {
 			record, last := all[random.IntN(len(all))], p.lastNumber
 			if applyCopy(p, record) != nil { // what is wrong is refused
 				p.lastNumber = last
-				continue
-			}
-			taken = append(taken, record)
-		}
-		together, n := newReplay(), random.IntN(len(taken)+1)
-		for _, part := range [][][]byte{taken[:n], taken[n:]} {
-			if err := together.ApplyAll(slices.Values(part)); err != nil {
-				t.Errorf("together: %v", err)
 			}
 		}
 		again := apply(t, dumped(p))
-		if !together.sameAs(p) {
-			t.Errorf("together: got %+v, want %+v", together, p)
-		}
 		if !p.sameAs(again) {
 			t.Errorf("got %+v, want %+v", again, p)
 		}

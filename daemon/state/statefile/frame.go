@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// A record in a file is its length, its checksum and its bytes, and begins at a
-// multiple of four. Behind the last one there are zeros, which is no length.
+// A frame is the length of a record, its checksum and its bytes, and begins at a multiple of
+// four. Zeros follow the last one: no record has the length 0.
 const (
 	frameHead  = 8
 	frameAlign = 4
@@ -18,34 +18,34 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frameSize is what a record of n bytes takes.
+// frameSize returns what a record of n bytes takes in a file.
 func frameSize(n int) int { return (frameHead + n + frameAlign - 1) &^ (frameAlign - 1) }
 
-// checksum covers the length, too: a record that is cut short is none.
+// checksum covers the length as well, so that a record that is cut short is found.
 func checksum(record []byte) uint32 {
 	sum := ^uint32(0)
-	for shift := 0; shift < 32; shift += 8 { // of four bytes, by hand: they need no memory
+	for shift := 0; shift < 32; shift += 8 { // the four bytes of the length, without allocating them
 		sum = castagnoli[byte(sum)^byte(len(record)>>shift)] ^ sum>>8
 	}
 	return crc32.Update(^sum, castagnoli, record)
 }
 
-// putFrame writes a record to the beginning of to, which is zeros, and which a
-// process of another time may read after a kill in any moment: the length comes last.
+// putFrame writes a record to the beginning of to, which is zeros. A kill in any moment
+// leaves a whole record or none, because the length is written last.
 func putFrame(to, record []byte) {
 	copy(to[frameHead:], record)
 	binary.LittleEndian.PutUint32(to[4:], checksum(record))
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&to[0])), littleEndian(uint32(len(record))))
 }
 
-// littleEndian is n such that its bytes in memory are those of little endian.
+// littleEndian returns n with the bytes in memory in the order of little endian.
 func littleEndian(n uint32) uint32 {
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], n)
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// appendFrame is putFrame for what nobody reads meanwhile.
+// appendFrame is putFrame for bytes that nobody reads meanwhile.
 func appendFrame(to, record []byte) []byte {
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(record)))
 	to = binary.LittleEndian.AppendUint32(to, checksum(record))
@@ -56,8 +56,8 @@ func appendFrame(to, record []byte) []byte {
 	return to
 }
 
-// nextFrame is the record at the beginning of from, and what comes after it. A nil
-// record without an error is the end.
+// nextFrame returns the record at the beginning of from, and what follows it. A nil record
+// without an error is the end.
 func nextFrame(from []byte) (record, rest []byte, err error) {
 	if len(from) < frameHead {
 		return nil, nil, allZero(from)
@@ -76,14 +76,14 @@ func nextFrame(from []byte) (record, rest []byte, err error) {
 	return record, from[min(frameSize(int(n)), len(from)):], nil
 }
 
-// written are records of this process, as they lie in memory. Their checksums are not
-// looked at again: nobody but us has written there.
+// written is memory with records of this process. It does not check them: no other process
+// has written there.
 type written struct {
 	memory []byte
-	fault  error // known after all: not all of it is records
+	fault  error // set by all if a part is no record
 }
 
-// all yields the records. They are valid until the memory is used for something else.
+// all yields the records. They are valid as long as the memory.
 func (w *written) all(yield func(record []byte) bool) {
 	for rest := w.memory; len(rest) > 0; {
 		if len(rest) < frameHead {
@@ -102,11 +102,11 @@ func (w *written) all(yield func(record []byte) bool) {
 	}
 }
 
-// checked are records of a file, with their checksums.
+// checked is the content of a file, whose checksums are checked.
 type checked struct {
 	content []byte
-	cut     error // what is known to be missing behind them: errCut; or nil
-	fault   error // what is wrong behind the last one that was yielded
+	cut     error // errCut if records are missing in the end
+	fault   error // what is wrong behind the last record that was yielded
 }
 
 // all yields the records.
@@ -119,13 +119,13 @@ func (c *checked) all(yield func(record []byte) bool) {
 	}
 }
 
-// end is what is wrong with those that were gone through.
+// end returns what is wrong behind the records that all yielded.
 func (c *checked) end() error { return errors.Join(c.fault, c.cut) }
 
 func allZero(b []byte) error {
 	for _, c := range b {
 		if c != 0 {
-			return fmt.Errorf("the end is not zero")
+			return errors.New("its end is not zero")
 		}
 	}
 	return nil

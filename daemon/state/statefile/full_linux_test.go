@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where /run is full the space of the old table is the new one's: a restart loses
+// Where /run is full the space of the old state file is the new one's: a restart loses
 // nothing then, either.
 func TestNoSpaceAtOpen(t *testing.T) {
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func TestNoSpaceAtOpen(t *testing.T) {
 		before.Append([]byte(record))
 		_ = want.Apply([]byte(record))
 	}
-	before.Leave()
+	before.Close()
 	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("got %v, want that no space is left", err)
 	}
@@ -36,7 +36,7 @@ func TestNoSpaceAtOpen(t *testing.T) {
 	wantState(t, "in a full file system", got, want)
 	after.Append([]byte("c=3"))
 	_ = want.Apply([]byte("c=3"))
-	after.Leave()
+	after.Close()
 	_, got = open(t, o)
 	wantState(t, "once more", got, want)
 }

@@ -4,63 +4,61 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"slices"
 )
 
-// frozen is a file that nothing is appended to any more.
-type frozen struct {
-	number int
-	mapped *segment // its records; nil: it is of an earlier process
+// sealed is a full file.
+type sealed struct {
+	number  int
+	segment *segment // nil: it is of an earlier process
 }
 
-// length is how long the file was made; 0: that is not known.
-func (f frozen) length() int {
-	if f.mapped == nil {
+// length returns how long the file was made; 0: that is not known.
+func (s sealed) length() int {
+	if s.segment == nil {
 		return 0
 	}
-	return len(f.mapped.memory)
+	return len(s.segment.memory)
 }
 
-func (t *Table) numbers() (numbers []int) {
-	for _, f := range t.frozen {
-		numbers = append(numbers, f.number)
+// lend leaves the mapping to the goroutine that merges the file, which unmaps it.
+func (s sealed) lend(lent bool) {
+	if s.segment != nil {
+		s.segment.lent = lent
+	}
+}
+
+func (f *File) numbers() (numbers []int) {
+	for _, file := range f.sealed {
+		numbers = append(numbers, file.number)
 	}
 	return numbers
 }
 
-// compact has the frozen files made one, in the background. It needs mu.
-func (t *Table) compact() {
-	if t.busy || t.ending || t.closed { // closed: there may be none, or nobody to wait for it
+// startMerge merges the sealed files in a goroutine, for which Freeze and Close wait. It
+// needs mu.
+func (f *File) startMerge() {
+	if f.merging || f.stopping || f.closed {
 		return
 	}
-	t.busy = true
-	files := slices.Clone(t.frozen)
-	for _, f := range files {
-		f.lend(true)
+	f.merging = true
+	files := slices.Clone(f.sealed)
+	for _, file := range files {
+		file.lend(true)
 	}
-	t.compacting.Go(func() {
-		merged, err := t.merge(files)
-		over := t.merged(files, merged, err)
-		t.rest(files, over)
+	f.merges.Go(func() {
+		merged, err := f.merge(files)
+		f.endMerge(files, f.replaceMerged(files, merged, err))
 	})
 }
 
-// lend has the mapping be left to who merges the file, who ends it.
-func (f frozen) lend(lent bool) {
-	if f.mapped != nil {
-		f.mapped.lent = lent
-	}
-}
-
-// merge writes one file in the place of others, under the number of the last. nil: it
-// could not, and they are as they were. The error says that some are not there, or not
-// all of one.
-func (t *Table) merge(files []frozen) (merged *segment, missing error) {
+// merge writes one file in the place of others, under the number of the last one. If it
+// returns nil, they are as they were. The error says that some are gone, or a part of one.
+func (f *File) merge(files []sealed) (merged *segment, missing error) {
 	var state State
 	err := guarded(func() (err error) {
-		state, err = t.sum(files)
+		state, err = f.sum(files)
 		return err
 	})
 	switch {
@@ -69,32 +67,30 @@ func (t *Table) merge(files []frozen) (merged *segment, missing error) {
 	case err != nil:
 		return nil, nil // the next process finds the fault
 	}
-	merged, err = t.writeMerged(t.file(files[len(files)-1].number), state)
+	merged, err = f.writeMerged(f.path(files[len(files)-1].number), state)
 	switch {
 	case errors.Is(err, errShort):
 		return nil, err
 	case err != nil:
 		return nil, nil // which may pass
 	}
-	for _, f := range files[:len(files)-1] {
-		os.Remove(t.file(f.number)) // what stays does not count: the merged one begins anew
+	for _, file := range files[:len(files)-1] {
+		os.Remove(f.path(file.number)) // one that stays does not count: the merged file begins anew
 	}
 	return merged, nil
 }
 
-// writeMerged puts a file with a state in the place of the one at path, or leaves that.
-func (t *Table) writeMerged(path string, state State) (*segment, error) {
-	content, err := writeNew(path+asideSuffix, func(w io.Writer) error {
-		return guarded(func() error {
-			t.write(w, state)
-			return nil
-		})
+// writeMerged puts a file with a state in the place of the one at path, or leaves that one.
+func (f *File) writeMerged(path string, state State) (*segment, error) {
+	content, err := writeNew(path+halfMadeSuffix, func(w io.Writer) error {
+		f.write(w, state)
+		return nil
 	})
 	if err != nil {
-		os.Remove(path + asideSuffix)
+		os.Remove(path + halfMadeSuffix)
 		return nil, err
 	}
-	s := &segment{path: path + asideSuffix, memory: content, merged: true}
+	s := &segment{path: path + halfMadeSuffix, memory: content, merged: true}
 	if err := os.Rename(s.path, path); err != nil {
 		s.discard()
 		return nil, err
@@ -103,9 +99,9 @@ func (t *Table) writeMerged(path string, state State) (*segment, error) {
 	return s, nil
 }
 
-// write writes a state as a file has it, beside which no other counts.
-func (t *Table) write(w io.Writer, state State) {
-	frame := t.head(true, 0)
+// write writes a state as a file before which no other counts.
+func (f *File) write(w io.Writer, state State) {
+	frame := f.head(true, 0)
 	w.Write(frame)
 	state.Dump(func(record []byte) {
 		frame = appendFrame(frame[:0], record)
@@ -113,76 +109,75 @@ func (t *Table) write(w io.Writer, state State) {
 	})
 }
 
-// sum is the state that files of ours come to. They are taken from memory, but have to be
-// there. The state is of use until their mappings end.
-func (t *Table) sum(files []frozen) (State, error) {
-	state := t.o.New()
-	for _, f := range files {
-		if _, err := os.Lstat(t.file(f.number)); err != nil {
+// sum returns the state that sealed files of this process add up to. It reads their
+// mappings, but the files have to be there.
+func (f *File) sum(files []sealed) (State, error) {
+	state := f.o.New()
+	for _, file := range files {
+		if _, err := os.Lstat(f.path(file.number)); err != nil {
 			return nil, err
 		}
-		if err := t.add(f.mapped, state.ApplyAll); err != nil {
+		if err := f.applyTo(state, file.segment); err != nil {
 			return nil, err
 		}
 	}
 	return state, nil
 }
 
-// add has the records of a file applied. Those of one that was merged were looked at last
-// when that was written: they are checked.
-func (t *Table) add(s *segment, apply func(iter.Seq[[]byte]) error) error {
+// applyTo applies the records of a file to a state. The checksums of a merged file are
+// checked, because it was not read since it was written.
+func (f *File) applyTo(state State, s *segment) error {
 	if !s.merged {
 		records := s.records()
-		return errors.Join(apply(records.all), records.fault)
+		return errors.Join(apply(state, records.all), records.fault)
 	}
-	records, err := t.recordsOf(s.memory, true)
+	records, err := f.recordsOf(s.memory, true)
 	if err != nil {
 		return err
 	}
-	return errors.Join(apply(records.all), records.end())
+	return errors.Join(apply(state, records.all), records.end())
 }
 
-// merged notes which files there are. It tells whether those that were merged are
-// needed no more.
-func (t *Table) merged(files []frozen, merged *segment, missing error) (over bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// replaceMerged notes which files there are. It tells whether the merged file replaces them.
+func (f *File) replaceMerged(files []sealed, merged *segment, missing error) (done bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch {
-	case t.last == nil: // all were dropped meanwhile
+	case f.active == nil: // all were removed meanwhile
 		merged.discard()
 	case missing != nil:
-		t.lose(missing)
+		f.stopForGood(missing)
 	case merged != nil:
-		t.frozen = t.frozen[len(files)-1:]
-		t.frozen[0].mapped = merged
-		t.size = t.sizeFor(len(merged.memory))
+		f.sealed = f.sealed[len(files)-1:]
+		f.sealed[0].segment = merged
+		f.size = f.sizeFor(len(merged.memory))
 	default:
-		for _, f := range files {
-			f.lend(false)
+		for _, file := range files {
+			file.lend(false)
 		}
 		return false
 	}
 	return true
 }
 
-// sizeFor is how large a file is to be beside a merged one: as large, so that of what is
-// appended no more is merged again than it takes itself, and its memory stays in
-// proportion.
-func (t *Table) sizeFor(merged int) int { return max(t.o.SegmentSize, merged) }
+// sizeFor returns how large a file is to be beside a merged one: as large, so that a merge
+// writes at most as much again as was appended.
+func (f *File) sizeFor(merged int) int { return max(f.o.SegmentSize, merged) }
 
-// rest ends a merging.
-func (t *Table) rest(files []frozen, over bool) {
-	if over {
-		for _, f := range files {
-			if f.mapped != nil {
-				f.mapped.close()
+// endMerge unmaps files that were replaced, and begins the next merge if there is something
+// to merge.
+func (f *File) endMerge(files []sealed, done bool) {
+	if done {
+		for _, file := range files {
+			if file.segment != nil {
+				file.segment.close()
 			}
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy = false
-	if over && len(t.frozen) > 1 {
-		t.compact()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.merging = false
+	if done && len(f.sealed) > 1 {
+		f.startMerge()
 	}
 }

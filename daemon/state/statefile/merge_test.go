@@ -17,36 +17,36 @@ import (
 // Files that are made one while they are read come to the same state.
 func TestReadWhileMerging(t *testing.T) {
 	for range 100 {
-		table, _, _, err := Open(options(t, filepath.Join(t.TempDir(), "t")))
+		sf, _, _, err := Open(options(t, filepath.Join(t.TempDir(), "t")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		table.mu.Lock()
-		table.busy = true // nothing is made one yet
-		table.mu.Unlock()
+		sf.mu.Lock()
+		sf.merging = true // nothing is made one yet
+		sf.mu.Unlock()
 		want := words{}
 		for i := range 60 {
 			record := fmt.Appendf(nil, "key%d", i/2)
 			if i%4 < 3 {
 				record = append(record, "=value"...)
 			}
-			table.Append(record)
+			sf.Append(record)
 			if err := want.Apply(record); err != nil {
 				t.Fatal(err)
 			}
 		}
-		table.mu.Lock()
-		table.appendToNext([]byte("last=1"))
+		sf.mu.Lock()
+		sf.appendToNext([]byte("last=1"))
 		want["last"] = "1"
-		files := slices.Clone(table.frozen)
+		files := slices.Clone(sf.sealed)
 		var merging sync.WaitGroup
-		merging.Go(func() { table.merge(files) })
+		merging.Go(func() { sf.merge(files) })
 		for range 5 {
-			if got, err := table.stateInMemory(); err != nil || !maps.Equal(got.(words), want) {
+			if got, err := sf.stateOfMappings(); err != nil || !maps.Equal(got.(words), want) {
 				t.Fatalf("got %v, %v; want %v", got, err, want)
 			}
 		}
-		table.mu.Unlock()
+		sf.mu.Unlock()
 		merging.Wait()
 	}
 }
@@ -58,19 +58,19 @@ func TestFilesThatAreRemoved(t *testing.T) {
 	o := options(t, path)
 	var failed []error
 	o.Failed = func(err error) { failed = append(failed, err) }
-	table, _, _, err := Open(o)
+	sf, _, _, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table.Append([]byte("first=1"))
+	sf.Append([]byte("first=1"))
 	if err := os.Remove(path + ".1"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		table.Append(fmt.Appendf(nil, "key%d=value", i))
-		table.compacting.Wait()
+		sf.Append(fmt.Appendf(nil, "key%d=value", i))
+		sf.merges.Wait()
 	}
-	table.Leave()
+	sf.Close()
 	if len(failed) != 1 || !strings.Contains(failed[0].Error(), "removed") {
 		t.Errorf("told %v, want once that files were removed", failed)
 	}
@@ -82,7 +82,7 @@ func TestFilesThatAreRemoved(t *testing.T) {
 // inTheWay keeps a file from being merged, or made, under a number.
 func inTheWay(t *testing.T, path string, number int) (free func()) {
 	t.Helper()
-	dir := fmt.Sprint(path, ".", number, asideSuffix)
+	dir := fmt.Sprint(path, ".", number, halfMadeSuffix)
 	if err := os.MkdirAll(filepath.Join(dir, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -93,18 +93,18 @@ func inTheWay(t *testing.T, path string, number int) (free func()) {
 // become more and more.
 func TestMergedLater(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, want := open(t, o)
-	fill(t, table, want)
-	free := inTheWay(t, o.Path, table.number)
+	sf, want := open(t, o)
+	fill(t, sf, want)
+	free := inTheWay(t, o.Path, sf.number)
 	for range 2 {
-		fill(t, table, want)
+		fill(t, sf, want)
 	}
 	free()
 	for range 5 {
-		fill(t, table, want)
+		fill(t, sf, want)
 	}
-	table.compacting.Wait()
-	table.Freeze()
+	sf.merges.Wait()
+	sf.Freeze()
 	if files, err := numbered(o.Path); err != nil || len(files) > 2 {
 		t.Errorf("there are the files %v, %v; want 2 at most", files, err)
 	}
@@ -116,36 +116,34 @@ func TestMergedLater(t *testing.T) {
 // those that it knows.
 func TestNoNewFileWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, want := open(t, o)
-	table.mu.Lock()
-	table.leaveFiles(want, errShort)
-	table.busy, table.retried = true, time.Time{}
-	table.mu.Unlock()
+	sf, want := open(t, o)
+	sf.mu.Lock()
+	sf.leaveFiles(want, errShort)
+	sf.merging, sf.retried = true, time.Time{}
+	sf.mu.Unlock()
 	for _, busy := range []bool{true, false} {
-		table.busy = busy
-		table.Append([]byte("a=1"))
-		if inMemory := table.last == nil; inMemory != busy {
+		sf.merging = busy
+		sf.Append([]byte("a=1"))
+		if inMemory := sf.active == nil; inMemory != busy {
 			t.Errorf("while merging (%v): it goes on in memory: %v", busy, inMemory)
 		}
 	}
-	table.Leave()
+	sf.Close()
 }
 
 // What is in the way of a file's name aside is removed: it is none of ours any more.
 func TestLeftoverIsReplaced(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, want := open(t, o)
+	sf, want := open(t, o)
 	for number := range 10 {
-		for _, suffix := range []string{asideSuffix, aheadSuffix + asideSuffix} {
-			if err := os.WriteFile(table.file(number)+suffix, []byte("left"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.WriteFile(sf.path(number)+halfMadeSuffix, []byte("left"), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for range 3 {
-		fill(t, table, want)
+		fill(t, sf, want)
 	}
-	table.Leave()
+	sf.Close()
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, want)
 }
@@ -159,12 +157,12 @@ func TestFaultInAMergedFile(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			table, want := open(t, o)
-			fill(t, table, want)
-			if len(table.frozen) != 1 || !table.frozen[0].mapped.merged {
-				t.Fatalf("the files are %+v, want one that was merged", table.frozen)
+			sf, want := open(t, o)
+			fill(t, sf, want)
+			if len(sf.sealed) != 1 || !sf.sealed[0].segment.merged {
+				t.Fatalf("the files are %+v, want one that was merged", sf.sealed)
 			}
-			path := table.file(table.frozen[0].number)
+			path := sf.path(sf.sealed[0].number)
 			content, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -173,9 +171,9 @@ func TestFaultInAMergedFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 3 {
-				fill(t, table, want)
+				fill(t, sf, want)
 			}
-			table.Freeze()
+			sf.Freeze()
 			if _, _, damage, err := Open(o); damage == nil || err != nil {
 				t.Errorf("damage %v, error %v; want damage", damage, err)
 			}
@@ -185,15 +183,15 @@ func TestFaultInAMergedFile(t *testing.T) {
 
 // The next file is as large as what was merged, or that would be merged again and again.
 func TestSizeBesideAMergedFile(t *testing.T) {
-	table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+	sf, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
 	for i := range 200 {
-		table.Append(fmt.Appendf(nil, "key%d=value", i))
-		table.compacting.Wait()
+		sf.Append(fmt.Appendf(nil, "key%d=value", i))
+		sf.merges.Wait()
 	}
-	if merged := len(table.frozen[0].mapped.memory); merged < 1000 || table.size != merged {
-		t.Errorf("files of %d bytes beside a merged one of %d, want them as large", table.size, merged)
+	if merged := len(sf.sealed[0].segment.memory); merged < 1000 || sf.size != merged {
+		t.Errorf("files of %d bytes beside a merged one of %d, want them as large", sf.size, merged)
 	}
-	table.Leave()
+	sf.Close()
 }
 
 // A file that could not be written to its end is none.
@@ -204,5 +202,43 @@ func TestHalfWritten(t *testing.T) {
 	})
 	if !errors.Is(err, errShort) {
 		t.Errorf("error %v, want %v", err, errShort)
+	}
+}
+
+// fill appends until another file was begun and the full ones are merged.
+func fill(t *testing.T, sf *File, want words) {
+	t.Helper()
+	number := sf.number
+	for i := 0; sf.number == number; i++ {
+		if i == 1000 {
+			t.Fatal("there comes no other file")
+		}
+		record := fmt.Appendf(nil, "k%d=%d", len(want)%3, sf.number)
+		sf.Append(record)
+		sf.merges.Wait()
+		_ = want.Apply(record)
+	}
+}
+
+// A fault in a full file keeps it from being merged. What follows is written nevertheless,
+// and the next process finds the fault.
+func TestFaultWhileMerging(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	sf, want := open(t, o)
+	fault := sf.active.used
+	sf.Append([]byte("a=1"))
+	sf.active.memory[fault+2] = 1 // a record of 64 KiB
+	for sf.number < 4 {
+		sf.Append([]byte("b=" + strings.Repeat("1", 50)))
+		sf.merges.Wait()
+	}
+	sf.Freeze()
+	files, err := numbered(o.Path)
+	if err != nil || len(files) != 4 {
+		t.Errorf("found the files %v, %v, want all four", files, err)
+	}
+	_, got, damage, err := Open(o)
+	if damage == nil || err != nil || !maps.Equal(got.(words), want) {
+		t.Errorf("got %v, damage %v, error %v; want what was before the fault, %v", got, damage, err, want)
 	}
 }

@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// segment is a file that records go into, or went.
+// segment is a mapped file of records.
 type segment struct {
-	path   string // as it is called
+	path   string
 	memory []byte
 	begin  int // where the records begin, behind the head
 	used   int
 
-	file   *os.File // as long as it is the last one, or is to be: see InUse
-	merged bool     // it was written whole, and is not written to: the head is in memory, too
-	lent   bool     // it is being merged: who does that ends the mapping
+	file   *os.File // while it is the active file: see InUse
+	merged bool     // a merge wrote it: nothing is appended, and memory contains the head
+	lent   bool     // a merge reads it, and unmaps it in the end; guarded by mu of the File
 }
 
-// newSegment makes a file without a head yet, under its name aside.
+// newSegment makes a file without a head, which has another name until start.
 func newSegment(path string, size int) (*segment, error) {
-	path += asideSuffix
+	path += halfMadeSuffix
 	memory, file, err := mapFile(path, size)
 	if err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func newSegment(path string, size int) (*segment, error) {
 	return &segment{path: path, memory: memory, file: file}, nil
 }
 
-// start has an empty file count, with records in it. It is there under its name with
-// all of them, or not at all, and gone then.
+// start writes the head and records into a new file, and then gives it its name. If that
+// fails, the file is removed.
 func (s *segment) start(path string, head, records []byte) error {
 	err := guarded(func() error {
 		s.begin = copy(s.memory, head)
@@ -53,14 +53,8 @@ func (s *segment) start(path string, head, records []byte) error {
 	return nil
 }
 
-// records are what was appended, as long as the mapping is there.
+// records returns what was appended. It is valid as long as the mapping.
 func (s *segment) records() *written { return &written{memory: s.memory[s.begin:s.used]} }
-
-// fits tells whether it can be used for a file of that size, and is not far too
-// large.
-func (s *segment) fits(size int) bool {
-	return s != nil && len(s.memory) >= size && len(s.memory) <= 2*size
-}
 
 // discard removes the file.
 func (s *segment) discard() {
@@ -70,10 +64,10 @@ func (s *segment) discard() {
 	}
 }
 
-// asideSuffix is what files are called that are not complete yet.
-const asideSuffix = ".new"
+// halfMadeSuffix ends the names of files that are not complete.
+const halfMadeSuffix = ".new"
 
-// append tells whether there was room; if not, nothing was done.
+// append tells whether there was room. If not, it did nothing.
 func (s *segment) append(record []byte) (fits bool, err error) {
 	size := frameSize(len(record))
 	if size > len(s.memory)-s.used {
@@ -87,9 +81,8 @@ func (s *segment) append(record []byte) (fits bool, err error) {
 	return true, err
 }
 
-// full says that it is not the last one any more: another one is locked. (The mapping
-// alone would keep the lock.)
-func (s *segment) full() {
+// seal unlocks the file: another one is active and locked. (A mapping alone would keep the lock.)
+func (s *segment) seal() {
 	if s.file != nil {
 		_ = lock(s.file, syscall.LOCK_UN)
 		s.file.Close()
@@ -97,11 +90,11 @@ func (s *segment) full() {
 	}
 }
 
-// close keeps the file.
+// close unmaps the file, which stays.
 func (s *segment) close() {
-	s.full()
+	s.seal()
 	if err := unmap(s.memory); err != nil {
-		panic("table: " + err.Error()) // a defect: it is ours, and mapped
+		panic("statefile: " + err.Error()) // a defect: it is mapped
 	}
 	s.memory = nil
 }
@@ -109,8 +102,8 @@ func (s *segment) close() {
 // head is the first record of every file.
 type head struct {
 	begins bool   // nothing before this file counts
-	size   int    // of the file, at least: a shorter one was cut
-	owner  []byte // what the owner wants to be the same
+	size   int    // of the file at least: a shorter one was cut
+	owner  []byte // see Options.Owner
 }
 
 func (h head) encode() []byte {
@@ -124,12 +117,12 @@ func (h head) encode() []byte {
 
 func decodeHead(b []byte) (head, error) {
 	if len(b) < 9 || b[0] > 1 {
-		return head{}, errors.New("it does not begin as a table does")
+		return head{}, errors.New("it is not a state file")
 	}
 	return head{begins: b[0] == 1, size: int(binary.LittleEndian.Uint64(b[1:])), owner: b[9:]}, nil
 }
 
-// splitHead reads the head of a file.
+// splitHead reads the head of a file. With errCut the result is valid.
 func splitHead(content []byte) (h head, rest []byte, err error) {
 	first, rest, err := nextFrame(content)
 	if err == nil {
@@ -141,7 +134,7 @@ func splitHead(content []byte) (h head, rest []byte, err error) {
 	return h, rest, err
 }
 
-// errCut: what there is of the file is right, as far as it goes.
+// errCut says that the file is right as far as it goes.
 var errCut = errors.New("it was cut short")
 
 // beginsAnew tells whether nothing before this file counts.
@@ -154,16 +147,16 @@ func beginsAnew(path string) bool {
 	return (err == nil || errors.Is(err, errCut)) && h.begins
 }
 
-// found are the files of a table that an earlier process left.
-func found(path string) (files []frozen, err error) {
+// found returns the files that an earlier process left.
+func found(path string) (files []sealed, err error) {
 	numbers, err := numbered(path)
 	for _, number := range numbers {
-		files = append(files, frozen{number: number})
+		files = append(files, sealed{number: number})
 	}
 	return files, err
 }
 
-// numbered are the files of a table, by number, in order.
+// numbered returns the numbers of the files at a path, in order.
 func numbered(path string) (numbers []int, err error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

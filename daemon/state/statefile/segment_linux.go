@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel can refuse for want of space or memory; tests have it do so.
+// System calls that can fail for lack of space or memory; tests replace them.
 var fallocate, mmap, munmap = unix.Fallocate, unix.Mmap, unix.Munmap
 
-// mapFile makes a file of so many zeros, which nobody else can read, maps it, and locks
-// it until it is closed: see InUse. The space is taken now: a write to the mapping never
-// fails. One that is there already, from an earlier time, is replaced.
+// mapFile makes a file of that many zeros, which only this user can read, maps it, and locks
+// it until it is closed: see InUse. It takes the space now, so that a write to the mapping
+// cannot fail. It replaces a file that is there.
 func mapFile(path string, size int) ([]byte, *os.File, error) {
 	file, err := createNew(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func mapFile(path string, size int) ([]byte, *os.File, error) {
 	return memory, file, nil
 }
 
-// mapToRead maps a file as it is. An empty one was not left so.
+// mapToRead maps a file as it is. If it is empty, somebody has cut it short.
 func mapToRead(file *os.File) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -41,7 +41,7 @@ func mapToRead(file *os.File) ([]byte, error) {
 	}
 	memory, err := mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("mapping %s: %w", file.Name(), err)
+		return nil, fmt.Errorf("%s cannot be mapped: %w", file.Name(), err)
 	}
 	return memory, nil
 }
@@ -53,18 +53,18 @@ func mapped(fd, size int) ([]byte, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%d bytes for it: %w", size, err)
+			return nil, fmt.Errorf("no room for its %d bytes: %w", size, err)
 		}
 		memory, err := mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err != nil {
-			return nil, fmt.Errorf("mapping %d bytes of it: %w", size, err)
+			return nil, fmt.Errorf("its %d bytes cannot be mapped: %w", size, err)
 		}
 		return memory, nil
 	}
 }
 
-// unmap leaves the mapping where the kernel has no memory to end it: that costs
-// addresses, and no more than the file does.
+// unmap leaves the mapping if the kernel has no memory to end it: that costs addresses, and
+// the memory of the file.
 func unmap(memory []byte) error {
 	if err := munmap(memory); err != unix.ENOMEM {
 		return err

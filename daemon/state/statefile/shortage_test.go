@@ -13,20 +13,20 @@ import (
 
 // Where no file can be written, the old ones are gone, as they would not be true for
 // long; once files can be written again, all is there.
-func TestNoFiles(t *testing.T) { testShortage(t, os.ErrExist, occupy, (*Table).Freeze) }
+func TestNoFiles(t *testing.T) { testShortage(t, os.ErrExist, occupy, (*File).Freeze) }
 
-// testShortage has a table go on in memory while it can make no files, for the reason that
+// testShortage has a state file go on in memory while it can make no files, for the reason that
 // shortage gives it, until that is over.
-func testShortage(t *testing.T, why error, shortage func(t *testing.T, path string) (over func()), end func(*Table)) {
+func testShortage(t *testing.T, why error, shortage func(t *testing.T, path string) (over func()), end func(*File)) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	var said []error
 	o.Failed = func(err error) { said = append(said, err) }
 	synctest.Test(t, func(t *testing.T) {
-		table, want := open(t, o)
+		sf, want := open(t, o)
 		fill := func(n int) {
 			for i := range n {
 				record := fmt.Appendf(nil, "k%d=%d", i%7, rand.Int())
-				table.Append(record)
+				sf.Append(record)
 				_ = want.Apply(record)
 			}
 		}
@@ -35,7 +35,7 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 		over := shortage(t, o.Path)
 		fillInVain := func(n int) {
 			fill(n)
-			synctest.Wait() // no file is being made ahead
+			synctest.Wait()
 			if len(said) != 1 || !errors.Is(said[0], why) {
 				t.Fatalf("said %v, want once %v", said, why)
 			}
@@ -56,7 +56,7 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 		}
 		fill(104)
 		synctest.Wait()
-		end(table)
+		end(sf)
 		_, got := open(t, o)
 		wantState(t, "after the restart", got, want)
 	})
@@ -64,28 +64,26 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 
 // The record for which there is no file is kept as well as those after it.
 func TestNoFileForARecord(t *testing.T) {
-	for what, inTheWay := range map[string]string{"none can be made": asideSuffix, "it cannot have its name": ""} {
+	for what, inTheWay := range map[string]string{"none can be made": halfMadeSuffix, "it cannot have its name": ""} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			o.SegmentSize = 1 << 10
-			table, want := open(t, o)
-			for _, suffix := range []string{inTheWay, aheadSuffix + asideSuffix} {
-				if err := os.MkdirAll(filepath.Join(table.file(2)+suffix, "full"), 0o700); err != nil {
-					t.Fatal(err)
-				}
+			sf, want := open(t, o)
+			if err := os.MkdirAll(filepath.Join(sf.path(2)+inTheWay, "full"), 0o700); err != nil {
+				t.Fatal(err)
 			}
-			for i := 0; table.last != nil; i++ {
+			for i := 0; sf.active != nil; i++ {
 				record := fmt.Appendf(nil, "k%d=1", i)
-				table.Append(record)
+				sf.Append(record)
 				_ = want.Apply(record)
 			}
-			table.compacting.Wait()
-			wantState(t, "in memory", table.memory.(words), want)
+			sf.merges.Wait()
+			wantState(t, "in memory", sf.inMemory.(words), want)
 		})
 	}
 }
 
-// wantNoFiles wants nothing of a table; the directories of occupy are none of its.
+// wantNoFiles wants nothing of a state file; the directories of occupy are none of its.
 func wantNoFiles(t *testing.T, path string) {
 	t.Helper()
 	all, err := filepath.Glob(path + ".*")
@@ -99,15 +97,15 @@ func wantNoFiles(t *testing.T, path string) {
 	}
 }
 
-// Where a table cannot be written, the old one is gone: the next process would go on
+// Where a state file cannot be written, the old one is gone: the next process would go on
 // with what has not been true for long.
-func TestOldTableIsRemoved(t *testing.T) {
+func TestOldFilesAreRemoved(t *testing.T) {
 	for what, how := range map[string]func(o Options){
 		"by Open": func(o Options) {
-			if err := os.Mkdir(o.Path+".2"+asideSuffix, 0o700); err != nil { // in the way of a file
+			if err := os.Mkdir(o.Path+".2"+halfMadeSuffix, 0o700); err != nil { // in the way of a file
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(o.Path+".2"+asideSuffix+"/in", nil, 0o600); err != nil {
+			if err := os.WriteFile(o.Path+".2"+halfMadeSuffix+"/in", nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if _, state, _, err := Open(o); err == nil || state.(words)["a"] != "1" {
@@ -118,11 +116,11 @@ func TestOldTableIsRemoved(t *testing.T) {
 	} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		left(t, o, 1, true, "a=1")
-		if err := os.WriteFile(o.Path+".3"+asideSuffix, nil, 0o600); err != nil { // half made
+		if err := os.WriteFile(o.Path+".3"+halfMadeSuffix, nil, 0o600); err != nil { // half made
 			t.Fatal(err)
 		}
 		how(o)
-		for _, suffix := range []string{".1", ".3" + asideSuffix} {
+		for _, suffix := range []string{".1", ".3" + halfMadeSuffix} {
 			if _, err := os.Stat(o.Path + suffix); err == nil {
 				t.Errorf("%s: the old file %s is there", what, suffix)
 			}
@@ -130,12 +128,12 @@ func TestOldTableIsRemoved(t *testing.T) {
 	}
 }
 
-// occupy keeps files of a table from being made.
+// occupy keeps files of a state file from being made.
 func occupy(t *testing.T, path string) (free func()) {
 	t.Helper()
 	var all []string
 	for n := range 200 {
-		all = append(all, fmt.Sprint(path, ".", n, asideSuffix))
+		all = append(all, fmt.Sprint(path, ".", n, halfMadeSuffix))
 		if err := os.MkdirAll(filepath.Join(all[n], "full"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +145,7 @@ func occupy(t *testing.T, path string) (free func()) {
 	}
 }
 
-// A table cannot be made where its directory is not there.
+// A state file cannot be made where its directory is not there.
 func TestNoDirectory(t *testing.T) {
 	_, state, _, err := Open(options(t, filepath.Join(t.TempDir(), "no", "t")))
 	if err == nil || state == nil {

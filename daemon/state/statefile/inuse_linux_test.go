@@ -12,21 +12,21 @@ import (
 func TestInUse(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	wantUse(t, o, "before the first one", "")
-	table, _ := open(t, o)
-	wantUse(t, o, "the first file", table.file(1))
+	sf, _ := open(t, o)
+	wantUse(t, o, "the first file", sf.path(1))
 	for i := range 500 {
-		table.Append(fmt.Appendf(nil, "k%d=%d", i%5, i))
+		sf.Append(fmt.Appendf(nil, "k%d=%d", i%5, i))
 	}
-	table.compacting.Wait()
-	if table.number < 3 {
-		t.Fatalf("there were %d files, want 3 at least", table.number)
+	sf.merges.Wait()
+	if sf.number < 3 {
+		t.Fatalf("there were %d files, want 3 at least", sf.number)
 	}
-	wantUse(t, o, "later", table.file(table.number))
-	table.Leave()
+	wantUse(t, o, "later", sf.path(sf.number))
+	sf.Close()
 	wantUse(t, o, "after it has left", "")
 	next, _ := open(t, o)
-	wantUse(t, o, "the next one", next.file(next.number))
-	next.last.close() // as its end would
+	wantUse(t, o, "the next one", next.path(next.number))
+	next.active.close() // as its end would
 	wantUse(t, o, "after its end", "")
 	wantUse(t, Options{Path: "/nowhere/t"}, "no directory", "")
 }
@@ -39,8 +39,8 @@ func wantUse(t *testing.T, o Options, when, want string) {
 }
 
 // Where somebody has removed all files of a living process, and another one has begun a
-// table there since, the first one leaves that alone, whatever its files are called.
-// Guards Table.displaced, Table.yield.
+// state file there since, the first one leaves that alone, whatever its files are called.
+// Guards File.displaced, File.yield.
 func TestDisplaced(t *testing.T) {
 	for before := range 3 { // so many files that were full
 		o := options(t, filepath.Join(t.TempDir(), "t"))
@@ -50,19 +50,19 @@ func TestDisplaced(t *testing.T) {
 		for first.number <= before {
 			first.Append([]byte("k=first"))
 		}
-		first.compacting.Wait()
+		first.merges.Wait()
 		Remove(o.Path)
 		o.Failed = nil
 		second, _ := open(t, o)
 		second.Append([]byte("k=second"))
-		first.Look()
+		first.Check()
 		if !errors.Is(why, ErrRemoved) {
 			t.Errorf("after %d files: failed with %v, want that they were removed", before, why)
 		}
 		first.Append([]byte("k=first"))
-		first.Leave()
-		wantUse(t, o, "later", second.file(second.number))
-		second.Leave()
+		first.Close()
+		wantUse(t, o, "later", second.path(second.number))
+		second.Close()
 		if _, state := open(t, o); state["k"] != "second" {
 			t.Errorf("after %d files: the second one has left %v", before, state)
 		}

@@ -2,5 +2,5 @@
 
 package statefile
 
-// OnDisk: there are no tables here.
+// OnDisk is false: there are no state files on this system.
 func OnDisk(string) bool { return false }

@@ -3,7 +3,6 @@ package statefile
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// short has the kernel refuse what the table asks of it, until the test ends or it is
+// short has the kernel refuse what the state file asks of it, until the test ends or it is
 // told to stop.
 func short(t *testing.T, call string, why error) (over func()) {
 	t.Helper()
@@ -31,7 +30,7 @@ func short(t *testing.T, call string, why error) (over func()) {
 	return over
 }
 
-// Where the next file has no space, or cannot be mapped, the table goes on in memory, says so once,
+// Where the next file has no space, or cannot be mapped, the state file goes on in memory, says so once,
 // and leaves nothing for the next process that would not be true; as soon as files can be made again,
 // all is there.
 func TestNoMemory(t *testing.T) {
@@ -40,25 +39,25 @@ func TestNoMemory(t *testing.T) {
 		why  error
 	}{{"fallocate", unix.ENOSPC}, {"fallocate", unix.ENOMEM}, {"mmap", unix.ENOMEM}, {"mmap", unix.ENFILE}} {
 		t.Run(fmt.Sprint(test.call, " ", test.why), func(t *testing.T) {
-			testShortage(t, test.why, func(t *testing.T, _ string) (over func()) { return short(t, test.call, test.why) }, (*Table).Leave)
+			testShortage(t, test.why, func(t *testing.T, _ string) (over func()) { return short(t, test.call, test.why) }, (*File).Close)
 		})
 	}
 }
 
-// A table that cannot be made at all is none, and leaves nothing; what an earlier one
+// A state file that cannot be made at all is none, and leaves nothing; what an earlier one
 // says is told nevertheless.
 func TestNoMemoryAtOpen(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	before, want := open(t, o)
 	before.Append([]byte("a=1"))
 	_ = want.Apply([]byte("a=1"))
-	before.Leave()
+	before.Close()
 	short(t, "mmap", unix.ENOMEM)
-	table, state, damage, err := Open(o)
-	if table != nil || damage != nil || !errors.Is(err, unix.ENOMEM) {
-		t.Fatalf("Open: %v, damage %v, error %v; want none, and ENOMEM", table, damage, err)
+	sf, state, damage, err := Open(o)
+	if sf != nil || damage != nil || !errors.Is(err, unix.ENOMEM) {
+		t.Fatalf("Open: %v, damage %v, error %v; want none, and ENOMEM", sf, damage, err)
 	}
-	wantState(t, "without a table", state.(words), want)
+	wantState(t, "without a state file", state.(words), want)
 	if files, err := filepath.Glob(o.Path + ".*"); len(files) > 0 || err != nil {
 		t.Errorf("left the files %v (%v), want none", files, err)
 	}
@@ -67,14 +66,14 @@ func TestNoMemoryAtOpen(t *testing.T) {
 // A mapping that the kernel has no memory to end stays, and nothing else comes of it.
 func TestNoMemoryToUnmap(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, want := open(t, o)
+	sf, want := open(t, o)
 	short(t, "munmap", unix.ENOMEM)
 	for i := range 100 {
 		record := fmt.Appendf(nil, "k%d=%d", i%7, i)
-		table.Append(record)
+		sf.Append(record)
 		_ = want.Apply(record)
 	}
-	table.Leave()
+	sf.Close()
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, want)
 }
@@ -110,51 +109,52 @@ func TestDescriptorsEnd(t *testing.T) {
 		}
 		return len(all)
 	}
-	table, want := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+	sf, want := open(t, options(t, filepath.Join(t.TempDir(), "t")))
 	before := count()
 	for range 100 {
-		fill(t, table, want)
+		fill(t, sf, want)
 	}
 	if after := count(); after > before+10 {
 		t.Errorf("%d files are open after 100 were merged, and %d before", after, before)
 	}
-	table.Leave()
+	sf.Close()
 }
 
 // What is mapped to be merged is let go of. Guards merge: read.end.
 func TestMappingsEnd(t *testing.T) {
 	made, ended := countMappings(t)
-	table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+	sf, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
 	for i := range 1000 {
-		table.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
-		table.compacting.Wait()
+		sf.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
+		sf.merges.Wait()
 	}
-	table.Leave()
+	sf.Close()
 	if *made < 10 || *made != *ended {
 		t.Errorf("%d mappings were made, and %d ended", *made, *ended)
 	}
 }
 
 // A mapping keeps the memory of a file that was removed. So those of files that could not
-// be merged end, too: where the table goes on in memory, for want of that, and in the end.
+// be merged end, too: where the state file goes on in memory, for want of that, and in the end.
 func TestMappingsEndThatWereNotMerged(t *testing.T) {
-	for what, end := range map[string]func(*testing.T, *Table){
-		"no files can be made": func(t *testing.T, table *Table) {
+	for what, end := range map[string]func(*testing.T, *File){
+		"no files can be made": func(t *testing.T, sf *File) {
 			short(t, "fallocate", unix.ENOSPC)
-			for table.last != nil {
-				table.Append([]byte("a=1"))
-				table.compacting.Wait()
+			for sf.active != nil {
+				sf.Append([]byte("a=1"))
+				sf.merges.Wait()
 			}
 		},
-		"the end": func(_ *testing.T, table *Table) { table.Leave() },
+		"the end": func(_ *testing.T, sf *File) { sf.Close() },
 	} {
 		t.Run(what, func(t *testing.T) {
 			made, ended := countMappings(t)
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			table, want := open(t, o)
+			sf, want := open(t, o)
 			inTheWay(t, o.Path, 1)
-			fill(t, table, want)
-			end(t, table)
+			fill(t, sf, want)
+			fill(t, sf, want)
+			end(t, sf)
 			if *made < 3 || *made != *ended {
 				t.Errorf("%d mappings were made, and %d ended", *made, *ended)
 			}
@@ -162,56 +162,56 @@ func TestMappingsEndThatWereNotMerged(t *testing.T) {
 	}
 }
 
-// A merged file for which there is no place, or no table any more, is gone with its mapping.
-func TestMergedInVain(t *testing.T) {
-	for what, end := range map[string]func(t *testing.T, table *Table, merged *segment){
-		"the table has left its files": func(t *testing.T, table *Table, merged *segment) {
-			table.mu.Lock()
-			table.drop()
-			table.mu.Unlock()
-			if !table.merged([]frozen{{}}, merged, nil) {
+// A merged file for which there is no place, or no state file any more, is gone with its mapping.
+func TestMergedFileWithoutAPlace(t *testing.T) {
+	for what, end := range map[string]func(t *testing.T, sf *File, merged *segment){
+		"the state file has left its files": func(t *testing.T, sf *File, merged *segment) {
+			sf.mu.Lock()
+			sf.removeAll()
+			sf.mu.Unlock()
+			if !sf.replaceMerged([]sealed{{}}, merged, nil) {
 				t.Error("what was merged is needed yet")
 			}
 		},
-		"it cannot have its name": func(t *testing.T, table *Table, merged *segment) {
+		"it cannot have its name": func(t *testing.T, sf *File, merged *segment) {
 			merged.discard()
-			if s, err := table.writeMerged(t.TempDir(), words{}); err == nil {
+			if s, err := sf.writeMerged(t.TempDir(), words{}); err == nil {
 				t.Errorf("made %+v, want none", s)
 			}
-			table.Leave()
-			Remove(table.o.Path)
+			sf.Close()
+			Remove(sf.o.Path)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			made, ended := countMappings(t)
-			table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
-			table.Append([]byte("a=1"))
-			merged, err := table.writeMerged(table.file(7), words{"a": "1"})
+			sf, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
+			sf.Append([]byte("a=1"))
+			merged, err := sf.writeMerged(sf.path(7), words{"a": "1"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			end(t, table, merged)
+			end(t, sf, merged)
 			if *made < 2 || *made != *ended {
 				t.Errorf("%d mappings were made, and %d ended", *made, *ended)
 			}
-			wantNoFiles(t, table.o.Path)
+			wantNoFiles(t, sf.o.Path)
 		})
 	}
 }
 
 // Where what is in memory is not all, as a file was cut short, nothing is noted any more.
 func TestCutShortIsNotAll(t *testing.T) {
-	for what, notice := range map[string]func(*Table) error{
-		"another was removed": func(table *Table) error {
-			err := os.Remove(table.file(table.number))
-			table.busy = false
-			table.Look()
+	for what, notice := range map[string]func(*File) error{
+		"another was removed": func(sf *File) error {
+			err := os.Remove(sf.path(sf.number))
+			sf.merging = false
+			sf.Check()
 			return err
 		},
-		"no more can be made": func(table *Table) error {
+		"no more can be made": func(sf *File) error {
 			fallocate = func(int, uint32, int64, int64) error { return unix.ENOSPC }
 			for range 100 {
-				table.Append([]byte("a=1"))
+				sf.Append([]byte("a=1"))
 			}
 			return nil
 		},
@@ -219,41 +219,24 @@ func TestCutShortIsNotAll(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			said := told(&o)
-			table, want := open(t, o)
-			fill(t, table, want)
+			sf, want := open(t, o)
+			fill(t, sf, want)
 			short(t, "", nil) // undoes what notice does
-			table.busy = true // or who merges would notice
-			if err := os.Truncate(table.file(table.frozen[0].number), 0); err != nil {
+			sf.merging = true // or who merges would notice
+			if err := os.Truncate(sf.path(sf.sealed[0].number), 0); err != nil {
 				t.Fatal(err)
 			}
-			if err := notice(table); err != nil {
+			if err := notice(sf); err != nil {
 				t.Fatal(err)
 			}
 			if *said != "lost " {
 				t.Errorf("told %q, want that it is lost", *said)
 			}
-			table.busy = false
-			table.Leave()
+			sf.merging = false
+			sf.Close()
 			wantNoFiles(t, o.Path)
 		})
 	}
-}
-
-// Files that are being made are waited for: the next process makes some of the same names.
-func TestFreezeWaitsForTheNextFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		table, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
-		goOn, m := make(chan struct{}), mmap
-		defer func() { mmap = m }()
-		mmap = func(fd int, offset int64, length, prot, flags int) ([]byte, error) {
-			<-goOn
-			return m(fd, offset, length, prot, flags)
-		}
-		for !table.making {
-			table.Append([]byte("a=1"))
-		}
-		freezeAfter(t, table, goOn, "a file is made after it")
-	})
 }
 
 // So are files that are being made one: some would be removed, and one renamed, after it.
@@ -261,16 +244,16 @@ func TestFreezeWaitsForMerging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		goOn := make(chan struct{})
-		o.New = func() State { return waiting{words{}, goOn} }
-		table, _, _, err := Open(o)
+		o.New = func() State { return waiting{words{}, goOn, new(sync.Once)} }
+		sf, _, _, err := Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for !table.busy {
-			table.Append([]byte("a=1"))
-			synctest.Wait() // no file is being made ahead
+		for !sf.merging {
+			sf.Append([]byte("a=1"))
+			synctest.Wait()
 		}
-		freezeAfter(t, table, goOn, "files are merged after it")
+		freezeAfter(t, sf, goOn, "files are merged after it")
 	})
 }
 
@@ -279,20 +262,20 @@ func TestFreezeWaitsForOneMerging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		goOn := make(chan struct{})
-		o.New = func() State { return waiting{words{}, goOn} }
-		table, _, _, err := Open(o)
+		o.New = func() State { return waiting{words{}, goOn, new(sync.Once)} }
+		sf, _, _, err := Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fillOne := func() {
-			for full := table.number; table.number == full; synctest.Wait() {
-				table.Append([]byte("a=1"))
+			for full := sf.number; sf.number == full; synctest.Wait() {
+				sf.Append([]byte("a=1"))
 			}
 		}
 		fillOne()
 		frozen := false
 		go func() {
-			table.Freeze()
+			sf.Freeze()
 			frozen = true
 		}()
 		synctest.Wait()
@@ -308,11 +291,11 @@ func TestFreezeWaitsForOneMerging(t *testing.T) {
 }
 
 // freezeAfter: Freeze returns when what it waits for has gone on, and not before.
-func freezeAfter(t *testing.T, table *Table, goOn chan struct{}, early string) {
+func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
 	t.Helper()
 	frozen := false
 	go func() {
-		table.Freeze()
+		sf.Freeze()
 		frozen = true
 	}()
 	synctest.Wait()
@@ -324,8 +307,17 @@ func freezeAfter(t *testing.T, table *Table, goOn chan struct{}, early string) {
 	if !frozen {
 		t.Error("it never returns")
 	}
-	if table.mu.TryLock() {
+	appended := false
+	go func() {
+		sf.Append([]byte("late=1"))
+		appended = true
+	}()
+	if synctest.Wait(); appended {
 		t.Error("it can be appended to after it")
+	}
+	sf.Close()
+	if synctest.Wait(); !appended {
+		t.Error("Append does not return after Close")
 	}
 }
 
@@ -333,11 +325,12 @@ func freezeAfter(t *testing.T, table *Table, goOn chan struct{}, early string) {
 type waiting struct {
 	words
 	goOn chan struct{}
+	once *sync.Once
 }
 
-func (w waiting) ApplyAll(records iter.Seq[[]byte]) error {
-	<-w.goOn
-	return w.words.ApplyAll(records)
+func (w waiting) Apply(record []byte) error {
+	w.once.Do(func() { <-w.goOn })
+	return w.words.Apply(record)
 }
 
 // The files of before are there until the one that takes their place is: a kill in any
@@ -355,8 +348,8 @@ func TestOldFilesStayUntilTheNew(t *testing.T) {
 		}
 		return m(fd, offset, length, prot, flags)
 	}
-	table, _ := open(t, o)
-	table.Leave()
+	sf, _ := open(t, o)
+	sf.Close()
 	if asked != 1 {
 		t.Errorf("%d files were made, want one", asked)
 	}
@@ -397,5 +390,5 @@ func TestNoDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 		return over
-	}, (*Table).Leave)
+	}, (*File).Close)
 }

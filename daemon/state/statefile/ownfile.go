@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// This file is for directories that others can write to as well: what they put there
-// is neither read nor written through.
+// Other users may be able to write to the directory. The functions below neither read nor
+// write through what they put there.
 
-// readOwn reads a file of this process's user that nobody else can write to. It does
-// not follow a link, and does not wait for a pipe.
+// readOwn reads a file that belongs to this user and that no other user can write to. It
+// does not follow a link, and does not wait for a pipe.
 func readOwn(path string) ([]byte, error) {
 	file, err := openOwn(path)
 	if err != nil {
@@ -43,25 +43,23 @@ func isOwn(info os.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular():
-		return errors.New("it is no file: somebody has put it there")
+		return errors.New("it is not a file: somebody has put it there")
 	case !ok || int(stat.Uid) != os.Geteuid():
-		return errors.New("it is another user's: he has put it there, or redlockd ran as him")
+		return errors.New("another user owns it: they put it there, or redlockd ran as that user")
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("others can write to it (mode %#o)", info.Mode().Perm())
+		return fmt.Errorf("other users can write to it (mode %#o)", info.Mode().Perm())
 	}
 	return nil
 }
 
-// createNew makes a file that was not there, for this user alone. What was there
-// before is removed.
+// createNew makes a file that only this user can read. It removes what was there.
 func createNew(path string) (*os.File, error) {
-	os.Remove(path) // what is wrong with it, the next line says
+	os.Remove(path) // the next line reports what is wrong
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// writeNew has a file written piece by piece, and maps it: what was written can be read
-// from then on, also where no more files can be opened. An error of a piece is the error
-// of all.
+// writeNew calls write with a new file, and maps it, so that it can be read when no more
+// files can be opened.
 func writeNew(path string, write func(io.Writer) error) (content []byte, err error) {
 	file, err := createNew(path)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -34,15 +33,6 @@ func (w words) Apply(record []byte) error {
 	return nil
 }
 
-func (w words) ApplyAll(records iter.Seq[[]byte]) error {
-	for record := range records {
-		if err := w.Apply(record); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (w words) Dump(yield func([]byte)) {
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		yield([]byte(key + "=" + w[key]))
@@ -54,7 +44,7 @@ var errOther = errors.New("another boot")
 // options are those of small files, so that there are many.
 func options(t testing.TB, path string) Options {
 	if runtime.GOOS != "linux" {
-		t.Skip("the table needs Linux")
+		t.Skip("the state file needs Linux")
 	}
 	return Options{
 		Path:  path,
@@ -70,13 +60,13 @@ func options(t testing.TB, path string) Options {
 	}
 }
 
-func open(t testing.TB, o Options) (*Table, words) {
+func open(t testing.TB, o Options) (*File, words) {
 	t.Helper()
-	table, state, damage, err := Open(o)
+	sf, state, damage, err := Open(o)
 	if damage != nil || err != nil {
 		t.Fatalf("Open: damage %v, error %v", damage, err)
 	}
-	return table, state.(words)
+	return sf, state.(words)
 }
 
 func wantState(t testing.TB, what string, got, want words) {
@@ -93,29 +83,29 @@ func TestEverythingIsThere(t *testing.T) {
 	want := words{}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
-		table, got := open(t, o)
+		sf, got := open(t, o)
 		wantState(t, "after the restart", got, want)
 		for range random.IntN(300) {
 			record := fmt.Appendf(nil, "k%d", random.IntN(20))
 			if random.IntN(3) > 0 {
 				record = fmt.Appendf(record, "=%d%s", random.Int(), strings.Repeat("x", random.IntN(300)))
 			}
-			table.Append(record)
+			sf.Append(record)
 			if err := want.Apply(record); err != nil {
 				t.Fatal(err)
 			}
 		}
-		table.Freeze()
+		sf.Freeze()
 	}
 }
 
-// A table takes what SIZING.md has who makes room for it expect.
-func TestFreshTable(t *testing.T) {
+// A new state file takes as much room as SIZING.md says.
+func TestFreshStateFile(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, filepath.Join(dir, "t"))
 	o.SegmentSize = 0
-	table, _ := open(t, o)
-	table.Freeze()
+	sf, _ := open(t, o)
+	sf.Freeze()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%v, %v; want one file", entries, err)
@@ -136,12 +126,12 @@ func TestFreshTable(t *testing.T) {
 func TestFilesStaySmall(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, filepath.Join(dir, "t"))
-	table, _ := open(t, o)
+	sf, _ := open(t, o)
 	for i := range 20_000 {
-		table.Append(fmt.Appendf(nil, "k%d=%d", i%5, i))
+		sf.Append(fmt.Appendf(nil, "k%d=%d", i%5, i))
 	}
-	table.compacting.Wait()
-	table.Freeze()
+	sf.merges.Wait()
+	sf.Freeze()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) > 3 {
 		t.Errorf("%d files, %v; want 3 at most: %v", len(entries), err, entries)
@@ -155,19 +145,19 @@ func TestFilesStaySmall(t *testing.T) {
 
 func TestConcurrentAppends(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, _ := open(t, o)
+	sf, _ := open(t, o)
 	want := words{}
 	var all sync.WaitGroup
 	for i := range 8 {
 		want[fmt.Sprint("k", i)] = "499"
 		all.Go(func() {
 			for n := range 500 {
-				table.Append(fmt.Appendf(nil, "k%d=%d", i, n))
+				sf.Append(fmt.Appendf(nil, "k%d=%d", i, n))
 			}
 		})
 	}
 	all.Wait()
-	table.Freeze()
+	sf.Freeze()
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, want)
 }
@@ -175,13 +165,13 @@ func TestConcurrentAppends(t *testing.T) {
 // Who appends after Freeze waits for ever: nothing is done that was not noted.
 func TestFreeze(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, _ := open(t, o)
-	table.Append([]byte("a=1"))
-	table.Freeze()
+	sf, _ := open(t, o)
+	sf.Append([]byte("a=1"))
+	sf.Freeze()
 	began, appended := make(chan struct{}), make(chan struct{})
 	go func() {
 		close(began)
-		table.Append([]byte("b=2"))
+		sf.Append([]byte("b=2"))
 		close(appended)
 	}()
 	<-began
@@ -194,33 +184,33 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-func TestLeave(t *testing.T) {
+func TestClose(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	table, _ := open(t, o)
+	sf, _ := open(t, o)
 	for range 100 {
-		table.Append([]byte("a=1"))
+		sf.Append([]byte("a=1"))
 	}
-	table.Leave()
-	table.Append([]byte("b=1"))
+	sf.Close()
+	sf.Append([]byte("b=1"))
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, words{"a": "1"})
 }
 
-// A table of another boot, say, is not used, and is gone.
+// A state file of another boot, say, is not used, and is gone.
 func TestOtherOwner(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	theirs := o
 	theirs.Owner, theirs.Check = []byte("them"), func([]byte) error { return nil }
-	table, _ := open(t, theirs)
-	table.Append([]byte("a=1"))
-	table.Freeze()
-	table, state, damage, err := Open(o)
+	sf, _ := open(t, theirs)
+	sf.Append([]byte("a=1"))
+	sf.Freeze()
+	sf, state, damage, err := Open(o)
 	if !errors.Is(damage, errOther) || err != nil {
 		t.Fatalf("damage %v, error %v; want damage that matches %v", damage, err, errOther)
 	}
 	wantState(t, "of another owner", state.(words), words{})
-	table.Append([]byte("b=1"))
-	table.Freeze()
+	sf.Append([]byte("b=1"))
+	sf.Freeze()
 	_, got := open(t, o)
 	wantState(t, "our own", got, words{"b": "1"})
 }
@@ -247,30 +237,30 @@ func TestKilledWhileMerging(t *testing.T) {
 	if err := os.WriteFile(o.Path+".6.new", []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	table, got := open(t, o)
+	sf, got := open(t, o)
 	wantState(t, "after the restart", got, words{"c": "2", "d": "2"})
-	table.Freeze()
+	sf.Freeze()
 	if entries, _ := filepath.Glob(o.Path + "*"); len(entries) != 1 {
 		t.Errorf("files %v, want one", entries)
 	}
 }
 
-// What is called otherwise than the files of a table is none of them.
+// What is called otherwise than the files of a state file is none of them.
 func TestOtherNames(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	before, want := open(t, o)
 	before.Append([]byte("a=1"))
 	_ = want.Apply([]byte("a=1"))
-	before.Leave()
+	before.Close()
 	others := []string{".0", ".-1", ".01", ".+2", ".2x", ".", "2"}
 	for _, name := range others {
 		if err := os.WriteFile(o.Path+name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	table, got := open(t, o)
+	sf, got := open(t, o)
 	wantState(t, "beside them", got, want)
-	table.Leave()
+	sf.Close()
 	for _, name := range others {
 		if _, err := os.Stat(o.Path + name); err != nil {
 			t.Error(err)
@@ -281,13 +271,13 @@ func TestOtherNames(t *testing.T) {
 func BenchmarkAppend(b *testing.B) {
 	o := options(b, filepath.Join(b.TempDir(), "t"))
 	o.SegmentSize = 0
-	table, _ := open(b, o)
+	sf, _ := open(b, o)
 	record := []byte("k=" + strings.Repeat("v", 100))
 	b.ReportAllocs()
 	for b.Loop() {
-		table.Append(record)
+		sf.Append(record)
 	}
-	table.Leave()
+	sf.Close()
 }
 
 // Whoever reads a file while it is appended to finds records up to some moment, and no
@@ -295,14 +285,14 @@ func BenchmarkAppend(b *testing.B) {
 func TestReadWhileAppending(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	o.SegmentSize = 32 << 20
-	table, _ := open(t, o)
-	table.busy = true // or the mapping would end with the merging
-	read, used := table.last.memory, table.last.begin
+	sf, _ := open(t, o)
+	sf.merging = true // or the mapping would end with the merging
+	read, used := sf.active.memory, sf.active.begin
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for record := bytes.Repeat([]byte("a=1"), 20_000); table.number == 1; {
-			table.Append(record)
+		for record := bytes.Repeat([]byte("a=1"), 20_000); sf.number == 1; {
+			sf.Append(record)
 		}
 	}()
 	for over := false; !over; {
@@ -319,5 +309,5 @@ func TestReadWhileAppending(t *testing.T) {
 			used = len(read) - len(rest)
 		}
 	}
-	table.Leave()
+	sf.Close()
 }

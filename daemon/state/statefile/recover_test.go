@@ -30,7 +30,7 @@ func TestMissingFiles(t *testing.T) {
 
 // A file that was cut short says what is left of it, and that there was more; the files
 // that it had taken the place of say nothing beside it.
-func TestCutFileOfBefore(t *testing.T) {
+func TestCutFileOfAnEarlierProcess(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	left(t, o, 1, true, "a=1", "b=1")
 	content := appendFrame(nil, head{begins: true, size: 1000, owner: o.Owner}.encode())
@@ -69,7 +69,7 @@ func TestFrameBeyondTheEnd(t *testing.T) {
 }
 
 // What one version of the daemon writes the next one reads: a format that changes needs
-// another name (tableFormat of the daemon), which has the old one's table not be used.
+// another name (tableFormat of the daemon), which has the old one's state file not be used.
 func TestFrameFormat(t *testing.T) {
 	got := appendFrame(nil, head{begins: true, size: 0x0102, owner: []byte("us")}.encode())
 	want := "0b000000" + "ef8a68b9" + "01" + "0201000000000000" + "7573" + "00"
@@ -79,20 +79,20 @@ func TestFrameFormat(t *testing.T) {
 }
 
 // Of a file with a fault there is left what was before it. Nothing is invented, and
-// the next start finds a whole table.
+// the next start finds a whole state file.
 func TestFaults(t *testing.T) {
 	var states []words
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	o.SegmentSize = 4096
-	table, now := open(t, o)
+	sf, now := open(t, o)
 	states = append(states, maps.Clone(now))
 	for i := range 10 {
 		record := fmt.Appendf(nil, "k%d=%d", i%4, i)
-		table.Append(record)
+		sf.Append(record)
 		_ = now.Apply(record)
 		states = append(states, maps.Clone(now))
 	}
-	table.Freeze()
+	sf.Freeze()
 	whole, err := os.ReadFile(o.Path + ".1")
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func wantPrefix(t *testing.T, what string, content []byte, states []words) {
 	if err := os.WriteFile(o.Path+".1", content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	table, state, damage, err := Open(o)
+	sf, state, damage, err := Open(o)
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -126,13 +126,13 @@ func wantPrefix(t *testing.T, what string, content []byte, states []words) {
 	if !slices.ContainsFunc(states, func(s words) bool { return maps.Equal(s, got) }) {
 		t.Errorf("%s: got %v, which never was", what, got)
 	}
-	table.Freeze()
+	sf.Freeze()
 	_, again := open(t, o)
 	wantState(t, what+", and the start after that", again, got)
 }
 
 // Whatever a file has in it: Open ends, invents nothing that is not in it, and the
-// next start finds a whole table with the same.
+// next start finds a whole state file with the same.
 func FuzzFile(f *testing.F) {
 	f.Add(appendFrame(appendFrame(nil, head{begins: true, owner: []byte("us")}.encode()), []byte("a=1")))
 	f.Add([]byte{})
@@ -141,7 +141,7 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(o.Path+".1", content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		table, state, _, err := Open(o)
+		sf, state, _, err := Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,17 +150,17 @@ func FuzzFile(f *testing.F) {
 				t.Errorf("%q=%q was invented", key, value)
 			}
 		}
-		table.Append([]byte("z=9"))
+		sf.Append([]byte("z=9"))
 		state.(words)["z"] = "9"
-		table.Leave() // Freeze would keep all the mappings there ever were
-		table, got := open(t, o)
+		sf.Close() // Freeze would keep all the mappings there ever were
+		sf, got := open(t, o)
 		wantState(t, "the next start", got, state.(words))
-		table.Leave()
+		sf.Close()
 	})
 }
 
 // What is of no use has nothing of it used, also where the files before it are ours; what
-// is no table, or cannot be read, leaves what was before it.
+// is no state file, or cannot be read, leaves what was before it.
 func TestFaultInALaterFile(t *testing.T) {
 	for what, test := range map[string]struct {
 		spoil func(o Options) error
@@ -171,9 +171,9 @@ func TestFaultInALaterFile(t *testing.T) {
 			left(t, o, 2, false, "b=1")
 			return nil
 		}, words{}},
-		"no table":     {func(o Options) error { return os.WriteFile(o.Path+".2", []byte("nothing of ours"), 0o600) }, words{"a": "1"}},
-		"an empty one": {func(o Options) error { return os.WriteFile(o.Path+".2", nil, 0o600) }, words{"a": "1"}},
-		"a directory":  {func(o Options) error { return os.Mkdir(o.Path+".2", 0o700) }, words{"a": "1"}},
+		"no state file": {func(o Options) error { return os.WriteFile(o.Path+".2", []byte("nothing of ours"), 0o600) }, words{"a": "1"}},
+		"an empty one":  {func(o Options) error { return os.WriteFile(o.Path+".2", nil, 0o600) }, words{"a": "1"}},
+		"a directory":   {func(o Options) error { return os.Mkdir(o.Path+".2", 0o700) }, words{"a": "1"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
@@ -190,8 +190,8 @@ func TestFaultInALaterFile(t *testing.T) {
 	}
 }
 
-// The damage is told also where no new table can be made.
-func TestDamageWithoutATable(t *testing.T) {
+// The damage is told also where no new state file can be made.
+func TestDamageWithoutANewFile(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	left(t, o, 1, true, "a=1", "=no key")
 	inTheWay(t, o.Path, 2)

@@ -8,19 +8,19 @@ import (
 	"testing"
 )
 
-// What somebody else has put at the table's paths is not read, not waited for, and not
+// What somebody else has put at the state file's paths is not read, not waited for, and not
 // written through; what is written there nobody else can read.
 func TestPlantedFiles(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "whole")
 	first, _ := open(t, options(t, whole))
 	first.Append([]byte("planted=1"))
-	first.Leave()
+	first.Close()
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, plant := range map[string]func(path string) error{
-		"a link to a table":      func(path string) error { return os.Symlink(whole+".1", path) },
+		"a link to a state file": func(path string) error { return os.Symlink(whole+".1", path) },
 		"a link to another file": func(path string) error { return os.Symlink(victim, path) },
 		"a link to nowhere":      func(path string) error { return os.Symlink(victim+"2", path) },
 		"a pipe":                 func(path string) error { return syscall.Mkfifo(path, 0o666) },
@@ -39,21 +39,21 @@ func TestPlantedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			for i := range 12 {
-				if err := plant(fmt.Sprintf("%s.%d%s", o.Path, i+1, []string{"", asideSuffix}[min(i, 1)])); err != nil {
+				if err := plant(fmt.Sprintf("%s.%d%s", o.Path, i+1, []string{"", halfMadeSuffix}[min(i, 1)])); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if used := InUse(o.Path); used != "" {
 				t.Errorf("%s is in use", used)
 			}
-			table, state, damage, err := Open(o)
+			sf, state, damage, err := Open(o)
 			if err != nil || len(state.(words)) != 0 || damage == nil {
 				t.Fatalf("Open: state %v, damage %v, error %v; want nothing, damage and no error", state, damage, err)
 			}
 			for i := range 200 { // through many files, which are merged
-				table.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
+				sf.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
 			}
-			table.Leave()
+			sf.Close()
 			_, got := open(t, o)
 			if len(got) != 10 {
 				t.Errorf("got %v, want 10 words", got)
@@ -83,7 +83,7 @@ func copyAs(from, to string, mode os.FileMode, uid int) error {
 	return os.Chown(to, uid, -1)
 }
 
-// wantPrivate wants all files of a table to be this user's alone.
+// wantPrivate wants all files of a state file to be this user's alone.
 func wantPrivate(t *testing.T, path string) {
 	t.Helper()
 	files, err := filepath.Glob(path + ".*")

@@ -1,0 +1,92 @@
+package statefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Somebody who cuts a file short that is in use has the state file given up, as one who removes
+// it does, and does not end the process.
+func TestCutShort(t *testing.T) {
+	for what, when := range map[string]func(*cutting){
+		"when it is appended to":       nil,
+		"when it is read, to merge it": func(*cutting) {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var said []error
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			fresh := o
+			o.Failed = func(err error) { said = append(said, err) }
+			if when != nil {
+				o.New = func() State {
+					c := &cutting{words: words{}, path: o.Path}
+					when(c)
+					return c
+				}
+			}
+			sf, _, damage, err := Open(o)
+			if damage != nil || err != nil {
+				t.Fatalf("Open: damage %v, error %v", damage, err)
+			}
+			if when == nil {
+				cutAll(o.Path)
+			}
+			for i := range 30 {
+				sf.Append(fmt.Appendf(nil, "k%d=%d", i, i))
+				sf.merges.Wait()
+			}
+			if len(said) != 1 || !errors.Is(said[0], errShort) || !strings.Contains(said[0].Error(), "restart redlockd") {
+				t.Errorf("said %v, want once that a file was cut short", said)
+			}
+			wantNoFiles(t, o.Path)
+			sf.Close()
+			sf, got := open(t, fresh)
+			wantState(t, "the next start", got, words{})
+			sf.Close()
+		})
+	}
+}
+
+// A panic of another kind is what it was.
+func TestGuardedPassesDefectsOn(t *testing.T) {
+	for what, do := range map[string]func() error{
+		"a nil pointer": func() error { var s *segment; s.used++; return nil },
+		"a defect":      func() error { panic("a defect") },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", what)
+				}
+			}()
+			t.Errorf("%s: got %v", what, guarded(do))
+		}()
+	}
+	if err := guarded(func() error { return errGap }); err != errGap {
+		t.Errorf("got %v, want the error that was returned", err)
+	}
+}
+
+// cutAll cuts all files of a state file short.
+func cutAll(path string) {
+	all, _ := filepath.Glob(path + ".*")
+	for _, file := range all {
+		os.Truncate(file, 0)
+	}
+}
+
+// cutting is a state that cuts the first file short while it is merged: that one alone, so that
+// nothing else notices.
+type cutting struct {
+	words
+	path string
+}
+
+func (c *cutting) Apply(record []byte) error {
+	os.Truncate(c.path+".1", 0)
+	return c.words.Apply(record)
+}
