@@ -75,7 +75,7 @@ func BenchmarkPair(b *testing.B) {
 		}
 	})
 	b.Run("1 worker, with metrics", func(b *testing.B) {
-		c := dialClient(b, benchDaemon(b, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: ownAddress()} }))
+		c := dialClient(b, benchDaemon(b, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: freeAddress(b)} }))
 		b.ReportAllocs()
 		for b.Loop() {
 			pair(b, c, "a")

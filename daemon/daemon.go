@@ -31,6 +31,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
@@ -40,17 +41,17 @@ import (
 
 // daemon is what all connections share.
 type daemon struct {
-	cfg    *config.Config
-	log    hclog.Logger
-	clock  func() time.Duration
-	host   string
-	nodes  *redlock.Quorum
-	queue  *waitqueue.Queue
-	leases *registry
-	limits *access.Limits
-	access atomic.Pointer[config.Access] // nil: whoever can connect may lock anything
-	users  access.Users
-	meter  *meter // nil: off
+	cfg      *config.Config
+	log      hclog.Logger
+	clock    func() time.Duration
+	host     string
+	nodes    *redlock.Quorum
+	queue    *waitqueue.Queue
+	leases   *registry
+	limits   *access.Limits
+	access   atomic.Pointer[config.Access] // nil: whoever can connect may lock anything
+	users    access.Users
+	recorder *metrics.Recorder // of events, for Prometheus; nil: metrics are off
 
 	quorate quorate // nodes, as the log has them
 
@@ -82,13 +83,15 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		queue:  waitqueue.New(),
 		leases: newRegistry(),
 		limits: access.NewLimits(cfg.Limits),
-		meter:  newMeter(cfg),
 
 		journal: state.NewJournal(log),
 
 		certificates: newCertificates(cfg, log),
 	}
 	d.access.Store(cfg.Access)
+	if cfg.Metrics != nil {
+		d.recorder = metrics.NewRecorder(nodeNames(cfg))
+	}
 	var err error
 	d.processes = newProcesses(d.processEnded)
 	if d.host, err = os.Hostname(); err != nil {
@@ -101,8 +104,8 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		MaxTTL:      cfg.Quorum.MaxTTL,
 		Observe:     d.observe(),
 		Notice:      d.notice,
-		RoundTrip:   d.meter.roundTrip,
-		Extended:    d.meter.extended,
+		RoundTrip:   d.recorder.RoundTrip,
+		Extended:    d.recorder.Extended,
 		Moved:       d.moved,
 		Aged:        d.aged,
 
@@ -175,8 +178,8 @@ func (d *daemon) newServer() *server.Server {
 		Defect: func(c *server.Conn, what any, stack []byte) {
 			d.log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
 		},
-		Refused:  d.meter.refused,
-		HeldBack: d.meter.holdsBack,
+		Refused:  d.recorder.Refused,
+		HeldBack: d.recorder.HeldBack,
 		Bye:      byeLate,
 		Answered: d.answered,
 		Dropped: func(c *server.Conn, why error) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/daemon/metrics"
 )
 
 // Each client takes a descriptor, and so does each process with hold=pid. As many as these
@@ -30,7 +32,7 @@ func (d *daemon) mayTakeDescriptor() error {
 func (d *daemon) keptDescriptors() int {
 	kept := keptPerNode*len(d.cfg.Quorum.Nodes) + keptBesides
 	if d.cfg.Metrics != nil {
-		kept += scrapers
+		kept += metrics.MaxConnections
 	}
 	return kept
 }

@@ -41,7 +41,7 @@ func (f *force) Run() {
 	if free {
 		f.disprove(ours)
 	}
-	f.s.d.meter.forced(len(forced))
+	f.s.d.recorder.Forced(len(forced))
 	also := f.also(forced, lists)
 	r := ok(f.call).Str("lock", name).Int("n", int64(len(forced)))
 	if also != nil {

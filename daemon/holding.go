@@ -231,3 +231,11 @@ func (d *daemon) noteGranted(h *holding) {
 		d.journal.Deadline(h.number, h.lease) // it moved back meanwhile: what is noted must never be later
 	}
 }
+
+// hasBegun reports whether the client was granted the lease. A lease that was lost
+// before its client heard of it was held by nobody.
+func (h *holding) hasBegun() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stage != asked
+}

@@ -398,7 +398,7 @@ func (a *ask) noteHeld() {
 // end says that the request has come to its end.
 func (a *ask) end(err error) {
 	a.s.d.limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, err == nil)
-	a.s.d.meter.answered(a, err)
+	a.s.d.recorder.Answered(a.waited(), err == nil)
 	a.over(err)
 	a.awaited(-1)
 	a.s.d.processes.release(a.process)

@@ -24,7 +24,7 @@ func (d *daemon) lost(h *holding, lease *redlock.Lease) {
 	} else {
 		d.end(h)
 	}
-	d.meter.lost(lease.Reason())
+	d.recorder.Lost(lease.Reason())
 	d.logLost(h, lease)
 }
 

@@ -14,7 +14,7 @@ const alertRules = "../packaging/alerts.yml"
 var ofPrometheus = map[string]bool{"up": true}
 
 // ofTLS is told of nodes with TLS alone, which end-to-end tests have.
-var ofTLS = regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(descEnds.String())[1]
+const ofTLS = "redlockd_node_certificate_end_timestamp_seconds"
 
 var (
 	alertExpr = regexp.MustCompile(`(?m)^ *expr: (.*)$`)

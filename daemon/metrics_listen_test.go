@@ -1,18 +1,12 @@
 package daemon
 
 import (
-	"context"
-	"net"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
@@ -24,8 +18,8 @@ func TestMetricsPortInUse(t *testing.T) {
 	var log logged
 	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	d.dial().say("LOCK a", granted5)
-	const said = "[ERROR] there are no metrics"
-	for _, want := range []string{said, "address=" + d.cfg.Metrics.Address, "address already in use", "ss -ltnp", "tried again every=3s"} {
+	const said = "[ERROR] metrics are not served"
+	for _, want := range []string{said, "address=" + d.cfg.Metrics.Address, "address already in use", "ss -ltnp", "retry_after=3s"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not logged:\n%s", want, log.String())
 		}
@@ -40,33 +34,9 @@ func TestMetricsPortInUse(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(log.String(), "could not be served") {
+	if strings.Contains(log.String(), "not served any more") {
 		t.Errorf("its end is taken for a fault:\n%s", log.String())
 	}
-}
-
-// TestMetricsPortIsAwaited: it is tried every few seconds, and that is not said again.
-func TestMetricsPortIsAwaited(t *testing.T) {
-	var log logged
-	d := &daemon{cfg: &config.Config{Metrics: &config.Metrics{Address: ownAddress()}}, log: logging.New(&log, hclog.Trace, logging.Text)}
-	other, err := net.Listen("tcp", d.cfg.Metrics.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		got := make(chan net.Listener, 1)
-		go func() { got <- d.awaitMetricsAddress(t.Context()) }()
-		time.Sleep(time.Hour)
-		if len(got) > 0 || log.String() != "" {
-			t.Errorf("got %d listeners where another one listens, want none, and nothing said:\n%s", len(got), log.String())
-		}
-		other.Close()
-		free := time.Now()
-		(<-got).Close()
-		if took := time.Since(free); took > metricsPause {
-			t.Errorf("the port was free for %v, want %v at most", took, metricsPause)
-		}
-	})
 }
 
 // TestMetricsPortInUseToTheEnd: a daemon that waits for it ends as ever, and takes it no more.
@@ -84,38 +54,4 @@ func TestMetricsPortInUseToTheEnd(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 	first.scrape()
-}
-
-// TestMetricsAdvice: what is said to do fits the fault.
-func TestMetricsAdvice(t *testing.T) {
-	for address, want := range map[string]string{
-		"192.0.2.1:9852":       "ip address",
-		"no-such.invalid:9852": "ip address",
-	} {
-		d := &daemon{cfg: &config.Config{Metrics: &config.Metrics{Address: address}}}
-		_, err := d.listenForMetrics(t.Context())
-		if err == nil || !strings.Contains(metricsAdvice(err), want) {
-			t.Errorf("%s: got %v, %q; want an error, and %q", address, err, metricsAdvice(err), want)
-		}
-	}
-	if got := metricsAdvice(os.NewSyscallError("bind", syscall.EACCES)); !strings.Contains(got, "1024") {
-		t.Errorf("got %q of a port that only root may have", got)
-	}
-}
-
-// TestMetricsNameIsNotAwaited: clients wait for the first try, and a name server may be silent.
-func TestMetricsNameIsNotAwaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		before := net.DefaultResolver
-		defer func() { net.DefaultResolver = before }()
-		net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-		d := &daemon{cfg: &config.Config{Metrics: &config.Metrics{Address: "web1.example:9852"}}}
-		began := time.Now()
-		if _, err := d.listenForMetrics(t.Context()); err == nil || time.Since(began) > metricsName {
-			t.Errorf("got %v after %v, want an error within %v", err, time.Since(began), metricsName)
-		}
-	})
 }

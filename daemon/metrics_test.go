@@ -2,41 +2,38 @@ package daemon
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/redlockd/redlockd/daemon/config"
-	"github.com/redlockd/redlockd/ipc"
-	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/daemon/metrics"
 )
 
-var metricsPorts atomic.Int32
-
-// ownAddress is a loopback address that no other process uses: 127/8 has room for
-// the process id.
-func ownAddress() string {
+// freeAddress is a loopback address with a port that the kernel chose. Other processes
+// use other addresses of 127/8, by their process id.
+func freeAddress(t testing.TB) string {
+	t.Helper()
 	pid := os.Getpid()
-	return fmt.Sprintf("127.%d.%d.%d:%d", 64+pid>>16&63, pid>>8&255, pid&255, 20000+metricsPorts.Add(1))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 64+pid>>16&63, pid>>8&255, pid&255))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 // startMeasured is a daemon that can be scraped.
 func startMeasured(t *testing.T, n int) *testDaemon {
 	t.Helper()
-	return startDaemon(t, n, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: ownAddress()} })
+	return startDaemon(t, n, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: freeAddress(t)} })
 }
 
 // scraped are metrics by name and labels, as they are written.
@@ -248,7 +245,7 @@ func TestMetricsRoom(t *testing.T) {
 	d := startMeasured(t, 1)
 	const more = 20
 	var conns []net.Conn
-	for range scrapers + more {
+	for range metrics.MaxConnections + more {
 		conn, err := net.Dial("tcp", d.cfg.Metrics.Address)
 		if err != nil {
 			t.Fatal(err)
@@ -296,74 +293,10 @@ func TestMetricsStopWithDaemon(t *testing.T) {
 	}
 }
 
-// TestMeterAllocatesNothing: it stands in the way of every request.
-func TestMeterAllocatesNothing(t *testing.T) {
-	for name, cfg := range map[string]*config.Metrics{"on": {}, "off": nil} {
-		m := newMeter(&config.Config{Metrics: cfg, Quorum: config.Quorum{Nodes: []config.Node{{Name: "a"}}}})
-		clock := func() time.Duration { return time.Second }
-		a := &ask{holding: &holding{}, s: &session{d: &daemon{clock: clock}}}
-		if allocs := testing.AllocsPerRun(1000, func() {
-			m.answered(a, nil)
-			m.answered(a, context.Canceled)
-			m.ended(a.holding, 0)
-			m.refused(ipc.CodeHeld)
-			m.lost(redlock.LostQuorum)
-			m.forced(1)
-			m.roundTrip("a", time.Millisecond)
-			m.extended(time.Second, 2*time.Second)
-		}); allocs != 0 {
-			t.Errorf("%s: got %v allocations, want none", name, allocs)
-		}
+// TestHeldFromTheGrantOn: a lease whose client never heard of it was held by nobody.
+func TestHeldFromTheGrantOn(t *testing.T) {
+	h := &holding{}
+	if h.hasBegun() {
+		t.Error("a LOCK under way counts as held")
 	}
-}
-
-// scrapeOf is what collectors alone tell.
-func scrapeOf(t *testing.T, collectors ...prometheus.Collector) scraped {
-	t.Helper()
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors...)
-	w := httptest.NewRecorder()
-	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	s := scraped{}
-	for line := range strings.Lines(w.Body.String()) {
-		if !strings.HasPrefix(line, "#") {
-			s.add(t, strings.TrimSpace(line))
-		}
-	}
-	return s
-}
-
-// TestMeterUnits: seconds, shares and numbers, each in its own series; a meter that is
-// switched off is told the same, and counts nothing.
-func TestMeterUnits(t *testing.T) {
-	m := newMeter(&config.Config{Metrics: &config.Metrics{}, Quorum: config.Quorum{Nodes: []config.Node{{Name: "a"}, {Name: "b"}}}})
-	a := &ask{holding: &holding{}, s: &session{d: &daemon{clock: func() time.Duration { return 3 * time.Second }}}}
-	a.Asked = 500 * time.Millisecond
-	for _, m := range []*meter{m, nil} {
-		m.answered(a, nil)
-		m.answered(a, context.Canceled)
-		m.answered(a, context.Canceled)
-		m.refused(ipc.CodeNoQuorum)
-		m.lost(redlock.LostQuorum)
-		m.forced(3)
-		m.holdsBack()
-		m.roundTrip("b", 250*time.Millisecond)
-		m.extended(4*time.Second, 16*time.Second)
-		m.ended(a.holding, time.Hour) // it has not begun
-	}
-	scrapeOf(t, m.all...).want(t, scraped{
-		`redlockd_waiting_seconds_sum{outcome="granted"}`:   2.5,
-		`redlockd_waiting_seconds_sum{outcome="refused"}`:   5,
-		`redlockd_waiting_seconds_count{outcome="refused"}`: 2,
-		`redlockd_refusals_total{code="NOQUORUM"}`:          1,
-		`redlockd_refusals_total{code="HELD"}`:              0,
-		`redlockd_losses_total{reason="quorum"}`:            1,
-		`redlockd_losses_total{reason="forced"}`:            0,
-		`redlockd_forces_total`:                             3,
-		`redlockd_held_back_total`:                          1,
-		`redlockd_node_round_trip_seconds_sum{node="b"}`:    .25,
-		`redlockd_node_round_trip_seconds_count{node="a"}`:  0,
-		`redlockd_extension_left_ratio_sum`:                 .25,
-		`redlockd_holding_seconds_count`:                    0,
-	})
 }

@@ -156,7 +156,9 @@ func (d *daemon) end(h *holding) {
 		d.queue.Leave(&h.waiter, nil)
 		d.limits.EndLease(h.UID, len(h.names()))
 		d.uncounted(h)
-		d.meter.ended(h, d.clock())
+		if h.hasBegun() {
+			d.recorder.Held(d.clock() - h.lease.Since())
+		}
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/metrics"
 )
 
 // Where no file can be opened, LOCK with hold=pid says so, and no process that lives is
@@ -118,7 +119,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Metrics = &config.Metrics{Address: addr.String()} })
 	d.dial().say("LOCK a", granted5)
 	// In a process of its own, as their ends would be this one's, too.
-	crowd := exec.Command("bash", "-c", fmt.Sprintf(`read; for i in {20..%d}; do eval "exec $i<>/dev/tcp/127.0.0.1/%d"; done; echo; read`, 19+scrapers, addr.Port))
+	crowd := exec.Command("bash", "-c", fmt.Sprintf(`read; for i in {20..%d}; do eval "exec $i<>/dev/tcp/127.0.0.1/%d"; done; echo; read`, 19+metrics.MaxConnections, addr.Port))
 	in, inErr := crowd.StdinPipe()
 	out, outErr := crowd.StdoutPipe()
 	if err := errors.Join(inErr, outErr, crowd.Start()); err != nil {
@@ -133,7 +134,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all are accepted", func() bool { return descriptorsLeft() <= max(kept-1-scrapers, 0) })
+	eventually(t, "all are accepted", func() bool { return descriptorsLeft() <= max(kept-1-metrics.MaxConnections, 0) })
 	if left := descriptorsLeft(); left < keptPerNode*3 {
 		t.Errorf("%d descriptors are left for three nodes", left)
 	}

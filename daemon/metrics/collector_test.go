@@ -1,26 +1,14 @@
-package daemon
+package metrics
 
 import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// shownNodes collects what is told of the nodes.
-type shownNodes struct{ status redlock.Status }
-
-func (s shownNodes) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, to) }
-
-func (s shownNodes) Collect(to chan<- prometheus.Metric) {
-	collection(to).collectNodes(&s.status)
-	collection(to).collectPast(&s.status.Counts)
-}
-
-// TestMetricsOfStatus: each number is told under its own name, in its unit.
-func TestMetricsOfStatus(t *testing.T) {
+// TestCollectorOfStatus: each number has its own name and unit.
+func TestCollectorOfStatus(t *testing.T) {
 	status := redlock.Status{
 		Quorum: 3, Ready: 1, Left: 1500 * time.Millisecond, MaxTTL: 30 * time.Second,
 		Nodes: []redlock.NodeStatus{
@@ -32,7 +20,7 @@ func TestMetricsOfStatus(t *testing.T) {
 			Grants: 1, HandOvers: 2, Splits: 3, Wakeups: 4, WriteBacks: 5, Repairs: 6, Lost: 99, Quarantines: 7, ClockJumps: 8, Withdrawals: 9, CounterLosses: 10,
 		},
 	}
-	scrapeOf(t, shownNodes{status}).want(t, scraped{
+	scrapeOf(t, collector{func() Snapshot { return Snapshot{Quorum: status} }}).want(t, scraped{
 		`redlockd_nodes`:                                    5,
 		`redlockd_quorum`:                                   3,
 		`redlockd_quorum_spare`:                             -2,

@@ -1,0 +1,76 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
+)
+
+// TestListenRetries: it retries every few seconds, and does not log that.
+func TestListenRetries(t *testing.T) {
+	var log bytes.Buffer
+	s := NewServer("127.0.0.1:0", logging.New(&log, hclog.Trace, logging.Text), nil, nil)
+	other, err := net.Listen("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.address = other.Addr().String()
+	synctest.Test(t, func(t *testing.T) {
+		got := make(chan net.Listener, 1)
+		go func() { got <- s.retryListener(t.Context()) }()
+		time.Sleep(time.Hour)
+		if len(got) > 0 || log.String() != "" {
+			t.Errorf("got %d listeners where another one listens, want none, and nothing said:\n%s", len(got), log.String())
+		}
+		other.Close()
+		free := time.Now()
+		(<-got).Close()
+		if took := time.Since(free); took > retryListen {
+			t.Errorf("the port was free for %v, want %v at most", took, retryListen)
+		}
+	})
+}
+
+// TestListenAdvice: the advice fits the fault.
+func TestListenAdvice(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:9852":       "ip address",
+		"no-such.invalid:9852": "ip address",
+	} {
+		s := NewServer(address, hclog.NewNullLogger(), nil, nil)
+		_, err := s.listen(t.Context())
+		if err == nil || !strings.Contains(listenAdvice(err), want) {
+			t.Errorf("%s: got %v, %q; want an error, and %q", address, err, listenAdvice(err), want)
+		}
+	}
+	if got := listenAdvice(os.NewSyscallError("bind", syscall.EACCES)); !strings.Contains(got, "1024") {
+		t.Errorf("got %q of a port that only root may have", got)
+	}
+}
+
+// TestListenLookUpIsBounded: clients wait for the first attempt, and a name server may be silent.
+func TestListenLookUpIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := net.DefaultResolver
+		defer func() { net.DefaultResolver = before }()
+		net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		s := NewServer("web1.example:9852", hclog.NewNullLogger(), nil, nil)
+		began := time.Now()
+		if _, err := s.listen(t.Context()); err == nil || time.Since(began) > lookUpTimeout {
+			t.Errorf("got %v after %v, want an error within %v", err, time.Since(began), lookUpTimeout)
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/metrics"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+)
+
+// serveMetrics starts the listener of the config, if it has one. stop waits for it.
+func (d *daemon) serveMetrics() (stop func()) {
+	if d.cfg.Metrics == nil {
+		return func() {}
+	}
+	return metrics.NewServer(d.cfg.Metrics.Address, d.log, d.recorder, d.snapshot).Start()
+}
+
+// snapshot returns what the daemon knows now, for metrics. It contacts no node.
+func (d *daemon) snapshot() metrics.Snapshot {
+	waiting := d.queue.Waiting()
+	return metrics.Snapshot{
+		Version:         Version(),
+		Connections:     d.limits.Connections(),
+		Leases:          d.leases.held(),
+		Waiters:         len(waiting),
+		LongestQueue:    longestQueue(waiting),
+		Unwritten:       d.journal.Health() != state.Healthy,
+		Quorum:          d.nodesStatus(),
+		CertificateEnds: d.certificates.ends(),
+	}
+}
+
+// longestQueue returns the largest number of waiters for one name.
+func longestQueue(waiting []*waitqueue.Waiter) (longest int) {
+	waiters := map[string]int{}
+	for _, w := range waiting {
+		for _, name := range w.Names {
+			waiters[name]++
+			longest = max(longest, waiters[name])
+		}
+	}
+	return longest
+}
+
+func nodeNames(cfg *config.Config) (names []string) {
+	for _, node := range cfg.Quorum.Nodes {
+		names = append(names, node.Name)
+	}
+	return names
+}
