@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -141,14 +142,14 @@ func TestOperatingSecondFleet(t *testing.T) {
 // What the page has one look for in the log are beginnings of what the daemon logs.
 func TestOperatingLogTexts(t *testing.T) {
 	var source strings.Builder
-	files, err := filepath.Glob("../../daemon/*.go")
+	err := filepath.WalkDir("../../daemon", func(path string, entry os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			source.WriteString(readFile(t, path))
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, file := range files {
-		if !strings.HasSuffix(file, "_test.go") {
-			source.WriteString(readFile(t, file))
-		}
 	}
 	_, page, _ := strings.Cut(readFile(t, pagePath("OPERATING.md")), "\n## What to alert on\n")
 	page, _, _ = strings.Cut(page, "\n## ")
