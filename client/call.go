@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -243,3 +244,6 @@ func (t *callTable) all() []*call {
 	}
 	return all
 }
+
+// longest is the longest time that the protocol can say.
+const maxDuration = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond

@@ -188,3 +188,6 @@ func invalidError(op, name string, code ipc.Code, text string) *Error {
 func notHeldError(verb ipc.Verb, name string) *Error {
 	return &Error{Op: op(verb), Name: name, Code: string(ipc.CodeNotHeld), Text: "it was unlocked before"}
 }
+
+// op is what a verb is called in errors.
+func op(verb ipc.Verb) string { return strings.ToLower(verb.String()) }

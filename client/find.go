@@ -89,15 +89,3 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 	}
 	return own, nil
 }
-
-// known is the lease with an ID that this Client has already, or else the one that is given,
-// which it has from now on.
-func (c *Client) leaseByID(id string, otherwise *Lease) *Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if own := c.leases[id]; own != nil || otherwise == nil {
-		return own
-	}
-	c.leases[id] = otherwise
-	return otherwise
-}

@@ -1,15 +1,5 @@
 package client
 
-import (
-	"errors"
-	"fmt"
-	"syscall"
-
-	"golang.org/x/sys/unix"
-)
-
-var errNoSocket = errors.New("the connection is no socket")
-
 // Inherit has the processes that this one starts from now on hold the connection
 // too, and those that they start. If this process is killed, the daemon sees the
 // end of the connection, and gives the leases back, only when the last of them
@@ -28,34 +18,4 @@ func (c *Client) Inherit() error {
 		return nil // the next one is
 	}
 	return c.inheritIfWanted(l)
-}
-
-// passOn makes a connection one that is inherited, where that is wanted.
-func (c *Client) inheritIfWanted(l *link) error {
-	c.mu.Lock()
-	wanted := c.inherit
-	c.mu.Unlock()
-	if !wanted {
-		return nil
-	}
-	if err := l.inherit(); err != nil {
-		return fmt.Errorf("inherit: %w", err)
-	}
-	return nil
-}
-
-func (l *link) inherit() error {
-	socket, ok := l.conn.(syscall.Conn)
-	if !ok {
-		return errNoSocket
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		_, failed = unix.FcntlInt(fd, unix.F_SETFD, 0) // no FD_CLOEXEC
-	})
-	return errors.Join(err, failed)
 }

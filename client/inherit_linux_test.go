@@ -72,7 +72,7 @@ func TestInheritNoSocket(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	if err := (&link{conn: ours}).inherit(); err == nil {
+	if err := inheritable(ours); err == nil {
 		t.Error("a pipe can be inherited")
 	}
 }

@@ -9,6 +9,29 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
+// Hold is how long a lock is kept without its client asking for it.
+type Hold int
+
+const (
+	// HoldConn keeps the lock, extended by the daemon, while the Client's
+	// connection is open, or is made again within the validity. It is what is done
+	// unless told otherwise.
+	HoldConn Hold = iota
+	// HoldTTL keeps it for its ttl, whatever becomes of this process; nothing but
+	// Lease.Extend extends it. After a connection was made anew, Check, Extend and
+	// Unlock tell whether somebody took it away by force: its context does not.
+	HoldTTL
+	// HoldPID keeps it, extended by the daemon, while a process lives: this one, or
+	// that of WithPID; whatever becomes of the connection. The process is who holds
+	// it: a second Lock for it is refused with ErrHeld (code ALREADY) at once, and one
+	// that waits for what it holds itself with ErrDeadlock. Client.LeaseOf finds it.
+	// It takes a daemon on Linux.
+	HoldPID
+)
+
+// unlockTimeout bounds how long Unlock waits if ctx is done or has no deadline and has ended with the lease.
+const unlockTimeout = 5 * time.Second
+
 // Lease is a lock that is held. It ends by Unlock, by loss, or with what holds it
 // (see WithHold). It is safe for concurrent use.
 type Lease struct {

@@ -210,3 +210,17 @@ func (l *link) hangUp() {
 	}
 	l.conn.Close()
 }
+
+// passOn makes a connection one that is inherited, where that is wanted.
+func (c *Client) inheritIfWanted(l *link) error {
+	c.mu.Lock()
+	wanted := c.inherit
+	c.mu.Unlock()
+	if !wanted {
+		return nil
+	}
+	if err := inheritable(l.conn); err != nil {
+		return fmt.Errorf("inherit: %w", err)
+	}
+	return nil
+}

@@ -14,13 +14,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-const (
-	// unlockTimeout bounds how long Do waits for its Unlock when ctx is done.
-	unlockTimeout = 5 * time.Second
-	// replyMargin is how long before the context's deadline the daemon is to give
-	// up, so that its answer, who holds the lock, arrives in time.
-	replyMargin = 20 * time.Millisecond
-)
+// replyMargin is how long before the context's deadline the daemon has to give up, so that its answer,
+// which names the holder, arrives in time.
+const replyMargin = 20 * time.Millisecond
 
 // Lock takes the lock name, and waits for it until ctx is done or WithWait is
 // over. Locks of one Client exclude each other like those of different hosts.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,26 +14,6 @@ import (
 // An option that cannot be granted is an error that matches ErrInvalid, never
 // ignored. Durations are whole milliseconds, rounded up.
 type Option func(*call)
-
-// Hold is how long a lock is kept without its client asking for it.
-type Hold int
-
-const (
-	// HoldConn keeps the lock, extended by the daemon, while the Client's
-	// connection is open, or is made again within the validity. It is what is done
-	// unless told otherwise.
-	HoldConn Hold = iota
-	// HoldTTL keeps it for its ttl, whatever becomes of this process; nothing but
-	// Lease.Extend extends it. After a connection was made anew, Check, Extend and
-	// Unlock tell whether somebody took it away by force: its context does not.
-	HoldTTL
-	// HoldPID keeps it, extended by the daemon, while a process lives: this one, or
-	// that of WithPID; whatever becomes of the connection. The process is who holds
-	// it: a second Lock for it is refused with ErrHeld (code ALREADY) at once, and one
-	// that waits for what it holds itself with ErrDeadlock. Client.LeaseOf finds it.
-	// It takes a daemon on Linux.
-	HoldPID
-)
 
 // WithTTL sets the lease time: how soon others get the lock if this host dies.
 // The daemon bounds it (from 100 ms to its max_ttl). Default: the daemon's config.
@@ -183,9 +162,6 @@ func checkName(verb ipc.Verb, name string) error {
 }
 
 func (cl *call) addBadOption(what string) { cl.badOptions = append(cl.badOptions, what) }
-
-// longest is the longest time that the protocol can say.
-const maxDuration = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond
 
 // duration sets an option that is at least least.
 func (cl *call) duration(to *time.Duration, which ipc.OptionSet, name string, d, least time.Duration) {

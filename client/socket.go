@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/redlockd/redlockd/ipc"
+	"golang.org/x/sys/unix"
 )
 
 // input reads a connection. A socket is read raw: see ipc.RawRead.
@@ -57,4 +58,23 @@ func (in *input) read(fd uintptr) bool {
 		}
 		return true
 	}
+}
+
+var errNoSocket = errors.New("the connection is no socket")
+
+// inheritable lets processes that this one starts inherit the descriptor of conn.
+func inheritable(conn net.Conn) error {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return errNoSocket
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		_, failed = unix.FcntlInt(fd, unix.F_SETFD, 0) // no FD_CLOEXEC
+	})
+	return errors.Join(err, failed)
 }

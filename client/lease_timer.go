@@ -414,15 +414,3 @@ func (l *Lease) postUnlock() {
 		l.c.sendInBackground(cl)
 	}
 }
-
-// fenceOf is the fencing token of a grant; 0: none.
-func fenceOf(r *ipc.Response) uint64 {
-	return uint64(number(r, "fence"))
-}
-
-// deadlineOf is the deadline that an answer tells. It is on the clock of both
-// sides; should these not be one clock after all (another time namespace), the
-// validity counts, which is told in whole milliseconds.
-func deadlineOf(r *ipc.Response, now time.Duration) time.Duration {
-	return min(duration(r, "deadline"), now+duration(r, "ttl")+time.Millisecond)
-}

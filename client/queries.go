@@ -7,29 +7,6 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Holder is who holds a lock, as told by those nodes that a lock is held on, or who is
-// to have it next (Waits).
-// What a foreign Redlock client left there has no host, user or pid. Only Who tells
-// all of it: the Holder of an *Error has no Held, Nodes, Slot and Note, and that of Forced
-// no Mode, TTL, Nodes and Note.
-type Holder struct {
-	Name  string // the lock
-	Mode  string // "exclusive" or "shared"
-	Slots int    // how many may hold it at once, each in a slot; 0: it has none
-	Slot  int    // which one is held, from 1
-	Host  string
-	PID   int
-	User  string
-	Since time.Duration // how long ago it was taken
-	TTL   time.Duration // how long it lasts unless it is extended
-	Held  int           // on so many nodes
-	Nodes int           // of so many
-	Note  string        // where it is held through this daemon, and you may see it
-	// Waits: nobody holds the lock. It is kept for him on those nodes, who has waited for it,
-	// for TTL at most: nobody else is granted it.
-	Waits bool
-}
-
 // Entry is a lease of this host's daemon, or a request that waits for one.
 type Entry struct {
 	Name  string        // the lock; all of Names, with commas between, where it is of several
@@ -144,24 +121,6 @@ func (c *Client) Hello(ctx context.Context) (hello Hello, err error) {
 	return hello, err
 }
 
-func holderOf(r *ipc.Response) Holder {
-	return Holder{
-		Name:  text(r, "lock"),
-		Mode:  text(r, "mode"),
-		Slots: int(number(r, "slots")),
-		Slot:  int(number(r, "slot")),
-		Host:  text(r, "host"),
-		PID:   int(number(r, "pid")),
-		User:  text(r, "user"),
-		Since: duration(r, "since"),
-		TTL:   duration(r, "ttl"),
-		Held:  int(number(r, "held")),
-		Nodes: int(number(r, "nodes")),
-		Note:  text(r, "note"),
-		Waits: text(r, "waiting") == "yes",
-	}
-}
-
 func entryOf(r *ipc.Response) Entry {
 	return Entry{
 		Name:  text(r, "lock"),
@@ -214,21 +173,4 @@ func statusOf(r *ipc.Response) *Status {
 		}
 	}
 	return s
-}
-
-// text is a field of an answer, "" if it is not there: what a daemon leaves out
-// it does not know.
-func text(r *ipc.Response, key string) string {
-	value, _ := r.Get(key)
-	return value
-}
-
-func number(r *ipc.Response, key string) int64 {
-	n, _ := r.Int64(key)
-	return n
-}
-
-func duration(r *ipc.Response, key string) time.Duration {
-	d, _ := r.Duration(key)
-	return d
 }
