@@ -6,26 +6,24 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Forced is what Force has done.
+// Forced is the result of Force.
 type Forced struct {
-	Holders int     // from how many the lock was taken; 0: nobody held it
-	Holder  *Holder // who it was, where it was one and the nodes tell
-	// Also are the other locks that were held by the same request, and are lost with
-	// this one, as far as this daemon knows: nobody can have them before their client
-	// has stopped, or until its deadline.
+	Holders int     // how many lost the lock; 0: nobody held it
+	Holder  *Holder // the holder, if there was one and the nodes know it
+	// Also lists the other locks of the same lease, which are lost too, as far as this daemon
+	// knows. Nobody else can take them until their client has stopped, or until the deadline.
 	Also []string
 }
 
-// Force takes the lock name from whoever holds it, on whatever host: all readers,
-// all slots. They are told, but may be at work until they notice, while others
-// hold the lock already. It is for root and the daemon's own user or, where there
-// are access rules, for whoever has admin for the lock: the error matches ErrDenied
-// for others, and ErrNoQuorum where it was not done.
+// Force takes the lock name away from its holders on all hosts: all readers, all slots. They are
+// told, but may go on working until they notice, while others hold the lock already. Only root and
+// the daemon's own user may call it or, if there are access rules, users with admin for the lock.
+// For others the error matches ErrDenied. If it was not done, the error matches ErrNoQuorum.
 //
-// It is asked for once: a second time it would be taken from who got it in between.
-// Where the daemon is restarted, or the connection ends, before it has answered, whether
-// it was done is not known, and the error says so: it matches ErrShutdown or
-// ErrUnavailable. Who tells who holds the lock now.
+// Force is sent only once: a second request would take the lock away from the next holder. If the
+// daemon is restarted, or the connection ends, before the answer, nobody knows whether it was done.
+// The error then says so, and matches ErrShutdown or ErrUnavailable. Call Who to see who holds the
+// lock now.
 func (c *Client) Force(ctx context.Context, name string) (forced Forced, err error) {
 	if err := checkName(ipc.VerbForce, name); err != nil {
 		return forced, err
@@ -34,7 +32,8 @@ func (c *Client) Force(ctx context.Context, name string) (forced Forced, err err
 	return forced, err
 }
 
-// forcedOf also reads a daemon that knows exclusive locks only: held=0 is nobody there.
+// forcedOf also reads the answer of a daemon that knows exclusive locks only: there, held=0 means
+// nobody.
 func forcedOf(r *ipc.Response) (forced Forced) {
 	n, said := r.Int64("n")
 	if !said {
@@ -48,14 +47,13 @@ func forcedOf(r *ipc.Response) (forced Forced) {
 	return forced
 }
 
-// Admit ends the quarantine of a node early, or with "all" that of all nodes, and
-// returns the names of those whose votes count from now on. That is safe for
-// nodes that are new, on which no lock can be held; others may have forgotten
-// one, which two hold then. It is for root and the daemon's own user or, where there
-// are access rules, for whoever has admin for every lock: the error matches ErrDenied
-// for others, and ErrInvalid where there is no such node, or none in quarantine any
-// more. Like Force it is asked for once, as the node may be in another quarantine by
-// then: Status tells.
+// Admit ends the quarantine of a node early, or with "all" of all nodes. It returns the names of
+// the nodes that may vote from now on. That is safe for new nodes, on which nobody can hold a lock.
+// Other nodes may have lost a lock, and then two clients can hold it. Only root and the daemon's
+// own user may call it or, if there are access rules, users with admin for all locks. For others
+// the error matches ErrDenied. It matches ErrInvalid if there is no such node, or it is not in
+// quarantine. Admit is sent only once, like Force: the node may be in another quarantine by then.
+// Call Status to see.
 func (c *Client) Admit(ctx context.Context, node string) (nodes []string, err error) {
 	if node == "" || len(node) > ipc.MaxWord {
 		return nil, invalidError(op(ipc.VerbAdmit), "", ipc.CodeOption, "a node has a name of 1 to 200 bytes")

@@ -11,77 +11,77 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The daemon bounds the requests in flight on one connection (to 4,096 as it
-// comes). Locks may wait for long, and must leave room for what ends that wait:
-// each kind has its own places, and who finds none free waits for one. So has RESUME,
-// for which others wait in their places that are about the same lease.
+// The daemon bounds the requests in flight on one connection (4,096 by default). Locks may wait for
+// long, and must leave room for the requests that end their wait. So each kind has its own permits,
+// and a call waits for a free one. RESUME has its own too: calls about the same lease wait for it
+// and keep their permits.
 const (
 	maxLocks   = 3072
 	maxOthers  = 512
 	maxResumes = 256
 )
 
-// The states of a call. Its caller moves it from idle to waiting, to leaving and
-// left; whoever moves it on to answered or dead, mostly the reader, ends its
-// flight, and whose it is then goes by the state before.
+// The states of a call. Its caller moves it from idle to waiting, and perhaps to abandoning and
+// abandoned. Another goroutine, mostly the reader, moves it to answered or failed. That ends its
+// flight. The previous state says who owns it then.
 const (
-	stateIdle       = iota // its caller's, or in the table
+	stateIdle       = iota // owned by its caller, or in the table
 	stateWaiting           // sent; its caller waits
-	stateAbandoning        // its caller gives up, and is about to say CANCEL
-	stateAbandoned         // nobody waits: who answers it settles it
-	stateAnswered          // the reply is there
-	stateFailed            // there will be none: there is no connection for too long
+	stateAbandoning        // its caller gives up, and is about to send CANCEL
+	stateAbandoned         // nobody waits; the goroutine that answers it settles it
+	stateAnswered          // the reply has come
+	stateFailed            // no reply will come: there was no connection for too long
 )
 
-// Values of call.until beside a time.
+// Values of call.waitUntil that are not times.
 const (
-	waitPatience = 0  // for so long as the Client's patience
-	waitForever  = -1 // there is no bound
+	waitPatience = 0  // as long as the Client's patience
+	waitForever  = -1 // without a bound
 )
 
-// unsendable is a call.sent that is no link's number: nobody sends it any more.
+// sentNever is a call.sentOn that is no link's number: nobody sends the call any longer.
 const sentNever = math.MaxUint64
 
-// call is a request and its answer. Calls are kept in a table and used again.
+// call is a request and its answer. Calls are kept in a table and reused.
 //
-// A call outlasts the connection. Who sends it on one says so in sent before, so
-// that nobody else does; without a connection, it is taken back in the same way.
-// While it is in flight its request does not change, and table.mu keeps it from
-// being used again.
+// A call outlasts the connection. Before a goroutine sends it on a connection, it sets sentOn, so
+// that no other goroutine sends it too. Taking it back when there is no connection works in the
+// same way. While a call is in flight its request does not change, and callTable.mu keeps it from
+// being reused.
 type call struct {
 	state     atomic.Int32
-	ready     chan struct{} // one place: filled when the flight ends while waiting
-	sentOn    atomic.Uint64 // the number of the link that it was sent on last; 0: none yet
-	waitUntil atomic.Int64  // how long it waits for a connection: since Client.born, or as above
+	ready     chan struct{} // room for one: filled when the flight ends while the caller waits
+	sentOn    atomic.Uint64 // number of the last link that it was sent on; 0: none
+	waitUntil atomic.Int64  // how long it waits for a connection: time since Client.born, or as above
 
 	req              ipc.Request
 	lockName         string   // of the lock; "": none
-	lease            *Lease   // what it is about; nil: none
-	badOptions       []string // what was wished and cannot be
-	failure          error    // with dead: why there is no answer; nil: Close
-	maybeDone        bool     // with dead: it was sent, and may have been done
-	background       bool     // nobody waits for it, also while it is waiting
-	countedAsRelease bool     // nobody waits for it, and it is counted by Client.gives
+	lease            *Lease   // its lease; nil: none
+	badOptions       []string // options that are not valid
+	failure          error    // if failed: why there is no answer; nil: Close
+	maybeDone        bool     // if failed: it was sent, and may have been done
+	background       bool     // nobody waits for it, even in stateWaiting
+	countedAsRelease bool     // nobody waits for it, and Client.releasing counts it
 
-	lines []ipc.Response // the answer's lines before the last
-	reply ipc.Response   // its last
+	lines []ipc.Response // the answer's lines before the last one
+	reply ipc.Response   // its last line
 
-	// What follows is guarded by table.mu while the call is in flight.
-	tag              string   // its own, which the answer has, unless that is one of:
-	resendTags       []string // the tags of repeats on the same connection
+	// callTable.mu guards what follows while the call is in flight.
+	tag              string   // the tag of the answer, unless that has one of resendTags
+	resendTags       []string // tags under which it was sent again on the same connection
 	resent           bool     // it was sent more than once: the first may have been done
-	shutdownRefusals int      // how often it was refused as the daemon stops; the reader's
-	limitRefusals    int      // how often a repeat was refused as one too many
-	resendPaused     bool     // it was just now, and is to be sent again
-	restart          uint64   // of what is sent once: which restart it was in flight at last; 0: none
+	shutdownRefusals int      // how often a stopping daemon refused it; the reader owns this
+	limitRefusals    int      // how often a resend was refused with LIMIT
+	resendPaused     bool     // it was refused just now, and will be sent again
+	restart          uint64   // if sent once: the last restart during its flight; 0: none
 }
 
-// locks tells whether a grant may come of it.
+// mayBeGranted reports whether the call can be granted a lease.
 func (cl *call) mayBeGranted() bool {
 	return cl.req.Verb == ipc.VerbLock || cl.req.Verb == ipc.VerbTry
 }
 
-// grants tells whether a reply to it has come and is a grant.
+// isGranted reports whether its reply is a grant.
 func (cl *call) isGranted() bool { return cl.mayBeGranted() && cl.reply.Kind == ipc.KindOK }
 
 func (cl *call) inFlight() bool {
@@ -89,7 +89,7 @@ func (cl *call) inFlight() bool {
 	return state == stateWaiting || state == stateAbandoning || state == stateAbandoned
 }
 
-// answer is the reply, nil if there is none.
+// replyOrNil returns the reply, or nil if there is none.
 func (cl *call) replyOrNil() *ipc.Response {
 	if cl.state.Load() == stateFailed {
 		return nil
@@ -97,30 +97,30 @@ func (cl *call) replyOrNil() *ipc.Response {
 	return &cl.reply
 }
 
-// about makes it a request about a lease that is known.
+// setLease makes it a request about a known lease.
 func (cl *call) setLease(l *Lease) {
 	cl.lease, cl.lockName = l, l.name
 	cl.req.Lease = l.id
 	cl.req.Set |= ipc.OptLease
 }
 
-// refusal is the error of a reply that is ERR.
+// replyError returns the error of a reply that is ERR.
 func (cl *call) replyError() *Error { return refusalError(op(cl.req.Verb), cl.lockName, &cl.reply) }
 
-// table knows all calls of a connection by their tags.
+// callTable holds all calls of a Client, by tag.
 type callTable struct {
-	lockPermits, otherPermits, resumePermits chan struct{} // one element for each in use
+	lockPermits, otherPermits, resumePermits chan struct{} // one element for each permit in use
 
-	mu              sync.Mutex // guards what follows, and parts of each call
-	calls           []*call    // by the number that a tag is; one of the strays, or nil, where it is no call's
+	mu              sync.Mutex // guards what follows, and the last part of each call; taken inside no mutex, and none inside it
+	calls           []*call    // by the number in the tag; a stray or nil if the tag has no call
 	tags            []string   // by number
-	free            []int      // numbers of nil
-	strayOutlasting int        // how many are strayStays
+	free            []int      // numbers of nil entries
+	strayOutlasting int        // how many entries are strayOutlasts
 	idle            []*call
 }
 
-// What stands for a call that was answered by another of its tags: the answer to
-// this one may come yet, or never. A grant to strayStays outlasts the connection.
+// A stray stands for a tag of a call that was answered under another of its tags: an answer under
+// this tag may still come, or never. A grant to strayOutlasts outlasts the connection.
 var strayLock, strayOutlasts, strayOther = new(call), new(call), new(call)
 
 func isStray(cl *call) bool { return cl == strayLock || cl == strayOutlasts || cl == strayOther }
@@ -133,8 +133,8 @@ func newCallTable() *callTable {
 	}
 }
 
-// take is an idle call for a request with verb. It waits for a place, which
-// errs only if ctx is done.
+// acquire returns an idle call for a request with verb. It waits for a permit, and fails only if
+// ctx is done.
 func (t *callTable) acquire(ctx context.Context, verb ipc.Verb) (*call, error) {
 	if cl := t.tryAcquire(verb); cl != nil {
 		return cl, nil
@@ -147,7 +147,7 @@ func (t *callTable) acquire(ctx context.Context, verb ipc.Verb) (*call, error) {
 	}
 }
 
-// tryTake is an idle call if there is a place for it, and nil otherwise.
+// tryAcquire returns an idle call if a permit is free, or else nil.
 func (t *callTable) tryAcquire(verb ipc.Verb) *call {
 	select {
 	case t.permits(verb) <- struct{}{}:
@@ -167,7 +167,8 @@ func (t *callTable) permits(verb ipc.Verb) chan struct{} {
 	return t.otherPermits
 }
 
-// pop prefers the call that was used last: few tags, short ones, in the cache.
+// takeIdle prefers the call that was used last: so there are few tags, they are short, and their
+// calls are in the cache.
 func (t *callTable) takeIdle(verb ipc.Verb) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +177,7 @@ func (t *callTable) takeIdle(verb ipc.Verb) *call {
 	return cl
 }
 
-// last needs mu.
+// lastIdle needs mu.
 func (t *callTable) lastIdle() *call {
 	if n := len(t.idle); n > 0 {
 		cl := t.idle[n-1]
@@ -189,7 +190,7 @@ func (t *callTable) lastIdle() *call {
 	return cl
 }
 
-// put gives a call back that is its caller's.
+// release puts a call back. Its caller must own it.
 func (t *callTable) release(cl *call) {
 	places := t.permits(cl.req.Verb)
 	t.mu.Lock()
@@ -200,7 +201,7 @@ func (t *callTable) release(cl *call) {
 	<-places
 }
 
-// reset keeps the tag and the memory. It needs table.mu.
+// reset keeps the tag and the memory. It needs callTable.mu.
 func (cl *call) reset() {
 	clear(cl.lines)
 	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
@@ -212,13 +213,13 @@ func (cl *call) reset() {
 	cl.state.Store(stateIdle)
 }
 
-// several reports whether more than one call is in use.
+// severalInUse reports whether more than one call is in use.
 func (t *callTable) severalInUse() bool {
 	return len(t.lockPermits)+len(t.otherPermits)+len(t.resumePermits) > 1
 }
 
-// find is the call with a tag, nil if there is none: one of the strays for
-// one that was answered already. more: it is in flight by other tags, too.
+// find returns the call with a tag, a stray if the call was answered already, or nil. more reports
+// whether the call is also in flight under other tags.
 func (t *callTable) find(tag string) (cl *call, more bool) {
 	n, err := strconv.ParseUint(tag, 36, 31)
 	if err != nil {
@@ -238,12 +239,12 @@ func (t *callTable) all() []*call {
 	defer t.mu.Unlock()
 	var all []*call
 	for n, cl := range t.calls {
-		if cl != nil && cl.tag == t.tags[n] { // neither a stray nor a repeat
+		if cl != nil && cl.tag == t.tags[n] { // neither a stray nor a resend
 			all = append(all, cl)
 		}
 	}
 	return all
 }
 
-// longest is the longest time that the protocol can say.
+// maxDuration is the longest duration that the protocol can express.
 const maxDuration = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond

@@ -15,80 +15,79 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// DefaultSocket is where redlockd listens unless told otherwise.
+// DefaultSocket is where redlockd listens by default.
 const DefaultSocket = "/run/redlockd/redlockd.sock"
 
-// protocolVersion is what is spoken here.
+// protocolVersion is the version of the protocol that this package speaks.
 const protocolVersion = "1"
 
-// defaultPatience is WithPatience's default: a restart of the daemon takes less.
+// defaultPatience is the default of WithPatience. A restart of the daemon takes less.
 const defaultPatience = 5 * time.Second
 
-// Client is a connection to redlockd, which is made anew when it ends. It is safe
-// for concurrent use, and meant to be shared: a process needs one.
+// Client is a connection to redlockd, and reconnects when it ends. It is safe for concurrent use
+// and meant to be shared: a process needs one.
 type Client struct {
 	dial     func(context.Context) (net.Conn, error)
 	path     string               // for errors
-	clock    func() time.Duration // boottime, but for tests
+	clock    func() time.Duration // boottime.Exact, except in tests
 	patience time.Duration
-	born     time.Time // what call.until counts from
+	born     time.Time // call.waitUntil counts from here
 	calls    *callTable
-	done     chan struct{} // closed when all is over, after Close
-	closing  chan struct{} // closed when Close begins: see outlasts
-	shut     sync.Once     // closes it
+	done     chan struct{} // closed at the end of Close
+	closing  chan struct{} // closed when Close begins: see grantOutlastsConn
+	shut     sync.Once     // closes closing
 
-	link      atomic.Pointer[link] // nil: none just now
+	link      atomic.Pointer[link] // nil: no connection now
 	lastEnded atomic.Uint64        // the number of the last link that has ended
-	needConn  chan struct{}        // one place: something wants a connection
+	needConn  chan struct{}        // room for one: something needs a connection
 	ctx       context.Context      // ended by Close
 	cancelCtx context.CancelFunc
 
-	connectedAt time.Time // the connection; this and short are for run
-	shortLived  int       // so many of them ended soon, one after the other
+	connectedAt time.Time // of the connection; only run uses this and shortLived
+	shortLived  int       // how many connections in a row ended soon
 
-	idPrefix                              string        // begins the id= of each LOCK: of this Client only
-	owners, reconnects, restarts, resumed atomic.Uint64 // how many there have been
+	idPrefix                              string        // begins the id= of each LOCK of this Client
+	owners, reconnects, restarts, resumed atomic.Uint64 // counters
 
-	background sync.WaitGroup // see spawn
+	background sync.WaitGroup // goroutines that Close waits for: see spawn
 
-	mu           sync.Mutex        // guards what follows
-	leases       map[string]*Lease // by id: held, or to be released yet
+	mu           sync.Mutex        // guards what follows; no other mutex is taken inside it, and it is taken inside none
+	leases       map[string]*Lease // by id: held, or still to be released
 	connErr      error             // why there is no connection; nil while there is one
 	finished     bool              // run has ended
 	inherit      bool              // see Inherit
 	lostAt       time.Time         // when the last connection ended
-	patienceOver bool              // since then patience is over
-	expiryTimer  *time.Timer       // nil: there was no outage yet
-	releasing    int               // how much is being given back that may outlast the connection: see Close
+	patienceOver bool              // patience has passed since lostAt
+	expiryTimer  *time.Timer       // runs failExpired; nil: no connection has ended yet
+	releasing    int               // releases under way that may outlast the connection: see Close
 
-	releasingChanged chan struct{} // one place: giving is less, or over another
+	releasingChanged chan struct{} // room for one: releasing is less, or releases came to nothing
 }
 
-// DialOption is a wish about a Client.
+// DialOption is an option of Dial.
 type DialOption func(*Client)
 
-// WithPatience sets for how long after the end of a connection calls wait for the
-// next one; then they fail with ErrUnavailable. See Dial. Default: 5 s.
+// WithPatience sets how long calls wait for a new connection after the last one ended. Then they
+// fail with ErrUnavailable. See Dial. Default: 5 s.
 func WithPatience(patience time.Duration) DialOption {
 	return func(c *Client) { c.patience = patience }
 }
 
-// Dial connects to the daemon's socket at path and makes sure that it speaks
-// this protocol. An empty path is $REDLOCK_SOCKET, or else DefaultSocket. It
-// blocks until the daemon has answered or ctx is done: a daemon that hangs
-// accepts connections and answers none. The error matches ErrUnavailable where
-// nobody listens and ErrDenied where the socket may not be opened.
+// Dial connects to the daemon's socket at path, and checks that it speaks this protocol. If path is
+// empty, Dial uses $REDLOCK_SOCKET, or else DefaultSocket. It blocks until the daemon has answered
+// or ctx is done: a daemon that hangs accepts connections but does not answer. The error matches
+// ErrUnavailable if nobody listens there, and ErrDenied if this user may not open the socket.
 //
-// ctx bounds Dial only, not what is done with the Client.
+// ctx bounds Dial only, not the Client.
 //
-// A connection that ends later is made again, at once while a lease needs one or
-// a call waits, and otherwise by the next call. What was asked is asked again
-// there: calls notice nothing but the pause, except for Force and Admit, which fail if
-// they were under way. Without a connection Lock and LockAll
-// wait as for a holder, until their context is done or WithWait is over; all
-// other calls (and those for at least so long) until WithPatience is over since the
-// connection ended, and from then on for one attempt. The error matches
-// ErrUnavailable then, or what the daemon refuses the connection with.
+// If the connection ends later, the Client reconnects: at once while a lease needs the connection
+// or a call waits, and otherwise at the next call. It resends the requests that were under way, so
+// calls notice only a pause. Force and Admit are the exception: they fail if they were under way.
+// Without a connection, Lock and LockAll wait as they wait for a holder, until their context is
+// done or WithWait has passed. All other calls wait until WithPatience has passed since the
+// connection ended. (Lock and LockAll wait at least as long.) After that, a call waits for one
+// attempt to connect. Then the error matches ErrUnavailable, or is the daemon's reason to refuse
+// the connection.
 func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error) {
 	path = socketPath(path)
 	c := newClient(func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, boottime.Exact)
@@ -135,39 +134,38 @@ func socketPath(path string) string {
 	return path
 }
 
-// Done is closed by Close, and by nothing else: the end of a connection is not
-// that of the Client. See Err.
+// Done returns a channel that is closed by Close only. The end of a connection does not close it.
+// See Err.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err is why there is no connection just now, nil if there is one. It matches
-// ErrClosed after Close, ErrShutdown where the daemon said that it stops, or what
-// a new connection was refused with last, mostly ErrUnavailable.
+// Err returns why there is no connection now, or nil if there is one. The error matches ErrClosed
+// after Close, and ErrShutdown if the daemon said that it is stopping. Otherwise it is the reason
+// why the last attempt to connect failed, mostly ErrUnavailable.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.connErr
 }
 
-// Reconnects is how often a connection was made after the first one.
+// Reconnects returns how many connections were made after the first one.
 func (c *Client) Reconnects() uint64 { return c.reconnects.Load() }
 
-// Restarts is how often the daemon was restarted and kept the connection (BACK).
+// Restarts returns how often the daemon was restarted and kept the connection (BACK).
 func (c *Client) Restarts() uint64 { return c.restarts.Load() }
 
-// Resumed is how many leases were taken over by a new connection.
+// Resumed returns how many leases a new connection has taken over.
 func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 
-// Close ends the connection and waits for all that the Client has started. Its
-// leases end, their contexts with a cause that matches ErrLost and ErrClosed; then
-// the daemon gives their locks back, but for those with HoldTTL, which stay
-// until their ttl is over, and those with HoldPID, which stay with their process.
-// Where there is no connection just then, those with HoldConn stay for their
-// validity. Calls that wait return an error that matches
-// ErrClosed. Only the first Close does anything; it returns nil.
+// Close ends the connection, and waits for all goroutines of the Client. Its leases end: their
+// contexts end with a cause that matches ErrLost and ErrClosed, and then the daemon releases their
+// locks. A lease with HoldTTL stays until its ttl has passed, and one with HoldPID stays with its
+// process. If there is no connection at the time, a lease with HoldConn stays for its validity.
+// Calls that wait return an error that matches ErrClosed. Only the first Close does anything. It
+// returns nil.
 //
-// A lock that was given up before, and may have been granted in that moment, is given back
-// before that, so that it stays neither with the process nor for its linger, and so is one
-// that somebody waits for just then: Close waits for the daemon's word, a second at most.
+// A call that was given up may have been granted at that moment. Close first releases such a lock,
+// so that it stays neither with the process nor for its linger. The same holds for calls that still
+// wait. Close waits for the daemon's answer for at most a second.
 func (c *Client) Close() error {
 	c.shut.Do(func() { close(c.closing) })
 	c.awaitReleases()
@@ -180,8 +178,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// awaitGiven waits for what is being given back that may outlast the connection, with HoldConn
-// by its linger.
+// awaitReleases waits for releases that may outlast the connection, because of HoldPID, HoldTTL or
+// a linger.
 func (c *Client) awaitReleases() {
 	timer := time.NewTimer(lastWords)
 	defer timer.Stop()
@@ -194,7 +192,7 @@ func (c *Client) awaitReleases() {
 	}
 }
 
-// isGiving is false where there is no daemon to hear of it.
+// isReleasing returns false if there is no daemon to release anything.
 func (c *Client) isReleasing() bool {
 	stays := c.calls.mayOutlast()
 	c.mu.Lock()
@@ -202,7 +200,7 @@ func (c *Client) isReleasing() bool {
 	return (stays || c.releasing > 0) && c.connErr == nil
 }
 
-// gives counts what is being given back, or may have to be.
+// releaseStarted counts a release under way, or a call that may need one.
 func (c *Client) releaseStarted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +214,7 @@ func (c *Client) releaseDone() {
 	c.checkReleases()
 }
 
-// lookAtGiven wakes awaitGiven.
+// checkReleases wakes awaitReleases.
 func (c *Client) checkReleases() {
 	select {
 	case c.releasingChanged <- struct{}{}:
@@ -226,18 +224,18 @@ func (c *Client) checkReleases() {
 
 func (c *Client) closed() bool { return c.ctx.Err() != nil }
 
-// spawn runs f on a goroutine that Close waits for. f ends with the connection.
-// It is not run once all is over.
+// spawn runs f on a goroutine that Close waits for. The end of the connection must end f. spawn
+// does nothing once run has ended.
 func (c *Client) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.finished {
-		c.background.Go(f) // run is still counted: never from zero while Close waits
+		c.background.Go(f) // run is still counted, so the counter does not rise from zero while Close waits
 	}
 }
 
-// run reads one connection after the other until Close, and then ends all that
-// depends on them.
+// run reads one connection after the other until Close. Then it ends everything that depends on
+// them.
 func (c *Client) run(l *link) {
 	for l != nil {
 		c.connectionEnded(l, l.readLines())
@@ -258,12 +256,12 @@ func (c *Client) run(l *link) {
 	close(c.done)
 }
 
-// cutOff settles the end of a connection. What the daemon keeps without one, or
-// until it is resumed, goes on.
+// connectionEnded handles the end of a connection. What the daemon keeps without one, or until it
+// is resumed, goes on.
 func (c *Client) connectionEnded(l *link, err error) {
 	over := l.endError(err)
 	if l.isEndedHere(err) && !c.closed() {
-		c.endLeases(over) // before the daemon sees that end, and gives them back
+		c.endLeases(over) // before the daemon sees that end, and releases them
 	}
 	l.hangUp()
 	l.out.stop(over)
@@ -287,8 +285,7 @@ func (c *Client) connectionEnded(l *link, err error) {
 	}
 }
 
-// endLeases ends the leases that the daemon gives back when it sees the end of
-// the connection.
+// endLeases ends the leases that the daemon releases when it sees the end of the connection.
 func (c *Client) endLeases(over error) {
 	for _, l := range c.allLeases() {
 		l.endWithConnection(over)
@@ -311,7 +308,8 @@ func (c *Client) allLeases() []*Lease {
 	return all
 }
 
-// unavailable is err, made to match ErrUnavailable where it tells nothing else.
+// asUnavailable makes err match ErrUnavailable, unless it already matches another error of this
+// package.
 func asUnavailable(err error) error {
 	for _, known := range []error{ErrUnavailable, ErrShutdown, ErrDenied, ErrLimit, ErrInvalid, ErrInternal, ErrClosed} {
 		if errors.Is(err, known) {
@@ -321,8 +319,8 @@ func asUnavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// known is the lease with an ID that this Client has already, or else the one that is given,
-// which it has from now on.
+// leaseByID returns the lease with that ID if this Client has one. Otherwise it adds and returns
+// the given lease.
 func (c *Client) leaseByID(id string, otherwise *Lease) *Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,56 +7,55 @@
 //		return backup(ctx, l.Fence())
 //	})
 //
+// Programs import this package; the redlock command is one of them. It imports the protocol
+// (package ipc), the clock (redlock/boottime) and golang.org/x/sys/unix. It never talks to a Redis
+// node: the daemon does.
+//
 // # Leases
 //
-// A granted lock is a [Lease]: it is ours until its [Lease.Deadline], which the
-// daemon moves on again and again for as long as this process, or what it is held
-// by, lives. Work
-// under a lock belongs under [Lease.Context]: it ends, with a cause that
-// matches [ErrLost], before others can hold the lock. That is so even where the
-// daemon hangs, because each lease has a timer of its own here. The guard
-// ([WithGuard], a fifth of the ttl unless given) is the time between that end
-// and the deadline: what the work needs to stop in.
+// A granted lock is a [Lease]. It is held until its [Lease.Deadline]. The daemon moves the deadline
+// forward while this process, or whatever else holds the lock, lives. Do the work under a lock with
+// [Lease.Context]: it ends, with a cause that matches [ErrLost], before others can hold the lock.
+// This works even if the daemon hangs, because each lease has a timer of its own in this process.
+// The guard ([WithGuard], by default a fifth of the ttl) is the time between that end and the
+// deadline. The work has this time to stop.
 //
-// What cannot be recalled is a write that is already under way. Where that
-// matters, have the written resource refuse a [Lease.Fence] that is smaller
-// than one that it has seen: UPDATE … SET fence = $fence WHERE fence <= $fence.
+// A write that is already under way cannot be recalled. If that matters, let the resource reject a
+// [Lease.Fence] that is smaller than the largest one it has seen:
+// UPDATE … SET fence = $fence WHERE fence <= $fence.
 //
-// A lock is held by one at a time, unless all who take it say otherwise: with
-// [WithShared] by any number of readers, with [WithSlots] by so many. LockAll takes
-// several locks at once, all or none.
+// One holder at a time has a lock, unless all of them choose otherwise: [WithShared] allows any
+// number of readers, and [WithSlots] a fixed number of holders. LockAll takes several locks at once,
+// all or none.
 //
 // # Connections
 //
-// A [Client] is one connection, safe for any number of goroutines and thousands
-// of leases. Each Lock stands for itself: two goroutines that lock one name
-// exclude each other as two hosts do, and none counts up: what runs under a lock
-// and needs it is given the [Lease]. For the same reason [ErrDeadlock] is for who
-// speaks the protocol with an owner of its own: bound a Lock under another lock
-// with [WithWait] or its context. A lease with HoldPID is found again, from any
-// connection of the same user, with [Client.LeaseOf].
+// A [Client] is one connection, for any number of goroutines and thousands of leases. Each Lock is
+// independent. Two goroutines that lock the same name exclude each other like two hosts, and nothing
+// is counted: pass the [Lease] to the code that runs under the lock. So [ErrDeadlock] occurs only
+// for programs that use the protocol with an owner of their own. Bound a Lock under another lock
+// with [WithWait] or its context. [Client.LeaseOf] finds a lease with HoldPID from any connection of
+// the same user.
 //
-// A connection that ends (the daemon was restarted, and no service manager kept it)
-// is made again, by itself, and nobody notices more than a pause: see [Dial] for how
-// long calls wait. Leases stand meanwhile, as they did where a daemon hangs: until
-// their own end, a guard before the last deadline that is known. The new connection takes them over, but for those
-// with HoldTTL, by asking for them, which the daemon grants once a quorum confirms them.
-// One that it does not know any more is lost at once. [Client.Reconnects] and
-// [Client.Resumed] count. A request may come to be made twice: that is harmless. Where
-// it would not be, with [Client.Force] and [Client.Admit], it is made once, and the error
-// says that whether it was done is not known.
+// When a connection ends (the daemon was restarted, and no service manager kept the connection), the
+// Client reconnects. Callers notice only a pause: see [Dial] for how long calls wait. Leases are
+// held meanwhile, as with a daemon that hangs: until their guard before the last known deadline. The
+// new connection asks for all leases except those with HoldTTL, and the daemon grants them once a
+// quorum confirms them. A lease that the daemon no longer knows is lost at once. [Client.Reconnects]
+// and [Client.Resumed] count. A request may be sent twice, which is harmless. [Client.Force] and
+// [Client.Admit] are the exception: they are sent once, and their error says if the outcome is
+// unknown.
 //
-// What goes with a connection does not outlast the process's end: a lease is given
-// back when that connection ends that it was resumed on last (see [Client.Inherit]).
+// A lease does not outlast its process, unless it has HoldTTL or HoldPID: the daemon releases it
+// when the connection ends on which it was resumed last (see [Client.Inherit]).
 //
 // # Errors
 //
-// Every error matches one of the sentinels ([ErrHeld], [ErrNoQuorum], …) or an
-// error of the context. What the daemon answered is an [*Error], with the
-// holder where somebody else held the lock.
+// Every error matches one of the sentinels ([ErrHeld], [ErrNoQuorum], …) or an error of the context.
+// What the daemon answered is an [*Error], with the holder if another holder has the lock.
 //
-// Over Redis nodes that are new, or were restarted without their data, locks are
-// given after a quarantine of max_ttl only: Lock waits for that as for a holder,
-// TryLock is ErrNoQuorum, with the milliseconds left in the field "retry" of its
-// [*Error]. [Client.Status] has it as well.
+// New Redis nodes, and nodes that were restarted without their data, cannot vote until a quarantine
+// of max_ttl has passed. Lock waits for that as it waits for a holder. TryLock returns ErrNoQuorum,
+// with the remaining milliseconds in the field "retry" of its [*Error]. [Client.Status] has them
+// too.
 package client

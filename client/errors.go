@@ -10,42 +10,43 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What an error of this package matches, with errors.Is.
+// Errors of this package match these, with errors.Is.
 var (
-	// ErrHeld: somebody else held the lock for as long as was to be waited.
+	// ErrHeld means that another holder kept the lock for the whole wait.
 	ErrHeld = errors.New("held by somebody else")
-	// ErrNoQuorum: too few nodes could vote. It says nothing about who holds the lock.
+	// ErrNoQuorum means that too few nodes could vote. It says nothing about who holds the lock.
 	ErrNoQuorum = errors.New("no quorum of nodes")
-	// ErrLost: the lease is over, and not by Unlock. Others can hold the lock
-	// from its deadline on. It never comes back.
+	// ErrLost means that the lease ended without Unlock. From its deadline on, others can hold the
+	// lock. A lost lease never comes back.
 	ErrLost = errors.New("lease lost")
-	// ErrNotHeld: the lease was unlocked before, or the daemon does not know it.
+	// ErrNotHeld means that the lease was unlocked before, or that the daemon does not know it.
 	ErrNotHeld = errors.New("not held")
 	// ErrUnlocked is the cause of the end of a Lease's context after Unlock.
 	ErrUnlocked = errors.New("unlocked")
-	// ErrDeadlock: waiting would have closed a cycle of waiters on this host.
+	// ErrDeadlock means that waiting would have closed a cycle of waiters on this host.
 	ErrDeadlock = errors.New("deadlock")
-	// ErrCancelled: the process that was to hold the lock (WithPID) ended while it was waited for.
+	// ErrCancelled means that the process that was to hold the lock (WithPID) ended during the
+	// wait.
 	ErrCancelled = errors.New("cancelled")
-	// ErrDenied: this user may not do that.
+	// ErrDenied means that this user may not do that.
 	ErrDenied = errors.New("not allowed")
-	// ErrLimit: a limit of the daemon's config is reached.
+	// ErrLimit means that a limit of the daemon's config is reached.
 	ErrLimit = errors.New("limit reached")
-	// ErrInvalid: a name or an option that cannot be, or is out of bounds.
+	// ErrInvalid means that a name or an option is not valid, or out of bounds.
 	ErrInvalid = errors.New("invalid request")
-	// ErrShutdown: the daemon is stopping, and no other one came. Of Force and Admit
-	// also: it stopped, or was restarted, and whether they were done is not known.
+	// ErrShutdown means that the daemon is stopping, and no other one came. From Force and Admit it
+	// can also mean that the daemon stopped or was restarted, and nobody knows whether it was done.
 	ErrShutdown = errors.New("redlockd is stopping")
-	// ErrInternal: a defect in the daemon; its log has more.
+	// ErrInternal means a defect in the daemon. See its log.
 	ErrInternal = errors.New("internal error of redlockd")
-	// ErrUnavailable: there is no daemon, and none came for as long as the call
-	// waits (see Dial), or it reads no more.
+	// ErrUnavailable means that there is no daemon, and none came while the call waited (see Dial),
+	// or that it reads no more.
 	ErrUnavailable = errors.New("redlockd is not available")
-	// ErrClosed: Close was called on this Client.
+	// ErrClosed means that Close was called on this Client.
 	ErrClosed = errors.New("client closed")
 )
 
-// sentinels are what the codes of the protocol match.
+// sentinels maps the codes of the protocol to errors.
 var sentinels = map[ipc.Code]error{
 	ipc.CodeSyntax:    ErrInvalid,
 	ipc.CodeVerb:      ErrInvalid,
@@ -71,18 +72,18 @@ type Error struct {
 	Name string // the lock; "" where there is none
 	Code string // of the protocol: "HELD", "NOQUORUM", …
 	Text string // for people
-	// Holder is who holds the lock, or one of those who share it, where Code is HELD
-	// and the daemon knows.
+	// Holder is the holder of the lock, or one of several who share it, if Code is HELD and the
+	// daemon knows it.
 	Holder *Holder
-	// Fields is all that the daemon said beside, by its names in the protocol;
-	// numbers in decimal, durations in milliseconds.
+	// Fields holds everything else that the daemon said, by the protocol's names. Numbers are
+	// decimal, and durations are in milliseconds.
 	Fields map[string]string
-	// Err is what led to it, or nil: the end of the connection for a lost lease,
-	// context.DeadlineExceeded where the context's deadline bounded the wait.
+	// Err is the cause, or nil: the end of the connection for a lost lease, or
+	// context.DeadlineExceeded if the context's deadline bounded the wait.
 	Err error
 }
 
-// Error is what was tried, on which lock, and why not.
+// Error returns what was tried, on which lock, and why it failed.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(subject(e.Op, e.Name))
@@ -112,7 +113,7 @@ func (e *Error) Is(target error) bool {
 	return sentinel != nil && sentinel == target
 }
 
-// Unwrap is what led to the error.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // subject names what failed: `lock "nightly-backup"`.
@@ -123,18 +124,18 @@ func subject(op, name string) string {
 	return fmt.Sprintf("%s %q", op, name)
 }
 
-// refusal is the error of an ERR reply.
+// refusalError returns the error of an ERR reply.
 func refusalError(op, name string, r *ipc.Response) *Error {
 	e := &Error{Op: op, Name: name, Code: string(r.Code), Text: r.Text, Fields: fields(r)}
 	if r.Code == ipc.CodeHeld && e.Fields["host"]+e.Fields["pid"]+e.Fields["user"] != "" {
 		holder := holderOf(r)
-		holder.Mode = cmp.Or(holder.Mode, "exclusive") // HELD says the other one only
+		holder.Mode = cmp.Or(holder.Mode, "exclusive") // HELD says mode=shared only
 		e.Holder = &holder
 	}
 	return e
 }
 
-// fields are all fields of a reply as text.
+// fields returns all fields of a reply as text.
 func fields(r *ipc.Response) map[string]string {
 	all := make(map[string]string, len(r.Fields))
 	for _, f := range r.Fields {
@@ -143,12 +144,12 @@ func fields(r *ipc.Response) map[string]string {
 	return all
 }
 
-// lost is the cause with which a lease's context ends.
+// lostError returns the cause with which a lease's context ends.
 func lostError(name, text string, err error) *Error {
 	return &Error{Op: "lease", Name: name, Code: string(ipc.CodeLost), Text: text, Err: err}
 }
 
-// lostReasons are the reasons of LOST in words.
+// lostReasons explains the reasons of LOST.
 var lostReasons = map[string]string{
 	"quorum":  "it could not be extended on a quorum of nodes",
 	"forced":  "somebody deleted it by force: others may hold it already",
@@ -157,7 +158,7 @@ var lostReasons = map[string]string{
 	"expired": "its time is over",
 }
 
-// lostBy is the cause that a LOST event tells.
+// lostByEvent returns the cause that a LOST event gives.
 func lostByEvent(name string, event *ipc.Response) *Error {
 	reason := text(event, "reason")
 	e := lostError(name, cmp.Or(event.Text, lostReasons[reason], "reason "+reason), nil)
@@ -165,7 +166,7 @@ func lostByEvent(name string, event *ipc.Response) *Error {
 	return e
 }
 
-// ended is the error of a call whose context was done before the answer came.
+// contextError returns the error of a call whose context was done before the answer came.
 func contextError(op, name string, ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -174,20 +175,20 @@ func contextError(op, name string, ctx context.Context) error {
 	return fmt.Errorf("%s: gave up waiting: %w (%w)", subject(op, name), err, cause)
 }
 
-// failed is the error of a call that got no answer.
+// callError returns the error of a call that got no answer.
 func callError(op, name string, err error) error {
 	return fmt.Errorf("%s: %w", subject(op, name), err)
 }
 
-// invalid is the error of a request that is refused before it is sent.
+// invalidError returns the error of a request that is rejected before it is sent.
 func invalidError(op, name string, code ipc.Code, text string) *Error {
 	return &Error{Op: op, Name: name, Code: string(code), Text: text}
 }
 
-// notHeld is the error of a request about a lease that was unlocked before.
+// notHeldError returns the error of a request about a lease that was unlocked before.
 func notHeldError(verb ipc.Verb, name string) *Error {
 	return &Error{Op: op(verb), Name: name, Code: string(ipc.CodeNotHeld), Text: "it was unlocked before"}
 }
 
-// op is what a verb is called in errors.
+// op returns what errors call a verb.
 func op(verb ipc.Verb) string { return strings.ToLower(verb.String()) }

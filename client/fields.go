@@ -6,8 +6,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// text is a field of an answer, "" if it is not there: what a daemon leaves out
-// it does not know.
+// text returns a field of an answer, or "" if it is missing: a daemon omits what it does not know.
 func text(r *ipc.Response, key string) string {
 	value, _ := r.Get(key)
 	return value
@@ -23,7 +22,7 @@ func duration(r *ipc.Response, key string) time.Duration {
 	return d
 }
 
-// leaseOf is the ID that an answer tells of a lease; "": it lacks what a lease is made of.
+// leaseOf returns the ID of a lease from an answer, or "" if the answer does not describe a lease.
 func leaseOf(r *ipc.Response) string {
 	if duration(r, "deadline") == 0 {
 		return ""
@@ -31,14 +30,14 @@ func leaseOf(r *ipc.Response) string {
 	return text(r, "lease")
 }
 
-// fenceOf is the fencing token of a grant; 0: none.
+// fenceOf returns the fencing token of a grant, or 0 if there is none.
 func fenceOf(r *ipc.Response) uint64 {
 	return uint64(number(r, "fence"))
 }
 
-// deadlineOf is the deadline that an answer tells. It is on the clock of both
-// sides; should these not be one clock after all (another time namespace), the
-// validity counts, which is told in whole milliseconds.
+// deadlineOf returns the deadline from an answer. Daemon and client use the same clock. If they do
+// not (in another time namespace), the validity decides, which the answer has in whole
+// milliseconds.
 func deadlineOf(r *ipc.Response, now time.Duration) time.Duration {
 	return min(duration(r, "deadline"), now+duration(r, "ttl")+time.Millisecond)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// LeaseOf is the lease with HoldPID that a process holds, 0 being this one, by
-// whichever connection this user took it; by its name, or of several all names in the order
-// in which they were locked. It is kept as it was, and its Unlock gives it back; its
-// loss is noticed when the daemon is asked, half way to the deadline. The error
-// matches ErrNotHeld if there is none, ErrLost if it was lost, and ErrDenied for
-// what cannot be one.
+// LeaseOf returns the lease with HoldPID that a process holds. A pid of 0 means this process. It
+// does not matter which connection took the lease, but it must belong to this user. Several names
+// must be in the order in which they were locked. The lease stays as it was; Unlock releases it. A
+// loss is noticed when the Client asks the daemon, half way to the deadline. The error matches
+// ErrNotHeld if there is no such lease, ErrLost if it was lost, and ErrDenied if the process
+// belongs to another user.
 func (c *Client) LeaseOf(ctx context.Context, pid int, names ...string) (*Lease, error) {
 	if pid == 0 {
 		pid = os.Getpid()
@@ -25,8 +25,8 @@ func (c *Client) LeaseOf(ctx context.Context, pid int, names ...string) (*Lease,
 	})
 }
 
-// LeaseByID is the lease with that ID, which another connection took: whoever knows
-// the ID may unlock it. What else is said of LeaseOf goes for it as well.
+// LeaseByID returns the lease with that ID, which another connection took. Whoever knows the ID may
+// unlock it. Otherwise it is like LeaseOf.
 func (c *Client) LeaseByID(ctx context.Context, id string, names ...string) (*Lease, error) {
 	return c.find(ctx, names, func(cl *call) {
 		cl.req.Lease = id
@@ -34,8 +34,8 @@ func (c *Client) LeaseByID(ctx context.Context, id string, names ...string) (*Le
 	})
 }
 
-// find asks for a lease that was granted to another connection. One of this
-// Client's own is as it was.
+// find asks for a lease that was granted to another connection. It returns a lease of this Client
+// unchanged.
 func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*Lease, error) {
 	if err := checkNames(ipc.VerbCheck, names); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 		return nil, invalidError(op(ipc.VerbCheck), cl.lockName, ipc.CodeInternal, errFields.Error())
 	}
 	if own := c.leaseByID(id, nil); own != nil {
-		own.extendDeadline(&cl.reply, 0) // whoever asked for it may not have run again yet
+		own.extendDeadline(&cl.reply, 0) // the caller of Lock may not have run again yet
 		own.endIfDue()
 		if err := own.endedError(ipc.VerbCheck); err != nil {
 			return nil, err
@@ -78,10 +78,10 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
 		return nil, err
 	}
-	own := c.leaseByID(id, l) // not before: others that find it have all of it
+	own := c.leaseByID(id, l) // not earlier: others that find it need all of it
 	switch {
 	case own != l:
-		l.end(ErrUnlocked, false) // nobody has it
+		l.end(ErrUnlocked, false) // nobody uses it
 	case !l.isHeld(): // its timer was faster
 		c.forget(l)
 	case c.closed(): // Close may not have seen it

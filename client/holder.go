@@ -6,26 +6,27 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Holder is who holds a lock, as told by those nodes that a lock is held on, or who is
-// to have it next (Waits).
-// What a foreign Redlock client left there has no host, user or pid. Only Who tells
-// all of it: the Holder of an *Error has no Held, Nodes, Slot and Note, and that of Forced
-// no Mode, TTL, Nodes and Note.
+// Holder is a holder of a lock, as the nodes that store the lock describe it. With Waits it is the
+// next holder.
+//
+// A lock that a foreign Redlock client took has no host, user or pid. Only Who fills in all fields.
+// The Holder of an *Error has no Held, Nodes, Slot and Note, and the Holder of Forced has no Mode,
+// TTL, Nodes and Note.
 type Holder struct {
 	Name  string // the lock
 	Mode  string // "exclusive" or "shared"
-	Slots int    // how many may hold it at once, each in a slot; 0: it has none
-	Slot  int    // which one is held, from 1
+	Slots int    // how many may hold it at once, each in a slot; 0: no slots
+	Slot  int    // the slot that is held, from 1
 	Host  string
 	PID   int
 	User  string
 	Since time.Duration // how long ago it was taken
 	TTL   time.Duration // how long it lasts unless it is extended
-	Held  int           // on so many nodes
-	Nodes int           // of so many
-	Note  string        // where it is held through this daemon, and you may see it
-	// Waits: nobody holds the lock. It is kept for him on those nodes, who has waited for it,
-	// for TTL at most: nobody else is granted it.
+	Held  int           // how many nodes store it
+	Nodes int           // how many nodes there are
+	Note  string        // if this daemon's client holds it, and you may see it
+	// Waits means that nobody holds the lock, but that it is reserved for this waiter on those
+	// nodes, for at most TTL. Nobody else is granted it meanwhile.
 	Waits bool
 }
 

@@ -9,110 +9,106 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Hold is how long a lock is kept without its client asking for it.
+// Hold says what keeps a lock taken.
 type Hold int
 
 const (
-	// HoldConn keeps the lock, extended by the daemon, while the Client's
-	// connection is open, or is made again within the validity. It is what is done
-	// unless told otherwise.
+	// HoldConn keeps the lock while the Client's connection is open, or is made again within the
+	// validity. The daemon extends it. This is the default.
 	HoldConn Hold = iota
-	// HoldTTL keeps it for its ttl, whatever becomes of this process; nothing but
-	// Lease.Extend extends it. After a connection was made anew, Check, Extend and
-	// Unlock tell whether somebody took it away by force: its context does not.
+	// HoldTTL keeps the lock for its ttl, no matter what happens to this process. Only Lease.Extend
+	// extends it. After a reconnect, its context does not report that the lock was taken away by
+	// force; Check, Extend and Unlock do.
 	HoldTTL
-	// HoldPID keeps it, extended by the daemon, while a process lives: this one, or
-	// that of WithPID; whatever becomes of the connection. The process is who holds
-	// it: a second Lock for it is refused with ErrHeld (code ALREADY) at once, and one
-	// that waits for what it holds itself with ErrDeadlock. Client.LeaseOf finds it.
-	// It takes a daemon on Linux.
+	// HoldPID keeps the lock while a process lives: this one, or the one of WithPID. The daemon
+	// extends it, no matter what happens to the connection. The process is the holder. A second
+	// Lock for it fails with ErrHeld (code ALREADY) at once, and fails with ErrDeadlock if it would
+	// wait for itself. Client.LeaseOf finds the lease. It needs a daemon on Linux.
 	HoldPID
 )
 
-// unlockTimeout bounds how long Unlock waits if ctx is done or has no deadline and has ended with the lease.
+// unlockTimeout bounds how long Do waits for its Unlock. It also bounds an Unlock whose context has
+// no deadline and has just ended with the lease.
 const unlockTimeout = 5 * time.Second
 
-// Lease is a lock that is held. It ends by Unlock, by loss, or with what holds it
-// (see WithHold). It is safe for concurrent use.
+// Lease is a lock that is held. It ends by Unlock, by loss, or with the connection or process that
+// holds it (see WithHold). It is safe for concurrent use.
 type Lease struct {
 	c          *Client
 	name       string
-	names      []string // nil: just name
+	names      []string // nil: only name
 	id         string
 	owner      string // who has it on a connection; "": the process
 	fence      uint64
 	slot       int
 	hold       Hold
-	guardGiven bool // the guard was given: it does not go by the ttl
-	found      bool // another connection took it: it is given back by Unlock only
+	guardGiven bool // WithGuard was used, so the ttl does not set the guard
+	found      bool // another connection took it: only Unlock releases it
 
-	detached      atomic.Bool // it goes with a connection, and that it went with has ended
-	lossUnwatched atomic.Bool // it goes by a process, and the connection that heard of its loss has ended
+	detached      atomic.Bool // it depends on a connection, and that has ended
+	lossUnwatched atomic.Bool // it depends on a process, and the connection that would report its loss has ended
 
-	mu              sync.Mutex    // guards what follows
-	deadline        time.Duration // on the client's clock; only moves forward
-	guard           time.Duration // how long before the deadline it is given up
-	daemonGuard     time.Duration // the daemon's guard; 0: it has not said
-	ttl             time.Duration // as it was asked for; 0: the daemon's default
-	longestValidity time.Duration // that an answer said it stands, since the ttl was asked for
-	maxHoldEnd      time.Duration // a deadline from here on is that of WithMax; 0: there is none
-	cause           error         // why it is over: ErrUnlocked or a loss; nil while it is held
+	mu              sync.Mutex    // guards what follows; no other mutex is taken inside it
+	deadline        time.Duration // on the client's clock; never moves back
+	guard           time.Duration // how long before the deadline the context ends
+	daemonGuard     time.Duration // the guard that the daemon reported; 0: none
+	ttl             time.Duration // as requested; 0: the daemon's default
+	longestValidity time.Duration // the longest that an answer gave since the ttl was requested
+	maxHoldEnd      time.Duration // a deadline from here on is the end of WithMax; 0: no bound
+	cause           error         // why it ended: ErrUnlocked or a loss; nil while it is held
 	timer           *time.Timer
 	checkNext       bool            // the timer is set for a CHECK
-	checking        bool            // a CHECK of the timer's is under way
-	unlockPending   bool            // lost while the daemon may keep it: to be unlocked at the deadline
-	maybeKept       bool            // RESUME was refused, and the daemon may keep it for the connection
-	restForced      bool            // forced away, and the daemon keeps its other names until its holder has stopped
+	checking        bool            // a CHECK of the timer is under way
+	unlockPending   bool            // lost, but the daemon may keep it: unlock it at the deadline
+	maybeKept       bool            // RESUME was refused, but the daemon may keep it for the connection
+	restForced      bool            // forced away; the daemon keeps its other names until the holder has stopped
 	unlocking       bool            // UNLOCK was sent, or need not be
-	unlockMaybeDone bool            // one that failed may have been done
-	releasing       bool            // it was, for nobody, and is counted by Client.gives
-	base            context.Context // whose values ctx has
-	ctx             context.Context // nil until somebody wants it
+	unlockMaybeDone bool            // an UNLOCK that failed may have been done
+	releasing       bool            // an UNLOCK in the background is counted by Client.releasing
+	base            context.Context // the context whose values ctx has
+	ctx             context.Context // nil until it is needed
 	cancel          context.CancelCauseFunc
 }
 
-// Name is the lock's name; of several, all of them, with commas between.
+// Name returns the lock's name. Several names are joined by commas.
 func (l *Lease) Name() string { return l.name }
 
-// Slot is which place of the lock this one has, from 1 on; 0 where it was taken
-// without WithSlots.
+// Slot returns the slot of the lock that this lease has, from 1. It is 0 without WithSlots.
 func (l *Lease) Slot() int { return l.slot }
 
-// ID is the daemon's name for the lease. It is a secret: whoever knows it can
-// unlock.
+// ID returns the daemon's name for the lease. It is a secret: whoever knows it can unlock.
 func (l *Lease) ID() string { return l.id }
 
-// Fence is the fencing token: larger than that of every grant of this lock that
-// was given before this one was asked for, and never the same twice. (Readers are
-// ordered against writers, and the places of WithSlots each for itself.) It stays
-// below 2^53. What is written to should remember the largest that it has seen,
-// and refuse a smaller one: then a holder that was paused past its deadline does
-// no harm.
+// Fence returns the fencing token. If this lease was requested after another grant of the lock was
+// issued, its token is larger. No token is issued twice. (Readers are ordered against writers, and
+// each slot of WithSlots on its own.) It stays below 2^53. The resource that you write to should
+// remember the largest token that it has seen, and reject smaller ones. Then a holder that was
+// paused past its deadline does no harm.
 func (l *Lease) Fence() uint64 { return l.fence }
 
-// Deadline is until when the lease is ours as far as is known here: the daemon
-// moves it on while it extends the lease, and nobody else can hold the lock
-// before. After the end of the lease it is the last one known.
+// Deadline returns until when the lease is certain to be held, as far as this process knows. The
+// daemon moves it forward while it extends the lease. Nobody else can hold the lock before. After
+// the end of the lease it is the last known deadline.
 func (l *Lease) Deadline() time.Time { return time.Now().Add(l.DeadlineBoottime() - l.c.clock()) }
 
-// DeadlineBoottime is the deadline as time since the boot of this host, on
-// CLOCK_BOOTTIME, which other processes of this host can read too.
+// DeadlineBoottime returns the deadline as time since the boot of this host, on CLOCK_BOOTTIME.
+// Other processes of this host can read that clock too.
 func (l *Lease) DeadlineBoottime() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
-// Guard is how long before the deadline the lease is given up, and its Context ends, unless
-// its deadline has moved on: what WithGuard says, or a fifth of the ttl.
+// Guard returns how long before the deadline the lease's Context ends, unless the deadline has
+// moved on: what WithGuard says, or a fifth of the ttl.
 func (l *Lease) Guard() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.guard
 }
 
-// Validity is how long the lease is ours yet, as far as is known here; 0 once it
-// is over. It goes by CLOCK_BOOTTIME, so a suspension of the host counts.
+// Validity returns how long the lease is still held, as far as this process knows. It is 0 after
+// the end. It uses CLOCK_BOOTTIME, so a suspension of the host counts.
 func (l *Lease) Validity() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,13 +118,13 @@ func (l *Lease) Validity() time.Duration {
 	return max(0, l.deadline-l.c.clock())
 }
 
-// Context ends when the lease does: on its loss, before the deadline by the
-// guard, with a cause that matches ErrLost; on Unlock with the cause
-// ErrUnlocked. It has the values of the context that the lock was taken with,
-// but not its end. It is the same on each call.
+// Context returns a context that ends with the lease. On a loss it ends before the deadline, by the
+// guard, with a cause that matches ErrLost. On Unlock it ends with the cause ErrUnlocked. It has
+// the values of the context that the lock was taken with, but does not end with it. It is the same
+// on each call.
 //
-// Its timer stands still while the host is suspended. After that the end comes
-// with the daemon's word, or at the latest by half of the validity that was left.
+// Its timer stops while the host is suspended. After a suspension it ends when the daemon reports
+// the loss, or at the latest after half of the remaining validity.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,8 +134,8 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// makeContext needs mu. Who has another context already, having found the lease before Do has
-// come to run, keeps that until both end.
+// makeContext needs mu. A goroutine that found the lease before Do ran may have a context already.
+// That context then ends together with the new one.
 func (l *Lease) makeContext(parent context.Context) {
 	before := l.cancel
 	l.ctx, l.cancel = context.WithCancelCause(parent)
@@ -154,24 +150,23 @@ func (l *Lease) makeContext(parent context.Context) {
 	}
 }
 
-// Unlock gives the lock back, and waits until a quorum of nodes has released it
-// or ctx is done. The release goes on if ctx is done first, even before the
-// call, but its outcome is unknown then. It is nil also where too few nodes have answered
-// in time (NodeTimeout of Hello): the daemon repeats the release until they do, or the lock
-// has expired. From the call on the lease's context has ended and Validity is 0.
+// Unlock releases the lock, and waits until a quorum of nodes has released it or ctx is done. If
+// ctx is done first, even before the call, the release goes on, but its outcome is unknown. Unlock
+// also returns nil if too few nodes answered in time (NodeTimeout of Hello): the daemon repeats the
+// release until they do, or until the lock has expired. From the call on, the lease's context has
+// ended, and Validity is 0.
 //
-// A lease that was unlocked before is ErrNotHeld, one that was lost ErrLost, also where
-// the daemon does not know it any more. (Of LockAll's names of which one was forced away
-// others can have the rest from then on, and not only at the deadline.)
-// After a refusal for another reason (ErrLimit, say), and where there was no daemon
-// (ErrUnavailable), Unlock can be called again.
+// The error matches ErrNotHeld if the lease was unlocked before. It matches ErrLost if the lease
+// was lost, or if the daemon no longer knows it. (If one of LockAll's names was forced away, others
+// can take the rest from this call on, instead of from the deadline on.) After any other refusal
+// (such as ErrLimit), and without a daemon (ErrUnavailable), Unlock can be called again.
 func (l *Lease) Unlock(ctx context.Context) error {
 	alive := ctx.Err() == nil
 	if err := l.beginUnlock(); err != nil {
 		return err
 	}
 	if alive && context.Cause(ctx) == ErrUnlocked {
-		// ctx is under the lease's own, and has just ended with it.
+		// ctx is derived from the lease's own, and has just ended with it
 		detached, cancel := detach(ctx)
 		defer cancel()
 		ctx = detached
@@ -188,7 +183,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return l.unlocked(cl, &cl.reply)
 }
 
-// detach is ctx without its end, but for its deadline, or else unlockTimeout.
+// detach returns ctx without its end. The result ends at the deadline of ctx, or else after
+// unlockTimeout.
 func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -197,17 +193,17 @@ func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.WithoutCancel(ctx), deadline)
 }
 
-// Check asks the daemon whether the lease still stands, and learns its deadline:
-// nil, or an error that matches ErrLost or ErrNotHeld, or says why there is no
-// answer. It is answered from the daemon's memory, without a round trip to the nodes.
+// Check asks the daemon whether the lease is still held, and updates the deadline. The error
+// matches ErrLost or ErrNotHeld, or says why there is no answer. The daemon answers from memory,
+// without a round trip to the nodes.
 func (l *Lease) Check(ctx context.Context) error {
 	return l.ask(ctx, ipc.VerbCheck, 0)
 }
 
-// Extend extends the lease now, on the nodes, and sets its ttl, 0 to leave that
-// as it is. It is what keeps a lease with HoldTTL; others are extended by the
-// daemon anyway. A smaller ttl does not shorten the deadline that stands.
-// Errors are those of Check; the lease stands as it did if it is ErrNoQuorum.
+// Extend extends the lease now, on the nodes, and sets its ttl. A ttl of 0 keeps the current one. A
+// lease with HoldTTL needs it; the daemon extends all others anyway. A smaller ttl does not shorten
+// the current deadline. Errors are those of Check. If the error matches ErrNoQuorum, the lease is
+// unchanged.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < 0 {
 		return invalidError(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String())
@@ -215,9 +211,9 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return l.ask(ctx, ipc.VerbExtend, ttl)
 }
 
-// Beat tells the daemon that the work goes on, for a lease with WithBeat: it is lost
-// when that is not told for so long. Errors are those of Check; ErrInvalid if the
-// lease needs none.
+// Beat tells the daemon that the work makes progress, for a lease with WithBeat. Such a lease is
+// lost if Beat is not called for that long. Errors are those of Check. The error matches ErrInvalid
+// if the lease has no WithBeat.
 func (l *Lease) Beat(ctx context.Context) error {
 	return l.ask(ctx, ipc.VerbBeat, 0)
 }
@@ -241,7 +237,7 @@ func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error
 	return l.handleReply(cl, &cl.reply)
 }
 
-// begin is a call about the lease.
+// begin returns a call about the lease.
 func (l *Lease) begin(ctx context.Context, verb ipc.Verb) (*call, error) {
 	cl, err := l.c.begin(ctx, verb, l.name)
 	if err != nil {
@@ -251,7 +247,7 @@ func (l *Lease) begin(ctx context.Context, verb ipc.Verb) (*call, error) {
 	return cl, nil
 }
 
-// stands is nil, or the error of a request about a lease that is over.
+// endedError returns nil, or the error of a request about a lease that has ended.
 func (l *Lease) endedError(verb ipc.Verb) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,31 +9,31 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// How a lease lives. It has one timer and no goroutine. Half way to its end the
-// timer asks the daemon for the deadline, which moves on as the daemon extends
-// the lease; the answer sets the timer anew. Where no answer comes, the daemon
-// being hung, the timer ends the lease, a guard before the last known deadline.
+// A lease has one timer and no goroutine. Half way to the end the timer asks the daemon for the
+// deadline, which moves forward while the daemon extends the lease. The answer sets the timer
+// again. If no answer comes because the daemon hangs, the timer ends the lease, a guard before the
+// last known deadline.
 
 const (
-	// minCheck is the shortest time after which the daemon is asked again.
+	// minCheck is the shortest time before the daemon is asked again.
 	minCheck = 10 * time.Millisecond
 	// retryUnlock is how long after a refusal the background tries to unlock again.
 	retryUnlock = time.Second
-	// atMax is how far, beside a hundredth, a deadline may be from the end of WithMax and
-	// be it: the daemon counts from before it asked the nodes.
+	// maxHoldTolerance, and a hundredth of WithMax, is how far a deadline may be from the end of
+	// WithMax and still count as that end: the daemon counts from before it asked the nodes.
 	maxHoldTolerance = 20 * time.Millisecond
 )
 
-// granted learns from a grant what does not change.
+// setGrant sets what a grant says and what never changes.
 func (l *Lease) setGrant(r *ipc.Response) { l.fence, l.slot = fenceOf(r), int(number(r, "slot")) }
 
-// start makes a lease of a grant. It fails if that is over already: the process
-// may have been stopped for long.
+// start makes a lease of a grant. It fails if the lease has already ended: the process may have
+// been stopped for long.
 func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	if l.startTimer(r, o) {
 		err := l.endedError(ipc.VerbLock)
 		if err != nil { // LOST came with the grant
-			_ = l.beginUnlock() // which says err; nobody is at work
+			_ = l.beginUnlock() // returns err again; nobody works under the lease
 		}
 		return err
 	}
@@ -45,7 +45,7 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	return l.expiredError()
 }
 
-// startTimer reports false if it is too late for that.
+// startTimer returns false if it is too late.
 func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
 	l.mu.Lock()
@@ -67,13 +67,13 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	return true
 }
 
-// setGuard has the guard be a fifth of the ttl, unless it was given: of that which was
-// asked for, or of the longest that the lease was said to stand, where that is less:
-// with a bound on the holding time (WithMax, the daemon's max_hold) it is for less
-// from the start, and a fifth of what was asked for could be all of it. It needs mu.
+// setGuard sets the guard to a fifth of the ttl, unless WithGuard set it. If an answer gave the
+// lease less time than the requested ttl, the guard is a fifth of that. A bound on the holding time
+// (WithMax, the daemon's max_hold) has this effect from the start, and a fifth of the requested ttl
+// could be all of the time. It needs mu.
 //
-// Where the ttl was changed by somebody else (redlock extend), it is the daemon's guard,
-// which its answers tell; so it is with a lease that somebody else took.
+// If another program changed the ttl (redlock extend), or took the lease, the guard is the
+// daemon's, which its answers report.
 func (l *Lease) setGuard(stands time.Duration) {
 	l.longestValidity = max(l.longestValidity, stands)
 	switch {
@@ -86,10 +86,10 @@ func (l *Lease) setGuard(stands time.Duration) {
 
 func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
 
-// next is how long the timer has to run, and settles what for. It needs mu.
+// nextTick returns how long the timer has to run, and decides for what. It needs mu.
 //
-// It is half of what is left also where nothing is to be asked then (its ttl keeps the lease,
-// or the daemon was asked before): a timer stands still while the host is suspended.
+// The time is half of the remaining time even if nothing has to be asked then (the ttl keeps the
+// lease, or the daemon was asked already): a timer stops while the host is suspended.
 func (l *Lease) nextTick(now time.Duration) time.Duration {
 	rest := l.loseAt() - now
 	half := rest/2 >= minCheck
@@ -100,7 +100,7 @@ func (l *Lease) nextTick(now time.Duration) time.Duration {
 	return rest
 }
 
-// tick is what the timer runs.
+// onTimer is called by the timer.
 func (l *Lease) onTimer() {
 	switch l.nextAction(l.c.clock()) {
 	case doCheck:
@@ -112,7 +112,8 @@ func (l *Lease) onTimer() {
 	}
 }
 
-// endIfDue is for an answer that may have been read late: the timer has not run yet.
+// endIfDue ends the lease if its time has passed. An answer may be read late, before the timer has
+// run.
 func (l *Lease) endIfDue() {
 	now := l.c.clock()
 	l.mu.Lock()
@@ -123,14 +124,14 @@ func (l *Lease) endIfDue() {
 	}
 }
 
-// expire ends a lease that nobody has said is lost.
+// expire ends a lease that nobody has reported as lost.
 func (l *Lease) expire() {
 	if l.end(l.expiredError(), !l.found); !l.hasPendingUnlock() {
 		l.c.forget(l)
 	}
 }
 
-// What a timer that ran out is for.
+// timerAction says what a timer that has fired is for.
 type timerAction int
 
 const (
@@ -140,7 +141,7 @@ const (
 	doUnlock
 )
 
-// due settles what is to be done now, and sets the timer for what comes next.
+// nextAction decides what to do now, and sets the timer for the action after it.
 func (l *Lease) nextAction(now time.Duration) timerAction {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +163,7 @@ func (l *Lease) nextAction(now time.Duration) timerAction {
 	return doNothing
 }
 
-// expired is the cause of an end that nobody told of.
+// expiredError returns the cause of an end that nobody reported.
 func (l *Lease) expiredError() *Error {
 	l.mu.Lock()
 	guard, atBound := l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd
@@ -179,8 +180,7 @@ func (l *Lease) expiredError() *Error {
 	return lostError(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)", guard), nil)
 }
 
-// postCheck asks for the deadline. Where there is no place for it among the
-// requests in flight, the timer tries again.
+// postCheck asks for the deadline. If no permit is free, the timer tries again.
 func (l *Lease) postCheck() {
 	cl := l.c.calls.tryAcquire(ipc.VerbCheck)
 	if cl == nil {
@@ -201,16 +201,16 @@ func (l *Lease) retryCheck() {
 	}
 }
 
-// told learns from the answer to CHECK, EXTEND or BEAT, nil where there is none,
-// and is the caller's error: also where the daemon says OK of a lease that has ended here
-// meanwhile, which is given back whatever it says.
+// handleReply handles the answer to CHECK, EXTEND or BEAT, or nil if there is none. It returns the
+// caller's error. That is an error even if the daemon says OK, if the lease has ended here
+// meanwhile: it is released anyway.
 func (l *Lease) handleReply(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil:
 		l.retryCheck()
 		return nil
 	case r.Kind == ipc.KindOK && cl.req.Verb == ipc.VerbBeat:
-		return l.endedError(ipc.VerbBeat) // it tells no deadline
+		return l.endedError(ipc.VerbBeat) // it has no deadline
 	case r.Kind == ipc.KindOK:
 		l.extendDeadline(r, cl.req.TTL)
 		l.endIfDue()
@@ -228,14 +228,14 @@ func (l *Lease) handleReply(cl *call, r *ipc.Response) error {
 	return err
 }
 
-// unknown is the loss of a lease that is NOTHELD, and was not unlocked here.
+// unknownError returns the loss of a lease that is NOTHELD and was not unlocked here.
 func (l *Lease) unknownError(err error) error {
 	return lostError(l.name, "the daemon does not know it any more", err)
 }
 
-// moveOn learns a later deadline, and the ttl if that was changed. Answers can
-// overtake each other: an earlier deadline is an older one. A lease that has
-// ended stays ended: its deadline is when it is given back at the latest.
+// extendDeadline sets a later deadline, and the ttl if that was changed. Answers can overtake each
+// other, so an earlier deadline is an older one. A lease that has ended stays ended. Its deadline
+// is when it is released at the latest.
 func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	now := l.c.clock()
 	l.mu.Lock()
@@ -255,17 +255,17 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	}
 }
 
-// end ends the lease with cause; the first end counts. With owed the daemon may
-// think that it still stands, and go on extending it: it is unlocked when the
-// deadline is reached, and not before, as its holder may still be stopping. (Adrift nobody
-// extends it, unless RESUME was refused: see takenOver, mayBeKept.)
-func (l *Lease) end(cause error, owed bool) {
+// end ends the lease with cause. Only the first end counts. With pending, the daemon may still
+// extend the lease. It is then unlocked at the deadline, and not before, because its holder may
+// still be stopping. (Nobody extends a detached lease, unless RESUME was refused: see resumeGranted
+// and noteMaybeKept.)
+func (l *Lease) end(cause error, pending bool) {
 	l.mu.Lock()
 	if l.cause != nil {
 		l.mu.Unlock()
 		return
 	}
-	l.cause, l.unlockPending = cause, owed && (l.maybeKept || !l.detached.Load())
+	l.cause, l.unlockPending = cause, pending && (l.maybeKept || !l.detached.Load())
 	l.stopTimer()
 	if l.unlockPending {
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
@@ -279,7 +279,7 @@ func (l *Lease) end(cause error, owed bool) {
 	l.c.sendAfterResume(l)
 }
 
-// owes tells whether it is to be unlocked yet.
+// hasPendingUnlock reports whether the lease must still be unlocked.
 func (l *Lease) hasPendingUnlock() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,7 +293,7 @@ func (l *Lease) stopTimer() {
 	}
 }
 
-// taken ends a lease that the daemon says is lost.
+// endByDaemon ends a lease that the daemon reports as lost.
 func (l *Lease) endByDaemon(r *ipc.Response, cause error) {
 	l.mu.Lock()
 	l.restForced = len(l.names) > 1 && text(r, "reason") == "forced"
@@ -301,7 +301,7 @@ func (l *Lease) endByDaemon(r *ipc.Response, cause error) {
 	l.endWithoutUnlock(cause)
 }
 
-// drop ends a lease that the daemon keeps no more: nothing is owed.
+// endWithoutUnlock ends a lease that the daemon no longer keeps: there is nothing to unlock.
 func (l *Lease) endWithoutUnlock(cause error) {
 	l.end(cause, false)
 	l.mu.Lock()
@@ -311,7 +311,7 @@ func (l *Lease) endWithoutUnlock(cause error) {
 	l.c.forget(l)
 }
 
-// beginUnlock ends the lease, and errs if there is nothing to unlock.
+// beginUnlock ends the lease. It returns an error if there is nothing to unlock.
 func (l *Lease) beginUnlock() error {
 	l.mu.Lock()
 	again, owed, rest := l.unlocking, l.unlockPending, l.restForced
@@ -333,8 +333,8 @@ func (l *Lease) beginUnlock() error {
 	return nil
 }
 
-// unlocked learns from the answer to UNLOCK, nil where there is none, and is the
-// caller's error. What was sent twice, and is not held, the first has released.
+// unlocked handles the answer to UNLOCK, or nil if there is none. It returns the caller's error. If
+// UNLOCK was sent twice and the lease is not held, the first one released it.
 func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && l.sentBefore(cl):
@@ -351,25 +351,25 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	return cl.replyError()
 }
 
-// mayUnlockAgain: an UNLOCK has failed. In doubt it may have been done.
-func (l *Lease) mayUnlockAgain(doubt bool) {
+// mayUnlockAgain is called after an UNLOCK failed. maybeDone says that it may have been done.
+func (l *Lease) mayUnlockAgain(maybeDone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unlocking = false
-	l.unlockMaybeDone = l.unlockMaybeDone || doubt
+	l.unlockMaybeDone = l.unlockMaybeDone || maybeDone
 }
 
-// sentBefore tells whether an UNLOCK before this one may have been done.
+// sentBefore reports whether an earlier UNLOCK may have been done.
 func (l *Lease) sentBefore(cl *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return cl.resent || l.unlockMaybeDone
 }
 
-// settle learns from the answer to an UNLOCK that nobody waits for: after a
-// refusal (ErrLimit, say) nobody but the timer can try again.
+// handleUnlockReply handles the answer to an UNLOCK that nobody waits for. After a refusal (such as
+// ErrLimit) the timer tries again.
 func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
-	_ = l.unlocked(cl, r) // for nobody
+	_ = l.unlocked(cl, r) // nobody waits for the error
 	if l.setReleasing(false) {
 		l.c.releaseDone()
 	}
@@ -386,7 +386,7 @@ func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 	l.timer.Reset(retryUnlock)
 }
 
-// giveBack unlocks a lease that nobody wants any more, in the background.
+// unlockInBackground unlocks a lease that nobody uses any longer.
 func (l *Lease) unlockInBackground() {
 	l.mu.Lock()
 	l.unlocking = true
@@ -398,7 +398,7 @@ func (l *Lease) unlockInBackground() {
 	l.c.spawn(l.postUnlock)
 }
 
-// setGiving tells whether it was otherwise before.
+// setReleasing reports whether the value has changed.
 func (l *Lease) setReleasing(is bool) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -407,7 +407,7 @@ func (l *Lease) setReleasing(is bool) (news bool) {
 	return news
 }
 
-// postUnlock waits for a place at most until the connection ends, which frees all.
+// postUnlock waits for a permit. At the latest the end of the connection frees one.
 func (l *Lease) postUnlock() {
 	cl, err := l.begin(context.Background(), ipc.VerbUnlock)
 	if err == nil {

@@ -14,16 +14,16 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// readBuffer holds many replies, and more than the longest line.
+// readBuffer holds many replies, and is longer than the longest line.
 const readBuffer = 4 * ipc.MaxLine
 
-// errProtocol: what is read is none of this protocol.
+// errProtocol means that the other side sent something that is not this protocol.
 var errProtocol = errors.New("it does not speak the protocol")
 
-// link is one connection of a Client. One goroutine reads it, whose bye and notice are.
+// link is one connection of a Client. One goroutine reads it, and owns bye and hangUpReason.
 type link struct {
 	c      *Client
-	number uint64 // from 1 on
+	number uint64 // from 1
 	conn   net.Conn
 	in     *bufio.Reader
 	out    *sender
@@ -31,15 +31,15 @@ type link struct {
 	end    context.CancelFunc
 
 	bye          bool   // the daemon said that it is stopping
-	hangUpReason *Error // why the daemon hangs up on a new connection
+	hangUpReason *Error // why the daemon ends a new connection
 }
 
-// errRestarted: the answer to HELLO may have been lost, in a restart that kept the
-// connection. Said twice, it could be answered twice: another connection is simpler.
+// errRestarted means that a restart kept the connection, and may have lost the answer to HELLO. A
+// second HELLO could be answered twice, so it is simpler to make another connection.
 var errRestarted = errors.New("it was restarted meanwhile")
 
-// newLink dials and makes sure that the other side speaks version 1, until ctx is
-// done. No link is left when it fails.
+// newLink dials, and checks that the other side speaks version 1, until ctx is done. No connection
+// is left if it fails.
 func (c *Client) newLink(ctx context.Context, number uint64) (*link, error) {
 	for {
 		l, err := c.tryLink(ctx, number)
@@ -74,7 +74,7 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// dialError says what can be done about a socket that cannot be opened.
+// dialError explains what to do about a socket that cannot be opened.
 func dialError(ctx context.Context, path string, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -89,12 +89,12 @@ func dialError(ctx context.Context, path string, err error) error {
 	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, err)
 }
 
-// greet says HELLO, and waits for the answer until ctx is done.
+// greet sends HELLO, and waits for the answer until ctx is done.
 func (l *link) greet(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetDeadline(time.Unix(1, 0)) })
 	err := l.hello()
 	if !stop() {
-		return contextError(op(ipc.VerbHello), "", ctx) // the deadline of the connection is, or will be, spoilt
+		return contextError(op(ipc.VerbHello), "", ctx) // the deadline of the connection is, or will be, unusable
 	}
 	if _, refused := errors.AsType[*Error](err); refused {
 		return err
@@ -104,7 +104,8 @@ func (l *link) greet(ctx context.Context) error {
 	return nil
 }
 
-// hello reads up to the answer. It is the first request: no other reply has a tag.
+// hello sends HELLO and reads up to the answer. It is the first request, so no other reply has a
+// tag.
 func (l *link) hello() error {
 	req := ipc.Request{Tag: "0", Verb: ipc.VerbHello, Words: []string{protocolVersion}}
 	_, failed := l.conn.Write(req.AppendTo(nil))
@@ -130,8 +131,7 @@ func (l *link) hello() error {
 	}
 }
 
-// cmpOr prefers what was read last to a write that failed: the daemon may have
-// said why.
+// readOrWriteError prefers the error of reading: the daemon may have said why writing failed.
 func readOrWriteError(written, read error) error {
 	if errors.Is(read, io.EOF) && written != nil {
 		return written
@@ -153,7 +153,7 @@ func (l *link) readLine(r *ipc.Response) error {
 	return nil
 }
 
-// readLines returns why there are no more lines.
+// readLines reads until it fails, and returns why.
 func (l *link) readLines() error {
 	var r ipc.Response
 	for {
@@ -166,7 +166,7 @@ func (l *link) readLines() error {
 	}
 }
 
-// ending says why the connection is over.
+// endError returns why the connection has ended.
 func (l *link) endError(err error) error {
 	switch {
 	case l.c.closed():
@@ -181,9 +181,9 @@ func (l *link) endError(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// isEndedHere tells whether the daemon may take the end of the connection for that of its
-// client: it has neither ended it itself nor said BYE. So it is where writing failed for a
-// fault of this host (no memory for what is to be sent), and nothing is read any more.
+// isEndedHere reports whether the daemon may take the end of the connection for the end of its
+// client. It may if the daemon neither ended the connection nor said BYE. One case is that writing
+// failed for a fault of this host (no memory for what is sent), so nothing is read either.
 func (l *link) isEndedHere(err error) bool {
 	switch {
 	case errors.Is(err, errProtocol):
@@ -194,24 +194,25 @@ func (l *link) isEndedHere(err error) bool {
 	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET)
 }
 
-// leaves: the daemon stops, and will hang up. It is not waited for too long.
+// daemonStops is called when the daemon says that it stops and will end the connection. It bounds
+// the wait for that.
 func (l *link) daemonStops() {
 	if !l.bye {
 		l.bye = true
-		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed: as well
+		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed already
 	}
 }
 
-// hangUp ends the connection, for processes that have inherited it as well: the
-// daemon reads its end, which it would not where only this process closed it.
+// hangUp ends the connection, for processes that have inherited it too. The daemon reads the end
+// then. It would not if only this process closed the connection.
 func (l *link) hangUp() {
 	if socket, ok := l.conn.(*net.UnixConn); ok {
-		_ = socket.CloseWrite() // it fails where the connection has ended
+		_ = socket.CloseWrite() // fails if the connection has ended
 	}
 	l.conn.Close()
 }
 
-// passOn makes a connection one that is inherited, where that is wanted.
+// inheritIfWanted makes a connection inheritable if Inherit was called.
 func (c *Client) inheritIfWanted(l *link) error {
 	c.mu.Lock()
 	wanted := c.inherit

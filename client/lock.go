@@ -14,60 +14,58 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// replyMargin is how long before the context's deadline the daemon has to give up, so that its answer,
-// which names the holder, arrives in time.
+// replyMargin is how long before the context's deadline the daemon has to give up. Its answer names
+// the holder, and so arrives in time.
 const replyMargin = 20 * time.Millisecond
 
-// Lock takes the lock name, and waits for it until ctx is done or WithWait is
-// over. Locks of one Client exclude each other like those of different hosts.
+// Lock takes the lock name. It waits until ctx is done or WithWait has passed. Locks of one Client
+// exclude each other like locks of different hosts.
 //
-// The error matches ErrHeld if somebody else held the lock for all that time,
-// with the Holder in *Error; ErrNoQuorum if too few nodes could vote; and also
-// context.DeadlineExceeded where it was the deadline of ctx that bounded the
-// wait; ErrUnavailable if there was no daemon in the end. When ctx is done before
-// there is an answer, the error is that of ctx. Nothing is left behind then: a
-// grant that crosses with the end of ctx is unlocked in the background.
+// The error matches ErrHeld if another holder kept the lock for that time; *Error then has the
+// Holder. It matches ErrNoQuorum if too few nodes could vote, and ErrUnavailable if there was no
+// daemon in the end. It also matches context.DeadlineExceeded if the deadline of ctx bounded the
+// wait. If ctx is done before an answer comes, the error is the error of ctx. Nothing stays taken
+// then: if the lock is granted at the same moment, it is unlocked in the background.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbLock, []string{name}, opts)
 }
 
-// TryLock takes the lock name if that can be done at once. It waits for the
-// answer of the nodes, but for no holder. Errors are those of Lock.
+// TryLock takes the lock name if it is free. It waits for the answer of the nodes, but not for a
+// holder. Errors are those of Lock.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbTry, []string{name}, opts)
 }
 
-// LockAll takes several locks at once, all of them or none, as one lease with one
-// fencing token: nobody who does so in another order is in the way for ever. It
-// waits until all are free at the same time. Errors are those of Lock.
+// LockAll takes several locks at once, all or none, as one lease with one fencing token. It waits
+// until all are free at the same time. So two calls with the names in different orders do not block
+// each other for ever. Errors are those of Lock.
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbLock, names, opts)
 }
 
-// TryLockAll is LockAll for those that can be taken at once.
+// TryLockAll is LockAll if all locks are free. It does not wait for holders.
 func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbTry, names, opts)
 }
 
-// Do runs fn under the lock name, which it waits for as Lock does, and unlocks.
-// fn's context, which is also the lease's Context, is ctx, and ends with the
-// lease too, with a cause that matches ErrLost: fn has to stop then. The lock is
-// not given back before fn returns, other than by its deadline.
+// Do waits for the lock name as Lock does, calls fn, and unlocks. The context of fn is derived from
+// ctx, and is also the lease's Context. It ends with the lease too, with a cause that matches
+// ErrLost: fn must stop then. The lock is not released before fn returns, except by its deadline.
 //
-// The error is fn's, joined by that of Unlock: it matches ErrLost whenever the
-// lock was lost before fn returned, whatever fn makes of it. For its Unlock Do
-// waits 5 s at most, even if ctx is done.
+// The error is the one of fn, joined with the one of Unlock. It matches ErrLost whenever the lock
+// was lost before fn returned, even if fn returns nil. Do waits at most 5 s for its Unlock, even if
+// ctx is done.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...Option) (err error) {
 	l, err := c.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = joinErrors(err, l.unlockAfterDo(ctx)) }() // after a panic of fn as well
+	defer func() { err = joinErrors(err, l.unlockAfterDo(ctx)) }() // after a panic of fn too
 	return fn(l.useContext(ctx), l)
 }
 
-// within makes ctx, ended by the end of the lease too, the lease's context. It
-// is called before any other use of the lease, but for who has found it (LeaseOf).
+// useContext derives the lease's context from ctx. It must be called before any other use of the
+// lease, except by goroutines that have found it (LeaseOf).
 func (l *Lease) useContext(ctx context.Context) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,8 +73,8 @@ func (l *Lease) useContext(ctx context.Context) context.Context {
 	return l.ctx
 }
 
-// finish unlocks after fn, even if ctx is done, unless fn has done so (by this lease:
-// one that the daemon does not know any more is lost).
+// unlockAfterDo unlocks after fn, even if ctx is done, unless fn has unlocked this lease. A lease
+// that the daemon no longer knows is lost.
 func (l *Lease) unlockAfterDo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 	defer cancel()
@@ -86,7 +84,7 @@ func (l *Lease) unlockAfterDo(ctx context.Context) error {
 	return nil
 }
 
-// both is errors.Join, but leaves a single error as it is.
+// joinErrors is errors.Join, but returns a single error unchanged.
 func joinErrors(a, b error) error {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
@@ -118,7 +116,7 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	c.setIdentity(cl)
 	cl.waitUntil.Store(c.connDeadline(cl))
 	if cl.grantOutlastsConn() {
-		c.releaseStarted() // until it is a lease, or is given up
+		c.releaseStarted() // until it is a lease, or is abandoned
 		defer c.releaseDone()
 	}
 	if err := c.roundTrip(ctx, cl); err != nil {
@@ -137,8 +135,8 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	return l, nil
 }
 
-// identify makes the lock exclude all others of this Client, and lets it be sent
-// more than once. With HoldPID it is the process that owns it.
+// setIdentity makes the lock exclude all others of this Client, and allows it to be sent more than
+// once. With HoldPID the process is the owner.
 func (c *Client) setIdentity(cl *call) {
 	var room [32]byte
 	cl.req.ID = string(strconv.AppendUint(append(room[:0], c.idPrefix...), c.owners.Add(1), 36))
@@ -150,7 +148,7 @@ func (c *Client) setIdentity(cl *call) {
 	}
 }
 
-// untilOf is how long a lock waits for a connection.
+// connDeadline returns how long a lock waits for a connection.
 func (c *Client) connDeadline(cl *call) int64 {
 	switch passed := time.Since(c.born); {
 	case cl.req.Verb == ipc.VerbTry:
@@ -162,8 +160,8 @@ func (c *Client) connDeadline(cl *call) int64 {
 	}
 }
 
-// boundBy shortens the wait to what is left of ctx, less the time for the
-// daemon's answer to arrive, and reports whether it did.
+// limitWait shortens the wait to the remaining time of ctx, minus the time for the daemon's answer
+// to arrive. It reports whether it did.
 func (cl *call) limitWait(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	if !ok || cl.req.Verb == ipc.VerbTry {
@@ -179,8 +177,8 @@ func (cl *call) limitWait(ctx context.Context) bool {
 	return true
 }
 
-// noLock is the error of a refused lock. Where the deadline of ctx bounded the
-// wait, and has as good as come, that is its cause.
+// lockError returns the error of a refused lock. If the deadline of ctx bounded the wait and has
+// nearly come, that is its cause.
 func (cl *call) lockError(ctx context.Context, bounded bool) error {
 	err := cl.replyError()
 	if bounded && atEnd(ctx) {
@@ -189,8 +187,8 @@ func (cl *call) lockError(ctx context.Context, bounded bool) error {
 	return err
 }
 
-// atEnd tells that the deadline of ctx has as good as come. (boundBy asks for whole
-// milliseconds, which the daemon may round once more.)
+// atEnd reports whether the deadline of ctx has nearly come. (limitWait asks for whole
+// milliseconds, and the daemon may round once more.)
 func atEnd(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) <= replyMargin+2*time.Millisecond

@@ -10,19 +10,19 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Option is a wish about one lock, for Lock, TryLock, LockAll, TryLockAll and Do.
-// An option that cannot be granted is an error that matches ErrInvalid, never
-// ignored. Durations are whole milliseconds, rounded up.
+// Option is an option of Lock, TryLock, LockAll, TryLockAll and Do. An option that cannot be used
+// is an error that matches ErrInvalid, and is never ignored. Durations are whole milliseconds,
+// rounded up.
 type Option func(*call)
 
-// WithTTL sets the lease time: how soon others get the lock if this host dies.
-// The daemon bounds it (from 100 ms to its max_ttl). Default: the daemon's config.
+// WithTTL sets the lease time: how soon others get the lock if this host dies. The daemon accepts
+// 100 ms up to its max_ttl. Default: the daemon's config.
 func WithTTL(ttl time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.TTL, ipc.OptTTL, "ttl", ttl, 1) }
 }
 
-// WithWait bounds how long to wait for the lock; 0 is not to wait. Default: until
-// the context is done. TryLock, which does not wait, refuses it.
+// WithWait bounds how long to wait for the lock. 0 means not to wait. Default: until the context is
+// done. TryLock does not wait, and rejects this option.
 func WithWait(wait time.Duration) Option {
 	return func(cl *call) {
 		cl.duration(&cl.req.Wait, ipc.OptWait, "wait", wait, 0)
@@ -32,9 +32,8 @@ func WithWait(wait time.Duration) Option {
 	}
 }
 
-// WithShared takes the lock together with others who do so (readers), and not with
-// those who take it as it comes (writers). A reader does not overtake a writer who
-// waits.
+// WithShared takes the lock as a reader, together with other readers and without a writer. A lock
+// without this option is a writer's. A reader does not overtake a writer that waits.
 func WithShared() Option {
 	return func(cl *call) {
 		cl.req.Mode = ipc.Shared
@@ -42,8 +41,8 @@ func WithShared() Option {
 	}
 }
 
-// WithSlots takes one of so many places of the lock (a semaphore), at most 1,000:
-// Lease.Slot tells which. Everybody must say the same number. It is for one name.
+// WithSlots takes one of that many slots of the lock (a semaphore), at most 1,000. Lease.Slot
+// returns which. All clients must use the same number. It works with one name only.
 func WithSlots(slots int) Option {
 	return func(cl *call) {
 		cl.req.Slots = slots
@@ -54,26 +53,26 @@ func WithSlots(slots int) Option {
 	}
 }
 
-// WithMax bounds the holding time in all: the lease is lost after that, however
-// well it could be extended. Default: the daemon's max_hold.
+// WithMax bounds the total holding time: the lease is lost after that, even if it could be
+// extended. Default: the daemon's max_hold.
 func WithMax(most time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Max, ipc.OptMax, "max", most, 1) }
 }
 
-// WithGuard sets how long before the deadline a lease that could not be extended
-// is given up: what the work under the lock needs to stop in. Default: a fifth of the
-// ttl, or of the bound on the holding time where that is shorter.
+// WithGuard sets how long before the deadline a lease ends that could not be extended. The work
+// under the lock has this time to stop. Default: a fifth of the ttl, or of the bound on the holding
+// time if that is shorter.
 func WithGuard(guard time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Guard, ipc.OptGuard, "guard", guard, 1) }
 }
 
-// WithLinger sets how long the lock stays taken after the death of this client, at
-// most the daemon's max_ttl; Unlock is immediate. Default: the daemon's config.
+// WithLinger sets how long the lock stays taken after the death of this client, at most the
+// daemon's max_ttl. Unlock is immediate. Default: the daemon's config.
 func WithLinger(linger time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Linger, ipc.OptLinger, "linger", linger, 0) }
 }
 
-// WithNote adds a word for whoever looks with Who or List: at most 200 bytes.
+// WithNote adds a note that Who and List show, of at most 200 bytes.
 func WithNote(note string) Option {
 	return func(cl *call) {
 		cl.req.Note = note
@@ -84,9 +83,8 @@ func WithNote(note string) Option {
 	}
 }
 
-// WithPID names the process that HoldPID, which it goes with, is about: one of this
-// user, or any if this is root. A Lock that still waits when that ends is refused with
-// ErrCancelled.
+// WithPID names the process for HoldPID, and needs that option. It must belong to this user, unless
+// this is root. If it ends while Lock still waits, the error matches ErrCancelled.
 func WithPID(pid int) Option {
 	return func(cl *call) {
 		cl.req.PID = pid
@@ -97,13 +95,13 @@ func WithPID(pid int) Option {
 	}
 }
 
-// WithBeat has the lock be lost when Lease.Beat was not called for so long: for work
-// that may hang rather than end. The daemon wants at least 100 ms.
+// WithBeat has the lock be lost if Lease.Beat is not called for that long. It is for work that may
+// hang instead of ending. The daemon needs at least 100 ms.
 func WithBeat(beat time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Beat, ipc.OptBeat, "beat", beat, 1) }
 }
 
-// WithHold sets how long the lock is kept: HoldConn, HoldTTL or HoldPID.
+// WithHold sets what keeps the lock taken: HoldConn, HoldTTL or HoldPID.
 func WithHold(hold Hold) Option {
 	return func(cl *call) {
 		cl.lease.hold = hold
@@ -121,7 +119,7 @@ func WithHold(hold Hold) Option {
 	}
 }
 
-// wish applies the options to a request, and reports all that cannot be.
+// applyOptions applies the options to a request, and reports all that are not valid.
 func (cl *call) applyOptions(opts []Option) error {
 	for _, opt := range opts {
 		opt(cl)
@@ -135,7 +133,7 @@ func (cl *call) applyOptions(opts []Option) error {
 	return invalidError(op(cl.req.Verb), cl.lockName, ipc.CodeOption, strings.Join(cl.badOptions, ", "))
 }
 
-// checkNames refuses what cannot be the names of one lease.
+// checkNames rejects names that one lease cannot have.
 func checkNames(verb ipc.Verb, names []string) error {
 	label := strings.Join(names, ",")
 	if len(names) == 0 || len(names) > ipc.MaxNames {
@@ -152,7 +150,7 @@ func checkNames(verb ipc.Verb, names []string) error {
 	return nil
 }
 
-// checkName refuses what cannot be the name of a lock.
+// checkName rejects what cannot be the name of a lock.
 func checkName(verb ipc.Verb, name string) error {
 	err := ipc.CheckName(name)
 	if err == nil {
@@ -163,7 +161,7 @@ func checkName(verb ipc.Verb, name string) error {
 
 func (cl *call) addBadOption(what string) { cl.badOptions = append(cl.badOptions, what) }
 
-// duration sets an option that is at least least.
+// duration sets an option that must be at least least.
 func (cl *call) duration(to *time.Duration, which ipc.OptionSet, name string, d, least time.Duration) {
 	switch {
 	case d < least && least > 0:

@@ -9,14 +9,14 @@ import (
 
 // Entry is a lease of this host's daemon, or a request that waits for one.
 type Entry struct {
-	Name  string        // the lock; all of Names, with commas between, where it is of several
-	Names []string      // the locks that are held, or waited for, all or none
+	Name  string        // the lock; several names are joined by commas
+	Names []string      // the locks that are held or waited for, all or none
 	Waits bool          // it is not held yet
-	Lost  bool          // it is not held any more, but others cannot have it yet, or not all of it: for TTL at most
+	Lost  bool          // it was lost, but others cannot take all of it yet: for at most TTL
 	Mode  string        // "exclusive" or "shared"
-	Slots int           // how many may hold it at once, each in a slot; 0: it has none
-	Slot  int           // which one is held, from 1; 0: none yet
-	Fence uint64        // the fencing token; 0: it waits yet
+	Slots int           // how many may hold it at once, each in a slot; 0: no slots
+	Slot  int           // the slot that is held, from 1; 0: none yet
+	Fence uint64        // the fencing token; 0: it still waits
 	TTL   time.Duration // how long it lasts unless it is extended
 	PID   int
 	User  string
@@ -26,22 +26,22 @@ type Entry struct {
 
 // Status is the state of this host's daemon.
 type Status struct {
-	Quorum int // so many nodes have to agree
-	Spare  int // so many more nodes may fail; below 0, no lock can be taken
-	// Left is how long it takes until a quorum can vote where quarantines are all
-	// that is in the way (requests that wait ride them out); 0 where none are.
+	Quorum int // how many nodes have to agree
+	Spare  int // how many more nodes may fail; if negative, no lock can be taken
+	// Left is how long it takes until a quorum can vote, if only quarantines prevent it; 0
+	// otherwise. Requests that wait outlast quarantines.
 	Left   time.Duration
-	MaxTTL time.Duration // the longest that any host uses: how long a quarantine takes
-	Text   string        // whether locks can be taken, and what could be better, for people
-	// Unnoted: a restart of redlockd would lose what is held and waited for, as its table
-	// cannot be written. Table is one word for why: "unwritten" (it is tried again),
-	// "removed" (its files were, or were cut short), "unopened" (when the daemon was
-	// started) or "boot" (which boot this is cannot be read, in /proc); "" where it is
-	// written, and of an older daemon.
+	MaxTTL time.Duration // the longest of any host: how long a quarantine takes
+	Text   string        // whether locks can be taken, and what to improve, for people
+	// Unnoted means that a restart of redlockd would lose what is held and waited for, because its
+	// state file cannot be written. Table is one word for the reason: "unwritten" (redlockd tries
+	// again), "removed" (the file was removed, or cut short), "unopened" (when the daemon started)
+	// or "boot" (the ID of this boot in /proc cannot be read). It is "" if the file is written, and
+	// from an older daemon.
 	Unnoted bool
 	Table   string
 	Nodes   []Node
-	// Counts is all else that the daemon counts, by its names in the protocol.
+	// Counts holds everything else that the daemon counts, by the protocol's names.
 	Counts map[string]int64
 }
 
@@ -50,23 +50,23 @@ type Node struct {
 	Name    string
 	Address string
 	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
-	Left    time.Duration // of its quarantine
-	RTT     time.Duration // how long it took to answer lately
+	Left    time.Duration // until its quarantine ends
+	RTT     time.Duration // of recent requests
 	Wakeups string        // how waiters learn that a lock is free: "tracking" (the node tells) or "polling"; "" is not known
-	Reason  string        // why it is not ready, or what could be better about it, for people
+	Reason  string        // why it is not ready, or what to improve, for people
 }
 
-// Hello is what this host's daemon says of itself and its config.
+// Hello describes this host's daemon and its config.
 type Hello struct {
 	Version     string
-	TTL         time.Duration // the lease time of those who ask for none
-	MinTTL      time.Duration // the shortest that may be asked for
-	MaxTTL      time.Duration // the longest, of this host's config
-	NodeTimeout time.Duration // a node that has not answered for so long has no vote; 0: an older daemon, which does not say
+	TTL         time.Duration // the default lease time
+	MinTTL      time.Duration // the shortest lease time
+	MaxTTL      time.Duration // the longest lease time, in this host's config
+	NodeTimeout time.Duration // a node that has not answered within this time has no vote; 0: an older daemon does not say
 }
 
-// Who asks a quorum of nodes who holds the lock name, on whatever host. No
-// holder and no error is a lock that is free.
+// Who asks a quorum of nodes for the holders of the lock name, on all hosts. If it returns no
+// holder and no error, the lock is free.
 func (c *Client) Who(ctx context.Context, name string) (holders []Holder, err error) {
 	if err := checkName(ipc.VerbWho, name); err != nil {
 		return nil, err
@@ -79,8 +79,7 @@ func (c *Client) Who(ctx context.Context, name string) (holders []Holder, err er
 	return holders, err
 }
 
-// List returns the leases and waiters of this host's daemon that the user of
-// this process may see.
+// List returns the leases and waiters of this host's daemon that this user may see.
 func (c *Client) List(ctx context.Context) (entries []Entry, err error) {
 	err = c.ask(ctx, ipc.VerbList, "", "", func(cl *call) {
 		for i := range cl.lines {
@@ -90,8 +89,7 @@ func (c *Client) List(ctx context.Context) (entries []Entry, err error) {
 	return entries, err
 }
 
-// Status tells how this host's daemon and its nodes are. It does not wait for
-// any node.
+// Status returns the state of this host's daemon and its nodes. It does not wait for any node.
 func (c *Client) Status(ctx context.Context) (status *Status, err error) {
 	err = c.ask(ctx, ipc.VerbStatus, "", "", func(cl *call) {
 		status = statusOf(&cl.reply)
@@ -102,7 +100,7 @@ func (c *Client) Status(ctx context.Context) (status *Status, err error) {
 	return status, err
 }
 
-// Ping asks the daemon for a sign of life.
+// Ping checks that the daemon answers.
 func (c *Client) Ping(ctx context.Context) error {
 	return c.ask(ctx, ipc.VerbPing, "", "", func(*call) {})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// deliver ends the flight of a call: its caller has it again, or, where nobody
-// waits, it is settled. It does nothing to a call that is not in flight.
+// deliver ends the flight of a call. Its caller owns it again or, if nobody waits, it is settled.
+// deliver does nothing to a call that is not in flight.
 func (c *Client) deliver(cl *call, how int32) {
 	switch {
 	case cl.state.CompareAndSwap(stateWaiting, how):
@@ -18,15 +18,15 @@ func (c *Client) deliver(cl *call, how int32) {
 	}
 }
 
-// hear does what a line from the daemon asks for. r is scratch space afterwards.
-// An error means that the other side does not speak the protocol.
+// handleLine handles a line from the daemon. r is scratch space afterwards. An error means that the
+// other side does not speak the protocol.
 func (l *link) handleLine(r *ipc.Response) error {
 	switch {
 	case r.Kind == ipc.KindEvent:
 		l.handleEvent(r)
 		return nil
 	case r.Tag == "":
-		return nil // it answers CANCEL, and tells nothing
+		return nil // the answer to CANCEL says nothing
 	}
 	cl, more := l.c.calls.find(r.Tag)
 	switch {
@@ -45,16 +45,17 @@ func (l *link) handleLine(r *ipc.Response) error {
 	return l.handleReply(cl, r, more)
 }
 
-// postpones tells that a refusal is none: what was asked is asked again. SHUTDOWN is
-// one of FORCE and ADMIT: where they were under way in a restart, nothing else stops.
-// Close ends the input, for which those who wait are CANCELLED: run tells them why.
+// ignoresRefusal reports whether a refusal is not passed on, because the request will be sent
+// again. SHUTDOWN is such a refusal, except for FORCE and ADMIT: there it means that the outcome is
+// unknown, not that the daemon stops. After Close, waiting calls are CANCELLED, because Close ends
+// the input. They get their error from run.
 func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeCancelled && l.c.closed():
 		return true
 	case r.Code == ipc.CodeShutdown && cl.worthResending() && cl.shutdownRefusals < maxShutdownRefusals:
 		cl.shutdownRefusals++
-		l.daemonStops() // and the next connection has it asked again
+		l.daemonStops() // the next connection sends it again
 		return true
 	case r.Code == ipc.CodeLimit:
 		return l.c.resendLater(cl, r.Tag)
@@ -62,15 +63,15 @@ func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	return false
 }
 
-// answer takes the last line of an answer. more: the call is in flight by other
-// tags, too.
+// handleReply handles the last line of an answer. more says that the call is in flight under other
+// tags too.
 func (l *link) handleReply(cl *call, r *ipc.Response, more bool) error {
 	var others []string
 	if more {
 		others = l.c.calls.setAnsweredTag(cl, r.Tag, r.Kind == ipc.KindOK)
 	}
 	refused := cl.mayBeGranted() && r.Kind == ipc.KindErr
-	cl.reply, *r = *r, cl.reply // the fields' memory goes round
+	cl.reply, *r = *r, cl.reply // the memory of the fields is reused
 	if cl.isProbeReply() {
 		setOutcomeUnknown(&cl.reply)
 	}
@@ -79,13 +80,13 @@ func (l *link) handleReply(cl *call, r *ipc.Response, more bool) error {
 	}
 	l.c.deliver(cl, stateAnswered)
 	if refused {
-		l.c.cancel(l, others...) // none of them is to wait on
+		l.c.cancel(l, others...) // none of them may go on waiting
 	}
 	return nil
 }
 
-// stray takes the answer to a request that was answered already, by another tag.
-// What it grants that nobody knows is given back; it may have been already.
+// handleStray handles the answer to a request that was already answered under another tag. If it
+// grants an unknown lease, the lease is released. That may have happened already.
 func (c *Client) handleStray(which *call, r *ipc.Response) {
 	if r.Kind == ipc.KindLine {
 		return
@@ -93,7 +94,7 @@ func (c *Client) handleStray(which *call, r *ipc.Response) {
 	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" && c.leaseByID(id, nil) == nil {
 		l := &Lease{c: c, name: text(r, "lock"), id: id}
 		if which == strayOutlasts {
-			l.hold = HoldPID // UNLOCK is repeated for as long as it takes
+			l.hold = HoldPID // UNLOCK is repeated as long as necessary
 		}
 		l.unlockInBackground()
 	}
@@ -101,8 +102,7 @@ func (c *Client) handleStray(which *call, r *ipc.Response) {
 	c.checkReleases()
 }
 
-// register makes a granted lease known before anything else is read: the next
-// line may be its loss.
+// register makes a granted lease known before anything else is read: the next line may be its loss.
 func (c *Client) register(cl *call) bool {
 	id := leaseOf(&cl.reply)
 	if id == "" {
@@ -119,8 +119,8 @@ func (c *Client) register(cl *call) bool {
 	return true
 }
 
-// forget ends the knowledge of a lease that is over: not of another Lease with its id,
-// which was found meanwhile and is to hear of its loss.
+// forget removes a lease that has ended. It does not remove another Lease with the same ID, which
+// was found meanwhile and must learn of its loss.
 func (c *Client) forget(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +129,7 @@ func (c *Client) forget(l *Lease) {
 	}
 }
 
-// event takes LOST, BYE and BACK; others are of a later version.
+// handleEvent handles LOST, BYE and BACK. Other events belong to a later version.
 func (l *link) handleEvent(r *ipc.Response) {
 	switch r.Event {
 	case ipc.EventLost:

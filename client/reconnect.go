@@ -9,19 +9,19 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What happens while there is no connection. It is dialed for as long as a lease
-// is to be resumed or a call waits; the calls that have waited long enough fail.
+// Without a connection, the Client dials while a lease must be resumed or a call waits. Calls that
+// have waited long enough fail.
 
 const (
-	// leastPause and mostPause bound the time between two attempts to connect.
+	// minPause and maxPause bound the time between two attempts to connect.
 	minPause = 10 * time.Millisecond
 	maxPause = time.Second
-	// attemptTimeout bounds one attempt: a daemon that hangs answers none.
+	// attemptTimeout bounds one attempt: a daemon that hangs does not answer.
 	attemptTimeout = 5 * time.Second
 )
 
-// reconnect returns the next connection, in use already, and nil after Close. It
-// blocks while nothing needs one.
+// reconnect returns the next connection, already in use, or nil after Close. It blocks while
+// nothing needs one.
 func (c *Client) reconnect() *link {
 	for try := c.firstTry(); pause(c.ctx, try) && c.awaitNeedOfConn(&try); try++ {
 		ctx, cancel := context.WithTimeout(c.ctx, attemptTimeout)
@@ -36,7 +36,7 @@ func (c *Client) reconnect() *link {
 	return nil
 }
 
-// firstTry is 0, for no pause, unless the last connection ended as soon as it was made.
+// firstTry returns 0, for no pause, unless the last connection ended soon after it was made.
 func (c *Client) firstTry() int {
 	if time.Since(c.connectedAt) >= maxPause {
 		c.shortLived = 0
@@ -46,8 +46,8 @@ func (c *Client) firstTry() int {
 	return max(0, c.shortLived-1)
 }
 
-// awaitNeed reports false once Client is closed. After a time without need, the
-// next attempt is made at once.
+// awaitNeedOfConn returns false once the Client is closed. After a time without need, the next
+// attempt is made at once.
 func (c *Client) awaitNeedOfConn(try *int) bool {
 	for !c.needsConn() {
 		*try = 0
@@ -74,8 +74,8 @@ func (c *Client) needsConn() bool {
 	return false
 }
 
-// pause waits before an attempt that is not the first, with jitter: many clients
-// lose their connections at once. It reports false if ctx is done.
+// pause waits before an attempt that is not the first. The time is random, because many clients
+// lose their connections at the same time. It returns false if ctx is done.
 func pause(ctx context.Context, try int) bool {
 	if try == 0 {
 		return ctx.Err() == nil
@@ -91,7 +91,8 @@ func pause(ctx context.Context, try int) bool {
 	}
 }
 
-// missed is an attempt that failed. Who is refused by the daemon waits for no other one.
+// attemptFailed handles a failed attempt. If the daemon refuses this client, waiting for another
+// attempt is useless, so all calls fail.
 func (c *Client) attemptFailed(err error) {
 	err = asUnavailable(err)
 	c.mu.Lock()
@@ -104,7 +105,7 @@ func (c *Client) attemptFailed(err error) {
 	c.failExpired(true)
 }
 
-// wantLink has a connection made for a call, if there is to be one.
+// requestConn has a connection made for a call, unless the Client is closed.
 func (c *Client) requestConn(cl *call) error {
 	c.mu.Lock()
 	ended := c.finished
@@ -114,7 +115,7 @@ func (c *Client) requestConn(cl *call) error {
 	}
 	select {
 	case c.needConn <- struct{}{}:
-	default: // it has been woken
+	default: // it is already awake
 	}
 	if cl.waitUntil.Load() > 0 {
 		c.failExpired(false) // sets the timer
@@ -122,8 +123,8 @@ func (c *Client) requestConn(cl *call) error {
 	return nil
 }
 
-// sweep fails the calls that have waited long enough for a connection, and sets a
-// timer for the next. tried: an attempt has failed just now.
+// failExpired fails the calls that have waited long enough for a connection, and sets a timer for
+// the next one. tried says that an attempt has just failed.
 func (c *Client) failExpired(tried bool) {
 	c.mu.Lock()
 	now, end := time.Now(), c.lostAt.Add(c.patience)
@@ -173,19 +174,19 @@ func (c *Client) scheduleExpiry(in time.Duration) {
 	}
 }
 
-// failAll fails all calls but what has to be given back.
+// failAll fails all calls except those that release something.
 func (c *Client) failAll(why error) {
 	c.failCalls(why, func(cl *call) bool { return cl.state.Load() == stateWaiting && !cl.background })
 }
 
-// dropLeft lets go of the calls that nobody waits for any more, and that are
-// neither under way on the connection nor worth to be sent on another one.
+// dropAbandoned drops the calls that nobody waits for, if they are neither under way on the
+// connection nor worth sending on another one.
 func (c *Client) dropAbandoned() {
 	c.failCalls(nil, func(cl *call) bool { return cl.state.Load() == stateAbandoned && !cl.worthResending() })
 }
 
-// fail ends the flight of calls that are not under way on a connection, and for
-// which which says so: why is why.
+// failCalls ends the flight of calls with the error why, if they are not under way on a connection
+// and which returns true.
 func (c *Client) failCalls(why error, which func(cl *call) bool) {
 	var toSettle []*call
 	c.calls.eachInFlight(func(cl *call) {
@@ -203,8 +204,8 @@ func (c *Client) failCalls(why error, which func(cl *call) bool) {
 	}
 }
 
-// bury ends the flight without an answer, and reports whether nobody waits for it,
-// so that it is to be settled. Who is about to leave settles it.
+// failWith ends the flight without an answer. It reports whether nobody waits for the call, so that
+// it must be settled. A caller that is abandoning it settles it itself.
 func (cl *call) failWith(why error) (settle bool) {
 	cl.failure = why
 	for {

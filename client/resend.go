@@ -9,34 +9,33 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// How a request is sent more than once. On a new connection it keeps its tag. On
-// one that outlasted a restart of the daemon (BACK), where the answer to the first
-// may have been lost, or may come yet, it gets another tag, and the answer that
-// comes first counts. What answers the other tag later is a stray: ignored, but
-// for a grant of a lease that nobody knows, which is given back. A LOCK has an
-// id=, by which a repeat gets the grant of the first. FORCE and ADMIT are sent once.
+// A request may be sent more than once. On a new connection it keeps its tag. On a connection that
+// outlasted a restart of the daemon (BACK), the first answer may be lost or may still come. So the
+// request gets another tag there, and the first answer counts. Any answer under the other tag is
+// then a stray. It is ignored, unless it grants a lease that nobody knows: that is released. A LOCK
+// has an id=, so a second one gets the grant of the first. FORCE and ADMIT are sent only once.
 
 const (
-	// retryLimited is how long after a repeat was refused with LIMIT it is sent
-	// again: a restart has many repeat at once.
+	// resendPause is how long after a LIMIT a request is sent again. After a restart many clients
+	// resend at once.
 	resendPause = 250 * time.Millisecond
-	// mostLimited is how often.
+	// maxLimitRefusals is how often that is done.
 	maxLimitRefusals = 20
-	// mostPostponed is on how many connections a request may be refused with
-	// SHUTDOWN: a daemon that stops says it on one, and hangs up.
+	// maxShutdownRefusals is on how many connections a request may be refused with SHUTDOWN. A
+	// daemon that stops refuses on one, and ends it.
 	maxShutdownRefusals = 3
-	// answerLost is how long after BACK the answer to what is sent once is waited
-	// for: the daemon may have read it only then, and have to ask the nodes.
+	// lostReplyTimeout is how long after BACK to wait for the answer to a request that is sent
+	// once. The daemon may have read it only then, and may have to ask the nodes.
 	lostReplyTimeout = 5 * time.Second
 )
 
-// once tells that it is not to be done twice: the second time it would be to who got
-// the lock in between, or to another quarantine. Who asked is to look first.
+// isSentOnce reports whether the request must not be done twice. The second time it would hit the
+// next holder, or another quarantine. The user has to look first.
 func (cl *call) isSentOnce() bool {
 	return cl.req.Verb == ipc.VerbForce || cl.req.Verb == ipc.VerbAdmit
 }
 
-// newTag is a tag that leads to cl. It needs mu.
+// newTag returns a tag for cl. It needs mu.
 func (t *callTable) newTag(cl *call) string {
 	if last := len(t.free) - 1; last >= 0 {
 		n := t.free[last]
@@ -60,12 +59,12 @@ func (t *callTable) dropTag(tag string) {
 }
 
 func tagNumber(tag string) int {
-	n, _ := strconv.ParseUint(tag, 36, 31) // one of ours
+	n, _ := strconv.ParseUint(tag, 36, 31) // it is one of ours
 	return int(n)
 }
 
-// strays lets go of all tags of a call but its own. Where one of them was granted, so are the
-// others, the same: nobody need wait for these. It needs mu.
+// makeStrays turns all tags of a call but its own into strays. granted says that one of them was
+// granted: the others give the same grant, so nobody needs to wait for them. It needs mu.
 func (t *callTable) makeStrays(cl *call, granted bool) {
 	stray := strayOther
 	switch {
@@ -81,16 +80,15 @@ func (t *callTable) makeStrays(cl *call, granted bool) {
 	cl.resendTags = nil
 }
 
-// mayStay tells whether an answer is to come that may be a grant which outlasts the
-// connection, and which nobody waits for.
+// mayOutlast reports whether a stray may still be granted a lease that outlasts the connection.
 func (t *callTable) mayOutlast() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.strayOutlasting > 0
 }
 
-// answeredBy makes tag, which was answered, the call's own, and returns the
-// others, by which answers may come yet.
+// setAnsweredTag makes the tag that was answered the call's own. It returns the others, under which
+// answers may still come.
 func (t *callTable) setAnsweredTag(cl *call, tag string, granted bool) (others []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,26 +103,26 @@ func (t *callTable) setAnsweredTag(cl *call, tag string, granted bool) (others [
 	return others
 }
 
-// own needs mu.
+// swapTag makes tag the call's own. It needs mu.
 func (t *callTable) swapTag(cl *call, tag string) {
 	if i := slices.Index(cl.resendTags, tag); i >= 0 {
 		cl.resendTags[i], cl.tag = cl.tag, tag
 	}
 }
 
-// strayEnded takes the answer to a stray.
+// endStray handles the answer to a stray.
 func (t *callTable) endStray(tag string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dropTag(tag)
 }
 
-// forgetRepeats: the connection is over, and no answer comes any more.
+// dropResendTags is called after the end of a connection: no answer comes any longer.
 func (t *callTable) dropResendTags() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for n, cl := range t.calls {
-		if cl != nil && cl.tag != t.tags[n] { // a stray, or a repeat
+		if cl != nil && cl.tag != t.tags[n] { // a stray, or a resend
 			t.dropTag(t.tags[n])
 		}
 	}
@@ -135,14 +133,14 @@ func (t *callTable) dropResendTags() {
 	}
 }
 
-// tagsOf are all tags by which a call is in flight.
+// tagsOf returns all tags under which a call is in flight.
 func (t *callTable) tagsOf(cl *call) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]string{cl.tag}, cl.resendTags...)
 }
 
-// flying calls f with each call that is in flight. f must not block.
+// eachInFlight calls f, which must not block, for each call that is in flight.
 func (t *callTable) eachInFlight(f func(cl *call)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,8 +151,9 @@ func (t *callTable) eachInFlight(f func(cl *call)) {
 	}
 }
 
-// worthRepeating: somebody waits for it, or it gives something back or tells the
-// deadline. What is sent once is so until it is sent. It is for calls in flight, with mu.
+// worthResending reports whether to send a call again: a caller waits for it, it releases
+// something, or it asks for the deadline. A request that is sent once is worth it until it is sent.
+// Only for calls in flight, with mu.
 func (cl *call) worthResending() bool {
 	switch {
 	case cl.isSentOnce() && cl.sentOn.Load() != 0:
@@ -166,14 +165,13 @@ func (cl *call) worthResending() bool {
 	case ipc.VerbUnlock, ipc.VerbCheck:
 		return true
 	case ipc.VerbLock, ipc.VerbTry:
-		return cl.outlivesCaller() // else what it got ends with the connection, or by itself
+		return cl.outlivesCaller() // otherwise its grant ends with the connection, or expires
 	}
 	return false
 }
 
-// appendAgain appends the request once more, with a tag. A LOCK waits for what
-// is left of its time; where nobody waits for it any more, it does not wait: it
-// only tells what there is to be given back. It needs mu.
+// appendResend appends the request again, with a tag. A LOCK waits for the rest of its time. If
+// nobody waits for it, it does not wait: it only finds out what to release. It needs mu.
 func (cl *call) appendResend(b []byte, tag string, now time.Duration) []byte {
 	req := cl.req
 	req.Tag = tag
@@ -188,16 +186,16 @@ func (cl *call) appendResend(b []byte, tag string, now time.Duration) []byte {
 	return req.AppendTo(b)
 }
 
-// takeUp makes a new connection the one in use, and sends on it what is in flight.
+// useConn starts to use a new connection, and sends what is in flight on it.
 func (c *Client) useConn(l *link) {
 	c.mu.Lock()
 	c.connErr = nil
 	c.mu.Unlock()
 	c.connectedAt = time.Now()
 	c.reconnects.Add(1)
-	c.link.Store(l) // from here on others send on it, too: sent tells what
+	c.link.Store(l) // from here on others send on it too; sentOn says what
 	if c.closed() || c.inheritIfWanted(l) != nil {
-		l.hangUp() // Close may not have seen it, nor Inherit
+		l.hangUp() // Close or Inherit may not have seen it
 		return
 	}
 	c.resumeAll(l)
@@ -206,17 +204,17 @@ func (c *Client) useConn(l *link) {
 		before := cl.sentOn.Load()
 		if cl.worthResending() && before < l.number && !cl.awaitsResume() && cl.sentOn.CompareAndSwap(before, l.number) {
 			cl.resent = cl.resent || before != 0
-			cl.lines = cl.lines[:0] // what there is of an answer is answered again
+			cl.lines = cl.lines[:0] // the whole answer will come again
 			return cl.tag
 		}
 		return ""
 	})
 }
 
-// back is BACK: an answer may have been lost. What was sent before it is sent
-// again by another tag, but for what is to be done once: the daemon refuses that if it
-// was under way, does it if it was not read before, and does not know it if its answer
-// was lost, which only time can tell.
+// afterRestart handles BACK: answers may be lost. It sends what was sent before again, under
+// another tag, except requests that are sent once. If such a request was under way, the daemon
+// refuses it. If the daemon had not read it, the daemon does it now. If its answer was lost, the
+// daemon does not know it, and only a timeout can tell.
 func (c *Client) afterRestart(l *link) {
 	restart := c.restarts.Add(1)
 	doubt := false
@@ -229,7 +227,7 @@ func (c *Client) afterRestart(l *link) {
 			return ""
 		}
 		cl.resent = true
-		cl.lines = cl.lines[:0] // as in takeUp: both are the reader's, whose the lines are
+		cl.lines = cl.lines[:0] // as in useConn: the reader, which owns the lines, calls both
 		return c.calls.addTag(cl)
 	})
 	if doubt {
@@ -237,9 +235,9 @@ func (c *Client) afterRestart(l *link) {
 	}
 }
 
-// probe says PING by another tag of what is sent once and was not answered since that
-// restart. The answer to PING ends it: so it is the reader that does, whose calls in
-// flight are, and a daemon that hangs has its time.
+// probe sends PING under another tag of each request that is sent once and was not answered since
+// that restart. The answer to PING ends the request. So the reader ends it, which owns calls in
+// flight, and a daemon that hangs gets the time it needs.
 func (c *Client) probe(l *link, restart uint64) {
 	var lines []byte
 	c.calls.eachInFlight(func(cl *call) {
@@ -250,28 +248,30 @@ func (c *Client) probe(l *link, restart uint64) {
 	l.out.sendLines(lines)
 }
 
-// probed tells that the reply is none to the request, but to probe.
+// isProbeReply reports whether the reply answers the probe, not the request.
 func (cl *call) isProbeReply() bool { return cl.isSentOnce() && cl.reply.Tag != cl.req.Tag }
 
-// notKnown makes r what the daemon answers where it knows that it was under way.
+// setOutcomeUnknown turns r into what the daemon answers if it knows that the request was under
+// way.
 func setOutcomeUnknown(r *ipc.Response) {
 	r.Err(r.Tag, ipc.CodeShutdown, "the daemon was restarted while it was under way, and whether it was done is not known: WHO and STATUS tell")
 }
 
-// failSent ends what is sent once and went with a connection: no answer comes any more.
+// failSentOnce fails the requests that are sent once and were under way on a connection that has
+// ended: no answer comes any longer.
 func (c *Client) failSentOnce(over error) {
 	why := fmt.Errorf("whether it was done is not known (WHO and STATUS tell): %w", over)
 	c.failCalls(why, func(cl *call) bool { return cl.isSentOnce() && cl.sentOn.Load() != 0 })
 }
 
-// another needs mu.
+// addTag gives the call another tag. It needs mu.
 func (t *callTable) addTag(cl *call) string {
 	tag := t.newTag(cl)
 	cl.resendTags = append(cl.resendTags, tag)
 	return tag
 }
 
-// repeat sends the calls in flight again for which which tells a tag.
+// resend sends the calls in flight again for which which returns a tag.
 func (c *Client) resend(l *link, which func(cl *call) (tag string)) {
 	var lines []byte
 	var again []*call
@@ -286,8 +286,8 @@ func (c *Client) resend(l *link, which func(cl *call) (tag string)) {
 	c.cancelAbandoned(l, again)
 }
 
-// cancelLeft gives up those calls that nobody has waited for any more by the time
-// they were sent again: the CANCEL of who left may have come before that.
+// cancelAbandoned cancels calls that were abandoned by the time they were sent again: their CANCEL
+// may have been sent earlier.
 func (c *Client) cancelAbandoned(l *link, sent []*call) {
 	var tags []string
 	c.calls.mu.Lock()
@@ -300,8 +300,8 @@ func (c *Client) cancelAbandoned(l *link, sent []*call) {
 	c.cancel(l, tags...)
 }
 
-// refusedRepeat takes LIMIT as the answer to a repeat, unless it was that too often:
-// it is sent again, and is in flight yet.
+// resendLater handles LIMIT as the answer to a resend. The call stays in flight and is sent again,
+// unless that has happened too often.
 func (c *Client) resendLater(cl *call, tag string) bool {
 	if !c.calls.pauseResend(cl, tag) {
 		return false
@@ -322,12 +322,11 @@ func (t *callTable) pauseResend(cl *call, tag string) bool {
 	return true
 }
 
-// repeatLimited sends again what was refused as one too many. By its own tag,
-// which that answer has had.
+// resendLimited resends what was refused with LIMIT, under its own tag, which is free again.
 func (c *Client) resendLimited() {
 	l := c.link.Load()
 	if l == nil {
-		return // the next connection has all sent again
+		return // the next connection resends everything
 	}
 	c.resend(l, func(cl *call) (tag string) {
 		if !cl.resendPaused || cl.sentOn.Load() != l.number {

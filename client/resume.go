@@ -7,22 +7,21 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// How a lease outlasts its connection. With the end of that it is adrift: it
-// stands until its timer ends it, and is not extended. Each new connection asks
-// for it with RESUME; what is asked about it meanwhile waits for the answer.
-// A lease that goes by a process goes on without: it is unheard, and each new connection
-// says RESUME to be told of its loss. (FORCE gives it to others at once.)
+// A lease outlasts its connection. When the connection ends, the lease is detached: it is held
+// until its timer ends it, and is not extended. Each new connection asks for it with RESUME. Other
+// requests about it wait for the answer. A lease that depends on a process is not detached, but its
+// loss is not watched. Each new connection sends RESUME for it, to be told of its loss. (FORCE
+// gives it to others at once.)
 
-// retryResume is how long after a refusal that may pass (no quorum, say) a lease
-// is asked for again.
+// retryResume is how long after a temporary refusal (such as no quorum) to ask for a lease again.
 const retryResume = 250 * time.Millisecond
 
-// setAdrift is for the end of a connection.
+// detachLeases is called at the end of a connection.
 func (c *Client) detachLeases() {
 	for _, l := range c.allLeases() {
 		if l.isHeld() {
 			l.detached.Store(l.hold == HoldConn)
-			l.lossUnwatched.Store(l.hold == HoldPID && !l.found) // else it is another connection that is told
+			l.lossUnwatched.Store(l.hold == HoldPID && !l.found) // otherwise another connection is told
 		}
 		if !l.isHeld() { // it ended at the same time
 			l.detached.Store(false)
@@ -31,7 +30,7 @@ func (c *Client) detachLeases() {
 	}
 }
 
-// toResume tells whether a connection is to ask for it.
+// needsResume reports whether a connection has to ask for the lease.
 func (l *Lease) needsResume() bool { return l.detached.Load() || l.lossUnwatched.Load() }
 
 func (l *Lease) isHeld() bool {
@@ -40,8 +39,8 @@ func (l *Lease) isHeld() bool {
 	return l.cause == nil
 }
 
-// resumeAll asks for all leases that are to be resumed, before anything else, as far as
-// there are places for requests, and for the others as places become free.
+// resumeAll asks for all leases that need it, before anything else is sent. It asks for as many as
+// there are permits, and for the rest as permits become free.
 func (c *Client) resumeAll(on *link) {
 	var later []*Lease
 	for _, l := range c.allLeases() {
@@ -64,7 +63,7 @@ func (c *Client) resumeAll(on *link) {
 	})
 }
 
-// askResume waits for a place at most until the connection ends.
+// askResume waits for a permit, at most until the connection ends.
 func (l *Lease) askResume(on *link) {
 	if cl, err := l.c.calls.acquire(on.ctx, ipc.VerbResume); err == nil {
 		l.sendResume(cl, on)
@@ -80,15 +79,15 @@ func (l *Lease) sendResume(cl *call, on *link) {
 	}
 	cl.sentOn.Store(on.number)
 	cl.state.Store(stateWaiting)
-	_ = on.out.send(&cl.req, true) // it fails where the connection is over
+	_ = on.out.send(&cl.req, true) // fails if the connection has ended
 	l.c.handOver(cl)
 	if on.ctx.Err() != nil {
 		l.c.dropAbandoned()
 	}
 }
 
-// resumed learns from the answer to RESUME, nil where the connection ended before
-// it came: then the next one asks.
+// handleResumeReply handles the answer to RESUME, or nil if the connection ended before: then the
+// next one asks.
 func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 	switch {
 	case r == nil:
@@ -96,7 +95,7 @@ func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 	case r.Kind == ipc.KindOK:
 		l.resumeGranted(r)
 	case l.hold == HoldPID && r.Code != ipc.CodeLimit && r.Code != ipc.CodeNotHeld && r.Code != ipc.CodeLost:
-		l.lossUnwatched.Store(false) // with NOQUORUM it is heard of; otherwise CHECK tells of its loss
+		l.lossUnwatched.Store(false) // after NOQUORUM the loss is reported; otherwise CHECK reports it
 	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
 		err := cl.replyError()
 		l.endByDaemon(r, lostError(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
@@ -108,8 +107,8 @@ func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 	}
 }
 
-// mayBeKept is for a refusal (NOQUORUM, say) with which the lease goes with the connection
-// all the same: the daemon may extend it from now on. It tells whether the lease lives.
+// noteMaybeKept is called after a refusal (such as NOQUORUM) after which the daemon may still
+// extend the lease for this connection. It reports whether the lease is held.
 func (l *Lease) noteMaybeKept() (lives bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,29 +116,29 @@ func (l *Lease) noteMaybeKept() (lives bool) {
 	return l.cause == nil
 }
 
-// takenOver: the lease goes with the connection now. One that has ended
-// meanwhile is given back.
+// resumeGranted is called when the connection has the lease. If the lease has ended meanwhile, it
+// is released.
 func (l *Lease) resumeGranted(r *ipc.Response) {
 	if duration(r, "deadline") > 0 {
 		l.extendDeadline(r, 0)
 	}
-	if l.isHeld() && l.needsResume() { // else it is the answer to a repeat
+	if l.isHeld() && l.needsResume() { // otherwise it is the answer to a resend
 		l.c.resumed.Add(1)
 	}
 	l.lossUnwatched.Store(false)
 	l.c.sendAfterResume(l)
-	if l.hold == HoldConn && !l.isHeld() { // looked at last: what ends from here on is adrift no more, and owed by that
+	if l.hold == HoldConn && !l.isHeld() { // checked last: if it ends from here on, it is not detached, and end unlocks it
 		l.unlockAtDeadline()
 	}
 }
 
-// giveBackLate is for a lease that the daemon keeps again, and that is over here: it is
-// unlocked when the deadline is reached that its holder knew, for he may still be stopping;
-// at once where he has said that he has.
+// unlockAtDeadline unlocks a lease that the daemon keeps but that has ended here. It waits until
+// the deadline that the holder knew, because the holder may still be stopping. If the holder has
+// unlocked, it has stopped, and the lease is unlocked at once.
 func (l *Lease) unlockAtDeadline() {
 	l.mu.Lock()
 	stopped := l.unlocking || l.cause == ErrUnlocked
-	if l.unlockPending = !stopped; l.unlockPending && l.timer != nil { // nil: whoever is to get the grant gives it back
+	if l.unlockPending = !stopped; l.unlockPending && l.timer != nil { // nil: the goroutine that takes the grant releases it
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 	l.mu.Unlock()
@@ -156,8 +155,8 @@ func (l *Lease) resumeAgain(number uint64) {
 	}
 }
 
-// parked: the daemon may not know the lease that it is about before that is
-// resumed, and would say so.
+// awaitsResume reports whether the call must wait until its lease is resumed. The daemon may not
+// know the lease before, and would say so.
 func (cl *call) awaitsResume() bool {
 	if cl.lease == nil || !cl.lease.detached.Load() {
 		return false
@@ -165,14 +164,14 @@ func (cl *call) awaitsResume() bool {
 	return cl.req.Verb == ipc.VerbCheck || cl.req.Verb == ipc.VerbExtend || cl.req.Verb == ipc.VerbBeat
 }
 
-// unpark sends what was parked, once a lease is resumed or over.
+// sendAfterResume sends the calls that waited, once the lease is resumed or has ended.
 func (c *Client) sendAfterResume(l *Lease) {
 	if !l.detached.CompareAndSwap(true, false) {
 		return
 	}
 	on := c.link.Load()
 	if on == nil {
-		return // takeUp sends it
+		return // useConn sends it
 	}
 	c.resend(on, func(cl *call) (tag string) {
 		before := cl.sentOn.Load()

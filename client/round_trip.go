@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// ask makes a request about a name ("": none) with one more word ("": none),
-// waits for the answer, and shows it to use if it is OK.
+// ask sends a request with a name and a word (either may be ""), and waits for the answer. If it is
+// OK, ask passes it to use.
 func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use func(*call)) error {
 	cl, err := c.begin(ctx, verb, name)
 	if err != nil {
@@ -33,8 +33,8 @@ func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use 
 	return nil
 }
 
-// begin is a call for a request with verb, which errors say is about name ("":
-// none). It waits for a place if too many are in use, until ctx is done.
+// begin returns a call for a request with verb. name is for errors, and may be "". It waits for a
+// permit until ctx is done.
 func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, error) {
 	cl, err := c.calls.acquire(ctx, verb)
 	if err != nil {
@@ -44,17 +44,17 @@ func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, 
 	return cl, nil
 }
 
-// roundTrip sends a call's request and waits for the answer, over the end of
-// connections. On success that is in the call, which is the caller's to put back.
-// Otherwise the call is gone: ctx was done first, and the answer is settled by the
-// reader when it comes; or there was no connection for too long.
+// roundTrip sends a call's request and waits for the answer, even if connections end meanwhile. On
+// success the call has the answer, and the caller must release the call. Otherwise the caller must
+// not use it: either ctx was done first, and the reader settles the answer when it comes, or there
+// was no connection for too long.
 func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 	verb, name := cl.req.Verb, cl.lockName
 	cl.state.Store(stateWaiting)
 	err := c.transmit(cl)
 	switch {
 	case err != nil && !cl.state.CompareAndSwap(stateWaiting, stateFailed):
-		<-cl.ready // it was given up at the same time
+		<-cl.ready // it was abandoned at the same time
 	case err == nil && !c.await(ctx, cl):
 		return c.gaveUpError(op(verb), name, ctx)
 	case err == nil && cl.state.Load() == stateFailed:
@@ -67,9 +67,9 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 	return nil
 }
 
-// unanswered is for a call whose caller is told that there is no daemon. What it gives back
-// to a process, or may have got for one, does not end by itself: that is seen to when there
-// is a daemon. An UNLOCK of anything else is over with the lease's validity, unless it is
+// failedWithoutReply is called for a call whose caller is told that there is no daemon. If the call
+// concerns a process, what it releases, or may have been granted, does not expire. So it is sent in
+// the background when there is a daemon. Any other lease ends with its validity, unless UNLOCK is
 // called again.
 func (c *Client) failedWithoutReply(cl *call) {
 	switch {
@@ -87,8 +87,8 @@ func (c *Client) failedWithoutReply(cl *call) {
 	c.calls.release(cl)
 }
 
-// anew makes a call that failed one to be posted. A LOCK does not wait: it only tells what
-// there is to be given back.
+// prepareBackground lets a failed call be sent in the background. A LOCK does not wait then: it
+// only finds out what to release.
 func (cl *call) prepareBackground() {
 	cl.sentOn.Store(0)
 	if cl.req.Verb == ipc.VerbLock {
@@ -97,8 +97,8 @@ func (cl *call) prepareBackground() {
 	}
 }
 
-// gaveUp is the error of a call whose context was done, or the Client about to be closed,
-// before the answer came.
+// gaveUpError returns the error of a call that was abandoned before the answer came, because its
+// context was done or Close was called.
 func (c *Client) gaveUpError(op, name string, ctx context.Context) error {
 	if ctx.Err() == nil {
 		return callError(op, name, ErrClosed)
@@ -110,9 +110,9 @@ func (c *Client) gaveUpError(op, name string, ctx context.Context) error {
 	return err
 }
 
-// transmit sends a call, unless it is sent by others: by takeUp, when there is a
-// connection, or, about a lease that this one has not resumed yet, when it has. On
-// an error the call was not sent, and nobody will.
+// transmit sends a call, unless others send it: useConn does when there is a connection, and
+// sendAfterResume if its lease must be resumed first. After an error, the call was not sent and
+// will not be.
 func (c *Client) transmit(cl *call) error {
 	l := c.link.Load()
 	if l == nil {
@@ -121,9 +121,9 @@ func (c *Client) transmit(cl *call) error {
 	return c.transmitOn(l, cl)
 }
 
-// transmitOn is for a connection that may be over by now. What was not sent on it is made
-// as if it had never come to it: the next one may have been taken up meanwhile, and what is
-// sent once it would not take up at all.
+// transmitOn sends a call on a connection that may have ended by now. If it was not sent,
+// transmitOn clears sentOn: the next connection may already be in use, and it would never send a
+// request that is sent once.
 func (c *Client) transmitOn(l *link, cl *call) error {
 	if cl.awaitsResume() || !cl.sentOn.CompareAndSwap(0, l.number) {
 		return nil
@@ -133,13 +133,13 @@ func (c *Client) transmitOn(l *link, cl *call) error {
 	case errors.Is(err, errHangs) && cl.sentOn.CompareAndSwap(l.number, sentNever):
 		return err
 	case err != nil && cl.sentOn.CompareAndSwap(l.number, 0) && c.lastEnded.Load() >= l.number:
-		return c.transmit(cl) // the next connection may have been taken up before that
+		return c.transmit(cl) // the next connection may be in use already
 	}
-	return nil // where the connection is over, the next one takes it up
+	return nil // if the connection has ended, the next one sends it
 }
 
-// await reports whether the call was answered before ctx was done, or Close began for what
-// would outlast that. If not, it is no longer the caller's.
+// await reports whether the call was answered before ctx was done, and before Close began if its
+// grant would outlast the connection. If not, the caller no longer owns the call.
 func (c *Client) await(ctx context.Context, cl *call) bool {
 	var closing <-chan struct{}
 	if cl.grantOutlastsConn() {
@@ -156,7 +156,7 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 		return true
 	}
 	if cl.mayBeGranted() {
-		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before a tag can be another's
+		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before another call can have the tag
 		cl.countedAsRelease = true
 		c.releaseStarted()
 	}
@@ -168,8 +168,8 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	return false
 }
 
-// cancel gives up requests. It has no tag: its answer tells nothing that the
-// request's own does not. Where there is no connection, nothing is under way.
+// cancel cancels requests. CANCEL has no tag: its answer says nothing that the request's own answer
+// does not. Without a connection, nothing is under way.
 func (c *Client) cancel(l *link, tags ...string) {
 	if l == nil || len(tags) == 0 {
 		return
@@ -181,10 +181,10 @@ func (c *Client) cancel(l *link, tags ...string) {
 	l.out.sendLines(lines)
 }
 
-// post sends a request that nobody waits for: the reader settles its answer.
+// sendInBackground sends a request that nobody waits for. The reader settles its answer.
 func (c *Client) sendInBackground(cl *call) {
 	cl.background = true
-	cl.state.Store(stateWaiting) // while it is ours yet
+	cl.state.Store(stateWaiting) // while this goroutine still owns it
 	err := c.transmit(cl)
 	if err != nil && cl.state.CompareAndSwap(stateWaiting, stateFailed) {
 		c.settle(cl)
@@ -193,7 +193,8 @@ func (c *Client) sendInBackground(cl *call) {
 	c.handOver(cl)
 }
 
-// letGo leaves a call that was sent to the reader, or settles it if that was faster.
+// handOver leaves a call that was sent to the reader. If the reader was faster, handOver settles
+// it.
 func (c *Client) handOver(cl *call) {
 	if !cl.state.CompareAndSwap(stateWaiting, stateAbandoned) {
 		<-cl.ready
@@ -205,7 +206,8 @@ func (c *Client) handOver(cl *call) {
 	}
 }
 
-// forProcess: what it gives back, or gets, does not end by itself while the process lives.
+// forProcess reports whether what the call releases, or is granted, does not expire while the
+// process lives.
 func (cl *call) forProcess() bool {
 	if cl.req.Verb == ipc.VerbUnlock {
 		return cl.lease.hold == HoldPID
@@ -213,15 +215,15 @@ func (cl *call) forProcess() bool {
 	return cl.mayBeGranted() && cl.req.Hold == ipc.HoldPID
 }
 
-// outlasts: a grant to it stays, for a while at least, where the connection ends before it
-// is read.
+// grantOutlastsConn reports whether a grant stays, at least for a while, if the connection ends
+// before it is read.
 func (cl *call) grantOutlastsConn() bool {
 	return cl.mayBeGranted() && (cl.req.Hold != ipc.HoldConn || cl.req.Linger > 0)
 }
 
-// goesOn: nobody waits for it, and it goes on until it is answered, however long there is
-// no connection. What was not sent when its caller left has got nothing. It is for calls
-// in flight.
+// outlivesCaller reports whether the call goes on without a caller until it is answered, no matter
+// how long there is no connection. If it was not sent when its caller left, it was granted nothing.
+// Only for calls in flight.
 func (cl *call) outlivesCaller() bool {
 	if !cl.background && (cl.state.Load() == stateWaiting || cl.mayBeGranted() && cl.sentOn.Load() == 0) {
 		return false
@@ -229,7 +231,7 @@ func (cl *call) outlivesCaller() bool {
 	return cl.forProcess()
 }
 
-// settle does what is left to do with the answer of a call that nobody waits for.
+// settle handles the answer of a call that nobody waits for.
 func (c *Client) settle(cl *call) {
 	defer c.calls.release(cl)
 	switch answer := cl.replyOrNil(); cl.req.Verb {
@@ -238,13 +240,13 @@ func (c *Client) settle(cl *call) {
 			cl.lease.unlockInBackground()
 		}
 		if cl.countedAsRelease {
-			c.releaseDone() // after that: what it has got is counted by now
+			c.releaseDone() // last: what it was granted is counted by now
 		}
 	case ipc.VerbUnlock:
 		cl.lease.handleUnlockReply(cl, answer)
 	case ipc.VerbCheck, ipc.VerbExtend, ipc.VerbBeat:
-		if cl.lease != nil { // nil: it was to be found
-			_ = cl.lease.handleReply(cl, answer) // for nobody: the lease has learnt
+		if cl.lease != nil { // nil: the lease was to be found
+			_ = cl.lease.handleReply(cl, answer) // nobody waits for the error; the lease is updated
 		}
 	case ipc.VerbResume:
 		cl.lease.handleResumeReply(cl, answer)

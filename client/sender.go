@@ -13,49 +13,49 @@ import (
 )
 
 const (
-	// maxPending bounds the requests that a daemon which does not read leaves unwritten.
+	// maxPending bounds the requests that stay unwritten if the daemon does not read.
 	maxPending = 1 << 20
 	// maxSpare is the largest buffer that is kept for the next write.
 	maxSpare = 64 << 10
-	// lastWords is how long answers are read after a write failed, or the daemon
-	// said that it stops.
+	// lastWords is how long answers are read after a write failed, or after the daemon said that it
+	// stops.
 	lastWords = time.Second
 )
 
-// errHangs: the daemon reads too little.
+// errHangs means that the daemon reads too little.
 var errHangs = errors.New("it hangs")
 
-// sender combines the requests of many goroutines into few writes: each appends
-// its line, and the first of them writes for all that join. Nobody blocks in a
-// write: what the socket does not take at once, because the daemon is slow or
-// hangs, is left to a goroutine of its own.
+// sender combines the requests of many goroutines into few writes. Each goroutine appends its line,
+// and the first one writes for all that join. No goroutine blocks in a write: if the socket does
+// not take everything, because the daemon is slow or hangs, a goroutine of its own writes the rest.
+// The Client waits for it.
 type sender struct {
 	conn       net.Conn
-	raw        syscall.RawConn // writes without blocking; nil where conn is no socket
+	raw        syscall.RawConn // writes without blocking; nil if conn is no socket
 	spawn      func(func())    // starts a goroutine that the Client waits for
-	othersSend func() bool     // tells whether somebody else may be about to send
+	othersSend func() bool     // reports whether another goroutine may be about to send
 
-	mu      sync.Mutex // guards what follows; not held across I/O
+	mu      sync.Mutex // guards what follows; not held during I/O; no other mutex is taken inside it
 	pending []byte     // lines to be written
-	spare   []byte     // the buffer of the write before
-	writing bool       // somebody writes, and will write what is pending too
-	err     error      // no more is sent, and why
+	spare   []byte     // the buffer of the last write
+	writing bool       // a goroutine writes, and will write what is pending too
+	err     error      // why nothing is sent any longer; nil: it is
 
-	attempt writeAttempt // of whoever writes
+	attempt writeAttempt // belongs to the goroutine that writes
 }
 
 func newSender(conn net.Conn, spawn func(func()), others func() bool) *sender {
 	s := &sender{conn: conn, spawn: spawn, othersSend: others}
 	if socket, ok := conn.(syscall.Conn); ok {
-		s.raw, _ = socket.SyscallConn() // an error leaves it nil: the slower way
+		s.raw, _ = socket.SyscallConn() // an error leaves it nil, which is slower
 	}
 	s.attempt.do = s.attempt.write
 	return s
 }
 
-// send queues a request, and writes it unless somebody else does. It does not
-// block. With too much unwritten only urgent requests, which give something
-// back, are taken: they are bounded by what they give back.
+// send queues a request. It writes unless another goroutine does, and it does not block. If too
+// much is unwritten, it accepts only urgent requests, which release something: the number of leases
+// bounds them.
 func (s *sender) send(r *ipc.Request, urgent bool) error {
 	s.mu.Lock()
 	if err := s.rejection(urgent); err != nil {
@@ -68,15 +68,15 @@ func (s *sender) send(r *ipc.Request, urgent bool) error {
 	s.mu.Unlock()
 	if first {
 		if s.othersSend() {
-			runtime.Gosched() // who is about to send joins: one write for many
+			runtime.Gosched() // others that are about to send join: one write for many
 		}
 		s.flush()
 	}
 	return nil
 }
 
-// sendLines is send for lines that were written already, and are urgent. Where
-// nothing is sent any more, they are dropped.
+// sendLines sends lines that are already encoded, and urgent. It drops them if nothing is sent any
+// longer.
 func (s *sender) sendLines(lines []byte) {
 	if len(lines) == 0 {
 		return
@@ -95,7 +95,7 @@ func (s *sender) sendLines(lines []byte) {
 	}
 }
 
-// refuses needs mu.
+// rejection returns why a request is not accepted, or nil. It needs mu.
 func (s *sender) rejection(urgent bool) error {
 	switch {
 	case s.err != nil:
@@ -106,7 +106,7 @@ func (s *sender) rejection(urgent bool) error {
 	return nil
 }
 
-// flush writes until nothing is pending or the socket takes no more.
+// flush writes until nothing is pending or the socket is full.
 func (s *sender) flush() {
 	for chunk := s.take(); chunk != nil; chunk = s.take() {
 		n, err := s.tryWrite(chunk)
@@ -119,8 +119,8 @@ func (s *sender) flush() {
 	}
 }
 
-// finish writes what the socket did not take at once, however long that takes,
-// and then goes on. Closing the connection ends it.
+// finish writes what the socket did not take at once, no matter how long that takes, and then what
+// is pending. Closing the connection ends it.
 func (s *sender) finish(chunk []byte) {
 	for ; chunk != nil; chunk = s.take() {
 		if _, err := s.conn.Write(chunk); err != nil {
@@ -129,7 +129,7 @@ func (s *sender) finish(chunk []byte) {
 	}
 }
 
-// take is what is pending; nil, and nobody writes any more, if nothing is.
+// take returns what is pending. It returns nil and ends writing if nothing is.
 func (s *sender) take() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,19 +140,19 @@ func (s *sender) take() []byte {
 	chunk := s.pending
 	s.pending, s.spare = s.spare[:0], nil
 	if cap(chunk) <= maxSpare {
-		s.spare = chunk // taken again only once this one is written
+		s.spare = chunk // used again only after this one is written
 	}
 	return chunk
 }
 
-// broke ends the connection after a failed write. What the daemon said before
-// is still read: it may be why.
+// writeFailed ends the connection after a failed write. What the daemon said before is still read:
+// it may be the reason.
 func (s *sender) writeFailed(err error) {
 	s.stop(fmt.Errorf("%w: writing to it: %w", ErrUnavailable, err))
-	s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed: as well
+	s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed already
 }
 
-// stop refuses all further requests with err.
+// stop rejects all further requests with err.
 func (s *sender) stop(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +171,8 @@ func (s *sender) tryWrite(chunk []byte) (int, error) {
 	return s.attempt.n, s.attempt.err
 }
 
-// attempt is one write that does not block. It is kept, with its own method as
-// a func value, so that a write allocates nothing.
+// writeAttempt is one write that does not block. It is kept, with its own method as a func value,
+// so that a write allocates nothing.
 type writeAttempt struct {
 	do    func(fd uintptr) bool
 	chunk []byte
@@ -180,7 +180,7 @@ type writeAttempt struct {
 	err   error
 }
 
-// write reports done in any case: what is left is for others.
+// write always reports that it is done: the caller handles what is left.
 func (a *writeAttempt) write(fd uintptr) bool {
 	for a.n < len(a.chunk) {
 		n, err := ipc.RawWrite(fd, a.chunk[a.n:])

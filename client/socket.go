@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// input reads a connection. A socket is read raw: see ipc.RawRead.
+// input reads a connection. It reads a socket raw: see ipc.RawRead.
 type input struct {
 	raw  syscall.RawConn
 	do   func(fd uintptr) bool // in.read, kept so that reading allocates nothing
@@ -26,14 +26,14 @@ func newInput(conn net.Conn) io.Reader {
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return conn // it is closed: the first read tells
+		return conn // it is closed: the first read reports that
 	}
 	in := &input{raw: raw}
 	in.do = in.read
 	return in
 }
 
-// Read is for the goroutine that reads. len(b) > 0.
+// Read is called by the goroutine that reads. b must not be empty.
 func (in *input) Read(b []byte) (int, error) {
 	in.room = b
 	if err := in.raw.Read(in.do); err != nil {
@@ -42,7 +42,7 @@ func (in *input) Read(b []byte) (int, error) {
 	return in.n, in.err
 }
 
-// read is false where there is nothing for now.
+// read returns false if there is nothing to read now.
 func (in *input) read(fd uintptr) bool {
 	for {
 		in.n, in.err = ipc.RawRead(fd, in.room)
