@@ -9,13 +9,13 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What gives something back is never refused, and counts for nothing; nor is anything
-// where there is no limit.
-func TestRateOfVerbs(t *testing.T) {
+// TestRateNeverRefusesWhatKeepsOrReleases: such requests are never refused, and count for
+// nothing; nor is any request refused without a limit.
+func TestRateNeverRefusesWhatKeepsOrReleases(t *testing.T) {
 	d := &daemon{clock: func() time.Duration { return time.Hour }, limits: access.NewLimits(config.Limits{RequestsPerSecond: 1})}
 	s := &session{d: d}
 	for range 2 {
-		for _, verb := range []ipc.Verb{ipc.VerbUnlock, ipc.VerbCancel, ipc.VerbQuit} {
+		for _, verb := range []ipc.Verb{ipc.VerbUnlock, ipc.VerbCancel, ipc.VerbQuit, ipc.VerbBeat, ipc.VerbExtend} {
 			if s.tooFast(verb) {
 				t.Errorf("%v is refused", verb)
 			}

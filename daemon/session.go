@@ -110,11 +110,14 @@ func (s *session) deny(call *server.Call, err error) server.Work {
 	return s.refuse(call, err)
 }
 
-// tooFast: what gives something back is never refused.
+// tooFast reports whether requests_per_second refuses the request. It never refuses a
+// request that releases a lease or keeps one.
 func (s *session) tooFast(verb ipc.Verb) bool {
 	perSecond := s.d.limits.RequestRate()
 	switch {
-	case perSecond == 0, verb == ipc.VerbUnlock, verb == ipc.VerbCancel, verb == ipc.VerbQuit:
+	case perSecond == 0:
+		return false
+	case verb == ipc.VerbUnlock, verb == ipc.VerbCancel, verb == ipc.VerbQuit, verb == ipc.VerbBeat, verb == ipc.VerbExtend:
 		return false
 	}
 	return !s.rate.Allow(perSecond, s.d.clock())

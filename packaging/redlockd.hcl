@@ -101,7 +101,7 @@ socket {
 #   connections_per_user = 1000
 #   leases_per_user      = 10000 # each name of a LOCK counts, and LOCKs that count up on them
 #   waiters_per_user     = 10000 # not TRY, and wait=0; each counts as a lease, too, from its LOCK on
-#   requests_per_second  = 0 # of one connection
+#   requests_per_second  = 0 # of one connection; UNLOCK, BEAT and EXTEND are never refused
 # }
 
 # Prometheus scrapes http://ADDRESS/metrics; off without this block. There is no password:
