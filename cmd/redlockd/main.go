@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
@@ -37,7 +38,7 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	c := &command{stdout: stdout, stderr: stderr, journal: systemd.StderrIsJournal(), signals: signals, config: defaultConfig, serve: daemon.Run, die: dieOf}
+	c := &command{stdout: stdout, stderr: stderr, journal: systemd.StderrIsJournal(), signals: signals, config: defaultConfig, expected: creators, serve: daemon.Run, die: dieOf}
 	return c.run(args)
 }
 
@@ -49,12 +50,19 @@ func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{
 // stderr is a broken pipe, also where whoever started it has SIGPIPE ignored, as systemd has.
 func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
 
+// creators are the directory of the default socket, and the service that creates it.
+var creators = []string{
+	filepath.Dir(config.DefaultSocketPath),
+	"/etc/systemd/system/redlockd.service", "/usr/lib/systemd/system/redlockd.service", "/lib/systemd/system/redlockd.service",
+}
+
 // command is one run of redlockd, with what a test replaces.
 type command struct {
 	stdout, stderr io.Writer
 	journal        bool // stderr is a stream of systemd's journal
 	signals        <-chan os.Signal
-	config         string // where the config is unless -config says otherwise
+	config         string   // where the config is unless -config says otherwise
+	expected       []string // the default socket's directory, and what creates it at the start
 	serve          func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error
 	die            func(os.Signal)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,7 +61,7 @@ func newFixture(t *testing.T, serve serveFunc) *fixture {
 			return nil
 		}
 	}
-	f.command = &command{stdout: &f.out, stderr: &f.err, signals: f.signals, config: defaultConfig, serve: serve, die: func(sig os.Signal) { f.died <- sig }}
+	f.command = &command{stdout: &f.out, stderr: &f.err, signals: f.signals, config: defaultConfig, expected: []string{"."}, serve: serve, die: func(sig os.Signal) { f.died <- sig }}
 	return f
 }
 
@@ -138,6 +139,19 @@ func TestValidateWarns(t *testing.T) {
   node "b" { address = "b:1" }
 }`)})
 	f.check(t, code, exitOK, "ok: 2 nodes", "redlockd.hcl:1:1: quorum: 2 nodes bear no more failures than 1\n")
+}
+
+// TestValidateOnAMachineWithoutThePackage: the default socket's directory is missing, and
+// nothing creates it at the start.
+func TestValidateOnAMachineWithoutThePackage(t *testing.T) {
+	for socket, want := range map[string]string{
+		"": "warning: socket.path: /run/redlockd does not exist, and redlockd.service, which creates it, is not installed: redlockd will not start.",
+		fmt.Sprintf("socket { path = %q }", filepath.Join(t.TempDir(), "s")): "",
+	} {
+		f := newFixture(t, nil)
+		f.expected = []string{filepath.Join(t.TempDir(), "none")}
+		f.check(t, f.run([]string{"validate", "-config", writeConfig(t, goodConfig+socket)}), exitOK, "ok: 3 nodes", want)
+	}
 }
 
 // TestValidateAs: a line for each right; the exit code is about the lock.

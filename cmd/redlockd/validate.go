@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/redlockd/redlockd/daemon/access"
@@ -33,8 +36,27 @@ func (c *command) validate(args []string) int {
 	if isSet(flags, "as") {
 		return c.judge(cfg, *as, *lock)
 	}
+	if warning := c.missingDirectory(cfg.Socket.Path); warning != "" {
+		fmt.Fprintln(c.stderr, "warning:", warning)
+	}
 	fmt.Fprintf(c.stdout, "ok: %d nodes, %d needed for a lock, socket %s\n", len(cfg.Quorum.Nodes), cfg.Quorum.Needed(), cfg.Socket.Path)
 	return exitOK
+}
+
+// missingDirectory warns if the directory of the default socket does not exist and
+// the package, whose service creates it, is not installed. config.Load warns of any
+// other directory.
+func (c *command) missingDirectory(socket string) string {
+	if socket != config.DefaultSocketPath || slices.ContainsFunc(c.expected, exists) {
+		return ""
+	}
+	dir := filepath.Dir(socket)
+	return fmt.Sprintf("socket.path: %s does not exist, and redlockd.service, which creates it, is not installed: redlockd will not start. Create it (install -d -m 0755 %s), or set another socket.path", dir, dir)
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // judge prints a line for each right on each lock, with the lock where there are

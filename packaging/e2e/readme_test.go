@@ -54,7 +54,7 @@ func TestReadmeConfig(t *testing.T) {
 		t.Errorf("validate ends with %d and says:\n%s\n%s", code, stdout, stderr)
 	}
 	for line := range strings.Lines(stderr) {
-		if !strings.Contains(line, "groupadd --system redlock") { // this machine may lack it
+		if !strings.Contains(line, "groupadd --system redlock") && !strings.Contains(line, "/run/redlockd does not exist") { // this machine may lack them
 			t.Errorf("validate warns: %s", line)
 		}
 	}
