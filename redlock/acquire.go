@@ -22,7 +22,7 @@ import (
 // the holder could be over. Where no quorum of nodes has tracking, it tries again
 // at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquiring{q: q, r: &r, since: q.clock(), turn: turn{need: q.rules.keepAfter}}
+	a := acquiring{q: q, r: &r, since: q.clock(), guard: starvationGuard{need: q.rules.keepAfter}}
 	defer a.end()
 	if r.Intent != nil {
 		a.waiter, a.target = r.Intent.waiter, r.Intent.target
@@ -50,13 +50,13 @@ type acquiring struct {
 	r        *Request
 	target   target
 	begun    *attempt // that nobody has waited for yet
-	patience *patience
+	policy   *retryPolicy
 	waiter   *node.Waiter // nil: it does not listen
 	places   int          // how many it asked for because they were said to be free
 	splits   int          // attempts in a row that nobody won
-	turn     turn
+	guard    starvationGuard
 	since    time.Duration // when it began
-	inside   bool          // it has passed the gate
+	admitted bool          // it has a place of the limiter
 }
 
 // checkBegun wants what was begun for the request, and its intent, to be about what it
@@ -78,8 +78,9 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 	if a.r.Yield {
 		a.pause(ctx, a.q.yielding(a.r.lock()))
 	}
-	if a.begun == nil {
-		a.enter(ctx) // be it that Wait is over: one attempt is made
+	a.policy = a.q.newRetryPolicy(a.r, a.since, a.q.clock())
+	if a.begun == nil && !a.enterFirst(ctx) {
+		return nil, a.q.overloaded(a.r.lock())
 	}
 	for ctx.Err() == nil {
 		start := a.q.clock() // before the first byte
@@ -96,9 +97,6 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 		if a.r.Failed != nil {
 			a.r.Failed(err)
 		}
-		if a.patience == nil {
-			a.patience = a.q.newPatience(a.r, a.since, start)
-		}
 		if !a.rest(ctx, err) {
 			return nil, err
 		}
@@ -106,29 +104,35 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
 }
 
-// enter waits at the gate, and tells whether another attempt is to be made: not where
-// its time is over by then.
-func (a *acquiring) enter(ctx context.Context) (again bool) {
+// enterFirst waits for a place for the first attempt, for Wait at most; but for
+// node_timeout, and while other attempts meet a quorum, even if Wait is over. It reports
+// whether the attempt is to be made.
+func (a *acquiring) enterFirst(ctx context.Context) bool {
 	arrived := a.q.clock()
-	var enough <-chan struct{}
-	if a.patience != nil {
-		enough = a.r.Enough
-	}
-	a.inside = a.q.gate.enter(ctx, a.r.Holder.UID, enough, a.patience.over(arrived))
-	a.patience.stoodStill(a.q.clock() - arrived)
-	return a.inside || ctx.Err() != nil
+	a.admitted = a.q.limiter.enterFirst(ctx, a.r.Holder.UID, a.r.Enough, a.policy.left(arrived))
+	a.policy.notAsked(a.q.clock() - arrived)
+	return a.admitted || ctx.Err() != nil
 }
 
-// leave makes room for the next one, of who came in at start.
+// enter waits for a place for another attempt, until its time is over. It reports whether
+// the attempt is to be made.
+func (a *acquiring) enter(ctx context.Context) (again bool) {
+	arrived := a.q.clock()
+	a.admitted = a.q.limiter.enter(ctx, a.r.Holder.UID, a.r.Enough, a.policy.over(arrived))
+	a.policy.notAsked(a.q.clock() - arrived)
+	return a.admitted || ctx.Err() != nil
+}
+
+// leave returns the place of an attempt that began at start.
 func (a *acquiring) leave(start time.Duration, err error) {
 	switch {
-	case !a.inside:
+	case !a.admitted:
 	case errors.Is(err, ErrNoQuorum):
-		a.q.gate.leaveInVain(start, a.q.clock())
+		a.q.limiter.leaveWithoutQuorum(start, a.q.clock())
 	default:
-		a.q.gate.leave()
+		a.q.limiter.leave()
 	}
-	a.inside = false
+	a.admitted = false
 }
 
 // attempt is the one that was begun already, or a new one.
@@ -139,7 +143,7 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease,
 		return begun.finish(ctx)
 	}
 	t := a.q.newAttempt(a.r, &a.target, start)
-	t.waiter, t.keeps = a.waiter, a.turn.left(start)
+	t.waiter, t.keeps = a.waiter, a.guard.left(start)
 	t.begin()
 	return t.finish(ctx)
 }
@@ -151,8 +155,8 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	if isHeld && a.nextPlace(held.free) {
 		return a.enter(ctx)
 	}
-	begins := a.waitsForTurn(held)
-	delay, again := a.patience.next(err, a.q.clock(), a.waiter.IsTold())
+	begins := a.countHolder(held)
+	delay, again := a.policy.next(err, a.q.clock(), a.waiter.IsTold())
 	if again && isHeld && (a.learn(held) || begins) {
 		delay = 0
 	}
@@ -212,7 +216,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 			if a.waiter.Open() >= a.q.quorum {
 				rung = nil
 				a.q.counts.wakeups.Add(1)
-				if delay = a.patience.within(a.spread(), a.q.clock()); delay == 0 {
+				if delay = a.policy.within(a.spread(), a.q.clock()); delay == 0 {
 					return true // and not with others at the same instant, in any order
 				}
 				timer.Reset(delay)
@@ -235,7 +239,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 // spread is how long it waits where others are woken with it. Those for whom the lock is
 // kept have no need to.
 func (a *acquiring) spread() time.Duration {
-	if a.turn.left(a.q.clock()) > 0 {
+	if a.guard.left(a.q.clock()) > 0 {
 		return 0
 	}
 	return a.q.spread(a.r.lock(), a.splits)

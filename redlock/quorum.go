@@ -93,7 +93,7 @@ type Quorum struct {
 
 	proposed atomic.Uint64 // the last fencing token that was proposed
 	places   places
-	gate     gate
+	limiter  attemptLimiter
 	listing  chan struct{} // of capacity 1: one is told of all of many
 	listers  atomic.Int32  // who wait for that, and he
 	listed   listed        // what he was told last, and others may be; his who has the place
@@ -109,7 +109,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, gate: gate{timeout: o.NodeTimeout}, listing: make(chan struct{}, 1)}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: newAttemptLimiter(o.NodeTimeout), listing: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
 	q.start()
@@ -199,4 +199,5 @@ func (q *Quorum) Close() {
 		stop()
 	}
 	q.done.Wait()
+	q.limiter.close()
 }

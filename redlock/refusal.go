@@ -39,6 +39,14 @@ func goneAgain(nodes int) *NodeError {
 		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
 }
 
+// overloaded returns the error of an attempt that waited for others and was not sent.
+func (q *Quorum) overloaded(name string) error {
+	return &NoQuorumError{Name: name, Needed: q.quorum, Retry: q.options.NodeTimeout, Failed: []*NodeError{{
+		Node: "this host", Op: "acquire", Failure: FailedFull,
+		Err: errors.New("it was not sent to the nodes: too many attempts of this host are under way, and the nodes have answered none of them in time"),
+	}}}
+}
+
 // tooLate is said of a ballot that was won when its validity was over.
 func tooLate(op string) *NodeError {
 	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,

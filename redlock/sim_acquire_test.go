@@ -127,7 +127,7 @@ func TestNoQuorumAtOnce(t *testing.T) {
 }
 
 // Whoever waits without end gives up when no quorum could vote for a whole ttl.
-// Guards patience.next: `now-p.voted >= p.ttl`.
+// Guards retryPolicy.next: `now-p.voted >= p.ttl`.
 func TestForeverGivesUp(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:3], down)
@@ -217,7 +217,7 @@ func (f *fleet) afterMixture(mix string, taken int) {
 	every(f.sims, forget)
 }
 
-// No attempt begins when Wait is over, and one does until then. Guards patience.next:
+// No attempt begins when Wait is over, and one does until then. Guards retryPolicy.next:
 // `min(delay, p.until-now)`.
 func TestWaitBounds(t *testing.T) {
 	for _, wait := range []time.Duration{0, ms, 100 * ms, 2500 * ms} {
@@ -251,7 +251,7 @@ func checkAttempts(t *testing.T, wait time.Duration, attempts int) {
 }
 
 // A lock that is given back is taken by those who wait, and one that expires at
-// the instant at which it may be free. Guards patience.next: `held.TTL`.
+// the instant at which it may be free. Guards retryPolicy.next: `held.TTL`.
 func TestWaitForExpiry(t *testing.T) {
 	for _, ttl := range []time.Duration{15 * ms, 100 * ms, time.Second} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

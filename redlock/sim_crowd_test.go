@@ -59,7 +59,7 @@ func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 
 // Thousands of locks that are wanted at once are granted as fast as the nodes can, and
 // hardly any attempt is in vain; what is held already is extended meanwhile. Guards
-// gate; lane.nextGroup.
+// attemptLimiter; lane.nextGroup.
 func TestCrowd(t *testing.T) {
 	oneThread(t)
 	const kept, wanted = 200, 4000
@@ -125,7 +125,7 @@ func TestShortLeasesComeFirst(t *testing.T) {
 	})
 }
 
-// Who asks for one lock does not wait for another user's thousands. Guards gate.pop.
+// Who asks for one lock does not wait for another user's thousands. Guards attemptLimiter.next.
 func TestCrowdOfAnother(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -145,7 +145,7 @@ func TestCrowdOfAnother(t *testing.T) {
 }
 
 // Who waits for a place and is cancelled is gone at once, and takes no place. Guards
-// gate.withdraw, letIn.
+// attemptLimiter.withdraw, admit.
 func TestCrowdIsCancelled(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -172,7 +172,7 @@ func TestCrowdIsCancelled(t *testing.T) {
 }
 
 // Without a quorum thousands are told so soon, and those who wait do not wait for
-// longer than they wanted to. Guards gate.narrow, acquiring.enter.
+// longer than they wanted to. Guards attemptLimiter.shrink, acquiring.enter.
 func TestCrowdWithoutQuorum(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -281,6 +281,31 @@ func TestNotOverdue(t *testing.T) {
 			wantErr(t, "cause", l.Cause(), redlock.ErrNoQuorum)
 			_, is := errors.AsType[*redlock.OverdueError](l.Cause())
 			want(t, name("overdue, kept from the beginning %v", kept), is, false)
+		})
+	}
+}
+
+// With all nodes hung, a single attempt is answered within two node_timeouts, however many
+// others wait: one for its place, one for the nodes. Guards attemptLimiter.enterFirst.
+func TestHungNodesAnswerTryBesideCrowd(t *testing.T) {
+	oneThread(t)
+	for _, others := range []int{1, 300, 3000} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			every(f.sims, hang)
+			var all sync.WaitGroup
+			for i := range others {
+				all.Go(func() {
+					f.q.Acquire(t.Context(), redlock.Request{Name: name("x%d", i), TTL: time.Second, Wait: time.Second})
+				})
+			}
+			time.Sleep(ms)
+			start := f.now()
+			_, err := f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second})
+			wantErr(t, "y", err, redlock.ErrNoQuorum)
+			if took := f.now() - start; took > 100*ms {
+				t.Errorf("beside %d others it took %v, want 100ms at most", others, took)
+			}
+			all.Wait()
 		})
 	}
 }

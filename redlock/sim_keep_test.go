@@ -67,7 +67,7 @@ func TestSeveralAreNotStarved(t *testing.T) {
 }
 
 // Where hosts want several names each that overlap, and others want them singly, all
-// get on. Guards turn.
+// get on. Guards starvationGuard.
 func TestAllGetOn(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)

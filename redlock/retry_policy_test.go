@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// patienceOf is one with the longest delays that there can be, or the shortest.
-func patienceOf(longest bool, until time.Duration) *patience {
-	return &patience{
+// policyWith returns a policy with the longest possible delays, or the shortest.
+func policyWith(longest bool, until time.Duration) *retryPolicy {
+	return &retryPolicy{
 		jitter: func(n time.Duration) time.Duration {
 			if longest {
 				return n - 1
@@ -24,13 +24,13 @@ var (
 	noVotes = &NoQuorumError{}
 )
 
-// The delays grow, at random within a quarter and all of what they are for.
-func TestPatienceGrows(t *testing.T) {
+// Delays grow; each is a random part of its limit, between a quarter and all of it.
+func TestRetryDelaysGrow(t *testing.T) {
 	for longest, limit := range map[bool]func(time.Duration) time.Duration{
 		true:  func(d time.Duration) time.Duration { return d - 1 },
 		false: func(d time.Duration) time.Duration { return d / 4 },
 	} {
-		p := patienceOf(longest, -1)
+		p := policyWith(longest, -1)
 		for _, of := range []time.Duration{20, 40, 80, 160, 250, 250} {
 			if delay, again := p.next(noVotes, time.Hour, false); !again || delay != limit(of*time.Millisecond) {
 				t.Errorf("a delay of %v (%v), want %v", delay, again, limit(of*time.Millisecond))
@@ -39,9 +39,9 @@ func TestPatienceGrows(t *testing.T) {
 	}
 }
 
-// Who is told when the lock is free waits long, but not past the instant at which it may be
-// free untold, and not where it is free in part, which nobody tells.
-func TestPatienceOfWhoIsTold(t *testing.T) {
+// A waiter that the nodes notify waits long, but not past the instant at which the lock may
+// be free without notice, nor after a split vote, which no node notifies.
+func TestRetryDelayOfNotifiedWaiter(t *testing.T) {
 	for what, c := range map[string]struct {
 		err  error
 		told bool
@@ -56,7 +56,7 @@ func TestPatienceOfWhoIsTold(t *testing.T) {
 		"told, free in part": {&HeldError{TTL: time.Minute, split: true}, true, firstRetry / 4},
 		"no quorum":          {noVotes, true, firstRetry / 4},
 	} {
-		if delay, again := patienceOf(false, -1).next(c.err, time.Hour, c.told); !again || delay != c.want {
+		if delay, again := policyWith(false, -1).next(c.err, time.Hour, c.told); !again || delay != c.want {
 			t.Errorf("%s: a delay of %v (%v), want %v", what, delay, again, c.want)
 		}
 	}
@@ -79,18 +79,18 @@ func TestPatienceEnds(t *testing.T) {
 		"no quorum for a ttl":        {noVotes, -1, start + ttl, false},
 		"a quarantine":               {&NoQuorumError{Quarantine: time.Minute}, -1, start + 100*ttl, true},
 	} {
-		p := patienceOf(true, c.until)
+		p := policyWith(true, c.until)
 		delay, again := p.next(c.err, c.at, false)
 		if again != c.again || c.until > 0 && again && c.at+delay != c.until {
 			t.Errorf("%s: again %v, after %v; want %v", what, again, delay, c.again)
 		}
 	}
-	p := patienceOf(true, -1)
+	p := policyWith(true, -1)
 	p.next(heldFor(time.Minute), start+ttl, false) // a quorum has voted
 	if _, again := p.next(noVotes, start+2*ttl-1, false); !again {
 		t.Error("a quorum has voted since, which counts for nothing")
 	}
-	p.stoodStill(ttl)
+	p.notAsked(ttl)
 	if _, again := p.next(noVotes, start+3*ttl-1, false); !again {
 		t.Error("no node was asked since, which counts against them")
 	}

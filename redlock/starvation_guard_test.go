@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// turnTest notes one refusal after the other, each 10 ms after the one before.
-type turnTest struct {
+// guardTest notes one refusal after the other, each 10 ms after the one before.
+type guardTest struct {
 	testing.TB
-	turn
+	starvationGuard
 	now  time.Duration
 	most time.Duration
 }
 
-func newTurnTest(t *testing.T) *turnTest {
-	return &turnTest{TB: t, turn: turn{need: 16}, now: time.Hour, most: 10 * time.Second}
+func newGuardTest(t *testing.T) *guardTest {
+	return &guardTest{TB: t, starvationGuard: starvationGuard{need: 16}, now: time.Hour, most: 10 * time.Second}
 }
 
 // refused notes n refusals by the holders that next returns, and wants the lock to be
 // kept from the last of them on, or not at all.
-func (t *turnTest) refused(n int, next func(i int) *HeldError, begins bool) {
+func (t *guardTest) refused(n int, next func(i int) *HeldError, begins bool) {
 	t.Helper()
 	for i := range n {
 		t.now += 10 * time.Millisecond
@@ -30,7 +30,7 @@ func (t *turnTest) refused(n int, next func(i int) *HeldError, begins bool) {
 	}
 }
 
-func (t *turnTest) wantLeft(left time.Duration) {
+func (t *guardTest) wantLeft(left time.Duration) {
 	t.Helper()
 	if got := t.left(t.now); got != left {
 		t.Errorf("kept for another %v, want %v", got, left)
@@ -45,7 +45,7 @@ func noQuorum(int) *HeldError { return nil }
 // Sixteen others are before it, and then the lock is kept for a quarter of the time that
 // they took.
 func TestTurn(t *testing.T) {
-	x := newTurnTest(t)
+	x := newGuardTest(t)
 	x.refused(15, others, false)
 	x.wantLeft(0)
 	x.refused(1, nobody, true)
@@ -57,18 +57,18 @@ func TestTurn(t *testing.T) {
 // One who holds it for long is before it once, however often it asks; and a split vote or
 // one whose winner is not known is another one each time; no quorum is nobody.
 func TestTurnCounts(t *testing.T) {
-	x := newTurnTest(t)
+	x := newGuardTest(t)
 	x.refused(100, theSame, false)
 	x.refused(100, noQuorum, false)
 	x.refused(14, others, false)
 	x.refused(1, nobody, true)
-	y := newTurnTest(t)
+	y := newGuardTest(t)
 	y.refused(16, nobody, true)
 }
 
 // Kept in vain it waits for twice as many, and for no more than so many.
 func TestTurnInVain(t *testing.T) {
-	x := newTurnTest(t)
+	x := newGuardTest(t)
 	for _, need := range []int{16, 32, 64, 128, 256, 256} {
 		x.refused(need, others, true)
 		x.wantLeft(time.Duration(need-1) * 10 * time.Millisecond / keptShare)
@@ -78,15 +78,15 @@ func TestTurnInVain(t *testing.T) {
 
 // It is kept for as long as it takes to come for it, at least, and for a ttl at most.
 func TestTurnBounds(t *testing.T) {
-	x := newTurnTest(t)
+	x := newGuardTest(t)
 	x.need = 1
 	x.refused(1, others, true)
 	x.wantLeft(5 * time.Millisecond)
-	y := newTurnTest(t)
+	y := newGuardTest(t)
 	y.most = 20 * time.Millisecond
 	y.refused(16, others, true)
 	y.wantLeft(20 * time.Millisecond)
-	z := newTurnTest(t)
+	z := newGuardTest(t)
 	z.most = 0
 	z.refused(100, others, false)
 }

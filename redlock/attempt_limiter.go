@@ -1,0 +1,258 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// attemptLimiter bounds the attempts that are sent to the nodes at the same time. The
+// others wait here, where they cost the nodes nothing: if thousands were sent at once, they
+// would take longer than node_timeout, fail, be released and retried, and keep the nodes
+// from extending leases.
+//
+// The limit follows from how attempts end, as in TCP (additive increase, multiplicative
+// decrease): it is halved when an attempt met no quorum of nodes that answer in time, and
+// grows again while others do.
+//
+// The attempts of one user wait first come, first served, and the users take turns: a user
+// who wants thousands of locks delays nobody else.
+type attemptLimiter struct {
+	timeout time.Duration // node_timeout
+
+	mu       sync.Mutex                 // guards what follows; no other mutex is taken inside it
+	limit    int                        // of attempts under way; 0: none was made yet
+	underWay int                        // attempts
+	voted    int                        // attempts that met a quorum since limit has changed
+	votedAt  time.Time                  // when the last one did
+	shrunkAt time.Duration              // when limit was last reduced
+	waiting  map[int][]*waitingAttempt  // by user; none is empty
+	users    []int                      // who wait, in the order of their turns
+	resting  map[*restingPlace]struct{} // places of attempts that failed at once; nil: closed
+}
+
+const (
+	// So many attempts at once take local nodes some ten milliseconds, and are more
+	// than enough to keep distant nodes busy.
+	maxAttempts  = 256
+	minAttempts  = 32
+	attemptsStep = 8 // more, when as many attempts as the limit have met a quorum
+	// restShare: an attempt that met no quorum keeps its place for node_timeout/restShare
+	// at least. So a client without a quorum is told quickly, but ten thousand are not told
+	// all at once, again and again.
+	restShare = 4
+)
+
+// waitingAttempt is an attempt that waits for its place.
+type waitingAttempt struct {
+	admitted chan struct{} // closed when it has a place
+	gone     bool          // it stopped waiting
+}
+
+func newAttemptLimiter(nodeTimeout time.Duration) attemptLimiter {
+	return attemptLimiter{timeout: nodeTimeout, resting: map[*restingPlace]struct{}{}}
+}
+
+// enter waits for a place until ctx is done, enough is closed or until fires (nil: no
+// bound). It reports whether there is one: leave or leaveWithoutQuorum returns it.
+func (l *attemptLimiter) enter(ctx context.Context, user int, enough <-chan struct{}, until <-chan time.Time) bool {
+	w := l.queue(user)
+	if w == nil {
+		return true
+	}
+	select {
+	case <-w.admitted:
+		return true
+	case <-ctx.Done():
+	case <-enough:
+	case <-until:
+	}
+	l.withdraw(w)
+	return false
+}
+
+// enterFirst is enter for a first attempt. It waits for wait (negative: no bound), and at
+// least as long as other attempts meet a quorum: until none did for node_timeout.
+func (l *attemptLimiter) enterFirst(ctx context.Context, user int, enough <-chan struct{}, wait time.Duration) bool {
+	w := l.queue(user)
+	if w == nil {
+		return true
+	}
+	if wait < 0 {
+		wait = forever
+	}
+	arrived := time.Now()
+	timer := time.NewTimer(max(wait, l.timeout))
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.admitted:
+			return true
+		case <-timer.C:
+			if left := l.untilStalled(arrived); left > 0 {
+				timer.Reset(left)
+				continue
+			}
+			return l.takeOrWithdraw(w)
+		case <-ctx.Done():
+		case <-enough:
+		}
+		l.withdraw(w)
+		return false
+	}
+}
+
+const forever = 1<<63 - 1
+
+// untilStalled returns how long it takes until no attempt has met a quorum for
+// node_timeout, at an instant after arrived.
+func (l *attemptLimiter) untilStalled(arrived time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.votedAt
+	if last.Before(arrived) {
+		last = arrived
+	}
+	return time.Until(last.Add(l.timeout))
+}
+
+// queue returns nil if there is a place at once.
+func (l *attemptLimiter) queue(user int) *waitingAttempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limit == 0 {
+		l.limit = maxAttempts
+	}
+	if l.underWay < l.limit {
+		l.underWay++
+		return nil
+	}
+	if l.waiting == nil {
+		l.waiting = map[int][]*waitingAttempt{}
+	}
+	if len(l.waiting[user]) == 0 {
+		l.users = append(l.users, user)
+	}
+	w := &waitingAttempt{admitted: make(chan struct{})}
+	l.waiting[user] = append(l.waiting[user], w)
+	return w
+}
+
+// withdraw ends the waiting of an attempt. If it was admitted meanwhile, another is.
+func (l *attemptLimiter) withdraw(w *waitingAttempt) {
+	if l.takeOrWithdraw(w) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.underWay--
+		l.admit()
+	}
+}
+
+// takeOrWithdraw ends the waiting of an attempt. It reports whether it was admitted
+// meanwhile.
+func (l *attemptLimiter) takeOrWithdraw(w *waitingAttempt) (admitted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.gone = true
+	return isClosed(w.admitted)
+}
+
+// leave returns the place of an attempt that met a quorum.
+func (l *attemptLimiter) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.underWay--
+	l.votedAt = time.Now()
+	l.grow()
+	l.admit()
+}
+
+// leaveWithoutQuorum returns the place of an attempt that began at start and met no
+// quorum.
+func (l *attemptLimiter) leaveWithoutQuorum(start, now time.Duration) {
+	wait := start + l.timeout/restShare - now
+	if wait <= 0 {
+		l.leftWithoutQuorum(now)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resting == nil {
+		return
+	}
+	place := &restingPlace{}
+	l.resting[place] = struct{}{}
+	place.timer = time.AfterFunc(wait, func() { // close stops it
+		if l.endRest(place) {
+			l.leftWithoutQuorum(now + wait)
+		}
+	})
+}
+
+// restingPlace is the place of an attempt that has ended, until its timer fires.
+type restingPlace struct{ timer *time.Timer }
+
+// endRest reports whether the place rested until now: not if the limiter is closed.
+func (l *attemptLimiter) endRest(place *restingPlace) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, rested := l.resting[place]
+	delete(l.resting, place)
+	return rested
+}
+
+// close stops the timers of resting places: nothing runs after it.
+func (l *attemptLimiter) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for place := range l.resting {
+		place.timer.Stop()
+	}
+	l.resting = nil
+}
+
+func (l *attemptLimiter) leftWithoutQuorum(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.underWay--
+	l.shrink(now)
+	l.admit()
+}
+
+// shrink reduces the limit, once for all attempts that began together. The caller holds
+// mu.
+func (l *attemptLimiter) shrink(now time.Duration) {
+	if now-l.shrunkAt >= l.timeout {
+		l.limit, l.voted, l.shrunkAt = max(l.limit/2, minAttempts), 0, now
+	}
+}
+
+// grow counts an attempt that met a quorum. The caller holds mu.
+func (l *attemptLimiter) grow() {
+	if l.voted++; l.voted >= l.limit {
+		l.limit, l.voted = min(l.limit+attemptsStep, maxAttempts), 0
+	}
+}
+
+// admit gives the free places to waiting attempts. The caller holds mu.
+func (l *attemptLimiter) admit() {
+	for len(l.users) > 0 && l.underWay < l.limit {
+		if w := l.next(); !w.gone {
+			close(w.admitted)
+			l.underWay++
+		}
+	}
+}
+
+// next removes the first attempt of the user whose turn it is. The caller holds mu.
+func (l *attemptLimiter) next() *waitingAttempt {
+	user := l.users[0]
+	w, rest := l.waiting[user][0], l.waiting[user][1:]
+	l.users = l.users[1:]
+	if l.waiting[user] = rest; len(rest) > 0 {
+		l.users = append(l.users, user)
+	} else {
+		delete(l.waiting, user)
+	}
+	return w
+}

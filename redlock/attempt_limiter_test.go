@@ -1,0 +1,192 @@
+package redlock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fullLimiter returns a limiter with no place left and nobody waiting.
+func fullLimiter(t *testing.T) *attemptLimiter {
+	t.Helper()
+	l := newAttemptLimiter(time.Second)
+	g := &l
+	for range maxAttempts {
+		if !g.enter(t.Context(), 0, nil, nil) {
+			t.Fatal("there is no room")
+		}
+	}
+	return g
+}
+
+func wantAdmitted(t *testing.T, what string, e *waitingAttempt, admitted bool) {
+	t.Helper()
+	if e == nil || isClosed(e.admitted) != admitted {
+		t.Errorf("%s: %+v, want one who waits: %v", what, e, !admitted)
+	}
+}
+
+// An attempt that stops waiting has no place, however it stops; if it was admitted
+// meanwhile, the next one is.
+func TestLimiterWaitEnds(t *testing.T) {
+	g := fullLimiter(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	enough, until := make(chan struct{}), make(chan time.Time, 1)
+	close(enough)
+	until <- time.Time{}
+	for what, inside := range map[string]bool{
+		"its context has ended": g.enter(ended, 0, nil, nil),
+		"enough is closed":      g.enter(t.Context(), 0, enough, nil),
+		"its time is over":      g.enter(t.Context(), 0, nil, until),
+	} {
+		if inside {
+			t.Errorf("%s: it has a place", what)
+		}
+	}
+	first, second := g.queue(0), g.queue(0)
+	g.leave()
+	wantAdmitted(t, "the first", first, true)
+	wantAdmitted(t, "the second", second, false)
+	g.withdraw(first)
+	wantAdmitted(t, "the second, when the first has gone", second, true)
+	g.withdraw(second)
+	if g.underWay != maxAttempts-1 {
+		t.Errorf("%d are inside, want %d", g.underWay, maxAttempts-1)
+	}
+}
+
+// Users take turns, and the attempts of one user keep their order.
+func TestLimiterUsersTakeTurns(t *testing.T) {
+	g := fullLimiter(t)
+	waiting := []*waitingAttempt{g.queue(1), g.queue(1), g.queue(1), g.queue(2), g.queue(2)}
+	for _, next := range []int{0, 3, 1, 4, 2} {
+		wantAdmitted(t, "before its turn", waiting[next], false)
+		g.leave()
+		wantAdmitted(t, "in its turn", waiting[next], true)
+	}
+	if len(g.waiting) != 0 || len(g.users) != 0 {
+		t.Errorf("waiting %v, users %v, want none", g.waiting, g.users)
+	}
+}
+
+// The limit is halved when attempts meet no quorum, once per node_timeout, and grows again
+// step by step while they do.
+func TestLimiterFollowsQuorums(t *testing.T) {
+	g := fullLimiter(t)
+	now := time.Hour
+	in := func() { g.underWay++ } // as if there were room
+	for room := maxAttempts / 2; room >= minAttempts/2; room /= 2 {
+		for _, later := range []time.Duration{0, g.timeout - 1} {
+			in()
+			g.leftWithoutQuorum(now + later)
+			if want := max(room, minAttempts); g.limit != want {
+				t.Fatalf("limit %d, want %d", g.limit, want)
+			}
+		}
+		now += g.timeout
+	}
+	for room := minAttempts; room <= maxAttempts; room += attemptsStep {
+		for i := range room {
+			if g.limit != room {
+				t.Fatalf("limit %d after %d, want %d until as many have met a quorum", g.limit, i, room)
+			}
+			in()
+			g.leave()
+		}
+		if g.limit != min(room+attemptsStep, maxAttempts) {
+			t.Fatalf("limit %d after %d, want %d more, up to %d", g.limit, room, attemptsStep, maxAttempts)
+		}
+	}
+	in()
+	g.leftWithoutQuorum(now)
+	for range maxAttempts/2 - 1 {
+		in()
+		g.leave()
+	}
+	in()
+	now += g.timeout
+	g.leftWithoutQuorum(now) // which begins the count anew
+	in()
+	g.leave()
+	if g.limit != maxAttempts/4 {
+		t.Errorf("limit %d, want %d: one has met a quorum since", g.limit, maxAttempts/4)
+	}
+}
+
+// An attempt that met no quorum keeps its place for a while, or thousands would be told at
+// once, and retry.
+func TestLimiterRestsAfterFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := fullLimiter(t)
+		start := time.Hour
+		g.shrunkAt = start // nothing of that here
+		next := g.queue(0)
+		g.leaveWithoutQuorum(start, start+g.timeout/restShare-1)
+		synctest.Wait()
+		wantAdmitted(t, "too soon", next, false)
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		wantAdmitted(t, "then", next, true)
+		next = g.queue(0)
+		g.leaveWithoutQuorum(start, start+g.timeout/restShare)
+		wantAdmitted(t, "at once", next, true)
+	})
+}
+
+// A first attempt waits for others for node_timeout only, unless some of them meet a
+// quorum meanwhile: then it waits on.
+func TestLimiterFirstAttemptIsBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait   time.Duration
+		quorum bool // another attempt meets one after half of node_timeout
+		want   time.Duration
+	}{
+		"no quorum":                {0, false, time.Second},
+		"a quorum meanwhile":       {0, true, 1500 * time.Millisecond},
+		"no quorum, a longer wait": {3 * time.Second, false, 3 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, began := fullLimiter(t), time.Now()
+			if c.quorum {
+				go func() {
+					time.Sleep(500 * time.Millisecond)
+					l.mu.Lock()
+					l.limit-- // it has no place for the next attempt
+					l.mu.Unlock()
+					l.leave()
+				}()
+			}
+			if l.enterFirst(t.Context(), 0, nil, c.wait) {
+				t.Errorf("%s: it has a place", name)
+			}
+			if took := time.Since(began); took != c.want {
+				t.Errorf("%s: it waited %v, want %v", name, took, c.want)
+			}
+			if l.enterFirst(t.Context(), 0, closed(), c.wait) {
+				t.Errorf("%s: it has a place though enough is closed", name)
+			}
+		})
+	}
+}
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// Closing ends the timers of resting places.
+func TestLimiterCloseStopsTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := fullLimiter(t)
+		l.leaveWithoutQuorum(time.Hour, time.Hour)
+		l.close()
+		l.leaveWithoutQuorum(time.Hour, time.Hour)
+		time.Sleep(l.timeout)
+		if l.underWay != maxAttempts {
+			t.Errorf("%d attempts are under way after close, want no change from %d", l.underWay, maxAttempts)
+		}
+	})
+}
