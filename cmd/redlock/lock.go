@@ -23,14 +23,16 @@ Nothing is printed, and nothing needs to be evaluated.
       redlock unlock backup     # or leave it to the end of the script
   fi
 
-HOLDER. The holder is the parent process, which normally is the shell of the script.
-Some shells fork for what is in parentheses, in a pipeline, in $( ) or after &, and the
-fork ends before the script does. sudo, timeout, xargs and the like are parents too.
-Write --pid $$ there, which is the script in all these cases. The process must belong to the same user (root: any
-user). It is identified by more than its pid, so a later process with the same pid does
-not hold the lock. redlockd must see the process under the same pid. In a container
-with its own pids that is not so: redlock lock is refused there (exit code 64), and
-redlock run works.
+HOLDER. The holder is the parent process, which normally is the shell of the script. A
+parent that ends at once does not count. Above $( ) it is the shell of the script, and
+above timeout, env, nice, sudo, xargs, stdbuf, setsid and the like the process that
+runs them. In parentheses it is the subshell: ( redlock lock job; … ) holds the lock
+until the closing one. If there is no such process, redlock lock is refused (exit code
+64). --pid names another one; $$ always is the shell of the script. The process must
+belong to the same user (root: any user). It is identified by more than its pid, so a
+later process with the same pid does not hold the lock. redlockd must see the process
+under the same pid. In a container with its own pids that is not so: redlock lock is
+refused there (exit code 64), and redlock run works.
 
 LOSS. A shell is not told that its lock was lost: run redlock check before a step that
 matters. The storage should refuse a smaller fencing token than the largest it has seen

@@ -79,8 +79,8 @@ func (f finder) orElse(other finder) finder {
 	}
 }
 
-// ofProcess finds the lease of the holder. bash -c may replace itself with the last command of
-// its script, so that this process is the holder.
+// ofProcess finds the lease of the holder. In a subshell that may be the shell above. bash -c may
+// replace itself with the last command of its script, so that this process is the holder.
 func (h *Lookup) ofProcess(names []string) (finder, error) {
 	pid, err := h.Holder.Process()
 	if err != nil {
@@ -88,8 +88,11 @@ func (h *Lookup) ofProcess(names []string) (finder, error) {
 	}
 	return func(ctx context.Context, c *client.Client) (*client.Lease, error) {
 		lease, err := c.LeaseOf(ctx, pid, names...)
-		if !h.Holder.given() && errors.Is(err, client.ErrNotHeld) {
-			if own, none := c.LeaseOf(ctx, os.Getpid(), names...); none == nil {
+		if h.Holder.given() || !errors.Is(err, client.ErrNotHeld) {
+			return lease, err
+		}
+		for _, other := range append(shellsAbove(pid), os.Getpid()) {
+			if own, none := c.LeaseOf(ctx, other, names...); none == nil {
 				return own, nil
 			}
 		}

@@ -16,27 +16,32 @@ type Flag struct {
 }
 
 func (h *Flag) Define(cmd *cobra.Command) {
-	cmd.Flags().Var(flags.AnyNumber(&h.pid, "PID"), "pid", "the process PID holds it (default: the one that calls redlock, such as the shell)")
+	cmd.Flags().Var(flags.AnyNumber(&h.pid, "PID"), "pid", "the process PID holds it (default: the shell that calls redlock)")
 	h.given = func() bool { return cmd.Flags().Changed("pid") }
 }
 
+// Process returns the pid of the holder. Without --pid it is the parent or, if that ends at once,
+// the process above that is meant. It errs if that cannot be known.
 func (h *Flag) Process() (int, error) {
-	pid := h.pid
-	if !h.given() {
-		pid = os.Getppid()
-	}
-	switch {
-	case pid > 0:
-		return pid, nil
+	switch parent := os.Getppid(); {
+	case h.given() && h.pid > 0:
+		return h.pid, nil
 	case h.given():
-		return 0, exit.Usagef("--pid %d is no process", pid)
+		return 0, exit.Usagef("--pid %d is no process", h.pid)
+	case parent <= 0:
+		return 0, exit.Usagef("the process that calls redlock is outside of this container: name the holder, as with --pid $$")
+	default:
+		pid, text := holderAbove(parent)
+		if pid == 0 {
+			return 0, exit.Usagef("%s: name the process that holds the lock, as with --pid $$", text)
+		}
+		return pid, nil
 	}
-	return 0, exit.Usagef("the process that calls redlock is outside of this container: say with --pid which one holds the lock")
 }
 
 // CheckParent errs if the parent that should hold the lock has ended.
 func (h *Flag) CheckParent(pid int) error {
-	if h.given() || os.Getppid() == pid {
+	if now, err := h.Process(); err == nil && now == pid {
 		return nil
 	}
 	return exit.Errorf(exit.Conflict, "process %d, which was to hold the lock, has ended", pid)
