@@ -33,7 +33,12 @@ const (
 
 // Main runs the role that the environment names, or else the tests. It returns the exit code.
 func Main(m *testing.M) int {
-	if role := Roles[os.Getenv(RoleVariable)]; role != nil {
+	if name := os.Getenv(RoleVariable); name != "" {
+		role := Roles[name]
+		if role == nil { // running the tests instead would start this process again and again
+			fmt.Fprintf(os.Stderr, "this test binary has no role %q\n", name)
+			return 1
+		}
 		return role(os.Args[1:])
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // with -race each process takes a second otherwise
