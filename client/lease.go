@@ -150,6 +150,20 @@ func (l *Lease) makeContext(parent context.Context) {
 	}
 }
 
+// UnlockOption is an option of Unlock.
+type UnlockOption func(*ipc.Request)
+
+// WithReleaseWait bounds how long the daemon waits until a quorum of nodes has released the lock. With
+// 0, Unlock returns once the daemon has written the release down and has handed it to its
+// connections. The daemon repeats it as usual. A Lock on this host that begins after that comes
+// after the release on every node. Default: the daemon's node_timeout, which is also the maximum.
+func WithReleaseWait(wait time.Duration) UnlockOption {
+	return func(r *ipc.Request) {
+		r.Wait = min(max(wait, 0), maxDuration)
+		r.Set |= ipc.OptWait
+	}
+}
+
 // Unlock releases the lock, and waits until a quorum of nodes has released it or ctx is done. If
 // ctx is done first, even before the call, the release goes on, but its outcome is unknown. Unlock
 // also returns nil if too few nodes answered in time (NodeTimeout of Hello): the daemon repeats the
@@ -160,7 +174,7 @@ func (l *Lease) makeContext(parent context.Context) {
 // was lost, or if the daemon no longer knows it. (If one of LockAll's names was forced away, others
 // can take the rest from this call on, instead of from the deadline on.) After any other refusal
 // (such as ErrLimit), and without a daemon (ErrUnavailable), Unlock can be called again.
-func (l *Lease) Unlock(ctx context.Context) error {
+func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 	alive := ctx.Err() == nil
 	if err := l.beginUnlock(); err != nil {
 		return err
@@ -175,6 +189,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if err != nil {
 		l.c.spawn(l.postUnlock)
 		return err
+	}
+	for _, opt := range opts {
+		opt(&cl.req)
 	}
 	if err := l.c.roundTrip(ctx, cl); err != nil {
 		return err

@@ -86,3 +86,23 @@ func TestUnlockUnderTheContextOfAnother(t *testing.T) {
 		nothingLeft(t, c)
 	})
 }
+
+func TestUnlockWithReleaseWait(t *testing.T) {
+	for wait, request := range map[time.Duration]string{
+		0:                     "UNLOCK wait=0 lease=abc",
+		-time.Second:          "UNLOCK wait=0 lease=abc",
+		20 * time.Millisecond: "UNLOCK wait=20 lease=abc",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			l := d.lock(c, "job", "abc")
+			unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context(), WithReleaseWait(wait)) })
+			d.say(d.expectTagged(request) + " OK lock=job pending=1")
+			if _, err := unlocked.wait(); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+			synctest.Wait()
+			nothingLeft(t, c)
+		})
+	}
+}

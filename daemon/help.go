@@ -49,8 +49,9 @@ var helpLines = []helpLine{
 		"reentrant=yes: a further LOCK of the same owner counts up (count=), and as many UNLOCKs release",
 	}},
 	{ipc.VerbTry, "TRY name[,name...] [options of LOCK but wait=]", []string{"LOCK with wait=0"}},
-	{ipc.VerbUnlock, "UNLOCK name[,name...] [owner=] | UNLOCK lease=ID | UNLOCK [name] pid=N", []string{
+	{ipc.VerbUnlock, "UNLOCK name[,name...] [owner=] [wait=] | UNLOCK lease=ID [wait=] | UNLOCK [name] pid=N [wait=]", []string{
 		"releases; pending=1: too few nodes answered yet, it is repeated",
+		"wait=: how long to wait for the nodes, at most node_timeout, the default; wait=0 answers when the release is written down",
 		"count=: not yet, as so many LOCKs with reentrant=yes are left",
 	}},
 	{ipc.VerbCancel, "CANCEL tag", []string{"gives up the request with that tag: it answers ERR CANCELLED, or its OK; OK also where there is none (any more)"}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -55,7 +56,9 @@ type unlock struct {
 // Run notes the answer by itself: where that is not to be given any more, because the
 // daemon is being frozen, what the next one needs for it must not be forgotten.
 func (u *unlock) Run() {
-	err := u.release.Wait(context.Background()) // bounded by the node timeout
+	ctx, cancel := u.waitContext()
+	defer cancel()
+	err := u.release.Wait(ctx)
 	if d := u.s.d; u.release.Everywhere() {
 		d.gaveBackFor(u.call, u.h.number)
 	} else {
@@ -65,12 +68,25 @@ func (u *unlock) Run() {
 	switch {
 	case err == nil:
 		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...))
+	case errors.Is(err, redlock.ErrNoQuorum) && ctx.Err() != nil:
+		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...).Int("pending", 1).
+			Say("the release goes on: it is repeated until the nodes answer or the lock has expired"))
 	case errors.Is(err, redlock.ErrNoQuorum):
 		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...).Int("pending", 1).
 			Say("too few nodes answered yet: the release is repeated until they do or the lock has expired"))
 	default:
 		u.s.refuse(u.call, err)
 	}
+}
+
+// waitContext returns a context that ends the wait for the nodes after wait=. Without wait= only the
+// node timeout bounds the wait. At the time of the call the release is in the state file and in the
+// lanes, so wait=0 loses nothing.
+func (u *unlock) waitContext() (context.Context, context.CancelFunc) {
+	if !u.call.Has(ipc.OptWait) || u.call.Wait == ipc.Forever {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), u.call.Wait)
 }
 
 // gaveBackFor ends what is noted of a lease together with the UNLOCK that gave it

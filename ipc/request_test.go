@@ -27,6 +27,7 @@ func TestParseRequest(t *testing.T) {
 				Max: time.Hour, Linger: 5 * time.Second, Beat: 2 * time.Minute, Owner: "o", Guard: 100 * time.Millisecond,
 				Reentrant: true, Note: "a=b,c", ID: "i"}}},
 		{"UNLOCK lease=L", Request{Verb: VerbUnlock, Options: Options{Set: OptLease, Lease: "L"}}},
+		{"UNLOCK lease=L wait=0", Request{Verb: VerbUnlock, Options: Options{Set: OptLease | OptWait, Lease: "L"}}},
 		{"CHECK x pid=12", Request{Verb: VerbCheck, Names: []string{"x"}, Options: Options{Set: OptPID, PID: 12}}},
 		{"CANCEL a1", Request{Verb: VerbCancel, Words: []string{"a1"}}},
 		{"ADMIT node%201", Request{Verb: VerbAdmit, Words: []string{"node 1"}}},
@@ -112,7 +113,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"LOCK a slots=1001", CodeOption, "a number from 1 to 1000"},
 		{"LOCK a hold=pid pid=0", CodeOption, "a number from 1 to 2147483647"},
 		{"TRY a wait=forever", CodeOption, "wait= is not an option of TRY"},
-		{"UNLOCK a wait=0", CodeOption, "wait= is not an option of UNLOCK"},
+		{"EXTEND a wait=0", CodeOption, "wait= is not an option of EXTEND"},
 		{"TRY a lease=0", CodeOption, "lease= is not an option of TRY"},
 		{"LOCK a slots=+3", CodeOption, "a number from 1 to"},
 		{"LOCK a slots=0x3", CodeOption, "a number from 1 to"},
@@ -267,7 +268,7 @@ func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		"PING", "@a1 LOCK nightly-backup ttl=10s wait=5s\r", "lock a,b,%2C wait=forever note=a%20b=c,d",
 		"TRY x mode=shared slots=3 hold=pid pid=1 max=1h linger=0 beat=2m owner=o guard=1 reentrant=no id=1",
-		"UNLOCK lease=4fJk2", "@Z9 CANCEL a1", "ADMIT node%201", "EXTEND x ttl=30000", "RESUME x lease=l", "RESUME x,y lease=l",
+		"UNLOCK lease=4fJk2", "UNLOCK wait=250 lease=4fJk2", "@Z9 CANCEL a1", "ADMIT node%201", "EXTEND x ttl=30000", "RESUME x lease=l", "RESUME x,y lease=l",
 		"HELLO 1", "HELP lock", "LOCK a,,b", "LOCK %zz", "@", "LOCK \xff", "LOCK gr%C3%BCn,grün", "WHO a\tb", "\x00",
 	} {
 		f.Add([]byte(seed))

@@ -59,7 +59,7 @@ const (
 var grammars = [...]grammar{
 	VerbLock:   {name: "LOCK", form: " name[,name...]", maxNames: MaxNames, options: tryOptions | OptWait},
 	VerbTry:    {name: "TRY", form: " name[,name...]", maxNames: MaxNames, options: tryOptions},
-	VerbUnlock: {name: "UNLOCK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
+	VerbUnlock: {name: "UNLOCK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptWait},
 	VerbCancel: {name: "CANCEL", form: " tag", minWords: 1, maxWords: 1},
 	VerbAdmit:  {name: "ADMIT", form: " node|all", minWords: 1, maxWords: 1},
 	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptTTL},
