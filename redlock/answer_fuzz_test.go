@@ -13,26 +13,27 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // fuzzedCalls are one of each kind that a group may have.
-func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot) {
+func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 	add := func(op string, width int, yes func(*Reply) bool, ops ...script.Operation) {
-		b := newBallot(op, 5, quorum, yes)
-		b.width = width
+		b := ballot.New(op, 5, quorum, yes)
+		b.Width = width
 		calls, ballots = append(calls, node.Call{Op: op, Ops: ops, Voter: b, Placed: &node.NodeSet{}}), append(ballots, b)
 	}
 	add("acquire", 1, script.IsFencedGrant, script.Operation{Op: script.Acquire, Key: "x", Token: "t"}, script.Operation{Op: script.Wait, Key: "x", Token: "m"})
 	add("acquire", 2, script.IsFencedGrant, script.Operation{Op: script.AcquireAlso, Key: "x", Token: "t"}, script.Operation{Op: script.Join, Key: "y", Token: "t"})
-	add("release", 1, isGrant, script.Operation{Op: script.Release, Key: "x", Token: "t"})
+	add("release", 1, ballot.IsGrant, script.Operation{Op: script.Release, Key: "x", Token: "t"})
 	add("who", 1, func(reply *Reply) bool { return len(reply.Array) == 0 }, script.Operation{Op: script.Who, Key: "x"})
-	add("fence", 1, isGrant, script.Operation{Op: script.RaiseCounter, Key: "x", Token: "t"})
+	add("fence", 1, ballot.IsGrant, script.Operation{Op: script.RaiseCounter, Key: "x", Token: "t"})
 	add("counters", 1, func(reply *Reply) bool { return len(reply.Array) > 0 }, script.Operation{Op: script.ReadCounters, Key: script.NodeKey})
-	given := newBallot("release", 5, quorum, isGrant)
-	taken := newBallot("acquire", 5, quorum, script.IsFencedGrant)
+	given := ballot.New("release", 5, quorum, ballot.IsGrant)
+	taken := ballot.New("acquire", 5, quorum, script.IsFencedGrant)
 	calls = append(calls, node.Call{Op: "acquire", Ops: []script.Operation{{Op: script.HandOver, Key: "x", OldToken: "o", Token: "t"}},
 		Voter: &exchange{taken: taken, given: given}, Placed: &node.NodeSet{}})
 	return calls, append(ballots, given, taken)
@@ -87,24 +88,24 @@ func FuzzAnswers(f *testing.F) {
 
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
-func checkBallots(t *testing.T, ballots []*ballot) {
+func checkBallots(t *testing.T, ballots []*ballot.Ballot) {
 	for _, b := range ballots {
 		e := heldBy("x", b)
 		_ = e.Error()
 		if e.TTL < 0 {
 			t.Errorf("held for %v", e.TTL)
 		}
-		for _, h := range tally(b.answers) {
+		for _, h := range tally(b.Answers) {
 			if h.TTL <= 0 {
 				t.Errorf("%s lasts %v", h.token, h.TTL)
 			}
 		}
-		for i := range b.answers {
-			if a := &b.answers[i]; a.verdict == granted && b.op == "acquire" && (!script.IsFence(a.fence) || a.fence > 1<<51) {
-				t.Errorf("granted with the fencing token %d", a.fence)
+		for i := range b.Answers {
+			if a := &b.Answers[i]; a.Verdict == ballot.Granted && b.Op == "acquire" && (!script.IsFence(a.Fence) || a.Fence > 1<<51) {
+				t.Errorf("granted with the fencing token %d", a.Fence)
 			}
-			if a := &b.answers[i]; a.verdict == granted && b.op == "counters" {
-				raiseCounters(new(admission.Counters), a.shown.Array)
+			if a := &b.Answers[i]; a.Verdict == ballot.Granted && b.Op == "counters" {
+				raiseCounters(new(admission.Counters), a.Shown.Array)
 			}
 		}
 	}

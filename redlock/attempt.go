@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -21,7 +22,7 @@ type attempt struct {
 	aware  admission.Freshness // what was known by then of what the nodes say of each other
 	waiter *node.Waiter        // listens; nil: nobody does
 	keeps  time.Duration       // refused, it has the lock be kept for the waiter for so long
-	b      *ballot
+	b      *ballot.Ballot
 	grant
 }
 
@@ -39,7 +40,7 @@ type grant struct {
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
 	a := &attempt{q: q, r: r, start: start, aware: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
-	a.b.quorum = q.rules.needed(q.quorum, r.Shared)
+	a.b.Quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
 		t.slot = q.places.reserve(t, r.Slots, q.rules.Jitter)
 	}
@@ -50,14 +51,14 @@ func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt
 // begin puts it to the nodes, and waits for none.
 func (a *attempt) begin() {
 	o := script.Operation{Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(node.Call{Ops: a.b.askToTake(&a.target, o), Voter: a.b})
+	a.send(node.Call{Ops: a.taking(a.b.Ask(a.width()), o), Voter: a.b})
 }
 
 func (a *attempt) send(c node.Call) {
 	if a.r.Noting != nil {
 		a.r.Noting(a.record())
 	}
-	c.Op, c.Placed = a.b.op, a.placed
+	c.Op, c.Placed = a.b.Op, a.placed
 	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
 		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.Mark, TTL: max(a.r.TTL, leastMark)})
@@ -81,9 +82,9 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
 	q.await(ctx, b)
 	now := q.clock()
-	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.aware, b.voters()))
+	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.aware, b.Voters()))
 	if a.wins(ctx, b, now) {
-		a.wanted = b.isWanted()
+		a.wanted = b.IsWanted()
 		b = a.agree(ctx)
 		now = q.clock()
 	}
@@ -106,8 +107,8 @@ func (a *attempt) age(missed time.Duration) {
 func (a *attempt) abandon() { a.q.abandon(&a.target, a.token, a.placed) }
 
 // wins tells whether a ballot was won in time, and somebody wants it still.
-func (a *attempt) wins(ctx context.Context, b *ballot, now time.Duration) bool {
-	return b.won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
+func (a *attempt) wins(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
+	return b.Won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
 }
 
 // agree has a quorum of nodes hold the lock together with a counter that is not
@@ -115,17 +116,17 @@ func (a *attempt) wins(ctx context.Context, b *ballot, now time.Duration) bool {
 // gave that very one, they do. Otherwise it is written back, and a node counts
 // only if the lock is still ours there: without that two attempts could be
 // granted the same token. Returns the ballot that decides.
-func (a *attempt) agree(ctx context.Context) *ballot {
+func (a *attempt) agree(ctx context.Context) *ballot.Ballot {
 	q := a.q
-	fence, nodes := a.b.fence()
+	fence, nodes := a.b.Fence()
 	a.fence = fence
 	if q.rules.agreed(nodes, q.quorum) {
 		return a.b
 	}
 	q.counts.writeBacks.Add(1)
-	back := q.newBallot("fence", isGrant)
-	ops := back.askEach(&a.target, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: fence})
-	q.call(node.Call{Op: back.op, Ops: ops, Voter: back}, q.clock())
+	back := q.newBallot("fence", ballot.IsGrant)
+	ops := a.each(back.Ask(a.width()), script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: fence})
+	q.call(node.Call{Op: back.Op, Ops: ops, Voter: back}, q.clock())
 	q.await(ctx, back)
 	return back
 }
@@ -147,5 +148,3 @@ func (q *Quorum) propose(now time.Time) uint64 {
 // drift is how much sooner a lease ends here than on the nodes, for clocks that do not run
 // at quite the same rate.
 func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }
-
-func isGrant(reply *Reply) bool { return reply.Int == 1 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -46,8 +47,8 @@ func (o *Options) admission(quorum int) admission.Options {
 }
 
 // newBallot is a ballot of all the nodes.
-func (f *fleet) newBallot(op string, yes func(*Reply) bool) *ballot {
-	return newBallot(op, len(f.lanes), f.quorum, yes)
+func (f *fleet) newBallot(op string, yes func(*Reply) bool) *ballot.Ballot {
+	return ballot.New(op, len(f.lanes), f.quorum, yes)
 }
 
 // call hands the same script call over to every node.
@@ -59,7 +60,7 @@ func (f *fleet) call(c node.Call, now time.Duration) {
 
 // await waits until the ballot is decided, for the node timeout at most, or until ctx
 // is done.
-func (f *fleet) await(ctx context.Context, b *ballot) {
+func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 	timeout := f.options.NodeTimeout
 	timer, _ := f.timers.Get().(*time.Timer)
 	if timer == nil {
@@ -67,7 +68,7 @@ func (f *fleet) await(ctx context.Context, b *ballot) {
 	} else {
 		timer.Reset(timeout)
 	}
-	b.wait(ctx, timer.C, timeout, f.lanes)
+	b.Wait(ctx, timer.C, timeout, f.lanes)
 	timer.Stop() // nothing is in its channel after that
 	f.timers.Put(timer)
 }
@@ -79,13 +80,13 @@ func (f *fleet) await(ctx context.Context, b *ballot) {
 func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
 	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
-	b.all = true
-	f.call(node.Call{Op: b.op, Ops: b.ask(script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), Voter: b}, f.options.Clock())
+	b.All = true
+	f.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), Voter: b}, f.options.Clock())
 	f.await(ctx, b)
-	for i := range b.answers {
-		if b.answers[i].verdict == granted {
+	for i := range b.Answers {
+		if b.Answers[i].Verdict == ballot.Granted {
 			sources++
-			raiseCounters(counters, b.answers[i].shown.Array)
+			raiseCounters(counters, b.Answers[i].Shown.Array)
 		}
 	}
 	return counters, sources

@@ -3,6 +3,7 @@ package redlock
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/script"
@@ -23,5 +24,17 @@ func TestRaiseCounters(t *testing.T) {
 	raiseCounters(&counters, fields)
 	if want := (admission.Counters{1: 5, 2: 7, 3: 3, script.MaxCounters - 1: 1}); counters != want {
 		t.Errorf("got %v, want %v", counters, want)
+	}
+}
+
+func TestDrift(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 3 * time.Millisecond,
+		time.Second:            12 * time.Millisecond,
+		30 * time.Second:       302 * time.Millisecond,
+	} {
+		if got := drift(ttl); got != want {
+			t.Errorf("drift(%v): got %v, want %v", ttl, got, want)
+		}
 	}
 }

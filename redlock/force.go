@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -98,20 +99,20 @@ const forceAtOnce = node.MaxGroup
 
 // forceSome returns those that a quorum had until then.
 func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
-	ballots := make([]*ballot, len(holders))
+	ballots := make([]*ballot.Ballot, len(holders))
 	for i, h := range holders {
-		b := q.newBallot("force", isGrant)
-		ops := b.ask(script.Operation{Op: script.Force, Key: q.options.Prefix + name, Token: h.token, TTL: q.admission.LongestTTL()})
-		q.call(node.Call{Op: b.op, Ops: ops, Voter: b}, q.clock())
+		b := q.newBallot("force", ballot.IsGrant)
+		ops := append(b.Ask(1), script.Operation{Op: script.Force, Key: q.options.Prefix + name, Token: h.token, TTL: q.admission.LongestTTL()})
+		q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, q.clock())
 		ballots[i] = b
 	}
 	for i, b := range ballots {
 		q.await(ctx, b)
 		switch {
-		case b.won():
+		case b.Won():
 			forced = append(forced, holders[i])
 			q.keeper.forced(holders[i].token)
-		case b.lacksQuorum():
+		case b.LacksQuorum():
 			return nil, q.noQuorum(name, b)
 		}
 	}

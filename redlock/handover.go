@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -60,15 +61,15 @@ func (l *Lease) HandOver(r Request) (*Releasing, *Begun, error) {
 // handOver puts the exchange to the nodes.
 func (a *attempt) handOver(from *Lease, release *Releasing, now time.Duration) {
 	gives := a.q.releaseCall(&from.target, from.token, from.placed, release, now)
-	release.b.width = 1 // it is told of them together
-	a.b.width = a.width()
+	release.b.Width = 1 // it is told of them together
+	a.b.Width = a.width()
 	o := script.Operation{Op: script.HandOver, OldToken: from.token, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
 	a.send(node.Call{Ops: a.each(nil, o), Gives: &gives, Voter: &exchange{taken: a.b, given: (*releaseVotes)(release)}})
 }
 
 // exchange is the two ballots of a hand-over.
 type exchange struct {
-	taken *ballot
+	taken *ballot.Ballot
 	given node.Voter
 }
 

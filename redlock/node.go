@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
@@ -60,3 +61,6 @@ var (
 	// ErrNotQuarantined: only a node in quarantine can be admitted.
 	ErrNotQuarantined = node.ErrNotQuarantined
 )
+
+// Endless is the TTL of a key without expiry, which no Redlock client sets.
+const Endless = ballot.Endless

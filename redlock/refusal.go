@@ -6,23 +6,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // refusal says why a ballot was not won.
-func (a *attempt) refusal(b *ballot) error {
+func (a *attempt) refusal(b *ballot.Ballot) error {
 	q, name := a.q, a.name()
 	switch {
-	case b.lacksQuorum():
+	case b.LacksQuorum():
 		return q.noQuorum(name, b)
-	case b.won():
+	case b.Won():
 		e := q.noQuorum(name, b)
-		e.Failed = append(e.Failed, tooLate(b.op))
+		e.Failed = append(e.Failed, tooLate(b.Op))
 		return e
-	case b.op == "fence":
+	case b.Op == "fence":
 		e := q.noQuorum(name, b)
-		e.Failed = append(e.Failed, goneAgain(b.refused))
+		e.Failed = append(e.Failed, goneAgain(b.Refused))
 		return e
 	}
 	e := heldBy(name, b)
@@ -53,13 +54,13 @@ func tooLate(op string) *NodeError {
 		Err: errors.New("the answers came when the lease would have been over already")}
 }
 
-func (q *Quorum) noQuorum(name string, b *ballot) *NoQuorumError {
-	b.noteUnreachable(q.lanes)
+func (q *Quorum) noQuorum(name string, b *ballot.Ballot) *NoQuorumError {
+	b.NoteUnreachable(q.lanes)
 	e := &NoQuorumError{
 		Name:    name,
-		Granted: b.granted,
-		Needed:  b.quorum,
-		Failed:  b.failures(),
+		Granted: b.Granted,
+		Needed:  b.Quorum,
+		Failed:  b.Failures(),
 		Retry:   q.options.NodeTimeout,
 	}
 	var endless bool
@@ -102,19 +103,19 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 
 // heldBy names the holder that most nodes showed, and how long its lease lasts
 // where it lasts longest.
-func heldBy(name string, b *ballot) *HeldError {
-	shown, kind := tally(b.answers), b.kindShown()
+func heldBy(name string, b *ballot.Ballot) *HeldError {
+	shown, kind := tally(b.Answers), b.KindShown()
 	e := &HeldError{Name: name, Shared: kind == script.KindShared || kind == script.KindWriter, Waiting: script.IsWaiting(kind), Slots: script.SlotsOf(kind)}
-	if len(shown) > 0 && (2*shown[0].Held > b.refused || e.Shared || e.Slots > 0) {
+	if len(shown) > 0 && (2*shown[0].Held > b.Refused || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, isForeign(&shown[0])
 		e.token = shown[0].token
 	}
 	if e.Slots > 0 {
-		e.TTL = soonest(b.answers)
+		e.TTL = b.Soonest()
 	}
-	e.free = freePlace(b.answers)
-	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.quorum-1-b.unheard())
-	if kind == "" && e.token == "" && b.barred() { // with values that are not the same
+	e.free = b.FreePlace()
+	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.Unheard())
+	if kind == "" && e.token == "" && b.Barred() { // with values that are not the same
 		e.Holder, e.TTL, e.split = Holder{}, Endless, false
 		e.foreign = !slices.ContainsFunc(shown, func(h Holding) bool { return !isForeign(&h) })
 	}
@@ -127,35 +128,3 @@ const mostShown = 4096
 // isForeign tells of another client, who rings no bell: his key itself is listened to,
 // which takes reading it. A large value is not read again and again.
 func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }
-
-// soonest is when the first place of a semaphore may be free, as the nodes say that
-// have no free one.
-func soonest(answers []answer) (ttl time.Duration) {
-	for i := range answers {
-		if answers[i].kind() == "" {
-			continue
-		}
-		if first := lasting(answers[i].shown.Array[1].Int); ttl == 0 || first < ttl {
-			ttl = first
-		}
-	}
-	return ttl
-}
-
-// unheard is how many nodes have not said who holds the lock.
-func (b *ballot) unheard() int { return len(b.answers) - b.granted - b.refused }
-
-// freePlace is a place of a semaphore that most of the nodes say is free where the
-// one that was asked for is not; 0: there is none.
-func freePlace(answers []answer) (slot int) {
-	said := map[int]int{}
-	for i := range answers {
-		if shown := answers[i].shown; shown != nil && len(shown.Array) == 5 {
-			free := int(shown.Array[4].Int)
-			if said[free]++; free > 0 && said[free] > said[slot] {
-				slot = free
-			}
-		}
-	}
-	return slot
-}

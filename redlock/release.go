@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -30,7 +31,7 @@ func (l *Lease) Release(ctx context.Context) error {
 type Releasing struct {
 	q      *Quorum
 	name   string
-	b      *ballot
+	b      *ballot.Ballot
 	placed *node.NodeSet // where the token may be
 
 	mu    sync.Mutex      // guards what follows; not held while then is called
@@ -56,7 +57,7 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 
 func (l *Lease) releasing() *Releasing {
 	q := l.keeper.q
-	return &Releasing{q: q, name: l.name(), b: q.newBallot("release", isGrant), placed: l.placed}
+	return &Releasing{q: q, name: l.name(), b: q.newBallot("release", ballot.IsGrant), placed: l.placed}
 }
 
 // Wait waits for the nodes as Release does.
@@ -78,7 +79,7 @@ func (r *Releasing) Everywhere() bool {
 }
 
 // isOver needs mu.
-func (r *Releasing) isOver() bool { return r.voted == len(r.b.answers) }
+func (r *Releasing) isOver() bool { return r.voted == len(r.b.Answers) }
 
 // Then has then be called, once, when each node has answered or failed to: so many of those
 // that may have the lock still owe the release. It is repeated in the background there until
@@ -118,11 +119,11 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 // released says what a release came to. A node that did not hold the token
 // has nothing to release; but where so many did not that no quorum can have
 // held it, the lock was lost before.
-func (q *Quorum) released(name string, b *ballot) error {
+func (q *Quorum) released(name string, b *ballot.Ballot) error {
 	switch {
-	case b.refused > len(b.answers)-b.quorum:
-		return fmt.Errorf("%w: %d of %d nodes did not hold it any more", &LostError{Name: name, Reason: LostQuorum}, b.refused, len(b.answers))
-	case b.lacksQuorum():
+	case b.Refused > len(b.Answers)-b.Quorum:
+		return fmt.Errorf("%w: %d of %d nodes did not hold it any more", &LostError{Name: name, Reason: LostQuorum}, b.Refused, len(b.Answers))
+	case b.LacksQuorum():
 		return q.noQuorum(name, b)
 	}
 	return nil
@@ -142,10 +143,10 @@ const nobodysKey = "redlockd:nothing"
 // attempts that were given up: at most for the node timeout, or until ctx is done. It is for
 // who ends the process without Close.
 func (q *Quorum) Flush(ctx context.Context) {
-	b := q.newBallot("flush", isGrant)
-	b.all = true
+	b := q.newBallot("flush", ballot.IsGrant)
+	b.All = true
 	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + nobodysKey, Token: q.rules.token(Holder{})}
-	q.call(node.Call{Op: b.op, Ops: b.ask(nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // behind all of that, on each
+	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // behind all of that, on each
 	q.await(ctx, b)
 }
 
@@ -163,6 +164,6 @@ func (q *Quorum) releaseCall(t *target, token string, placed *node.NodeSet, r *R
 		c.Ops = t.each(make([]script.Operation, 0, t.width()), release)
 		return c
 	}
-	c.Ops, c.Voter = r.b.askEach(t, release), (*releaseVotes)(r)
+	c.Ops, c.Voter = t.each(r.b.Ask(t.width()), release), (*releaseVotes)(r)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,4 +154,24 @@ func (r *Request) lock() string {
 		return strings.Join(r.Names, ",")
 	}
 	return r.Name
+}
+
+// target is what the request is for.
+func (q *Quorum) target(r *Request) target {
+	t := target{prefix: int32(len(q.options.Prefix))}
+	switch {
+	case r.Shared:
+		t.kind = script.KindShared
+	case r.Slots > 1:
+		t.kind = script.KindSlots + strconv.Itoa(r.Slots)
+	}
+	if len(r.Names) == 0 {
+		t.key = q.options.Prefix + r.Name
+		return t
+	}
+	t.key = q.options.Prefix + r.Names[0]
+	for _, name := range r.Names[1:] {
+		t.also = append(t.also, q.options.Prefix+name)
+	}
+	return t
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
@@ -78,7 +79,7 @@ type rules struct {
 
 var soundRules = rules{
 	LaneRules: node.SoundLaneRules,
-	quorum:    quorumOf,
+	quorum:    ballot.QuorumOf,
 	needed:    func(quorum int, _ bool) int { return quorum },
 	token:     newToken,
 	start:     func(asked, _ time.Duration) time.Duration { return asked },

@@ -17,25 +17,6 @@ type target struct {
 	prefix int32    // how much of a key is not the name
 }
 
-func (q *Quorum) target(r *Request) target {
-	t := target{prefix: int32(len(q.options.Prefix))}
-	switch {
-	case r.Shared:
-		t.kind = script.KindShared
-	case r.Slots > 1:
-		t.kind = script.KindSlots + strconv.Itoa(r.Slots)
-	}
-	if len(r.Names) == 0 {
-		t.key = q.options.Prefix + r.Name
-		return t
-	}
-	t.key = q.options.Prefix + r.Names[0]
-	for _, name := range r.Names[1:] {
-		t.also = append(t.also, q.options.Prefix+name)
-	}
-	return t
-}
-
 // isAbout tells whether it has the same keys, in the same order.
 func (t *target) isAbout(other *target) bool {
 	return t.key == other.key && slices.Equal(t.also, other.also)

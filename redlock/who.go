@@ -6,12 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
-
-// Endless is the TTL of a key without expiry, which no Redlock client sets.
-const Endless time.Duration = 1<<63 - 1
 
 // Holding is a token that nodes show for a lock.
 type Holding struct {
@@ -47,30 +45,30 @@ func (h *Holding) ID() string {
 // the other is told.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	b, err := q.look(ctx, name, script.Who)
-	if err == nil && b.showsMany() {
+	if err == nil && b.ShowsMany() {
 		b, err = q.list(ctx, name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	barred := b.barred()
-	return slices.DeleteFunc(tally(b.answers), func(h Holding) bool {
-		return h.Held+b.failed < q.quorum && !(barred && h.TTL == Endless)
+	barred := b.Barred()
+	return slices.DeleteFunc(tally(b.Answers), func(h Holding) bool {
+		return h.Held+b.Failed < q.quorum && !(barred && h.TTL == Endless)
 	}), nil
 }
 
 // look asks all nodes.
-func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*ballot, error) {
+func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*ballot.Ballot, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
-	b.all = true
+	b.All = true
 	now := q.clock()
-	ops := b.ask(script.Operation{Op: letter, Key: q.options.Prefix + name})
-	q.call(node.Call{Op: b.op, Ops: ops, Voter: b}, now)
+	ops := append(b.Ask(1), script.Operation{Op: letter, Key: q.options.Prefix + name})
+	q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, now)
 	q.await(ctx, b)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if b.lacksQuorum() {
+	if b.LacksQuorum() {
 		return nil, q.noQuorum(name, b)
 	}
 	return b, nil
@@ -80,7 +78,7 @@ func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*
 // together is more than is read of one that is well (respScanner), and its connection would
 // be ended. Those who have waited meanwhile are told what the next one for that lock was: a
 // crowd that asks is no long line, in which FORCE would wait.
-func (q *Quorum) list(ctx context.Context, name string) (*ballot, error) {
+func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) {
 	asked := q.clock()
 	q.listers.Add(1)
 	defer q.listers.Add(-1)
@@ -107,7 +105,7 @@ func (q *Quorum) list(ctx context.Context, name string) (*ballot, error) {
 type listed struct {
 	name  string
 	began time.Duration // BootTime before the nodes were asked
-	b     *ballot
+	b     *ballot.Ballot
 }
 
 // keepListed keeps it for those who wait; it can be long.
@@ -118,69 +116,25 @@ func (q *Quorum) keepListed(l listed) {
 	q.listed = l
 }
 
-// showsMany tells whether a node has said no more than that many share the lock.
-func (b *ballot) showsMany() bool {
-	return slices.ContainsFunc(b.answers, func(a answer) bool {
-		return a.shown != nil && len(a.shown.Array) == 2 && script.IsSharing(a.shown.Array[0].Str)
-	})
-}
-
-// barred tells that keys without an expiry are on so many nodes that nobody can have the
-// lock, whatever their values are, until somebody deletes them: that is no contest, which ends.
-func (b *ballot) barred() bool {
-	nodes := 0
-	for i := range b.answers {
-		if slices.ContainsFunc(shown(b.answers[i].shown), func(s showing) bool { return s.kind == "" && s.ttl == Endless }) {
-			nodes++
-		}
-	}
-	return nodes > len(b.answers)-b.quorum
-}
-
 // tally counts the tokens in the refusals, the one that most nodes show first.
-func tally(answers []answer) []Holding {
+func tally(answers []ballot.Answer) []Holding {
 	byToken := map[string]*Holding{}
 	voted := 0
 	for i := range answers {
-		if answers[i].verdict != failed {
+		if answers[i].Verdict != ballot.Failed {
 			voted++
 		}
-		for _, one := range shown(answers[i].shown) {
-			h := byToken[one.token]
+		for _, one := range ballot.Shown(answers[i].Shown) {
+			h := byToken[one.Token]
 			if h == nil {
-				h = one.holding()
-				byToken[one.token] = h
+				h = holding(&one)
+				byToken[one.Token] = h
 			}
 			h.Held++
-			h.TTL = max(h.TTL, one.ttl)
+			h.TTL = max(h.TTL, one.TTL)
 		}
 	}
 	return sorted(byToken, voted)
-}
-
-// kindShown is in which way the lock is shared, as more than half of those who
-// refused it show; "": there is no such way.
-func (b *ballot) kindShown() string {
-	nodes := map[string]int{}
-	for i := range b.answers {
-		kind := b.answers[i].kind()
-		if kind == "" {
-			continue
-		}
-		if nodes[kind]++; 2*nodes[kind] > b.refused {
-			return kind
-		}
-	}
-	return ""
-}
-
-// kind is in which way several share the lock, as the node shows; "": one holds it,
-// or none.
-func (a *answer) kind() string {
-	if a.shown == nil || len(a.shown.Array) < 4 || !script.IsSharing(a.shown.Array[0].Str) {
-		return ""
-	}
-	return a.shown.Array[0].Str
 }
 
 func sorted(byToken map[string]*Holding, voted int) []Holding {
@@ -195,46 +149,13 @@ func sorted(byToken map[string]*Holding, voted int) []Holding {
 	return all
 }
 
-// showing is a token that one node shows.
-type showing struct {
-	token string
-	kind  string // "": the lock is one's alone
-	ttl   time.Duration
-}
-
-func (s *showing) holding() *Holding {
-	h := &Holding{token: s.token, Shared: s.kind == script.KindShared, Slots: script.SlotsOf(s.kind), Waiting: script.IsWaiting(s.kind)}
-	token := s.token
+// holding is the token that a node shows, without how many do.
+func holding(s *ballot.Showing) *Holding {
+	h := &Holding{token: s.Token, Shared: s.Kind == script.KindShared, Slots: script.SlotsOf(s.Kind), Waiting: script.IsWaiting(s.Kind)}
+	token := s.Token
 	if h.Slots > 0 {
-		h.Slot, token = splitMember(s.token)
+		h.Slot, token = splitMember(s.Token)
 	}
 	h.Holder = holderOf(token)
 	return h
-}
-
-// shown reads {value, pttl}, what a node answers of a key that is set; or where
-// several share it, {kind, pttl, token, pttl…}.
-func shown(reply *Reply) []showing {
-	if reply == nil || len(reply.Array) < 2 {
-		return nil
-	}
-	items := reply.Array
-	if kind := items[0].Str; script.IsSharing(kind) && len(items) > 2 {
-		all := []showing{}
-		for i := 2; i+1 < len(items); i += 2 {
-			all = append(all, showing{items[i].Str, kind, lasting(items[i+1].Int)})
-		}
-		return all
-	}
-	return []showing{{token: items[0].Str, ttl: lasting(items[1].Int)}}
-}
-
-// lasting is how long a key lasts. One without expiry (a foreign SET), or with one
-// in centuries, is shown with the longest time there is, and one in its last
-// millisecond with a whole one: 0 would mean nobody.
-func lasting(ms int64) time.Duration {
-	if ms < 0 || ms > int64(Endless/time.Millisecond) {
-		return Endless
-	}
-	return time.Duration(max(ms, 1)) * time.Millisecond
 }

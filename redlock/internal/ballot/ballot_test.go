@@ -1,4 +1,4 @@
-package redlock
+package ballot
 
 import (
 	"context"
@@ -10,9 +10,10 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// ending is what is to be said of a ballot.
+// ending is what is to be said of a
 type ending string
 
 const (
@@ -23,8 +24,8 @@ const (
 )
 
 // endingOf is what a ballot came to when all nodes have answered.
-func endingOf(votes []verdict, quorum int) ending {
-	switch grants, failures := countOf(votes, granted), countOf(votes, failed); {
+func endingOf(votes []Verdict, quorum int) ending {
+	switch grants, failures := countOf(votes, Granted), countOf(votes, Failed); {
 	case grants >= quorum:
 		return won
 	case len(votes)-failures < quorum:
@@ -33,7 +34,7 @@ func endingOf(votes []verdict, quorum int) ending {
 	return isHeld
 }
 
-func countOf(votes []verdict, v verdict) int {
+func countOf(votes []Verdict, v Verdict) int {
 	n := 0
 	for _, vote := range votes {
 		if vote == v {
@@ -45,13 +46,13 @@ func countOf(votes []verdict, v verdict) int {
 
 // certain tries every way in which the rest could still answer: the ending that
 // all of them lead to, or open.
-func certain(votes []verdict, nodes, quorum int) ending {
+func certain(votes []Verdict, nodes, quorum int) ending {
 	if len(votes) == nodes {
 		return endingOf(votes, quorum)
 	}
 	votes = slices.Clip(votes)
-	first := certain(append(votes, granted), nodes, quorum)
-	for _, v := range []verdict{refused, failed} {
+	first := certain(append(votes, Granted), nodes, quorum)
+	for _, v := range []Verdict{Refused, Failed} {
 		if certain(append(votes, v), nodes, quorum) != first {
 			return open
 		}
@@ -59,27 +60,27 @@ func certain(votes []verdict, nodes, quorum int) ending {
 	return first
 }
 
-func castVote(b *ballot, node int, v verdict) {
+func castVote(b *Ballot, voter int, v Verdict) {
 	switch v {
-	case failed:
-		b.Vote(node, nil, &NodeError{Node: "n", Op: b.op, Failure: FailedDown, Err: errors.New("not connected yet")})
-	case granted:
-		b.Vote(node, []Reply{{Int: 1}}, nil)
+	case Failed:
+		b.Vote(voter, nil, &node.NodeError{Node: "n", Op: b.Op, Failure: node.FailedDown, Err: errors.New("not connected yet")})
+	case Granted:
+		b.Vote(voter, []redis.Reply{{Int: 1}}, nil)
 	default:
-		b.Vote(node, []Reply{{Array: []Reply{{Str: "x"}, {Int: 1000}}}}, nil)
+		b.Vote(voter, []redis.Reply{{Array: []redis.Reply{{Str: "x"}, {Int: 1000}}}}, nil)
 	}
 }
 
-func stateOf(b *ballot) ending {
+func stateOf(b *Ballot) ending {
 	select {
 	case <-b.decided:
 	default:
 		return open
 	}
 	switch {
-	case b.won():
+	case b.Won():
 		return won
-	case b.lacksQuorum():
+	case b.LacksQuorum():
 		return hasNoVote
 	}
 	return isHeld
@@ -87,27 +88,27 @@ func stateOf(b *ballot) ending {
 
 // Every order of answers, for 1 to 7 nodes: a ballot is decided by exactly the
 // answer after which no others could change what is to be said of it.
-// Guards ballot.isDecided, won and lacksQuorum.
+// Guards isDecided, won and lacksQuorum.
 func TestBallotDecides(t *testing.T) {
 	for nodes := 1; nodes <= 7; nodes++ {
-		everyOrder(nodes, nil, func(votes []verdict) { checkBallot(t, votes) })
+		everyOrder(nodes, nil, func(votes []Verdict) { checkBallot(t, votes) })
 	}
 }
 
-func everyOrder(nodes int, votes []verdict, check func([]verdict)) {
+func everyOrder(nodes int, votes []Verdict, check func([]Verdict)) {
 	if len(votes) == nodes {
 		check(votes)
 		return
 	}
-	for _, v := range []verdict{granted, refused, failed} {
+	for _, v := range []Verdict{Granted, Refused, Failed} {
 		everyOrder(nodes, append(slices.Clip(votes), v), check)
 	}
 }
 
-func checkBallot(t *testing.T, votes []verdict) {
+func checkBallot(t *testing.T, votes []Verdict) {
 	t.Helper()
 	nodes := len(votes)
-	b := newBallot("acquire", nodes, quorumOf(nodes), isGrant)
+	b := New("acquire", nodes, QuorumOf(nodes), IsGrant)
 	for i := range nodes {
 		castVote(b, i, votes[i])
 		want := certain(votes[:i+1], nodes, nodes/2+1)
@@ -124,48 +125,36 @@ func checkBallot(t *testing.T, votes []verdict) {
 
 // checkLateVotes: what comes after the deciding answer changes nothing, nor does the end
 // of the time for it.
-func checkLateVotes(t *testing.T, b *ballot, votes []verdict, from int) {
+func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
 	t.Helper()
-	before := [3]int{b.granted, b.refused, b.failed}
+	before := [3]int{b.Granted, b.Refused, b.Failed}
 	b.giveUp(time.Second, namedLanes(make([]string, len(votes))...))
 	for i := from; i < len(votes); i++ {
 		castVote(b, i, votes[i])
 	}
-	if after := [3]int{b.granted, b.refused, b.failed}; after != before || len(b.failures()) != b.failed {
+	if after := [3]int{b.Granted, b.Refused, b.Failed}; after != before || len(b.Failures()) != b.Failed {
 		t.Fatalf("%v: decided by %d answers with %v, and %v after the rest", votes, from, before, after)
 	}
 }
 
 // Guards quorumOf: any two quorums share a node, and no smaller number does so.
 func TestQuorumOf(t *testing.T) {
-	for n := 1; n <= MaxNodes; n++ {
-		if q := quorumOf(n); 2*q <= n || 2*(q-1) > n || q > n {
+	for n := 1; n <= 63; n++ {
+		if q := QuorumOf(n); 2*q <= n || 2*(q-1) > n || q > n {
 			t.Errorf("quorumOf(%d) = %d: two quorums must overlap, and two smaller ones need not", n, q)
-		}
-	}
-}
-
-func TestDrift(t *testing.T) {
-	for ttl, want := range map[time.Duration]time.Duration{
-		100 * time.Millisecond: 3 * time.Millisecond,
-		time.Second:            12 * time.Millisecond,
-		30 * time.Second:       302 * time.Millisecond,
-	} {
-		if got := drift(ttl); got != want {
-			t.Errorf("drift(%v): got %v, want %v", ttl, got, want)
 		}
 	}
 }
 
 // A question to all nodes is decided by the last answer only.
 func TestBallotWantsAll(t *testing.T) {
-	b := newBallot("who", 5, 3, isGrant)
-	b.all = true
+	b := New("who", 5, 3, IsGrant)
+	b.All = true
 	for i := range 5 {
 		if got := stateOf(b); got != open {
 			t.Errorf("after %d of 5 answers: got %s, want %s", i, got, open)
 		}
-		castVote(b, i, granted)
+		castVote(b, i, Granted)
 	}
 	if got := stateOf(b); got != won {
 		t.Errorf("after all: got %s, want %s", got, won)
@@ -176,38 +165,38 @@ func namedLanes(names ...string) []*node.Lane {
 	lanes := make([]*node.Lane, len(names))
 	all := admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, len(names))})
 	for i, name := range names {
-		lanes[i] = node.NewLane(node.LaneOptions{Node: Node{Name: name}, Index: i, Admission: all})
+		lanes[i] = node.NewLane(node.LaneOptions{Node: redis.Node{Name: name}, Index: i, Admission: all})
 	}
 	return lanes
 }
 
 // The nodes that are silent until the timeout have failed; what they answer
-// later is ignored. Guards ballot.wait and giveUp.
+// later is ignored. Guards wait and giveUp.
 func TestBallotGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBallot("acquire", 5, 3, isGrant)
-		castVote(b, 1, granted)
-		castVote(b, 3, granted)
+		b := New("acquire", 5, 3, IsGrant)
+		castVote(b, 1, Granted)
+		castVote(b, 3, Granted)
 		start := time.Now()
-		b.wait(t.Context(), time.After(50*time.Millisecond), 50*time.Millisecond, namedLanes("a", "b", "c", "d", "e"))
+		b.Wait(t.Context(), time.After(50*time.Millisecond), 50*time.Millisecond, namedLanes("a", "b", "c", "d", "e"))
 		if took := time.Since(start); took != 50*time.Millisecond {
 			t.Errorf("waited %v, want the timeout of 50ms", took)
 		}
-		castVote(b, 0, granted)
-		if b.won() || !b.lacksQuorum() {
-			t.Errorf("won %v, lacks a quorum %v: want a lack of a quorum, whatever comes late", b.won(), b.lacksQuorum())
+		castVote(b, 0, Granted)
+		if b.Won() || !b.LacksQuorum() {
+			t.Errorf("won %v, lacks a quorum %v: want a lack of a quorum, whatever comes late", b.Won(), b.LacksQuorum())
 		}
 		checkSilent(t, b, "a", "c", "e")
 	})
 }
 
-func checkSilent(t *testing.T, b *ballot, want ...string) {
+func checkSilent(t *testing.T, b *Ballot, want ...string) {
 	t.Helper()
 	var got []string
-	for _, failure := range b.failures() {
+	for _, failure := range b.Failures() {
 		got = append(got, failure.Node)
-		if failure.Failure != FailedTimeout || failure.Op != b.op {
-			t.Errorf("failure of a silent node: %v, want a timeout of %s", failure, b.op)
+		if failure.Failure != node.FailedTimeout || failure.Op != b.Op {
+			t.Errorf("failure of a silent node: %v, want a timeout of %s", failure, b.Op)
 		}
 	}
 	if !slices.Equal(got, want) {
@@ -222,14 +211,14 @@ func TestBallotWaitEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("caller is gone"))
 		start := time.Now()
-		b := newBallot("acquire", 3, 2, isGrant)
-		b.wait(ctx, nil, time.Hour, namedLanes("a", "b", "c"))
-		if !b.lacksQuorum() {
+		b := New("acquire", 3, 2, IsGrant)
+		b.Wait(ctx, nil, time.Hour, namedLanes("a", "b", "c"))
+		if !b.LacksQuorum() {
 			t.Error("given up without an answer: want the lack of a quorum")
 		}
-		b = newBallot("acquire", 1, 1, isGrant)
-		castVote(b, 0, granted)
-		b.wait(t.Context(), nil, time.Hour, namedLanes("a"))
+		b = New("acquire", 1, 1, IsGrant)
+		castVote(b, 0, Granted)
+		b.Wait(t.Context(), nil, time.Hour, namedLanes("a"))
 		if took := time.Since(start); took != 0 {
 			t.Errorf("took %v, want no wait", took)
 		}

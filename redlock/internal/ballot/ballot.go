@@ -1,0 +1,247 @@
+package ballot
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
+
+// Ballot counts the answers to one script call that every node gets: an acquire, a
+// release, or the question who holds a lock. (Extensions are counted in package redlock,
+// many leases in one call.)
+type Ballot struct {
+	Op     string
+	Quorum int
+	yes    func(*redis.Reply) bool // whether a reply is a vote for it
+	Width  int                     // all of so many replies of a node must be votes for it
+	All    bool                    // every answer is needed: only the last one decides
+
+	mu      sync.Mutex // guards the fields below; no other mutex is taken while it is held
+	Answers []Answer   // by node
+	Granted int
+	Refused int
+	Failed  int
+	over    bool          // decided or given up: later answers are ignored
+	decided chan struct{} // closed when the ballot is decided
+
+	one [1]script.Operation // room for the operation, if it is one: saves an allocation
+	few [5]Answer           // room for the answers of so many nodes: saves an allocation
+}
+
+// Answer is what one node answered.
+type Answer struct {
+	Verdict Verdict
+	Shown   *redis.Reply // the array that shows the holder
+	Fence   uint64       // of a granted acquire: the fencing token
+	even    bool         // all of its keys have this fencing token
+	wanted  bool         // another client waits for one of its locks
+	failure *node.NodeError
+}
+
+// Verdict is what a node's answer counts as.
+type Verdict uint8
+
+const (
+	unanswered Verdict = iota
+	Granted
+	Refused
+	Failed
+)
+
+// New makes a ballot of so many nodes. yes tells what a vote for it is.
+func New(op string, nodes, quorum int, yes func(*redis.Reply) bool) *Ballot {
+	b := &Ballot{Op: op, Quorum: quorum, yes: yes, Width: 1, decided: make(chan struct{})}
+	if nodes <= len(b.few) {
+		b.Answers = b.few[:nodes]
+	} else {
+		b.Answers = make([]Answer, nodes)
+	}
+	return b
+}
+
+// Ask says how many keys the ballot is about, and returns the room for their operations.
+func (b *Ballot) Ask(width int) []script.Operation {
+	b.Width = width
+	return b.one[:0]
+}
+
+// QuorumOf returns ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.
+func QuorumOf(nodes int) int { return nodes/2 + 1 }
+
+// vote counts one node's answer. Answers after the deciding one are ignored.
+func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.NodeError) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	b.count(voter, replies, failure)
+	if b.isDecided() {
+		b.over = true
+		close(b.decided)
+	}
+}
+
+// count needs mu.
+func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.NodeError) {
+	a := &b.Answers[voter]
+	if failure != nil {
+		a.Verdict, a.failure = Failed, failure
+		b.Failed++
+		return
+	}
+	replies = replies[:min(b.Width, len(replies))]
+	decisive := &replies[0]
+	if no := b.firstNo(replies); no != nil {
+		a.Verdict, decisive = Refused, no
+		b.Refused++
+	} else {
+		a.Verdict = Granted
+		a.noteFences(replies)
+		b.Granted++
+	}
+	if len(decisive.Array) > 0 {
+		shown := *decisive
+		a.Shown = &shown
+	}
+}
+
+// firstNo returns the first reply that is no vote for the ballot; nil: all are. (It takes
+// addresses of the elements: copies would escape, an allocation each.)
+func (b *Ballot) firstNo(replies []redis.Reply) *redis.Reply {
+	for i := range replies {
+		if !b.yes(&replies[i]) {
+			return &replies[i]
+		}
+	}
+	return nil
+}
+
+// noteFences reads the fencing tokens. A negative one says that a client waits.
+func (a *Answer) noteFences(replies []redis.Reply) {
+	a.even = true
+	for i := range replies {
+		n := replies[i].Int
+		fence := uint64(max(n, -n))
+		a.even = a.even && (i == 0 || fence == a.Fence)
+		a.Fence = max(a.Fence, fence)
+		a.wanted = a.wanted || n < 0
+	}
+}
+
+// isDecided tells whether further answers could still change the outcome, or
+// what is said about it: a ballot that cannot be won any more means "held" once a quorum
+// voted, and "no quorum" once none can. So it never waits for the timeout if every node
+// that is up has voted. The caller holds mu.
+func (b *Ballot) isDecided() bool {
+	spare := len(b.Answers) - b.Quorum
+	switch {
+	case b.All:
+		return b.Granted+b.Refused+b.Failed == len(b.Answers)
+	case b.Granted >= b.Quorum:
+		return true
+	case b.Failed > spare:
+		return true
+	case b.Refused+b.Failed > spare:
+		return b.Granted+b.Refused >= b.Quorum
+	}
+	return false
+}
+
+// Wait waits until the ballot is decided, late fires (timeout after its begin), or ctx is
+// done. Nodes that have not answered by then have failed, and the ballot is over.
+func (b *Ballot) Wait(ctx context.Context, late <-chan time.Time, timeout time.Duration, l []*node.Lane) {
+	select {
+	case <-b.decided:
+		return
+	case <-late:
+	case <-ctx.Done():
+	}
+	b.giveUp(timeout, l)
+}
+
+// giveUp ends the ballot: nodes that have not answered have failed.
+func (b *Ballot) giveUp(timeout time.Duration, lanes []*node.Lane) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	b.over = true
+	for i := range b.Answers {
+		if b.Answers[i].Verdict == unanswered {
+			b.count(i, nil, &node.NodeError{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: node.Silence(timeout)})
+		}
+	}
+}
+
+// The methods below are for after Wait: nothing changes any more.
+
+// Won tells whether a quorum granted it.
+func (b *Ballot) Won() bool { return b.Granted >= b.Quorum }
+
+// LacksQuorum tells whether too few nodes could vote. (Otherwise enough voted, and too few
+// of them for it.)
+func (b *Ballot) LacksQuorum() bool { return b.Failed > len(b.Answers)-b.Quorum }
+
+// Voters returns the nodes that granted it, as bits.
+func (b *Ballot) Voters() (nodes uint64) {
+	for i := range b.Answers {
+		if b.Answers[i].Verdict == Granted {
+			nodes |= 1 << i
+		}
+	}
+	return nodes
+}
+
+// Fence returns the fencing token of an acquire that was won, the largest that a granting
+// node gave, and how many nodes gave it.
+func (b *Ballot) Fence() (fence uint64, nodes int) {
+	for i := range b.Answers {
+		a := &b.Answers[i]
+		if a.Verdict == Granted && a.Fence > fence {
+			fence, nodes = a.Fence, 0
+		}
+		if a.Verdict == Granted && a.Fence == fence && a.even {
+			nodes++
+		}
+	}
+	return fence, nodes
+}
+
+// IsWanted tells whether a node said that another client waits for what was granted.
+func (b *Ballot) IsWanted() bool {
+	return slices.ContainsFunc(b.Answers, func(a Answer) bool { return a.Verdict == Granted && a.wanted })
+}
+
+// NoteUnreachable counts as failed the nodes that are known to be down but were not waited
+// for: the error then names all nodes that need repair.
+func (b *Ballot) NoteUnreachable(lanes []*node.Lane) {
+	for i := range b.Answers {
+		if b.Answers[i].Verdict != unanswered {
+			continue
+		}
+		if failure := lanes[i].Unreachable(b.Op); failure != nil {
+			b.count(i, nil, failure)
+		}
+	}
+}
+
+// Failures returns what went wrong, by node.
+func (b *Ballot) Failures() []*node.NodeError {
+	var all []*node.NodeError
+	for i := range b.Answers {
+		if failure := b.Answers[i].failure; failure != nil {
+			all = append(all, failure)
+		}
+	}
+	return all
+}
+
+// IsGrant tells whether a reply says that it was done.
+func IsGrant(reply *redis.Reply) bool { return reply.Int == 1 }
