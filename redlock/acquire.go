@@ -245,15 +245,6 @@ func (a *acquiring) spread() time.Duration {
 	return a.q.spread(a.r.lock(), a.splits)
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // end leaves nothing behind.
 func (a *acquiring) end() {
 	a.leave(0, nil)
@@ -265,4 +256,15 @@ func (a *acquiring) end() {
 	}
 	// Whether any node has its mark is not known: some answer late.
 	(&Intent{q: a.q, target: a.target, waiter: a.waiter, r: *a.r}).End()
+}
+
+// countHolder records the holder that refused an attempt, and reports whether a
+// reservation begins. A single name is reserved only for a waiter that the nodes notify: one
+// that polls would come up to a quarter of a second late, and others that poll are sooner.
+func (a *acquiring) countHolder(held *HeldError) (begins bool) {
+	most := time.Duration(0)
+	if a.waiter.IsTold() || a.target.width() > 1 {
+		most = a.r.TTL
+	}
+	return a.guard.note(held, a.q.clock(), a.q.options.NodeTimeout+2*a.q.window(), most)
 }

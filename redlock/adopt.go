@@ -2,12 +2,17 @@ package redlock
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // Adoption is what Adopt made of records, in their order.
@@ -168,4 +173,64 @@ func (q *Quorum) anywhere() *node.NodeSet {
 		placed.Add(i)
 	}
 	return placed
+}
+
+// request is what was asked for, as far as it says which lock.
+func (r *Record) request() Request {
+	return Request{Names: r.Names, Shared: r.Shared, Slots: r.Slots}
+}
+
+// targetOf is what a record is of. An error matches ErrRecord: there is no such lock,
+// or nobody can have that token of it.
+func (q *Quorum) targetOf(r *Record) (target, error) {
+	wish := r.request()
+	if err := q.checkLock(&wish); err != nil {
+		return target{}, r.bad("%v", err)
+	}
+	place, token := splitMember(r.Token)
+	switch {
+	case r.Slots == 1 || r.Slot < 0 || r.Slot > r.Slots || (r.Slot == 0) != (r.Slots == 0):
+		return target{}, r.bad("place %d of %d", r.Slot, r.Slots)
+	case place != r.Slot:
+		return target{}, r.bad("its token is of place %d, and it of %d", place, r.Slot)
+	case !isToken(token):
+		return target{}, r.bad("its token is none of this program's")
+	}
+	t := q.target(&wish)
+	t.slot = int32(r.Slot)
+	return t, nil
+}
+
+// checkLease checks what is granted, against the time now. The error matches
+// ErrRecord, and says which lock, and what.
+func (q *Quorum) checkLease(r *Record, now time.Duration) error {
+	longest := q.options.MaxTTL
+	switch {
+	case r.TTL < MinTTL || r.TTL > longest:
+		return r.bad("ttl %v: must be between %v and the max_ttl of now, %v; its lock is free when it has expired on the nodes", r.TTL, MinTTL, longest)
+	case r.TTL%time.Millisecond != 0:
+		return r.bad("ttl %v: not whole milliseconds", r.TTL)
+	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
+		return r.bad("guard %v: must be between 0 and half of the ttl, %v", r.Guard, r.TTL/maxGuardShare)
+	case !script.IsFence(r.Fence):
+		return r.bad("fencing token %d: must be between 1 and %d", r.Fence, uint64(script.MaxFence))
+	case r.Since <= 0 || r.Since > now:
+		return r.bad("granted at %v, and this host was booted %v ago: of another boot?", r.Since, now)
+	case r.Deadline <= 0 || r.Deadline > now+longest: // a ttl that was made shorter leaves a deadline where it was
+		return r.bad("deadline %v from now: more than the max_ttl of %v", r.Deadline-now, longest)
+	case r.End != 0 && (r.End <= r.Since || r.Deadline > r.End):
+		return r.bad("to be held from %v until %v at most, and its deadline is %v", r.Since, r.End, r.Deadline)
+	}
+	return nil
+}
+
+// isToken tells whether newToken can have returned it.
+func isToken(token string) bool {
+	if !holderOf(token).Known() || !utf8.ValidString(token) {
+		return false
+	}
+	if _, err := base64.RawURLEncoding.DecodeString(token[:tokenID]); err != nil {
+		return false
+	}
+	return strings.IndexFunc(token, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }

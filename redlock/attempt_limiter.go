@@ -256,3 +256,12 @@ func (l *attemptLimiter) next() *waitingAttempt {
 	}
 	return w
 }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

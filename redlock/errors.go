@@ -134,3 +134,70 @@ func (e *NoQuorumError) Unwrap() []error {
 	}
 	return causes
 }
+
+// OverdueError is why a lease was lost whose extension came too late: not for want of
+// nodes alone, but because this process had not come to it (one that adopted the lease may
+// not have run yet), or had to wait for them for long, be it for the grant. It matches
+// what Err matches.
+type OverdueError struct {
+	Name  string
+	Took  time.Duration // the grant, where its extension was due before that came; 0: it was not
+	Due   time.Duration // before the loss: when its extension was due
+	Asked time.Duration // before the loss: when the nodes were first asked; 0: they were not
+	Tries int           // that failed
+	Err   error         // of the last of them; nil: none did
+}
+
+func (e *OverdueError) Error() string {
+	if e.Err == nil {
+		return e.text()
+	}
+	return fmt.Sprintf("%s; the last of %d tries: %v", e.text(), e.Tries, e.Err)
+}
+
+func (e *OverdueError) text() string {
+	due, asked := e.Due.Round(time.Millisecond), e.Asked.Round(time.Millisecond)
+	switch {
+	case e.Took != 0:
+		return fmt.Sprintf("%s: it was granted %v after it was asked for, when its extension was overdue: its nodes are too slow for so short a ttl, or the host is overloaded, or was stopped",
+			e.Name, e.Took.Round(time.Millisecond))
+	case e.Asked == 0:
+		return fmt.Sprintf("%s: its extension was due %v before, and this process has not come to it: the host is overloaded, or was stopped, or no redlockd ran", e.Name, due)
+	}
+	return fmt.Sprintf("%s: its extension was due %v before, and this process came to it %v late: the host is overloaded, or was stopped, or no redlockd ran, or its nodes are too slow for what they are asked",
+		e.Name, due, due-asked)
+}
+
+func (e *OverdueError) Unwrap() error { return e.Err }
+
+// agedError is why a lease was lost of which no extension failed.
+type agedError struct {
+	name string
+	by   time.Duration
+}
+
+func (e *agedError) Error() string {
+	return fmt.Sprintf("%s: nodes' clocks moved by %v against this host's, and not one node's alone for certain, so it counts as so much older: this host was paused (a virtual machine that was suspended or moved), or nodes' clocks were stepped",
+		e.name, e.by.Round(time.Millisecond))
+}
+
+// LostReason is one word for how a lease was lost.
+type LostReason string
+
+const (
+	LostQuorum  LostReason = "quorum"  // it could not be extended on a quorum
+	LostForced  LostReason = "forced"  // somebody took it away (Quorum.Force): others may hold it at once
+	LostMax     LostReason = "max"     // Request.Max was reached
+	LostBeat    LostReason = "beat"    // its holder gave no sign of life (Lease.Lose)
+	LostExpired LostReason = "expired" // it was not to be kept, and its ttl is over
+)
+
+// LostError says how a lease was lost. It matches ErrLost.
+type LostError struct {
+	Name   string // the lock
+	Reason LostReason
+}
+
+func (e *LostError) Error() string { return fmt.Sprintf("%s: %v (%s)", e.Name, ErrLost, e.Reason) }
+
+func (e *LostError) Is(target error) bool { return target == ErrLost }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
@@ -117,42 +116,4 @@ func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) 
 		}
 	}
 	return forced, nil
-}
-
-// forced says LOST for a lease of ours that was forced away: now, or where it is in a
-// ballot, when that is over.
-func (k *keeper) forced(token string) {
-	if l := k.takenFrom(token); l != nil {
-		l.lose(LostForced)
-	}
-}
-
-// takenFrom is the lease that has the token; nil: none, or it is in a ballot, for which
-// that is noted. By the time that it is forgotten, each node has answered that ballot, or
-// its connection is over.
-func (k *keeper) takenFrom(token string) *Lease {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := k.agenda.all()
-	if at := slices.IndexFunc(all, func(l *Lease) bool { return l.token == token }); at >= 0 {
-		return all[at]
-	}
-	if k.taken == nil {
-		k.taken = map[string]bool{}
-	}
-	k.taken[token] = true
-	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() { k.forgetTaken(token) })
-	return nil
-}
-
-func (k *keeper) forgetTaken(token string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.taken, token)
-}
-
-func (k *keeper) wasTaken(l *Lease) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.taken[l.token]
 }

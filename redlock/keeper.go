@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"container/heap"
 	"context"
 	"slices"
 	"sync"
@@ -309,4 +310,135 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
 	k.watchAgain(l, k.clock()+limit/2+k.rules.Jitter(l.name(), limit/2))
+}
+
+// forced says LOST for a lease of ours that was forced away: now, or where it is in a
+// ballot, when that is over.
+func (k *keeper) forced(token string) {
+	if l := k.takenFrom(token); l != nil {
+		l.lose(LostForced)
+	}
+}
+
+// takenFrom is the lease that has the token; nil: none, or it is in a ballot, for which
+// that is noted. By the time that it is forgotten, each node has answered that ballot, or
+// its connection is over.
+func (k *keeper) takenFrom(token string) *Lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := k.agenda.all()
+	if at := slices.IndexFunc(all, func(l *Lease) bool { return l.token == token }); at >= 0 {
+		return all[at]
+	}
+	if k.taken == nil {
+		k.taken = map[string]bool{}
+	}
+	k.taken[token] = true
+	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() { k.forgetTaken(token) })
+	return nil
+}
+
+func (k *keeper) forgetTaken(token string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.taken, token)
+}
+
+func (k *keeper) wasTaken(l *Lease) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.taken[l.token]
+}
+
+// agenda is the leases that are in no ballot: those whose time has not come, by when
+// it does; and those whose time has come, by when they are lost. Where more are due
+// than the nodes can bear at once, those come first that cannot wait: who holds for a
+// second is not behind another's ten thousand leases of half a minute.
+type agenda struct {
+	waiting leaseHeap // by due
+	due     leaseHeap // by lossAt
+}
+
+func newAgenda() agenda { return agenda{due: leaseHeap{byLoss: true}} }
+
+// all are the leases, in no order.
+func (a *agenda) all() []*Lease { return slices.Concat(a.waiting.leases, a.due.leases) }
+
+// put notes when the lease is to be looked after, and when it is lost otherwise. It
+// tells whether it is the first of those that wait now.
+func (a *agenda) put(l *Lease, due, lossAt time.Duration) (first bool) {
+	a.remove(l)
+	l.due, l.lossAt = due, lossAt
+	heap.Push(&a.waiting, l)
+	return a.waiting.leases[0] == l
+}
+
+func (a *agenda) remove(l *Lease) {
+	if l.in != nil {
+		heap.Remove(l.in, l.index)
+	}
+}
+
+// come has those be due that are by now: many at a time, but not more, for that takes a
+// while, and is asked for again soon.
+func (a *agenda) come(now time.Duration) {
+	for range comeAtOnce {
+		if a.waiting.Len() == 0 || a.waiting.leases[0].due > now {
+			return
+		}
+		heap.Push(&a.due, heap.Pop(&a.waiting))
+	}
+}
+
+const comeAtOnce = 8 * batchSize
+
+// pop is the lease that is due and lost first; nil: none is due.
+func (a *agenda) pop() *Lease {
+	if a.due.Len() == 0 {
+		return nil
+	}
+	return heap.Pop(&a.due).(*Lease)
+}
+
+// next is how long after now the next one is due, idle where there is none.
+func (a *agenda) next(now time.Duration) time.Duration {
+	if a.waiting.Len() == 0 {
+		return idle
+	}
+	return max(a.waiting.leases[0].due-now, 0)
+}
+
+// leaseHeap orders leases (container/heap).
+type leaseHeap struct {
+	leases []*Lease
+	byLoss bool // by lossAt; else by due
+}
+
+func (h *leaseHeap) Len() int { return len(h.leases) }
+
+func (h *leaseHeap) Less(i, j int) bool {
+	if h.byLoss {
+		return h.leases[i].lossAt < h.leases[j].lossAt
+	}
+	return h.leases[i].due < h.leases[j].due
+}
+
+func (h *leaseHeap) Swap(i, j int) {
+	h.leases[i], h.leases[j] = h.leases[j], h.leases[i]
+	h.leases[i].index, h.leases[j].index = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	l := x.(*Lease)
+	l.in, l.index = h, len(h.leases)
+	h.leases = append(h.leases, l)
+}
+
+func (h *leaseHeap) Pop() any {
+	last := len(h.leases) - 1
+	l := h.leases[last]
+	h.leases[last] = nil
+	h.leases = h.leases[:last]
+	l.in = nil
+	return l
 }

@@ -345,3 +345,131 @@ func (l *Lease) capped(deadline time.Duration) time.Duration {
 	}
 	return deadline
 }
+
+// Record is what the lease is now. Its deadline moves: see Options.Moved and Aged.
+func (l *Lease) Record() Record {
+	r := l.target.record()
+	r.Token, r.Fence, r.Guard, r.End, r.Since = l.token, l.fence, l.guard, l.end, l.since
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.TTL, r.Deadline, r.Keep = l.ttl, l.deadline, l.kept
+	if l.state == lost {
+		r.Lost = l.reason
+	}
+	return r
+}
+
+// Lose loses the lease, for a reason that the caller knows: it is extended no more,
+// and OnLost is called as for any other loss. The lock is given back at the stated
+// deadline, not before: the holder has at least the guard to stop in. It does
+// nothing to a lease that is over.
+func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
+
+// GiveUp stops extending and says LOST without telling anybody: the holder
+// cannot be reached, but may still be at work. The lock is given back at the
+// stated deadline, not before.
+func (l *Lease) GiveUp() {
+	if l.finish(lost, LostQuorum, l.keeper.clock()) == nil {
+		l.keeper.forget(l)
+	}
+}
+
+// lose says LOST. It is for the timer, and for answers that leave no doubt.
+func (l *Lease) lose(reason LostReason) {
+	if l.keeper.closed.Load() || l.finish(lost, reason, l.keeper.clock()) != nil {
+		return
+	}
+	l.keeper.forget(l)
+	l.keeper.q.counts.lost.Add(1)
+	if l.onLost != nil {
+		l.onLost(l)
+	}
+}
+
+// ring is what the lease's timer does. While the lease is held: say LOST, or
+// wait on where it was extended meanwhile. At the deadline of a lost one: give
+// back what nodes may still hold of it.
+func (l *Lease) ring() {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	state, reason, left := l.state, l.reasonOf(), l.lostAt()-now
+	if state == lost {
+		left = l.backAt - now
+	}
+	if state != released && left > 0 {
+		l.timer.Reset(left)
+	}
+	l.mu.Unlock()
+	switch {
+	case left > 0:
+	case state == held:
+		l.lose(reason)
+	case state == lost:
+		l.keeper.q.abandon(&l.target, l.token, l.placed)
+	}
+}
+
+// Stopped gives back at once what the nodes still hold of a lease that was lost: its
+// holder has said that he has stopped, or is gone. Otherwise that is done at the stated
+// deadline. It does nothing to any other lease, and does not wait for the nodes.
+func (l *Lease) Stopped() {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == lost && now < l.backAt {
+		l.backAt = now
+		l.timer.Reset(0) // see ring
+	}
+}
+
+// Left is how long the nodes may still hold something of a lease that was lost: until
+// it is given back. 0 where it is not lost, or nothing is left of it.
+func (l *Lease) Left() time.Duration {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != lost || l.reason == LostForced && l.width() == 1 {
+		return 0
+	}
+	return max(l.backAt-now, 0)
+}
+
+// lateShare of the ttl is how late an extension may be asked for before that is part of
+// why the lease was lost.
+const lateShare = 10
+
+// noteAsked notes when the nodes were asked to extend the lease, the first time since
+// it was extended.
+func (l *Lease) noteAsked(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked == 0 {
+		l.asked = now
+	}
+}
+
+// why is the cause of a loss at now. The caller holds mu.
+func (l *Lease) why(now time.Duration) error {
+	asked := l.asked
+	if asked == 0 {
+		asked = now
+	}
+	_, aged := l.cause.(*agedError)
+	switch {
+	case !aged && l.next != 0 && asked-l.next >= l.ttl/lateShare:
+		return &OverdueError{Name: l.name(), Took: l.tookTooLong(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
+	case l.cause == nil && l.asked != 0:
+		return fmt.Errorf("%s: %w: the nodes were asked to extend it %v before, and too few have answered yet: they hang, and node_timeout is long for its ttl, or this host is overloaded, or was stopped",
+			l.name(), ErrNoQuorum, (now - l.asked).Round(time.Millisecond))
+	}
+	return l.cause
+}
+
+// tookTooLong is how long the grant took, where the first extension was due before it. Of
+// one that was adopted that was an earlier process's. The caller holds mu.
+func (l *Lease) tookTooLong() time.Duration {
+	if l.settled != nil || l.since < l.next {
+		return 0
+	}
+	return l.since - (l.next - l.ttl/extendShare)
+}

@@ -1,6 +1,9 @@
 package redlock
 
 import (
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/boottime"
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
@@ -64,3 +67,8 @@ var (
 
 // Endless is the TTL of a key without expiry, which no Redlock client sets.
 const Endless = ballot.Endless
+
+// BootTime returns the time since this host was booted: the clock of all deadlines of this package.
+// It runs while the host is suspended, as the expiry of keys on the nodes does. (time.Now measures
+// on CLOCK_MONOTONIC, which stops then.)
+func BootTime() time.Duration { return boottime.Now() }

@@ -96,3 +96,12 @@ var soundRules = rules{
 	adopted:   func(recorded, _, _ time.Duration) time.Duration { return recorded },
 	keepAfter: keepAfter,
 }
+
+// keepAfter is how many other holders a waiter sees before it gets a reservation. With
+// as many contenders as a fleet has hosts that want one lock, few waiters see so many by
+// chance.
+const keepAfter = 16
+
+// drift is how much sooner a lease ends here than on the nodes, for clocks that do not run
+// at quite the same rate.
+func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }

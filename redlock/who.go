@@ -1,39 +1,13 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
-
-// Holding is a token that nodes show for a lock.
-type Holding struct {
-	Holder Holder
-	TTL    time.Duration // where it lasts longest; may be Endless
-	Held   int           // nodes that show it
-	Nodes  int           // nodes that answered
-	Shared bool          // with others
-	Slots  int           // how many places there are, of a semaphore; 0: it is none
-	Slot   int           // and which one it is
-	// Waiting: nobody holds the lock. The nodes keep it for him, who has waited, for TTL
-	// at most: it goes to nobody else.
-	Waiting bool
-
-	token string
-}
-
-// ID is Lease.ID of whoever it is, a secret; "" where the token is not one of ours.
-func (h *Holding) ID() string {
-	if _, token := splitMember(h.token); h.Holder.Known() {
-		return token[:tokenID]
-	}
-	return ""
-}
 
 // Who asks the nodes who holds a lock, and waits for all of them, at most for
 // the node timeout. It returns what may be a holder: a token that a quorum of
@@ -101,61 +75,10 @@ func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) 
 	return b, nil
 }
 
-// listed is what was told last, and of which lock.
-type listed struct {
-	name  string
-	began time.Duration // BootTime before the nodes were asked
-	b     *ballot.Ballot
-}
-
 // keepListed keeps it for those who wait; it can be long.
 func (q *Quorum) keepListed(l listed) {
 	if q.listers.Load() == 1 {
 		l = listed{}
 	}
 	q.listed = l
-}
-
-// tally counts the tokens in the refusals, the one that most nodes show first.
-func tally(answers []ballot.Answer) []Holding {
-	byToken := map[string]*Holding{}
-	voted := 0
-	for i := range answers {
-		if answers[i].Verdict != ballot.Failed {
-			voted++
-		}
-		for _, one := range ballot.Shown(answers[i].Shown) {
-			h := byToken[one.Token]
-			if h == nil {
-				h = holding(&one)
-				byToken[one.Token] = h
-			}
-			h.Held++
-			h.TTL = max(h.TTL, one.TTL)
-		}
-	}
-	return sorted(byToken, voted)
-}
-
-func sorted(byToken map[string]*Holding, voted int) []Holding {
-	all := make([]Holding, 0, len(byToken))
-	for _, h := range byToken {
-		h.Nodes = voted
-		all = append(all, *h)
-	}
-	slices.SortFunc(all, func(a, b Holding) int {
-		return cmp.Or(b.Held-a.Held, cmp.Compare(b.TTL, a.TTL), cmp.Compare(a.token, b.token))
-	})
-	return all
-}
-
-// holding is the token that a node shows, without how many do.
-func holding(s *ballot.Showing) *Holding {
-	h := &Holding{token: s.Token, Shared: s.Kind == script.KindShared, Slots: script.SlotsOf(s.Kind), Waiting: script.IsWaiting(s.Kind)}
-	token := s.Token
-	if h.Slots > 0 {
-		h.Slot, token = splitMember(s.Token)
-	}
-	h.Holder = holderOf(token)
-	return h
 }
