@@ -22,8 +22,7 @@ type Forced struct {
 //
 // Force is sent only once: a second request would take the lock away from the next holder. If the
 // daemon is restarted, or the connection ends, before the answer, nobody knows whether it was done.
-// The error then says so, and matches ErrShutdown or ErrUnavailable. Call Who to see who holds the
-// lock now.
+// The error then matches ErrUnknown. Call Who to see who holds the lock now.
 func (c *Client) Force(ctx context.Context, name string) (forced Forced, err error) {
 	if err := checkName(ipc.VerbForce, name); err != nil {
 		return forced, err

@@ -34,8 +34,11 @@ var (
 	ErrLimit = errors.New("limit reached")
 	// ErrInvalid means that a name or an option is not valid, or out of bounds.
 	ErrInvalid = errors.New("invalid request")
-	// ErrShutdown means that the daemon is stopping, and no other one came. From Force and Admit it
-	// can also mean that the daemon stopped or was restarted, and nobody knows whether it was done.
+	// ErrUnknown means that the daemon stopped or was restarted while Force or Admit was in
+	// progress. Do not repeat it before Who or Status tells whether it was done: the lock may have
+	// another holder by now.
+	ErrUnknown = errors.New("whether it was done is not known")
+	// ErrShutdown means that the daemon is stopping, and no other one came.
 	ErrShutdown = errors.New("redlockd is stopping")
 	// ErrInternal means a defect in the daemon. See its log.
 	ErrInternal = errors.New("internal error of redlockd")
@@ -63,6 +66,7 @@ var sentinels = map[ipc.Code]error{
 	ipc.CodeDenied:    ErrDenied,
 	ipc.CodeLimit:     ErrLimit,
 	ipc.CodeShutdown:  ErrShutdown,
+	ipc.CodeUnknown:   ErrUnknown,
 	ipc.CodeInternal:  ErrInternal,
 }
 

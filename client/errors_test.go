@@ -40,7 +40,7 @@ func TestSentinelsOfAllCodes(t *testing.T) {
 		ipc.CodeSyntax: ErrInvalid, ipc.CodeVerb: ErrInvalid, ipc.CodeName: ErrInvalid, ipc.CodeOption: ErrInvalid, ipc.CodeTooLong: ErrInvalid,
 		ipc.CodeHeld: ErrHeld, ipc.CodeAlready: ErrHeld, ipc.CodeDeadlock: ErrDeadlock, ipc.CodeNoQuorum: ErrNoQuorum,
 		ipc.CodeNotHeld: ErrNotHeld, ipc.CodeLost: ErrLost, ipc.CodeDenied: ErrDenied, ipc.CodeLimit: ErrLimit,
-		ipc.CodeShutdown: ErrShutdown, ipc.CodeInternal: ErrInternal, ipc.CodeCancelled: ErrCancelled,
+		ipc.CodeShutdown: ErrShutdown, ipc.CodeInternal: ErrInternal, ipc.CodeUnknown: ErrUnknown, ipc.CodeCancelled: ErrCancelled,
 	}
 	for code, own := range want {
 		for _, sentinel := range want {

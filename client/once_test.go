@@ -54,9 +54,9 @@ func TestOnceIsRefusedAfterBack(t *testing.T) {
 		l := d.lock(c, "held", "abc")
 		asked := async(ask)
 		d.expect("@0 " + line)
-		d.say("BACK", "@0 ERR SHUTDOWN : whether it was done is not known")
+		d.say("BACK", "@0 ERR UNKNOWN : whether it was done is not known")
 		_, err := asked.wait()
-		want(t, line, err, ErrShutdown)
+		want(t, line, err, ErrUnknown)
 		if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
 			t.Errorf("%s: %v, want the text of the daemon", line, err)
 		}
@@ -87,9 +87,9 @@ func TestOnceIsOverBeforeItIsProbed(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
 		d.expect("@0 " + line)
-		d.say("BACK", "@0 ERR SHUTDOWN")
+		d.say("BACK", "@0 ERR UNKNOWN")
 		_, err := asked.wait()
-		want(t, line, err, ErrShutdown)
+		want(t, line, err, ErrUnknown)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		time.Sleep(2 * lostReplyTimeout)
@@ -119,7 +119,7 @@ func TestOnceIsNotAnsweredAfterBack(t *testing.T) {
 			}
 			d.say("@1" + sign)
 			_, err := asked.wait()
-			want(t, line, err, ErrShutdown)
+			want(t, line, err, ErrUnknown)
 			if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
 				t.Errorf("%s: %v, want that it is not known", line, err)
 			}
@@ -182,6 +182,7 @@ func TestOnceWhenTheConnectionEnds(t *testing.T) {
 			d.hangUp()
 			_, err := asked.wait()
 			want(t, line, err, wanted)
+			want(t, line, err, ErrUnknown)
 			if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
 				t.Errorf("%s: %v, want that it is not known", line, err)
 			}

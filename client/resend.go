@@ -254,13 +254,13 @@ func (cl *call) isProbeReply() bool { return cl.isSentOnce() && cl.reply.Tag != 
 // setOutcomeUnknown turns r into what the daemon answers if it knows that the request was under
 // way.
 func setOutcomeUnknown(r *ipc.Response) {
-	r.Err(r.Tag, ipc.CodeShutdown, "the daemon was restarted while it was under way, and whether it was done is not known: WHO and STATUS tell")
+	r.Err(r.Tag, ipc.CodeUnknown, "the daemon was restarted while it was under way, and whether it was done is not known: WHO and STATUS tell")
 }
 
 // failSentOnce fails the requests that are sent once and were under way on a connection that has
 // ended: no answer comes any longer.
 func (c *Client) failSentOnce(over error) {
-	why := fmt.Errorf("whether it was done is not known (WHO and STATUS tell): %w", over)
+	why := fmt.Errorf("%w (WHO and STATUS tell): %w", ErrUnknown, over)
 	c.failCalls(why, func(cl *call) bool { return cl.isSentOnce() && cl.sentOn.Load() != 0 })
 }
 

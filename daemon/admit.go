@@ -19,7 +19,7 @@ type admit struct {
 // of which the caller knows nothing.
 func (s *session) admit(call *server.Call) server.Work {
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: STATUS tells which nodes are in quarantine", call.Words[0], errRestarted))
+		return s.refuse(call, fmt.Errorf("%s: %w: STATUS tells which nodes are in quarantine", call.Words[0], errUnknown))
 	}
 	return &admit{s, call}
 }

@@ -25,7 +25,7 @@ var (
 	errOption  = errors.New("bad option")
 	errVerb    = errors.New("no such verb")
 
-	errRestarted = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
+	errUnknown = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
 )
 
 // codes says what errors are called in the protocol. The first that matches
@@ -41,7 +41,7 @@ var codes = []struct {
 	{server.ErrLate, ipc.CodeCancelled},
 	{server.ErrShutdown, ipc.CodeShutdown},
 	{redlock.ErrClosed, ipc.CodeShutdown},
-	{errRestarted, ipc.CodeShutdown},
+	{errUnknown, ipc.CodeUnknown},
 	{redlock.ErrLost, ipc.CodeLost},
 	{redlock.ErrReleased, ipc.CodeNotHeld},
 	{errNotHeld, ipc.CodeNotHeld},

@@ -20,7 +20,7 @@ type force struct {
 // it was taken away.
 func (s *session) force(call *server.Call) server.Work {
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: WHO tells who holds it now", call.Names[0], errRestarted))
+		return s.refuse(call, fmt.Errorf("%s: %w: WHO tells who holds it now", call.Names[0], errUnknown))
 	}
 	return &force{s, call}
 }

@@ -433,8 +433,8 @@ func TestForceIsNotBegunAgain(t *testing.T) {
 	}
 	s.start(w, holder)
 	w.want(`BACK .*`)
-	w.want(`@1 ERR SHUTDOWN lock=a : .*WHO tells.*`)
-	w.want(`@2 ERR SHUTDOWN : .*STATUS tells.*`)
+	w.want(`@1 ERR UNKNOWN lock=a : .*WHO tells.*`)
+	w.want(`@2 ERR UNKNOWN : .*STATUS tells.*`)
 	holder.want(`BACK .*`)
 	holder.say("CHECK a", granted5)
 }

@@ -22,6 +22,7 @@ const (
 	CodeDenied    Code = "DENIED"    // not allowed for this user
 	CodeLimit     Code = "LIMIT"     // a limit is reached
 	CodeShutdown  Code = "SHUTDOWN"  // the daemon is stopping
+	CodeUnknown   Code = "UNKNOWN"   // it was under way in a restart: whether it was done is not known
 	CodeInternal  Code = "INTERNAL"  // a defect; the daemon logs it
 )
 

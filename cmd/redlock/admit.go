@@ -35,7 +35,8 @@ user or, with access rules, for users with "admin" for every lock. redlockd logs
 With --json: {"admitted": ["a", …]}, the nodes that vote from now on and did not before.
 
 Exit codes: 0 done, or the node was ready already; 64 usage, or there is no such node;
-69 the daemon or the node is not available; 70 internal; 77 denied.`,
+69 the daemon or the node is not available; 70 internal; 76 redlockd was
+restarted meanwhile, and it is not known whether it was done; 77 denied.`,
 		Example: `  redlock admit all
   redlock admit all --json`,
 		Args:              flags.ExactlyOne("the name of a NODE, or all,"),

@@ -49,7 +49,8 @@ milliseconds, held on how many nodes. (redlock who shows more before.) also has 
 of other locks that are lost with it, if they are known.
 
 Exit codes: 0 no former holder holds the lock; 1 you did not say yes; 64 usage; 69 the
-daemon is not available, or too few nodes answered; 70 internal; 77 denied.`,
+daemon is not available, or too few nodes answered; 70 internal; 76 redlockd was restarted
+meanwhile, and it is not known whether it was done; 77 denied.`,
 		Example: `  redlock force nightly-backup
   redlock force --yes nightly-backup --json`,
 		Args:              flags.OneLock,

@@ -37,7 +37,7 @@ var (
 // allCodes are the codes of ERR.
 var allCodes = []ipc.Code{
 	ipc.CodeSyntax, ipc.CodeVerb, ipc.CodeName, ipc.CodeOption, ipc.CodeTooLong, ipc.CodeHeld, ipc.CodeNoQuorum, ipc.CodeCancelled,
-	ipc.CodeNotHeld, ipc.CodeLost, ipc.CodeAlready, ipc.CodeDeadlock, ipc.CodeDenied, ipc.CodeLimit, ipc.CodeShutdown, ipc.CodeInternal,
+	ipc.CodeNotHeld, ipc.CodeLost, ipc.CodeAlready, ipc.CodeDeadlock, ipc.CodeDenied, ipc.CodeLimit, ipc.CodeShutdown, ipc.CodeUnknown, ipc.CodeInternal,
 }
 
 // allReasons are the reasons of LOST.

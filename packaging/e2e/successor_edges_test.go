@@ -221,7 +221,7 @@ func TestSuccessorForcesNothingTwice(t *testing.T) {
 	cont(t, s.cluster.Servers[2:])
 	s.daemon = s.manager.serve()
 	admin.comes("BACK")
-	admin.comes("ERR SHUTDOWN")
+	admin.comes("ERR UNKNOWN")
 	holder.comes("BACK")
 	holder.expect("CHECK job", "OK lock=job")
 }

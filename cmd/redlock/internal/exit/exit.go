@@ -18,6 +18,7 @@ const (
 	Unavailable = 69  // no daemon, or no quorum of nodes
 	Internal    = 70  // a defect, here or in the daemon
 	Lost        = 75  // the lock was lost, and the command stopped
+	Unknown     = 76  // redlockd was restarted meanwhile: whether it was done is not known
 	Denied      = 77  // not allowed, or over a limit
 	CannotRun   = 126 // the command exists and cannot be run
 	NotFound    = 127 // the command does not exist
@@ -91,6 +92,7 @@ var clientCodes = []struct {
 	err  error
 	code int
 }{
+	{client.ErrUnknown, Unknown},
 	{client.ErrHeld, Conflict},
 	{client.ErrDeadlock, Conflict},
 	{client.ErrNotHeld, Conflict},

@@ -35,6 +35,9 @@ func TestDaemonFailure(t *testing.T) {
 		{Unavailable, []error{client.ErrNoQuorum}, " (redlock status shows the nodes)"},
 		{Unavailable, []error{client.ErrNoQuorum, context.DeadlineExceeded}, " (redlock status shows the nodes)"},
 		{Unavailable, []error{client.ErrShutdown}, ""},
+		{Unknown, []error{client.ErrUnknown}, ""},
+		{Unknown, []error{client.ErrUnknown, client.ErrShutdown}, ""},
+		{Unknown, []error{client.ErrUnknown, client.ErrUnavailable}, ""},
 		{Unavailable, []error{client.ErrUnavailable}, ""},
 		{Unavailable, []error{context.DeadlineExceeded}, ""},
 	} {
