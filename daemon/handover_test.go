@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -170,6 +171,43 @@ func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
 		t.Fatalf("what was begun is still there: %v", err)
 	}
 	lease.Release(t.Context())
+}
+
+// A waiter may time out between the moment when it was chosen for a hand-over and the attempt
+// for it. Then nothing of the attempt stays in the state file.
+func TestUndeliveredAttemptIsForgotten(t *testing.T) {
+	d, path := noting(t)
+	e, nodes, err := startEmbedded(&d.cfg.Quorum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	journal := d.journal
+	if d, err = newDaemon(d.cfg, hclog.NewNullLogger(), nodes, true); err != nil {
+		t.Fatal(err)
+	}
+	d.journal = journal
+	defer d.nodes.Close()
+	d.settle(t.Context())
+	s := &session{d: d, inputEnded: make(chan struct{})}
+	first, second := enter(t, s, "first"), enter(t, s, "second")
+	second.number = 2 // the first one is not noted
+	err = first.acquire(t.Context())
+	if first.leave(err); err != nil {
+		t.Fatal(err)
+	}
+	next := d.nextFor(first.holding, waitqueue.Streak{})
+	if next != &second.waiter {
+		t.Fatalf("the next one is %v, want the second", next)
+	}
+	second.leave(redlock.ErrHeld)
+	d.journal.Answered(second.number)
+	if d.handOver(first.holding, next) == nil {
+		t.Fatal("nothing was handed over")
+	}
+	if l := d.noted(path).Leases[second.number]; l != nil {
+		t.Errorf("the state file has %+v, want nothing of a request that was answered", l)
+	}
 }
 
 // enter is a LOCK that was read, and waits for its turn where that has not come.

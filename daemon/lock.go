@@ -283,6 +283,10 @@ func (a *ask) Request() redlock.Request {
 	return r
 }
 
+// Undelivered forgets an attempt that a hand-over noted after this request was answered, which
+// else would be noted as one that is under way.
+func (a *ask) Undelivered() { a.s.d.journal.Forgotten(a.number, 0) }
+
 // dry is how long no quorum could vote already for who stood behind one that
 // met none, or waited with it: for longer than its ttl nobody waits for a quorum.
 func (a *ask) dry() time.Duration {

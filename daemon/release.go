@@ -266,7 +266,8 @@ func (d *daemon) handOver(h *holding, next *waitqueue.Waiter) *redlock.Releasing
 		return nil
 	}
 	if !d.queue.Deliver(next, begun) {
-		begun.Abandon() // it gave up meanwhile
+		begun.Abandon()
+		next.Undelivered()
 	}
 	return release
 }

@@ -56,6 +56,9 @@ type Lease interface {
 type Attempts interface {
 	// Request may be called after the waiter has left, by the goroutine that hands a lock over.
 	Request() redlock.Request
+	// Undelivered is called after Request, by the same goroutine, if the waiter had left when
+	// the attempt was begun.
+	Undelivered()
 }
 
 // A Waiter is one request in the queues of its names, from its arrival until it failed or
@@ -112,6 +115,10 @@ func (w *Waiter) NextInLine() <-chan struct{} { return w.nextInLine }
 
 // Request makes the request of w to the nodes; w must have been claimed.
 func (w *Waiter) Request() redlock.Request { return w.attempts.Request() }
+
+// Undelivered tells a claimed waiter that it had left when its attempt was begun, which the
+// caller has abandoned.
+func (w *Waiter) Undelivered() { w.attempts.Undelivered() }
 
 // isBlocked tells whether w waits for others of this host. A waiter that only the nodes
 // keep waiting does not. It requires q.mu.
