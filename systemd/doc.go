@@ -1,8 +1,8 @@
-// Package systemd is how redlockd speaks with the service manager that started
-// it: readiness, reloads, a line of status, the watchdog, the sockets that it was
-// handed, and the connections that it leaves for the next process. The unit files
-// are beside it.
+// Package systemd talks to the service manager that started redlockd: readiness, reloads, a line of
+// status, the watchdog, the sockets that it passed, and the connections that it keeps for the next
+// process. The unit files are in the same directory.
 //
-// Nothing here needs systemd: of a process that no manager started, Manager's
-// methods do nothing.
+// Package daemon and its state use it. Nothing here needs systemd: if no manager started the
+// process, the methods of Manager do nothing. This package never waits for a manager that hangs,
+// except where a method says so.
 package systemd

@@ -15,23 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Manager is the service manager that started this process, if one did. Its
-// methods may be called from any goroutine. A nil Manager is no manager.
+// Manager is the service manager that started this process, if one did. Its methods may be called
+// from any goroutine. A nil Manager means that there is none.
 type Manager struct {
 	notifier *notifier
 	watchdog time.Duration
-	storeMax int // descriptors that the manager keeps
+	storeMax int // how many descriptors the manager keeps
 
-	unsaid atomic.Int32 // messages of say that the manager has not taken in time, nor since
+	unreadMessages atomic.Int32 // messages of notifyWithin that the manager has still not read
 
-	mu     sync.Mutex // guards what follows; never held across I/O
-	handed []*os.File // descriptors that nobody took yet, by name
-	status string     // the last one that was said
+	mu        sync.Mutex // guards what follows; never held during I/O; no other mutex is taken inside it
+	passedFDs []*os.File // passed descriptors that nobody has taken, by name
+	status    string     // the last status that was sent
 }
 
-// FromEnvironment reads what the manager says in the environment, and takes the
-// descriptors that it handed over: once in a process. An error is a WATCHDOG_USEC or
-// an FDSTORE that is no number, from whoever set it.
+// FromEnvironment reads what the manager says in the environment, and takes the descriptors that it
+// passed. Call it once in a process. It returns an error if WATCHDOG_USEC or FDSTORE is not a
+// number.
 func FromEnvironment() (*Manager, error) {
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -41,11 +41,11 @@ func FromEnvironment() (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{notifier: notifierFromEnvironment(), watchdog: watchdog, storeMax: storeMax, handed: activation.Files(true)}, nil
+	return &Manager{notifier: notifierFromEnvironment(), watchdog: watchdog, storeMax: storeMax, passedFDs: activation.Files(true)}, nil
 }
 
-// storeMaxFromEnvironment: systemd sets FDSTORE from 254 on, redlockd.service for
-// those before.
+// storeMaxFromEnvironment reads FDSTORE. systemd sets it from version 254 on; for earlier versions
+// redlockd.service sets it.
 func storeMaxFromEnvironment() (int, error) {
 	text := os.Getenv("FDSTORE")
 	if text == "" {
@@ -53,16 +53,16 @@ func storeMaxFromEnvironment() (int, error) {
 	}
 	most, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		return 0, fmt.Errorf("the service manager's FDSTORE=%q, wanted the number of descriptors in FileDescriptorStoreMax=: %w", text, err)
+		return 0, fmt.Errorf("the service manager's FDSTORE=%q is not the number of descriptors in FileDescriptorStoreMax=: %w", text, err)
 	}
 	return int(most), nil
 }
 
-// Listens tells whether there is a manager that wants to hear how the service is.
+// Listens reports whether there is a manager that reads messages.
 func (m *Manager) Listens() bool { return m != nil && m.notifier != nil }
 
-// Watchdog is how long the manager waits for KeepAlive before it kills this
-// process; 0 where it does not.
+// Watchdog returns how long the manager waits for KeepAlive before it kills this process, or 0 if
+// it does not.
 func (m *Manager) Watchdog() time.Duration {
 	if m == nil {
 		return 0
@@ -70,27 +70,26 @@ func (m *Manager) Watchdog() time.Duration {
 	return m.watchdog
 }
 
-// Ready says that the service is up, or that a reload is over.
-func (m *Manager) Ready() error { return m.say(daemon.SdNotifyReady) }
+// Ready says that the service is up, or that a reload has ended.
+func (m *Manager) Ready() error { return m.notifyWithin(daemon.SdNotifyReady) }
 
-// Reloading says that a reload has begun, which Ready ends. The time in it is what
-// Type=notify-reload tells this reload from an earlier one by.
+// Reloading says that a reload has begun. Ready ends it. Type=notify-reload tells reloads apart by
+// the time in the message.
 func (m *Manager) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return err
 	}
-	return m.say(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)))
+	return m.notifyWithin(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)))
 }
 
 // Stopping says that the shutdown has begun.
-func (m *Manager) Stopping() error { return m.say(daemon.SdNotifyStopping) }
+func (m *Manager) Stopping() error { return m.notifyWithin(daemon.SdNotifyStopping) }
 
-// KeepAlive tells the watchdog that this process does what it is for.
-func (m *Manager) KeepAlive() error { return m.mention(daemon.SdNotifyWatchdog) }
+// KeepAlive tells the watchdog that this process works.
+func (m *Manager) KeepAlive() error { return m.notifyUnlessBehind(daemon.SdNotifyWatchdog) }
 
-// Status sets the line that systemctl status shows. Nothing is sent where it is
-// the same as before.
+// Status sets the line that systemctl status shows. It sends nothing if the line has not changed.
 func (m *Manager) Status(line string) error {
 	if !m.Listens() {
 		return nil
@@ -103,61 +102,61 @@ func (m *Manager) Status(line string) error {
 	if before == line {
 		return nil
 	}
-	err := m.mention("STATUS=" + line)
+	err := m.notifyUnlessBehind("STATUS=" + line)
 	if err != nil {
 		m.mu.Lock()
-		m.status = "" // what was said, if anything, is not known
+		m.status = "" // it is not known what the manager has read
 		m.mu.Unlock()
 	}
 	return err
 }
 
-// mention is say for what is said again and again: nothing of it is on its way behind what
-// the manager has not taken yet.
-func (m *Manager) mention(state string) error {
-	if m.Listens() && m.unsaid.Load() > 0 {
-		return told(state, errHangs)
+// notifyUnlessBehind is notifyWithin for messages that come again and again. It sends nothing while
+// the manager has earlier messages to read.
+func (m *Manager) notifyUnlessBehind(state string) error {
+	if m.Listens() && m.unreadMessages.Load() > 0 {
+		return notifyError(state, errHangs)
 	}
-	return m.say(state)
+	return m.notifyWithin(state)
 }
 
-// patience is how long whoever says something waits for the manager to take it.
-const patience = time.Second
+// notifyTimeout is how long a caller waits for the manager to read a message.
+const notifyTimeout = time.Second
 
-// errHangs: what was said is heard when the manager reads again.
-var errHangs = errors.New("it does not read what it is told: it hangs")
+// errHangs means that the manager will read the message once it reads again.
+var errHangs = errors.New("it reads no messages: it hangs")
 
-// say is notify for words, for which nobody waits for long: the process is to stop, and to
-// hear of signals, also where the manager hangs.
-func (m *Manager) say(state string) error {
+// notifyWithin is notify with a bounded wait. The process must be able to stop, and to handle
+// signals, even if the manager hangs.
+func (m *Manager) notifyWithin(state string) error {
 	if !m.Listens() {
 		return nil
 	}
 	said := make(chan error, 1)
-	go func() { said <- m.notify(state) }() // ends when the manager reads, for which nobody waits
+	go func() { said <- m.notify(state) }() // ends when the manager reads; nobody waits for it
 	select {
 	case err := <-said:
 		return err
-	case <-time.After(patience):
+	case <-time.After(notifyTimeout):
 	}
-	m.unsaid.Add(1) // not before: what another goroutine is just saying is no sign of that
+	m.unreadMessages.Add(1) // not earlier: a message that another goroutine is just sending does not mean that the manager hangs
 	go func() {
 		<-said
-		m.unsaid.Add(-1)
+		m.unreadMessages.Add(-1)
 	}()
-	return told(state, errHangs)
+	return notifyError(state, errHangs)
 }
 
-// notify waits until the manager has taken the message, for ever where it hangs.
+// notify waits until the manager has read the message, for ever if it hangs.
 func (m *Manager) notify(state string, fds ...int) error {
 	if m == nil {
 		return nil
 	}
-	return told(state, m.notifier.send(state, fds...))
+	return notifyError(state, m.notifier.send(state, fds...))
 }
 
-// told is the error of a message; nil for nil.
-func told(state string, err error) error {
+// notifyError returns the error of a message, or nil for nil.
+func notifyError(state string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -163,7 +163,7 @@ func TestManagerGone(t *testing.T) {
 func TestManagerThatDoesNotRead(t *testing.T) {
 	conn := fakeManager(t)
 	m := managed(t)
-	const hangs = "it does not read what it is told"
+	const hangs = "it reads no messages"
 	said := 0
 	for err := error(nil); err == nil; said++ { // until its queue is full, and one more
 		if err = m.Status(strconv.Itoa(said)); err != nil && !strings.Contains(err.Error(), "STATUS: "+hangs) {
@@ -183,7 +183,7 @@ func TestManagerThatDoesNotRead(t *testing.T) {
 	if got := heard(t, conn); got != "STOPPING=1" {
 		t.Errorf("got %q, want STOPPING=1", got)
 	}
-	for m.unsaid.Load() > 0 {
+	for m.unreadMessages.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if err := m.Status("again"); err != nil {
@@ -237,7 +237,7 @@ func TestListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer made.Close()
-	m := &Manager{handed: []*os.File{handed(t, "other", made), handed(t, ListenerName, made)}}
+	m := &Manager{passedFDs: []*os.File{handed(t, "other", made), handed(t, ListenerName, made)}}
 	listener, err := m.Listener(ListenerName)
 	if err != nil || listener == nil || listener.Addr().String() != path {
 		t.Fatalf("got %v, %v; want a listener at %s", listener, err, path)
@@ -275,10 +275,10 @@ func TestUnusableListeners(t *testing.T) {
 	defer writer.Close()
 	for want, files := range map[string][]*os.File{
 		"2 descriptors":            {handed(t, ListenerName, socket), handed(t, ListenerName, socket)},
-		"a Unix socket was wanted": {handed(t, ListenerName, tcp)},
+		"not on a Unix socket": {handed(t, ListenerName, tcp)},
 		"socket":                   {os.NewFile(duplicate(t, reader), ListenerName)},
 	} {
-		m := &Manager{handed: files}
+		m := &Manager{passedFDs: files}
 		if listener, err := m.Listener(ListenerName); err == nil || listener != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, %v; want an error with %q", listener, err, want)
 		}

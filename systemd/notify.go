@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier is the socket on which the manager hears of this process. It is
-// connected to with the first message, and again where that is gone. A nil notifier
-// is that of no manager: nothing is sent.
+// notifier is the socket on which the manager reads this process's messages. It connects for the
+// first message, and again if the socket is gone. A nil notifier means that there is no manager: it
+// sends nothing.
 type notifier struct {
 	address net.UnixAddr
 
-	mu   sync.Mutex // guards conn; not held across I/O
+	mu   sync.Mutex // guards conn; not held during I/O; no other mutex is taken inside it
 	conn *net.UnixConn
 }
 
@@ -27,8 +27,8 @@ func notifierFromEnvironment() *notifier {
 	return &notifier{address: net.UnixAddr{Name: path, Net: "unixgram"}}
 }
 
-// send sends one message, with duplicates of descriptors. It blocks as long as the
-// manager's queue is full.
+// send sends one message, with duplicates of descriptors. It blocks while the manager's queue is
+// full.
 func (n *notifier) send(message string, fds ...int) error {
 	if n == nil {
 		return nil
@@ -62,8 +62,7 @@ func (n *notifier) connected() (*net.UnixConn, error) {
 	return n.keep(made), nil
 }
 
-// keep is the connection to use: the one that was made, unless another goroutine
-// was faster.
+// keep returns the connection to use: made, unless another goroutine was faster.
 func (n *notifier) keep(made *net.UnixConn) *net.UnixConn {
 	n.mu.Lock()
 	if n.conn == nil {
@@ -86,7 +85,7 @@ func (n *notifier) forget(conn *net.UnixConn) {
 	conn.Close()
 }
 
-// write waits until the manager's queue takes the message.
+// write waits until the manager's queue accepts the message.
 func write(conn *net.UnixConn, message string, fds []int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -97,7 +96,7 @@ func write(conn *net.UnixConn, message string, fds []int) error {
 		rights = unix.UnixRights(fds...)
 	}
 	var refused error
-	err = raw.Write(func(fd uintptr) (done bool) { // not WriteMsgUnix, which takes no connected datagram socket
+	err = raw.Write(func(fd uintptr) (done bool) { // WriteMsgUnix does not support connected datagram sockets
 		for {
 			refused = unix.Sendmsg(int(fd), []byte(message), rights, nil, 0)
 			if refused != unix.EINTR {

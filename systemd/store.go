@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StoreMax is how many descriptors the manager keeps for the next process of this
-// service; 0 where there is no manager, or it keeps none. The manager drops what is
-// beyond that, and does not say so.
+// StoreMax returns how many descriptors the manager keeps for the next process of this service. It
+// is 0 if there is no manager, or it keeps none. The manager drops any more without saying so.
 func (m *Manager) StoreMax() int {
 	if m == nil || m.notifier == nil {
 		return 0
@@ -20,14 +19,14 @@ func (m *Manager) StoreMax() int {
 	return m.storeMax
 }
 
-// Store leaves a duplicate of a descriptor with the manager, which hands it over by
-// that name to the next process of this service, however this one ends; see Stored.
-// A connection whose other end is closed leaves the store by itself; until then the
-// store keeps it open, also where this process closes it: see Unstore.
+// Store gives a duplicate of a descriptor to the manager. The manager passes it under that name to
+// the next process of this service, no matter how this process ends; see Stored. If the other end
+// closes the connection, the manager drops it. Until then the manager keeps it open, even if this
+// process closes it: see Unstore.
 //
-// Store blocks as long as the manager's queue is full, for ever where the manager
-// hangs: call it from a goroutine that nobody waits for. The connection can be
-// closed meanwhile. Nil is no promise that it was kept: see StoreMax.
+// Store blocks while the manager's queue is full, for ever if the manager hangs. So call it from a
+// goroutine that nobody waits for. The connection may be closed meanwhile. A nil error does not
+// mean that the manager keeps it: see StoreMax.
 func (m *Manager) Store(name string, raw syscall.RawConn) error {
 	if m == nil || m.notifier == nil {
 		return nil
@@ -43,16 +42,15 @@ func (m *Manager) Store(name string, raw syscall.RawConn) error {
 	return m.notify("FDSTORE=1\nFDNAME="+name, fd)
 }
 
-// Unstore takes all descriptors of that name out of the manager's store. It blocks
-// as Store does.
+// Unstore removes all descriptors of that name from the manager's store. It blocks as Store does.
 func (m *Manager) Unstore(name string) error {
 	return m.notify("FDSTOREREMOVE=1\nFDNAME=" + name)
 }
 
-// Take closes what earlier processes have stored by that name, which stays in the
-// store, and tells whether there was something.
-func (m *Manager) Take(name string) bool {
-	files := m.take(name)
+// CloseStored closes what earlier processes have stored under that name, and reports whether there
+// was anything. The manager keeps its copy.
+func (m *Manager) CloseStored(name string) bool {
+	files := m.takeNamed(name)
 	closeAll(files)
 	return len(files) > 0
 }
@@ -60,20 +58,20 @@ func (m *Manager) Take(name string) bool {
 // StoredConn is a connection that an earlier process of this service has stored.
 type StoredConn struct {
 	Name string
-	Conn *net.UnixConn // nil: Err says why
+	Conn *net.UnixConn // nil: see Err
 	Err  error
 }
 
-// Stored takes what earlier processes have stored by names with that prefix, in no
-// order; a name may come several times. What is no Unix stream connection is
-// closed, and comes with an error: it stays in the store until Unstore.
+// Stored takes what earlier processes have stored under names with that prefix, in no order. A name
+// may occur several times. If a descriptor is not a Unix stream connection, it is closed and
+// returned with an error. It stays in the manager's store until Unstore.
 func (m *Manager) Stored(prefix string) []StoredConn {
 	files := m.takeFunc(func(name string) bool { return strings.HasPrefix(name, prefix) })
 	stored := make([]StoredConn, len(files))
 	for i, file := range files {
 		conn, err := unixConn(file)
 		stored[i] = StoredConn{Name: file.Name(), Conn: conn, Err: err}
-		file.Close() // before the next: all twice may be more files than are allowed
+		file.Close() // before the next one: two of each may be more files than are allowed
 	}
 	return stored
 }
@@ -82,12 +80,12 @@ func (m *Manager) Stored(prefix string) []StoredConn {
 func unixConn(file *os.File) (*net.UnixConn, error) {
 	conn, err := net.FileConn(file)
 	if err != nil {
-		return nil, fmt.Errorf("the descriptor %q of the service manager is no connection: %w", file.Name(), err)
+		return nil, fmt.Errorf("the descriptor %q of the service manager is not a connection: %w", file.Name(), err)
 	}
 	socket, ok := conn.(*net.UnixConn)
 	if !ok || conn.LocalAddr().Network() != "unix" || listens(socket) {
 		defer conn.Close()
-		return nil, fmt.Errorf("the descriptor %q of the service manager is no connection on a Unix stream socket (found %s)",
+		return nil, fmt.Errorf("the descriptor %q of the service manager is not a connection on a Unix stream socket (found %s)",
 			file.Name(), conn.LocalAddr().Network())
 	}
 	return socket, nil
@@ -105,7 +103,7 @@ func listens(socket *net.UnixConn) (so bool) {
 	return so
 }
 
-// duplicateOf is a descriptor that does not keep raw from being closed.
+// duplicateOf returns a descriptor that does not prevent raw from being closed.
 func duplicateOf(raw syscall.RawConn) (fd int, err error) {
 	closed := raw.Control(func(original uintptr) {
 		fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
@@ -116,7 +114,7 @@ func duplicateOf(raw syscall.RawConn) (fd int, err error) {
 	return fd, err
 }
 
-// validName: sd_pid_notify_with_fds(3), FDNAME=.
+// validName follows the rules for FDNAME= in sd_pid_notify_with_fds(3).
 func validName(name string) bool {
 	if len(name) < 1 || len(name) > 255 {
 		return false

@@ -107,7 +107,7 @@ func TestStore(t *testing.T) {
 	if message != "FDSTORE=1\nFDNAME=conn-7" || len(fds) != 1 {
 		t.Fatalf("got %q with the descriptors %v, want FDSTORE of conn-7 with one", message, fds)
 	}
-	next := &Manager{handed: []*os.File{os.NewFile(uintptr(fds[0]), "conn-7")}}
+	next := &Manager{passedFDs: []*os.File{os.NewFile(uintptr(fds[0]), "conn-7")}}
 	stored := next.Stored("conn-")
 	if len(stored) != 1 || stored[0].Name != "conn-7" || stored[0].Err != nil {
 		t.Fatalf("got %v, want conn-7", stored)
@@ -134,7 +134,7 @@ func TestStoredNeedsNoMoreFiles(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}
-	stored := (&Manager{handed: files}).Stored("conn-")
+	stored := (&Manager{passedFDs: files}).Stored("conn-")
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestStored(t *testing.T) {
 	}
 	defer reader.Close()
 	defer writer.Close()
-	m := &Manager{handed: []*os.File{
+	m := &Manager{passedFDs: []*os.File{
 		handed(t, "conn-1", stream), handed(t, "other", stream), handed(t, "conn-1", stream), handed(t, "conn-datagram", datagram),
 		handed(t, "conn-listener", socket), os.NewFile(duplicate(t, reader), "conn-pipe"),
 	}}
@@ -297,7 +297,7 @@ func TestStored(t *testing.T) {
 func TestNoDuplicateIsLeft(t *testing.T) {
 	listener := fakeManager(t)
 	keeper := managed(t)
-	one := func(conn *net.UnixConn) *Manager { return &Manager{handed: []*os.File{handed(t, "conn-7", conn)}} }
+	one := func(conn *net.UnixConn) *Manager { return &Manager{passedFDs: []*os.File{handed(t, "conn-7", conn)}} }
 	for name, use := range map[string]func(conn *net.UnixConn){
 		"Store": func(conn *net.UnixConn) {
 			if err := store(t, keeper, "conn-7", conn); err != nil {
@@ -306,7 +306,7 @@ func TestNoDuplicateIsLeft(t *testing.T) {
 			heard(t, listener) // which takes no descriptor
 		},
 		"Stored":    func(conn *net.UnixConn) { one(conn).Stored("conn-")[0].Conn.Close() },
-		"Take":      func(conn *net.UnixConn) { one(conn).Take("conn-7") },
+		"Take":      func(conn *net.UnixConn) { one(conn).CloseStored("conn-7") },
 		"CloseRest": func(conn *net.UnixConn) { one(conn).CloseRest() },
 	} {
 		conn, client := pair(t, unix.SOCK_STREAM)

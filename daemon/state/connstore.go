@@ -97,7 +97,7 @@ type Inherited struct {
 
 // TakeInherited takes what the manager hands over.
 func TakeInherited(m *systemd.Manager) Inherited {
-	return Inherited{Conns: m.Stored(connPrefix), Marked: m.Take(markName)}
+	return Inherited{Conns: m.Stored(connPrefix), Marked: m.CloseStored(markName)}
 }
 
 // minAge is the age at which a connection that holds nothing is stored. Shorter ones are not

@@ -1,0 +1,88 @@
+package systemd
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+)
+
+// ListenerName is the name of the socket in redlockd.socket (FileDescriptorName=).
+const ListenerName = "redlockd"
+
+// Listener returns the socket of that name that the manager listens on for this process, or nil if
+// there is none. Closing it neither ends the socket nor removes its file: the manager continues to
+// listen. It returns an error if something other than one Unix stream socket was passed under that
+// name.
+func (m *Manager) Listener(name string) (*net.UnixListener, error) {
+	files := m.takeNamed(name)
+	defer closeAll(files)
+	switch len(files) {
+	case 0:
+		return nil, nil
+	case 1:
+		return unixListener(name, files[0])
+	}
+	return nil, fmt.Errorf("the service manager passed %d descriptors named %q instead of one: "+
+		"keep one ListenStream= in the .socket unit", len(files), name)
+}
+
+func unixListener(name string, file *os.File) (*net.UnixListener, error) {
+	listener, err := net.FileListener(file) // uses a duplicate
+	if err != nil {
+		return nil, fmt.Errorf("the descriptor %q of the service manager: %w", name, err)
+	}
+	socket, ok := listener.(*net.UnixListener)
+	if !ok {
+		defer listener.Close()
+		return nil, fmt.Errorf("the descriptor %q of the service manager listens at %s, not on a Unix socket: "+
+			"write a path in ListenStream= of the .socket unit", name, listener.Addr())
+	}
+	socket.SetUnlinkOnClose(false)
+	return socket, nil
+}
+
+// takeNamed removes the descriptors of that name from the passed ones.
+func (m *Manager) takeNamed(name string) []*os.File {
+	return m.takeFunc(func(other string) bool { return other == name })
+}
+
+// takeFunc removes the descriptors for whose names wanted returns true from the passed ones. They
+// come in any order.
+func (m *Manager) takeFunc(wanted func(name string) bool) (taken []*os.File) {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.passedFDs = slices.DeleteFunc(m.passedFDs, func(file *os.File) bool {
+		if !wanted(file.Name()) {
+			return false
+		}
+		taken = append(taken, file)
+		return true
+	})
+	return taken
+}
+
+// CloseRest closes the passed descriptors that nobody took, and returns their names.
+func (m *Manager) CloseRest() (names []string) {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	rest := m.passedFDs
+	m.passedFDs = nil
+	m.mu.Unlock()
+	closeAll(rest)
+	for _, file := range rest {
+		names = append(names, file.Name())
+	}
+	return names
+}
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		file.Close()
+	}
+}
