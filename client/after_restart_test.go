@@ -104,7 +104,7 @@ func TestOtherStraysAreNotGivenBack(t *testing.T) {
 	}
 }
 
-// A stray that is answered twice is a reply to no request.
+// A stray that is answered twice is a reply without a request.
 func TestStrayIsAnsweredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -97,7 +97,7 @@ func TestDialPathTooLong(t *testing.T) {
 	path := "/" + strings.Repeat("x", ipc.MaxSocketPath)
 	_, err := Dial(t.Context(), path)
 	want(t, "dial", err, ErrUnavailable)
-	if want := fmt.Sprintf("the path is %d bytes long, and a socket's may be %d", ipc.MaxSocketPath+1, ipc.MaxSocketPath); !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("the path has %d bytes; a socket's may have at most %d", ipc.MaxSocketPath+1, ipc.MaxSocketPath); !strings.Contains(err.Error(), want) {
 		t.Errorf("dial: %v, want %q in it", err, want)
 	}
 	_, err = Dial(t.Context(), path[:ipc.MaxSocketPath])

@@ -156,10 +156,10 @@ func lostError(name, text string, err error) *Error {
 // lostReasons explains the reasons of LOST.
 var lostReasons = map[string]string{
 	"quorum":  "it could not be extended on a quorum of nodes",
-	"forced":  "somebody deleted it by force: others may hold it already",
-	"max":     "its longest holding time is over",
+	"forced":  "it was taken away by force: others may hold it already",
+	"max":     "its maximum holding time has passed",
 	"beat":    "no BEAT came in time",
-	"expired": "its time is over",
+	"expired": "its ttl has passed",
 }
 
 // lostByEvent returns the cause that a LOST event gives.

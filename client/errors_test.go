@@ -55,10 +55,10 @@ func TestSentinelsOfAllCodes(t *testing.T) {
 func TestTextsOfLosses(t *testing.T) {
 	for event, want := range map[string]string{
 		"LOST lock=job lease=abc reason=quorum":         "it could not be extended on a quorum of nodes",
-		"LOST lock=job lease=abc reason=forced":         "somebody deleted it by force: others may hold it already",
-		"LOST lock=job lease=abc reason=max":            "its longest holding time is over",
+		"LOST lock=job lease=abc reason=forced":         "it was taken away by force: others may hold it already",
+		"LOST lock=job lease=abc reason=max":            "its maximum holding time has passed",
 		"LOST lock=job lease=abc reason=beat":           "no BEAT came in time",
-		"LOST lock=job lease=abc reason=expired":        "its time is over",
+		"LOST lock=job lease=abc reason=expired":        "its ttl has passed",
 		"LOST lock=job lease=abc reason=newer":          "reason newer",
 		"LOST lock=job lease=abc reason=max : by FORCE": "by FORCE",
 	} {

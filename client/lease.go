@@ -223,7 +223,7 @@ func (l *Lease) Check(ctx context.Context) error {
 // unchanged.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < 0 {
-		return invalidError(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String())
+		return invalidError(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String()+": must not be negative")
 	}
 	return l.ask(ctx, ipc.VerbExtend, ttl)
 }

@@ -170,14 +170,14 @@ func (l *Lease) expiredError() *Error {
 	l.mu.Unlock()
 	switch {
 	case l.hold == HoldTTL:
-		return lostError(l.name, fmt.Sprintf("its ttl is over but for the guard of %v, and Extend was not called", guard), nil)
+		return lostError(l.name, fmt.Sprintf("its ttl ends in less than the guard of %v, and Extend was not called", guard), nil)
 	case atBound:
-		return lostError(l.name, fmt.Sprintf("its longest holding time is over but for the guard of %v", guard), nil)
+		return lostError(l.name, fmt.Sprintf("its maximum holding time ends in less than the guard of %v", guard), nil)
 	}
 	if why := l.c.Err(); why != nil {
-		return lostError(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: there is no connection: %v", guard, why), why)
+		return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: there is no connection: %v", guard, why), why)
 	}
-	return lostError(l.name, fmt.Sprintf("nobody confirmed it until %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped meanwhile (Ctrl-Z, SIGSTOP)", guard), nil)
+	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)", guard), nil)
 }
 
 // postCheck asks for the deadline. If no permit is free, the timer tries again.
@@ -230,7 +230,7 @@ func (l *Lease) handleReply(cl *call, r *ipc.Response) error {
 
 // unknownError returns the loss of a lease that is NOTHELD and was not unlocked here.
 func (l *Lease) unknownError(err error) error {
-	return lostError(l.name, "the daemon does not know it any more", err)
+	return lostError(l.name, "the daemon no longer knows it", err)
 }
 
 // extendDeadline sets a later deadline, and the ttl if that was changed. Answers can overtake each

@@ -80,11 +80,11 @@ func dialError(ctx context.Context, path string, err error) error {
 	case ctx.Err() != nil:
 		return contextError("dial", path, ctx)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("dial %s: %w: this user needs the group of the socket: %w", path, ErrDenied, err)
+		return fmt.Errorf("dial %s: %w: this user is not in the group of the socket: %w", path, ErrDenied, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("dial %s: %w: nobody listens there, is redlockd running? %w", path, ErrUnavailable, err)
 	case errors.Is(err, syscall.EINVAL) && len(path) > ipc.MaxSocketPath:
-		return fmt.Errorf("dial %s: %w: the path is %d bytes long, and a socket's may be %d: %w", path, ErrUnavailable, len(path), ipc.MaxSocketPath, err)
+		return fmt.Errorf("dial %s: %w: the path has %d bytes; a socket's may have at most %d: %w", path, ErrUnavailable, len(path), ipc.MaxSocketPath, err)
 	}
 	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, err)
 }
@@ -172,11 +172,11 @@ func (l *link) endError(err error) error {
 	case l.c.closed():
 		return ErrClosed
 	case l.hangUpReason != nil:
-		return fmt.Errorf("%w: it hung up: %w", ErrUnavailable, l.hangUpReason)
+		return fmt.Errorf("%w: it closed the connection: %w", ErrUnavailable, l.hangUpReason)
 	case l.bye:
 		return fmt.Errorf("%w: it said BYE", ErrShutdown)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: it hung up: stopped or killed?", ErrUnavailable)
+		return fmt.Errorf("%w: it closed the connection (stopped or killed?)", ErrUnavailable)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -48,7 +48,7 @@ func WithSlots(slots int) Option {
 		cl.req.Slots = slots
 		cl.req.Set |= ipc.OptSlots
 		if slots < 1 {
-			cl.addBadOption(strconv.Itoa(slots) + " slots: at least 1 is wanted")
+			cl.addBadOption(strconv.Itoa(slots) + " slots: must be at least 1")
 		}
 	}
 }
@@ -90,7 +90,7 @@ func WithPID(pid int) Option {
 		cl.req.PID = pid
 		cl.req.Set |= ipc.OptPID
 		if pid < 1 {
-			cl.addBadOption("a process " + strconv.Itoa(pid) + ": its number is wanted")
+			cl.addBadOption("process " + strconv.Itoa(pid) + ": must be at least 1")
 		}
 	}
 }
@@ -165,9 +165,9 @@ func (cl *call) addBadOption(what string) { cl.badOptions = append(cl.badOptions
 func (cl *call) duration(to *time.Duration, which ipc.OptionSet, name string, d, least time.Duration) {
 	switch {
 	case d < least && least > 0:
-		cl.addBadOption("a " + name + " of " + d.String() + ": more than 0 is wanted, or none at all for what redlockd has")
+		cl.addBadOption("a " + name + " of " + d.String() + ": must be more than 0 (omit it for redlockd's default)")
 	case d < least:
-		cl.addBadOption("a " + name + " of " + d.String() + ": it cannot be negative")
+		cl.addBadOption("a " + name + " of " + d.String() + ": must not be negative")
 	}
 	*to = min(d, maxDuration)
 	cl.req.Set |= which

@@ -147,6 +147,6 @@ func (l *link) handleEvent(r *ipc.Response) {
 }
 
 var (
-	errNoCall = errors.New("a reply to no request")
+	errNoCall = errors.New("a reply without a request")
 	errFields = errors.New("a grant without its fields")
 )

@@ -98,7 +98,7 @@ func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 		l.lossUnwatched.Store(false) // after NOQUORUM the loss is reported; otherwise CHECK reports it
 	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
 		err := cl.replyError()
-		l.endByDaemon(r, lostError(l.name, fmt.Sprintf("the connection ended, and another one could not resume it: %v", err), err))
+		l.endByDaemon(r, lostError(l.name, fmt.Sprintf("the connection ended, and a new one could not resume it: %v", err), err))
 	case l.hold == HoldConn && !l.noteMaybeKept():
 		l.unlockAtDeadline()
 	default:

@@ -60,7 +60,7 @@ func (in *input) read(fd uintptr) bool {
 	}
 }
 
-var errNoSocket = errors.New("the connection is no socket")
+var errNoSocket = errors.New("the connection is not a socket")
 
 // inheritable lets processes that this one starts inherit the descriptor of conn.
 func inheritable(conn net.Conn) error {

@@ -55,7 +55,7 @@ func peerGroups(fd uintptr) []uint32 {
 // peerPIDFD implements Conn.PeerPIDFD.
 func peerPIDFD(raw syscall.RawConn) (int, error) {
 	if raw == nil {
-		return -1, fmt.Errorf("a pidfd of the peer: %w: the connection is no socket", errors.ErrUnsupported)
+		return -1, fmt.Errorf("a pidfd of the peer: %w: the connection is not a socket", errors.ErrUnsupported)
 	}
 	var pidfd int
 	var err error
