@@ -274,9 +274,9 @@ func TestUnusableListeners(t *testing.T) {
 	}
 	defer writer.Close()
 	for want, files := range map[string][]*os.File{
-		"2 descriptors":            {handed(t, ListenerName, socket), handed(t, ListenerName, socket)},
+		"2 descriptors":        {handed(t, ListenerName, socket), handed(t, ListenerName, socket)},
 		"not on a Unix socket": {handed(t, ListenerName, tcp)},
-		"socket":                   {os.NewFile(duplicate(t, reader), ListenerName)},
+		"socket":               {os.NewFile(duplicate(t, reader), ListenerName)},
 	} {
 		m := &Manager{passedFDs: files}
 		if listener, err := m.Listener(ListenerName); err == nil || listener != nil || !strings.Contains(err.Error(), want) {
