@@ -42,8 +42,9 @@ type Lease struct {
 	fence      uint64
 	slot       int
 	hold       Hold
-	guardGiven bool // WithGuard was used, so the ttl does not set the guard
-	found      bool // another connection took it: only Unlock releases it
+	guardGiven bool          // WithGuard was used, so the ttl does not set the guard
+	lateCheck  time.Duration // see WithLateCheck
+	found      bool          // another connection took it: only Unlock releases it
 
 	detached      atomic.Bool // it depends on a connection, and that has ended
 	lossUnwatched atomic.Bool // it depends on a process, and the connection that would report its loss has ended
@@ -55,6 +56,7 @@ type Lease struct {
 	ttl             time.Duration // as requested; 0: the daemon's default
 	longestValidity time.Duration // the longest that an answer gave since the ttl was requested
 	maxHoldEnd      time.Duration // a deadline from here on is the end of WithMax; 0: no bound
+	lateUntil       time.Duration // until when a process that was stopped waits for the daemon's answer; 0: it does not
 	cause           error         // why it ended: ErrUnlocked or a loss; nil while it is held
 	timer           *time.Timer
 	checkNext       bool            // the timer is set for a CHECK

@@ -118,10 +118,35 @@ func (l *Lease) endIfDue() {
 	now := l.c.clock()
 	l.mu.Lock()
 	due := l.cause == nil && now >= l.loseAt()
+	first := due && l.lateUntil == 0
+	late := due && l.isLate(now)
 	l.mu.Unlock()
-	if due {
+	switch {
+	case late && first:
+		l.postCheck()
+	case due && !late:
 		l.expire()
 	}
+}
+
+// lateTolerance is how late a timer may be unless the process was stopped.
+const lateTolerance = 250 * time.Millisecond
+
+// isLate reports whether the end of the lease was missed because this process was stopped, and the
+// daemon still has time to answer. The first call sets that time, and the timer to its end. It needs
+// mu.
+func (l *Lease) isLate(now time.Duration) bool {
+	if l.lateCheck == 0 || l.hold == HoldTTL || l.timer == nil {
+		return false
+	}
+	if l.lateUntil == 0 {
+		if now < l.loseAt()+lateTolerance {
+			return false
+		}
+		l.lateUntil = now + l.lateCheck
+		l.timer.Reset(l.lateCheck)
+	}
+	return now < l.lateUntil
 }
 
 // expire ends a lease that nobody has reported as lost.
@@ -152,7 +177,13 @@ func (l *Lease) nextAction(now time.Duration) timerAction {
 	case l.cause != nil:
 		return doNothing
 	case now >= l.loseAt():
-		return doEnd
+		if first := l.lateUntil == 0; !l.isLate(now) {
+			return doEnd
+		} else if first {
+			return doCheck
+		}
+		l.timer.Reset(l.lateUntil - now)
+		return doNothing
 	}
 	check := l.checkNext
 	l.checking = l.checking || check
@@ -196,7 +227,7 @@ func (l *Lease) retryCheck() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.checking = false
-	if l.cause == nil && l.timer != nil {
+	if l.cause == nil && l.timer != nil && l.lateUntil == 0 {
 		l.timer.Reset(max(0, l.nextTick(now)))
 	}
 }
@@ -250,7 +281,10 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	}
 	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
-	if l.timer != nil { // nil: it was resumed before its grant was taken
+	if now < l.loseAt() {
+		l.lateUntil = 0
+	}
+	if l.timer != nil && l.lateUntil == 0 { // nil: it was resumed before its grant was taken
 		l.timer.Reset(max(0, l.nextTick(now)))
 	}
 }

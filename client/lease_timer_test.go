@@ -446,3 +446,43 @@ func TestNoPlaceForChecksAndUnlocks(t *testing.T) {
 		nothingLeft(t, c)
 	})
 }
+
+// A process that was stopped for longer than the lease was valid asks the daemon before it ends the
+// lease (WithLateCheck), for a bounded time. A daemon that has extended the lease has kept it.
+func TestLateCheck(t *testing.T) {
+	for name, test := range map[string]struct {
+		reply string // "": none
+		kept  bool
+		end   time.Duration // after the process continues
+	}{
+		"kept":    {grant("", "job", "abc", time.Minute, ttl)[2:], true, 0},
+		"lost":    {"ERR LOST lease=abc reason=quorum : no quorum", false, 0},
+		"too old": {grant("", "job", "abc", 0, ttl)[2:], false, time.Second},
+		"silent":  {"", false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := dialScripted(t)
+				l := d.lock(c, "job", "abc", WithLateCheck(time.Second))
+				d.expectTagged("CHECK lease=abc")
+				d.at("first CHECK", checkAfter)
+				d.slept.Add(int64(time.Minute - overAfter)) // as if the process had been stopped
+				tag := d.expectTagged("CHECK lease=abc")
+				d.at("the timer", checkAfter+2*time.Second)
+				if test.reply != "" {
+					d.say(tag + " " + test.reply)
+				}
+				if test.kept {
+					time.Sleep(2 * time.Second)
+					if err := l.Context().Err(); err != nil {
+						t.Errorf("a lease that was kept ended: %v", over(l.Context()))
+					}
+					return
+				}
+				<-l.Context().Done()
+				d.at("the end of the lease", checkAfter+2*time.Second+test.end)
+				want(t, "cause", over(l.Context()), ErrLost)
+			})
+		})
+	}
+}

@@ -66,6 +66,15 @@ func WithGuard(guard time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Guard, ipc.OptGuard, "guard", guard, 1) }
 }
 
+// WithLateCheck is for a process that may be stopped (Ctrl-Z, SIGSTOP) or suspended for longer than
+// a lease is valid. When it continues, the Client asks the daemon before it ends the lease, for at
+// most the given time. If the daemon has extended the lease without interruption, the lease goes on.
+// If the lock was lost, the context ends with the daemon's answer or after that time, so the work
+// may run on without the lock until then. Default: the context ends at once.
+func WithLateCheck(most time.Duration) Option {
+	return func(cl *call) { cl.lease.lateCheck = most }
+}
+
 // WithLinger sets how long the lock stays taken after the death of this client, at most the
 // daemon's max_ttl. Unlock is immediate. Default: the daemon's config.
 func WithLinger(linger time.Duration) Option {

@@ -37,8 +37,9 @@ process group of its own (timeout).
 SIGPIPE, SIGURG and SIGCHLD are for redlock run itself. If SIGHUP or SIGINT is ignored
 when redlock run starts (trap '', nohup), the command ignores it too.
 While everything is stopped (Ctrl-Z), redlockd keeps the lock, and other processes wait.
-If that takes longer than the validity of the lease, redlock run kills the command when
-it goes on, as after LOSS: it cannot ask first whether it still holds the lock.
+If redlock run was stopped for longer than the lock was known to be held, it asks
+redlockd first when it continues. If redlockd has kept the lock, the command goes on. If
+not, or if redlockd does not answer within 0.5 s, the lock is lost, see LOSS.
 
 When the command exits, processes that it left running go on, without the lock.
 If a signal ended the command, such as a shell with a running pipeline, they get

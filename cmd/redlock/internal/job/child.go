@@ -58,6 +58,7 @@ type child struct {
 	lost            error              // why the lock was lost; nil: it is held
 	released        bool               // the command released the lock itself and goes on without it
 	killed          bool
+	lateUntil       time.Duration // this process was stopped too long: until when the daemon may answer; 0: it was not
 	killedEarlyBy   time.Duration // once killed: the time that was left until the deadline
 	otherUser       bool          // the command runs as another user and takes no signals
 }
@@ -339,7 +340,12 @@ func (c *child) killWhenDue() {
 	}
 	at := c.killAt()
 	if boottime.Exact() < at {
+		c.lateUntil = 0
 		c.timer.set(at)
+		return
+	}
+	if c.lost == nil && c.isLate(at) {
+		c.timer.set(c.lateUntil)
 		return
 	}
 	if c.lost == nil {
@@ -352,6 +358,27 @@ func (c *child) killWhenDue() {
 		c.reportOtherUser()
 	}
 	c.killed = true
+}
+
+// lateCheck is how long the daemon may take to say that it has kept the lock while redlock run was
+// stopped. The command runs meanwhile: the shell that continues redlock run continues it too.
+const lateCheck = 500 * time.Millisecond
+
+// Of lateCheck's time: how late the timer is at least if this process was stopped, and what the
+// client needs more than lateCheck to report a loss.
+const (
+	lateTolerance = 250 * time.Millisecond
+	lateMargin    = 100 * time.Millisecond
+)
+
+// isLate reports whether the time of SIGKILL was missed because this process was stopped, and the
+// client, which asks the daemon, still waits for its answer.
+func (c *child) isLate(killAt time.Duration) bool {
+	now := boottime.Exact()
+	if c.lateUntil == 0 && now >= killAt+lateTolerance {
+		c.lateUntil = now + lateCheck + lateMargin
+	}
+	return now < c.lateUntil
 }
 
 // reportOtherUser prints at once what howStopped says at the end, which may be much later.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -154,15 +155,16 @@ func (j *Job) lock(ctx context.Context, c *client.Client) (*client.Lease, error)
 // time.
 func (j *Job) requestLock(ctx context.Context, c *client.Client) (*client.Lease, error) {
 	defer j.explainWait(ctx, c)()
+	options := append(slices.Clip(j.Options), client.WithLateCheck(lateCheck))
 	if !j.Nonblock && !j.Bounded {
-		return c.LockAll(ctx, j.Names, j.Options...)
+		return c.LockAll(ctx, j.Names, options...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(j.Wait, math.MaxInt64-socket.AnswerTimeout)+socket.AnswerTimeout)
 	defer cancel()
 	if j.Nonblock {
-		return c.TryLockAll(ctx, j.Names, j.Options...)
+		return c.TryLockAll(ctx, j.Names, options...)
 	}
-	return c.LockAll(ctx, j.Names, append(j.Options, client.WithWait(j.Wait))...)
+	return c.LockAll(ctx, j.Names, append(options, client.WithWait(j.Wait))...)
 }
 
 // lockFailure returns the failure to get the lock. With -n it has no text if the lock is held:
