@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
 )
 
-// The shortest way: a function that runs under a lock. Its context ends before
-// anybody else can hold the lock.
+// Run a function under a lock. Its context ends before anybody else can hold the lock.
 func ExampleClient_Do() {
 	ctx := context.Background()
 	c, err := client.Dial(ctx, "")
@@ -25,15 +25,15 @@ func ExampleClient_Do() {
 		return backup(ctx)
 	}, client.WithNote("backup of the shop"))
 	if errors.Is(err, client.ErrLost) {
-		log.Fatal("the backup was stopped, as its lock was lost: ", err)
+		log.Fatal("the backup was stopped because its lock was lost: ", err)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// A lock that is taken and given back by hand. The fencing token keeps a write
-// that was under way when the lock was lost from overwriting that of the next holder.
+// Take and release a lock by hand. A write may be under way when the lock is lost. The fencing token
+// keeps it from overwriting the next holder's write.
 func ExampleClient_Lock() {
 	ctx := context.Background()
 	c, err := client.Dial(ctx, "")
@@ -53,7 +53,7 @@ func ExampleClient_Lock() {
 	}
 }
 
-// Who is in the way, where it does not pay to wait.
+// Do not wait, but say who holds the lock.
 func ExampleClient_TryLock() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -68,7 +68,7 @@ func ExampleClient_TryLock() {
 	case err == nil:
 		defer l.Unlock(ctx)
 	case errors.As(err, &refused) && refused.Holder != nil:
-		fmt.Printf("%s on %s deploys already\n", refused.Holder.User, refused.Holder.Host)
+		fmt.Printf("%s on %s is already deploying\n", refused.Holder.User, refused.Holder.Host)
 		os.Exit(1)
 	case errors.Is(err, client.ErrNoQuorum):
 		log.Fatal("too few Redis nodes answer: ", err)
@@ -77,7 +77,7 @@ func ExampleClient_TryLock() {
 	}
 }
 
-// A lock that outlives this process, for its ttl: at most one mail in 20 s.
+// Take a lock that outlives this process, until its ttl has passed: at most one mail in 20 s.
 func ExampleWithHold() {
 	ctx := context.Background()
 	c, err := client.Dial(ctx, "")
@@ -91,8 +91,8 @@ func ExampleWithHold() {
 	}
 }
 
-// A store that refuses who comes too late: a holder that was paused for longer
-// than its lease, and does not know yet that somebody else was here since.
+// Let the database reject a holder that was paused for longer than its lease, and does not know yet
+// that another holder was active since.
 func ExampleLease_Fence() {
 	var c *client.Client // from Dial
 	var db *sql.DB
@@ -103,7 +103,7 @@ func ExampleLease_Fence() {
 			return err
 		}
 		if n, err := result.RowsAffected(); n == 0 && err == nil {
-			return errors.New("somebody with a later grant was here already")
+			return errors.New("a holder with a later grant was here already")
 		}
 		return err
 	})
@@ -112,7 +112,7 @@ func ExampleLease_Fence() {
 	}
 }
 
-// A lock that three can hold at a time, on all hosts together.
+// Let three clients at a time hold a lock, on all hosts together.
 func ExampleWithSlots() {
 	var c *client.Client // from Dial
 	err := c.Do(context.Background(), "transcode", func(ctx context.Context, l *client.Lease) error {
@@ -124,7 +124,7 @@ func ExampleWithSlots() {
 	}
 }
 
-// Two accounts at once, in whatever order others name them.
+// Lock two accounts at once. Others may name them in another order.
 func ExampleClient_LockAll() {
 	ctx := context.Background()
 	var c *client.Client // from Dial
@@ -135,7 +135,43 @@ func ExampleClient_LockAll() {
 	defer l.Unlock(ctx)
 }
 
-// Who holds a lock, on whatever host.
+// Elect a leader. Each instance of a service runs this loop. Do waits until this instance is the
+// leader, and returns when it loses the lock or lead returns. Then the loop takes part in the next
+// election, after a pause: another instance may be healthier.
+func ExampleClient_Do_leaderElection() {
+	ctx := context.Background() // ends when this instance stops
+	c, err := client.Dial(ctx, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	for ctx.Err() == nil {
+		err := c.Do(ctx, "leader/billing", func(ctx context.Context, l *client.Lease) error {
+			log.Print("leading with fencing token ", l.Fence())
+			return lead(ctx, l.Fence()) // must return soon after ctx has ended
+		}, client.WithTTL(5*time.Second))
+		log.Print("not leading: ", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Use a lock of all hosts where code expects a sync.Locker.
+func ExampleClient_Locker() {
+	c, err := client.Dial(context.Background(), "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	var mu sync.Locker = c.Locker("index/rebuild")
+	mu.Lock()
+	defer mu.Unlock() // panics if the lock was lost meanwhile
+	fmt.Println("rebuilding the index")
+}
+
+// List the holders of a lock, on all hosts.
 func ExampleClient_Who() {
 	ctx := context.Background()
 	c, err := client.Dial(ctx, "")
@@ -153,3 +189,5 @@ func ExampleClient_Who() {
 }
 
 func backup(context.Context) error { return nil }
+
+func lead(context.Context, uint64) error { return nil }
