@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"sync"
 
@@ -93,11 +94,13 @@ func (call *Call) Line(r *ipc.Response) {
 
 // RecordingAnswer announces that the session, a Journal, is about to record the answer in another
 // record. RecordAnswer is not called then. Freeze waits for the Reply, which must follow soon. If
-// Freeze has already begun, RecordingAnswer blocks for ever. So call it before making that record,
-// and without holding a lock.
+// Freeze has already begun, the next process answers: RecordingAnswer blocks until Freeze has
+// returned, and then ends the goroutine, as if the process had been killed before. So call it before
+// making that record, on the goroutine of Begin or of the Work, and without holding a lock.
 func (call *Call) RecordingAnswer() {
 	if !call.conn.inflight.recordsAnswer(call) {
-		select {}
+		<-call.conn.server.freezeUnderWay().done
+		runtime.Goexit()
 	}
 }
 

@@ -86,8 +86,8 @@ func checkNoGoroutines(t testing.TB) {
 	stacks := make([]byte, 1<<20)
 	for end := time.Now().Add(patience); ; runtime.Gosched() {
 		all := stacks[:runtime.Stack(stacks, true)]
-		if !bytes.Contains(all, []byte("ipc.(*Conn)")) && !bytes.Contains(all, []byte("ipc.(*output)")) &&
-			!bytes.Contains(all, []byte("ipc.(*workers)")) {
+		if !bytes.Contains(all, []byte("server.(*Conn)")) && !bytes.Contains(all, []byte("server.(*output)")) &&
+			!bytes.Contains(all, []byte("server.(*workers")) {
 			return
 		}
 		if time.Now().After(end) {

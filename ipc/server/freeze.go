@@ -41,8 +41,8 @@ type freezeState struct {
 // and does nothing if the server is already stopping. Serve should have returned before: a
 // connection that is accepted from now on is closed unserved.
 //
-// A goroutine that calls RecordingAnswer or the Journal after this blocks for ever. So Freeze is
-// for the end of a process: the process exits, or replaces itself, soon after.
+// The Journal may block after Seal, as if the process had been killed. So Freeze is for a
+// process that soon exits, or replaces itself.
 func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
 	f := s.startFreezing(how)
 	if f == nil {

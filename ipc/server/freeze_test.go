@@ -297,8 +297,8 @@ func TestFreezeLosesNoAnswer(t *testing.T) {
 	}
 }
 
-// A session that is about to note an answer is waited for; after that, Noting
-// does not return.
+// Freeze waits for a session that is about to record an answer. A session that comes later does not
+// record it, and its goroutine ends with Freeze.
 func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 	tab := newTable()
 	tab.noting = true
@@ -316,17 +316,25 @@ func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 	for !c.lastAnswers.Load() {
 		runtime.Gosched()
 	}
-	late := newCall(c)
-	if c.inflight.recordsAnswer(late) {
-		t.Error("a request can still be noted to be answered")
-	}
+	late := make(chan struct{})
+	go func() {
+		defer close(late)
+		newCall(c).RecordingAnswer()
+		t.Error("an answer can still be recorded")
+	}()
 	select {
 	case <-frozen:
 		t.Error("frozen although an answer is being noted")
 	default:
 	}
+	select {
+	case <-late:
+		t.Error("the later session goes on before Freeze has returned")
+	default:
+	}
 	close(d.channel(d.gates, "x"))
 	await(t, frozen, "Freeze")
+	await(t, late, "the end of the later session's goroutine")
 	hear(t, s.nc, "@a OK lock=x\n")
 }
 
