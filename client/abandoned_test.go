@@ -11,7 +11,7 @@ import (
 )
 
 // A TRY that is granted when nobody waits for it any more is given back, once.
-func TestTriedLockIsGivenBack(t *testing.T) {
+func TestAbandonedTryIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -32,7 +32,7 @@ func TestTriedLockIsGivenBack(t *testing.T) {
 }
 
 // What is answered when nobody waits any more tells of the lease all the same.
-func TestLeftQuestionsTell(t *testing.T) {
+func TestAbandonedQueriesUpdateLease(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
@@ -54,7 +54,7 @@ func TestLeftQuestionsTell(t *testing.T) {
 }
 
 // A lease that nobody wants any more when it is found is nobody's.
-func TestLeaseOfIsLeft(t *testing.T) {
+func TestAbandonedLeaseOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -130,7 +130,7 @@ func TestUnlockWithoutADaemon(t *testing.T) {
 }
 
 // It can be called again when there is one: what its ttl keeps would stay for as long as that.
-func TestUnlockAgainAfterAnOutage(t *testing.T) {
+func TestUnlockAgainAfterReconnect(t *testing.T) {
 	for _, test := range []struct {
 		sent   bool // before the outage
 		answer string
@@ -190,7 +190,7 @@ func TestUnlockTwiceOfALostLease(t *testing.T) {
 }
 
 // Who finds no place for a request, and waits no more, is told so.
-func TestNoPlaceInTime(t *testing.T) {
+func TestNoPermitInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
 		for range maxOthers {
@@ -413,7 +413,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 }
 
 // What is posted when all is over is settled at once.
-func TestPostedAfterClose(t *testing.T) {
+func TestBackgroundCallAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -429,7 +429,7 @@ func TestPostedAfterClose(t *testing.T) {
 
 // A LOCK that nobody waits for any more, and that ends with its connection, has got nothing:
 // what was answered to the request before it is none of its own.
-func TestLeftLockIsNotAnswered(t *testing.T) {
+func TestAbandonedLockIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -454,7 +454,7 @@ func TestLeftLockIsNotAnswered(t *testing.T) {
 
 // A question that waits for its lease to be resumed is not asked when nobody wants to know
 // any more, and takes no place from then on. (CHECK tells the lease of its deadline.)
-func TestParkedQuestionIsLeft(t *testing.T) {
+func TestAbandonedWhileAwaitingResume(t *testing.T) {
 	for _, verb := range []string{"EXTEND", "BEAT"} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)

@@ -43,7 +43,7 @@ func TestBack(t *testing.T) {
 }
 
 // The answer to the first is a stray, and nobody knows what it grants.
-func TestStrayGrantIsGivenBack(t *testing.T) {
+func TestStrayGrantIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -68,7 +68,7 @@ func TestStrayGrantIsGivenBack(t *testing.T) {
 
 // A stray that grants nothing has nothing to be given back: what it tells of may be
 // another's.
-func TestOtherStraysAreNotGivenBack(t *testing.T) {
+func TestOtherStraysAreNotUnlocked(t *testing.T) {
 	for name, test := range map[string]struct {
 		ask   func(ctx context.Context, c *Client) (*Lease, error)
 		line  string
@@ -203,7 +203,7 @@ func TestBackAgainAndAgain(t *testing.T) {
 }
 
 // A daemon that bounds the rate of requests refuses what comes all at once.
-func TestRepeatIsRefusedWithLimit(t *testing.T) {
+func TestResendIsRefusedWithLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -224,7 +224,7 @@ func TestRepeatIsRefusedWithLimit(t *testing.T) {
 }
 
 // But not for ever.
-func TestRepeatIsRefusedTooOften(t *testing.T) {
+func TestResendIsRefusedTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -243,7 +243,7 @@ func TestRepeatIsRefusedTooOften(t *testing.T) {
 
 // The first answer may be under way when the repeat, which was refused with LIMIT, is sent
 // again: it is one answer nevertheless.
-func TestAnswerWhileARepeatIsLimited(t *testing.T) {
+func TestAnswerWhileResendIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		asked := async(func() ([]Holder, error) { return c.Who(t.Context(), "job") })
@@ -263,7 +263,7 @@ func TestAnswerWhileARepeatIsLimited(t *testing.T) {
 // Of the tags of a request that was repeated more than once, that which was refused with
 // LIMIT is free, and no other: what still answers it is ignored, and no two requests that
 // follow have the same tag.
-func TestTagsAfterALimitedRepeat(t *testing.T) {
+func TestTagsAfterLimitedResend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
@@ -304,7 +304,7 @@ func TestTagsAfterALimitedRepeat(t *testing.T) {
 // A repeat may be granted what the first was refused, as the nodes were not there yet after the
 // restart. Where that would outlast the connection, Close waits for it, and it is given back
 // whenever there is a daemon.
-func TestStrayGrantThatWouldStay(t *testing.T) {
+func TestStrayGrantThatOutlastsConnection(t *testing.T) {
 	refused := func(t *testing.T) (*Client, *scripted) {
 		c, d := dialScripted(t)
 		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job", WithHold(HoldPID), WithPID(7)) })
@@ -351,7 +351,7 @@ func TestStrayGrantThatWouldStay(t *testing.T) {
 
 // What a LOCK for a process may have got that was answered with ErrUnavailable is asked for
 // again with the next connection, and given back before Close ends.
-func TestCloseGivesBackWhatIsInDoubt(t *testing.T) {
+func TestCloseUnlocksDoubtfulGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) {

@@ -105,7 +105,7 @@ func TestCloseAfterCancel(t *testing.T) {
 
 // What somebody waits for when the Client is closed is given up before that, where it would
 // outlast the connection: he is told that he has not got it.
-func TestCloseGivesUpWhatWouldStay(t *testing.T) {
+func TestCloseCancelsLocksThatOutlastIt(t *testing.T) {
 	for name, opts := range map[string][]Option{
 		"for a process":  {WithHold(HoldPID)},
 		"for its ttl":    {WithHold(HoldTTL)},
@@ -154,7 +154,7 @@ func TestCloseAsALockIsGranted(t *testing.T) {
 
 // What nobody has got is given back across the end of the connection as well, and is not
 // resumed: nobody is at work.
-func TestGivenBackAcrossRestart(t *testing.T) {
+func TestUnlockOfAbandonedGrantAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := crossed(t)
 		d.expectTagged("UNLOCK lease=abc")
@@ -262,7 +262,7 @@ func TestAnswerBeforeTheEndOfTheContext(t *testing.T) {
 }
 
 // A request that is not LOCK is not worth a CANCEL, and its answer is dropped.
-func TestOtherRequestsAreLeft(t *testing.T) {
+func TestOtherRequestsAreAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -282,14 +282,14 @@ func TestOtherRequestsAreLeft(t *testing.T) {
 }
 
 // What can be in flight is no more than the daemon takes as it comes.
-func TestPlacesAreThoseOfTheDaemon(t *testing.T) {
+func TestPermitsFitLimitOfDaemon(t *testing.T) {
 	if n := maxLocks + maxOthers + maxResumes; n > server.DefaultMaxInFlight {
 		t.Errorf("%d requests can be in flight, and the daemon takes %d", n, server.DefaultMaxInFlight)
 	}
 }
 
 // More locks than places wait for one, and leave room for what ends their wait.
-func TestPlaces(t *testing.T) {
+func TestPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		ctx, cancel := context.WithCancel(t.Context())

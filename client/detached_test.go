@@ -55,7 +55,7 @@ func TestWhatTheTTLKeepsIsNotResumed(t *testing.T) {
 }
 
 // What is asked about a lease of a process does not wait for what else is asked for it.
-func TestQuestionsAboutAProcessWaitForNothing(t *testing.T) {
+func TestQueriesAboutProcessWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "kept", "abc", WithHold(HoldPID))
@@ -70,7 +70,7 @@ func TestQuestionsAboutAProcessWaitForNothing(t *testing.T) {
 
 // What is asked about a lease waits until that one is resumed: the daemon would not know
 // it, and say so, and that would be its end.
-func TestQuestionsWaitForTheirOwnLease(t *testing.T) {
+func TestQueriesWaitForTheirOwnLease(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
@@ -126,7 +126,7 @@ func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
 // A lease that a process keeps is asked after again when there is a daemon again, though
 // the CHECK that was due meanwhile failed: without a quorum nothing else tells that it was
 // extended.
-func TestCheckAfterAnOutage(t *testing.T) {
+func TestCheckAfterReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = time.Minute // its CHECK is due after 24 s, its end after 48 s
 		c, d := dialScripted(t)

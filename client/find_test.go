@@ -217,7 +217,7 @@ func TestLeaseOf(t *testing.T) {
 
 // Where one of several names was forced away, Unlock gives back the others of a lease that was
 // found as well: nobody else can have them before the deadline.
-func TestFoundLeaseGivesTheRestBack(t *testing.T) {
+func TestFoundLeaseUnlocksRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "a", "b") })
@@ -261,7 +261,7 @@ func TestFoundLeaseHasItsGuard(t *testing.T) {
 
 // Of a lease that it did not take a Client gives nothing back, however long the
 // daemon says nothing.
-func TestFoundLeaseIsNotGivenBack(t *testing.T) {
+func TestFoundLeaseIsNotUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
@@ -282,7 +282,7 @@ func TestFoundLeaseIsNotGivenBack(t *testing.T) {
 
 // One that is over by the time its answer is read is not given back either: who took
 // it may be at work yet.
-func TestFoundTooLateIsNotGivenBack(t *testing.T) {
+func TestLeaseFoundTooLateIsNotUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "job") })
@@ -297,7 +297,7 @@ func TestFoundTooLateIsNotGivenBack(t *testing.T) {
 	})
 }
 
-func TestLeaseOfNobody(t *testing.T) {
+func TestLeaseOfNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		for code, sentinel := range map[ipc.Code]error{

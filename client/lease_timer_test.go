@@ -351,7 +351,7 @@ func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
 }
 
 // What there is to know of a lease can be looked at while it changes. (With -race.)
-func TestLookAtALeaseThatMovesOn(t *testing.T) {
+func TestCheckOfExtendedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -417,7 +417,7 @@ func TestChecksOfADeadlineThatStands(t *testing.T) {
 
 // All places for short requests are taken: the timer tries again, and what
 // cannot be sent now is not forgotten.
-func TestNoPlaceForChecksAndUnlocks(t *testing.T) {
+func TestNoPermitForChecksAndUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")

@@ -74,7 +74,7 @@ func TestLockAll(t *testing.T) {
 
 // Where one of several was forced away, the daemon keeps the others until their holder
 // says that he has stopped: Unlock, which comes when his work is over, says so, once.
-func TestRestIsGivenBack(t *testing.T) {
+func TestRestOfForcedLeaseIsUnlocked(t *testing.T) {
 	for _, reason := range []string{"forced", "forced, as CHECK says", "max"} { // max: they are all given back together
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
@@ -105,7 +105,7 @@ func TestRestIsGivenBack(t *testing.T) {
 }
 
 // Who never had them is not at work either.
-func TestRestIsGivenBackOnArrival(t *testing.T) {
+func TestRestOfForcedLeaseIsUnlockedOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.LockAll(t.Context(), []string{"a", "b"}) })
@@ -123,7 +123,7 @@ func TestRestIsGivenBackOnArrival(t *testing.T) {
 }
 
 // The same, where it is the reader that is first for sure.
-func TestRestIsGivenBackBeforeItIsTaken(t *testing.T) {
+func TestRestOfForcedLeaseIsUnlockedBeforeGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		var r ipc.Response

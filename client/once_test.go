@@ -49,7 +49,7 @@ func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 
 // The daemon refuses what was under way in a restart, and goes on: so does the
 // connection, with its leases.
-func TestOnceIsRefusedAfterBack(t *testing.T) {
+func TestSentOnceIsRefusedAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		l := d.lock(c, "held", "abc")
 		asked := async(ask)
@@ -67,7 +67,7 @@ func TestOnceIsRefusedAfterBack(t *testing.T) {
 }
 
 // What the daemon has read only after the restart is answered, and asked for once.
-func TestOnceIsReadAfterBack(t *testing.T) {
+func TestSentOnceIsReadAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		l := d.lock(c, "held", "abc")
 		asked := async(ask)
@@ -83,7 +83,7 @@ func TestOnceIsReadAfterBack(t *testing.T) {
 }
 
 // What goes by its tag after it was answered is not probed in its place.
-func TestOnceIsOverBeforeItIsProbed(t *testing.T) {
+func TestSentOnceEndsBeforeProbe(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
 		d.expect("@0 " + line)
@@ -103,7 +103,7 @@ func TestOnceIsOverBeforeItIsProbed(t *testing.T) {
 
 // What was lost with its answer ends as well, and tells that it is not known whether it
 // was done. An answer that comes after all is a stray.
-func TestOnceIsNotAnsweredAfterBack(t *testing.T) {
+func TestSentOnceIsNotAnsweredAfterBack(t *testing.T) {
 	for _, sign := range []string{" OK", " ERR LIMIT", " ERR SHUTDOWN"} {
 		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 			asked := async(ask)
@@ -134,7 +134,7 @@ func TestOnceIsNotAnsweredAfterBack(t *testing.T) {
 }
 
 // The daemon was only slow: its answer counts, and that to PING is the stray.
-func TestOnceIsAnsweredLateAfterBack(t *testing.T) {
+func TestSentOnceIsAnsweredLateAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
 		d.expect("@0 " + line)
@@ -150,7 +150,7 @@ func TestOnceIsAnsweredLateAfterBack(t *testing.T) {
 }
 
 // Who has given up leaves nothing behind, whether it is answered or not.
-func TestOnceIsGivenUp(t *testing.T) {
+func TestSentOnceIsAbandoned(t *testing.T) {
 	for _, o := range once {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
@@ -170,7 +170,7 @@ func TestOnceIsGivenUp(t *testing.T) {
 }
 
 // The end of the connection ends what was sent on it. It is not asked for on the next.
-func TestOnceWhenTheConnectionEnds(t *testing.T) {
+func TestSentOnceWhenTheConnectionEnds(t *testing.T) {
 	for said, wanted := range map[string]error{"": ErrUnavailable, "BYE resume=9000": ErrShutdown} {
 		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 			d.lock(c, "held", "abc")
@@ -197,7 +197,7 @@ func TestOnceWhenTheConnectionEnds(t *testing.T) {
 }
 
 // Close ends what is under way, and says that it was Close.
-func TestOnceWhileTheClientIsClosed(t *testing.T) {
+func TestSentOnceWhileTheClientIsClosed(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
 		d.expect("@0 " + line)
@@ -208,7 +208,7 @@ func TestOnceWhileTheClientIsClosed(t *testing.T) {
 }
 
 // What was not sent yet waits for a connection, and has one made, like all else.
-func TestOnceWaitsForAConnection(t *testing.T) {
+func TestSentOnceWaitsForConnection(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		d.stop()
 		asked := async(ask)
@@ -227,7 +227,7 @@ func TestOnceWaitsForAConnection(t *testing.T) {
 }
 
 // A connection that takes no more, and has not ended yet: nothing was sent on it.
-func TestOnceIsNotSent(t *testing.T) {
+func TestSentOnceIsNotSent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		c.link.Load().out.stop(errNobody)
 		asked := async(ask)

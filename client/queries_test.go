@@ -96,7 +96,7 @@ func TestHello(t *testing.T) {
 }
 
 // What is not told is an error, and not that there is nothing.
-func TestLookIsRefused(t *testing.T) {
+func TestQueryIsRefused(t *testing.T) {
 	for line, look := range map[string]func(context.Context, *Client) (told bool, err error){
 		"WHO job": func(ctx context.Context, c *Client) (bool, error) {
 			holders, err := c.Who(ctx, "job")

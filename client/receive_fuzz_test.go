@@ -11,10 +11,10 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// FuzzHear: whatever a daemon says, to a client that has asked for two locks and
+// FuzzReceive: whatever a daemon says, to a client that has asked for two locks and
 // looked, and asks for their end in between: every call returns, a lock is held only if
 // its request was answered so, nothing is left, and no lease stands in the end.
-func FuzzHear(f *testing.F) {
+func FuzzReceive(f *testing.F) {
 	const grant = " OK lock=job lease=abc fence=77 ttl=10000 deadline=1010000\n"
 	for _, seed := range []struct{ first, then string }{
 		{"@0" + grant + "@1 ERR HELD lock=other host=web3 pid=7 : held\n@2 - lock=job host=web3\n@2 OK n=1\n@3 OK nodes=5 spare=2\n", "@0 OK lock=job\n"},

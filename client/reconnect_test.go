@@ -12,7 +12,7 @@ import (
 
 // A connection that stood for a while is made again at once, however often those before
 // it ended as soon as they were made.
-func TestPauseIsForgotten(t *testing.T) {
+func TestReconnectPauseIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -203,7 +203,7 @@ func TestCloseBetweenTwoAttempts(t *testing.T) {
 
 // Patience ends with the outage: what waits for its lease to be resumed on the next
 // connection goes on.
-func TestPatienceIsOverAfterTheOutage(t *testing.T) {
+func TestPatienceEndsAfterReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")

@@ -91,7 +91,7 @@ func TestConnectionIsRefused(t *testing.T) {
 
 // What has to be given back is not among them: nobody waits for it, and it goes on until a
 // daemon takes it.
-func TestConnectionIsRefusedToWhoGivesBack(t *testing.T) {
+func TestConnectionIsRefusedWithUnlockPending(t *testing.T) {
 	refuse := func(d *scripted) {
 		d.down.Store(false)
 		d.accept()

@@ -26,7 +26,7 @@ func TestLongestWaitAcrossRestart(t *testing.T) {
 
 // Tags of repeats are free when the repeat is answered by another, or never, because the
 // connection is over.
-func TestTagsOfRepeatsAreFree(t *testing.T) {
+func TestTagsOfResendsAreFree(t *testing.T) {
 	for name, end := range map[string]func(d *scripted, first, second string){
 		"refused with LIMIT": func(d *scripted, first, second string) {
 			d.say(second+" ERR LIMIT", first+" OK")
@@ -58,7 +58,7 @@ func TestTagsOfRepeatsAreFree(t *testing.T) {
 
 // A repeat that is refused with LIMIT is sent again alone: what else is under way, FORCE
 // above all, is not said twice.
-func TestOnlyWhatIsLimitedIsRepeated(t *testing.T) {
+func TestOnlyLimitedCallsAreResent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.expect("@0 PING")
@@ -127,7 +127,7 @@ func TestWaitThatIsOverAcrossRestart(t *testing.T) {
 }
 
 // What was sent again after LIMIT is not sent again for another that was.
-func TestLimitedIsRepeatedOnce(t *testing.T) {
+func TestLimitedCallIsResentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		first := async(func() (int, error) { return 0, c.Ping(t.Context()) })

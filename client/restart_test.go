@@ -115,7 +115,7 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 
 // A lease that was lost without a connection is not extended by anybody: there is
 // nothing to be given back.
-func TestNothingIsOwedWithoutAConnection(t *testing.T) {
+func TestNoUnlockPendingWithoutConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -200,7 +200,7 @@ func TestGrantLostWithTheConnection(t *testing.T) {
 
 // A lock for a process that was given up as the connection ended may have been
 // granted, and would stay: it is asked for once more, to be given back.
-func TestGivenUpForAProcessAcrossRestart(t *testing.T) {
+func TestAbandonedForProcessAcrossRestart(t *testing.T) {
 	for _, test := range []struct {
 		lock         func(*Client, context.Context) (*Lease, error)
 		first, again string
@@ -233,7 +233,7 @@ func TestGivenUpForAProcessAcrossRestart(t *testing.T) {
 }
 
 // What is held by a process is released whenever there is a daemon.
-func TestUnlockForAProcessOutlastsTheOutage(t *testing.T) {
+func TestUnlockForProcessOutlastsReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithHold(HoldPID)) })

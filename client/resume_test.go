@@ -60,7 +60,7 @@ func TestEndsBeforeItIsResumed(t *testing.T) {
 
 // What waits for leases to be resumed does not take the places that this needs, however
 // much it is. Guards table.places: resumePlaces.
-func TestResumeHasPlaces(t *testing.T) {
+func TestResumeHasPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -306,7 +306,7 @@ func TestBackWhileALeaseIsResumed(t *testing.T) {
 // A question that was sent before the connection ended is one that is repeated, though it
 // waited for its lease: LIMIT does not end it, as it does where it is sent for the first
 // time.
-func TestQuestionAfterResumeIsLimited(t *testing.T) {
+func TestQueryAfterResumeIsLimited(t *testing.T) {
 	for verb, ask := range questions {
 		for _, sent := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {

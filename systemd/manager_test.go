@@ -196,7 +196,7 @@ func TestManagerThatDoesNotRead(t *testing.T) {
 
 // Words that several goroutines say at once are no sign of a manager that hangs: a reload
 // is told of by one, and that the process lives by another.
-func TestWordsAtOnce(t *testing.T) {
+func TestConcurrentMessages(t *testing.T) {
 	const speakers, words = 4, 100
 	conn := fakeManager(t)
 	m := managed(t)

@@ -320,7 +320,7 @@ func TestNoDuplicateIsLeft(t *testing.T) {
 }
 
 // A manager that listens anew is told, too, and gets what is stored.
-func TestManagerListensAnew(t *testing.T) {
+func TestManagerListensAgain(t *testing.T) {
 	listener := fakeManager(t)
 	m := managed(t)
 	if err := m.Ready(); err != nil {

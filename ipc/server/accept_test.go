@@ -72,7 +72,7 @@ func TestServeEndsWhileTurningAway(t *testing.T) {
 }
 
 // So does its context, and Shutdown, also where there is always another to turn away.
-func TestServeEndsWhileThereIsNoEnd(t *testing.T) {
+func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	for what, end := range map[string]func(*Server, context.CancelFunc){
 		"context":  func(_ *Server, cancel context.CancelFunc) { cancel() },
 		"Shutdown": func(s *Server, _ context.CancelFunc) { s.stop(nil) },

@@ -56,7 +56,7 @@ func TestConnCutWithDuplicate(t *testing.T) {
 
 // That it was the server that ended a connection is told before the end can be seen, at the
 // other side or by who has a duplicate: the process may be killed in between.
-func TestConnCutIsToldFirst(t *testing.T) {
+func TestConnCutIsReportedFirst(t *testing.T) {
 	var dup net.Conn
 	over := make(chan bool, 1)
 	look := func(fd uintptr) { over <- isHungUp(fd) }

@@ -25,7 +25,7 @@ func costlyBeside(t *testing.T) *costs {
 }
 
 // A place is given back after a quantum, however little is taken at a time.
-func TestFairnessGivesPlaceBack(t *testing.T) {
+func TestFairnessReturnsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
 		p := s.newFairness(user(1))
@@ -44,7 +44,7 @@ func TestFairnessGivesPlaceBack(t *testing.T) {
 }
 
 // Who waits for input, or is gone, has no place.
-func TestFairnessIdleHasNoPlace(t *testing.T) {
+func TestFairnessIdleHasNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := costlyBeside(t)
 		nc := c.as(1)
@@ -72,7 +72,7 @@ func TestFairnessIdleHasNoPlace(t *testing.T) {
 }
 
 // Nor has who does not read his last answers.
-func TestFairnessLastAnswersHoldNoPlace(t *testing.T) {
+func TestFairnessLastAnswersHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n := range 20 { // around what it has before it needs a place
 			c := costlyBeside(t)
@@ -95,7 +95,7 @@ type costlyTable struct {
 
 // Before a connection is held back, the answers to what it has begun are sent, and the
 // journal has what was read and is not begun.
-func TestFairnessHeldBackIsNotedAndAnswered(t *testing.T) {
+func TestFairnessDelayedIsRecordedAndAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
 		tab := newTable()

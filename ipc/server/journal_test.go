@@ -206,7 +206,7 @@ func TestJournalRecordsAnswerItself(t *testing.T) {
 }
 
 // When the answer is read it has been noted.
-func TestJournalNotesBeforeAnswering(t *testing.T) {
+func TestJournalRecordsBeforeAnswering(t *testing.T) {
 	tab := newTable()
 	d := startFake(t, tab.journal)
 	nc := d.dial(t)
@@ -227,7 +227,7 @@ func TestJournalNotesBeforeAnswering(t *testing.T) {
 }
 
 // The journal knows what was read and not begun, and only that.
-func TestJournalRest(t *testing.T) {
+func TestJournalUnread(t *testing.T) {
 	long := strings.Repeat("x", ipc.MaxLine)
 	type step struct {
 		say  string
@@ -352,7 +352,7 @@ func TestJournalEndOfSkipping(t *testing.T) {
 
 // What waits and half a line behind it stay noted, each byte once, when a line of them begins,
 // be it the first that waits or one that overtakes them by its tag.
-func TestJournalRestBehindWhatBegins(t *testing.T) {
+func TestJournalUnreadAfterLineThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
 		here, there := net.Pipe()
@@ -393,7 +393,7 @@ func (s slowToBegin) Begin(call *Call) Work {
 
 // A line that was noted with another one, to wait for its turn, is noted no more once it
 // begins, also where its turn comes at once: it would begin again after a restart.
-func TestJournalRestWhoseTurnComesAtOnce(t *testing.T) {
+func TestJournalUnreadThatBeginsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
 		d := tab.daemon()
@@ -417,7 +417,7 @@ func TestJournalRestWhoseTurnComesAtOnce(t *testing.T) {
 
 // An answer is noted before anybody can hear it: what was heard and is not noted would be
 // answered once more after a restart.
-func TestPipeAnswerIsNotedFirst(t *testing.T) {
+func TestPipeAnswerIsRecordedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
 		d := tab.daemon()

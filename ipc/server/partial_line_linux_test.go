@@ -22,7 +22,7 @@ func (t *table) awaitNotes(n int) {
 
 // The beginning of a line that is taken from the socket is noted behind the lines that
 // wait for their turn, and until it is there, as one to be skipped.
-func TestPartialLineIsRecordedBehindWhatWaits(t *testing.T) {
+func TestPartialLineIsRecordedAfterQueue(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
 	s := d.dialStored(t)

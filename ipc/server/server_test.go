@@ -92,7 +92,7 @@ func TestServerQuitWithTag(t *testing.T) {
 }
 
 // The lines of one reply stand together, whatever else is said at the time.
-func TestServerLinesStandTogether(t *testing.T) {
+func TestServerKeepsLinesOfReplyTogether(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
 	const n = 500

@@ -9,7 +9,7 @@ import (
 // What has kept lines from being taken, here answers that the client does not read, may be gone
 // between the look at them and the wait: then nothing more need come for them to be
 // answered.
-func TestStallThatIsOverBeforeTheWait(t *testing.T) {
+func TestStallThatEndsBeforeTheWait(t *testing.T) {
 	d := newFake()
 	here, there := net.Pipe()
 	defer here.Close()
