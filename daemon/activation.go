@@ -48,14 +48,14 @@ func (c *claim) release() {
 // else one of its own. What the manager handed over besides is of no use.
 func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 	if rest := m.CloseRest(); len(rest) > 0 {
-		d.log.Warn("the service manager handed over descriptors that are not understood: they are closed", "names", rest,
+		d.Log.Warn("the service manager handed over descriptors that are not understood: they are closed", "names", rest,
 			"wanted", systemd.ListenerName+" (FileDescriptorName= in redlockd.socket)")
 	}
 	if c.handed == nil {
-		return c.listen(&d.cfg.Socket)
+		return c.listen(&d.Cfg.Socket)
 	}
-	for _, difference := range d.cfg.Socket.Differences(c.path) {
-		d.log.Warn("the service manager made the socket, and made it differently: redlockd.socket is what counts", "config", difference)
+	for _, difference := range d.Cfg.Socket.Differences(c.path) {
+		d.Log.Warn("the service manager made the socket, and made it differently: redlockd.socket is what counts", "config", difference)
 	}
 	return &socket{Listener: c.handed, path: c.path, lock: c.lock}, nil
 }

@@ -37,7 +37,7 @@ func (d *daemon) attend(ctx context.Context, m *systemd.Manager) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	a := &attendant{d: d, m: m, looked: d.clock()}
+	a := &attendant{d: d, m: m, looked: d.Clock()}
 	for {
 		a.look()
 		select {
@@ -54,14 +54,14 @@ func (a *attendant) look() {
 		return
 	}
 	a.wait()
-	pulse := a.d.nodes.Pulse()
+	pulse := a.d.Nodes.Pulse()
 	switch {
 	case pulse.Beats(a.told):
 		a.tell(a.m.KeepAlive())
 		a.told, a.still, a.warned = pulse, 0, false
 	case !a.warned && a.still > a.m.Watchdog()/2:
 		a.warned = true
-		a.d.log.Error("leases are looked after no more: a defect in redlockd, please report it; the watchdog is about to end the process",
+		a.d.Log.Error("leases are looked after no more: a defect in redlockd, please report it; the watchdog is about to end the process",
 			"for", a.still, "extensions", pulse.Keeper != a.told.Keeper, "nodes", pulse.Lanes != a.told.Lanes)
 	}
 }
@@ -70,7 +70,7 @@ func (a *attendant) look() {
 // was stopped, or of a host that was suspended: no loop could come round then, and none is
 // at fault.
 func (a *attendant) wait() {
-	now := a.d.clock()
+	now := a.d.Clock()
 	a.still += min(now-a.looked, a.m.Watchdog()/4)
 	a.looked = now
 }
@@ -79,20 +79,13 @@ func (a *attendant) wait() {
 func (a *attendant) tell(err error) {
 	if err != nil && !a.mute {
 		a.mute = true
-		a.d.tell(err)
-	}
-}
-
-// tell logs what the service manager could not be told.
-func (d *daemon) tell(err error) {
-	if err != nil {
-		d.log.Warn("the service manager does not know how this daemon is", "error", err)
+		a.d.LogManagerError(err)
 	}
 }
 
 // statusLine is the daemon in a line, for systemctl status.
 func (d *daemon) statusLine() string {
-	status := d.nodes.Status()
+	status := d.Nodes.Status()
 	line := fmt.Sprintf("%d of %d nodes ready", status.Ready, len(status.Nodes))
 	if status.Spare() < 0 {
 		line = fmt.Sprintf("NO LOCKS: %s, %d needed", line, status.Quorum)
@@ -101,7 +94,7 @@ func (d *daemon) statusLine() string {
 		line += " (" + missing + ")"
 	}
 	return fmt.Sprintf("%s; leases %d, waiters %d, connections %d",
-		line, d.leases.held(), len(d.queue.Waiting()), d.limits.Connections())
+		line, d.Leases.Held(), len(d.Queue.Waiting()), d.Limits.Connections())
 }
 
 // missingNodes are those that have no vote, and why.

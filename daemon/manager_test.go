@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -99,19 +100,19 @@ func TestWatchdog(t *testing.T) {
 	var log bytes.Buffer
 	d, closeNodes := embeddedDaemon(t, &log)
 	defer closeNodes()
-	a := &attendant{d: d, m: seen, looked: d.clock()}
-	d.nodes.Settle(t.Context())
+	a := &attendant{d: d, m: seen, looked: d.Clock()}
+	d.Nodes.Settle(t.Context())
 	a.look()
 	m.await("WATCHDOG=1")
 
-	d.nodes.Close() // from now on nothing comes round
-	d.tell(seen.Status("marked"))
+	d.Nodes.Close() // from now on nothing comes round
+	d.LogManagerError(seen.Status("marked"))
 	m.await("STATUS=marked") // what was heard before is past
-	a.told = d.nodes.Pulse()
+	a.told = d.Nodes.Pulse()
 	a.still = seen.Watchdog()
 	a.look()
 	a.look()
-	d.tell(seen.Status("marked"))
+	d.LogManagerError(seen.Status("marked"))
 	if heard := m.await("STATUS=marked"); slices.Contains(heard, "WATCHDOG=1") {
 		t.Errorf("heard %q, want no sign of life", heard)
 	}
@@ -127,9 +128,9 @@ func TestWatchdogAfterSuspension(t *testing.T) {
 	var log bytes.Buffer
 	d, closeNodes := embeddedDaemon(t, &log)
 	defer closeNodes()
-	d.nodes.Close() // nothing comes round
+	d.Nodes.Close() // nothing comes round
 	const fault = "leases are looked after no more"
-	a := &attendant{d: d, m: seen, told: d.nodes.Pulse(), looked: d.clock() - time.Hour}
+	a := &attendant{d: d, m: seen, told: d.Nodes.Pulse(), looked: d.Clock() - time.Hour}
 	a.look()
 	if strings.Contains(log.String(), fault) {
 		t.Errorf("logged at the first look after an hour's suspension:\n%s", log.String())
@@ -146,7 +147,7 @@ func TestWatchdogAfterSuspension(t *testing.T) {
 func embeddedDaemon(t *testing.T, log io.Writer) (d *daemon, closeNodes func()) {
 	t.Helper()
 	cfg := config.Dev()
-	e, nodes, err := startEmbedded(&cfg.Quorum)
+	e, nodes, err := devnodes.Start(&cfg.Quorum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func embeddedDaemon(t *testing.T, log io.Writer) (d *daemon, closeNodes func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, e.close
+	return d, e.Close
 }
 
 func TestStatusLineWithoutQuorum(t *testing.T) {
@@ -171,8 +172,8 @@ func TestStatusLineWithoutQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.nodes.Close()
-	d.nodes.Settle(t.Context())
+	defer d.Nodes.Close()
+	d.Nodes.Settle(t.Context())
 	const want = "NO LOCKS: 0 of 3 nodes ready, 2 needed (a down, b down, c down); leases 0, waiters 0, connections 0"
 	if got := d.statusLine(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

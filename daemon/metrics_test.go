@@ -292,11 +292,3 @@ func TestMetricsStopWithDaemon(t *testing.T) {
 		t.Errorf("reading from the connection gives %v, want its end", err)
 	}
 }
-
-// TestHeldFromTheGrantOn: a lease whose client never heard of it was held by nobody.
-func TestHeldFromTheGrantOn(t *testing.T) {
-	h := &holding{}
-	if h.hasBegun() {
-		t.Error("a LOCK under way counts as held")
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unicode"
 
+	"github.com/redlockd/redlockd/daemon/session"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -23,7 +24,7 @@ func (d *daemon) observe() func(redlock.NodeStatus) {
 		}
 		warnings, isNews := before.see(s)
 		mu.Unlock()
-		if !d.stopping.Load() { // then it is we who hang up
+		if !d.Stopping.Load() { // then it is we who hang up
 			d.logNode(s, warnings, isNews)
 			d.logQuorum(s)
 		}
@@ -51,7 +52,7 @@ func (n *nodeSeen) see(s redlock.NodeStatus) (warnings []string, isNews bool) {
 	if s.Reason == nil {
 		return warnings, isNews
 	}
-	reason := strings.Map(withoutDigits, reasonText(s.Reason)) // ports and times differ each time
+	reason := strings.Map(withoutDigits, session.ReasonText(s.Reason)) // ports and times differ each time
 	if !slices.Contains(n.reasons, reason) && len(n.reasons) < maxReasons {
 		n.reasons, isNews = append(n.reasons, reason), true
 	}
@@ -67,20 +68,20 @@ func withoutDigits(r rune) rune {
 
 func (d *daemon) logNode(s redlock.NodeStatus, warnings []string, isNews bool) {
 	for _, warning := range warnings {
-		d.log.Warn("node could be safer", "node", s.Name, "warning", warning)
+		d.Log.Warn("node could be safer", "node", s.Name, "warning", warning)
 	}
-	log := d.log.Warn
+	log := d.Log.Warn
 	if !isNews {
-		log = d.log.Debug
+		log = d.Log.Debug
 	}
 	switch s.State {
 	case redlock.NodeReady:
-		d.log.Info("node is ready", "node", s.Name, "address", s.Address)
+		d.Log.Info("node is ready", "node", s.Name, "address", s.Address)
 	case redlock.NodeQuarantined:
-		log("node is in quarantine: its votes do not count yet", "node", s.Name, "address", s.Address, "left", seconds(s.Left), "reason", reasonText(s.Reason))
+		log("node is in quarantine: its votes do not count yet", "node", s.Name, "address", s.Address, "left", session.Seconds(s.Left), "reason", session.ReasonText(s.Reason))
 	case redlock.NodeRefused:
-		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
+		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", session.ReasonText(s.Reason))
 	default:
-		log("node is down", "node", s.Name, "address", s.Address, "reason", reasonText(s.Reason))
+		log("node is down", "node", s.Name, "address", s.Address, "reason", session.ReasonText(s.Reason))
 	}
 }

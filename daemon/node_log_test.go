@@ -7,7 +7,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/session"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -15,7 +17,7 @@ import (
 // not because its connection ended: both are said, once, and so is what comes later.
 func TestNodeStaysDownForAnotherReason(t *testing.T) {
 	var out logged
-	d := &daemon{log: logging.New(&out, hclog.Info, logging.Text)}
+	d := &daemon{Host: session.NewHost(session.HostOptions{Config: config.Dev(), Log: logging.New(&out, hclog.Info, logging.Text)})}
 	var seen nodeSeen
 	see := func(state redlock.NodeState, reason string) string {
 		before := len(out.String())

@@ -55,12 +55,12 @@ func (q *quorate) see(s redlock.NodeStatus, quorum int, now time.Duration) (read
 
 // logQuorum says when locks cannot be taken any more, and when they can again: once each.
 func (d *daemon) logQuorum(s redlock.NodeStatus) {
-	nodes, quorum := len(d.cfg.Quorum.Nodes), d.cfg.Quorum.Needed()
-	switch ready, lost, back, lasted := d.quorate.see(s, quorum, d.clock()); {
+	nodes, quorum := len(d.Cfg.Quorum.Nodes), d.Cfg.Quorum.Needed()
+	switch ready, lost, back, lasted := d.quorate.see(s, quorum, d.Clock()); {
 	case lost:
-		d.log.Error("no quorum any more: no lock can be taken, and those that are held may be lost, unless nodes come back",
+		d.Log.Error("no quorum any more: no lock can be taken, and those that are held may be lost, unless nodes come back",
 			"ready", ready, "quorum", quorum, "nodes", nodes)
 	case back:
-		d.log.Info("there is a quorum: locks can be taken", "ready", ready, "quorum", quorum, "nodes", nodes, "after", lasted.Round(time.Millisecond))
+		d.Log.Info("there is a quorum: locks can be taken", "ready", ready, "quorum", quorum, "nodes", nodes, "after", lasted.Round(time.Millisecond))
 	}
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/session"
 	"github.com/redlockd/redlockd/daemon/state"
-	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/systemd"
@@ -32,9 +33,6 @@ type RunOptions struct {
 	// socket, and is told when the daemon is ready, has reloaded and stops. Nil: none.
 	Manager *systemd.Manager
 }
-
-// shutdownTimeout bounds how long running requests are answered at the end.
-const shutdownTimeout = 5 * time.Second
 
 // Run serves until ctx ends and everything is shut down: no new connections,
 // running requests answered, waiting ones refused with SHUTDOWN, BYE on every
@@ -59,7 +57,7 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	defer ends.all()
 	ends.add(claim.release)
 	ends.add(d.hangUp)
-	stopWatching, err := d.processes.watch()
+	stopWatching, err := d.Processes.Watch()
 	if err != nil {
 		return err
 	}
@@ -77,8 +75,8 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 
 // hangUp ends the connections to the nodes, also where the daemon could not start.
 func (d *daemon) hangUp() {
-	d.stopping.Store(true)
-	d.nodes.Close()
+	d.Stopping.Store(true)
+	d.Nodes.Close()
 }
 
 // endings are what is done at the end, the last one first. A daemon that is frozen
@@ -102,11 +100,11 @@ func (e *endings) all() {
 // nodesOf makes the nodes of the config, or embedded ones.
 func nodesOf(cfg *config.Config, dev bool) (nodes []redlock.Node, closeNodes func(), err error) {
 	if dev {
-		e, nodes, err := startEmbedded(&cfg.Quorum)
+		e, nodes, err := devnodes.Start(&cfg.Quorum)
 		if err != nil {
 			return nil, nil, err
 		}
-		return nodes, e.close, nil
+		return nodes, e.Close, nil
 	}
 	for i := range cfg.Quorum.Nodes {
 		nodes = append(nodes, redlock.RedisNode(nodeOptions(&cfg.Quorum.Nodes[i])))
@@ -143,55 +141,51 @@ func nodeOptions(node *config.Node) redlock.NodeOptions {
 func (d *daemon) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	d.nodes.Settle(ctx)
-	status := d.nodes.Status()
+	d.Nodes.Settle(ctx)
+	status := d.Nodes.Status()
 	for _, warning := range status.Warning {
-		d.log.Warn(warning)
+		d.Log.Warn(warning)
 	}
 	if status.Spare() < 0 {
-		d.quorate.lacks(d.clock())
+		d.quorate.lacks(d.Clock())
 	}
 	if status.Spare() < 0 && status.Left == 0 {
-		d.log.Warn("no quorum yet: locks cannot be taken until more nodes are ready",
+		d.Log.Warn("no quorum yet: locks cannot be taken until more nodes are ready",
 			"ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
 	}
 	if status.Left > 0 {
-		d.log.Warn("no quorum yet: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
+		d.Log.Warn("no quorum yet: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
 			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new",
-			"left", seconds(status.Left), "ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
+			"left", session.Seconds(status.Left), "ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
 	}
 }
 
-// seconds rounds up, for people.
-func seconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
-}
-
 func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inherited, o RunOptions) error {
-	srv := d.newServer()
+	srv := d.NewServer()
 	stopStoring := d.goOn(srv, listener.path, stored, o)
 	defer stopStoring()
 	accepting, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(accepting, listener) }()
-	d.log.Info("serving", "socket", listener.path, "nodes", len(d.cfg.Quorum.Nodes), "version", Version())
+	d.Log.Info("serving", "socket", listener.path, "nodes", len(d.Cfg.Quorum.Nodes), "version", Version())
 	if o.Ready != nil {
 		o.Ready()
 	}
-	d.tell(o.Manager.Ready())
+	d.LogManagerError(o.Manager.Ready())
 	var attending sync.WaitGroup
 	defer attending.Wait()
 	attending.Go(func() { d.attend(accepting, o.Manager) })
-	attending.Go(func() { d.journal.Watch(accepting) })
+	attending.Go(func() { d.Journal.Watch(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
 	err := d.untilStopped(ctx, served, o)
 	stop()
-	d.tell(o.Manager.Stopping())
-	if d.store != nil {
-		d.freeze(srv)
+	d.LogManagerError(o.Manager.Stopping())
+	if d.Store != nil {
+		d.Freeze(srv)
+		d.frozen.Store(true)
 	} else {
-		d.shutdown(srv)
+		d.Shutdown(srv)
 	}
 	return err
 }
@@ -202,53 +196,10 @@ func (d *daemon) goOn(srv *server.Server, path string, stored state.Inherited, o
 	if o.Dev {
 		return func() {}
 	}
-	recovered := d.journal.Open(d.journalOptions(path))
-	d.store = state.NewConnStore(state.ConnStoreOptions{Manager: o.Manager, Journal: d.journal, Log: d.log, Clock: d.clock, Marked: stored.Marked, Failed: d.tell})
-	r := restoration{d: d, manager: o.Manager, server: srv, past: recovered, marked: stored.Marked, conns: map[uint64]*returned{}}
-	r.run(stored.Conns)
+	d.Restore(srv, o.Manager, stored, path)
 	done := make(chan struct{})
-	go d.store.Run(done) // nobody waits: it may be waiting for the manager
+	go d.Store.Run(done) // nobody waits: it may be waiting for the manager
 	return func() { close(done) }
-}
-
-// journalOptions are those of a daemon that listens at path.
-func (d *daemon) journalOptions(path string) state.Options {
-	names := make([]string, len(d.cfg.Quorum.Nodes))
-	for i, node := range d.cfg.Quorum.Nodes {
-		names[i] = node.Name
-	}
-	return state.Options{Socket: path, KeyPrefix: d.cfg.Quorum.KeyPrefix, Nodes: names}
-}
-
-// freezeTimeout bounds how long clients that are not kept are answered, and the nodes after
-// that are waited for.
-const freezeTimeout = 500 * time.Millisecond
-
-// freeze ends the daemon as it is: what it holds, and what waits, is the next one's.
-// The connections that the manager does not have are ended as by shutdown.
-func (d *daemon) freeze(srv *server.Server) {
-	d.stopping.Store(true)
-	d.log.Info("stopping; the next daemon goes on with what is kept", "leases", d.leases.held())
-	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
-	defer cancel()
-	err := srv.Freeze(ctx, server.FreezeOptions{
-		Keep: func(s server.Session) bool { return s.(*session).stored.Settle() },
-		Bye:  bye,
-		Seal: d.seal,
-	})
-	if err != nil {
-		d.log.Warn("some requests were not answered", "error", err)
-	}
-	d.frozen.Store(true)
-}
-
-// seal ends noting. What was given up and answered by then is not the next daemon's: the
-// nodes hear of it before.
-func (d *daemon) seal() {
-	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
-	defer cancel()
-	d.nodes.Flush(ctx)
-	d.journal.Freeze()
 }
 
 // untilStopped takes new configs over until ctx ends or nothing can be
@@ -265,7 +216,7 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOpt
 			return fmt.Errorf("accepting connections: %w", err)
 		case cfg := <-o.Reload:
 			d.reload(cfg)
-			d.tell(o.Manager.Ready())
+			d.LogManagerError(o.Manager.Ready())
 		}
 	}
 }
@@ -274,44 +225,10 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOpt
 // config has checked that nothing else did (Config.CheckReload). LOCKs that wait
 // already were allowed, and go on.
 func (d *daemon) reload(cfg *config.Config) {
-	d.log.SetLevel(cfg.Log.Level)
-	logging.SetFormat(d.log, cfg.Log.Format)
-	d.access.Store(cfg.Access)
-	d.limits.Set(cfg.Limits)
+	d.Log.SetLevel(cfg.Log.Level)
+	logging.SetFormat(d.Log, cfg.Log.Format)
+	d.Reload(cfg)
 	d.certificates.lookAgain()
-	d.log.Info("config reloaded: log, access and limits are in force; passwords and certificates are read at the next connection to a node",
+	d.Log.Info("config reloaded: log, access and limits are in force; passwords and certificates are read at the next connection to a node",
 		"access", cfg.Access.String())
-}
-
-// shutdown ends all connections. From its first line on nothing is given back:
-// a client whose connection ends now may be in the middle of its work.
-func (d *daemon) shutdown(srv *server.Server) {
-	d.stopping.Store(true)
-	d.log.Info("stopping", "leases left on the nodes", d.leases.held())
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	if err := srv.Shutdown(ctx, bye); err != nil {
-		d.log.Warn("some requests were not answered", "error", err)
-	}
-	d.journal.Close()
-}
-
-// bye is the last line on a connection: how long its leases stay on the nodes.
-func bye(s server.Session) *ipc.Response {
-	return byeFor(s.(*session).left())
-}
-
-func byeFor(left time.Duration) *ipc.Response {
-	bye := new(ipc.Response).Notice(ipc.EventBye).Ms("resume", max(left, 0))
-	if left <= 0 {
-		return bye.Say("the daemon stops, or could not keep this connection, over which nothing is held that could be resumed: ask again on a new one")
-	}
-	return bye.Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
-}
-
-// byeLate is the last line for a client that did not end a line in time: what it has
-// is given up, as of whoever is cut off.
-func byeLate(server.Session) *ipc.Response {
-	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 0).
-		Say("what this connection holds is extended no more, and others may have it from its deadline on")
 }

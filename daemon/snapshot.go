@@ -9,22 +9,22 @@ import (
 
 // serveMetrics starts the listener of the config, if it has one. stop waits for it.
 func (d *daemon) serveMetrics() (stop func()) {
-	if d.cfg.Metrics == nil {
+	if d.Cfg.Metrics == nil {
 		return func() {}
 	}
-	return metrics.NewServer(d.cfg.Metrics.Address, d.log, d.recorder, d.snapshot).Start()
+	return metrics.NewServer(d.Cfg.Metrics.Address, d.Log, d.recorder, d.snapshot).Start()
 }
 
 // snapshot returns what the daemon knows now, for metrics. It contacts no node.
 func (d *daemon) snapshot() metrics.Snapshot {
-	waiting := d.queue.Waiting()
+	waiting := d.Queue.Waiting()
 	return metrics.Snapshot{
 		Version:         Version(),
-		Connections:     d.limits.Connections(),
-		Leases:          d.leases.held(),
+		Connections:     d.Limits.Connections(),
+		Leases:          d.Leases.Held(),
 		Waiters:         len(waiting),
 		LongestQueue:    longestQueue(waiting),
-		Unwritten:       d.journal.Health() != state.Healthy,
+		Unwritten:       d.Journal.Health() != state.Healthy,
 		Quorum:          d.nodesStatus(),
 		CertificateEnds: d.certificates.ends(),
 	}

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/redlockd/redlockd/daemon"
+	"github.com/redlockd/redlockd/daemon/session"
 )
 
 //go:embed *.5 *.7 *.8
@@ -53,7 +53,7 @@ func write(version, date, dir string) error {
 // verbs is HELP, as items of a list of mdoc(7).
 func verbs() string {
 	var list strings.Builder
-	for _, verb := range daemon.Help() {
+	for _, verb := range session.Help() {
 		fmt.Fprintf(&list, ".It %s\n", escape(verb.Usage))
 		for i, does := range verb.Does {
 			if i > 0 {

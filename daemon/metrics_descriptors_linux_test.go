@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/metrics"
+	"github.com/redlockd/redlockd/daemon/session"
+)
+
+// Nor do those who connect for metrics take them.
+func TestDescriptorsKeptFromScrapers(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().(*net.TCPAddr)
+	free.Close()
+	d := startDaemon(t, 3, func(c *config.Config) { c.Metrics = &config.Metrics{Address: addr.String()} })
+	d.dial().say("LOCK a", granted5)
+	// In a process of its own, as their ends would be this one's, too.
+	crowd := exec.Command("bash", "-c", fmt.Sprintf(`read; for i in {20..%d}; do eval "exec $i<>/dev/tcp/127.0.0.1/%d"; done; echo; read`, 19+metrics.MaxConnections, addr.Port))
+	in, inErr := crowd.StdinPipe()
+	out, outErr := crowd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, crowd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer crowd.Wait()
+	defer in.Close()
+	kept := session.NewHost(session.HostOptions{Config: d.cfg, Log: hclog.NewNullLogger(), KeptFDs: metrics.MaxConnections}).KeptDescriptors()
+	restore := allowDescriptors(t, kept-1) // clients have all that are theirs
+	defer restore()
+	fmt.Fprintln(in)
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are accepted", func() bool { return session.DescriptorsLeft() <= max(kept-1-metrics.MaxConnections, 0) })
+	if left := session.DescriptorsLeft(); left < 4*3 {
+		t.Errorf("%d descriptors are left for three nodes", left)
+	}
+}
+
+func setFiles(t *testing.T, n uint64) (restore func()) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	set := func(limit syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(syscall.Rlimit{Cur: n, Max: before.Max})
+	restored := false
+	restore = func() {
+		if !restored {
+			restored = true
+			set(before)
+		}
+	}
+	t.Cleanup(restore)
+	return restore
+}
+
+// allowDescriptors leaves so many above the lowest that is free, and none that is free
+// lies among others: tests before this one may have left some.
+func allowDescriptors(t *testing.T, n int) (restore func()) {
+	t.Helper()
+	fillDescriptors(t)
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
+		t.Fatal(err)
+	}
+	return setFiles(t, now.Cur-uint64(session.DescriptorsLeft()-n))
+}
+
+// fillDescriptors takes all that are free below the highest one.
+func fillDescriptors(t *testing.T) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	highest := 0
+	for _, entry := range open {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil {
+			highest = max(highest, fd)
+		}
+	}
+	for fd := 0; fd < highest; {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		fd = int(file.Fd())
+	}
+}

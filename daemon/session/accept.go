@@ -1,0 +1,117 @@
+package session
+
+import (
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+)
+
+// Bounds of a connection, in bytes. One user may have a thousand of them.
+const (
+	maxQueued = 16 << 10 // that were read and wait for their turn, which are in the table as well
+	maxOutput = 16 << 20 // that a client leaves unread: more than the longest LIST
+)
+
+func (d *Host) NewServer() *server.Server {
+	return &server.Server{
+		Admit:     d.admits,
+		Dismissed: func(peer server.Peer) { d.Limits.DismissConnection(requesterOf(peer).UID) },
+		Open:      d.open,
+		MaxQueued: maxQueued,
+		MaxOutput: maxOutput,
+		Defect: func(c *server.Conn, what any, stack []byte) {
+			d.Log.Error("a defect in redlockd: please report it", "defect", what, "pid", c.Peer().PID, "stack", string(stack))
+		},
+		Refused:  d.recorder.Refused,
+		HeldBack: d.recorder.HeldBack,
+		Bye:      byeLate,
+		Answered: d.answered,
+		Dropped: func(c *server.Conn, why error) {
+			d.cut(c)
+			d.Log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
+		},
+		AcceptFailed: d.acceptFailed,
+	}
+}
+
+// unkept notes that a connection is cut by us: its client may be at work, and does
+// not know yet. The next daemon must not take it for one that is gone.
+func (d *Host) cut(c *server.Conn) {
+	if s, ok := c.Session().(*session); ok && s.stored.NeverStore() {
+		d.Journal.ConnOpened(s.number, false)
+	}
+}
+
+// admits says whether a connection is one too many.
+func (d *Host) admits(peer server.Peer) error {
+	uid := requesterOf(peer).UID
+	err := d.Limits.AdmitConnection(uid)
+	if err == nil {
+		if err = d.hasDescriptor(); err != nil {
+			d.Limits.DismissConnection(uid)
+		}
+	}
+	if err != nil {
+		return &ipc.Error{Code: codeOf(err), Text: err.Error()}
+	}
+	return nil
+}
+
+// hasRoom says of a connection that the limits allow whether the system does.
+func (d *Host) hasDescriptor() error {
+	err := d.mayTakeDescriptor()
+	if err != nil {
+		d.acceptFailed(err, 0)
+		return shortage(err)
+	}
+	d.accepts()
+	return nil
+}
+
+// open makes the session of a new connection, which was admitted.
+func (d *Host) open(conn *server.Conn) (server.Session, error) {
+	peer := conn.Peer()
+	s := &session{host: d, conn: conn, requester: requesterOf(peer), pid: peer.PID, opened: d.Clock(), inputEnded: make(chan struct{})}
+	s.uid = s.requester.UID
+	s.listing = d.Limits.Connect(s.uid, conn, d.restoring != 0)
+	s.user = d.users.Name(s.uid)
+	s.requester.User = s.user
+	d.number(s)
+	return s, nil
+}
+
+// answered is for server.Server: of the answers to requests that sessions have begun.
+func (d *Host) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
+	if !d.Log.IsTrace() {
+		return
+	}
+	result := "OK"
+	if r.Kind == ipc.KindErr {
+		result = string(r.Code)
+	}
+	if s, ok := conn.Session().(*session); ok {
+		d.Log.Trace("answer", append(s.about(call), "result", result)...)
+	}
+}
+
+// acceptPause is how often it is logged at most that no connection can be accepted:
+// who opens connections could fill the log with it.
+const acceptPause = time.Minute
+
+// acceptFailed logs that no connection can be accepted; those that there are go on.
+func (d *Host) acceptFailed(err error, pause time.Duration) {
+	if !d.acceptLogged.allow(d.Clock(), acceptPause) {
+		return
+	}
+	d.acceptFails.Store(true)
+	d.Log.Error("no connection can be accepted for now; those that there are go on", "error", err, "what to do", shortage(err), "next try in", pause,
+		"connections", d.Limits.Connections())
+}
+
+// accepts logs that connections can be accepted again, if it was said that they cannot.
+func (d *Host) accepts() {
+	if d.acceptFails.Load() && d.acceptFails.Swap(false) {
+		d.Log.Info("connections are accepted again", "connections", d.Limits.Connections())
+	}
+}

@@ -1,0 +1,363 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/daemon/config"
+)
+
+// account is a user as whom a test connects.
+type account struct {
+	uid, gid int
+	groups   []uint32
+}
+
+func userOf(uid int, groups ...uint32) account { return account{uid, uid, groups} }
+
+// startWithRules serves with access rules at a socket that everybody can open.
+func startWithRules(t *testing.T, rules string) *testDaemon {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can connect as other users")
+	}
+	return startDaemon(t, 3, func(cfg *config.Config) {
+		patientNodes(cfg)
+		cfg.Access, cfg.Socket.Mode = loadRules(t, rules), 0o666
+		if err := os.Chmod(filepath.Dir(cfg.Socket.Path), 0o711); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// dialAs connects as another user. The kernel records who connects, not who writes:
+// a thread takes the identity on, connects, and ends.
+func (d *testDaemon) dialAs(who account) *wire {
+	d.t.Helper()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	onAnotherThread(func() {
+		err := who.become()
+		var conn net.Conn
+		if err == nil {
+			conn, err = net.Dial("unix", d.cfg.Socket.Path)
+		}
+		done <- result{conn, err}
+	})
+	r := <-done
+	if r.err != nil {
+		d.t.Fatal(r.err)
+	}
+	d.t.Cleanup(func() { r.conn.Close() })
+	return &wire{t: d.t, conn: r.conn.(*net.UnixConn), in: bufio.NewReader(r.conn)}
+}
+
+// onAnotherThread calls do on a thread that ends with it. The first thread of all is
+// not that: what it is, the process is for others.
+func onAnotherThread(do func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			do()
+			return
+		}
+		defer runtime.UnlockOSThread()
+		onAnotherThread(do)
+	}()
+}
+
+// become changes this thread only, as package syscall does not.
+func (a account) become() error {
+	var first unsafe.Pointer
+	if len(a.groups) > 0 {
+		first = unsafe.Pointer(&a.groups[0])
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(a.groups)), uintptr(first), 0); errno != 0 {
+		return fmt.Errorf("setgroups: %w", errno)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(a.gid), uintptr(a.gid), uintptr(a.gid)); errno != 0 {
+		return fmt.Errorf("setresgid: %w", errno)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(a.uid), uintptr(a.uid), uintptr(a.uid)); errno != 0 {
+		return fmt.Errorf("setresuid: %w", errno)
+	}
+	return nil
+}
+
+var (
+	web    = userOf(4001)
+	batch  = userOf(4002, 7, 4102, 8)
+	watch  = userOf(4003)
+	ops    = userOf(4004)
+	webOps = userOf(4005)
+	nobody = userOf(4009)
+	root   = userOf(0, 0)
+)
+
+// TestAccessEveryVerb: what each user may do, through the protocol.
+func TestAccessEveryVerb(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	const lockDenied, inspectDenied, adminDenied = `: not allowed for \w+: no access rule of 5 allows "lock"`, `: not allowed for \w+: no access rule of 5 allows "inspect"`, `: not allowed for \w+: no access rule of 5 allows "admin"`
+	for _, c := range []struct {
+		who           account
+		request, want string
+	}{
+		{web, "LOCK web/a", granted5},
+		{web, "TRY web/b", granted5},
+		{web, "LOCK web/a/b", `ERR DENIED lock=web/a/b : LOCK web/a/b` + lockDenied},
+		{web, "TRY batch/a", `ERR DENIED lock=batch/a : TRY batch/a` + lockDenied},
+		{web, "LOCK web/a,batch/a,web/b,x", `ERR DENIED lock=web/a,batch/a,web/b,x : LOCK batch/a,x` + lockDenied},
+		{web, "@7 TRY x", `@7 ERR DENIED lock=x : TRY x` + lockDenied},
+		{web, "TRY web/a%2Fb", `ERR DENIED lock=web/a/b : .*`}, // the name as it is meant
+		{web, "WHO web/a", `OK n=0`},
+		{web, "WHO batch/a", `ERR DENIED lock=batch/a : WHO batch/a` + inspectDenied},
+		{web, "FORCE web/x/y", `OK lock=web/x/y n=0 : .*`},
+		{web, "FORCE x", `ERR DENIED lock=x : FORCE x` + adminDenied},
+		{web, "ADMIT all", `ERR DENIED : ADMIT \(it concerns every lock, .*` + adminDenied},
+		{batch, "LOCK batch/a", granted5},
+		{batch, "LOCK batch/a/b", granted5},
+		{batch, "WHO batch/a", `ERR DENIED .*` + inspectDenied},
+		{account{uid: 4010, gid: 4102}, "LOCK batch/a", granted5},
+		{userOf(4010, slices.Repeat([]uint32{9}, 99)...), "TRY batch/a", `ERR DENIED .*`},
+		{userOf(4010, append(slices.Repeat([]uint32{9}, 99), 4102)...), "TRY batch/a", granted5},
+		{account{uid: 4102, gid: 1}, "TRY batch/a", `ERR DENIED .*`},
+		{watch, "WHO batch/a", `OK n=0`},
+		{watch, "WHO batch/a/b", `ERR DENIED .*`},
+		{watch, "LOCK web/a", `ERR DENIED .*`},
+		{watch, "FORCE web/a", `ERR DENIED .*`},
+		{ops, "FORCE any/thing", `OK lock=any/thing n=0 : .*`},
+		{ops, "ADMIT all", `OK n=0`},
+		{ops, "LOCK any/thing", `ERR DENIED .*`},
+		{ops, "WHO any/thing", `ERR DENIED .*`},
+		{webOps, "FORCE web/x/y", `OK .*`},
+		{webOps, "ADMIT a", `ERR DENIED .*`},
+		{root, "LOCK web/a", `ERR DENIED lock=web/a : LOCK web/a: not allowed for root: no access rule of 5 allows "lock"`},
+		{root, "FORCE web/a", `ERR DENIED .*`},
+		{root, "ADMIT all", `ERR DENIED .*`},
+		{root, "STATUS", `ERR DENIED : STATUS: not allowed for root: no access rule of 5 is for this user`},
+		{nobody, "LOCK web/a", `ERR DENIED .*`},
+		{nobody, "LIST", `OK n=0`},
+		{nobody, "PING", `OK`},
+		{nobody, "HELLO", `OK .*`},
+		{nobody, "UNLOCK web/a", `ERR NOTHELD .*`},
+		{nobody, "CHECK web/a", `ERR NOTHELD .*`},
+		{nobody, "EXTEND web/a ttl=1s", `ERR NOTHELD .*`},
+	} {
+		w := d.dialAs(c.who)
+		w.say(c.request, c.want)
+		w.say("QUIT", "OK")
+		w.ends()
+	}
+}
+
+// TestAccessLooking: LIST and STATUS show what one may inspect, and what is one's own.
+func TestAccessLooking(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	a, b, c := d.dialAs(web), d.dialAs(batch), d.dialAs(batch)
+	a.say("LOCK web/a,web/b", granted5)
+	b.say("LOCK batch/a,web/shared,batch/b", granted5)
+	c.send("LOCK batch/b")
+	b.until("LIST", `state=waiting`)
+
+	watcher, none := d.dialAs(watch), d.dialAs(nobody)
+	watcher.say("LIST", `- lock=batch/a,web/shared state=held .*`)
+	watcher.want(`- lock=web/a,web/b state=held .*`)
+	watcher.want(`OK n=2`)
+	watcher.say("STATUS", `- node=a address=\S+ .*`)
+	watcher.line()
+	watcher.line()
+	watcher.want(`OK n=3 nodes=3 .* leases=2 waiters=0 .*`)
+	b.say("LIST", `- lock=batch/a,web/shared,batch/b state=held .*`)
+	b.want(`- lock=batch/b state=waiting .*`)
+	b.want(`OK n=2`)
+	b.until("STATUS", `OK n=3 nodes=3 .* leases=1 waiters=1 `)
+	a.say("LIST", `- lock=web/shared state=held .*`)
+	a.want(`- lock=web/a,web/b state=held .*`)
+	a.want(`OK n=2`)
+	none.say("LIST", `OK n=0`)
+}
+
+// TestAccessHeldHidesNames: of a list of names that is in the way, HELD tells those
+// that the caller may know.
+func TestAccessHeldHidesNames(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	a, b := d.dialAs(web), d.dialAs(batch)
+	b.say("LOCK batch/secret,web/shared", granted5)
+	a.say("TRY web/shared", `ERR HELD lock=web/shared .* : web/shared: held by 4002 on \S+ \(pid \d+\)`)
+}
+
+// TestAccessForceHidesNames: of the names that are lost with the one that is forced, it
+// tells those that the caller may know.
+func TestAccessForceHidesNames(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	holder, admin := d.dialAs(batch), d.dialAs(userOf(4005, 4005))
+	holder.say("LOCK batch/secret,web/shared", granted5)
+	admin.say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is told, but may be at work until it notices`)
+}
+
+// TestAccessMetHidesNames: as does HELD, and NOQUORUM, where somebody with a list of
+// names has asked the nodes already.
+func TestAccessMetHidesNames(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	a, b := d.dialAs(web), d.dialAs(batch)
+	d.another().dialAs(web).say("LOCK web/shared", granted5)
+	b.send("@1 LOCK batch/secret,web/shared ttl=30s") // it gives up for want of a quorum after its ttl
+	b.say("@2 PING", `@2 OK`)                         // it stands in the line now
+	a.until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked before, and waits for web/shared, held by others at least in part\n`)
+	d.nodes.Servers[0].Kill()
+	d.nodes.Servers[1].Kill()
+	a.until("TRY web/shared", `ERR NOQUORUM lock=web/shared .* : web/shared: no quorum: .*`)
+}
+
+// TestAccessDeadlockHidesNames: of a cycle that goes by way of others' locks.
+func TestAccessDeadlockHidesNames(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	a, both, b := d.dialAs(web), d.dialAs(userOf(4001, 4102)), d.dialAs(batch)
+	a.say("LOCK web/shared", granted5)
+	both.say("LOCK web/y", granted5)
+	b.say("LOCK batch/secret", granted5)
+	both.send("@1 LOCK batch/secret")
+	both.say("@2 PING", `@2 OK`)
+	b.send("@1 LOCK web/shared")
+	b.say("@2 PING", `@2 OK`)
+	a.say("LOCK web/y", `ERR DEADLOCK lock=web/y : web/y: deadlock: 4001 \(pid \d+\) waits for web/y, which 4001 \(pid \d+\) holds; `+
+		`4001 \(pid \d+\) waits for another lock, which 4002 \(pid \d+\) holds; 4002 \(pid \d+\) waits for web/shared, which 4001 \(pid \d+\) holds: .*`)
+}
+
+// TestAccessLeaseIDs: who does not know a lease's id gets nowhere by guessing; who
+// knows it has a right to it, whoever he is.
+func TestAccessLeaseIDs(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	owner, thief := d.dialAs(web), d.dialAs(nobody)
+	lease := owner.say("LOCK web/a ttl=20s", granted5)[0]
+	for _, id := range []string{lease[1:], lease + "0", strings.ToLower(lease) + "x", "0", strings.Repeat("A", len(lease)), lease[:len(lease)-1] + "!"} {
+		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND"} {
+			thief.say(verb+" lease="+id, `ERR NOTHELD : .*`)
+			thief.say(verb+" web/a lease="+id, `ERR NOTHELD lock=web/a : .*`)
+		}
+	}
+	owner.say("CHECK web/a", granted5)
+	thief.say("CHECK lease="+lease, granted5)
+	thief.say("UNLOCK lease="+lease, `OK lock=web/a`)
+}
+
+// TestAccessOthersLeases: what another user has is not to be had by its name, its
+// process, its id= or an owner= like its own; and RESUME, which takes the lease over, not
+// with its true id either.
+func TestAccessOthersLeases(t *testing.T) {
+	d := startWithRules(t, exampleRules+"\nrule \"alike\" {\nusers=[\"4006\"]\nlocks=[\"web/*\"]\nallow=[\"lock\", \"inspect\"]\n}")
+	owner, thief, alike := d.dialAs(web), d.dialAs(batch), d.dialAs(userOf(4006))
+	lease := owner.say("LOCK web/a ttl=20s id=i owner=o beat=20s", granted5)[0]
+	own := fmt.Sprint("pid=", os.Getpid())
+	owner.say("LOCK web/p ttl=20s hold=pid", granted5)
+	for _, w := range []*wire{thief, alike, d.dialAs(nobody)} {
+		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND", "BEAT"} {
+			w.say(verb+" web/a", `ERR NOTHELD lock=web/a : .*`)
+			w.say(verb+" web/a owner=o", `ERR NOTHELD lock=web/a : .*`)
+			w.say(verb+" web/p "+own, `ERR (DENIED|NOTHELD) .*`)
+			w.say(verb+" "+own, `ERR (DENIED|NOTHELD) .*`)
+		}
+		w.say("RESUME web/a owner=o lease="+lease, `ERR NOTHELD lock=web/a : .*`)
+		w.say("RESUME web/a lease="+lease, `ERR NOTHELD lock=web/a : .*`)
+		w.say("TRY web/a id=i owner=o", `ERR (DENIED|HELD) lock=web/a .*`)
+		w.say("TRY web/a id=i owner=o reentrant=yes", `ERR (DENIED|HELD) lock=web/a .*`)
+		w.say("TRY web/b hold=pid pid=1", `ERR (DENIED|OPTION) .*`)
+		w.say("FORCE web/a", `ERR DENIED lock=web/a .*`)
+		w.say("ADMIT all", `ERR DENIED .*`)
+		w.say("QUIT", `OK`)
+		w.ends()
+	}
+	owner.say("BEAT web/a owner=o", `OK lock=web/a`)
+	owner.say("CHECK web/a owner=o", granted5)
+	owner.say("CHECK web/p", granted5)
+	d.dialAs(web).say("RESUME web/a owner=o lease="+lease, granted5)
+}
+
+// TestAccessReload: new rules count from then on, and take no lease away.
+func TestAccessReload(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	w := d.dialAs(web)
+	w.say("LOCK web/a", granted5)
+	w.say("LOCK web/b ttl=2s", granted5)
+	waiter := d.dialAs(web)
+	waiter.send("LOCK web/b")
+	w.until("LIST", `lock=web/b state=waiting`)
+
+	reload := func(rules *config.Access) {
+		next := *d.cfg
+		next.Access = rules
+		d.reload <- &next
+	}
+	reload(loadRules(t, "rule \"ops\" {\nusers=[\"4004\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}"))
+	w.until("STATUS", `ERR DENIED .*`)
+	w.say("TRY web/c", `ERR DENIED .*`)
+	d.dialAs(ops).say("TRY web/c", granted5)
+	w.say("CHECK web/a", granted5)
+	w.say("EXTEND web/a ttl=20s", granted5)
+	w.say("LIST", `- lock=web/a state=held .*`)
+	w.want(`- lock=web/b state=held .*`)
+	w.want(`- lock=web/b state=waiting .*`)
+	w.want(`OK n=3`)
+	w.say("STATUS", `ERR DENIED .*`)
+	w.say("UNLOCK web/b", `OK lock=web/b`)
+	waiter.want(granted5) // it was allowed when it asked
+	w.say("UNLOCK web/a", `OK lock=web/a`)
+	w.say("LOCK web/a", `ERR DENIED .*`)
+
+	reload(nil)
+	w.until("TRY what/ever", `OK .*`)
+	w.say("FORCE web/a", `ERR DENIED lock=web/a : FORCE: not allowed for 4001: only root and the daemon's own user may, as the config has no access rules`)
+}
+
+// socketOfChild tells a child of a test where to connect.
+const socketOfChild = "REDLOCKD_TEST_ACCESS_SOCKET"
+
+// TestAccessOfChildProcess: a process that was started as another user is that user.
+func TestAccessOfChildProcess(t *testing.T) {
+	if socket := os.Getenv(socketOfChild); socket != "" {
+		childAsks(socket)
+		return
+	}
+	d := startWithRules(t, exampleRules)
+	for _, c := range []struct {
+		who  syscall.Credential
+		want string
+	}{
+		{syscall.Credential{Uid: 4001, Gid: 4001}, "ERR DENIED lock=batch/a : "},
+		{syscall.Credential{Uid: 4002, Gid: 4002, Groups: []uint32{5, 4102}}, "OK lock=batch/a "},
+		{syscall.Credential{Uid: 4002, Gid: 4002, NoSetGroups: true}, "ERR DENIED lock=batch/a : "},
+	} {
+		child := exec.Command("/proc/self/exe", "-test.run=^TestAccessOfChildProcess$") // by that name another user may run it
+		child.Dir, child.Env = "/", append(os.Environ(), socketOfChild+"="+d.cfg.Socket.Path)
+		child.SysProcAttr = &syscall.SysProcAttr{Credential: &c.who}
+		if got, err := child.CombinedOutput(); err != nil || !strings.HasPrefix(string(got), c.want) {
+			t.Errorf("%+v: got %q, %v; want %q", c.who, got, err, c.want)
+		}
+	}
+}
+
+func childAsks(socket string) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(conn, "TRY batch/a")
+	answer, _ := bufio.NewReader(conn).ReadString('\n')
+	fmt.Print(answer)
+}

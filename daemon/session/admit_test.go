@@ -1,0 +1,38 @@
+package session
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
+)
+
+// That a quarantine was ended early is in the log when it was, and not where ADMIT failed.
+func TestAdmitIsLogged(t *testing.T) {
+	t.Parallel() // it mostly waits
+	var log logged
+	d := startDaemon(t, 3, patientNodes).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	w, c := d.dial(), d.nodes.Servers[2]
+	logs := func(words string, want bool) {
+		t.Helper()
+		if strings.Contains(log.String(), words) != want {
+			t.Errorf("the log has %q: %v, want %v:\n%s", words, !want, want, log.String())
+		}
+	}
+	const done = "quarantine ended early by ADMIT"
+	w.say("ADMIT c", `ERR OPTION : node c is ready, .*`)
+	logs("[INFO]  ADMIT failed: node=c user=", true)
+	c.Kill()
+	w.until("STATUS", `node=c .*state=down`)
+	w.say("ADMIT c", `ERR OPTION : node c is down, .*`)
+	logs(done, false)
+	if err := c.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("STATUS", `node=c .*state=quarantined`)
+	w.say("ADMIT all", `- node=c state=ready`)
+	w.want(`OK n=1`)
+	logs("[WARN]  "+done+": node=c user=", true)
+}

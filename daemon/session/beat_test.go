@@ -1,0 +1,123 @@
+package session
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// TestBeat: a lock is lost when its client gives no sign of life, whatever else it
+// asks; and others have it at its deadline, not before.
+func TestBeat(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	w, other := d.dial(), d.dial()
+	asked := redlock.BootTime()
+	w.say("LOCK a beat=400ms ttl=3s", granted5)
+	w.say("EXTEND a ttl=2s", granted5)
+	other.send("LOCK a")
+	deadline := duration(t, w.say("CHECK a", granted5)[2])
+	w.want(`LOST lock=a lease=\S+ reason=beat : no BEAT came for as long as beat= says: .*`)
+	if lost := redlock.BootTime() - asked; lost < 400*time.Millisecond {
+		t.Errorf("LOST %v after the grant, before the beat of 400ms", lost)
+	}
+	w.say("BEAT a", `ERR LOST lock=a reason=beat : .*\(beat\)`)
+	w.say("UNLOCK a", `ERR LOST lock=a reason=beat : .*`)
+	other.want(granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("others have the lock %v before the deadline of the lost lease", deadline-now)
+	}
+}
+
+// TestBeatKeeps: each BEAT counts from when it comes.
+func TestBeatKeeps(t *testing.T) {
+	t.Parallel() // it mostly waits
+	const beat = 500 * time.Millisecond
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	id := w.say("LOCK a beat=500ms", granted5)[0]
+	begin := redlock.BootTime()
+	ticker := time.NewTicker(beat / 5)
+	defer ticker.Stop()
+	for redlock.BootTime() < begin+3*beat {
+		<-ticker.C
+		w.say("BEAT a", `OK lock=a`)
+	}
+	last := redlock.BootTime()
+	d.dial().say("BEAT lease="+id, `OK lock=a`)
+	w.want(`LOST lock=a .* reason=beat : .*`)
+	if lost := redlock.BootTime() - last; lost < beat {
+		t.Errorf("LOST %v after the last BEAT, want %v", lost, beat)
+	}
+}
+
+func TestBeatWithoutBeat(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	w := d.dial()
+	w.say("LOCK a,b", `OK lock=a,b .*`)
+	w.say("BEAT a,b", `ERR OPTION lock=a,b : a,b: bad option: BEAT for a lock that was taken without beat=`)
+	w.say("BEAT a", `ERR NOTHELD lock=a : .*`)
+	w.say("LOCK c beat=100ms", granted5)
+	w.say("UNLOCK c", `OK lock=c`)
+	w.say("BEAT c", `ERR NOTHELD lock=c : .*`)
+}
+
+// The longest time between two BEATs that can be said is not over at once.
+func TestLongPulse(t *testing.T) {
+	h := &heldLease{heartbeat: &heartbeat{interval: math.MaxInt64, lastBeat: time.Hour}}
+	if h.isHeartbeatMissed(2*time.Hour) || h.noteBeat(3*time.Hour) || h.isHeartbeatMissed(4*time.Hour) {
+		t.Error("292 years are over")
+	}
+}
+
+// TestPulse: what comes after a beat's end is too late, whether the timer has run
+// or not; and a timer that runs although a BEAT has come waits on.
+func TestPulse(t *testing.T) {
+	h := &heldLease{heartbeat: &heartbeat{interval: time.Second, lastBeat: 10 * time.Second}}
+	if h.noteBeat(10900 * time.Millisecond) {
+		t.Error("a BEAT in time is too late")
+	}
+	if h.isHeartbeatMissed(11 * time.Second) {
+		t.Error("the timer of the beat before decides")
+	}
+	if !h.noteBeat(11900 * time.Millisecond) {
+		t.Error("a BEAT just as the time is over is in time")
+	}
+	if !h.noteBeat(11901 * time.Millisecond) {
+		t.Error("a BEAT after one that was too late is in time")
+	}
+	if !h.isHeartbeatMissed(11902 * time.Millisecond) {
+		t.Error("the timer waits on although a BEAT was too late")
+	}
+}
+
+// TestLostIsListed: LIST and WHO say of a lock that was lost that it was, for as long as
+// nobody else can have it, also when its client is gone.
+func TestLostIsListed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	w, look := d.dial(), d.dial()
+	w.say("LOCK a beat=100ms ttl=3s note=job", granted5)
+	w.want(`LOST lock=a .* reason=beat : .*`)
+	w.conn.Close()
+	look.until("STATUS", `connections=1\b`)
+	look.send("LIST")
+	left := duration(t, look.want(`- lock=a state=lost .*note=job .*ttl=(\S+)`)[0])
+	look.want(`OK n=1`)
+	look.send("WHO a")
+	look.want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
+	look.want(`OK n=1`)
+	look.send("STATUS") // counts what is held
+	for range 3 {
+		look.want(`- node=.*`)
+	}
+	look.want(`OK .* leases=0 .*`)
+	if left <= 0 || left > 3*time.Second {
+		t.Errorf("listed for %v, want what is left of 3s", left)
+	}
+	look.say("LOCK a", granted5)
+	look.say("UNLOCK a", `OK lock=a`)
+	look.until("LIST", `^OK n=0`)
+}

@@ -1,0 +1,45 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
+)
+
+// What the protocol and the config allow at most, or at least, is taken, and by a
+// millisecond more, or less, it is refused.
+func TestBounds(t *testing.T) {
+	d := startDaemon(t, 3, func(c *config.Config) {
+		patientNodes(c)
+		c.Lease.MaxHold = time.Minute
+	})
+	for i, options := range []string{
+		"ttl=100", "ttl=30s", "guard=5s", "ttl=30s max=10s guard=5s", "max=100 ttl=100", "max=60s", "linger=30s", "beat=100",
+	} {
+		w := d.dial() // some are lost soon, on a busy host before they are answered
+		w.say(fmt.Sprintf("LOCK a%d %s", i, options), `(OK|ERR LOST) .*`)
+	}
+	w := d.dial()
+	for options, wanted := range map[string]string{
+		"ttl=99":                     `ttl=99: must be between 100 and 30000 ms`,
+		"ttl=30001":                  `ttl=30001: must be between 100 and 30000 ms`,
+		"guard=0":                    `guard=0: .*`,
+		"guard=5001":                 `guard=5001: at most half of the ttl, 5000 ms`,
+		"ttl=30s max=10s guard=5001": `guard=5001: at most half of max, 5000 ms`,
+		"max=99":                     `max=99: at least 100 ms`,
+		"max=60001":                  `max=60001: at most 60000 ms`,
+		"max=0":                      `max=0: at most 60000 ms`,
+		"linger=30001":               `linger=30001: at most 30000 ms`,
+		"beat=99":                    `beat=99: at least 100 ms`,
+		"beat=0":                     `beat=0: at least 100 ms`,
+	} {
+		w.say("LOCK b "+options, `ERR OPTION lock=b : .*`+wanted+`.*`)
+	}
+	w.say("LOCK b ttl=20s", granted5)
+	w.say("EXTEND b ttl=30s", granted5)
+	w.say("EXTEND b ttl=30001", `ERR OPTION .*ttl=30001: must be between 100 and 30000 ms.*`)
+	w.say("EXTEND b ttl=99", `ERR OPTION .*ttl=99: must be between 100 and 30000 ms.*`)
+	w.say("EXTEND b ttl=100", granted5)
+}

@@ -1,0 +1,341 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+const deadlock = `ERR DEADLOCK lock=(\S+) : (.*)`
+
+// waits sends a LOCK, and returns when it waits: when n do.
+func (w *wire) waits(look *wire, request string, n int) {
+	w.t.Helper()
+	w.send("%s", request)
+	look.until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
+}
+
+// TestDeadlock: the LOCK that closes a cycle is refused at once, and told who
+// holds what and waits for what. What it held it holds still.
+func TestDeadlock(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a owner=me", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "LOCK b owner=me", 1)
+	text := y.say("LOCK a wait=10s", deadlock)[1]
+	const who = `\S+ \(pid \d+\)`
+	const me = `\S+ \(pid \d+, owner me\)`
+	matches(t, text, `a: deadlock: `+who+` waits for a, which `+me+` holds; `+me+` waits for b, which `+who+` holds: release .*`)
+	look.until("STATUS", `leases=2 waiters=1\b`)
+	y.say("CHECK b", granted5)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(granted5)
+	y.waits(look, "LOCK a", 1)
+	x.say("UNLOCK a owner=me", `OK lock=a`)
+	y.want(granted5)
+}
+
+// TestDeadlockOfThree: each holds one, and waits for the next one's.
+func TestDeadlockOfThree(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	look := d.dial()
+	var ring []*wire
+	for i, name := range []string{"a", "b", "c"} {
+		ring = append(ring, d.dial())
+		ring[i].say("LOCK "+name, granted5)
+	}
+	ring[0].waits(look, "LOCK b", 1)
+	ring[1].waits(look, "LOCK c", 2)
+	text := ring[2].say("LOCK a", deadlock)[1]
+	for _, step := range []string{"waits for a", "waits for b", "waits for c"} {
+		if strings.Count(text, step) != 1 {
+			t.Errorf("%q is not once in: %s", step, text)
+		}
+	}
+	if !strings.HasPrefix(text, "a: ") || strings.Index(text, "waits for b") > strings.Index(text, "waits for c") {
+		t.Errorf("want the steps from the one that is refused on: %s", text)
+	}
+	ring[2].conn.Close()
+	ring[1].want(granted5)
+	ring[1].conn.Close()
+	ring[0].want(granted5)
+}
+
+// TestDeadlockByTheQueue: who asked earlier will have the lock first, so it is
+// waited for as a holder is.
+func TestDeadlockByTheQueue(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	holder, x, y, look := d.dial(), d.dial(), d.dial(), d.dial()
+	holder.say("LOCK a", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "@1 LOCK a", 1)
+	x.waits(look, "@2 LOCK b", 2)
+	matches(t, y.say("LOCK a", deadlock)[1], `a: .* waits for a, which .* asked for earlier; .* waits for b, which .* holds: .*`)
+	holder.say("UNLOCK a", `OK lock=a`)
+	x.want(`@1 ` + granted5)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(`@2 ` + granted5)
+}
+
+// TestDeadlockGoesByOwner, not by connection.
+func TestDeadlockGoesByOwner(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, look := d.dial(), d.dial()
+	w.say("LOCK a owner=1", granted5)
+	w.say("LOCK b owner=2", granted5)
+	w.waits(look, "@1 LOCK b owner=1", 1)
+	w.waits(look, "@3 LOCK a owner=3", 2) // holds nothing
+	w.say("@2 LOCK a owner=2", `@2 `+deadlock)
+	answers(w, "UNLOCK b owner=2", `OK lock=b`, `@1 `+granted5)
+	w.waits(look, "@2 LOCK a owner=2", 2)
+	answers(w, "UNLOCK a owner=1", `OK lock=a`, `@3 `+granted5)
+	answers(w, "UNLOCK a owner=3", `OK lock=a`, `@2 `+granted5)
+}
+
+// TestNoDeadlock where somebody does not wait, or is there no more.
+func TestNoDeadlock(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "@1 LOCK b", 1)
+	y.say("TRY a", `ERR HELD .*`)
+	y.say("LOCK a wait=0", `ERR HELD .*`)
+	answers(x, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
+	y.waits(look, "@1 LOCK a", 1) // x waits no more
+	x.say("TRY b", `ERR HELD .*`)
+	x.say("UNLOCK a", `OK lock=a`)
+	y.want(`@1 ` + granted5)
+	x.waits(look, "@1 LOCK b", 1) // and holds nothing
+	y.say("UNLOCK a", `OK lock=a`)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(`@1 ` + granted5)
+
+	z := d.dial()
+	z.say("LOCK c hold=ttl ttl=2s", granted5)
+	y.waits(look, "@1 LOCK c", 1)
+	z.conn.Close() // its lease stays, and waits for nobody
+	look.until("STATUS", `connections=3\b`)
+	y.say("LOCK d", granted5)
+	x.waits(look, "@2 LOCK d", 2)
+	y.want(`@1 ` + granted5)
+}
+
+// TestDeadlockWithALostLease: its place is kept until its deadline, but comes free then,
+// whatever its owner waits for; who may wait for it himself, behind others who do.
+func TestDeadlockWithALostLease(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	y.say("LOCK b", granted5)
+	deadline := duration(t, x.say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
+	y.waits(look, "@1 LOCK a", 1)
+	x.want(`LOST lock=a .* reason=max : .*`)
+	x.waits(look, "@1 LOCK b", 2)
+	x.waits(look, "@2 LOCK a", 3)
+	y.want(`@1 ` + granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("granted at %v, before the deadline %v", now, deadline)
+	}
+	y.say("UNLOCK a", `OK lock=a`)
+	x.want(`@2 ` + granted5)
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(`@1 ` + granted5)
+}
+
+// TestDeadlockAtTheSameMoment: of a ring of LOCKs that are sent at once exactly
+// one is refused, and when that one gives up what it holds all others are granted.
+func TestDeadlockAtTheSameMoment(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	for _, n := range []int{2, 2, 2, 2, 2, 5, 5, 9} {
+		var ring []*wire
+		for i := range n {
+			ring = append(ring, d.dial())
+			ring[i].say(fmt.Sprint("LOCK ring-", i), granted5)
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		refused := 0
+		for i, w := range ring {
+			wg.Go(func() {
+				defer w.conn.Close() // and so gives back
+				w.send("LOCK ring-%d", (i+1)%n)
+				if strings.HasPrefix(w.line(), "ERR DEADLOCK") {
+					mu.Lock()
+					refused++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if refused != 1 {
+			t.Errorf("a ring of %d: %d are refused, want 1", n, refused)
+		}
+	}
+}
+
+// TestDeadlockLeavesNothing: who was refused is not counted by the limits.
+func TestDeadlockLeavesNothing(t *testing.T) {
+	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 2 })
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "LOCK b", 1)
+	for range 3 {
+		y.say("LOCK a", deadlock)
+	}
+	y.say("UNLOCK b", `OK lock=b`)
+	x.want(granted5)
+}
+
+// TestDeadlockOfReaders: readers do not wait for each other, but a writer does for
+// all of them.
+func TestDeadlockOfReaders(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
+	for _, w := range []*wire{x, y} { // each has what the other one has
+		w.say("LOCK a mode=shared", granted5)
+		w.say("LOCK b mode=shared", granted5)
+	}
+	z.say("LOCK c", granted5)
+	z.waits(look, "@1 LOCK a", 1)
+	for _, w := range []*wire{x, y} {
+		matches(t, w.say("LOCK c mode=shared", deadlock)[1], `c: .* waits for c, which .* holds; .* waits for a, which .* holds: .*`)
+	}
+	x.say("UNLOCK a", `OK lock=a`)
+	x.waits(look, "LOCK c", 2)
+	y.say("UNLOCK a", `OK lock=a`)
+	z.want(`@1 ` + granted5)
+	z.say("UNLOCK c", `OK lock=c`)
+	x.want(granted5)
+}
+
+// TestDeadlockOfSlots: who waits for a slot waits for any of those who have one,
+// so there is a deadlock when the last of them waits for him.
+func TestDeadlockOfSlots(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
+	x.say("LOCK a slots=2", grantedSlot)
+	y.say("LOCK a slots=2", grantedSlot)
+	z.say("LOCK b", granted5)
+	z.waits(look, "@1 LOCK a slots=2", 1)
+	x.waits(look, "@1 LOCK b", 2)
+	matches(t, y.say("LOCK b", deadlock)[1], `b: .* waits for b, which .*; .* waits for a, which .* holds: .*`)
+	y.say("UNLOCK a", `OK lock=a`)
+	z.want(`@1 ` + grantedSlot)
+	z.say("UNLOCK b", `OK lock=b`)
+	x.want(`@1 ` + granted5)
+}
+
+// TestDeadlockOfSeveralNames: each of the names is waited for.
+func TestDeadlockOfSeveralNames(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a,b", granted(`a,b`))
+	y.say("LOCK c", granted5)
+	y.waits(look, "@1 LOCK d,b", 1)
+	matches(t, x.say("LOCK e,c", `ERR DEADLOCK lock=e,c : (.*)`)[0], `c: .* waits for c, which .* holds; .* waits for b, which .* holds: .*`)
+	x.say("TRY e", granted5)
+	x.say("UNLOCK a,b", `OK lock=a,b`)
+	y.want(`@1 ` + granted(`d,b`))
+}
+
+// A lease that ends by itself (hold=ttl: nobody extends it) keeps nobody for ever:
+// who waits for it is in no deadlock, whatever its owner waits for meanwhile.
+func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	x, y, look := d.dial(), d.dial(), d.dial()
+	x.say("LOCK a hold=ttl ttl=1s", granted5)
+	y.say("LOCK b", granted5)
+	x.waits(look, "LOCK b", 1)
+	y.say("LOCK a wait=10s", granted5) // when that second is over
+	y.say("UNLOCK b", `OK lock=b`)
+	for line := x.line(); ; line = x.line() { // it may be told LOST first
+		if line[:2] == "OK" {
+			break
+		}
+	}
+}
+
+// The cycle that is told of leads past those only who can never go on: who waits for a
+// slot that another holds as well goes on when that one does.
+func TestDeadlockTellsOfTheStuck(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, free, goesOn, stuck, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	m.say("LOCK T slots=2", grantedSlot)
+	m.say("LOCK x", granted5)
+	free.say("LOCK T slots=2", grantedSlot)
+	goesOn.say("LOCK l1", granted5)
+	stuck.say("LOCK l2", granted5)
+	goesOn.waits(look, "LOCK T slots=2", 1)
+	stuck.waits(look, "LOCK x", 2)
+	m.say("LOCK l1,l2", `ERR DEADLOCK lock=l1,l2 : [^;]* waits for l2, which [^;]* holds; [^;]* waits for x, which [^;]* holds: .*`)
+}
+
+// Nobody is taken for stuck because those that he waits for were found to go on only
+// after he was looked at.
+func TestNoDeadlockBehindThoseWhoGoOn(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, free, first, second, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	for _, w := range []*wire{m, free, second} {
+		w.say("LOCK T slots=3", grantedSlot)
+	}
+	first.say("LOCK y", granted5)
+	first.say("LOCK l1", granted5)
+	second.say("LOCK l2", granted5)
+	m.say("LOCK U slots=2", grantedSlot)
+	free.say("LOCK U slots=2", grantedSlot)
+	first.waits(look, "LOCK T slots=3", 1)
+	second.waits(look, "@1 LOCK y", 2)
+	second.waits(look, "@2 LOCK U slots=2", 3)
+	m.waits(look, "LOCK l1,l2", 4)
+	free.say("UNLOCK U", `OK lock=U`)
+	second.want(`@2 ` + grantedSlot)
+	free.say("UNLOCK T", `OK lock=T`)
+	first.want(grantedSlot)
+	first.say("UNLOCK y", `OK lock=y`)
+	second.want(`@1 ` + granted5)
+	first.say("UNLOCK l1", `OK lock=l1`)
+	second.say("UNLOCK l2", `OK lock=l2`)
+	m.want(granted(`l1,l2`))
+}
+
+// Those who hold the slots are looked at however many others are in between.
+func TestDeadlockBehindSlots(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	m.say("LOCK x", granted5)
+	waits.say("LOCK l", granted5)
+	for _, w := range []*wire{one, other} {
+		w.say("LOCK S slots=2", grantedSlot)
+	}
+	waits.waits(look, "LOCK S slots=2", 1)
+	one.waits(look, "LOCK x", 2)
+	other.waits(look, "LOCK x", 3)
+	matches(t, m.say("LOCK l", deadlock)[1], `l: .* waits for l, which .* holds; .* waits for S, which .* holds; .* waits for x, which .* holds: .*`)
+}
+
+// A slot whose lease ends by itself comes free, whatever its owner waits for.
+func TestNoDeadlockBehindASlotThatEndsByItself(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	m.say("LOCK x", granted5)
+	waits.say("LOCK l", granted5)
+	one.say("LOCK S slots=2 hold=ttl ttl=30s", grantedSlot)
+	other.say("LOCK S slots=2", grantedSlot)
+	waits.waits(look, "LOCK S slots=2", 1)
+	one.waits(look, "@1 LOCK x", 2)
+	other.waits(look, "LOCK x", 3)
+	m.waits(look, "LOCK l", 4)
+	one.say("@2 UNLOCK S", `@2 OK lock=S`)
+	waits.want(grantedSlot)
+	waits.say("UNLOCK l", `OK lock=l`)
+	m.want(granted5)
+}

@@ -1,0 +1,67 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+)
+
+func askFor(names ...string) *lockRequest {
+	h := &heldLease{}
+	h.waiter.Init(names, waitqueue.Kind{}, false, &h.Requester, nil)
+	return &lockRequest{heldLease: h}
+}
+
+// A LOCK that is over, and is about to leave, takes nothing from the one that came after.
+func TestDeskKeepsWhoCameAfter(t *testing.T) {
+	var k leaseIndex
+	first, second, third := askFor("a", "b"), askFor("b", "c"), askFor("c")
+	k.enter(first, nil)
+	if firsts := k.enter(second, map[*heldLease]bool{first.heldLease: true}); firsts != nil {
+		t.Fatalf("the name of one that is over goes by %v", firsts)
+	}
+	k.removeRequest(first)
+	if k.requests[first.indexKey("a")] != nil {
+		t.Error("a name of one that left is taken yet")
+	}
+	for _, later := range []*lockRequest{askFor("b"), third} {
+		if firsts := k.enter(later, nil); len(firsts) != 1 || firsts[0] != second {
+			t.Errorf("%v goes by %v, want the LOCK that is under way", later.names(), firsts)
+		}
+	}
+	if k.removeRequest(second); !isClosed(second.done) {
+		t.Error("who waits for its end is not told")
+	}
+	if firsts := k.enter(third, nil); firsts != nil {
+		t.Errorf("after that it goes by %v", firsts)
+	}
+}
+
+// Two that count on a lease may take it over at once.
+func TestDeskTakesInOnce(t *testing.T) {
+	var k leaseIndex
+	h := askFor("a", "b").heldLease
+	for range 2 {
+		if before, err := k.takeOver(h); before != nil || err != nil || k.get(h.indexKey("b")) != h {
+			t.Errorf("taken in: %v, %v", before, err)
+		}
+	}
+}
+
+// What is granted when all is given back already has no place any more.
+func TestDeskIsClosed(t *testing.T) {
+	var k leaseIndex
+	held, late := askFor("a", "b").heldLease, askFor("c").heldLease
+	if before, open := k.add(held); before != nil || !open {
+		t.Fatalf("the first one: %v, %v", before, open)
+	}
+	if all := k.close(); len(all) != 1 || all[0] != held {
+		t.Errorf("held were %v, want one of two names", all)
+	}
+	if _, open := k.add(late); open || k.get(late.indexKey("c")) != nil || k.get(held.indexKey("a")) != nil {
+		t.Errorf("what came too late: open %v, and %v is held", open, k.all())
+	}
+	if again := k.close(); len(again) != 0 {
+		t.Errorf("closed once more: %v", again)
+	}
+}

@@ -1,0 +1,234 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+var (
+	errAlready = errors.New("held or asked for already")
+	errCounts  = fmt.Errorf("taken %d times over by this owner, which is the most: is an UNLOCK missing?", maxCount)
+	errUnread  = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, which is the most: read them, or close the connections", maxUnread>>20)
+	errNotHeld = errors.New("not held")
+	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
+	errShort   = errors.New("a limit of the system is reached")
+	errOption  = errors.New("bad option")
+	errVerb    = errors.New("no such verb")
+
+	errUnknown = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
+)
+
+// codes says what errors are called in the protocol. The first that matches
+// counts.
+var codes = []struct {
+	err  error
+	code ipc.Code
+}{
+	{redlock.ErrHeld, ipc.CodeHeld},
+	{redlock.ErrNoQuorum, ipc.CodeNoQuorum},
+	{server.ErrCancelled, ipc.CodeCancelled},
+	{server.ErrGone, ipc.CodeCancelled},
+	{server.ErrLate, ipc.CodeCancelled},
+	{server.ErrShutdown, ipc.CodeShutdown},
+	{redlock.ErrClosed, ipc.CodeShutdown},
+	{errUnknown, ipc.CodeUnknown},
+	{redlock.ErrLost, ipc.CodeLost},
+	{redlock.ErrReleased, ipc.CodeNotHeld},
+	{errNotHeld, ipc.CodeNotHeld},
+	{errAlready, ipc.CodeAlready},
+	{waitqueue.ErrDeadlock, ipc.CodeDeadlock},
+	{access.ErrLimit, ipc.CodeLimit},
+	{errShort, ipc.CodeLimit},
+	{errCounts, ipc.CodeLimit},
+	{errUnread, ipc.CodeLimit},
+	{access.ErrDenied, ipc.CodeDenied},
+	{redlock.ErrNotQuarantined, ipc.CodeOption},
+	{redlock.ErrNotAdmitted, ipc.CodeNoQuorum},
+	{context.DeadlineExceeded, ipc.CodeNoQuorum},
+	{errOption, ipc.CodeOption},
+	{redlock.ErrRequest, ipc.CodeOption},
+	{errVerb, ipc.CodeVerb},
+}
+
+func codeOf(err error) ipc.Code {
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	return ipc.CodeInternal
+}
+
+func notHeld(names []string) error {
+	return fmt.Errorf("%s: %w by this owner on this connection, and not lost by it", strings.Join(names, ","), errNotHeld)
+}
+
+func notHeldByPID(pid int, names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("%w: process %d holds no lock that this user took with hold=pid, and lost none", errNotHeld, pid)
+	}
+	return fmt.Errorf("%s: %w by process %d, by this user and owner with hold=pid, and not lost by it", strings.Join(names, ","), errNotHeld, pid)
+}
+
+// notWithID: whatever is held here, it has another id, which is a secret.
+func noLeaseWithID(names []string) error {
+	if len(names) == 0 {
+		return errNoLease
+	}
+	return fmt.Errorf("%s: %w: no lease of it with this id is here (any more), whoever holds it: lease= is wrong, or of a lease that is over",
+		strings.Join(names, ","), errNotHeld)
+}
+
+// heldWithin: it is held, but goes by the list that it was locked as.
+func heldAsPartOf(names, list []string) error {
+	return fmt.Errorf("%s: %w as such, but as %s, which it goes by",
+		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
+}
+
+func badOption(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errOption}, args...)...)
+}
+
+func reply(call *server.Call, response *ipc.Response) server.Work {
+	call.Reply(response)
+	return nil
+}
+
+func ok(call *server.Call) *ipc.Response { return call.OK() }
+
+// answerOf makes the answer of an error: the code and fields for programs, the
+// text for people.
+func responseOf(call *server.Call, err error) *ipc.Response {
+	r := call.Err(codeOf(err), err.Error())
+	var held *redlock.HeldError
+	var noQuorum *redlock.NoQuorumError
+	var lost *redlock.LostError
+	if len(call.Names) > 0 { // else it was asked for by lease= or pid=
+		r.Strs("lock", call.Names...)
+	}
+	switch {
+	case errors.As(err, &held):
+		heldFields(r, held)
+	case errors.As(err, &noQuorum):
+		noQuorumFields(r, noQuorum)
+		r.Text = strings.Replace(r.Text, noQuorum.Error(), asStatusTells(noQuorum), 1)
+	case errors.As(err, &lost):
+		r.Str("reason", string(lost.Reason))
+	}
+	return r
+}
+
+// heldFields says in which way it is held where that is not by one alone.
+func heldFields(r *ipc.Response, e *redlock.HeldError) {
+	if e.Shared {
+		r.Str("mode", ipc.Shared.String())
+	}
+	waitingField(slotsField(r, e.Slots), e.Waiting)
+	ttlField(r, e.TTL)
+	holderFields(r, e.Holder)
+}
+
+// slotsField says nothing of what has no slots.
+func slotsField(r *ipc.Response, slots int) *ipc.Response {
+	if slots > 0 {
+		r.Int("slots", int64(slots))
+	}
+	return r
+}
+
+// waitingField says nothing of who holds it.
+func waitingField(r *ipc.Response, waits bool) *ipc.Response {
+	if waits {
+		r.Str("waiting", "yes")
+	}
+	return r
+}
+
+func slotField(r *ipc.Response, slot int) *ipc.Response {
+	if slot > 0 {
+		r.Int("slot", int64(slot))
+	}
+	return r
+}
+
+// ttlField says nothing of what has no end, or is not known.
+func ttlField(r *ipc.Response, ttl time.Duration) *ipc.Response {
+	if ttl > 0 && ttl != redlock.Endless {
+		r.Ms("ttl", ttl)
+	}
+	return r
+}
+
+// holderFields says nothing of what is not known.
+func holderFields(r *ipc.Response, h redlock.Holder) {
+	if !h.Known() {
+		return
+	}
+	pidField(r.Str("host", h.Host), h.PID).Str("user", h.User).Ms("since", max(time.Since(h.Since), 0))
+}
+
+// pidField says nothing of a process that the daemon cannot see.
+func pidField(r *ipc.Response, pid int) *ipc.Response {
+	if pid != 0 {
+		r.Int("pid", int64(pid))
+	}
+	return r
+}
+
+func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
+	failed := make([]string, len(e.Failed))
+	for i, failure := range e.Failed {
+		failed[i] = failure.Node + ":" + string(failure.Failure)
+	}
+	r.Int("granted", int64(e.Granted)).Int("needed", int64(e.Needed)).
+		Strs("failed", failed...).Ms("retry", e.Retry)
+}
+
+// asStatusTells has nodes that do not let us in be told without what Redis says of its own
+// commands to who has no password.
+func asStatusTells(e *redlock.NoQuorumError) string {
+	told := *e
+	told.Failed = slices.Clone(e.Failed)
+	for i, failure := range told.Failed {
+		if text := loginText(failure.Err); text != "" {
+			told.Failed[i] = &redlock.NodeError{Node: failure.Node, Op: failure.Op, Failure: failure.Failure, Err: errors.New(text)}
+		}
+	}
+	return told.Error()
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+// maxCount is how many LOCKs of one owner a lease can stand for: more than any
+// sound program nests.
+const maxCount = 1000
+
+// maxUnread is how many bytes of answers one user may leave unread when he asks for
+// another list.
+const maxUnread = 32 << 20
+
+// loginText is what to do about a node that does not let us in; "": it is not that.
+func loginText(reason error) string {
+	e, _ := errors.AsType[redlock.ServerError](reason)
+	kind, _, _ := strings.Cut(string(e), " ")
+	return loginTexts[kind]
+}
+
+var loginTexts = map[string]string{
+	"NOAUTH":    "it wants a password (NOAUTH), and got none: password_file of this node in redlockd.hcl names the file that has it",
+	"WRONGPASS": "it knows no such user, or the user has another password, or is off (WRONGPASS): see username and password_file of this node in redlockd.hcl, and ACL LIST on the node",
+}
+
+// leastBeat is the shortest beat= that there is: what a timer and a busy host are
+// good for.
+const minBeat = redlock.MinTTL

@@ -1,0 +1,120 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+)
+
+// find is the holding that a request speaks of: by lease id or process from
+// anywhere, or by the names it was locked by on this connection, all of them in
+// that order.
+func (s *session) find(call *server.Call) (*heldLease, error) {
+	h, err := s.lookUp(call)
+	switch {
+	case err != nil:
+		return nil, err
+	case h != nil && s.host.lostLongAgo(h):
+		s.host.forget(h)
+	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.Owner:
+		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= tells alone which is meant", call.Owner)
+	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
+		return h, nil
+	case h != nil && call.Has(ipc.OptLease):
+	case h != nil:
+		return nil, heldAsPartOf(call.Names, h.names())
+	}
+	return nil, notFound(call)
+}
+
+// lookUp goes by what tells the lease best. Nil: there is none.
+func (s *session) lookUp(call *server.Call) (*heldLease, error) {
+	switch {
+	case call.Has(ipc.OptLease):
+		return s.host.Leases.get(call.Lease), nil
+	case call.Has(ipc.OptPID):
+		return s.heldByPID(call)
+	}
+	own := s.desk.get(indexKey{owner: call.Owner, name: call.Names[0]})
+	if own != nil && own.lease.Err() == nil {
+		return own, nil
+	}
+	h, err := s.entrustedBy(call)
+	if err == nil && own != nil && (h == nil || h.lease.Err() != nil) {
+		return own, nil
+	}
+	return h, err
+}
+
+// entrustedBy is a lease that goes by a process, and that this connection hears of.
+func (s *session) entrustedBy(call *server.Call) (*heldLease, error) {
+	all := slices.DeleteFunc(s.leasesOfProcesses(), func(h *heldLease) bool {
+		return h.Owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
+	})
+	held := heldElseLost(all)
+	switch {
+	case len(held) == 0:
+		return nil, nil
+	case len(held) > 1 && held[0].lease.Err() == nil:
+		return nil, badOption("%s: %d processes hold it, so pid= is needed, or lease=", call.Names[0], len(held))
+	}
+	return held[0], nil
+}
+
+// heldOrLost are those of them that are held; where none is, those that were lost.
+func heldElseLost(all []*heldLease) (held []*heldLease) {
+	for _, h := range all {
+		if h.lease.Err() == nil {
+			held = append(held, h)
+		}
+	}
+	if len(held) == 0 {
+		return all
+	}
+	return held
+}
+
+// heldByPID is a lease that this user took for a process, from whichever
+// connection: by its names, or the only one.
+func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
+	if err := s.mayAskAbout(call.PID); err != nil {
+		return nil, err
+	}
+	p := s.host.Processes.find(call.PID)
+	switch {
+	case p != nil && len(call.Names) == 0:
+		h, err = s.onlyOne(p, call)
+	case p != nil:
+		h = p.desk.get(indexKey{s.uid, call.Owner, call.Names[0]})
+	}
+	if h == nil && err == nil && s.isAnothers(call.PID) {
+		err = fmt.Errorf("pid=%d: %w", call.PID, errNotYours)
+	}
+	return h, err
+}
+
+// onlyOne is the one lease of this user and owner that a process holds; where it
+// holds none, the one that it lost.
+func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error) {
+	held := heldElseLost(slices.DeleteFunc(p.desk.all(), func(h *heldLease) bool { return h.UID != s.uid || h.Owner != call.Owner }))
+	switch len(held) {
+	case 0:
+		return nil, nil
+	case 1:
+		return held[0], nil
+	}
+	return nil, badOption("pid=%d: it holds %d locks, so a name is needed, or lease=", p.pid, len(held))
+}
+
+// notFound says what was looked for.
+func notFound(call *server.Call) error {
+	switch {
+	case call.Has(ipc.OptPID):
+		return notHeldByPID(call.PID, call.Names)
+	case call.Has(ipc.OptLease):
+		return noLeaseWithID(call.Names)
+	}
+	return notHeld(call.Names)
+}

@@ -1,0 +1,38 @@
+package session
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// FORCE takes a lock from its holder, who is told, and gives it to who waits:
+// at once, and not when the holder's deadline is over.
+func TestForce(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	admin, holder, waiter := d.dial(), d.dial(), d.dial()
+	admin.say("FORCE a", `OK lock=a n=0 : .*`)
+	holder.say("LOCK a ttl=20s", granted5)
+	waiter.send("LOCK a ttl=20s wait=10s")
+	admin.until("LIST", `state=waiting`)
+	admin.say("FORCE a", `OK lock=a n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : .*`)
+	holder.want(`LOST lock=a lease=\S+ reason=forced : .*`)
+	waiter.want(granted5)
+	holder.say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
+	admin.say("WHO a", `- lock=a .*`)
+}
+
+// A holder of another host hears of it later, and another client never.
+func TestForcedText(t *testing.T) {
+	f := &forceWork{s: &session{host: &Host{hostname: "web1"}}}
+	for host, want := range map[string]string{
+		"web1": "the holder is told, but",
+		"web2": "the holder is told when its host extends the lease next, or with hold=ttl at its deadline",
+		"":     "another Redlock client",
+	} {
+		if got := f.forcedText(redlock.Holder{Host: host}); !strings.HasPrefix(got, want) {
+			t.Errorf("of host %q: %q, want %q", host, got, want)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package session
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// takeForeign has another Redlock client hold a lock, who says nothing more of it.
+func (d *testDaemon) takeForeign(name string) {
+	d.t.Helper()
+	for _, server := range d.nodes.Servers {
+		if _, err := server.Do("SET", "redlock:"+name, "foreign", "PX", "60000"); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// WHO shows for whom the nodes keep a lock that nobody holds.
+func TestWhoIsNext(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	d.nodes.KeepForCron(t, "redlock:a")
+	w := d.dial()
+	w.send("WHO a")
+	w.want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; it is kept for .*`)
+	w.want(`OK n=1`)
+	w.say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
+	for _, server := range d.nodes.Servers {
+		if _, err := server.Do("DEL", "redlock:a\x00k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.say("LOCK a", granted5)
+	w.send("WHO a")
+	w.want(`- lock=a mode=exclusive host=\S+ pid=\d+ .*`)
+	w.want(`OK n=1`)
+}
+
+// FORCE does not say that a client of another library is told.
+func TestForceForeign(t *testing.T) {
+	var log logged
+	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	d.takeForeign("a")
+	w := d.dial()
+	w.say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it, whom nobody tells, .*`)
+	w.say("TRY a", granted5)
+	if got := log.String(); !strings.Contains(got, `taken away by FORCE: lock=a `) || !strings.Contains(got, `holder="another Redlock client`) {
+		t.Errorf("the log has not from whom it was taken:\n%s", got)
+	}
+}
+
+// Who has had his turn on this host, and waits for others, waits no longer than he said:
+// what he waited for his turn counts.
+func TestWaitIncludesTheQueue(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	d.takeForeign("a")
+	first, second, look := d.dial(), d.dial(), d.dial()
+	first.send("LOCK a wait=2s")
+	look.until("STATUS", `waiters=1\b`)
+	asked := redlock.BootTime()
+	second.send("LOCK a wait=2500ms")
+	first.want(`ERR HELD .*`)
+	second.want(`ERR HELD .*`)
+	if took := redlock.BootTime() - asked; took < 2500*time.Millisecond || took > 4*time.Second {
+		t.Errorf("it waited for %v, want 2.5s", took)
+	}
+}
+
+// Who waits for a holder of another host is let go when nobody is left to hold the lock:
+// his input has ended, or the process that was to hold it.
+func TestWaiterForOthersLeaves(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	d.takeForeign("a")
+	d.takeForeign("b")
+	c, w, byProcess, look := newChild(t, os.Getuid()), d.dial(), d.dial(), d.dial()
+	w.send("LOCK a")
+	byProcess.send("LOCK b hold=pid pid=%d", c.pid)
+	look.until("STATUS", `waiters=2\b`)
+	w.conn.CloseWrite()
+	w.want(`ERR (HELD|CANCELLED) lock=a .*`)
+	w.ends()
+	c.killed()
+	byProcess.want(`ERR CANCELLED lock=b : .*has ended.*`)
+	look.until("STATUS", `waiters=0\b`)
+}
+
+// guard= is how long before the deadline LOST is said, rather than a fifth of the ttl.
+func TestGuard(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	w := d.dial()
+	deadline := duration(t, w.say("LOCK a hold=ttl ttl=4s guard=2s", granted5)[2])
+	w.want(`LOST lock=a .*`)
+	if left := deadline - redlock.BootTime(); left < time.Second || left > 2*time.Second {
+		t.Errorf("LOST %v before the deadline, want 2s", left)
+	}
+}

@@ -1,0 +1,248 @@
+package session
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/devnodes"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// TestHandOver: from one to the next in one go, for UNLOCK and for the death of a
+// client, with a fencing token of its own each.
+func TestHandOver(t *testing.T) {
+	for _, names := range []string{"a", "a,b"} {
+		t.Run(names, func(t *testing.T) {
+			d := startDaemon(t, 3, patientNodes)
+			a, b, c, look := d.dial(), d.dial(), d.dial(), d.dial()
+			const grant = `OK lock=\S+ lease=\S+ fence=(\d+) ttl=\d+ deadline=\d+`
+			first := a.say("LOCK "+names, grant)[0]
+			b.waits(look, "LOCK "+names, 1)
+			c.waits(look, "LOCK "+names+" hold=ttl", 2)
+			a.say("UNLOCK "+names, `OK lock=`+names)
+			second := b.want(grant)[0]
+			b.conn.Close()
+			third := c.want(grant)[0]
+			look.until("STATUS", `grants=3\b.*handovers=2\b`)
+			if !(first < second && second < third) { // 16 digits each
+				t.Errorf("fencing tokens %s, %s, %s: want them to grow", first, second, third)
+			}
+			c.say("UNLOCK "+names, `OK lock=`+names)
+			look.until("STATUS", `handovers=2\b`)
+			eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+		})
+	}
+}
+
+// TestHandOverToWhoGivesUp: waiters that give up in every way, at every moment,
+// leave nothing on the nodes, and the lock goes on to the next.
+func TestHandOverToWhoGivesUp(t *testing.T) {
+	const clients, rounds = 8, 60
+	d := startDaemon(t, 3, patientNodes)
+	var inside atomic.Int32
+	var grants atomic.Int64
+	var wg sync.WaitGroup
+	for i := range clients {
+		random := rand.New(rand.NewPCG(uint64(i), 1))
+		wg.Go(func() {
+			w := d.dial()
+			for range rounds {
+				if w == nil {
+					w = d.dial()
+				}
+				w = givesUpOrHolds(w, random, &inside, &grants)
+			}
+		})
+	}
+	wg.Wait()
+	if grants.Load() < rounds/4 {
+		t.Errorf("%d grants: too few to tell", grants.Load())
+	}
+	look := d.dial()
+	look.until("STATUS", `handovers=[1-9]`)
+	look.until("STATUS", `waiters=0\b`)
+	look.say("LOCK a wait=5s", granted5) // sooner than anything left behind is over
+	look.say("UNLOCK a", `OK lock=a`)
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+}
+
+// givesUpOrHolds asks for the lock, for 30 s if it is left behind. It returns the
+// connection, nil if that is closed.
+func givesUpOrHolds(w *wire, random *rand.Rand, inside *atomic.Int32, grants *atomic.Int64) *wire {
+	wait, pings := 1+random.IntN(8), random.IntN(3)
+	switch random.IntN(4) {
+	case 0: // CANCEL, some time
+		w.send("@1 LOCK a ttl=30s%s\n@2 CANCEL 1", strings.Repeat("\n@3 PING", pings))
+	case 1: // the connection ends, some time
+		w.send("@1 LOCK a ttl=30s%s", strings.Repeat("\n@3 PING", pings))
+		w.conn.Close()
+		return nil
+	default:
+		w.send("@1 LOCK a ttl=30s wait=%d%s\n@2 PING", wait, strings.Repeat("\n@3 PING", pings))
+	}
+	granted := false
+	for range 2 + pings {
+		if line := w.line(); strings.HasPrefix(line, "@1 OK") {
+			granted = true
+			if inside.Add(1) != 1 {
+				w.t.Error("two hold it")
+			}
+		}
+	}
+	if granted {
+		grants.Add(1)
+		inside.Add(-1)
+		w.say("UNLOCK a", `OK lock=a`)
+	}
+	return w
+}
+
+// TestOtherHostsGetTheirTurn: the clients of one host hand a lock on among
+// themselves without end, and one of another host gets it all the same.
+func TestOtherHostsGetTheirTurn(t *testing.T) {
+	for _, kind := range []struct{ name, options, other string }{
+		{"a", "", ""}, {"a,b", "", ""}, {"a", " slots=2", " slots=2"}, {"a", " mode=shared", ""}, {"a", "", " mode=shared"},
+	} {
+		t.Run(kind.name+kind.options+" and"+kind.other, func(t *testing.T) {
+			const turns = 10
+			here := startDaemon(t, 3, patientNodes)
+			there := here.another()
+			var stop atomic.Bool
+			var wg sync.WaitGroup
+			for range 6 {
+				w := here.dial()
+				wg.Go(func() {
+					for !stop.Load() {
+						w.say("LOCK "+kind.name+kind.options, `OK .*`)
+						w.say("UNLOCK "+kind.name, `OK .*`)
+					}
+				})
+			}
+			defer wg.Wait()
+			defer stop.Store(true)
+			other := there.dial()
+			for range turns {
+				other.say("LOCK "+kind.name+kind.other+" wait=15s", `OK .*`)
+				other.say("UNLOCK "+kind.name, `OK .*`)
+			}
+		})
+	}
+}
+
+// TestBegunIsAbandonedByWhoLeaves: the grant was begun for one who has just given
+// up. The lock is free for the next attempt at once.
+func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
+	cfg := config.Dev()
+	e, nodes, err := devnodes.Start(&cfg.Quorum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	d, err := newTestHost(cfg, hclog.NewNullLogger(), nodes, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Nodes.Close()
+	d.Nodes.Settle(t.Context())
+	s := &session{host: d, inputEnded: make(chan struct{})}
+	first, second := enter(t, s, "first"), enter(t, s, "second")
+	err = first.acquire(t.Context())
+	if first.settle(err); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.release(first.heldLease, 0); err != nil {
+		t.Fatal(err)
+	}
+	if counts := d.Nodes.Status().Counts; counts.HandOvers != 1 || !isClosed(second.waiter.Ready()) {
+		t.Fatalf("%d hand-overs; nothing was begun for the next one", counts.HandOvers)
+	}
+	second.settle(errInputEnded)
+	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: time.Second})
+	if err != nil {
+		t.Fatalf("what was begun is still there: %v", err)
+	}
+	lease.Release(t.Context())
+}
+
+// A waiter may time out between the moment when it was chosen for a hand-over and the attempt
+// for it. Then nothing of the attempt stays in the state file.
+func TestUndeliveredAttemptIsForgotten(t *testing.T) {
+	d, path := noting(t)
+	e, nodes, err := devnodes.Start(&d.Cfg.Quorum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	journal := d.Journal
+	if d, err = newTestHost(d.Cfg, hclog.NewNullLogger(), nodes, true); err != nil {
+		t.Fatal(err)
+	}
+	d.Journal = journal
+	defer d.Nodes.Close()
+	d.Nodes.Settle(t.Context())
+	s := &session{host: d, inputEnded: make(chan struct{})}
+	first, second := enter(t, s, "first"), enter(t, s, "second")
+	second.number = 2 // the first one is not noted
+	err = first.acquire(t.Context())
+	if first.settle(err); err != nil {
+		t.Fatal(err)
+	}
+	next := d.nextFor(first.heldLease, waitqueue.Streak{})
+	if next != &second.waiter {
+		t.Fatalf("the next one is %v, want the second", next)
+	}
+	second.settle(redlock.ErrHeld)
+	d.Journal.Answered(second.number)
+	if d.handOver(first.heldLease, next) == nil {
+		t.Fatal("nothing was handed over")
+	}
+	if l := d.noted(path).Leases[second.number]; l != nil {
+		t.Errorf("the state file has %+v, want nothing of a request that was answered", l)
+	}
+}
+
+// enter is a LOCK that was read, and waits for its turn where that has not come.
+func enter(t *testing.T, s *session, owner string) *lockRequest {
+	t.Helper()
+	call := &server.Call{Request: ipc.Request{Verb: ipc.VerbLock, Names: []string{"a"}, Options: ipc.Options{Owner: owner}}}
+	a, err := s.newLockRequest(call)
+	if err == nil {
+		_, err = s.enter(a)
+	}
+	if err == nil {
+		err = s.host.Queue.Join(&a.waiter)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A lease is lost, and then unlocked: it cannot be handed over, but who comes next has
+// the lock all the same when its deadline is over, and those behind after that.
+func TestNextAfterALostLease(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, patientNodes)
+	w, next, behind, look := d.dial(), d.dial(), d.dial(), d.dial()
+	deadline := duration(t, w.say("LOCK a hold=ttl ttl=2s", granted5)[2])
+	next.waits(look, "LOCK a", 1)
+	behind.waits(look, "LOCK a", 2)
+	w.want(`LOST lock=a .*`)
+	w.say("UNLOCK a", `ERR LOST .*`)
+	next.want(granted5)
+	if now := redlock.BootTime(); now < deadline {
+		t.Errorf("granted at %v, before the deadline %v", now, deadline)
+	}
+	next.say("UNLOCK a", `OK lock=a`)
+	behind.want(granted5)
+}

@@ -1,0 +1,160 @@
+package session
+
+import (
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/metrics"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Host is what all connections of this daemon share.
+//
+// Its mutexes are held for moments, around fields, and not together, except: the queue's
+// before a lease's; that of the connection store before an index's or a session's; an index's
+// and the queue's before a redlock.Lease's.
+type Host struct {
+	Cfg      *config.Config
+	Log      hclog.Logger
+	Clock    func() time.Duration
+	hostname string
+	version  string
+	Nodes    *redlock.Quorum
+	status   func() redlock.Status
+	Queue    *waitqueue.Queue
+	Leases   *leaseRegistry
+	Limits   *access.Limits
+	access   atomic.Pointer[config.Access] // nil: every client may lock anything
+	users    access.Users
+	recorder *metrics.Recorder // of events, for Prometheus; nil: metrics are off
+
+	Processes *processes // that hold leases (hold=pid)
+
+	unclaimed       unclaimedLeases
+	Journal         *state.Journal   // of what outlasts the process; it is not open with embedded nodes
+	pendingReleases atomic.Int32     // that are noted, and of which a quorum has heard: see maxPendingReleases
+	Store           *state.ConnStore // connections that outlast the process; nil: none
+
+	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
+
+	keptFDs      int         // descriptors that clients do not get
+	acceptLogged rateLimiter // that no connection could be accepted
+	acceptFails  atomic.Bool // it was logged, and not yet that it is over
+	deniedLogged rateLimiter // that FORCE or ADMIT was denied
+	lossLog      lossLog     // which leases were lost
+
+	Stopping atomic.Bool // nothing is released from now on
+}
+
+// HostOptions are what a Host needs beside the config.
+type HostOptions struct {
+	Config   *config.Config
+	Log      hclog.Logger
+	Recorder *metrics.Recorder // nil: metrics are off
+	// Status is what STATUS shows of the nodes. Nil: what they tell.
+	Status func() redlock.Status
+	// Version is what HELLO shows.
+	Version string
+	// KeptFDs is how many file descriptors clients do not get, beside those of the nodes.
+	KeptFDs int
+}
+
+// NewHost makes a Host, which Connect must follow.
+func NewHost(o HostOptions) *Host {
+	d := &Host{
+		Cfg:      o.Config,
+		Log:      o.Log,
+		Clock:    redlock.BootTime,
+		version:  o.Version,
+		status:   o.Status,
+		Queue:    waitqueue.New(),
+		Leases:   newLeaseRegistry(),
+		Limits:   access.NewLimits(o.Config.Limits),
+		recorder: o.Recorder,
+		Journal:  state.NewJournal(o.Log),
+		keptFDs:  o.KeptFDs,
+	}
+	d.access.Store(o.Config.Access)
+	d.Processes = newProcesses(d.processEnded)
+	var err error
+	if d.hostname, err = os.Hostname(); err != nil {
+		d.hostname = "?"
+	}
+	return d
+}
+
+// Connect begins to connect to the nodes. It sets Moved and Aged of the options.
+func (d *Host) Connect(o redlock.Options) (err error) {
+	o.Moved, o.Aged = d.moved, d.aged
+	if d.Nodes, err = redlock.New(o); err != nil {
+		return err
+	}
+	if d.status == nil {
+		d.status = d.Nodes.Status
+	}
+	return nil
+}
+
+// moved notes the new deadline of a lease. Before it is registered, what is noted
+// of its grant says it.
+func (d *Host) moved(l *redlock.Lease) {
+	if h := d.Leases.get(l.ID()); h != nil {
+		d.Journal.Deadline(h.number, h.lease)
+	}
+}
+
+// aged notes the deadlines of all leases: they are nearer than they were.
+func (d *Host) aged() {
+	for _, h := range d.Leases.all() {
+		d.Journal.Deadline(h.number, h.lease)
+	}
+}
+
+// number gives a connection its number, under which it is noted and stored.
+func (d *Host) number(s *session) {
+	if d.restoring != 0 {
+		s.number = d.restoring
+		s.stored.Init(s, s.number, s.opened)
+		d.Store.AddStored(&s.stored)
+		return
+	}
+	s.number = d.Journal.NextNumber()
+	s.stored.Init(s, s.number, s.opened)
+	d.Journal.ConnOpened(s.number, false)
+	d.Store.Add(&s.stored)
+}
+
+// logManagerError logs what the service manager could not be told.
+func (d *Host) LogManagerError(err error) {
+	if err != nil {
+		d.Log.Warn("the service manager does not know how this daemon is", "error", err)
+	}
+}
+
+// Reload replaces the access rules and limits. Leases that are held stay held, and requests
+// that wait were allowed.
+func (d *Host) Reload(cfg *config.Config) {
+	d.access.Store(cfg.Access)
+	d.Limits.Set(cfg.Limits)
+}
+
+// mayTakeDescriptor is an error where clients have all that are theirs.
+func (d *Host) mayTakeDescriptor() error {
+	if DescriptorsLeft() < d.KeptDescriptors() {
+		return errKept
+	}
+	return nil
+}
+
+// KeptDescriptors are how many clients do not get: those of the nodes, and of whoever may
+// connect for metrics, which would else be taken from these.
+func (d *Host) KeptDescriptors() int {
+	return keptPerNode*len(d.Cfg.Quorum.Nodes) + keptBesides + d.keptFDs
+}

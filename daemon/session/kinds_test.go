@@ -1,0 +1,422 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// grantedAs is a grant of a kind: with its slot where it has one.
+const (
+	grantedSlot = granted5 + ` slot=([1-9]\d*)`
+	holderWords = `host=\S+ pid=\d+ user=\S+ since=\d+`
+)
+
+func granted(names string) string {
+	return strings.Replace(granted5, `lock=\S+`, `lock=`+names, 1)
+}
+
+// patientNodes is for tests of many clients at once: nothing fails for a busy machine.
+func patientNodes(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Second }
+
+// TestReadersTogether: 64 of them hold at the same time, and a writer gets in
+// when they have gone, not when readers cease to come.
+func TestReadersTogether(t *testing.T) {
+	const readers = 64
+	d := startDaemon(t, 5, patientNodes)
+	look := d.dial()
+	var wires []*wire
+	for range readers {
+		w := d.dial()
+		w.say("LOCK a mode=shared", granted5)
+		wires = append(wires, w)
+	}
+	look.send("WHO a")
+	for range readers {
+		look.want(`- lock=a mode=shared ` + holderWords + ` ttl=\d+ held=[345] nodes=5`)
+	}
+	look.want(`OK n=64`)
+	look.say("TRY a", `ERR HELD lock=a mode=shared ttl=\d+ `+holderWords+` : a: shared by others, .*`)
+	writer := d.dial()
+	writer.waits(look, "LOCK a", 1)
+	late := d.dial()
+	late.say("TRY a mode=shared", `ERR HELD lock=a mode=shared waiting=yes `+holderWords+` : .*waits already`)
+	late.waits(look, "LOCK a mode=shared", 2)
+	for _, w := range wires[1:] {
+		w.say("UNLOCK a", `OK lock=a`)
+	}
+	look.say("TRY a mode=shared", `ERR HELD .*`)
+	wires[0].say("UNLOCK a", `OK lock=a`)
+	writer.want(granted5)
+	look.say("TRY a mode=shared", `ERR HELD lock=a ttl=.*`)
+	writer.say("UNLOCK a", `OK lock=a`)
+	late.want(granted5)
+	late.conn.Close()
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+}
+
+// TestWriterIsNotStarved: readers that come and go without end let a writer in
+// within one hold time of those that were before it.
+func TestWriterIsNotStarved(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	var writing, reading atomic.Int32
+	for i := range 8 {
+		w := d.dial()
+		wg.Go(func() {
+			for !stop.Load() {
+				w.say("LOCK a mode=shared", granted5)
+				reading.Add(1)
+				if writing.Load() != 0 {
+					t.Errorf("reader %d beside a writer", i)
+				}
+				reading.Add(-1)
+				w.say("UNLOCK a", `OK lock=a`)
+			}
+		})
+	}
+	writer := d.dial()
+	for range 20 {
+		writer.say("LOCK a wait=10s", granted5)
+		writing.Add(1)
+		if reading.Load() != 0 {
+			t.Error("a writer beside readers")
+		}
+		writing.Add(-1)
+		writer.say("UNLOCK a", `OK lock=a`)
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+// TestSlots: ten clients, three slots: never more than three at once, each slot
+// one client's, and all get one.
+func TestSlots(t *testing.T) {
+	const clients, slots, rounds = 10, 3, 10
+	d := startDaemon(t, 5, patientNodes)
+	var taken [slots + 1]atomic.Int32
+	var inside, most atomic.Int32
+	var wg sync.WaitGroup
+	for range clients {
+		w := d.dial()
+		wg.Go(func() {
+			for range rounds {
+				slot := int(duration(t, w.say("LOCK a slots=3", grantedSlot)[3]) / time.Millisecond)
+				if slot > slots || taken[slot].Add(1) != 1 {
+					t.Errorf("slot %d is taken twice, or there is none", slot)
+					return
+				}
+				for n := inside.Add(1); n > most.Load(); {
+					most.Store(n)
+				}
+				w.say("CHECK a", fmt.Sprint(granted5, ` slot=`, slot))
+				inside.Add(-1)
+				taken[slot].Add(-1)
+				w.say("UNLOCK a", `OK lock=a`)
+			}
+		})
+	}
+	wg.Wait()
+	if n := most.Load(); n < 2 || n > slots {
+		t.Errorf("at most %d were inside at once, want up to %d, and more than one", n, slots)
+	}
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+}
+
+// TestSlotsAreShown by WHO and LIST; another number of slots is refused, and
+// another kind.
+func TestSlotsAreShown(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	a, b, look := d.dial(), d.dial(), d.dial()
+	one := a.say("LOCK a slots=2", grantedSlot)[3]
+	two := b.say("LOCK a slots=2", grantedSlot)[3]
+	if one == two {
+		t.Fatalf("both have slot %s", one)
+	}
+	look.send("WHO a")
+	for range 2 {
+		slot := look.want(`- lock=a mode=exclusive slots=2 slot=([12]) ` + holderWords + ` ttl=\d+ held=3 nodes=3`)[0]
+		if slot != one && slot != two {
+			t.Errorf("WHO shows slot %s", slot)
+		}
+	}
+	look.want(`OK n=2`)
+	look.say("LIST", `- lock=a state=held mode=exclusive slots=2 pid=\d+ user=\S+ since=\d+ slot=`+one+` fence=\d+ ttl=\d+`)
+	look.want(`- lock=a state=held .* slot=` + two + ` .*`)
+	look.want(`OK n=2`)
+	for _, request := range []string{"TRY a slots=2", "TRY a slots=3", "TRY a", "TRY a mode=shared"} {
+		look.say(request, `ERR HELD lock=a slots=2 ttl=\d+ `+holderWords+` : a: a semaphore of 2 places, .*`)
+	}
+	a.say("UNLOCK a", `OK lock=a`)
+	look.say("TRY a slots=3", `ERR HELD .*`)
+	look.say("TRY a slots=2", granted5+` slot=`+one)
+}
+
+// TestSeveralNames: all or none, in one lease that goes by its list.
+func TestSeveralNames(t *testing.T) {
+	d := startDaemon(t, 5, patientNodes)
+	a, b := d.dial(), d.dial()
+	lease := a.say("LOCK x%2C,b,%C3%A4 ttl=20s", granted(`x%2C,b,ä`))[0]
+	eventually(t, "three names are on five nodes", func() bool { return len(d.keys()) == 3*5 })
+	for _, name := range []string{"x%2C", "b", "ä"} {
+		b.say("TRY "+name, `ERR HELD lock=`+name+` ttl=\d+ `+holderWords+` : .*`)
+		b.say("WHO "+name, `- lock=`+name+` mode=exclusive `+holderWords+` ttl=\d+ held=5 nodes=5`)
+		b.want(`OK n=1`)
+		a.say("LOCK "+name, `ERR ALREADY lock=`+name+` : .*within x,,b,ä.*`)
+		a.say("CHECK "+name, `ERR NOTHELD lock=`+name+` : .*but as x,,b,ä.*`)
+	}
+	b.say("TRY b,other", `ERR HELD lock=b,other ttl=.*`)
+	b.say("TRY other", granted5) // nothing of it was left there
+	a.say("LOCK b,c", `ERR ALREADY lock=b,c : .*`)
+	a.say("UNLOCK b,x%2C,ä", `ERR NOTHELD .*`)
+	a.say("CHECK x%2C,b,ä", granted(`x%2C,b,ä`))
+	a.say("EXTEND x%2C,b,ä ttl=30s", granted(`x%2C,b,ä`))
+	a.say("EXTEND lease="+lease, granted(`x%2C,b,ä`))
+	a.say("LOCK x%2C,b,ä", `ERR ALREADY .*`)
+	a.say("LOCK x%2C,b,ä reentrant=yes", granted(`x%2C,b,ä`)+` count=2`)
+	a.say("UNLOCK x%2C,b,ä", `OK lock=x%2C,b,ä count=1`)
+	b.say("LIST", `- lock=other .*`)
+	b.want(`- lock=x%2C,b,ä state=held mode=exclusive .*`)
+	b.want(`OK n=2`)
+	a.say("UNLOCK x%2C,b,ä", `OK lock=x%2C,b,ä`)
+	b.say("TRY b,x%2C", granted(`b,x%2C`))
+}
+
+// TestSeveralNamesWait for all of them, whoever has which; and two who name the
+// same in another order do not stop each other.
+func TestSeveralNamesWait(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	a, b, ab, ba, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	a.say("LOCK a", granted5)
+	b.say("LOCK b mode=shared", granted5)
+	ab.waits(look, "LOCK a,b", 1)
+	ba.waits(look, "LOCK b,a", 2)
+	a.say("UNLOCK a", `OK lock=a`)
+	look.say("TRY a", `ERR HELD .*`)
+	b.say("UNLOCK b", `OK lock=b`)
+	ab.want(granted(`a,b`))
+	ab.say("UNLOCK a,b", `OK lock=a,b`)
+	ba.want(granted(`b,a`))
+}
+
+// TestSeveralNamesOfManyClients: nobody has a name beside somebody else.
+func TestSeveralNamesOfManyClients(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	var inside [3]atomic.Int32
+	var wg sync.WaitGroup
+	for i, names := range []string{"0,1", "1,2", "2,0", "2,1,0", "1", "0"} {
+		w := d.dial()
+		wg.Go(func() {
+			for range 20 {
+				w.say("LOCK "+names, granted(names))
+				for name := range strings.SplitSeq(names, ",") {
+					if inside[name[0]-'0'].Add(1) != 1 {
+						t.Errorf("client %d is not alone with %s", i, name)
+					}
+				}
+				for name := range strings.SplitSeq(names, ",") {
+					inside[name[0]-'0'].Add(-1)
+				}
+				w.say("UNLOCK "+names, `OK lock=`+names)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// kinds are requests of every kind, and what forces them away or makes them lost.
+var kinds = []struct{ names, options, grant string }{
+	{"a", "", granted5},
+	{"a", " mode=shared", granted5},
+	{"a", " slots=3", grantedSlot},
+	{"a,b", "", granted5},
+	{"a,b", " mode=shared", granted5},
+}
+
+// TestEveryKindEnds with its client, whoever waits.
+func TestEveryKindEnds(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.names+kind.options, func(t *testing.T) {
+			d := startDaemon(t, 3, patientNodes)
+			w, next := d.dial(), d.dial()
+			w.say("LOCK "+kind.names+kind.options, kind.grant)
+			next.say("TRY a", `ERR HELD .*`)
+			next.waits(d.dial(), "LOCK a,c", 1)
+			w.conn.Close()
+			next.want(granted(`a,c`))
+			next.conn.Close()
+			eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+		})
+	}
+}
+
+// TestEveryKindIsLost before its deadline, finally, and nobody of this host has
+// the lock until then.
+func TestEveryKindIsLost(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for _, kind := range kinds {
+		t.Run(kind.names+kind.options, func(t *testing.T) {
+			t.Parallel()
+			d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
+			w, next := d.dial(), d.dial()
+			w.say("LOCK "+kind.names+kind.options, kind.grant)
+			next.waits(d.dial(), "LOCK a", 1)
+			for _, server := range d.nodes.Servers {
+				if err := server.FlushAll(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			deadline := duration(t, w.say("CHECK "+kind.names, kind.grant)[2])
+			w.want(`LOST lock=` + kind.names + ` lease=\S+ reason=quorum : .*`)
+			w.say("CHECK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
+			w.say("UNLOCK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
+			next.want(granted5)
+			if now := redlock.BootTime(); now < deadline {
+				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+			}
+		})
+	}
+}
+
+// TestEveryKindIsForced away: all who hold it are told, and who waits has it at once.
+func TestEveryKindIsForced(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.names+kind.options, func(t *testing.T) {
+			d := startDaemon(t, 3, patientNodes)
+			var holders []*wire
+			for range 3 {
+				if w := d.dial(); len(holders) == 0 || kind.options != "" {
+					w.say("LOCK "+kind.names+kind.options+" ttl=30s", kind.grant)
+					holders = append(holders, w)
+				}
+			}
+			next, admin := d.dial(), d.dial()
+			next.waits(admin, "LOCK a", 1)
+			also, rest := "", strings.TrimPrefix(kind.names, "a,")
+			if rest != kind.names {
+				also = ` also=` + rest + `\b`
+			}
+			admin.say("FORCE a", fmt.Sprintf(`OK lock=a n=%d%s.*: .*`, len(holders), also))
+			next.want(granted5)
+			for i, w := range holders {
+				w.want(`LOST lock=` + kind.names + ` lease=\S+ reason=forced : .*`)
+				if also != "" {
+					admin.stillTaken(rest, kind.names, len(holders)-i)
+				}
+				w.say("UNLOCK "+kind.names, `ERR LOST .*`)
+			}
+			if also != "" { // what was left of it is free, long before the ttl is over
+				admin.until("TRY "+rest, `^OK`)
+			}
+			admin.say("FORCE c", `OK lock=c n=0 : .*`)
+		})
+	}
+}
+
+// stillTaken: what was forced away by another of its names, from so many, is shown, and
+// nobody has it.
+func (w *wire) stillTaken(name, list string, n int) {
+	w.t.Helper()
+	w.until("LIST", fmt.Sprintf(`^- lock=a state=held .*\n(- lock=%s state=lost .* ttl=\d+\n){%d}OK`, list, n))
+	w.until("WHO "+name, fmt.Sprintf(`^(- lock=%s .* : it was lost \(forced\).*\n){%d}OK n=%d\n`, name, n, n))
+	w.say("TRY "+name, `ERR HELD lock=`+name+` .*`)
+}
+
+// What is left of several names is given back, too, when whoever held them is gone.
+func TestForcedAwayAndGone(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, admin := d.dial(), d.dial()
+	w.say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than until waits
+	admin.say("FORCE b", `OK lock=b n=1 also=a,c held=.*`)
+	admin.say("TRY a", `ERR HELD .*`)
+	w.conn.Close()
+	admin.until("TRY a,b,c", `^OK`)
+	admin.say("LIST", `- lock=a,b,c state=held .*`)
+	admin.want(`OK n=1`)
+}
+
+// But not where it was not held by the connection that has ended: who has it may be at work
+// elsewhere, and has not said that he has stopped.
+func TestForcedAwayAndHeldElsewhere(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, admin := d.dial(), d.dial()
+	w.say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
+	admin.say("FORCE a", `OK lock=a n=1 also=b held=.*`)
+	w.want(`LOST lock=a,b .*`)
+	w.conn.Close()
+	admin.say("LOCK b wait=300ms", `ERR HELD .*`)
+}
+
+// TestEveryKindGoesByNameAndLease, and is extended.
+func TestEveryKindGoesByNameAndLease(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.names+kind.options, func(t *testing.T) {
+			d := startDaemon(t, 3, patientNodes)
+			w, other := d.dial(), d.dial()
+			lease := w.say("LOCK "+kind.names+kind.options+" ttl=2s id=x", kind.grant)[0]
+			w.say("LOCK "+kind.names+kind.options+" id=x", kind.grant+` again=yes`)
+			w.say("LOCK "+kind.names+kind.options, `ERR ALREADY .*`)
+			w.say("LOCK "+kind.names+kind.options+" reentrant=yes", kind.grant+` count=2`)
+			if kind.options != "" {
+				w.say("LOCK "+kind.names+" reentrant=yes", `ERR ALREADY .*another mode.*`)
+			}
+			if ttl := duration(t, other.say("EXTEND lease="+lease+" ttl=20s", kind.grant+` count=2`)[1]); ttl < 15*time.Second {
+				t.Errorf("EXTEND ttl=20s: %v are left", ttl)
+			}
+			w.say("EXTEND "+kind.names, kind.grant+` count=2`)
+			w.say("UNLOCK "+kind.names, `OK lock=`+kind.names+` count=1`)
+			other.say("UNLOCK lease="+lease, `OK lock=`+kind.names)
+			w.say("CHECK "+kind.names, `ERR NOTHELD .*`)
+			other.say("TRY a,b", granted(`a,b`))
+		})
+	}
+}
+
+// TestOneSlotIsOneAlone: slots=1 is no other kind than none, and goes with several names.
+func TestOneSlotIsOneAlone(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, other := d.dial(), d.dial()
+	w.say("LOCK a slots=1 reentrant=yes", counted(1))
+	w.say("LOCK a reentrant=yes", counted(2))
+	other.say("TRY a", `ERR HELD lock=a .*`)
+	other.say("LOCK b,c slots=1", granted(`b,c`))
+	w.say("UNLOCK a", `OK lock=a count=1`)
+	w.say("UNLOCK a", `OK lock=a`)
+	other.say("TRY a slots=1", granted5)
+}
+
+// TestDevKinds: embedded nodes know every kind; who waits asks them again.
+func TestDevKinds(t *testing.T) {
+	t.Parallel() // it mostly waits
+	cfg := config.Dev()
+	cfg.Socket.Path = t.TempDir() + "/s"
+	d := &testDaemon{t: t, cfg: cfg, dev: true}
+	d.start()
+	w, other := d.dial(), d.dial()
+	w.until("STATUS", `spare=2\b`)
+	for _, kind := range kinds {
+		lease := w.say("LOCK "+kind.names+kind.options+" ttl=9s", kind.grant)[0]
+		other.say("TRY a", `ERR HELD .*`)
+		other.say("WHO a", `- lock=a mode=\w+ .* nodes=5`)
+		other.want(`OK n=1`)
+		w.say("EXTEND lease="+lease+" ttl=10s", kind.grant)
+		other.waits(w, "LOCK a,c", 1)
+		w.say("UNLOCK "+kind.names, `OK lock=`+kind.names)
+		other.want(granted(`a,c`))
+		other.say("UNLOCK a,c", `OK lock=a,c`)
+		w.say("LOCK "+kind.names+kind.options+" ttl=600ms hold=ttl", kind.grant)
+		w.want(`LOST lock=` + kind.names + ` .* reason=expired .*`)
+		other.say("LOCK a wait=10s", granted5)
+		w.say("FORCE a", `OK lock=a n=1 .*`)
+		other.want(`LOST .*`)
+	}
+	other.send("STATUS")
+	other.want(`- node=a address=embedded state=ready wakeups=polling .*`)
+}

@@ -1,0 +1,381 @@
+package session
+
+import (
+	"errors"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// gaveBack ends what is noted of a lease that was given back when all nodes have heard of
+// it. Where one has not, be it that a quorum has, the next process is to repeat it as this
+// one does: until the lock has expired in any case. It does not wait.
+func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.Releasing) {
+	if h.number != 0 {
+		release.Then(func(owing int) { d.releasedExcept(h.number, owing) })
+	}
+}
+
+// maxOwed bounds what is noted of releases that a quorum has heard of: where a node answers
+// all of them with an error, each UNLOCK would make the table longer. (Where so many do that
+// nobody gets a lock, there is an end of that.)
+const maxPendingReleases = 10000
+
+// gaveBackBut is for so many nodes that have not heard of it.
+func (d *Host) releasedExcept(number uint64, owing int) {
+	switch nodes := &d.Cfg.Quorum; {
+	case owing > len(nodes.Nodes)-nodes.Needed():
+		d.forgetAfterMaxTTL(number)
+	case owing > 0 && d.countPendingRelease():
+		d.Journal.ForgottenAfter(number, nodes.MaxTTL, func() { d.pendingReleases.Add(-1) })
+	default:
+		d.Journal.Forgotten(number, 0)
+	}
+}
+
+// mayOwe counts one in, unless it is one too many.
+func (d *Host) countPendingRelease() bool {
+	if d.pendingReleases.Add(1) <= maxPendingReleases {
+		return true
+	}
+	d.pendingReleases.Add(-1)
+	return false
+}
+
+// forgetExpired ends what is noted of what is given back when it has expired in any case.
+// It does not wait.
+func (d *Host) forgetAfterMaxTTL(number uint64) {
+	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
+}
+
+// unregister ends what anybody can ask of a lease by its id.
+func (d *Host) unregister(h *heldLease) {
+	d.Leases.remove(h)
+	if h.forget() {
+		d.Limits.ForgetLost(h.UID)
+	}
+	h.mu.Lock()
+	giving := h.releasing
+	h.mu.Unlock()
+	if !giving {
+		d.Journal.Forgotten(h.number, 0)
+	}
+}
+
+// end takes a holding out of the queue: it is held no more, whoever said so.
+func (d *Host) leaveQueue(h *heldLease) {
+	h.ended.Do(func() {
+		h.stopHeartbeat()
+		h.clearCounts()
+		d.Queue.Leave(&h.waiter, nil)
+		d.Limits.EndLease(h.UID, len(h.names()))
+		d.settleReentrancy(h)
+		if h.hasBegun() {
+			d.recorder.Held(d.Clock() - h.lease.Since())
+		}
+	})
+}
+
+// keep makes a lease go by its names, and ends the memory of those that went by
+// them before. A process that has ended meanwhile holds nothing.
+func (d *Host) index(h *heldLease) {
+	if h.process != nil {
+		d.Processes.keep(h.process)
+		h.attached().addProcessLease(h)
+	}
+	before, open := h.currentIndex().add(h)
+	for _, old := range before {
+		d.forget(old)
+	}
+	if !open {
+		d.processEnded(h)
+	}
+}
+
+// forget ends the memory of a holding.
+func (d *Host) forget(h *heldLease) {
+	if h.lease != nil {
+		d.unregister(h)
+	}
+	d.removeFromIndex(h)
+}
+
+// unlist ends that it goes by its names.
+func (d *Host) removeFromIndex(h *heldLease) {
+	if s := h.attached(); s != nil {
+		s.removeLease(h)
+	}
+	if h.process != nil {
+		h.currentIndex().remove(h)
+		h.freed.Do(func() { d.Processes.release(h.process) })
+	}
+}
+
+// release gives a lease back without waiting for the nodes, and takes it out of
+// the queue. Where the next in line wants just the same, that one's grant begins
+// in the same call of the nodes, here and now: the first bytes leave before
+// anybody is woken. The error is that of Lease.BeginRelease; nothing was done
+// then. by is the number of the UNLOCK; 0: its client is gone.
+func (d *Host) release(h *heldLease, by uint64) (*redlock.Releasing, error) {
+	d.noteRelease(h, by)
+	goesOn := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
+	if next := d.nextFor(h, goesOn); next != nil {
+		if release := d.handOver(h, next); release != nil {
+			d.endRow(h, goesOn)
+			return release, nil
+		}
+	}
+	release, err := h.lease.BeginRelease()
+	if err != nil {
+		h.setReleasing(errors.Is(err, redlock.ErrReleased)) // by another UNLOCK, whose record it is
+		return nil, err
+	}
+	d.endRow(h, goesOn)
+	return release, nil
+}
+
+// noteRelease notes that a lease is given back, by the request with that number,
+// before any node hears of it. Where it turns out to be lost, that is noted as well.
+func (d *Host) noteRelease(h *heldLease, by uint64) {
+	h.setReleasing(true)
+	d.Journal.Releasing(h.number, by)
+}
+
+func (h *heldLease) setReleasing(giving bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releasing = giving
+}
+
+// nextFor is who is to have the lock from h; nil: nobody in particular.
+func (d *Host) nextFor(h *heldLease, goesOn waitqueue.Streak) *waitqueue.Waiter {
+	if goesOn.Yields {
+		return nil
+	}
+	return d.Queue.ClaimNext(&h.waiter, goesOn)
+}
+
+// handOver begins the grant of the next one. It returns nil where that cannot be:
+// nothing was done then, and the promise is taken back.
+func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.Releasing {
+	release, begun, err := h.lease.HandOver(next.Request())
+	if err != nil {
+		d.Queue.Unclaim(next)
+		return nil
+	}
+	if !d.Queue.Deliver(next, begun) {
+		begun.Abandon()
+		next.Undelivered()
+	}
+	return release
+}
+
+// endRow ends a holding, of whose row those go on who are called now.
+func (d *Host) endRow(h *heldLease, goesOn waitqueue.Streak) {
+	d.Queue.SetStreak(&h.waiter, goesOn)
+	d.leaveQueue(h)
+}
+
+// rememberLost is how long a lost lease is told of on a connection that stays
+// open.
+const rememberLossFor = time.Hour
+
+// lost is what a lease does when it is lost: the client hears of it before the
+// deadline, and before anything that could block. The place in the queue is
+// kept until then: the client may still be stopping.
+func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
+	d.Journal.Lost(h.number, lease.Reason())
+	if h.markLost(d.Clock()) {
+		d.reportLoss(h)
+	}
+	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
+		time.AfterFunc(left, func() { d.leaveQueue(h) })
+	} else {
+		d.leaveQueue(h)
+	}
+	d.recorder.Lost(lease.Reason())
+	d.logLost(h, lease)
+}
+
+// tellLost sends LOST, and remembers it for as long as the client may ask.
+func (d *Host) reportLoss(h *heldLease) {
+	s, lease := h.attached(), h.lease
+	if s != nil {
+		s.sayLost(h.names(), lease.ID(), lease.Reason(), LostText[lease.Reason()])
+	}
+	d.Journal.LossReported(h.number)
+	switch {
+	case s == nil && h.process == nil:
+		d.forgetLostLater(h)
+	default:
+		d.rememberLoss(h)
+	}
+}
+
+func (s *session) sayLost(names []string, lease string, reason redlock.LostReason, text string) {
+	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
+		Strs("lock", names...).Str("lease", lease).Str("reason", string(reason)).Say(text))
+}
+
+// remember keeps a lost lease for whoever asks, and forgets another where that is
+// one too many.
+func (d *Host) rememberLoss(h *heldLease) {
+	if !h.remember() {
+		return // its connection has ended meanwhile
+	}
+	if oldest := h.currentIndex().remember(h, d.Limits.RememberLost(h.UID)); oldest != nil {
+		d.forget(oldest)
+	}
+}
+
+// tooOld: a lost lease is told of for an hour at most.
+func (d *Host) lostLongAgo(h *heldLease) bool {
+	h.mu.Lock()
+	lostAt := h.lostAt
+	h.mu.Unlock()
+	return lostAt != 0 && d.Clock()-lostAt > rememberLossFor
+}
+
+var LostText = map[redlock.LostReason]string{
+	redlock.LostForced:  "somebody took it away with FORCE: others may hold it already, stop at once",
+	redlock.LostQuorum:  "it could not be extended on a quorum of nodes, or this host was stopped for too long: stop what it protects",
+	redlock.LostBeat:    "no BEAT came for as long as beat= says: stop what it protects",
+	redlock.LostMax:     "its longest holding time (max) is over: stop what it protects",
+	redlock.LostExpired: "its ttl is over: stop what it protects",
+}
+
+// abandoned is a holding whose connection has ended. Where it was we who cut
+// it, the client may be at work and not know yet: the lock stays taken until
+// the deadline that it was told.
+func (d *Host) clientGone(h *heldLease, wasCut bool) {
+	switch {
+	case h.lease.Err() != nil:
+		if !wasCut && h.hold == ipc.HoldConn && !d.Stopping.Load() {
+			h.clientStopped()
+		}
+		d.forgetLostLater(h)
+	case h.hold != ipc.HoldConn: // held on, until its ttl is over; also where nobody knows whether its process lives
+	case d.Stopping.Load(): // it is we who go, and the client may be in the middle of its work: he can come back to the next daemon
+	case wasCut:
+		d.letExpire(h)
+	default:
+		d.releaseAfterLinger(h)
+	}
+}
+
+// stopped gives back what others may have anyway of a lease that was lost by FORCE:
+// the rest of several names, now that its client has stopped, or is gone. Without that
+// they are given back at the deadline.
+func (h *heldLease) clientStopped() {
+	if h.lease.Reason() == redlock.LostForced {
+		h.lease.Stopped()
+	}
+}
+
+// unregisterLost has LIST show a lost lease whose client is gone for as long as others
+// cannot have the lock.
+func (d *Host) forgetLostLater(h *heldLease) {
+	if left := h.lease.Left(); left > 0 {
+		time.AfterFunc(left, func() { d.unregister(h) })
+		return
+	}
+	d.unregister(h)
+}
+
+// giveBackAfterLinger gives back at once where there is no linger=. When that began is
+// noted: the next daemon is to go on with it.
+func (d *Host) releaseAfterLinger(h *heldLease) {
+	if h.linger > 0 {
+		now := d.Clock()
+		d.Journal.Lingering(h.number, now)
+		d.lingerFrom(h, now)
+		return
+	}
+	d.releaseAbandoned(h)
+}
+
+// lingerSince gives back when linger= is over that began at an instant.
+func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
+	nth := h.countDisconnect()
+	time.AfterFunc(then+h.linger-d.Clock(), func() {
+		if !h.disconnectedAgain(nth) {
+			d.releaseAbandoned(h)
+		}
+	})
+}
+
+// giveUp lets a lease run out. Who has resumed it in this moment hears so. What somebody has
+// given back in this moment is not lost, and noted as that.
+func (d *Host) letExpire(h *heldLease) {
+	if h.lease.GiveUp(); h.lease.Reason() == "" {
+		return
+	}
+	d.Journal.Lost(h.number, h.lease.Reason())
+	if h.attached() != nil {
+		h.markLost(d.Clock())
+		d.reportLoss(h)
+	} else {
+		d.forgetLostLater(h)
+	}
+	time.AfterFunc(max(h.lease.Validity(), 0), func() { d.leaveQueue(h) })
+}
+
+// giveBack releases for a client that is gone. The lanes see to it that every
+// node hears of it; nobody waits.
+func (d *Host) releaseAbandoned(h *heldLease) {
+	if d.Stopping.Load() || !h.claimRelease() {
+		return // it is we who go, and the client may be in the middle of its work; or it came back
+	}
+	release, err := d.release(h, 0)
+	d.forget(h)
+	if err == nil {
+		d.forgetWhenReleased(h, release)
+		d.Log.Debug("lease given back: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
+	}
+}
+
+// logLost warns, but for a lease that ends as whoever took it asked.
+func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
+	if !d.isNamed(h) {
+		return
+	}
+	if h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired {
+		d.Log.Info("lease over: its ttl ended, as hold=ttl asks", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
+		return
+	}
+	d.Log.Warn("lease lost", "lock", h.waiter.Label(), "reason", lease.Reason(), "user", h.User, "pid", h.PID, "cause", orNone(lease.Cause()))
+}
+
+// isNamed counts a lease that is over, and tells whether the log is to name it.
+func (d *Host) isNamed(h *heldLease) bool {
+	l := &d.lossLog
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.users[h.UID]
+	if of == nil {
+		if l.users == nil {
+			l.users = map[int]*losses{}
+		}
+		of = &losses{user: h.User}
+		l.users[h.UID] = of
+		time.AfterFunc(lossPause, func() { d.logUnnamed(h.UID) })
+	}
+	if of.n++; of.n > lossLines {
+		of.latest = h.waiter.Label()
+	}
+	return of.n <= lossLines
+}
+
+// logUnnamed says how many were not named, if any were not.
+func (d *Host) logUnnamed(uid int) {
+	l := &d.lossLog
+	l.mu.Lock()
+	of := l.users[uid]
+	delete(l.users, uid)
+	l.mu.Unlock()
+	if more := of.n - lossLines; more > 0 {
+		d.Log.Warn("more leases lost or over than are named here", "user", of.user, "leases", more, "latest", of.latest)
+	}
+}

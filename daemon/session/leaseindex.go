@@ -1,0 +1,204 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/redlockd/redlockd/ipc/server"
+)
+
+// desk is where leases go by their names: a connection has one, and so does a
+// process whose life holds leases (hold=pid), from whichever connections they
+// were taken.
+type leaseIndex struct {
+	mu       sync.Mutex // guards what follows
+	closed   bool       // nothing is held here any more
+	leases   map[indexKey]*heldLease
+	lost     []*heldLease              // those of the holdings that are remembered, the oldest first
+	requests map[indexKey]*lockRequest // LOCKs under way
+}
+
+// maxRemembered bounds the lost leases that a desk can be asked about.
+const maxRemembered = 1000
+
+// ident is what one name of a lock goes by at a desk: several names of one lock
+// are as many idents.
+type indexKey struct {
+	uid         int // who asked, where it goes by a process: that can hold leases of its user, and of root
+	owner, name string
+}
+
+// ident: on a connection all is its user's, also what root has resumed that another took.
+func (h *heldLease) indexKey(name string) indexKey {
+	if h.process == nil {
+		return indexKey{owner: h.Owner, name: name}
+	}
+	return indexKey{h.UID, h.Owner, name}
+}
+
+// enter makes a LOCK known that has come, unless one of its names goes by a LOCK
+// that is known already: those are the firsts then. The names of firsts that are
+// known to be over count as free (over).
+func (k *leaseIndex) enter(a *lockRequest, over map[*heldLease]bool) (firsts []*lockRequest) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range a.names() {
+		if first := k.firstOf(a.indexKey(name)); first != nil && !over[first.heldLease] {
+			firsts = append(firsts, first)
+		}
+	}
+	if firsts != nil {
+		return firsts
+	}
+	if k.requests == nil {
+		k.requests = map[indexKey]*lockRequest{}
+	}
+	for _, name := range a.names() {
+		k.requests[a.indexKey(name)] = a
+	}
+	return nil
+}
+
+// firstOf is the LOCK that the name goes by, under way, so that its end can be
+// waited for, or granted, be it that it was lost since. It needs mu.
+func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
+	if first := k.requests[at]; first != nil {
+		if first.done == nil {
+			first.done = make(chan struct{})
+		}
+		return first
+	}
+	if h := k.leases[at]; h != nil {
+		return grantedBefore(h)
+	}
+	return nil
+}
+
+// answered takes out a LOCK that has come to its end.
+func (k *leaseIndex) removeRequest(a *lockRequest) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range a.names() {
+		if at := a.indexKey(name); k.requests[at] == a {
+			delete(k.requests, at)
+		}
+	}
+	if a.done != nil {
+		close(a.done)
+	}
+}
+
+// add makes h what goes by its names. What went by one of them before was lost:
+// a new LOCK by the same owner ends its memory, which is the caller's to do. It is
+// false if the desk is closed.
+func (k *leaseIndex) add(h *heldLease) (before []*heldLease, open bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.putLocked(h)
+}
+
+// put needs mu.
+func (k *leaseIndex) putLocked(h *heldLease) (before []*heldLease, open bool) {
+	if k.closed {
+		return nil, false
+	}
+	if k.leases == nil {
+		k.leases = map[indexKey]*heldLease{}
+	}
+	for _, name := range h.names() {
+		at := h.indexKey(name)
+		if old := k.leases[at]; old != nil {
+			before = append(before, old)
+		}
+		k.leases[at] = h
+	}
+	return before, true
+}
+
+func (k *leaseIndex) get(at indexKey) *heldLease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.leases[at]
+}
+
+// remove forgets a holding where it is still the one that goes by a name.
+func (k *leaseIndex) remove(h *heldLease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range h.names() {
+		if at := h.indexKey(name); k.leases[at] == h {
+			delete(k.leases, at)
+		}
+	}
+	if i := slices.Index(k.lost, h); i >= 0 {
+		k.lost = slices.Delete(k.lost, i, i+1)
+	}
+}
+
+// remember keeps a lost holding for whoever asks. Where there are too many, here or
+// of its user, the oldest is to be forgotten.
+func (k *leaseIndex) remember(h *heldLease, tooMany bool) (oldest *heldLease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lost = append(k.lost, h)
+	if tooMany || len(k.lost) > maxRemembered {
+		oldest = k.lost[0]
+		k.lost = slices.Delete(k.lost, 0, 1)
+	}
+	return oldest
+}
+
+// all are the holdings, each once.
+func (k *leaseIndex) all() []*heldLease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.allLocked()
+}
+
+// close takes all that is held here.
+func (k *leaseIndex) close() []*heldLease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := k.allLocked()
+	k.closed, k.leases, k.lost = true, nil, nil
+	return all
+}
+
+// each needs mu.
+func (k *leaseIndex) allLocked() []*heldLease {
+	all := make([]*heldLease, 0, len(k.leases))
+	for at, h := range k.leases {
+		if at.name == h.names()[0] { // once is enough for several names
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func (k *leaseIndex) inUse() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.leases) > 0 || len(k.requests) > 0
+}
+
+// takeIn has a holding that was another desk's go by its names here, as add does.
+func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range h.names() {
+		at := h.indexKey(name)
+		other := k.leases[at]
+		if other == h {
+			return nil, nil // by another LOCK that counts on it
+		}
+		if k.requests[at] != nil || other != nil && other.lease.Err() == nil {
+			return nil, fmt.Errorf("%s: %w by this owner on this connection", h.waiter.Label(), errAlready)
+		}
+	}
+	before, open := k.putLocked(h)
+	if !open {
+		return nil, server.ErrGone
+	}
+	return before, nil
+}

@@ -1,0 +1,280 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// who is a WHO under way: the nodes are asked.
+type whoWork struct {
+	s    *session
+	call *server.Call
+}
+
+func (s *session) who(call *server.Call) server.Work { return &whoWork{s, call} }
+
+func (w *whoWork) Run() {
+	holdings, err := w.s.host.Nodes.Who(w.call.Context(), w.call.Names[0])
+	if err != nil {
+		w.s.refuse(w.call, err)
+		return
+	}
+	if len(holdings) <= manyHolders {
+		w.tell(holdings)
+		return
+	}
+	w.s.oneAtATime(w.call, func() server.Work { return w.tell(holdings) }) // as long as a LIST can be
+}
+
+func (w *whoWork) tell(holdings []redlock.Holding) server.Work {
+	name := w.call.Names[0]
+	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
+	for _, h := range holdings {
+		here := w.s.host.Leases.get(h.ID()) // LIST shows it to whoever may ask WHO
+		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
+		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), h.Holder)
+		noteField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
+		w.call.Line(line.Say(whoText(&h, here)))
+	}
+	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
+	return nil
+}
+
+func whoText(h *redlock.Holding, here *heldLease) string {
+	switch {
+	case h.Waiting:
+		return "nobody holds it; it is kept for him, who has waited for it and is next"
+	case !h.Holder.Known():
+		return "held by another Redlock client, whose value does not say who it is"
+	case here != nil && here.lease.Left() > 0:
+		return fmt.Sprintf("it was lost (%s), and stays taken for ttl at most: its client may still be at work", here.lease.Reason())
+	}
+	return ""
+}
+
+// noteField says nothing of who is not of this daemon, or has none.
+func noteField(line *ipc.Response, here *heldLease) {
+	if here != nil && here.Note != "" {
+		line.Str("note", here.Note)
+	}
+}
+
+// manyHolders is how many of those who share a lock make the answer to WHO one of these.
+const manyHolders = 100
+
+func (s *session) list(call *server.Call) server.Work {
+	return s.oneAtATime(call, func() server.Work { return s.listAll(call) })
+}
+
+// long gives one long answer to a user at a time: he can have many connections. Others of
+// his, and nobody else's, wait meanwhile.
+func (s *session) oneAtATime(call *server.Call, answer func() server.Work) server.Work {
+	s.listing <- struct{}{}
+	defer func() { <-s.listing }()
+	if s.host.Limits.Unread(s.uid) > maxUnread {
+		return s.refuse(call, errUnread)
+	}
+	return answer()
+}
+
+// listAll shows the leases and waiters of this daemon that the caller may see, without
+// their secrets; of those that were lost, what nobody else can have yet.
+func (s *session) listAll(call *server.Call) server.Work {
+	holdings := s.host.Leases.all()
+	slices.SortFunc(holdings, func(a, b *heldLease) int {
+		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.Asked, b.Asked))
+	})
+	n, view := 0, s.view()
+	for _, h := range holdings {
+		names, state, left := view.Shows(h.waiter.Requester.UID, h.names()), "held", h.lease.Validity()
+		if h.lease.Err() != nil {
+			state, left = "lost", h.lease.Left()
+		}
+		if names != nil && (state == "held" || left > 0) {
+			call.Line(slotField(s.listLine(call, names, &h.waiter, state, h.lease.Since()), h.lease.Slot()).
+				Int("fence", int64(h.lease.Fence())).Ms("ttl", left))
+			n++
+		}
+	}
+	for _, p := range s.host.Queue.Waiting() {
+		if names := view.Shows(p.Requester.UID, p.Names); names != nil {
+			call.Line(s.listLine(call, names, p, "waiting", p.Requester.Asked))
+			n++
+		}
+	}
+	return reply(call, ok(call).Int("n", int64(n)))
+}
+
+// counts returns how many leases and waiters of this daemon LIST would show.
+func (d *Host) counts(view access.View) (leases, waiters int) {
+	for _, h := range d.Leases.all() {
+		if h.lease.Err() == nil && view.Shows(h.waiter.Requester.UID, h.names()) != nil {
+			leases++
+		}
+	}
+	for _, p := range d.Queue.Waiting() {
+		if view.Shows(p.Requester.UID, p.Names) != nil {
+			waiters++
+		}
+	}
+	return leases, waiters
+}
+
+func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, state string, since time.Duration) *ipc.Response {
+	who := p.Requester
+	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", modeOf(p.Kind.Shared))
+	pidField(slotsField(line, int(p.Kind.Slots)), who.PID).
+		Str("user", who.User).Ms("since", s.host.Clock()-since)
+	if who.Note != "" {
+		line.Str("note", who.Note)
+	}
+	return line
+}
+
+// status shows the nodes, from memory, and how many leases and waiters LIST would
+// show: no more can be told by it of others' locks.
+func (s *session) status(call *server.Call) server.Work {
+	status := s.host.status()
+	for _, node := range status.Nodes {
+		call.Line(nodeLine(call, node))
+	}
+	leases, waiters := s.host.counts(s.view())
+	n := int64(len(status.Nodes))
+	r := ok(call).Int("n", n).Int("nodes", n).
+		Int("quorum", int64(status.Quorum)).
+		Int("spare", int64(status.Spare())).
+		Int("leases", int64(leases)).
+		Int("waiters", int64(waiters)).
+		Int("connections", int64(s.host.Limits.Connections()))
+	if status.Left > 0 {
+		r.Ms("left", status.Left)
+	}
+	text := statusText(status)
+	if why := s.host.Journal.Health(); why != state.Healthy {
+		r.Str("unnoted", "yes").Str("table", why.String())
+		text += "; a restart of redlockd would lose what is held and waited for, as " + why.Text()
+	}
+	return reply(call, countFields(r, status).Say(text))
+}
+
+// countFields are how often something happened since the daemon was started.
+func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
+	c := status.Counts
+	return r.Ms("max_ttl", status.MaxTTL).
+		Int("grants", int64(c.Grants)).
+		Int("lost", int64(c.Lost)).
+		Int("handovers", int64(c.HandOvers)).
+		Int("splits", int64(c.Splits)).
+		Int("wakeups", int64(c.Wakeups)).
+		Int("writebacks", int64(c.WriteBacks)).
+		Int("repairs", int64(c.Repairs)).
+		Int("quarantines", int64(c.Quarantines)).
+		Int("clock_jumps", int64(c.ClockJumps)).
+		Int("withdrawals", int64(c.Withdrawals)).
+		Int("counter_losses", int64(c.CounterLosses))
+}
+
+func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
+	line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).
+		Str("address", node.Address).Str("state", string(node.State))
+	if node.State == redlock.NodeReady {
+		line.Str("wakeups", wakeUps(node))
+	}
+	if node.Left > 0 {
+		line.Ms("left", node.Left)
+	}
+	if node.RTT > 0 {
+		line.Ms("rtt", node.RTT+time.Millisecond-1) // rounded up
+	}
+	if len(node.Warning) > 0 {
+		line.Int("warnings", int64(len(node.Warning)))
+	}
+	return line.Say(nodeText(node))
+}
+
+// wakeUps is how those who wait hear from the node that they should ask again.
+func wakeUps(node redlock.NodeStatus) string {
+	if node.Tracking {
+		return "tracking"
+	}
+	return "polling"
+}
+
+// nodeText is why a node has no vote, or what could be better about it.
+func nodeText(node redlock.NodeStatus) string {
+	var texts []string
+	switch {
+	case node.Wanting():
+		texts = append(texts, wantingText(node))
+	case node.Reason != nil:
+		texts = append(texts, ReasonText(node.Reason))
+	}
+	return strings.Join(append(texts, node.Warning...), "; ")
+}
+
+func wantingText(node redlock.NodeStatus) string {
+	text := fmt.Sprintf("when that is over its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.Needs, node.Found)
+	if e, ok := errors.AsType[*redlock.QuarantineError](node.Reason); ok {
+		return e.Reason.Error() + "; " + text
+	}
+	return text
+}
+
+// reasonText leaves out how long a quarantine lasts, which left= tells, and what Redis
+// says of its own commands to who has no password.
+func ReasonText(reason error) string {
+	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
+		return e.Reason.Error() + "; its votes count again when that is over"
+	}
+	return cmp.Or(loginText(reason), reason.Error())
+}
+
+func statusText(status redlock.Status) string {
+	text := strings.Join(append([]string{outlook(status)}, status.Warning...), "; ")
+	if n := status.Counts.CounterLosses; n > 0 {
+		text += "; a quorum of nodes began without fencing counters: where they were not new, tokens of before may be larger"
+	}
+	return text
+}
+
+// outlook is whether locks can be taken, and how sure that is.
+func outlook(status redlock.Status) string {
+	switch spare := status.Spare(); {
+	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, isHere):
+		return fmt.Sprintf("no quorum for another %v: this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; "+
+			"LOCK waits for that; it ends by itself, and cannot be ended early", Seconds(status.Left))
+	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, redlock.NodeStatus.Wanting):
+		return fmt.Sprintf("no quorum for another %v, and then not before more nodes are up: those that were restarted or flushed have no vote for max_ttl, because they may have forgotten locks, "+
+			"and copy fencing counters from others then, of which too few may vote; LOCK waits for the first", Seconds(status.Left))
+	case spare < 0 && status.Left > 0:
+		return fmt.Sprintf("no quorum for another %v: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
+			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new", Seconds(status.Left))
+	case spare < 0:
+		return "no quorum: no lock can be taken until more nodes are ready"
+	case spare == 0:
+		return "locks work, but no further node may fail"
+	case spare == 1:
+		return "locks work, and go on if 1 more node fails"
+	default:
+		return "locks work, and go on if " + strconv.Itoa(spare) + " more nodes fail"
+	}
+}
+
+func isHere(n redlock.NodeStatus) bool { return n.Here }
+
+// seconds rounds up, for people.
+func Seconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}

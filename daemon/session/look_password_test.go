@@ -1,0 +1,49 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/logging"
+)
+
+// A node that wants a password where the config has none, or another one, says where that
+// belongs, in the log, in STATUS and to who gets no lock for that.
+func TestNodeWantsAPassword(t *testing.T) {
+	wrong := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(wrong, []byte("wrong\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]string{"none": "", "wrong": wrong, "gone": filepath.Join(t.TempDir(), "gone")} {
+		t.Run(name, func(t *testing.T) { testPassword(t, file) })
+	}
+}
+
+func testPassword(t *testing.T, file string) {
+	var log logged
+	first := startDaemon(t, 3, nil)
+	nodes := slices.Clone(first.cfg.Quorum.Nodes)
+	for i := 1; i < 3; i++ {
+		if _, err := first.nodes.Servers[i].Do("CONFIG", "SET", "requirepass", "secret"); err != nil {
+			t.Fatal(err)
+		}
+		nodes[i].PasswordFile = file
+	}
+	first.cfg.Quorum.Nodes = nodes
+	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	w := d.dial()
+	const says = `(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`
+	w.until("STATUS", `node=c .* : .*`+says)
+	if got := w.say("TRY a", `ERR NOQUORUM lock=a .* : (.*`+says+`.*)`)[0]; strings.Contains(got, "HELLO") {
+		t.Errorf("TRY is answered %s, want no command of Redis", got)
+	}
+	const want = "[WARN]  node is down: node=c address="
+	if got := log.String(); !strings.Contains(got, want) || !strings.Contains(got, "password_file") || strings.Contains(got, "HELLO") {
+		t.Errorf("want %q with password_file, and no command of Redis:\n%s", want, got)
+	}
+}

@@ -1,0 +1,41 @@
+package session
+
+import (
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// TestSinceIsOfTheGrant: who has waited for a lock holds it since it was granted, and
+// not since he asked for it, whoever tells.
+func TestSinceIsOfTheGrant(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	a, w, look := d.dial(), d.dial(), d.dial()
+	a.say("LOCK a", granted5)
+	w.send("LOCK a")
+	look.until("LIST", `state=waiting .*since=\d{4,}\n`)
+	a.say("UNLOCK a", `OK lock=a`)
+	w.want(granted5)
+	for _, request := range []string{"LIST", "WHO a", "TRY a"} {
+		if since := sinceOf(look, request); since >= 1000 {
+			t.Errorf("%s: since=%d, of who has waited for a second and holds it now", request, since)
+		}
+	}
+}
+
+// sinceOf is the since= of a request's answer, of one holder.
+func sinceOf(w *wire, request string) int {
+	w.t.Helper()
+	w.send("%s", request)
+	line := w.line()
+	since := regexp.MustCompile(` since=(\d+)`).FindStringSubmatch(line)
+	if since == nil {
+		w.t.Fatalf("%s: %s", request, line)
+	}
+	if line[0] == '-' {
+		w.want(`OK n=1`)
+	}
+	ms, _ := strconv.Atoi(since[1])
+	return ms
+}

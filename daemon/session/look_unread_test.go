@@ -1,0 +1,53 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
+)
+
+// TestManyHoldersUnread: who asks again and again who shares a lock with thousands, on many
+// connections, and reads nothing, is refused in the end, as he is with LIST: the daemon keeps
+// no more for him.
+func TestManyHoldersUnread(t *testing.T) {
+	const readers, connections, calls = 3000, 5, 20
+	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = patience })
+	members := []string{"ZADD", d.cfg.Quorum.KeyPrefix + "x\x00m"}
+	for i := range readers {
+		members = append(members, fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()), fmt.Sprintf("%022d host=%s pid=%d uid=1 user=u since=1", i, strings.Repeat("h", 64), i))
+	}
+	for _, command := range [][]string{members, {"SET", d.cfg.Quorum.KeyPrefix + "x", "redlockd:shared", "PX", "3600000"}} {
+		if reply, err := d.nodes.Servers[0].Do(command...); err != nil || reply.Err != nil {
+			t.Fatal(err, reply.Err)
+		}
+	}
+	var all []*wire
+	for range connections {
+		w := d.dial()
+		all = append(all, w)
+		for i := range calls {
+			w.send("@%d WHO x", i)
+		}
+	}
+	d.dial().until("LIST", `ERR LIMIT .*unread`)
+	refused := 0
+	for _, w := range all {
+		for answers := 0; answers < calls; {
+			switch line := w.line(); {
+			case strings.Contains(line, " OK n=3000"):
+				answers++
+			case strings.Contains(line, " ERR LIMIT "):
+				answers++
+				refused++
+			case !strings.Contains(line, " - "):
+				t.Fatalf("WHO: %s", line)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Errorf("%d answers of %d lines were kept for one who read none of them; want some of them refused", connections*calls, readers)
+	}
+}

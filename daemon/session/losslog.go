@@ -1,0 +1,47 @@
+package session
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// At trace level the log has each request, each attempt on the nodes and each answer,
+// without the ids of leases and without what a client wrote where it is not well
+// formed: that may be one. At any other level that costs a look at the level.
+
+// seldom bounds what is logged. It is for any goroutine.
+type rateLimiter struct{ last atomic.Int64 } // BootTime
+
+// due tells whether the pause is over since it was last so.
+func (s *rateLimiter) allow(now, pause time.Duration) bool {
+	last := s.last.Load()
+	return (last == 0 || now-time.Duration(last) >= pause) && s.last.CompareAndSwap(last, int64(now))
+}
+
+// lossLog bounds what the log says of leases that are over: a user can have as many as he
+// likes end in a moment (max=, hold=ttl), and what others lose is to be found.
+type lossLog struct {
+	mu    sync.Mutex // guards users
+	users map[int]*losses
+}
+
+// losses are a user's since he lost one, for lossPause.
+type losses struct {
+	user   string
+	n      int
+	latest string // lock that is not in the log
+}
+
+// So many leases of a user are named in the log in so long; of more it says how many.
+const (
+	lossLines = 200
+	lossPause = 10 * time.Second
+)
+
+func orNone(err error) any {
+	if err == nil {
+		return "none"
+	}
+	return err
+}

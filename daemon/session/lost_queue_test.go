@@ -1,0 +1,34 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+)
+
+// LOST is sent in time, however long other requests keep the queue's mutex.
+func TestLostWaitsForNoQueue(t *testing.T) {
+	d := settledDaemon(t)
+	w, _ := dialWithin(t, d.NewServer())
+	w.say("LOCK a,b ttl=1s hold=ttl", granted(`a,b`))
+	defer lockQueue(d.Queue)()
+	w.want(`LOST lock=a,b .* reason=expired : .*`)
+}
+
+// lockQueue keeps the queue's mutex until unlock is called.
+func lockQueue(q *waitqueue.Queue) (unlock func()) {
+	locked, unlocked, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		q.ChangeOwner(&waitqueue.Waiter{}, func() waitqueue.Owner {
+			close(locked)
+			<-unlocked
+			return waitqueue.Owner{}
+		})
+	}()
+	<-locked
+	return func() {
+		close(unlocked)
+		<-done
+	}
+}

@@ -1,0 +1,52 @@
+package session
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// A node's quarantine is not said to end with time where that alone does not end it.
+func TestNodeTextOfQuarantine(t *testing.T) {
+	node := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second, Needs: 2, Reason: &redlock.QuarantineError{Left: time.Second, Reason: errors.New("it is new")}}
+	for found, want := range map[int]string{
+		1: "it is new; when that is over its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up",
+		2: "it is new; its votes count again when that is over",
+	} {
+		node.Found = found
+		if got := nodeText(node); got != want {
+			t.Errorf("found %d: %q, want %q", found, got, want)
+		}
+	}
+}
+
+// Whoever reads that there is no quorum is sent to ADMIT only where it would end that.
+func TestOutlook(t *testing.T) {
+	quarantined := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second}
+	here := quarantined
+	here.Here = true
+	wanting := quarantined
+	wanting.Needs, wanting.Found = 2, 1
+	for _, c := range []struct {
+		what   string
+		status redlock.Status
+		want   string
+		admit  bool
+	}{
+		{"new nodes", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{quarantined}}, "new or were restarted", true},
+		{"it needs others", redlock.Status{Quorum: 2, Ready: 1, Left: time.Second, Nodes: []redlock.NodeStatus{wanting}}, "not before more nodes are up", false},
+		{"this host was paused", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{here}}, "this host stood still", false},
+		{"nodes are down", redlock.Status{Quorum: 1, Nodes: []redlock.NodeStatus{{State: redlock.NodeDown}}}, "until more nodes are ready", false},
+		{"the last one", redlock.Status{Quorum: 1, Ready: 1}, "no further node may fail", false},
+		{"one more", redlock.Status{Quorum: 1, Ready: 2}, "if 1 more node fails", false},
+		{"two more", redlock.Status{Quorum: 1, Ready: 3}, "if 2 more nodes fail", false},
+	} {
+		got := outlook(c.status)
+		if !strings.Contains(got, c.want) || strings.Contains(got, "ADMIT") != c.admit {
+			t.Errorf("%s: %q, want %q, and ADMIT in it: %v", c.what, got, c.want, c.admit)
+		}
+	}
+}

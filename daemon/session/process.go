@@ -1,0 +1,347 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/process"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+)
+
+// processes are the processes that hold leases (hold=pid), or are to hold them.
+type processes struct {
+	released func(*heldLease) // is called for each lease of a process that has ended
+
+	mu      sync.Mutex // guards what follows, and the fields of a process that say so; the watcher's is taken inside
+	watcher processWatcher
+	byPID   map[int]*heldProcess
+	all     map[*heldProcess]struct{}
+}
+
+// processWatcher is a process.Watcher.
+type processWatcher interface {
+	Watch(fd int, ended func()) error
+	Unwatch(fd int)
+}
+
+// heldProcess is a process that is watched.
+type heldProcess struct {
+	pid     int
+	started time.Duration // BootTime, as process.Facts say; 0: not known
+	desk    leaseIndex    // of what it holds
+	gone    chan struct{} // closed when it has ended
+
+	// Guarded by the mu of processes.
+	fd      int
+	users   int  // LOCKs under way, and leases; without any the watch ends
+	dropped bool // it is not watched any longer
+}
+
+func newProcesses(released func(*heldLease)) *processes {
+	return &processes{released: released, byPID: map[int]*heldProcess{}, all: map[*heldProcess]struct{}{}}
+}
+
+// hasEnded is false for nil.
+func (p *heldProcess) hasEnded() bool { return p != nil && isClosed(p.gone) }
+
+// endedError is the answer to a LOCK whose process has ended.
+func (p *heldProcess) endedError() error { return processEnded(p.pid) }
+
+// processEnded matches server.ErrCancelled, but the client cancelled nothing.
+type processEnded int
+
+func (pid processEnded) Error() string {
+	return fmt.Sprintf("process %d, which was to hold it, has ended", int(pid))
+}
+
+func (processEnded) Is(target error) bool { return target == server.ErrCancelled }
+
+// watch begins to watch. stop ends that, and waits until no lease is being released.
+func (t *processes) Watch() (stop func(), err error) {
+	w, err := process.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watching processes (hold=pid): %w", err)
+	}
+	t.mu.Lock()
+	t.watcher = w
+	t.mu.Unlock()
+	return func() {
+		w.Stop()
+		t.dropAll()
+	}, nil
+}
+
+// end releases what a process held that has ended.
+func (t *processes) end(p *heldProcess) {
+	t.mu.Lock()
+	dropped := p.dropped
+	if !dropped {
+		t.drop(p)
+	}
+	t.mu.Unlock()
+	if dropped {
+		return
+	}
+	close(p.gone)
+	for _, h := range p.desk.close() {
+		t.released(h)
+	}
+}
+
+// use has a process watched until release is called as often as use and keep. The pidfd is of
+// the process that has or had the number pid; use closes it if the process is watched already.
+func (t *processes) use(fd, pid int) (*heldProcess, error) {
+	var started time.Duration
+	if t.find(pid) == nil {
+		started = process.StartOf(pid) // not inside mu: it reads files. Whether it is this process's is checked below
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !process.IsAlive(fd) {
+		process.Close(fd)
+		return nil, errNoProcess
+	}
+	if p := t.living(pid); p != nil { // both are alive: only one has that number
+		process.Close(fd)
+		p.users++
+		return p, nil
+	}
+	p := &heldProcess{pid: pid, started: started, gone: make(chan struct{}), fd: fd, users: 1}
+	if err := t.watcher.Watch(fd, func() { t.end(p) }); err != nil {
+		process.Close(fd)
+		return nil, processError(err)
+	}
+	t.byPID[pid], t.all[p] = p, struct{}{}
+	return p, nil
+}
+
+// keep adds a user to a process that has one.
+func (t *processes) keep(p *heldProcess) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.users++
+}
+
+// release ends what use or keep began. It does nothing for nil.
+func (t *processes) release(p *heldProcess) {
+	if p == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.users--; p.users == 0 && !p.dropped {
+		t.drop(p)
+	}
+}
+
+// find returns the process that is alive and has this number; nil if it is not watched.
+func (t *processes) find(pid int) *heldProcess {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.living(pid)
+}
+
+// living requires mu.
+func (t *processes) living(pid int) *heldProcess {
+	if p := t.byPID[pid]; p != nil && process.IsAlive(p.fd) {
+		return p
+	}
+	return nil
+}
+
+// drop ends the watch. The number may be another process's already. It requires mu.
+func (t *processes) drop(p *heldProcess) {
+	p.dropped = true
+	if t.byPID[p.pid] == p {
+		delete(t.byPID, p.pid)
+	}
+	delete(t.all, p)
+	t.watcher.Unwatch(p.fd)
+	process.Close(p.fd)
+}
+
+// dropAll ends all watches: the daemon stops.
+func (t *processes) dropAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.all {
+		t.drop(p)
+	}
+}
+
+// processEnded gives back what a process held that has ended. What was lost before
+// nobody can ask about any more, but for LIST.
+func (d *Host) processEnded(h *heldLease) {
+	if h.lease.Err() != nil {
+		if !d.Stopping.Load() {
+			h.clientStopped()
+		}
+		d.forgetLostLater(h)
+		d.removeFromIndex(h)
+		return
+	}
+	d.releaseAfterLinger(h)
+}
+
+// Why a process cannot hold a lock, or cannot be asked about.
+var (
+	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", access.ErrDenied)
+	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
+	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
+	errNoProcess = processError(process.ErrNoProcess)
+	errForeign   = fmt.Errorf("%w: the client runs where processes have other numbers (in a container?), or has ended: "+
+		"leave pid= out, use hold=conn (redlock run), or lease=", errOption)
+	errInvisible = fmt.Errorf("%w: the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)", errOption)
+)
+
+// processError is what an error of package process means to a client.
+func processError(err error) error {
+	for _, known := range []error{process.ErrNoProcess, process.ErrThread, process.ErrHidden, process.ErrNoPIDFD} {
+		if errors.Is(err, known) {
+			return fmt.Errorf("%w: %w", errOption, err)
+		}
+	}
+	return shortage(err)
+}
+
+// useProcess is the process that a LOCK with hold=pid is for: that of pid=, or the
+// one that connected. See processes.use.
+func (s *session) useProcess(call *server.Call) (*heldProcess, error) {
+	pid := s.pid
+	if call.Has(ipc.OptPID) {
+		pid = call.PID
+	}
+	fd, err := s.openProcess(call, pid)
+	if err == nil {
+		var p *heldProcess
+		if p, err = s.host.Processes.use(fd, pid); err == nil {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("hold=pid, process %d: %w", pid, err)
+}
+
+// openProcess is a pidfd of the process that call is for, if that may be.
+func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
+	if err := s.host.mayTakeDescriptor(); err != nil {
+		return 0, shortage(err)
+	}
+	switch {
+	case pid == 1:
+		return 0, errInit
+	case !call.Has(ipc.OptPID):
+		return s.openPeer()
+	}
+	if err := s.mayName(); err != nil {
+		return 0, err
+	}
+	return openIf(pid, func(f process.Facts) error {
+		switch {
+		case f.Kernel:
+			return errKernel
+		case s.uid != 0 && f.UID != s.uid:
+			return errNotYours
+		}
+		return nil
+	})
+}
+
+// mayName refuses a number that need not mean to the client what it means here. That a
+// client cannot be seen for now, for want of files, is no matter of numbers.
+func (s *session) mayName() error {
+	if s.pid == 0 {
+		return errForeign
+	}
+	same, err := s.countsAsWe()
+	if err == nil && !same || errors.Is(err, process.ErrNoProcess) {
+		return errForeign
+	}
+	return err
+}
+
+// openPeer is a pidfd of the process that connected. Without the kernel's help it
+// goes by the number, and by when the process that has it was started: one that got
+// the number since was started later. (As the kernel tells that in hundredths of a
+// second, all other numbers would have to be used up in one for that to go wrong.)
+func (s *session) openPeer() (fd int, err error) {
+	if s.pid == 0 {
+		return 0, errInvisible
+	}
+	fd, err = s.conn.PeerPIDFD()
+	switch {
+	case err == nil:
+		return fd, nil
+	case !errors.Is(err, errors.ErrUnsupported):
+		return 0, goneOrShort(err)
+	}
+	fd, err = process.OpenStartedBy(s.pid, s.opened)
+	if err != nil {
+		err = processError(err)
+	}
+	return fd, err
+}
+
+// goneOrShort is what it means that the kernel has no pidfd of a peer.
+func goneOrShort(err error) error {
+	if short := shortage(err); errors.Is(short, errShort) {
+		return short
+	}
+	return errNoProcess
+}
+
+// openIf is process.OpenIf, with errors for the client.
+func openIf(pid int, check func(process.Facts) error) (fd int, err error) {
+	fd, err = process.OpenIf(pid, check)
+	if err != nil && !errors.Is(err, access.ErrDenied) {
+		err = processError(err)
+	}
+	return fd, err
+}
+
+// countsAsWe tells whether numbers of processes mean to the client what they mean
+// here. An error is that the client cannot be seen: it may have ended.
+func (s *session) countsAsWe() (bool, error) {
+	if s.numbering == unknownNumbering {
+		f, err := process.FactsOf(s.pid)
+		switch {
+		case err != nil:
+			return false, processError(err)
+		case f.Nested:
+			s.numbering = otherNumbering
+		default:
+			s.numbering = sameNumbering
+		}
+	}
+	return s.numbering == sameNumbering, nil
+}
+
+// numbering is whether a client is in another PID namespace.
+type numbering uint8
+
+const (
+	unknownNumbering numbering = iota
+	sameNumbering
+	otherNumbering
+)
+
+// mayAskAbout refuses what can hold nothing for this user. A client that cannot be seen
+// may ask: what it is told of is its user's.
+func (s *session) mayAskAbout(pid int) error {
+	if pid == 1 {
+		return fmt.Errorf("pid=1: %w", errInit)
+	}
+	if same, err := s.countsAsWe(); err == nil && !same {
+		return fmt.Errorf("pid=%d: %w", pid, errForeign)
+	}
+	return nil
+}
+
+// isAnothers tells whether a process that can be seen is another user's.
+func (s *session) isAnothers(pid int) bool {
+	f, err := process.FactsOf(pid)
+	return err == nil && s.uid != 0 && f.UID != s.uid
+}

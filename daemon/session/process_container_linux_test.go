@@ -1,0 +1,56 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestHoldPIDOfAContainer: where processes have other numbers than here, a number
+// says nothing; who connects can hold locks all the same.
+func TestHoldPIDOfAContainer(t *testing.T) {
+	nc, err := exec.LookPath("nc")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("nc has to be there, and the test to be run as root, which makes namespaces")
+	}
+	d := startDaemon(t, 1, nil)
+	cmd := exec.Command(nc, "-U", d.cfg.Socket.Path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skipf("no PID namespace can be made here: %v", err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	out := bufio.NewReader(stdout)
+	say := func(request, pattern string) {
+		t.Helper()
+		io.WriteString(in, request+"\n")
+		line, err := out.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%s: %v", request, err)
+		}
+		matches(t, strings.TrimSuffix(line, "\n"), pattern)
+	}
+	foreign := `ERR OPTION lock=a : .*where processes have other numbers.* use hold=conn \(redlock run\), or lease=`
+	say(fmt.Sprintf("LOCK a hold=pid pid=%d", os.Getpid()), foreign)
+	say(fmt.Sprintf("UNLOCK a pid=%d", os.Getpid()), foreign)
+	say("LOCK a hold=pid", granted5)
+	w := d.dial()
+	w.say(fmt.Sprintf("CHECK a pid=%d", cmd.Process.Pid), granted5)
+	w.send("LOCK a")
+	d.dial().until("LIST", `state=waiting`)
+	cmd.Process.Kill()
+	w.want(granted5)
+}

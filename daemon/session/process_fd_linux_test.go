@@ -1,0 +1,204 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/daemon/process"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// TestPIDReuse: a number that is another process's now stands for nobody that was
+// known by it.
+func TestPIDReuse(t *testing.T) {
+	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
+	table := newProcesses(func(*heldLease) {}) // nobody looks: no end is noticed by itself
+	table.watcher = &deafWatcher{}
+	const number = 4121 // as if both had it
+	before := use(t, table, first, number)
+	if again := use(t, table, first, number); again != before {
+		t.Error("a process that lives is known twice")
+	}
+	first.end()
+	if p := table.find(number); p != nil {
+		t.Error("a process that has ended is found by its number")
+	}
+	after := use(t, table, second, number)
+	if after == before || table.find(number) != after {
+		t.Error("the process that has the number now is taken for the one before")
+	}
+	table.end(before)
+	if !before.hasEnded() || after.hasEnded() || table.find(number) != after {
+		t.Error("the end of the one before is taken for that of the process that has the number now")
+	}
+	table.release(after)
+	if len(table.byPID)+len(table.all) != 0 {
+		t.Errorf("nobody is watched any more, but %v and %v are known", table.byPID, table.all)
+	}
+}
+
+// A pidfd that is not kept is closed: that of a process that has ended, one more of a
+// process that is watched already, and where the kernel takes no more of them.
+func TestPIDFDsAreClosed(t *testing.T) {
+	c, dead := newChild(t, os.Getuid()), newChild(t, os.Getuid())
+	table := newProcesses(func(*heldLease) {})
+	watcher := &deafWatcher{}
+	table.watcher = watcher
+	isOpen := func(fd int) bool {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == nil
+	}
+	open := func(c *child) int {
+		fd, err := process.Open(c.pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	first := use(t, table, c, c.pid)
+	more := open(c)
+	if again, err := table.use(more, c.pid); again != first || err != nil || isOpen(more) {
+		t.Errorf("one more of a process that is watched: %v, %v, and it is open: %v", again, err, isOpen(more))
+	}
+	fd := open(dead)
+	dead.end()
+	if _, err := table.use(fd, dead.pid); !errors.Is(err, process.ErrNoProcess) || isOpen(fd) {
+		t.Errorf("of a process that has ended: %v, and it is open: %v", err, isOpen(fd))
+	}
+	table.release(first)
+	table.release(first)
+	if isOpen(first.fd) || len(table.byPID)+len(table.all) != 0 {
+		t.Error("nobody needs it any more, and it is watched")
+	}
+	watcher.full = true
+	fd = open(c)
+	if _, err := table.use(fd, c.pid); err == nil || isOpen(fd) || len(table.byPID)+len(table.all) != 0 {
+		t.Errorf("where it cannot be watched: %v, and it is open: %v", err, isOpen(fd))
+	}
+}
+
+// The pidfd of a process that has ended is closed once, however long after that its lease
+// is given back: by then the number is that of another descriptor.
+func TestPIDFDIsClosedOnce(t *testing.T) {
+	c := newChild(t, os.Getuid())
+	table := newProcesses(func(*heldLease) {})
+	table.watcher = &deafWatcher{}
+	p := use(t, table, c, c.pid)
+	c.end()
+	table.end(p)
+	other, err := unix.FcntlInt(uintptr(0), unix.F_DUPFD_CLOEXEC, p.fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other != p.fd {
+		t.Logf("the descriptor is %d, and not %d: somebody else has that now", other, p.fd)
+	}
+	table.release(p)
+	if err := unix.Close(other); err != nil {
+		t.Errorf("another descriptor was closed: %v", err)
+	}
+}
+
+// deafWatcher tells of no end.
+type deafWatcher struct{ full bool }
+
+func (w *deafWatcher) Watch(int, func()) error {
+	if w.full {
+		return unix.ENOSPC
+	}
+	return nil
+}
+
+func (*deafWatcher) Unwatch(int) {}
+
+// use has the table watch a child under a number.
+func use(t *testing.T, table *processes, c *child, number int) *heldProcess {
+	t.Helper()
+	fd, err := process.Open(c.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := table.use(fd, number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPeerByStart: without the kernel's pidfd of the peer, a process that started
+// after the connection was made is not the one that made it.
+func TestPeerByStart(t *testing.T) {
+	before := redlock.BootTime().Truncate(10*time.Millisecond) - 10*time.Millisecond
+	c := newChild(t, os.Getuid())
+	if _, err := process.OpenStartedBy(c.pid, before); !errors.Is(err, process.ErrNoProcess) {
+		t.Errorf("one that started after the connection: %v, want that there is no such process", err)
+	}
+	fd, err := process.OpenStartedBy(c.pid, redlock.BootTime())
+	if err != nil {
+		t.Fatalf("one that started before the connection: %v", err)
+	}
+	defer process.Close(fd)
+	if c.killed(); !becomesDead(fd) {
+		t.Error("its pidfd does not tell that it has ended")
+	}
+	if _, err := process.OpenStartedBy(c.pid, redlock.BootTime()); !errors.Is(err, process.ErrNoProcess) {
+		t.Errorf("a zombie: %v, want that there is no such process", err)
+	}
+}
+
+func becomesDead(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	unix.Poll(fds, int(patience.Milliseconds()))
+	return !process.IsAlive(fd)
+}
+
+// A client that cannot be seen may name no process, for its numbers may be others; what it
+// holds it may ask about.
+func TestClientThatCannotBeSeen(t *testing.T) {
+	dead := newChild(t, os.Getuid())
+	dead.end()
+	for _, pid := range []int{0, dead.pid} {
+		s := &session{pid: pid}
+		if err := s.mayName(); err != errForeign {
+			t.Errorf("pid %d names a process: %v, want %v", pid, err, errForeign)
+		}
+	}
+	s := &session{pid: dead.pid}
+	if err := s.mayAskAbout(os.Getpid()); err != nil {
+		t.Errorf("it asks about a process: %v", err)
+	}
+	if _, err := (&session{}).openPeer(); err != errInvisible {
+		t.Errorf("the process of one that cannot be seen: %v, want %v", err, errInvisible)
+	}
+}
+
+// The pidfd of a process that may not be used is closed.
+func TestRefusedPIDFDIsClosed(t *testing.T) {
+	c := newChild(t, os.Getuid())
+	before := pidfds(t, c.pid) // Go's own
+	if _, err := process.OpenIf(c.pid, func(process.Facts) error { return errNotYours }); err != errNotYours || pidfds(t, c.pid) != before {
+		t.Errorf("%v, and %d pidfds are open, want %d", err, pidfds(t, c.pid), before)
+	}
+}
+
+// pidfds counts this process's pidfds of a process.
+func pidfds(t *testing.T, pid int) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fdinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		info, _ := os.ReadFile("/proc/self/fdinfo/" + entry.Name()) // it may be closed by now
+		if strings.Contains(string(info), fmt.Sprintf("\nPid:\t%d\n", pid)) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,305 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/process"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// child is a process that does nothing until it is ended.
+type child struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	pid  int
+	over bool
+}
+
+// newChild starts one as a user: 0 or another.
+func newChild(t *testing.T, uid int) *child {
+	t.Helper()
+	c := &child{t: t, cmd: exec.Command("cat")}
+	if uid != os.Getuid() {
+		c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	if _, err := c.cmd.StdinPipe(); err != nil { // held open: cat reads on
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.pid = c.cmd.Process.Pid
+	t.Cleanup(c.end)
+	return c
+}
+
+// end kills it, by its pid, and waits: the number is free then.
+func (c *child) end() {
+	if !c.over {
+		c.over = true
+		c.cmd.Process.Kill()
+		c.cmd.Wait()
+	}
+}
+
+// killed has not been waited for: it is a zombie, which has ended all the same.
+func (c *child) killed() {
+	c.t.Helper()
+	if err := c.cmd.Process.Kill(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestHoldPID: the lease is its process's, whatever becomes of connections, and
+// ends with it.
+func TestHoldPID(t *testing.T) {
+	for _, dev := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dev=%v", dev), func(t *testing.T) {
+			d := startDaemon
+			if dev {
+				d = func(t *testing.T, _ int, _ func(*config.Config)) *testDaemon { return startDev(t) }
+			}
+			testHoldPID(t, d(t, 3, nil))
+		})
+	}
+}
+
+func testHoldPID(t *testing.T, d *testDaemon) {
+	c := newChild(t, os.Getuid())
+	a, b := d.dial(), d.dial()
+	got := a.say(fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid), granted5)
+	a.say("CHECK a", granted5)
+	a.conn.Close()
+	b.until("STATUS", `connections=1\b`)
+	b.say("CHECK a", `ERR NOTHELD lock=a : a: not held by this owner on this connection, .*`)
+	if again := b.say(fmt.Sprintf("CHECK a pid=%d", c.pid), granted5); again[0] != got[0] {
+		t.Errorf("CHECK found the lease %s, want %s", again[0], got[0])
+	}
+	b.say(fmt.Sprintf("EXTEND pid=%d ttl=5s", c.pid), granted5)
+	b.say(fmt.Sprintf("UNLOCK a,b pid=%d", c.pid), `ERR NOTHELD lock=a,b : a,b: not held as such, but as a, which it goes by`)
+	b.say(fmt.Sprintf("UNLOCK b pid=%d", c.pid), fmt.Sprintf(`ERR NOTHELD lock=b : b: not held by process %d, .*`, c.pid))
+	b.say("WHO a", fmt.Sprintf(`- lock=a .* pid=%d .*`, c.pid))
+	b.want(`OK n=1`)
+	b.send("LOCK a")
+	d.dial().until("LIST", `state=waiting`)
+	c.killed()
+	b.want(granted5)
+	b.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR NOTHELD .*`)
+}
+
+// TestHoldPIDOfThePeer: the process that connected is the default, and its lease
+// is not the connection's.
+func TestHoldPIDOfThePeer(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	a, b := d.dial(), d.dial()
+	a.say("LOCK a hold=pid", granted5)
+	a.say("LOCK b hold=pid", granted5)
+	a.say("UNLOCK a", `OK lock=a`)
+	a.say("UNLOCK a", `ERR NOTHELD .*`)
+	a.conn.Close()
+	b.until("STATUS", `connections=1\b`)
+	b.say("TRY b", `ERR HELD lock=b .*`)
+	b.say(fmt.Sprintf("UNLOCK pid=%d", os.Getpid()), `OK lock=b`)
+	b.say(fmt.Sprintf("UNLOCK pid=%d", os.Getpid()), `ERR NOTHELD : .*`)
+	b.say("TRY b", granted5)
+}
+
+// TestHoldPIDIsOneOwner: a process is one, from whichever connections it asks.
+func TestHoldPIDIsOneOwner(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c, other := newChild(t, os.Getuid()), newChild(t, os.Getuid())
+	a, b, look := d.dial(), d.dial(), d.dial()
+	mine, theirs := fmt.Sprintf(" hold=pid pid=%d", c.pid), fmt.Sprintf(" hold=pid pid=%d", other.pid)
+	a.say("LOCK a reentrant=yes id=1"+mine, granted5+` count=1`)
+	b.say("LOCK a"+mine, fmt.Sprintf(`ERR ALREADY lock=a : a: held or asked for already by process %d`, c.pid))
+	b.say("LOCK a id=1 reentrant=yes"+mine, granted5+` count=1 again=yes`)
+	b.say("LOCK a reentrant=yes"+mine, granted5+` count=2`)
+	b.say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a count=1`)
+	b.say("LOCK b"+theirs, granted5)
+	b.say("LOCK b wait=0"+mine, `ERR HELD lock=b .*`)
+	b.say(fmt.Sprintf("CHECK pid=%d", c.pid), granted5)
+	b.say("LOCK c"+mine, granted5)
+	b.say(fmt.Sprintf("CHECK pid=%d", c.pid), `ERR OPTION : .*it holds 2 locks, so a name is needed.*`)
+	t.Run("counts outlive connections", func(t *testing.T) {
+		w := d.dial()
+		w.say("LOCK n reentrant=yes"+mine, granted5+` count=1`)
+		w.say("LOCK n reentrant=yes"+mine, granted5+` count=2`)
+		w.say("QUIT", `OK`)
+		w.ends()
+		look.until("STATUS", `connections=3\b`)
+		b.say(fmt.Sprintf("UNLOCK n pid=%d", c.pid), `OK lock=n count=1`)
+		b.say(fmt.Sprintf("UNLOCK n pid=%d", c.pid), `OK lock=n`)
+	})
+	t.Run("deadlock", func(t *testing.T) {
+		w := d.dial()
+		w.send("LOCK b" + mine)
+		look.until("LIST", `state=waiting`)
+		d.dial().say("LOCK a"+theirs, `ERR DEADLOCK lock=a : .*`)
+		d.dial().say("LOCK b"+mine, `ERR ALREADY lock=b : .*`)
+		other.end()
+		w.want(granted5)
+	})
+	t.Run("beside its connection", func(t *testing.T) {
+		w := d.dial()
+		w.say("LOCK x", granted5)
+		w.say("LOCK x hold=pid", `ERR ALREADY lock=x : .*with another hold=`)
+		w.say("LOCK y hold=pid", granted5)
+		w.say("LOCK y", `ERR ALREADY lock=y : .*with another hold=`)
+	})
+}
+
+// TestHoldPIDWaits: on, after the end of the input, as long as the other side
+// reads; but no longer than its process lives.
+func TestHoldPIDWaits(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	holder, look, w := d.dial(), d.dial(), d.dial()
+	holder.say("LOCK a,b", `OK lock=a,b .*`)
+	w.send("@1 LOCK a hold=pid pid=%d\n@2 LOCK b hold=pid", c.pid)
+	look.until("STATUS", `waiters=2\b`)
+	w.conn.CloseWrite()
+	gone := d.dial()
+	gone.send("LOCK a hold=pid note=gone")
+	look.until("LIST", `note=gone`)
+	gone.conn.Close()
+	look.until("STATUS", `waiters=2\b`)
+	c.killed()
+	w.want(fmt.Sprintf(`@1 ERR CANCELLED lock=a : process %d, which was to hold it, has ended`, c.pid))
+	holder.say("UNLOCK a,b", `OK lock=a,b`)
+	w.want(`@2 ` + granted5)
+	w.ends()
+	look.say("TRY b", `ERR HELD lock=b .*`)
+	look.say(fmt.Sprintf("UNLOCK b pid=%d", os.Getpid()), `OK lock=b`)
+}
+
+// TestHoldPIDLoss: LOST comes over the connection while there is one, and CHECK
+// by the process tells of it from anywhere.
+func TestHoldPIDLoss(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	a, b := d.dial(), d.dial()
+	a.say(fmt.Sprintf("LOCK a hold=pid pid=%d ttl=1s max=1s", c.pid), granted5)
+	a.say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), granted5)
+	a.want(`LOST lock=a lease=\S+ reason=max : .*`)
+	b.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST lock=a reason=\w+ : .*`)
+	a.conn.Close()
+	b.until("STATUS", `connections=1\b`)
+	b.say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `ERR LOST lock=a reason=\w+ : .*`)
+	b.say(fmt.Sprintf("CHECK pid=%d", c.pid), strings.Replace(granted5, `lock=\S+`, `lock=b`, 1))
+	b.say(fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid), granted5)
+	b.say(fmt.Sprintf("CHECK a pid=%d", c.pid), granted5)
+}
+
+// TestHoldPIDLinger: as after the end of a connection.
+func TestHoldPIDLinger(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	a := d.dial()
+	a.say(fmt.Sprintf("LOCK a hold=pid pid=%d linger=300ms", c.pid), granted5)
+	ended := redlock.BootTime()
+	c.killed()
+	d.dial().say("LOCK a", granted5)
+	if lingered := redlock.BootTime() - ended; lingered < 300*time.Millisecond {
+		t.Errorf("free %v after its process ended, want 300ms", lingered)
+	}
+}
+
+// TestHoldPIDThousand: a thousand leases of one process, over several connections,
+// end with it, and its watch with them.
+func TestHoldPIDThousand(t *testing.T) {
+	const leases = 1000
+	d := startDaemon(t, 3, nil)
+	c := newChild(t, os.Getuid())
+	look, others := d.dial(), pidfds(t, c.pid) // Go's own
+	for i := range 4 {
+		w := d.dial()
+		for j := range leases / 4 {
+			w.send("@%d LOCK %d/%d hold=pid pid=%d ttl=30s", j, i, j, c.pid)
+		}
+		for range leases / 4 {
+			w.want(`@\d+ ` + granted5)
+		}
+		w.conn.Close()
+	}
+	look.until("STATUS", fmt.Sprintf(`leases=%d\b.*connections=1\b`, leases))
+	if n := pidfds(t, c.pid) - others; n != 1 {
+		t.Errorf("%d pidfds for one process, want 1", n)
+	}
+	c.killed()
+	look.until("STATUS", `leases=0\b`)
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	if n := pidfds(t, c.pid) - others; n != 0 {
+		t.Errorf("%d pidfds are left open, want 0", n)
+	}
+}
+
+// TestHoldPIDRefused: what no lock can be held by.
+func TestHoldPIDRefused(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	w, dead := d.dial(), newChild(t, os.Getuid())
+	dead.end()
+	tids, stop := make(chan int), make(chan struct{})
+	defer close(stop)
+	onAnotherThread(func() {
+		tids <- unix.Gettid()
+		<-stop
+	})
+	thread := <-tids
+	for _, test := range []struct{ options, want string }{
+		{"hold=pid pid=1", `ERR DENIED lock=a : .*process 1: .*pid 1 lives for as long.*redlock run.*`},
+		{fmt.Sprintf("hold=pid pid=%d", dead.pid), `ERR OPTION lock=a : .*: there is no such process, .*`},
+		{fmt.Sprintf("hold=pid pid=%d", thread), `ERR OPTION lock=a : .*it is a thread.*`},
+		{"pid=7", `ERR OPTION : .*pid= needs hold=pid`},
+	} {
+		w.say("LOCK a "+test.options, test.want)
+	}
+	w.say("UNLOCK a pid=1", `ERR DENIED lock=a : .*pid 1 lives.*`)
+	w.say(fmt.Sprintf("CHECK a pid=%d", dead.pid), `ERR NOTHELD lock=a : .*`)
+	if f, err := process.FactsOf(2); err == nil && f.Kernel && os.Getuid() == 0 {
+		w.say("LOCK a hold=pid pid=2", `ERR DENIED lock=a : .*thread of the kernel.*`)
+	}
+	if keys := d.keys(); len(keys) > 0 {
+		t.Errorf("refused requests left %v on the nodes", keys)
+	}
+}
+
+// TestHoldPIDUsers: nobody but root takes locks for others' processes, and nobody
+// sees those that others took.
+func TestHoldPIDUsers(t *testing.T) {
+	const alice, bob = 31001, 31002
+	if os.Getuid() != 0 {
+		t.Skip("to be two users, the test has to be run as root")
+	}
+	d := startDaemon(t, 1, func(c *config.Config) { c.Socket.Mode = 0o666 })
+	openDir(t, d.cfg.Socket.Path)
+	hers, his, roots := newChild(t, alice), newChild(t, bob), newChild(t, 0)
+	a, b, root := d.dialAs(userOf(alice)), d.dialAs(userOf(bob)), d.dial()
+	a.say(fmt.Sprintf("LOCK a hold=pid pid=%d", hers.pid), granted5)
+	a.say(fmt.Sprintf("LOCK b hold=pid pid=%d", his.pid), `ERR DENIED lock=b : .*a process of another user \(root may\)`)
+	a.say(fmt.Sprintf("LOCK b hold=pid pid=%d", roots.pid), `ERR DENIED .*another user.*`)
+	b.say(fmt.Sprintf("UNLOCK a pid=%d", hers.pid), `ERR DENIED lock=a : .*another user.*`)
+	b.say(fmt.Sprintf("CHECK pid=%d", hers.pid), `ERR DENIED : .*another user.*`)
+	root.say(fmt.Sprintf("LOCK r hold=pid pid=%d", hers.pid), granted5)
+	root.say(fmt.Sprintf("CHECK a pid=%d", hers.pid), `ERR NOTHELD lock=a : .*`)
+	a.say(fmt.Sprintf("UNLOCK r pid=%d", hers.pid), `ERR NOTHELD lock=r : .*`)
+	root.say(fmt.Sprintf("UNLOCK r pid=%d", hers.pid), `OK lock=r`)
+	a.say(fmt.Sprintf("UNLOCK a pid=%d", hers.pid), `OK lock=a`)
+}
+
+// openDir lets others through to the socket.
+func openDir(t *testing.T, socket string) {
+	t.Helper()
+	if err := os.Chmod(socket[:strings.LastIndexByte(socket, '/')], 0o755); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,52 @@
+package session
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// What another one has met is told under the names that the caller gave. The error is
+// that one's own as well: it stays as it is.
+func TestViewOfWhatWasMet(t *testing.T) {
+	rules, p := loadRules(t, exampleRules), newTestWaiter("web/a")
+	held := &redlock.HeldError{Name: "web/a,batch/secret"}
+	if got := renamed(access.View{Rules: rules}, held, p).Error(); strings.Contains(got, "secret") || !strings.Contains(held.Error(), "secret") {
+		t.Errorf("got %q of %q", got, held)
+	}
+	if got := renamed(access.View{}, held, p); got != held {
+		t.Errorf("without rules: %v, want %v", got, held)
+	}
+}
+
+// So it is with a deadlock: the others of the cycle may know the names.
+func TestViewOfADeadlock(t *testing.T) {
+	met := &waitqueue.DeadlockError{Cycle: []waitqueue.WaitsFor{{Waiter: &waitqueue.Requester{}, Ahead: &waitqueue.Requester{}, Name: "secret"}}}
+	got := redact(access.View{Rules: loadRules(t, exampleRules)}, met)
+	if strings.Contains(got.Error(), "secret") || met.Cycle[0].Name != "secret" {
+		t.Errorf("got %q of %q", got, met)
+	}
+	if got := redact(access.View{}, met); got != error(met) {
+		t.Errorf("without rules: %v, want %v", got, met)
+	}
+}
+
+// Who stands behind one that waits himself is not told the name of a lock that is none of
+// his business.
+func TestWhyHidesNames(t *testing.T) {
+	s := &session{host: &Host{}, requester: access.Requester{UID: 4001}}
+	s.host.access.Store(loadRules(t, exampleRules))
+	for _, held := range []bool{true, false} {
+		way := waitqueue.Obstacle{Waiter: newTestWaiter("web/a"), Blockage: &waitqueue.Blockage{Name: "batch/secret", Requester: &waitqueue.Requester{}, Held: held}}
+		if got := s.whyBlocked(way); !strings.Contains(got, access.HiddenLock) || strings.Contains(got, "secret") {
+			t.Errorf("held %v: got %q, want no name", held, got)
+		}
+	}
+}
+
+func newTestWaiter(names ...string) *waitqueue.Waiter {
+	return &waitqueue.Waiter{Names: names, Requester: &waitqueue.Requester{}}
+}

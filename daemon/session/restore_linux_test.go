@@ -1,0 +1,72 @@
+package session
+
+import (
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// succeeding is a daemon that goes on with the table at a path, for a moment.
+func succeeding(t *testing.T, path string, do func(d *Host, p *state.Recovered)) {
+	t.Helper()
+	d, closeNodes := embeddedHost(t, io.Discard)
+	defer closeNodes()
+	defer d.Nodes.Close()
+	p := d.Journal.Open(d.journalOptions(path))
+	if !d.Journal.IsOpen() {
+		t.Fatal("there is no table")
+	}
+	defer d.Journal.Close()
+	r := restoration{d: d, past: p, conns: map[uint64]*restoredConn{}}
+	r.takeLeases()
+	r.beginAgain()
+	do(d, p)
+}
+
+// What a restart gives back, attempts whose LOCKs nobody waits for any more, too, is noted for the one after it, by its
+// token, and does not become more with each.
+func TestAbandonedStaysNoted(t *testing.T) {
+	t.Parallel() // it mostly waits
+	path := filepath.Join(t.TempDir(), "s")
+	target := func(name string) redlock.Record {
+		return redlock.Record{Names: []string{name}, TTL: 5 * time.Second, Token: strings.Repeat(name, 22)}
+	}
+	succeeding(t, path, func(d *Host, _ *state.Recovered) {
+		for d.Journal.NextNumber() < 4 {
+		}
+		d.Journal.ConnOpened(1, false)
+		d.Journal.RequestBegun(&state.Request{Number: 2, Conn: 1, Line: []byte("LOCK a")}, nil)
+		d.Journal.Acquiring(2, target("a"))
+		d.Journal.RequestBegun(&state.Request{Number: 3, Conn: 1, Line: []byte("LOCK b")}, nil)
+		d.Journal.Acquiring(3, target("b"))
+		d.Journal.Lost(3, redlock.LostMax)
+		released := target("c")
+		released.Fence, released.Deadline, released.Since, released.Keep = 1, d.Clock()+time.Second, d.Clock(), true // as it was held
+		d.Journal.Granted(&state.Lease{Number: 4, Phase: state.PhaseReleased, Record: released})
+	})
+	for range 2 {
+		succeeding(t, path, func(*Host, *state.Recovered) {})
+	}
+	succeeding(t, path, func(_ *Host, p *state.Recovered) {
+		noted := map[string]state.Phase{}
+		for number, l := range p.Leases {
+			noted[l.Record.Token] = l.Phase
+			if number == 2 || number == 3 {
+				t.Errorf("noted under the number of its LOCK, %d, which may begin anew", number)
+			}
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			if noted[target(name).Token] != state.PhaseReleased {
+				t.Errorf("of %s is noted %v, want that it is given back", name, noted[target(name).Token])
+			}
+		}
+		if len(p.Leases) != 3 || len(p.Requests) != 0 {
+			t.Errorf("noted are %d leases and %d requests, want 3 and none", len(p.Leases), len(p.Requests))
+		}
+	})
+}

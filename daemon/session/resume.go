@@ -1,0 +1,339 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/process"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// resume is a RESUME under way: a client is back, on another connection, and wants
+// to go on with its lease.
+type resumeWork struct {
+	s     *session
+	call  *server.Call
+	h     *heldLease
+	again *lockRequest // the LOCK that it is, repeated by its id=; nil: a RESUME
+}
+
+// resume takes a lease over: from a connection of before a restart, which the daemon
+// could not keep, from one whose end has not been noticed yet, or within linger=.
+func (s *session) resume(call *server.Call) server.Work {
+	h, err := s.resumable(call)
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return &resumeWork{s: s, call: call, h: h}
+}
+
+// resumable is a lease that this client may go on with: whoever knows its id, and is
+// the user that took it.
+func (s *session) resumable(call *server.Call) (*heldLease, error) {
+	h := s.host.Leases.get(call.Lease)
+	switch {
+	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.names()):
+		return nil, errNoLease
+	case call.Owner != h.Owner:
+		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME has to say as well", call.Owner, h.waiter.Label())
+	}
+	return h, h.lease.Err()
+}
+
+// Run answers once a quorum has confirmed the lease.
+func (r *resumeWork) Run() {
+	err := r.isWanted()
+	if err == nil {
+		err = r.take()
+	}
+	if err == nil {
+		r.noteTaken()
+		err = r.confirm()
+	}
+	if err == nil && r.h.process == nil && r.h.attached() != r.s {
+		err = errNoLease // another RESUME was faster, whose it is
+	}
+	if err != nil {
+		r.s.refuse(r.call, err)
+		return
+	}
+	r.s.host.noteResumed(r.s, r.call, r.h)
+	answer := r.answer()
+	if r.again != nil {
+		answer.Str("again", "yes")
+	}
+	r.call.Reply(answer)
+}
+
+// isWanted is why nothing is taken over any more. What waited for its turn on a connection
+// that its client has closed comes behind his RESUME on the next one: the lease would be
+// taken from where it is held, and given back at once. (Of a LOCK nothing is to be left.)
+func (r *resumeWork) isWanted() error {
+	if r.again != nil {
+		return nil
+	}
+	if r.s.conn.HungUp() {
+		return server.ErrGone
+	}
+	return context.Cause(r.call.Context())
+}
+
+// noteTaken notes whose the lease is before the nodes are asked: it is that connection's also
+// where they do not confirm it, and the end of the one before is no end of its client.
+func (r *resumeWork) noteTaken() {
+	if r.h.attached() == r.s { // else another RESUME was faster
+		r.s.host.noteConnection(r.s, r.h, 0)
+	}
+}
+
+// askedAgain is how long after a quorum was not met it is asked for once more.
+const confirmRetryInterval = 100 * time.Millisecond
+
+// confirm has a quorum confirm the lease. A LOCK waits for one as any other does, and if
+// it is refused nothing of it is left.
+func (r *resumeWork) confirm() error {
+	err := r.h.lease.Extend(r.call.Context(), 0)
+	if r.again == nil {
+		return err
+	}
+	for errors.Is(err, redlock.ErrNoQuorum) && r.again.pause(confirmRetryInterval) {
+		next := r.h.lease.Extend(r.call.Context(), 0)
+		if errors.Is(next, redlock.ErrLost) {
+			break // for its ttl there was no quorum
+		}
+		err = next
+	}
+	if err != nil && !r.s.host.Stopping.Load() { // else it can be repeated once more
+		r.undo()
+	}
+	return err
+}
+
+// pause waits for so long, and tells whether the request goes on waiting.
+func (a *lockRequest) pause(most time.Duration) bool {
+	timer := time.NewTimer(min(most, a.timeLeft()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return a.timeLeft() > 0
+	case <-a.holderGone():
+	case <-a.call.Context().Done():
+	}
+	return false
+}
+
+// undo has the LOCK count no more, and gives the lease back if none does.
+func (r *resumeWork) undo() {
+	d, h := r.s.host, r.h
+	if h.attached() != r.s {
+		return // who knows its id was here meanwhile (RESUME)
+	}
+	left := h.countDown()
+	if d.settleReentrancy(h); left > 0 {
+		d.noteCount(r.call, h)
+		return
+	}
+	release, err := d.release(h, 0)
+	if err != nil { // it was lost, and LOST is or will be said
+		return
+	}
+	d.forget(h)
+	d.forgetWhenReleased(h, release)
+}
+
+// answer is that of LOCK.
+func (r *resumeWork) answer() *ipc.Response {
+	if r.call.Reentrant {
+		return grantFields(r.call, r.h)
+	}
+	return countField(grantFields(r.call, r.h), r.h)
+}
+
+// take makes the lease this connection's, from now on: were it to end while the
+// nodes are asked, the lease would be given back.
+func (r *resumeWork) take() error {
+	h, s := r.h, r.s
+	if h.process != nil {
+		return r.hear()
+	}
+	if h.currentIndex() == &s.desk {
+		return nil // it is there already
+	}
+	before, err := s.desk.takeOver(h)
+	if err != nil {
+		return err
+	}
+	for _, lost := range before {
+		s.host.forget(lost)
+	}
+	_, from, ok := h.attach(s, &s.desk)
+	if !ok {
+		s.desk.remove(h)
+		return errNoLease
+	}
+	if from != &s.desk { // else another RESUME here was faster
+		from.remove(h)
+	}
+	s.host.unclaimed.forget(h)
+	s.host.Queue.ChangeOwner(&h.waiter, h.ownerNow)
+	if h.hold == ipc.HoldConn {
+		h.lease.Keep()
+	}
+	return nil
+}
+
+// hear makes a lease that goes by a process known to this connection, and to no other. It
+// is nobody's where that has ended: it lingers, and is given back then.
+func (r *resumeWork) hear() error {
+	if r.h.process.hasEnded() {
+		return fmt.Errorf("%w: process %d, which it went by, has ended", errNoLease, r.h.process.pid)
+	}
+	r.s.addProcessLease(r.h) // before anybody could have it forgotten here
+	before, _, ok := r.h.attach(r.s, nil)
+	switch {
+	case !ok:
+		r.s.removeLease(r.h)
+		return errNoLease
+	case before != nil && before != r.s:
+		before.removeLease(r.h)
+	}
+	return nil
+}
+
+// resumed notes whose the lease is now, with the answer.
+func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
+	if h.number != 0 {
+		call.RecordingAnswer()
+	}
+	d.noteConnection(s, h, call.Number)
+}
+
+// hears notes which connection hears of a lease, with the answer to a request; 0: without.
+// Where another one has resumed it meanwhile, that is noted last.
+func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
+	d.Store.Prefer(&s.stored)
+	d.Journal.Resumed(h.number, s.number, h.Owner, by)
+	if now := h.attached(); now != nil && now != s {
+		d.noteConnection(now, h, 0)
+	}
+}
+
+// orphans are the leases that a restart left without their connections. Who has them
+// may not know it, where the connection broke before the OK was read: he repeats the
+// LOCK, by its id=, on another connection.
+type unclaimedLeases struct {
+	count atomic.Int64 // how many there are: mostly none, which every LOCK looks at
+
+	mu   sync.Mutex // guards byID
+	byID map[unclaimedKey]*heldLease
+}
+
+// orphan is what a LOCK is known by that is repeated: the same user says the same, and
+// may have said the same id= of other names.
+type unclaimedKey struct {
+	uid              int
+	owner, id, names string
+}
+
+// orphanOf has a line for each name: there may be commas in them.
+func unclaimedKeyOf(h *heldLease, id string) unclaimedKey {
+	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.names(), "\n")}
+}
+
+// orphansOf are all that count on h.
+func unclaimedKeysOf(h *heldLease) (all []unclaimedKey) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range append([]string{h.ID}, h.reentrantIDs()...) {
+		if id != "" {
+			all = append(all, unclaimedKeyOf(h, id))
+		}
+	}
+	return all
+}
+
+// add is for a restart. (A lease with hold=ttl outlives its connection, and may have been
+// left on purpose: another LOCK of the same user is not taken for its repeat.)
+func (o *unclaimedLeases) add(h *heldLease) {
+	if h.hold != ipc.HoldConn {
+		return
+	}
+	known := unclaimedKeysOf(h)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byID == nil {
+		o.byID = map[unclaimedKey]*heldLease{}
+	}
+	for _, by := range known {
+		o.byID[by] = h
+	}
+	o.count.Store(int64(len(o.byID)))
+}
+
+// take is the lease that a LOCK has got before the restart; nil: none, or it is over, or
+// a connection's again, or that of another client who says the same id=. Several that
+// count on it may be repeated at once.
+func (o *unclaimedLeases) take(a *lockRequest) *heldLease {
+	if a.ID == "" || a.hold != ipc.HoldConn || o.count.Load() == 0 {
+		return nil
+	}
+	by := unclaimedKeyOf(a.heldLease, a.ID)
+	h := o.get(by)
+	if h == nil || h.PID != a.PID && mayLive(h.PID) {
+		return nil
+	}
+	if o.remove(by) != h { // another repeat was faster
+		return nil
+	}
+	if h.attached() != nil || h.lease.Err() != nil || h.waiter.Kind != a.waiter.Kind {
+		return nil
+	}
+	return h
+}
+
+// mayLive tells whether there is a process with that number, as far as can be seen: it may
+// be at work under what it has got.
+func mayLive(pid int) bool {
+	if pid == 0 {
+		return false
+	}
+	fd, err := process.Open(pid)
+	if err != nil {
+		return errors.Is(shortage(err), errShort)
+	}
+	defer process.Close(fd)
+	return process.IsAlive(fd)
+}
+
+func (o *unclaimedLeases) get(by unclaimedKey) *heldLease {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.byID[by]
+}
+
+// forget is for a lease that is a connection's again.
+func (o *unclaimedLeases) forget(h *heldLease) {
+	if o.count.Load() == 0 {
+		return
+	}
+	for _, by := range unclaimedKeysOf(h) {
+		o.remove(by)
+	}
+}
+
+func (o *unclaimedLeases) remove(by unclaimedKey) *heldLease {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.byID[by]
+	delete(o.byID, by)
+	o.count.Store(int64(len(o.byID)))
+	return h
+}

@@ -1,0 +1,23 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+)
+
+// Whoever is called by a release, and not by a hand-over, goes on with the row of this host:
+// where it was long enough he lets others go first, who cannot tell that they wait.
+func TestLongRowEndsWithARelease(t *testing.T) {
+	s := newSuccession(t)
+	w, next, look := s.dial(), s.dial(), s.dial()
+	w.say("LOCK a", granted5)
+	next.waits(look, "LOCK a", 1)
+	s.d.Queue.SetStreak(&s.d.Leases.all()[0].waiter, waitqueue.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
+	w.say("UNLOCK a", `OK lock=a`)
+	next.want(granted5)
+	if got := s.d.Queue.Streak(&s.d.Leases.all()[0].waiter); got != (waitqueue.Streak{Yields: true}) {
+		t.Errorf("the next one goes on with %+v, want that it yields", got)
+	}
+}

@@ -1,0 +1,232 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+)
+
+// session is what the daemon knows of one connection.
+type session struct {
+	host   *Host
+	conn   *server.Conn
+	pid    int
+	user   string
+	number uint64        // in the journal
+	opened time.Duration // BootTime
+	rate   access.Rate
+	desk   leaseIndex // of what goes by this connection
+
+	numbering numbering // of processes: is it that of the daemon?
+
+	requester access.Requester // the client, for access rules
+	uid       int              // requester.UID
+
+	listing    chan struct{} // see usage
+	inputEnded chan struct{} // closed when the client will send nothing more
+
+	stored  state.ConnEntry            // whether the service manager has the connection: it outlasts the process then
+	replays map[uint64]replayedRequest // requests of before a restart, by number; written before any is begun
+
+	processRequests atomic.Int32            // LOCKs under way that are to go by a process (hold=pid)
+	mu              sync.Mutex              // guards entrust
+	processLeases   map[*heldLease]struct{} // leases that were taken here and go by a process (hold=pid)
+}
+
+// requesterOf returns the client as the access rules see it.
+func requesterOf(peer server.Peer) access.Requester {
+	if !peer.Known {
+		return access.Requester{UID: access.UnknownUser}
+	}
+	return access.Requester{UID: int(peer.UID), Groups: append(peer.Groups, peer.GID)}
+}
+
+// view is what the client may see of the locks of others, by the rules of now.
+func (s *session) view() access.View {
+	return access.View{Rules: s.host.access.Load(), Who: s.requester}
+}
+
+// InputEnded lets the LOCKs that only wait go: nobody is left to hold them.
+// One whose first attempt is under way is answered.
+func (s *session) InputEnded(bool) { close(s.inputEnded) }
+
+// Close gives back what was held by this connection, unless it is the daemon
+// that stops: then its client may be in the middle of its work.
+func (s *session) Close() {
+	cut := s.conn.WasCut()
+	if !cut { // whoever starts next knows then that the client was gone
+		s.host.connectionEnded(s)
+	}
+	for _, h := range s.desk.close() {
+		if h.detach(s) {
+			s.host.clientGone(h, cut)
+		}
+	}
+	if cut {
+		s.host.connectionEnded(s)
+	}
+	for _, h := range s.leasesOfProcesses() {
+		h.detach(s) // held on, by its process
+	}
+	s.host.Limits.Disconnect(s.uid, s.conn)
+}
+
+// entrusted are the leases that were taken here and go by a process.
+func (s *session) leasesOfProcesses() []*heldLease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.processLeases) == 0 {
+		return nil
+	}
+	return slices.Collect(maps.Keys(s.processLeases))
+}
+
+// note makes a lease that goes by a process known here, too: LOST is to be told.
+func (s *session) addProcessLease(h *heldLease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.processLeases == nil {
+		s.processLeases = map[*heldLease]struct{}{}
+	}
+	s.processLeases[h] = struct{}{}
+}
+
+// remove forgets a holding.
+func (s *session) removeLease(h *heldLease) {
+	s.desk.remove(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.processLeases, h)
+}
+
+// ended notes the end of a connection, unless it is the daemon that stops.
+func (d *Host) connectionEnded(s *session) {
+	if d.Stopping.Load() {
+		return
+	}
+	d.Store.Remove(&s.stored)
+	d.Journal.ConnClosed(s.number)
+}
+
+// left is how long the leases of this connection stay on the nodes when nobody
+// extends them, and can be resumed: the shortest validity; 0 where there are none, or
+// the next daemon will know of none.
+func (s *session) resumableFor() time.Duration {
+	var shortest time.Duration
+	if !s.host.Journal.OutlastsProcess() {
+		return shortest
+	}
+	for _, h := range append(s.desk.all(), s.leasesOfProcesses()...) {
+		if left := h.lease.Validity(); h.lease.Err() == nil && (shortest == 0 || left < shortest) {
+			shortest = left
+		}
+	}
+	return shortest
+}
+
+// HoldsLeases tells whether the connection holds leases, or waits for some: it has more to
+// lose than others.
+func (s *session) HoldsLeases() bool {
+	return s.desk.inUse() || s.processRequests.Load() > 0 || len(s.leasesOfProcesses()) > 0
+}
+
+// SyscallConn is for the store of connections.
+func (s *session) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
+
+// question is a request under way that asks the nodes and takes nothing. They are
+// bounded for each user: while nodes are slow, one could have millions of them. (A LOCK
+// is counted by itself, and an UNLOCK is one lease's.)
+type boundedWork struct {
+	s *session
+	server.Work
+}
+
+// question begins a request unless its user has too many under way.
+func (s *session) bounded(call *server.Call, begin func(*server.Call) server.Work) server.Work {
+	if err := s.host.Limits.BeginQuery(s.uid); err != nil {
+		return s.refuse(call, err)
+	}
+	work := begin(call)
+	if work == nil {
+		s.host.Limits.EndQuery(s.uid)
+		return nil
+	}
+	return &boundedWork{s, work}
+}
+
+// Run also counts it out where it fails for a defect.
+func (q *boundedWork) Run() {
+	defer q.s.host.Limits.EndQuery(q.s.uid)
+	q.Work.Run()
+}
+
+var _ server.Journal = (*session)(nil)
+
+// RecordRequest records a request that takes time, before it begins. (One that is begun again
+// is noted already.)
+func (s *session) RecordRequest(call *server.Call, line []byte, rest *server.UnreadChange) {
+	if !s.host.Journal.IsOpen() {
+		return
+	}
+	call.Number = s.host.Journal.NextNumber()
+	r := &state.Request{Number: call.Number, Conn: s.number, Since: s.host.Clock(), Line: line}
+	if rest == nil {
+		s.host.Journal.RequestBegun(r, nil)
+		return
+	}
+	unread := unreadChange(rest)
+	s.host.Journal.RequestBegun(r, &unread)
+}
+
+// RecordAnswer records that the client is about to hear the answer: the request is not
+// begun again, even if that does not reach it.
+func (s *session) RecordAnswer(call *server.Call) { s.host.Journal.Answered(call.Number) }
+
+// RecordUnread records what was read and has not begun.
+func (s *session) RecordUnread(rest server.UnreadChange) {
+	s.host.Journal.Unread(s.number, unreadChange(&rest))
+}
+
+func unreadChange(rest *server.UnreadChange) state.UnreadChange {
+	return state.UnreadChange{Drop: rest.Drop, Keep: rest.Keep, Add: rest.Add, Skipping: rest.Skipping}
+}
+
+// replay is a request of before a restart that is begun again.
+type replayedRequest struct {
+	since    time.Duration // BootTime at which it came
+	gaveBack []string      // of an UNLOCK: what it had given back by then
+}
+
+// since is when a request came: one of before came to an earlier process.
+func (s *session) since(call *server.Call) time.Duration {
+	if before, ok := s.replays[call.Number]; ok && call.Replayed {
+		return before.since
+	}
+	return s.host.Clock()
+}
+
+// gaveBack is what an UNLOCK of before a restart had given back before its answer
+// was lost.
+func (s *session) releasedBefore(call *server.Call) []string {
+	if !call.Replayed {
+		return nil
+	}
+	return s.replays[call.Number].gaveBack
+}
+
+// refuse answers with an error; it is for both ends of a request.
+func (s *session) refuse(call *server.Call, err error) server.Work {
+	if codeOf(err) == ipc.CodeInternal {
+		s.host.Log.Error("request failed for no known reason", "verb", call.Verb, "error", err)
+	}
+	call.Reply(responseOf(call, err))
+	return nil
+}

@@ -1,0 +1,258 @@
+package session
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// TestASession is the session of the protocol's first page.
+func TestASession(t *testing.T) {
+	d := startDaemon(t, 5, nil)
+	a, b := d.dial(), d.dial()
+	a.say("LOCK nightly-backup wait=5s", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+`)
+	a.say("CHECK nightly-backup", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+ guard=2000`)
+	b.say("LOCK nightly-backup wait=0", `ERR HELD lock=nightly-backup ttl=\d+ host=\S+ pid=\d+ user=\S+ since=\d+ : nightly-backup: held by \S+ on \S+ \(pid \d+\)`)
+	b.say("TRY nightly-backup", `ERR HELD .*`)
+	b.say("WHO nightly-backup", `- lock=nightly-backup mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=5 nodes=5`)
+	b.want(`OK n=1`)
+	a.say("UNLOCK nightly-backup", `OK lock=nightly-backup`)
+	b.say("WHO nightly-backup", `OK n=0`)
+	a.say("UNLOCK nightly-backup", `ERR NOTHELD lock=nightly-backup : .*`)
+	a.say("CHECK nightly-backup", `ERR NOTHELD lock=nightly-backup : .*`)
+	a.say("PING", `OK`)
+	a.say("QUIT", `OK`)
+	a.ends()
+}
+
+// TestDeadlineIsBootTime: the deadline of a grant is the instant at which the
+// ttl that it states is over, on CLOCK_BOOTTIME.
+func TestDeadlineIsBootTime(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	before := redlock.BootTime()
+	got := w.say("LOCK a ttl=10s", granted5)
+	after := redlock.BootTime()
+	deadline := duration(t, got[2])
+	const validity = 10*time.Second - 100*time.Millisecond - 2*time.Millisecond // ttl − drift
+	if deadline < (before+validity).Truncate(time.Millisecond) || deadline > after+validity {
+		t.Errorf("deadline %v: want %v after an instant between %v and %v", deadline, validity, before, after)
+	}
+}
+
+func duration(t *testing.T, ms string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(ms + "ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestWordsThatAreWrong(t *testing.T) {
+	d := startDaemon(t, 1, func(c *config.Config) { c.Lease.MaxHold = time.Minute })
+	w := d.dial()
+	for _, test := range []struct{ request, want string }{
+		{"LOCK", `ERR SYNTAX .*`},
+		{"FROBNICATE a", `ERR VERB .*FROBNICATE.*`},
+		{"LOCK redlockd:x", `ERR NAME .*`},
+		{"LOCK a ttl=99", `ERR OPTION lock=a : .*ttl=99: must be between 100 and 30000 ms.*`},
+		{"LOCK a ttl=31s", `ERR OPTION lock=a : .*ttl=31000: must be between 100 and 30000 ms.*`},
+		{"LOCK a guard=6s", `ERR OPTION lock=a : .*guard=6000: at most half of the ttl.*`},
+		{"LOCK a max=2m", `ERR OPTION lock=a : .*max=120000: at most 60000 ms.*`},
+		{"LOCK a max=1", `ERR OPTION lock=a : .*max=1: at least 100 ms.*`},
+		{"LOCK a linger=1h", `ERR OPTION lock=a : .*linger=3600000: at most 30000 ms.*`},
+		{"LOCK a slots=1001", `ERR OPTION : slots="1001": it must be a number from 1 to 1000`},
+		{"LOCK a slots=3 mode=shared", `ERR OPTION lock=a : .*slots=3 with mode=shared: .*`},
+		{"LOCK a,b slots=3", `ERR OPTION lock=a,b : .*slots=3 with 2 names: .*`},
+		{"WHO a,b", `ERR NAME : .*`},
+		{"LOCK a beat=99", `ERR OPTION lock=a : .*beat=99: at least 100 ms; leave it out for none`},
+		{"BEAT a", `ERR NOTHELD lock=a : .*`},
+		{"RESUME a lease=x", `ERR NOTHELD lock=a : .*`},
+		{"HELLO 2", `ERR OPTION : .*version 1 of the protocol`},
+		{"UNLOCK lease=unknown", `ERR NOTHELD : .*no lease with this id.*`},
+		{"CANCEL x", `OK`}, // it may have been answered meanwhile
+		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=\d+ max_line=4096 max_name=200`},
+	} {
+		w.say(test.request, test.want)
+	}
+	if keys := d.keys(); len(keys) > 0 {
+		t.Errorf("refused requests left %v on the nodes", keys)
+	}
+}
+
+// A wrong id is what is said to be wrong, not the lock, and it is not repeated.
+func TestWrongLease(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	w := d.dial()
+	w.say("TRY a wait=0 ttl=20s", granted5)
+	other := w.say("LOCK b ttl=20s", granted5)[0]
+	for _, id := range []string{"guess", other} {
+		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND", "BEAT", "RESUME"} {
+			if got := w.say(verb+" a lease="+id, `ERR NOTHELD lock=a : (.*this id.*)`)[0]; strings.Contains(got, id) {
+				t.Errorf("%s a lease=%s: the id is repeated: %s", verb, id, got)
+			}
+		}
+	}
+	w.say("CHECK a", granted5)
+}
+
+// What the protocol allows is what the nodes can do.
+func TestMostSlots(t *testing.T) {
+	if ipc.MaxSlots != redlock.MaxSlots {
+		t.Errorf("slots=%d can be asked for, and %d be had", ipc.MaxSlots, redlock.MaxSlots)
+	}
+}
+
+// HELP LOCK, and with it redlockd-protocol(7), tells the bounds that its options have.
+func TestHelpTellsBounds(t *testing.T) {
+	help := strings.Join(helpLines[0].does, "\n")
+	for _, want := range []string{
+		fmt.Sprintf(`(?m)^slots=K: .*at most %d;`, ipc.MaxSlots),
+		fmt.Sprintf(`(?m)^note=: .*at most %d bytes`, ipc.MaxNote),
+		fmt.Sprintf(`(?m)^owner=: .*id=: .*1 to %d bytes$`, min(ipc.MaxOwner, ipc.MaxID)),
+		fmt.Sprintf(`(?m)^beat=: .*at least %d ms`, minBeat.Milliseconds()),
+		fmt.Sprintf(`(?m)^max=: .*at least %d ms`, redlock.MinTTL.Milliseconds()),
+		fmt.Sprintf(`(?m)^several names, at most %d \(3,000 bytes\)`, ipc.MaxNames),
+	} {
+		if !regexp.MustCompile(want).MatchString(help) {
+			t.Errorf("HELP LOCK has not %q:\n%s", want, help)
+		}
+	}
+}
+
+func TestHelpKnowsEveryVerb(t *testing.T) {
+	d := startDaemon(t, 1, nil)
+	w := d.dial()
+	w.send("HELP")
+	verbs := 0
+	for line := w.line(); !strings.HasPrefix(line, "OK"); line = w.line() {
+		verbs++
+	}
+	if verbs != len(helpLines) {
+		t.Errorf("HELP shows %d verbs, want %d", verbs, len(helpLines))
+	}
+	for _, h := range helpLines {
+		w.say("HELP "+strings.ToLower(h.verb.String()), `- : `+h.verb.String()+`\b.*`)
+		for range h.does {
+			w.want(`- : .+`)
+		}
+		w.want(`OK n=\d+`)
+	}
+	w.say("HELP ME", `ERR VERB : .*`)
+}
+
+// TestOwners: owners of one connection exclude each other; each has its own.
+func TestOwners(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	w.say("LOCK a owner=1", granted5)
+	w.say("LOCK a owner=1", `ERR ALREADY lock=a : .*`)
+	w.say("LOCK a owner=2 wait=0", `ERR HELD lock=a .*`)
+	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
+	w.say("CHECK a owner=2", `ERR NOTHELD lock=a : .*`)
+	w.say("CHECK a owner=1", granted5)
+	w.say("UNLOCK a owner=1", `OK lock=a`)
+	w.say("LOCK a owner=2", granted5)
+}
+
+// TestSameID: the same LOCK with the same id= gets the same grant, also while
+// the first is still waiting.
+func TestSameID(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w, other := d.dial(), d.dial()
+	lease := w.say("LOCK a id=x", granted5)[0]
+	w.say("LOCK a id=x", `OK lock=a lease=`+lease+` fence=\d+ ttl=\d+ deadline=\d+ again=yes`)
+	w.say("LOCK a id=y", `ERR ALREADY .*`)
+	w.say("LOCK a", `ERR ALREADY .*`)
+	other.send("@1 LOCK a id=z")
+	w.until("LIST", `state=waiting`)
+	other.send("@2 LOCK a id=z")
+	other.send("@3 LOCK a id=other")
+	other.want(`@3 ERR ALREADY .*`)
+	w.say("UNLOCK a", `OK lock=a`)
+	got := map[string]bool{other.line()[:2]: true, other.line()[:2]: true}
+	if !got["@1"] || !got["@2"] {
+		t.Errorf("answers to %v, want @1 and @2", got)
+	}
+}
+
+// TestLeaseIDFromAnywhere: who knows the id may use the lease.
+func TestLeaseIDFromAnywhere(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	a, b := d.dial(), d.dial()
+	lease := a.say("LOCK a ttl=2s", granted5)[0]
+	b.say("CHECK lease="+lease, granted5)
+	b.say("CHECK b lease="+lease, `ERR NOTHELD lock=b : .*`)
+	if ttl := duration(t, b.say("EXTEND lease="+lease+" ttl=20s", granted5)[1]); ttl < 15*time.Second {
+		t.Errorf("EXTEND ttl=20s: %v are left", ttl)
+	}
+	b.say("EXTEND lease="+lease+" ttl=31s", `ERR OPTION .*`)
+	b.say("UNLOCK lease="+lease, `OK lock=a`)
+	a.say("CHECK a", `ERR NOTHELD .*`)
+	b.say("UNLOCK lease="+lease, `ERR NOTHELD .*`)
+}
+
+// TestExtendShortensNothing, and needs no ttl=: HELP, and so the manual, and PROTOCOL.md say so.
+func TestExtendShortensNothing(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	w.say("LOCK a hold=ttl ttl=20s", granted5)
+	for _, request := range []string{"EXTEND a ttl=1s", "EXTEND a"} {
+		if left := duration(t, w.say(request, granted5)[1]); left < 15*time.Second {
+			t.Errorf("%s: %v are left, want those of the 20 s", request, left)
+		}
+	}
+	w.say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
+	w.want(`- : .*without ttl= by the one it has`)
+	w.want(`- : a smaller ttl= does not shorten .*`)
+	w.want(`OK n=3`)
+	page := readTestFile(t, "../../packaging/docs/PROTOCOL.md")
+	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
+		t.Error("PROTOCOL.md says otherwise")
+	}
+}
+
+// TestSecretsStayIn: LIST and WHO show no lease id, and nothing else that
+// could be used to release.
+func TestSecretsStayIn(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	a, b := d.dial(), d.dial()
+	lease := a.say("LOCK a note=two%20words", granted5)[0]
+	for _, request := range []string{"LIST", "WHO a", "STATUS", "TRY a"} {
+		b.send("%s", request)
+		for {
+			line := b.line()
+			if strings.Contains(line, lease) {
+				t.Errorf("%s shows the lease id: %s", request, line)
+			}
+			if !strings.HasPrefix(line, "-") {
+				break
+			}
+		}
+	}
+	b.say("WHO a", `- lock=a mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=\d nodes=\d note=two%20words`)
+	b.want(`OK n=1`)
+	b.say("LIST", `- lock=a state=held mode=exclusive pid=\d+ user=\S+ since=\d+ note=two%20words fence=\d+ ttl=\d+`)
+	b.want(`OK n=1`)
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel() // it mostly waits
+	d := startDaemon(t, 3, nil)
+	w := d.dial()
+	w.say("LOCK a", granted5)
+	w.send("STATUS")
+	for _, node := range []string{"a", "b", "c"} {
+		w.want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ warnings=1 : no persistence: .* durable = true avoid that`)
+	}
+	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 handovers=0 splits=0 wakeups=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
+	d.nodes.Servers[1].Kill()
+	w.until("STATUS", `- node=b address=\S+ state=down .*: .+(?s:.*)spare=0`)
+}

@@ -1,0 +1,63 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the system can have too little of. It passes: nothing is given up for it but
+// what needs it now.
+var (
+	errNoMoreFDs   = fmt.Errorf("%w: redlockd may open no more files (LimitNOFILE= of its service must be more than limits.connections, and processes with hold=pid)", errShort)
+	errNoMoreFiles = fmt.Errorf("%w: too many files are open on this host (fs.file-max)", errShort)
+	errNoMemory    = fmt.Errorf("%w: the kernel has no memory for it (MemoryMax= of the service, memory of the host)", errShort)
+	errNoWatches   = fmt.Errorf("%w: the user of redlockd may watch no more (fs.epoll.max_user_watches)", errShort)
+)
+
+// shortage says of an error of the system what there is too little of; others it
+// returns as they are.
+func shortage(err error) error {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return errNoMoreFDs
+	case errors.Is(err, syscall.ENFILE):
+		return errNoMoreFiles
+	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOBUFS):
+		return errNoMemory
+	case errors.Is(err, syscall.ENOSPC): // of epoll
+		return errNoWatches
+	}
+	return err
+}
+
+// Each client takes a descriptor, and so does each process with hold=pid. As many as these
+// are kept from them: without one a node that comes back could not be connected to, and
+// every lock would be lost for want of what those who have them do not need.
+const (
+	keptPerNode = 4  // its two connections, while those before them end
+	keptBesides = 16 // certificates, passwords, the table's next file, /proc
+)
+
+var errKept = fmt.Errorf("%w: those that are left are kept for the nodes", unix.EMFILE)
+
+// DescriptorsLeft is how many lie above the lowest that is free: no more are left, and
+// clients have none of the last ones. Where the system does not tell, there are plenty.
+func DescriptorsLeft() int {
+	const plenty = 1 << 30
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return plenty
+	}
+	lowest, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0) // Go sees to it that 0 is open
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.EINVAL): // the latter where there may be none at all
+		return 0
+	case err != nil:
+		return plenty
+	}
+	unix.Close(lowest)
+	return int(min(uint64(limit.Cur), plenty)) - lowest
+}

@@ -1,0 +1,73 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// What the system is short of is named, and is no defect, nor said of a process.
+func TestShortage(t *testing.T) {
+	for errno, want := range map[syscall.Errno]string{
+		syscall.EMFILE:  "LimitNOFILE=",
+		syscall.ENFILE:  "fs.file-max",
+		syscall.ENOMEM:  "MemoryMax=",
+		syscall.ENOBUFS: "MemoryMax=",
+		syscall.ENOSPC:  "max_user_watches",
+	} {
+		err := goneOrShort(fmt.Errorf("a pidfd of the peer: %w", errno))
+		if got := err.Error(); codeOf(err) != ipc.CodeLimit || !strings.Contains(got, want) {
+			t.Errorf("%v: %v %q, want LIMIT and %q", errno, codeOf(err), got, want)
+		}
+	}
+	for _, errno := range []syscall.Errno{syscall.ESRCH, syscall.EINVAL} {
+		if err := goneOrShort(errno); err != errNoProcess {
+			t.Errorf("%v: %v, want %v", errno, err, errNoProcess)
+		}
+	}
+}
+
+// However many cannot be accepted, it is said once a minute, and once that it is over.
+func TestAcceptFailedIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	now := time.Hour
+	d := &Host{
+		Log:    logging.New(&log, hclog.Info, logging.Text),
+		Clock:  func() time.Duration { return now },
+		Limits: access.NewLimits(config.Limits{}),
+	}
+	heard := func(what string, n int) {
+		t.Helper()
+		if got := strings.Count(log.String(), what); got != n {
+			t.Fatalf("%q was said %d times, want %d:\n%s", what, got, n, log.String())
+		}
+	}
+	d.accepts()
+	heard("", 1) // nothing
+	for range 100 {
+		d.acceptFailed(syscall.ENOMEM, time.Millisecond)
+		now += time.Millisecond
+	}
+	heard("no connection can be accepted for now", 1)
+	heard("MemoryMax=", 1)
+	d.accepts()
+	d.accepts()
+	heard("connections are accepted again", 1)
+	d.acceptFailed(syscall.EMFILE, time.Millisecond)
+	d.accepts()
+	heard("accepted", 2)
+	now += time.Minute
+	d.acceptFailed(syscall.EMFILE, time.Millisecond)
+	heard("no connection can be accepted for now", 2)
+	heard("LimitNOFILE=", 1)
+}

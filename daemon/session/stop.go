@@ -1,0 +1,75 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+)
+
+// shutdownTimeout bounds how long running requests are answered at the end.
+const shutdownTimeout = 5 * time.Second
+
+// freezeTimeout bounds how long clients that are not kept are answered, and the nodes after
+// that are waited for.
+const freezeTimeout = 500 * time.Millisecond
+
+// Freeze ends the daemon as it is: what it holds, and what waits, is the next one's.
+// The connections that the manager does not have are ended as by shutdown.
+func (d *Host) Freeze(srv *server.Server) {
+	d.Stopping.Store(true)
+	d.Log.Info("stopping; the next daemon goes on with what is kept", "leases", d.Leases.Held())
+	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
+	defer cancel()
+	err := srv.Freeze(ctx, server.FreezeOptions{
+		Keep: func(s server.Session) bool { return s.(*session).stored.Settle() },
+		Bye:  bye,
+		Seal: d.seal,
+	})
+	if err != nil {
+		d.Log.Warn("some requests were not answered", "error", err)
+	}
+}
+
+// seal ends noting. What was given up and answered by then is not the next daemon's: the
+// nodes hear of it before.
+func (d *Host) seal() {
+	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
+	defer cancel()
+	d.Nodes.Flush(ctx)
+	d.Journal.Freeze()
+}
+
+// Shutdown ends all connections. From its first line on nothing is given back:
+// a client whose connection ends now may be in the middle of its work.
+func (d *Host) Shutdown(srv *server.Server) {
+	d.Stopping.Store(true)
+	d.Log.Info("stopping", "leases left on the nodes", d.Leases.Held())
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if err := srv.Shutdown(ctx, bye); err != nil {
+		d.Log.Warn("some requests were not answered", "error", err)
+	}
+	d.Journal.Close()
+}
+
+// bye is the last line on a connection: how long its leases stay on the nodes.
+func bye(s server.Session) *ipc.Response {
+	return byeFor(s.(*session).resumableFor())
+}
+
+func byeFor(left time.Duration) *ipc.Response {
+	bye := new(ipc.Response).Notice(ipc.EventBye).Ms("resume", max(left, 0))
+	if left <= 0 {
+		return bye.Say("the daemon stops, or could not keep this connection, over which nothing is held that could be resumed: ask again on a new one")
+	}
+	return bye.Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
+}
+
+// byeLate is the last line for a client that did not end a line in time: what it has
+// is given up, as of whoever is cut off.
+func byeLate(server.Session) *ipc.Response {
+	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 0).
+		Say("what this connection holds is extended no more, and others may have it from its deadline on")
+}

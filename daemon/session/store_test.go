@@ -1,0 +1,111 @@
+package session
+
+import (
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// noting is a daemon that does nothing but note.
+func noting(t *testing.T) (d *Host, path string) {
+	t.Helper()
+	path = filepath.Join(shortDir(t), "s")
+	d = &Host{Cfg: config.Dev(), Log: hclog.NewNullLogger(), Clock: redlock.BootTime, Limits: access.NewLimits(config.Limits{})}
+	d.Journal = state.NewJournal(d.Log)
+	if d.Journal.Open(d.journalOptions(path)); !d.Journal.IsOpen() {
+		t.Skip("the state file needs Linux")
+	}
+	return d, path
+}
+
+// connection is one with a session, from which nothing is read.
+func (d *Host) connection(t *testing.T) *session {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(shortDir(t), "l"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	nc, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := (&server.Server{Open: d.open}).Restore(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	return restored.Session().(*session)
+}
+
+// noted is what the next daemon finds.
+func (d *Host) noted(path string) *state.Recovered {
+	d.Journal.Close()
+	next := state.NewJournal(d.Log)
+	defer next.Close()
+	return next.Open(d.journalOptions(path))
+}
+
+// RESUME gives a connection something to lose: the store is to know.
+func TestResumedConnHoldsLeases(t *testing.T) {
+	d, _ := noting(t)
+	next := d.connection(t)
+	h := &heldLease{}
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	if next.HoldsLeases() {
+		t.Error("a connection without a lease has something to lose")
+	}
+	next.desk.add(h)
+	if d.noteResumed(next, &server.Call{}, h); !next.HoldsLeases() {
+		t.Error("a connection that resumed a lease has nothing to lose")
+	}
+}
+
+// Of two that resume a lease at once, the one who has it is noted, also where no quorum
+// confirms it to either: the lease would end with the other's connection.
+func TestTwoResumeAtOnceIsNoted(t *testing.T) {
+	d, path := noting(t)
+	d.Queue = waitqueue.New()
+	both := [2]*session{d.connection(t), d.connection(t)}
+	has := map[uint64]uint64{}
+	for number := uint64(10); number < 3000; number++ {
+		h := &heldLease{number: number, index: &leaseIndex{}, hold: ipc.HoldTTL}
+		h.waiter.Init([]string{strconv.FormatUint(number, 10)}, waitqueue.Kind{}, false, &h.Requester, nil)
+		h.index.add(h)
+		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseHeld})
+		var wg sync.WaitGroup
+		for _, s := range both {
+			wg.Go(func() {
+				r := &resumeWork{s: s, h: h}
+				if err := r.take(); err != nil {
+					t.Error(err)
+				}
+				r.noteTaken()
+			})
+		}
+		wg.Wait()
+		has[number] = h.attached().number
+	}
+	for number, l := range d.noted(path).Leases {
+		if l.Conn != has[number] {
+			t.Errorf("lease %d is noted as that of connection %d, and %d has it", number, l.Conn, has[number])
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/devnodes"
+	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/systemd"
+)
+
+// succession is daemons in this process that follow each other, over the same embedded
+// nodes and the same table, with the connections that a service manager would keep.
+type succession struct {
+	t     *testing.T
+	path  string
+	nodes []redlock.Node
+	log   logged
+
+	d      *Host // the one that serves
+	server *server.Server
+	opened chan *session
+	ends   map[*wire]*end
+	part   bool                   // the next one finds only a part of what was noted
+	found  func(*state.Recovered) // is called by the next one before it goes on with what it has found; nil: nothing is
+}
+
+// end is the daemon's end of a connection.
+type end struct {
+	number uint64
+	file   *os.File // as the service manager has it
+}
+
+func newSuccession(t *testing.T) *succession {
+	t.Helper()
+	cfg := config.Dev()
+	_, nodes, err := devnodes.Start(&cfg.Quorum) // closed by the end of the process: a frozen daemon may dial still
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &succession{t: t, path: filepath.Join(shortDir(t), "s"), nodes: nodes, opened: make(chan *session, 1), ends: map[*wire]*end{}}
+	s.start()
+	t.Cleanup(s.end)
+	return s
+}
+
+// start starts a daemon that is handed the connections of some clients, and the mark.
+func (s *succession) start(of ...*wire) {
+	s.t.Helper()
+	var stored []systemd.StoredConn
+	for _, w := range of {
+		nc, err := net.FileConn(s.ends[w].file)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		stored = append(stored, systemd.StoredConn{Name: state.ConnName(s.ends[w].number), Conn: nc.(*net.UnixConn)})
+	}
+	s.startWith(state.Inherited{Conns: stored, Marked: true})
+}
+
+func (s *succession) startWith(stored state.Inherited) {
+	s.t.Helper()
+	cfg := config.Dev()
+	d, err := newTestHost(cfg, logging.New(io.MultiWriter(&s.log, defects{s.t}), hclog.Info, logging.Text), s.nodes, true)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := d.Processes.Watch(); err != nil {
+		s.t.Fatal(err)
+	}
+	d.Nodes.Settle(s.t.Context())
+	s.d, s.server = d, d.NewServer()
+	p := d.Journal.Open(d.journalOptions(s.path))
+	p.Complete = p.Complete && !s.part
+	d.Store = d.storeOf(100)
+	if s.found != nil {
+		s.found(p)
+	}
+	r := restoration{d: d, server: s.server, past: p, marked: stored.Marked, conns: map[uint64]*restoredConn{}}
+	r.run(stored.Conns)
+	s.server.Open = func(conn *server.Conn) (server.Session, error) {
+		opened, err := d.open(conn)
+		s.opened <- opened.(*session)
+		return opened, err
+	}
+}
+
+// nodesMayFail has the nodes of the next daemons answer nothing while down is set.
+func (s *succession) nodesMayFail() (down *atomic.Bool) {
+	down = new(atomic.Bool)
+	for i := range s.nodes {
+		dial := s.nodes[i].Dial
+		s.nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			conn, err := dial(ctx)
+			return failing{conn, down}, err
+		}
+	}
+	return down
+}
+
+// failing is a connection to a node that fails while down is set.
+type failing struct {
+	redlock.Conn
+	down *atomic.Bool
+}
+
+func (c failing) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	if c.down.Load() {
+		return net.ErrClosed
+	}
+	return c.Conn.Do(ctx, group, replies)
+}
+
+// startWithoutFiles has it find out nothing about processes.
+func (s *succession) startWithoutFiles(of ...*wire) {
+	s.t.Helper()
+	var restore func()
+	s.found = func(*state.Recovered) { restore = allowNoFiles(s.t) }
+	s.start(of...)
+	restore()
+}
+
+// end freezes the daemon, as SIGTERM does. What is to be noted then blocks for ever, also
+// where Close waits for it.
+func (s *succession) end() {
+	s.d.Freeze(s.server)
+	go s.d.Nodes.Close()
+}
+
+// dial is a connection that the service manager has.
+func (s *succession) dial() *wire {
+	s.t.Helper()
+	w, session := s.dialUnkept()
+	s.d.Store.AddStored(&session.stored)
+	s.d.Journal.ConnOpened(session.number, true)
+	return w
+}
+
+// dialUnkept is one that it does not have.
+func (s *succession) dialUnkept() (*wire, *session) {
+	s.t.Helper()
+	ours, theirs, err := devnodes.SocketPair()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { ours.Close() })
+	file, err := theirs.(*net.UnixConn).File()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { file.Close() })
+	w := &wire{t: s.t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	go s.server.ServeConn(theirs)
+	session := <-s.opened
+	s.ends[w] = &end{number: session.number, file: file}
+	return w, session
+}
+
+// connManager is a service manager that keeps so many connections. It has sends what is stored.
+type connManager struct {
+	capacity int
+	stored   chan string // nil: nobody wants to know
+}
+
+func (m connManager) StoreMax() int { return m.capacity + 1 }
+
+func (m connManager) Store(name string, _ syscall.RawConn) error {
+	if m.stored != nil {
+		m.stored <- name
+	}
+	return nil
+}
+
+func (connManager) Unstore(string) error { return nil }
+
+// storeOf is a store of so many connections, which stores none by itself.
+func (d *Host) storeOf(capacity int) *state.ConnStore {
+	return state.NewConnStore(state.ConnStoreOptions{
+		Manager: connManager{capacity: capacity}, Journal: d.Journal, Log: d.Log, Clock: d.Clock, Marked: true, Failed: d.LogManagerError,
+	})
+}

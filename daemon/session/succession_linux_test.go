@@ -1,0 +1,512 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Nobody knows whether the process lives that a lease goes by: it is not given back with
+// the connection that took it, but stays until its deadline.
+func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
+	s := newSuccession(t)
+	c, w, look := newChild(t, os.Getuid()), s.dial(), s.dial()
+	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
+	s.end()
+	s.startWithoutFiles(w, look)
+	w.want(`BACK .*`)
+	look.want(`BACK .*`)
+	look.say("CHECK a lease="+lease, granted5)
+	w.conn.Close()
+	look.until("STATUS", `connections=1\b`)
+	look.say("TRY a", `ERR HELD .*`)
+}
+
+// A client that was hung up on may be at work: what it has stays taken, also where the next
+// daemon finds neither it nor its connection.
+func TestLeaseOfACutConnectionStays(t *testing.T) {
+	s := newSuccession(t)
+	s.server.LineTimeout = time.Millisecond
+	w, look := s.dial(), s.dial()
+	w.say("LOCK a ttl=20s", granted5)
+	if _, err := w.conn.Write([]byte("PI")); err != nil {
+		t.Fatal(err)
+	}
+	w.want(`ERR SYNTAX : a line was not ended .*`)
+	w.want(`BYE .*`)
+	look.until("STATUS", `connections=1\b`)
+	s.end()
+	s.start()
+	s.dial().say("LOCK a wait=300ms", `ERR HELD .*`)
+}
+
+// All names of a lease count for its user's limit, in the next daemon as in the first.
+func TestNamesOfBeforeCount(t *testing.T) {
+	s := newSuccession(t)
+	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
+	w := s.dial()
+	w.say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
+	s.end()
+	s.start(w)
+	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
+	w.want(`BACK .*`)
+	for range 2 {
+		w.say("TRY d,e", `ERR LIMIT lock=d,e : .*`)
+		w.say("TRY d", granted(`d`))
+		w.say("UNLOCK d", `OK lock=d`)
+	}
+	w.say("UNLOCK a,b,c", `OK lock=a,b,c`)
+	w.say("TRY a,b,c,d", granted(`a,b,c,d`))
+}
+
+// A LOCK is repeated by its id= and its names: the same client may have said the same id=
+// A LOCK that is repeated by a client who is gone by then leaves nothing, as any other: what
+// A connection of which nothing is noted was told what nobody knows: it ends, and the
+// manager is to keep it no more.
+func TestUnknownConnectionEnds(t *testing.T) {
+	s := newSuccession(t)
+	w, known := s.dial(), s.dial()
+	s.end()
+	s.ends[w].number = 999
+	s.start(w, known)
+	w.want(`BYE resume=0 : .*`)
+	w.ends()
+	known.want(`BACK .*`)
+	if first, second := s.ends[s.dial()].number, s.ends[s.dial()].number; first <= s.ends[known].number || second <= first {
+		t.Errorf("new connections have the numbers %d and %d, want such as none has had", first, second)
+	}
+}
+
+// BYE of a connection that cannot go on says how long its own leases can be resumed: the
+// shortest of those that can be.
+func TestByeOfBeforeSaysTheShortest(t *testing.T) {
+	s := newSuccession(t)
+	w, other, bare := s.dial(), s.dial(), s.dial()
+	other.say("LOCK other ttl=2s", granted5)
+	over := w.say("LOCK over hold=ttl ttl=300ms", granted5)[0]
+	w.want(`LOST lock=over .*`) // a moment before its deadline
+	other.say("LOCK over wait=5s", granted5)
+	other.say("UNLOCK over", `OK .*`)
+	for name, ttl := range map[string]string{"a": "20s", "b": "15s", "c": "18s", "forced": "5s"} {
+		w.say("LOCK "+name+" ttl="+ttl, granted5)
+	}
+	w.send("FORCE forced")
+	w.want(`LOST lock=forced .*`)
+	w.want(`OK .*`)
+	s.end()
+	s.found = func(p *state.Recovered) {
+		clear(p.Conns) // as if none of them were noted
+		for _, l := range p.Leases {
+			if l.Record.ID() == over {
+				l.Phase = state.PhaseHeld // and not that it was lost, either
+			}
+		}
+	}
+	s.start(w, other, bare)
+	left := duration(t, w.want(`BYE resume=(\d+) : .*`)[0])
+	if left <= 5*time.Second || left > 15*time.Second {
+		t.Errorf("BYE says %v, want what is left of 15s", left)
+	}
+	bare.want(`BYE resume=0 : .*`)
+}
+
+// A lease whose BEAT does not come after a restart is lost as before it.
+func TestBeatIsWantedAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := newSuccession(t)
+	w := s.dial()
+	w.say("LOCK a ttl=20s beat=1s", granted5)
+	s.end()
+	s.start(w)
+	w.want(`BACK .*`)
+	w.want(`LOST lock=a lease=\S+ reason=beat : .*`)
+}
+
+// Who holds what is known after a restart as before it, to whoever would wait for himself:
+// of a lease that goes by a connection, and of one that goes by a process.
+func TestDeadlockAfterARestart(t *testing.T) {
+	for name, hold := range map[string]string{"a connection": "", "a process": " hold=pid"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSuccession(t)
+			w, other, look := s.dial(), s.dial(), s.dial()
+			w.say("LOCK a ttl=20s"+hold, granted5)
+			other.say("LOCK b ttl=20s", granted5)
+			s.end()
+			s.start(w, other, look)
+			for _, w := range []*wire{w, other, look} {
+				w.want(`BACK .*`)
+			}
+			other.waits(look, "LOCK a", 1)
+			w.say("LOCK b"+hold, `ERR DEADLOCK lock=b .*`)
+		})
+	}
+}
+
+// A process that has the number of another one, which held a lease and ended while there
+// was no daemon, does not hold it: be it that it was started at another time than that
+// one, or after the lease was taken.
+func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
+	s := newSuccession(t)
+	c, w := newChild(t, os.Getuid()), s.dial()
+	for _, name := range []string{"same", "other", "later", "unknown", "thread"} {
+		w.say(fmt.Sprintf("LOCK %s ttl=20s hold=pid pid=%d", name, c.pid), granted5)
+	}
+	s.end()
+	s.found = func(p *state.Recovered) {
+		then := leaseOf(t, p, "same").Holder.ProcessStarted
+		if then == 0 {
+			t.Error("when the process was started is not noted")
+		}
+		leaseOf(t, p, "other").Holder.ProcessStarted -= 10 * time.Millisecond
+		leaseOf(t, p, "later").Holder.ProcessStarted, leaseOf(t, p, "later").Record.Since = 0, then-1
+		leaseOf(t, p, "unknown").Holder.ProcessStarted = 0
+		leaseOf(t, p, "thread").Holder.PID = aThread(t)
+	}
+	s.start(w)
+	w.want(`BACK .*`)
+	look := s.dial()
+	look.say("LOCK other,later,thread wait=5s", granted5)
+	look.say("TRY same", `ERR HELD .*`)
+	look.say("TRY unknown", `ERR HELD .*`)
+}
+
+// aThread is the number of a thread of this process that is not the process's.
+func aThread(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range all {
+		if tid, err := strconv.Atoi(entry.Name()); err == nil && tid != os.Getpid() {
+			return tid
+		}
+	}
+	t.Fatal("this process has no other thread")
+	return 0
+}
+
+// A lease of which nobody knows whether its process lives is not extended. (This is alone,
+// though it mostly waits: for a moment no test of this process can open a file.)
+func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
+	s := newSuccession(t)
+	c, w := newChild(t, os.Getuid()), s.dial()
+	w.say(fmt.Sprintf("LOCK a ttl=2s hold=pid pid=%d", c.pid), granted5)
+	s.end()
+	s.startWithoutFiles(w)
+	w.want(`BACK .*`)
+	w.want(`LOST lock=a .*`)
+}
+
+// A lease that nobody resumes ends with its ttl, also with linger=; one that is resumed is
+// kept for as long as before.
+func TestOnlyWhatIsResumedIsKept(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := newSuccession(t)
+	w, _ := s.dialUnkept()
+	w.say("LOCK left ttl=2s linger=1s", granted5)
+	lease := w.say("LOCK back ttl=4s", granted5)[0]
+	s.end()
+	s.start()
+	look, _ := s.dialUnkept()
+	look.say("RESUME back lease="+lease, granted5)
+	look.say("LOCK left wait=15s", granted5)
+	look.say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
+	look.want(`LOST lock=clock .*`)
+	look.say("CHECK back", granted5)
+	for _, want := range []string{"[WARN]  lease lost: lock=left reason=expired ", "[INFO]  lease over: its ttl ended, as hold=ttl asks: lock=clock "} {
+		eventually(t, "logged: "+want, func() bool { return strings.Contains(s.log.String(), want) })
+	}
+}
+
+// A lease that goes by a process is known where it was taken after a restart as well: a LOCK
+// there would wait for itself, LOST reaches it, and is remembered by the next daemon, too.
+func TestLossOfAProcessAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := newSuccession(t)
+	c, w, admin := newChild(t, os.Getuid()), s.dial(), s.dial()
+	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
+	s.end()
+	s.start(w, admin)
+	w.want(`BACK .*`)
+	admin.want(`BACK .*`)
+	w.say("LOCK a", `ERR ALREADY lock=a .*another hold=.*`)
+	admin.say("FORCE a", `OK .*`)
+	w.want(`LOST lock=a lease=\S+ reason=forced : .*`)
+	s.end()
+	s.start(w, admin)
+	w.want(`BACK .*`)
+	w.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
+	if s.d.Leases.get(lease).lostAt == 0 {
+		t.Error("it is remembered for longer than an hour")
+	}
+	s.end()
+	s.start() // nobody who took it is there, but the process
+	look := s.dial()
+	look.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
+	s.end()
+	c.end()
+	s.start(look)
+	if len(s.d.Leases.all()) != 0 {
+		t.Error("a lost lease is remembered of which nobody can ask")
+	}
+}
+
+// A lease that is refused is told of once, its process is watched for it no more, and
+// nothing of it is left for the next daemon.
+func TestRefusedLeaseIsForgotten(t *testing.T) {
+	s := newSuccession(t)
+	c, w := newChild(t, os.Getuid()), s.dial()
+	w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
+	s.end()
+	s.found = func(p *state.Recovered) { leaseOf(t, p, "a").Record.TTL = time.Hour } // more than max_ttl
+	s.start(w)
+	w.want(`BACK .*`)
+	w.want(`LOST lock=a .*`)
+	if len(s.d.Processes.byPID) != 0 {
+		t.Error("the process is watched for nothing")
+	}
+	s.end()
+	s.found = func(p *state.Recovered) {
+		if leaseOf(t, p, "a") != nil {
+			t.Error("the lease is noted still")
+		}
+	}
+	s.start(w)
+	w.want(`BACK .*`)
+	w.say("PING", `OK`)
+}
+
+// Of a client that has gone nothing is noted any more, once a daemon has found that: neither
+// its connection nor what it asked or held.
+func TestGoneClientIsForgotten(t *testing.T) {
+	s := newSuccession(t)
+	w, gone := s.dial(), s.dial()
+	w.say("LOCK a ttl=20s", granted5)
+	gone.say("LOCK b ttl=20s", granted5)
+	gone.waits(w, "LOCK a", 1)
+	s.end()
+	s.start(w)
+	w.want(`BACK .*`)
+	w.say("CHECK a", granted5)
+	w.say("LOCK b wait=5s", granted5)
+	s.end()
+	s.found = func(p *state.Recovered) {
+		if len(p.Conns) != 1 || len(p.Requests) != 0 || len(p.Leases) != 2 {
+			t.Errorf("noted are %d connections, %d requests and %d leases, want 1, none and 2", len(p.Conns), len(p.Requests), len(p.Leases))
+		}
+	}
+	s.start(w)
+}
+
+// Where the manager has emptied its store, that a connection is missing says nothing about
+// its client; and where a part of the notes is missing, what seems to be under way may have
+// been granted: neither is given back.
+func TestNothingIsGivenBackInDoubt(t *testing.T) {
+	for name, doubt := range map[string]func(*succession) state.Inherited{
+		"no mark": func(s *succession) state.Inherited { return state.Inherited{} },
+		"a part of a held lease's notes": func(s *succession) state.Inherited {
+			s.part = true
+			return state.Inherited{Marked: true}
+		},
+		"a part of an attempt's notes": func(s *succession) state.Inherited {
+			s.part, s.found = true, func(p *state.Recovered) { leaseOf(t, p, "a").Phase = state.PhaseAcquiring }
+			return state.Inherited{Marked: true}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSuccession(t)
+			s.dial().say("LOCK a ttl=20s", granted5)
+			s.end()
+			s.startWith(doubt(s))
+			s.dial().say("LOCK a wait=200ms", `ERR HELD .*`)
+		})
+	}
+}
+
+// Leases that are over by the time of the next daemon are lost, and said to be so, once each.
+func TestLostWhileThereWasNoDaemon(t *testing.T) {
+	const n = 30
+	s := newSuccession(t)
+	w := s.dial()
+	for i := range n {
+		w.say(fmt.Sprintf("LOCK a%d ttl=20s", i), granted5)
+	}
+	s.end()
+	s.found = func(p *state.Recovered) {
+		for _, l := range p.Leases {
+			l.Record.Deadline = 1
+		}
+	}
+	s.start(w)
+	w.want(`BACK .*`)
+	for range n {
+		w.want(`LOST lock=a\d+ .*`)
+	}
+	w.say("CHECK a0", `ERR LOST .*`)
+	eventually(t, "each loss is logged, and why", func() bool { // after the client was told
+		log := s.log.String()
+		return strings.Count(log, "[WARN]  lease lost: ") == n && strings.Count(log, `or no redlockd ran"`) == n
+	})
+}
+
+// wait= of a LOCK that waits through a restart is not counted from that.
+func TestWaitGoesOnAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := newSuccession(t)
+	holder, w := s.dial(), s.dial()
+	holder.say("LOCK a ttl=20s", granted5)
+	asked := redlock.BootTime()
+	w.waits(holder, "LOCK a wait=4s", 1)
+	holder.say("LOCK clock hold=ttl ttl=3s guard=1", granted5)
+	holder.want(`LOST lock=clock .*`)
+	s.end()
+	s.start(holder, w)
+	w.want(`BACK .*`)
+	w.want(`ERR HELD .*`)
+	if took := redlock.BootTime() - asked; took < 4*time.Second || took > 6900*time.Millisecond {
+		t.Errorf("it waited for %v, want 4s", took)
+	}
+}
+
+// What is noted of RESUME is all that the next daemon needs: the connection, and the owner
+// that the lease goes by there.
+func TestResumedIsNoted(t *testing.T) {
+	s := newSuccession(t)
+	w, next := s.dial(), s.dial()
+	lease := w.say("LOCK a ttl=20s owner=me", granted5)[0]
+	next.say("RESUME a owner=me lease="+lease, granted5)
+	w.conn.Close()
+	next.until("STATUS", `connections=1\b`)
+	s.end()
+	s.start(next)
+	next.want(`BACK .*`)
+	next.say("UNLOCK a owner=me", `OK lock=a`)
+}
+
+// Also where no quorum confirms it for now: the lease goes by the new connection from then
+// on, where CHECK tells its deadline. The end of the one before is no end of its client.
+func TestRefusedResumeIsNoted(t *testing.T) {
+	s := newSuccession(t)
+	down := s.nodesMayFail()
+	s.end()
+	s.start()
+	w, next := s.dial(), s.dial()
+	lease := w.say("LOCK a ttl=20s linger=1s", granted5)[0]
+	w.conn.Close()
+	next.until("STATUS", `connections=1\b`)
+	down.Store(true)
+	next.say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
+	down.Store(false)
+	next.say("CHECK a", granted5+`.*`)
+	s.end()
+	s.start(next)
+	next.want(`BACK .*`)
+	next.say("CHECK a", granted5+`.*`)
+}
+
+// A LOCK that is counted is answered with the count, once, also where it is repeated after
+// What another process has got that lives, and may be at work, is not handed to who says
+// Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
+// So is one that counted up, whichever is repeated first, or all at once; but not one that
+
+// What takes something away for good is not begun again: who holds the lock now may have got
+// it after it was forced, and a node may have been quarantined again after it was admitted.
+func TestForceIsNotBegunAgain(t *testing.T) {
+	s := newSuccession(t)
+	w, holder := s.dial(), s.dial()
+	holder.say("LOCK a ttl=20s", granted5)
+	s.end()
+	s.found = func(p *state.Recovered) {
+		for _, line := range []string{"@1 FORCE a", "@2 ADMIT all"} {
+			number := s.d.Journal.NextNumber()
+			p.Requests[number] = &state.Request{Number: number, Conn: s.ends[w].number, Line: []byte(line)}
+		}
+	}
+	s.start(w, holder)
+	w.want(`BACK .*`)
+	w.want(`@1 ERR UNKNOWN lock=a : .*WHO tells.*`)
+	w.want(`@2 ERR UNKNOWN : .*STATUS tells.*`)
+	holder.want(`BACK .*`)
+	holder.say("CHECK a", granted5)
+}
+
+// What lingers when the daemon stops is not given back by it: its client may be on its way to
+// the next one.
+func TestNothingIsGivenBackByWhatStops(t *testing.T) {
+	s := newSuccession(t)
+	lease := s.dial().say("LOCK a ttl=20s", granted5)[0]
+	h := s.d.Leases.get(lease)
+	h.detach(h.session)
+	s.d.Stopping.Store(true)
+	if s.d.releaseAbandoned(h); h.lease.Err() != nil {
+		t.Error(h.lease.Err())
+	}
+}
+
+// Who waited before the restart was let in then: limits that are smaller now do not end his
+// wait, nor that of a LOCK that counts up.
+func TestWaitGoesOnBeyondLimits(t *testing.T) {
+	s := newSuccession(t)
+	holder, w := s.dial(), s.dial()
+	holder.say("LOCK a ttl=20s", granted5)
+	w.send("@1 LOCK a reentrant=yes")
+	w.send("@2 LOCK a reentrant=yes")
+	answers(w, "@9 PING", `@9 OK`) // both were read
+	s.end()
+	s.found = func(*state.Recovered) { s.d.Limits.Set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
+	s.start(holder, w)
+	holder.want(`BACK .*`)
+	w.want(`BACK .*`)
+	answers(holder, "UNLOCK a", `OK lock=a`)
+	for range 2 {
+		w.want(`@[12] ` + counted(2))
+	}
+}
+
+// A connection that waits for a lock is stored in the place of an idle one, at once, also if a
+// process is to hold the lock.
+func TestWaitingConnIsStored(t *testing.T) {
+	for name, options := range map[string]string{"connection": "", "process": " hold=pid pid=%d"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSuccession(t)
+			manager := connManager{capacity: 2, stored: make(chan string, 10)}
+			s.d.Store = state.NewConnStore(state.ConnStoreOptions{Manager: manager, Journal: s.d.Journal, Log: s.d.Log, Clock: s.d.Clock, Marked: true, Failed: s.d.LogManagerError})
+			holder, _ := s.dial(), s.dial()
+			holder.say("LOCK a ttl=20s", granted5)
+			w, session := s.dialUnkept()
+			done := make(chan struct{})
+			var running sync.WaitGroup
+			running.Go(func() { s.d.Store.Run(done) })
+			defer running.Wait()
+			defer close(done)
+			eventually(t, "there is no room for it", func() bool { return strings.Contains(s.log.String(), "keeps no more connections") })
+			if len(manager.stored) > 0 {
+				t.Fatal("an idle connection is stored")
+			}
+			if options != "" {
+				options = fmt.Sprintf(options, newChild(t, os.Getuid()).pid)
+			}
+			w.send("@1 LOCK a%s", options)
+			if got, want := <-manager.stored, state.ConnName(session.number); got != want {
+				t.Errorf("stored is %s, want %s", got, want)
+			}
+			w.until("STATUS", `waiters=1\b`)
+			if !session.HoldsLeases() {
+				t.Error("it has nothing to lose while it waits")
+			}
+			answers(w, "CANCEL 1", `@1 ERR .*`, `OK`)
+			if session.HoldsLeases() {
+				t.Error("it has something to lose when it is cancelled")
+			}
+		})
+	}
+}

@@ -1,0 +1,54 @@
+package session
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A connection that is handed on keeps its opener's identity: whoever has it has the
+// opener's rights, and his only.
+func TestAccessOfPassedConnection(t *testing.T) {
+	d := startWithRules(t, exampleRules)
+	for _, c := range []struct {
+		opener, user account
+		want         string
+	}{
+		{web, nobody, "OK lock=web/a "},
+		{nobody, web, "ERR DENIED lock=web/a : "},
+		{nobody, root, "ERR DENIED lock=web/a : "},
+	} {
+		w := d.dialAs(c.opener)
+		file, err := w.conn.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		user := exec.Command("/bin/sh", "-c", `echo TRY web/a >&3; read -r answer <&3; echo "$answer"`)
+		user.Dir, user.ExtraFiles = "/", []*os.File{file}
+		user.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.user.uid), Gid: uint32(c.user.gid)}}
+		got, err := user.CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(got), c.want) {
+			t.Errorf("opened by %d, used by %d: got %q, %v; want %q", c.opener.uid, c.user.uid, got, err, c.want)
+		}
+		file.Close()
+		w.conn.Close()
+	}
+}
+
+// Who may read the nodes' keys knows the ids of leases: SECURITY.md says so.
+func TestNodesKnowLeaseIDs(t *testing.T) {
+	d := startDaemon(t, 3, nil)
+	lease := d.dial().say("LOCK a", granted5)[0]
+	for _, server := range d.nodes.Servers {
+		value, err := server.Do("GET", "redlock:a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(value.Str, lease) {
+			return // on the others it may be on its way
+		}
+	}
+	t.Error("no node stores the lease's id: SECURITY.md promises too little")
+}

@@ -1,0 +1,40 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// A daemon in a container of its own cannot see the processes of others: the kernel
+// says 0, and nobody is told that number.
+func TestUnseenProcess(t *testing.T) {
+	s := &session{host: &Host{Clock: func() time.Duration { return 0 }}}
+	for _, pid := range []int{0, 7} {
+		var held ipc.Response
+		holderFields(&held, redlock.Holder{Host: "web3", PID: pid, User: "alice"})
+		listed := s.listLine(new(server.Call), []string{"a"}, &waitqueue.Waiter{Requester: &waitqueue.Requester{PID: pid, User: "alice"}}, "held", 0)
+		for what, r := range map[string]*ipc.Response{"HELD": &held, "LIST": listed} {
+			if got, is := r.Int64("pid"); is != (pid != 0) || got != int64(pid) {
+				t.Errorf("%s, process %d: %s", what, pid, r.AppendTo(nil))
+			}
+			if got, _ := r.Get("user"); got != "alice" {
+				t.Errorf("%s, process %d: %s", what, pid, r.AppendTo(nil))
+			}
+		}
+	}
+	for want, a := range map[string]*waitqueue.Requester{
+		"alice":                  {User: "alice"},
+		"alice (owner x)":        {User: "alice", Owner: "x"},
+		"alice (pid 7)":          {User: "alice", PID: 7},
+		"alice (pid 7, owner x)": {User: "alice", PID: 7, Owner: "x"},
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

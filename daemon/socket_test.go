@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/state"
+)
+
+// TestSocketIsNotStolen: a living daemon's socket is left alone, a dead one's
+// is replaced, and nothing but a socket ever is.
+func TestSocketIsNotStolen(t *testing.T) {
+	cfg := config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	first, err := listenAt(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd") {
+		t.Errorf("a second daemon: %v, want it refused", err)
+	}
+	first.Close()
+	first.lock.Close() // as its death would
+	second, err := listenAt(&cfg)
+	if err != nil {
+		t.Fatalf("a dead daemon's socket: %v, want it replaced", err)
+	}
+	if info, err := os.Lstat(cfg.Path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the socket: %v, %v; want 0600", info.Mode(), err)
+	}
+	second.Close()
+	second.remove()
+	if err := os.WriteFile(cfg.Path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "something else") {
+		t.Errorf("a file at the path: %v, want it refused", err)
+	}
+}
+
+// TestLeasesOfTheLiving: where somebody has removed a living daemon's socket and lock file,
+// a second one does not go on with the leases that the first one extends. Guards lockSocket.
+func TestLeasesOfTheLiving(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	first := state.NewJournal(hclog.NewNullLogger())
+	if first.Open(state.Options{Socket: path, KeyPrefix: "redlock:", Nodes: []string{"a"}}); !first.IsOpen() {
+		t.Skip("the state file needs Linux")
+	}
+	cfg := config.Socket{Path: path, Mode: 0o600}
+	if second, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "end it first") {
+		t.Fatalf("a second daemon: %v, %v; want it refused", second, err)
+	}
+	first.Close() // as its end would
+	second, err := listenAt(&cfg)
+	if err != nil {
+		t.Fatalf("after the first one's end: %v, want it to serve", err)
+	}
+	second.remove()
+}
+
+// listenAt is what a daemon without a service manager does.
+func listenAt(cfg *config.Socket) (*socket, error) {
+	c, err := claimSocket(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.listen(cfg)
+}
+
+// TestPlantedLockFile: a link at the lock file's path leads nowhere.
+func TestPlantedLockFile(t *testing.T) {
+	cfg := config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.Symlink(target, cfg.Path+".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := listenAt(&cfg); err == nil {
+		s.remove()
+		t.Error("it serves with another's lock file")
+	}
+	if _, err := os.Lstat(target); err == nil {
+		t.Error("a file was made where the link leads")
+	}
+}
