@@ -1,5 +1,5 @@
-// Command man writes the manual pages of redlockd, but for redlock(1), which redlock
-// prints itself. The requests in redlockd-protocol(7) are what HELP says.
+// Command man writes the manual pages of redlockd, except redlock(1), which redlock
+// prints itself. The requests in redlockd-protocol(7) come from HELP.
 //
 //	go run ./packaging/man VERSION DATE DIR
 package main
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// write writes all pages into a directory, which it makes where there is none.
+// write writes all pages into a directory, which it makes if there is none.
 func write(version, date, dir string) error {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
@@ -50,7 +50,7 @@ func write(version, date, dir string) error {
 	return nil
 }
 
-// verbs is HELP, as items of a list of mdoc(7).
+// verbs returns HELP as items of a list of mdoc(7).
 func verbs() string {
 	var list strings.Builder
 	for _, verb := range session.Help() {
@@ -65,7 +65,7 @@ func verbs() string {
 	return list.String()
 }
 
-// escape has every character stand for itself.
+// escape protects the characters that have a meaning in mdoc(7).
 func escape(text string) string {
 	return `\&` + strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "'", `\(aq`, "|", `\(ba`).Replace(text)
 }
