@@ -1,13 +1,13 @@
 #!/bin/bash
-# Builds the packages: a .deb and a .rpm with static binaries, man pages and
-# completions. Go is needed, and its module proxy for nfpm.
+# Builds the packages: a .deb and a .rpm with static binaries, manual pages and
+# completions. It needs Go, and its module proxy for nfpm.
 #
 #   packaging/package.sh VERSION DIR [ARCH]    ARCH: amd64 or arm64; this machine's
 #
 # DIR then has redlock, redlockd and the packages; redlockd.cdx.json, which lists what is
-# built in (CycloneDX), and THIRD-PARTY, with the licences of that, as the packages have
-# them, too; and SHA256SUMS, of all these. The same sources and VERSION give
-# the same bytes wherever it runs; SOURCE_DATE_EPOCH dates what is in the packages.
+# built in (CycloneDX); THIRD-PARTY, with the licences of that; and SHA256SUMS of all
+# these. The same sources and VERSION give the same bytes on every machine.
+# SOURCE_DATE_EPOCH dates the files in the packages.
 set -euo pipefail
 
 readonly nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
@@ -32,11 +32,11 @@ readonly stage
 trap 'rm -rf "$stage"' EXIT
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
 export LC_ALL=C.UTF-8 TZ=UTC
-# What is shipped is static, and so are the tools: everything is built in one way.
+# The programs are static, and so are the tools, so that everything is built once.
 export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false ${GOFLAGS-}"
 
 main() {
-	go mod verify >/dev/null # what is built in is what go.sum says
+	go mod verify >/dev/null # the sources are those of go.sum
 	build "$arch" "$stage"
 	list_contents
 	write_manuals
@@ -49,18 +49,18 @@ main() {
 	write_checksums
 }
 
-# build ARCH DIR makes the binaries. They say nothing of where or when that was.
+# build ARCH DIR builds the programs. They contain neither place nor time of the build.
 build() {
 	GOOS=linux GOARCH=$1 GOFLAGS='' go build -trimpath -buildvcs=false -o "$2/" \
 		-ldflags "-s -w -buildid= -X $module/daemon.version=$version -X main.version=$version" ./cmd/redlock ./cmd/redlockd
 }
 
-# list_contents fails where something is built in that has no licence that is known.
+# list_contents fails if something is built in whose licence is unknown.
 list_contents() {
 	go run ./packaging/sbom "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" "$stage" "$stage/redlock" "$stage/redlockd"
 }
 
-# redlock runs the redlock of this version, on this machine.
+# redlock ARGS... runs this version of redlock on this machine.
 redlock() {
 	[[ -x $stage/native/redlock ]] || build "$(go env GOHOSTARCH)" "$stage/native"
 	"$stage/native/redlock" "$@"
@@ -99,7 +99,7 @@ write_debian_files() {
 		printf 'Source: https://%s\n\nFiles: *\nCopyright: %s %s\nLicense: Apache-2.0\n' \
 			"$module" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y)" "$author"
 		printf ' On Debian systems the license is in /usr/share/common-licenses/Apache-2.0.\n'
-		# Here, as it stays where a machine is to have no other documentation.
+		# Here, because this file stays on machines without other documentation.
 		printf '\nFiles: usr/bin/redlock usr/sbin/redlockd\nCopyright: as below\nLicense: Apache-2.0 and others\n'
 		sed 's/^$/./; s/^/ /' "$stage/THIRD-PARTY.debian"
 	} >"$stage/copyright"
@@ -107,7 +107,7 @@ write_debian_files() {
 		"$version" "$module" "$author" "$(date -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$stage/changelog.Debian.gz"
 }
 
-# package KIND makes the .deb or the .rpm.
+# package KIND builds the .deb or the .rpm.
 package() {
 	STAGE=$stage VERSION=$version ARCH=$arch \
 		go run "$nfpm" package --config packaging/nfpm.yaml --packager "$1" --target "$out/"

@@ -6,27 +6,27 @@
 # What is commented out shows the default, unless it says "example".
 
 quorum {
-  # Every host that shares locks needs the same nodes under the same names (one with
-  # others gets no vote), prefix and max_ttl. "" shares locks with clients that use
-  # bare names.
+  # Every host that shares locks needs the same nodes under the same names, prefix and
+  # max_ttl. A host with others gets no vote. "" shares locks with clients that use bare
+  # names.
   # key_prefix = "redlock:"
 
-  # The longest lease that anyone on these nodes may ask for. It is also how long a
-  # node that is new or was restarted has no vote: it may have forgotten locks. So new
-  # nodes give no locks at first, for so long, once (or ADMIT all ends that).
-  # Shorter is a shorter wait then. Leases are kept extended, so they need not be as
-  # long as the work. The nodes remember the largest that any host used.
+  # The longest lease that anyone on these nodes may ask for. It is also how long a new or
+  # restarted node does not vote, because it may have forgotten locks. So the first start
+  # with new nodes waits for so long, once (ADMIT all ends that). A shorter max_ttl is a
+  # shorter wait. Leases are extended, so they need not be as long as the work. The nodes
+  # remember the largest that any host used.
   # max_ttl = "30s"
 
   # A node that does not answer for so long has failed that request.
   # node_timeout = "50ms"
 
   # The nodes: independent Redis masters, version 7 or later, on different machines,
-  # no replicas, no cluster, no eviction. Three bear the loss of one, five the loss of
-  # two. To change names or number: stop redlockd on all hosts, wait max_ttl, then
-  # redis-cli HDEL redlockd:node epoch on every node, and start again. Another Redis
-  # in the place of one: change its address host by host, of one node at a time, while
-  # all others are up (OPERATING.md, "Changing the nodes").
+  # no replicas, no cluster, no eviction. Three tolerate one failure, five tolerate two.
+  # To change names or number: stop redlockd on all hosts, wait max_ttl, run
+  # redis-cli HDEL redlockd:node epoch on every node, and start again. To replace one
+  # Redis: change its address host by host, for one node at a time, while all other
+  # nodes are up (OPERATING.md, "Changing the nodes").
   node "a" { address = "10.0.0.1:6379" }
   node "b" { address = "10.0.0.2:6379" }
   node "c" { address = "10.0.0.3:6379" }
@@ -36,22 +36,22 @@ quorum {
     address = "10.0.0.5:6379" # or "unix:/run/redis/redis.sock"
 
     # This Redis keeps every vote on disk: appendonly yes and appendfsync always in its
-    # redis.conf. Then it may vote at once after a restart. redlockd sees to it that it
-    # is so: where it is not, a restart costs max_ttl as with the others. The user
-    # default, also where it is off, has to have all rights: Redis loads the file with
-    # these (OPERATING.md, "The nodes").
+    # redis.conf. Then it may vote at once after a restart. redlockd checks it: if it is
+    # not so, a restart costs max_ttl as with the others. The user default needs all
+    # rights, even if it is off: Redis loads the file with them (OPERATING.md, "The
+    # nodes").
     # durable = false
 
     # Example. Relative file names start from $CREDENTIALS_DIRECTORY (systemd's
-    # LoadCredential=), or from the directory of this file where that is not set.
-    # Passwords and certificates are read again for every connection; what comes from
-    # LoadCredential= is as it was when the service was started.
+    # LoadCredential=), or from the directory of this file if that is not set.
+    # Passwords and certificates are read again for every connection. Files of
+    # LoadCredential= are as they were when the service started.
     # username      = "redlockd"
     # password_file = "redis-password"
 
-    # Example. Without ca_file the system's roots count; cert_file and key_file
-    # are for nodes that ask for a certificate; server_name is the name in the
-    # node's certificate where it is not the address.
+    # Example. Without ca_file the system's roots count. cert_file and key_file are for
+    # nodes that ask for a certificate. server_name is the name in the node's certificate
+    # if it is not the address.
     # tls {
     #   ca_file     = "ca.pem"
     #   cert_file   = "client.pem"
@@ -61,27 +61,27 @@ quorum {
   }
 }
 
-# What a LOCK gets that does not say otherwise.
+# The defaults of a LOCK.
 # lease {
 #   ttl      = "10s" # how soon others get the lock if this host dies; kept extended until then
 #   max_hold = "0s"  # longest total holding time, which max= can only lower; "0s": no bound
 #   linger   = "0s"  # how long a lock stays taken after its client has died
 # }
 
-# Who can connect. Without access rules whoever can open the socket may take any lock.
+# Who can connect. Without access rules, anyone who can open the socket may take any lock.
 socket {
   # path = "/run/redlockd/redlockd.sock"
   # mode = "0660"
   group = "redlock" # default: the daemon's own group
 }
 
-# Who may do what. Without this block whoever can open the socket may do everything but
-# FORCE and ADMIT, which are for root and the daemon's own user. With it what no rule
-# allows is denied, to root too. In a lock's name * stands for any run of characters
-# without /, ** for any run; all else for itself. Users and groups: names of this host, or
-# numbers. "lock" takes locks, "inspect" shows who holds them, "admin" takes them away
-# (FORCE), and with locks = ["**"] ends quarantines (ADMIT). What one rule or another
-# allows is allowed: redlockd validate -as www-data -lock web/cache tells which. Example:
+# Who may do what. Without this block, anyone who can open the socket may do everything
+# except FORCE and ADMIT, which are for root and the daemon's own user. With it, only what
+# some rule allows is allowed, for root too. In a lock's name * stands for any characters
+# except /, ** for any characters. Users and groups: names of this host, or numbers. "lock"
+# takes locks, "inspect" shows who holds them, "admin" revokes them (FORCE), and with
+# locks = ["**"] ends quarantines (ADMIT). redlockd validate -as www-data -lock web/cache
+# says what is allowed, and by which rule. Example:
 # access {
 #   rule "web" {
 #     users  = ["www-data"]
@@ -105,7 +105,7 @@ socket {
 # }
 
 # Prometheus scrapes http://ADDRESS/metrics; off without this block. There is no password:
-# whoever can connect sees how many locks are held and waited for, but no names and no
+# anyone who can connect sees how many locks are held and waited for, but no names and no
 # users. Example; for another host to scrape: "0.0.0.0:9852", and a firewall.
 # metrics { address = "127.0.0.1:9852" }
 

@@ -1,25 +1,25 @@
 #!/bin/bash
-# Tests everything, on a Debian machine with Go. What is missing besides is
-# installed with apt-get. Nothing that runs on the machine is stopped or used:
-# the tests start redis-servers of their own, on sockets in temporary directories.
+# Tests everything, on a Debian machine with Go. It installs other missing programs with
+# apt-get. It neither stops nor uses anything that runs on the machine: the tests start
+# their own redis-servers, on sockets in temporary directories.
 #
 #   packaging/test.sh          all tests, in less than 10 minutes on 2 cores
 #   packaging/test.sh -long    with more rounds, and ten minutes for each fuzz target: hours
-#   packaging/test.sh -fuzz    nothing but that: ten minutes for each fuzz target, and a line of what came of it
+#   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
 #   packaging/test.sh -v       with everything that go test prints
 #
-# It stops at the first step that fails, with that step's output and status 1. What needs
-# no real time runs beside the tests, and is shown, and may fail, after them.
-# Run it as root to have everything tested: users of the host, containers, mounts. A
-# test that lacks that, or a program, is skipped, and what was skipped is said in the
-# end, with the reason. In CI (CI=true) such a skip is a failure.
+# It stops at the first step that fails, with that step's output and status 1. Steps that
+# need no real time run beside the tests, and are shown, and may fail, after them.
+# Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
+# if a program is missing, tests are skipped. The end lists them with the reason. In CI
+# (CI=true) such a skip is a failure.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
 
-# what may be skipped in CI, too: what no machine can help, or is tested in another step
+# skippable matches skips that are fine in CI: no machine can help it, or another step tests it.
 readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector has Go.s scheduler |needs Linux$'
 
 verbose=0 long=0 fuzztime=2s testtimeout=8m main=main
@@ -33,14 +33,14 @@ for flag in "$@"; do
 done
 
 export LC_ALL=C.UTF-8
-# Builds say nothing of the commit: that needs git, and a checkout that git trusts.
+# Builds do not record the commit: that needs git, and a checkout that git trusts.
 export GOFLAGS="-buildvcs=false ${GOFLAGS-}"
-# Else every process with the race detector takes a second to end.
+# Without this, every process with the race detector takes a second to end.
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
 tmp=$(mktemp -d)
 readonly tmp skips=$tmp/skips
-beside= # what runs beside: its process group
-export REDLOCKD_PACKAGES=$tmp/packages # of the version that packaging/e2e looks at
+beside= # the process group that runs beside the tests
+export REDLOCKD_PACKAGES=$tmp/packages # the packages that packaging/e2e tests
 trap 'stop_beside; rm -rf "$tmp"' EXIT
 : >"$skips"
 
@@ -59,9 +59,9 @@ main() {
 	printf '\nall passed, in %d s\n' "$SECONDS"
 }
 
-# compute is what needs processors and no real time: it has what the tests leave.
+# compute runs the steps that need processors and no real time, on what the tests leave.
 compute() {
-	simulate >"$tmp/simulated" 2>&1 & # has use for one processor
+	simulate >"$tmp/simulated" 2>&1 & # uses one processor
 	local simulating=$! status=0
 	builds &
 	wait "$!" || status=$?
@@ -87,7 +87,7 @@ step() {
 	local heading=$1 start=$SECONDS
 	shift
 	printf '== %s\n' "$heading"
-	# Not "if !": that would switch set -e off inside the step.
+	# Not "if !": it would switch off set -e inside the step.
 	set +e
 	(set -e; "$@") 2>&1
 	local status=$?
@@ -103,7 +103,7 @@ step() {
 start_beside() {
 	set -m
 	{
-		set +m # or what it starts would be in groups of their own
+		set +m # or the processes it starts would get groups of their own
 		renice -n 19 -p "$BASHPID" >/dev/null
 		compute
 	} </dev/null >"$tmp/beside" 2>&1 &
@@ -111,7 +111,7 @@ start_beside() {
 	set +m
 }
 
-# await_beside shows what compute has printed, and fails as it did.
+# await_beside shows the output of compute, and fails if it failed.
 await_beside() {
 	local status=0
 	wait "$beside" || status=$?
@@ -123,7 +123,7 @@ await_beside() {
 
 stop_beside() { [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true; }
 
-# --- what has to be there
+# --- prerequisites
 
 prerequisites() {
 	if is_ci && ((EUID != 0)); then
@@ -145,7 +145,7 @@ prerequisites() {
 		install_packages $missing
 		missing=$(missing_packages)
 	fi
-	# What examples in other languages need, and a machine can do without.
+	# For examples in other languages; a machine can do without.
 	local program
 	for program in node:nodejs javac:default-jdk-headless; do
 		has_command "${program%:*}" || install_packages "${program#*:}" || echo "without ${program%:*}, the example for it is skipped"
@@ -157,7 +157,7 @@ prerequisites() {
 	go version
 }
 
-# ignores_hangup: whoever is started with a signal ignored passes that on.
+# ignores_hangup tells whether SIGHUP is ignored. Child processes inherit that.
 ignores_hangup() {
 	local ignored=0
 	if [[ -e /proc/self/status ]]; then
@@ -166,7 +166,7 @@ ignores_hangup() {
 	((ignored & 1)) # SIGHUP is 1
 }
 
-# missing_packages prints the Debian packages of what is not there.
+# missing_packages prints the Debian packages of missing programs.
 missing_packages() {
 	has_command redis-server || echo redis-server
 	{ has_command nc && { nc -h 2>&1 || true; } | grep -q OpenBSD; } || echo netcat-openbsd
@@ -175,11 +175,12 @@ missing_packages() {
 	# for the examples in other languages
 	has_command python3 || echo python3
 	has_command perl || echo perl
-	# for what a person would type, and accounts to be other users
+	# for commands on the pages, and accounts of other users
 	has_command jq || echo jq
 	has_command flock || echo util-linux
 	((EUID != 0)) || { has_command useradd && has_command usermod && has_command groupadd; } || echo passwd
-	# for what is packaged: units, manual pages, the .deb and .rpm, the pod; and to boot it
+	# for the packages: units, manual pages, the .deb and .rpm, the pod; and to boot them
+	has_command ip || echo iproute2
 	has_command systemd-analyze || echo systemd
 	has_command man || echo man-db
 	has_command lintian || echo lintian
@@ -215,9 +216,9 @@ install_packages() {
 	fi
 }
 
-# --- what needs no test to run
+# --- checks without tests
 
-# check_toplevel leaves out what redlockd -dev makes when it is started here.
+# check_toplevel ignores the files that redlockd -dev makes when it is started here.
 check_toplevel() {
 	local entry found=()
 	for entry in *; do
@@ -248,8 +249,8 @@ check_modules() {
 	in_bench go mod tidy -diff
 }
 
-# vet is with the race detector, for what has been built is in Go's cache like that. To
-# build all in one more way takes minutes, where nothing is in the cache yet.
+# vet runs with the race detector, because everything is in Go's cache in that form. Another
+# form would take minutes to build.
 vet() {
 	go vet -race ./...
 	in_bench go vet -race ./...
@@ -260,15 +261,15 @@ run_staticcheck() {
 	GOFLAGS="-race $GOFLAGS" "$tmp/staticcheck" ./...
 }
 
-# plain COMMAND... runs it without the race detector and as what is shipped is built, so
-# that this, too, is built once.
+# plain COMMAND... runs it without the race detector, in the form of the shipped programs, so
+# that this form, too, is built once.
 plain() { CGO_ENABLED=0 GOFLAGS="-trimpath $GOFLAGS" "$@"; }
 
 # in_bench COMMAND... runs it in the module of the benchmark.
 in_bench() { (cd packaging/bench && "$@"); }
 
-# build_ahead makes the packages, and leaves in Go's cache what the tests would wait a minute
-# or two for. That it works is for them to say: here there may be no module proxy.
+# build_ahead builds the packages, and fills Go's cache with things that tests would wait a
+# minute or two for. Its failures are ignored: the tests report them.
 build_ahead() {
 	SOURCE_DATE_EPOCH=1767225600 packaging/package.sh 1.0.0 "$REDLOCKD_PACKAGES" >/dev/null 2>&1 || true
 	in_bench go test -race -run '^$' ./... >/dev/null 2>&1 || true
@@ -279,11 +280,11 @@ build_linux() {
 	for arch in amd64 arm64; do
 		mkdir -p "$tmp/$arch"
 		GOOS=linux GOARCH=$arch plain go build -o "$tmp/$arch/" ./cmd/...
-		(cd "$tmp" && wc -c $arch/redlock $arch/redlockd | sed -n 1,2p) # not head: wc would fail of SIGPIPE
+		(cd "$tmp" && wc -c $arch/redlock $arch/redlockd | sed -n 1,2p) # not head: wc would get SIGPIPE
 	done
 }
 
-# build_darwin is for the processor of today's; for the other one, all is built once more.
+# build_darwin builds for arm64; with -long, also for amd64.
 build_darwin() {
 	local arch archs=arm64
 	((!long)) || archs='arm64 amd64'
@@ -295,17 +296,17 @@ build_darwin() {
 
 # --- tests
 
-# go_test PACKAGES... shows a line for each package, what was skipped and why,
-# what was measured, and all output of a package that failed. One package after
-# the other: many tests hold real programs to real time. Those that mostly wait run
-# together (t.Parallel), as many as that. What searches for broken promises does so
-# beside. (Without -o, one program alone would be left where it is built.)
+# go_test PACKAGES... shows a line for each package, skipped tests with the reason,
+# measurements, and all output of a package that failed. Packages run one after the other,
+# because many tests hold real programs to real time. Tests that mostly wait run together
+# (t.Parallel). The search for broken promises runs beside. (Without -o, go build of a
+# single program would leave it in the folder.)
 go_test() {
 	go build -race -o /dev/null "$@"
 	go test -p 1 -parallel 4 -race -count=1 -skip '^TestSearch$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
 }
 
-# filter takes the output of go test -v, which is one package after the other.
+# filter shortens the output of go test -v, which is one package after the other.
 filter() {
 	awk -v verbose=$verbose -v skips="$skips" '
 		verbose { print; fflush() }
@@ -327,34 +328,34 @@ filter() {
 		END { if (!verbose) printf "%s", package }'
 }
 
-# search simulates. The race detector makes it slow, and leaves the order of events to
-# chance: with it there are few seeds. How long it takes is for what else runs to say.
+# search runs the simulation. The race detector makes it slow, and leaves the order of events
+# to chance: with it there are few seeds. Its duration depends on what else runs.
 search() {
 	plain go test -count=1 -v -timeout 2h -run '^TestSearch' ./redlock 2>&1 | filter
 	go test -race -count=1 -v -timeout 2h -run '^TestSearch$' ./redlock 2>&1 | filter
 }
 
-# fuzz has the targets instrumented where there is time for what comes of that: it is a
-# minute or two, for everything is built once more.
+# fuzz runs all fuzz targets. They are instrumented only with -long or -fuzz: that takes a
+# minute or two, because everything is built again.
 fuzz() {
-	local package target targets instrumented=()
+	local package packages target targets instrumented=()
 	((!long)) || instrumented=(-fuzz .)
-	for package in client daemon daemon/state daemon/state/statefile ipc ipc/server redlock; do
-		plain go test -c "${instrumented[@]}" -o "$tmp/fuzz.test" "./$package"
+	packages=$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n 1 dirname | sort -u) # at least one
+	for package in ${packages:?without fuzz targets}; do
+		plain go test -c "${instrumented[@]}" -o "$tmp/fuzz.test" "$package"
 		targets=$("$tmp/fuzz.test" -test.list '^Fuzz') # at least one
 		for target in ${targets:?none in $package}; do
-			printf './%s %s: ' "$package" "$target"
+			printf '%s %s: ' "$package" "$target"
 			fuzz_target "$package" "$target" >"$tmp/fuzz" || { cat "$tmp/fuzz" && return 1; }
 			grep '^fuzz: ' "$tmp/fuzz" | tail -n 1
 		done
 	done
 }
 
-# fuzz_target PACKAGE TARGET is what go test -fuzz does, but for two things that would
-# take all of a short time: it does not begin with all inputs of earlier runs, and does
-# not make new ones smaller for a minute. Now and then the end of the time is called a
-# failure of the target (go.dev/issue/75804, until Go 1.27). A real one has an input,
-# which is in the package's testdata then.
+# fuzz_target PACKAGE TARGET does what go test -fuzz does, except two things that would use up
+# a short time: it does not start with all inputs of earlier runs, and does not minimize new
+# ones for a minute. Sometimes the end of the time is reported as a failure of the target
+# (go.dev/issue/75804, until Go 1.27). A real failure has an input, in the package's testdata.
 fuzz_target() {
 	(cd "$1" && "$tmp/fuzz.test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$fuzztime" -test.fuzzminimizetime 10x -test.parallel 1 \
 		-test.fuzzcachedir "$tmp/fuzzing/$1" 2>&1) | tee "$tmp/fuzzed" ||
@@ -363,13 +364,13 @@ fuzz_target() {
 
 is_ci() { [[ ${CI-} == true ]]; }
 
-# report_skips says what was skipped, and fails in CI but for what is skippable.
+# report_skips lists skipped tests. In CI it fails, unless they are skippable.
 report_skips() {
 	[[ -s $skips ]] || return 0
 	printf '== skipped tests\n'
 	cat "$skips"
 	if is_ci && grep -vE "$skippable" "$skips" >"$tmp/missed"; then
-		printf '== FAILED: in CI these may not be skipped: root, the programs and what else they need has to be there\n'
+		printf '== FAILED: in CI these must not be skipped: run as root, with all programs that they need\n'
 		cat "$tmp/missed"
 		exit 1
 	fi
