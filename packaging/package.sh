@@ -80,9 +80,9 @@ write_manuals() {
 write_pages() {
 	local page
 	mkdir "$stage/pages"
-	for page in README.md packaging/CHANGELOG.md packaging/docs/*.md; do
-		sed -E -e 's#\]\((packaging/docs/|packaging/|docs/|\.\./\.\./|\.\./)#](#g' \
-			-e "s#\\]\\((\\.github/)#](https://$module/blob/HEAD/\\1#g" \
+	for page in README.md packaging/docs/*.md; do
+		sed -E -e "s#\\]\\((\\.\\./\\.\\./)?(\\.github/|packaging/CHANGELOG)#](https://$module/blob/HEAD/\\2#g" \
+			-e 's#\]\((packaging/docs/|packaging/|docs/|\.\./\.\./|\.\./)#](#g' \
 			-e 's#\]\(LICENSE\)#](https://www.apache.org/licenses/LICENSE-2.0)#' "$page" >"$stage/pages/${page##*/}"
 	done
 }
