@@ -45,7 +45,7 @@ func (s *session) Begin(call *server.Call) server.Work {
 	case ipc.VerbWho:
 		return s.bounded(call, s.who)
 	case ipc.VerbList:
-		return s.list(call)
+		return s.bounded(call, s.list)
 	case ipc.VerbStatus:
 		return s.status(call)
 	case ipc.VerbForce:

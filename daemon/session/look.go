@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,10 +36,10 @@ func (w *whoWork) Run() {
 		w.tell(holdings)
 		return
 	}
-	w.s.oneAtATime(w.call, func() server.Work { return w.tell(holdings) }) // as long as a LIST can be
+	w.s.oneAtATime(w.call, func() { w.tell(holdings) }) // as long as a LIST can be
 }
 
-func (w *whoWork) tell(holdings []redlock.Holding) server.Work {
+func (w *whoWork) tell(holdings []redlock.Holding) {
 	name := w.call.Names[0]
 	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
 	for _, h := range holdings {
@@ -49,7 +50,6 @@ func (w *whoWork) tell(holdings []redlock.Holding) server.Work {
 		w.call.Line(line.Say(whoText(&h, here)))
 	}
 	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
-	return nil
 }
 
 func whoText(h *redlock.Holding, here *heldLease) string {
@@ -74,24 +74,39 @@ func noteField(line *ipc.Response, here *heldLease) {
 // manyHolders is how many of those who share a lock make the answer to WHO one of these.
 const manyHolders = 100
 
-func (s *session) list(call *server.Call) server.Work {
-	return s.oneAtATime(call, func() server.Work { return s.listAll(call) })
+// listWork is a LIST under way. It may wait for another one of the same user, so it does not
+// run on the goroutine that reads the connection.
+type listWork struct {
+	s    *session
+	call *server.Call
 }
 
-// long gives one long answer to a user at a time: he can have many connections. Others of
-// his, and nobody else's, wait meanwhile.
-func (s *session) oneAtATime(call *server.Call, answer func() server.Work) server.Work {
-	s.listing <- struct{}{}
+func (s *session) list(call *server.Call) server.Work { return &listWork{s, call} }
+
+func (w *listWork) Run() {
+	w.s.oneAtATime(w.call, func() { w.s.listAll(w.call) })
+}
+
+// oneAtATime writes one long answer of a user at a time, as a user can have many connections.
+// Only requests of the same user wait meanwhile, until their clients give up.
+func (s *session) oneAtATime(call *server.Call, answer func()) {
+	select {
+	case s.listing <- struct{}{}:
+	case <-call.Context().Done():
+		s.refuse(call, context.Cause(call.Context()))
+		return
+	}
 	defer func() { <-s.listing }()
 	if s.host.Limits.Unread(s.uid) > maxUnread {
-		return s.refuse(call, errUnread)
+		s.refuse(call, errUnread)
+		return
 	}
-	return answer()
+	answer()
 }
 
-// listAll shows the leases and waiters of this daemon that the caller may see, without
-// their secrets; of those that were lost, what nobody else can have yet.
-func (s *session) listAll(call *server.Call) server.Work {
+// listAll shows the leases and waiters of this daemon that the client may see, without
+// their secrets. Of the lost leases, it shows those that no other client can have yet.
+func (s *session) listAll(call *server.Call) {
 	holdings := s.host.Leases.all()
 	slices.SortFunc(holdings, func(a, b *heldLease) int {
 		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.Asked, b.Asked))
@@ -114,7 +129,7 @@ func (s *session) listAll(call *server.Call) server.Work {
 			n++
 		}
 	}
-	return reply(call, ok(call).Int("n", int64(n)))
+	call.Reply(ok(call).Int("n", int64(n)))
 }
 
 // counts returns how many leases and waiters of this daemon LIST would show.

@@ -1,0 +1,31 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/redlockd/redlockd/ipc/server"
+)
+
+// A LIST that waits for another one of the same user holds up no other request of its
+// connection, and ends when its client cancels it.
+func TestListDoesNotBlockTheConnection(t *testing.T) {
+	d := settledDaemon(t)
+	srv := d.NewServer()
+	opened := make(chan *session, 1)
+	srv.Open = func(conn *server.Conn) (server.Session, error) {
+		s, err := d.open(conn)
+		opened <- s.(*session)
+		return s, err
+	}
+	w, _ := dialWithin(t, srv)
+	s := <-opened
+	w.say("LOCK a beat=30s", granted5)
+	s.listing <- struct{}{} // another connection's LIST is being written
+	w.send("@1 LIST\n@2 BEAT a")
+	w.want(`@2 OK lock=a`)
+	w.say("@2 UNLOCK a", `@2 OK lock=a`)
+	w.send("@3 LIST\n@4 CANCEL 3")
+	w.wantAll(`@3 ERR CANCELLED .*`, `@4 OK`)
+	<-s.listing
+	w.want(`@1 OK n=0`)
+}
