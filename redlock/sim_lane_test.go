@@ -92,23 +92,29 @@ func TestKillComesBeforeRelease(t *testing.T) {
 	})
 }
 
-// Somebody flushed the scripts: that node fails once, and nothing but a release
-// is sent again. Guards lane.refuse: NOSCRIPT.
+// Nobody notices that the scripts were flushed: the node gets them, and the same call again,
+// over the same connection. Guards Lane.resend.
 func TestScriptFlush(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		sim := f.sims[0]
-		sim.Do("SCRIPT", "FLUSH")
-		_, err := f.q.Acquire(t.Context(), oneTry)
-		wantNoQuorum(t, err, redlock.FailedError, "a")
-		want(t, "says NOSCRIPT", strings.Contains(err.Error(), "NOSCRIPT"), true)
-		f.wantNever("an acquire that failed is not sent again", 100*ms)
+		flush := func() { sim.Do("SCRIPT", "FLUSH") }
+		flush()
 		l := f.acquire(oneTry)
-		sim.Do("SCRIPT", "FLUSH")
-		wantErr(t, "release", l.Release(t.Context()), redlock.ErrNoQuorum)
-		time.Sleep(ms)
-		f.wantNoKeys("the release was sent again")
+		flush()
+		wantErr(t, "extend", l.Extend(t.Context(), 0), nil)
+		flush()
+		holders, err := f.q.Who(t.Context(), "x")
+		want(t, "holders", len(holders), 1)
+		wantErr(t, "who", err, nil)
+		flush()
+		wantErr(t, "release", l.Release(t.Context()), nil)
+		f.wantNoKeys("released")
+		f.acquire(oneTry)
+		flush()
+		_, err = f.q.Force(t.Context(), "x")
+		wantErr(t, "force", err, nil)
+		f.wantNoKeys("forced")
 		want(t, "connections", sim.Counts().Dials, 1)
-		f.release(f.acquire(oneTry))
 	})
 }
 

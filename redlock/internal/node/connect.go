@@ -128,8 +128,8 @@ func (l *Lane) readTime(reply *redis.Reply) (s admission.ClockSample) {
 	return s
 }
 
-// reload loads the scripts and sends what is owed. Nothing but releases is sent
-// again: an acquire that met NOSCRIPT has failed there.
+// reload loads the scripts and repeats the pending releases. After a broken connection
+// only releases are sent again: nothing is known about the other calls.
 func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
 	if err := l.load(ctx, conn); err != nil {
 		return err

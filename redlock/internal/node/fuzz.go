@@ -30,6 +30,6 @@ func (l *Lane) TakeLook(replies []redis.Reply) (*admission.Snapshot, error) {
 // TakeWakeups takes in the answers about the keys that a waiter listens to.
 func (l *Lane) TakeWakeups(w *Waiter, replies []redis.Reply) error {
 	l.armed = []*Arming{w.Arm()}
-	_, err := l.readArming(replies)
+	_, err := l.readArming(replies, 0)
 	return err
 }

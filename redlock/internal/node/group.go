@@ -166,7 +166,8 @@ const MaxOps = 64
 // refused for being in one command with others.
 func (l *Lane) spread() time.Duration { return l.timing.answer / 5 }
 
-// send is one round trip. A look at the node rides along where it is due.
+// send sends a group and takes in the answers, in one round trip. If a look at the node is
+// due, it goes out with the group. What the node did not execute is sent again.
 func (l *Lane) send(conn redis.Conn, group []Call) error {
 	ctx := &l.within
 	ctx.start(l.timing.silence)
@@ -180,27 +181,38 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 		l.failGroup(group, err)
 		return err
 	}
-	if err := l.answerGroup(group); err != nil {
+	executed := l.executedSpans()
+	var again []Call // the calls to send again
+	if executed < len(l.spans) {
+		again = group[l.spans[executed].first:]
+	}
+	if err := l.answerGroup(group, executed); err != nil {
 		return err
 	}
-	rest, err := l.readArming(l.replies[len(l.spans):])
+	rest, err := l.readArming(l.replies[len(l.spans):], armings(again))
 	if err != nil {
+		l.failGroup(again, err)
 		return l.noteOdd(err)
 	}
 	if !looks {
-		return nil
+		return l.resend(ctx, conn, again)
 	}
 	l.forgetTrouble()
-	s, err := l.readLook(rest)
-	if err != nil {
-		return l.refuse(err)
+	s, lookErr := l.readLook(rest)
+	if err := l.resend(ctx, conn, again); err != nil {
+		return err
+	}
+	if lookErr != nil {
+		return l.refuse(lookErr)
 	}
 	return l.verify(ctx, conn, s)
 }
 
-// answerGroup hands the answers to the calls, until one is none.
-func (l *Lane) answerGroup(group []Call) error {
-	for i, span := range l.spans {
+// answerGroup hands the answers of the first spans to their calls. If an answer is none, it
+// fails all calls of the group from there on.
+func (l *Lane) answerGroup(group []Call, spans int) error {
+	end := 0
+	for i, span := range l.spans[:spans] {
 		calls := group[span.first:span.end]
 		if err := checkSpan(calls, &l.replies[i]); err != nil {
 			l.failGroup(group[span.first:], err)
@@ -208,8 +220,9 @@ func (l *Lane) answerGroup(group []Call) error {
 		}
 		l.answerSpan(calls, &l.replies[i])
 		clear(l.replies[i].Array)
+		end = span.end
 	}
-	clear(group) // nothing is kept alive by an idle lane
+	clear(group[:end]) // an idle lane keeps nothing alive
 	return nil
 }
 

@@ -128,12 +128,14 @@ func (l *Lane) appendArming(group []Call) {
 	}
 }
 
-// readArming hands out what was read; replies are all that come behind the calls.
-// An error: that was no answer.
-func (l *Lane) readArming(replies []redis.Reply) (rest []redis.Reply, err error) {
+// readArming hands out what was read, but for the last so many: their calls were not
+// executed. replies are all that come behind the calls. An error: the node's answer is not
+// one.
+func (l *Lane) readArming(replies []redis.Reply, unexecuted int) (rest []redis.Reply, err error) {
 	if len(l.armed) == 0 {
 		return replies, nil
 	}
+	unexecuted = min(unexecuted, len(l.armed))
 	keys := 0
 	for _, a := range l.armed {
 		keys += len(a.keys)
@@ -147,7 +149,7 @@ func (l *Lane) readArming(replies []redis.Reply) (rest []redis.Reply, err error)
 		l.mutedAt = l.armed[0].keys[0]
 		l.noteMute("CLIENT CACHING and MGET", cmp.Or(replies[0].Err, replies[1].Err))
 	}
-	for _, a := range l.armed {
+	for _, a := range l.armed[:len(l.armed)-unexecuted] {
 		n := min(len(a.keys), len(values))
 		a.read(l.index, l.rules.HasRung(values[:n]))
 		values = values[n:]
@@ -155,4 +157,14 @@ func (l *Lane) readArming(replies []redis.Reply) (rest []redis.Reply, err error)
 	clear(l.armed)
 	clear(replies[1].Array)
 	return replies[2:], nil
+}
+
+// armings returns how many of the calls listen to keys.
+func armings(calls []Call) (n int) {
+	for i := range calls {
+		if calls[i].Arming != nil {
+			n++
+		}
+	}
+	return n
 }
