@@ -100,7 +100,7 @@ func TestRealReplicaThatShowsNothing(t *testing.T) {
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 1).Servers}
 	s.tell(s.all[0], "CONFIG", "SET", "replica-serve-stale-data", "no")
 	s.tell(s.all[0], "REPLICAOF", "127.0.0.1", "1")
-	wantRefused(s.openHost(everywhere), "a", "it is a slave", "REPLICAOF NO ONE")
+	wantRefused(s.openHost(everywhere), "a", "it is a replica", "REPLICAOF NO ONE")
 }
 
 // A node that does not know a command is refused for one reason, which is the same each time:

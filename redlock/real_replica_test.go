@@ -22,7 +22,7 @@ func TestRealReplicaOfAnotherAndBack(t *testing.T) {
 	h := s.work(one, two)
 	h.more()
 	s.replicate("a", s.server("b").Addr())
-	wantRefused(one, "a", "it is a slave", "REPLICAOF NO ONE")
+	wantRefused(one, "a", "it is a replica", "REPLICAOF NO ONE")
 	wantRefused(two, "b", "1 replicas are attached", "detach")
 	two.eventually("a has the memory of b", func() bool { return s.epochOf(s.server("a")) == s.epochOf(s.server("b")) })
 	h.more()
@@ -47,8 +47,8 @@ func TestRealReplicaOfNobodyAndBack(t *testing.T) {
 			h.more()
 			s.replicate("a", "127.0.0.1:1") // tcpmux: nobody there
 			if noticed {
-				wantRefused(one, "a", "it is a slave")
-				wantRefused(two, "a", "it is a slave")
+				wantRefused(one, "a", "it is a replica")
+				wantRefused(two, "a", "it is a replica")
 			}
 			s.tell(s.server("a"), "REPLICAOF", "NO", "ONE")
 			one.wentThrough("a", redlock.NodeQuarantined)

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -41,6 +42,7 @@ func ReadInfo(text string) NodeInfo {
 		n, _ := strconv.ParseInt(fields[key], 10, 64) // absent is 0
 		return n
 	}
+	mode := cmp.Or(fields["redis_mode"], fields["server_mode"]) // Valkey has the second
 	info := NodeInfo{
 		Version:  fields["redis_version"],
 		RunID:    fields["run_id"],
@@ -48,8 +50,8 @@ func ReadInfo(text string) NodeInfo {
 		Role:     fields["role"],
 		ReplID:   fields["master_replid"],
 		Replicas: int(number("connected_slaves")),
-		Cluster:  fields["redis_mode"] == "cluster" || fields["cluster_enabled"] == "1",
-		Sentinel: fields["redis_mode"] == "sentinel",
+		Cluster:  mode == "cluster" || fields["cluster_enabled"] == "1",
+		Sentinel: mode == "sentinel",
 		Evicted:  number("evicted_keys"),
 		File: AppendOnlyFile{
 			enabled:   fields["aof_enabled"] == "1",
@@ -83,7 +85,7 @@ func (i *NodeInfo) Refusal() error {
 	case i.Sentinel:
 		return ErrSentinel
 	case i.Role != "master":
-		return fmt.Errorf("it is a %s: locks need independent masters; REPLICAOF NO ONE makes it one (it is quarantined then)", orUnknown(i.Role))
+		return fmt.Errorf("it is a %s: locks need independent masters; REPLICAOF NO ONE makes it one (it is quarantined then)", roleName(i.Role))
 	case i.Replicas > 0:
 		return fmt.Errorf("%d replicas are attached: one that is promoted has lost votes; detach them (REPLICAOF NO ONE there)", i.Replicas)
 	case i.Cluster:
@@ -97,9 +99,13 @@ func (i *NodeInfo) Refusal() error {
 // ErrSentinel: the address is that of a Sentinel.
 var ErrSentinel = errors.New("it is a Sentinel, which keeps no locks: the address has to be that of a Redis of its own, which no Sentinel looks after")
 
-func orUnknown(role string) string {
-	if role == "" {
+// roleName returns the role in the words of Redis's documentation: INFO says slave.
+func roleName(role string) string {
+	switch role {
+	case "":
 		return "node without a role"
+	case "slave":
+		return "replica"
 	}
 	return role
 }
