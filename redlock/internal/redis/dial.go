@@ -333,11 +333,24 @@ func (d *onceDialer) explain(err error) error {
 	d.mu.Unlock()
 	switch {
 	case !hasHungUp(err) || conn == nil || conn.heard.Load():
-		return sayHungUp(err)
+		return sayHungUp(withAdvice(err))
 	case d.options.TLS == nil && !strings.HasPrefix(d.options.Address, "unix:"):
 		return fmt.Errorf("it ended the connection before it answered the log-in: does it speak TLS there, which needs a tls block in the config? (%w)", err)
 	}
 	return fmt.Errorf("it ended the connection before it answered the log-in (%w)", err)
+}
+
+// withAdvice says what to do about errors that mean the same for every node.
+func withAdvice(err error) error {
+	switch dns := (*net.DNSError)(nil); {
+	case errors.As(err, &dns):
+		return fmt.Errorf("the name in its address cannot be resolved: correct it, or the DNS of this host (%w)", err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("connection refused: start Redis there, or correct its address and port (%w)", err)
+	case IsServerError(err) && strings.Contains(err.Error(), "max number of clients reached"):
+		return fmt.Errorf("%w: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)", err)
+	}
+	return err
 }
 
 func hasHungUp(err error) bool {

@@ -63,7 +63,7 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 // writing at that moment; and where it said nothing, that it did is told.
 func TestGuardedConnHungUp(t *testing.T) {
 	for said, reason := range map[string]string{
-		"-ERR max number of clients reached\r\n": "ERR max number of clients reached",
+		"-ERR max number of clients reached\r\n": "ERR max number of clients reached: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)",
 		"":                                       "it ended the connection before it answered the log-in (EOF)",
 	} {
 		_, err := dialRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",

@@ -199,6 +199,7 @@ func TestFixes(t *testing.T) {
 	const rights = "give the user that redlockd logs in as the rights in OPERATING.md"
 	for _, test := range []struct{ got, want string }{
 		{is("down", "connection refused"), "start Redis there"},
+		{is("down", "the name in its address cannot be resolved: correct it"), "correct the address in the config"},
 		{is("connecting", ""), "wait; if it stays so, see"},
 		{is("down", "NOPERM no permissions"), rights},
 		{is("down", "WRONGPASS invalid username-password pair"), rights},

@@ -72,6 +72,9 @@ func nodeFix(n client.Node) string {
 			return "give the user that redlockd logs in as the rights in OPERATING.md (ACL SETUSER), and username and password_file in the config"
 		}
 	}
+	if strings.Contains(n.Reason, "cannot be resolved") {
+		return "correct the address in the config, or the DNS of this host"
+	}
 	if needsOtherNodes(n) {
 		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; where none can be, and fencing tokens may begin anew: redlock admit and its name" + afterQuarantine(n)
 	}
