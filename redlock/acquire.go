@@ -22,22 +22,22 @@ import (
 // the holder could be over. Where no quorum of nodes has tracking, it tries again
 // at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquiring{q: q, r: &r, since: q.clock(), guard: starvationGuard{need: q.rules.keepAfter}}
+	a := acquiring{q: q, r: &r, since: q.clock(), guard: starvationGuard{need: q.rules.reserveAfter}}
 	defer a.end()
 	if r.Intent != nil {
 		a.waiter, a.target = r.Intent.waiter, r.Intent.target
 	}
-	if r.Begun != nil {
-		if !r.Begun.claim() {
+	if r.Pending != nil {
+		if !r.Pending.claim() {
 			return nil, fmt.Errorf("redlock: %w: what was begun for %s was used before", ErrRequest, r.lock())
 		}
-		a.begun = r.Begun.attempt
+		a.pending = r.Pending.attempt
 	}
 	if err := q.check(&r); err != nil {
 		return nil, err
 	}
 	t := q.target(&r)
-	if err := a.checkBegun(&t); err != nil {
+	if err := a.checkPending(&t); err != nil {
 		return nil, err
 	}
 	a.target = t
@@ -46,25 +46,25 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 
 // acquiring is one Acquire.
 type acquiring struct {
-	q        *Quorum
-	r        *Request
-	target   target
-	begun    *attempt // that nobody has waited for yet
-	policy   *retryPolicy
-	waiter   *node.Waiter // nil: it does not listen
-	places   int          // how many it asked for because they were said to be free
-	splits   int          // attempts in a row that nobody won
-	guard    starvationGuard
-	since    time.Duration // when it began
-	admitted bool          // it has a place of the limiter
+	q         *Quorum
+	r         *Request
+	target    target
+	pending   *attempt // that nobody has waited for yet
+	policy    *retryPolicy
+	waiter    *node.Waiter // nil: it does not listen
+	slotTries int          // how many it asked for because they were said to be free
+	splits    int          // attempts in a row that nobody won
+	guard     starvationGuard
+	since     time.Duration // when it began
+	admitted  bool          // it has a place of the limiter
 }
 
 // checkBegun wants what was begun for the request, and its intent, to be about what it
 // asks for.
-func (a *acquiring) checkBegun(t *target) error {
+func (a *acquiring) checkPending(t *target) error {
 	switch {
-	case a.begun != nil && !a.begun.isAbout(t):
-		return fmt.Errorf("redlock: %w: what was begun is for %s, and not for %s", ErrRequest, a.begun.name(), t.name())
+	case a.pending != nil && !a.pending.isAbout(t):
+		return fmt.Errorf("redlock: %w: what was begun is for %s, and not for %s", ErrRequest, a.pending.name(), t.name())
 	case a.waiter != nil && !a.target.isAbout(t):
 		return fmt.Errorf("redlock: %w: the intent is for %s, and not for %s", ErrRequest, a.target.name(), t.name())
 	}
@@ -79,8 +79,8 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 		a.pause(ctx, a.q.yielding(a.r.lock()))
 	}
 	a.policy = a.q.newRetryPolicy(a.r, a.since, a.q.clock())
-	if a.begun == nil && !a.enterFirst(ctx) {
-		return nil, a.q.overloaded(a.r.lock())
+	if a.pending == nil && !a.enterFirst(ctx) {
+		return nil, a.q.errOverloaded(a.r.lock())
 	}
 	for ctx.Err() == nil {
 		start := a.q.clock() // before the first byte
@@ -138,12 +138,12 @@ func (a *acquiring) leave(start time.Duration, err error) {
 // attempt is the one that was begun already, or a new one.
 func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease, err error) {
 	defer func() { a.leave(start, err) }()
-	if begun := a.begun; begun != nil {
-		a.begun = nil
+	if begun := a.pending; begun != nil {
+		a.pending = nil
 		return begun.finish(ctx)
 	}
 	t := a.q.newAttempt(a.r, &a.target, start)
-	t.waiter, t.keeps = a.waiter, a.guard.left(start)
+	t.waiter, t.reservation = a.waiter, a.guard.left(start)
 	t.begin()
 	return t.finish(ctx)
 }
@@ -152,12 +152,12 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease,
 // one.
 func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	held, isHeld := errors.AsType[*HeldError](err)
-	if isHeld && a.nextPlace(held.free) {
+	if isHeld && a.nextSlot(held.free) {
 		return a.enter(ctx)
 	}
 	begins := a.countHolder(held)
 	delay, again := a.policy.next(err, a.q.clock(), a.waiter.IsTold())
-	if again && isHeld && (a.learn(held) || begins) {
+	if again && isHeld && (a.noteRefusal(held) || begins) {
 		delay = 0
 	}
 	return again && a.pause(ctx, delay) && a.enter(ctx)
@@ -165,18 +165,18 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 
 // nextPlace has the next attempt ask for a place that is said to be free. Others
 // may be quicker, but not again and again without a pause.
-func (a *acquiring) nextPlace(free int) bool {
+func (a *acquiring) nextSlot(free int) bool {
 	if free == 0 {
 		return false
 	}
 	a.target.slot = int32(free)
-	a.places++
-	return a.places%(a.r.Slots+1) != 0
+	a.slotTries++
+	return a.slotTries%(a.r.Slots+1) != 0
 }
 
 // learn takes in what a refusal says. It is true where the next attempt will listen
 // to more than the last one did: it is made at once.
-func (a *acquiring) learn(held *HeldError) (more bool) {
+func (a *acquiring) noteRefusal(held *HeldError) (more bool) {
 	a.splits++
 	if !held.split {
 		a.splits = 0
@@ -248,8 +248,8 @@ func (a *acquiring) spread() time.Duration {
 // end leaves nothing behind.
 func (a *acquiring) end() {
 	a.leave(0, nil)
-	if a.begun != nil {
-		a.begun.abandon()
+	if a.pending != nil {
+		a.pending.abandon()
 	}
 	if a.waiter == nil {
 		return

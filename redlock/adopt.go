@@ -20,8 +20,8 @@ type Adoption struct {
 	Leases []*Lease // nil: refused
 	Errs   []error  // why; nil: it was not. They match ErrRecord
 
-	open    atomic.Int64  // leases that Wait waits for
-	settled chan struct{} // closed when there are none
+	unconfirmed  atomic.Int64  // leases that Wait waits for
+	allConfirmed chan struct{} // closed when there are none
 }
 
 // Adopt goes on with leases of an earlier process on this host: with the same token,
@@ -44,8 +44,8 @@ type Adoption struct {
 // nodes know it better, and say so to the extension that is asked of them at once.
 // Until Wait returns, such a lease is only as good as this host's clock.
 func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
-	a := &Adoption{Leases: make([]*Lease, len(records)), Errs: make([]error, len(records)), settled: make(chan struct{})}
-	a.open.Store(1) // until all are counted
+	a := &Adoption{Leases: make([]*Lease, len(records)), Errs: make([]error, len(records)), allConfirmed: make(chan struct{})}
+	a.unconfirmed.Store(1) // until all are counted
 	var held []*Lease
 	known := map[string]bool{}
 	for i := range records {
@@ -59,13 +59,13 @@ func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
 		}
 		a.Leases[i] = l
 		if records[i].Lost != "" {
-			l.stayLost(records[i].Lost)
+			l.adoptLost(records[i].Lost)
 		} else if a.begin(l) {
 			held = append(held, l)
 		}
 	}
 	q.keeper.watchAll(held, q.clock())
-	a.settle()
+	a.countConfirmed()
 	return a
 }
 
@@ -83,21 +83,21 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		return nil, err
 	}
 	known[r.Token] = true
-	q.places.hold(&t)
+	q.slots.hold(&t)
 	return &Lease{
-		keeper:   q.keeper,
-		target:   t,
-		token:    r.Token,
-		fence:    r.Fence,
-		placed:   q.anywhere(),
-		kept:     r.Keep,
-		since:    r.Since,
-		end:      r.End,
-		guard:    r.Guard,
-		ttl:      r.TTL,
-		next:     r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process was to extend it
-		deadline: q.rules.adopted(r.Deadline, now, r.TTL),
-		settled:  func() {}, // nobody waits for that yet
+		keeper:      q.keeper,
+		target:      t,
+		token:       r.Token,
+		fence:       r.Fence,
+		maybeOn:     q.anywhere(),
+		kept:        r.Keep,
+		since:       r.Since,
+		end:         r.End,
+		guard:       r.Guard,
+		ttl:         r.TTL,
+		next:        r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process was to extend it
+		deadline:    q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
+		onConfirmed: func() {}, // nobody waits for that yet
 	}, nil
 }
 
@@ -107,8 +107,8 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 	now := l.keeper.clock()
 	held = now < l.lossDue()
 	if held && l.extendable() {
-		a.open.Add(1)
-		l.settled = sync.OnceFunc(a.settle)
+		a.unconfirmed.Add(1)
+		l.onConfirmed = sync.OnceFunc(a.countConfirmed)
 	}
 	l.arm(now)
 	return held
@@ -116,19 +116,19 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 
 // stayLost makes it a lease that was lost before: that is not told again, and it is
 // given back at its deadline, as others are that were lost.
-func (l *Lease) stayLost(reason LostReason) {
+func (l *Lease) adoptLost(reason LostReason) {
 	now := l.keeper.clock()
 	l.state, l.reason, l.forgotten = lost, reason, true // nobody else knows it yet
-	l.backAt = l.keeper.rules.giveBack(now, l.deadline)
+	l.releaseAt = l.keeper.rules.releaseAt(now, l.deadline)
 	l.mu.Lock() // the timer may ring at once
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(l.backAt-now, l.ring)
+	l.timer = time.AfterFunc(l.releaseAt-now, l.onTimer)
 }
 
 // settle counts a lease that a quorum confirmed, or that is over.
-func (a *Adoption) settle() {
-	if a.open.Add(-1) == 0 {
-		close(a.settled)
+func (a *Adoption) countConfirmed() {
+	if a.unconfirmed.Add(-1) == 0 {
+		close(a.allConfirmed)
 	}
 }
 
@@ -136,12 +136,12 @@ func (a *Adoption) settle() {
 // is over: Lease.Err says which. Or until ctx is done: it returns the cause then.
 func (a *Adoption) Wait(ctx context.Context) error {
 	select {
-	case <-a.settled:
+	case <-a.allConfirmed:
 		return nil
 	default:
 	}
 	select {
-	case <-a.settled:
+	case <-a.allConfirmed:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("leases of before are not all confirmed: %w", context.Cause(ctx))

@@ -35,7 +35,7 @@ func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 	given := ballot.New("release", 5, quorum, ballot.IsGrant)
 	taken := ballot.New("acquire", 5, quorum, script.IsFencedGrant)
 	calls = append(calls, node.Call{Op: "acquire", Ops: []script.Operation{{Op: script.HandOver, Key: "x", OldToken: "o", Token: "t"}},
-		Voter: &exchange{taken: taken, given: given}, Placed: &node.NodeSet{}})
+		Voter: &handOverVoter{acquired: taken, released: given}, Placed: &node.NodeSet{}})
 	return calls, append(ballots, given, taken)
 }
 

@@ -18,13 +18,13 @@ import (
 // nodes do not agree on the fencing token yet. Not granted: released on every
 // node, also on those that refused, failed or never answered.
 type attempt struct {
-	q      *Quorum
-	r      *Request
-	start  time.Duration       // before the first byte
-	aware  admission.Freshness // what was known by then of what the nodes say of each other
-	waiter *node.Waiter        // listens; nil: nobody does
-	keeps  time.Duration       // refused, it has the lock be kept for the waiter for so long
-	b      *ballot.Ballot
+	q           *Quorum
+	r           *Request
+	start       time.Duration       // before the first byte
+	freshness   admission.Freshness // what was known by then of what the nodes say of each other
+	waiter      *node.Waiter        // listens; nil: nobody does
+	reservation time.Duration       // refused, it has the lock be kept for the waiter for so long
+	b           *ballot.Ballot
 	grant
 }
 
@@ -34,19 +34,19 @@ type grant struct {
 	token    string
 	fence    uint64 // before it is granted, a proposal
 	wanted   bool   // by others
-	placed   *node.NodeSet
+	maybeOn  *node.NodeSet
 	deadline time.Duration
 	missed   time.Duration // what this host's clock had missed, as far as deadline knows
 }
 
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
-	a := &attempt{q: q, r: r, start: start, aware: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
+	a := &attempt{q: q, r: r, start: start, freshness: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
 	a.b.Quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
-		t.slot = q.places.reserve(t, r.Slots, q.rules.Jitter)
+		t.slot = q.slots.reserve(t, r.Slots, q.rules.Jitter)
 	}
-	a.grant = grant{target: *t, placed: &node.NodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
+	a.grant = grant{target: *t, maybeOn: &node.NodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
 	return a
 }
 
@@ -60,12 +60,12 @@ func (a *attempt) send(c node.Call) {
 	if a.r.Noting != nil {
 		a.r.Noting(a.record())
 	}
-	c.Op, c.Placed = a.b.Op, a.placed
+	c.Op, c.Placed = a.b.Op, a.maybeOn
 	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
 		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.Mark, TTL: max(a.r.TTL, leastMark)})
-		if a.keeps > 0 {
-			c.Ops = append(c.Ops, a.keeping()...)
+		if a.reservation > 0 {
+			c.Ops = append(c.Ops, a.reserving()...)
 		}
 		c.Arming = a.waiter.Arm()
 	}
@@ -73,8 +73,8 @@ func (a *attempt) send(c node.Call) {
 }
 
 // keeping has the names be kept in one order, which is the same for all.
-func (a *attempt) keeping() []script.Operation {
-	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.Mark, TTL: a.keeps})
+func (a *attempt) reserving() []script.Operation {
+	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.Mark, TTL: a.reservation})
 	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
 	return ops
 }
@@ -84,14 +84,14 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
 	q.await(ctx, b)
 	now := q.clock()
-	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.aware, b.Voters()))
-	if a.wins(ctx, b, now) {
+	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.freshness, b.Voters()))
+	if a.isWon(ctx, b, now) {
 		a.wanted = b.IsWanted()
-		b = a.agree(ctx)
+		b = a.agreeOnToken(ctx)
 		now = q.clock()
 	}
 	a.age(q.admission.TotalMissed())
-	if a.wins(ctx, b, now) {
+	if a.isWon(ctx, b, now) {
 		q.counts.grants.Add(1)
 		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
 	}
@@ -106,10 +106,10 @@ func (a *attempt) age(missed time.Duration) {
 }
 
 // abandon gives back what it may have taken. It does not wait for the nodes.
-func (a *attempt) abandon() { a.q.abandon(&a.target, a.token, a.placed) }
+func (a *attempt) abandon() { a.q.abandon(&a.target, a.token, a.maybeOn) }
 
 // wins tells whether a ballot was won in time, and somebody wants it still.
-func (a *attempt) wins(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
+func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
 	return b.Won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
 }
 
@@ -118,11 +118,11 @@ func (a *attempt) wins(ctx context.Context, b *ballot.Ballot, now time.Duration)
 // gave that very one, they do. Otherwise it is written back, and a node counts
 // only if the lock is still ours there: without that two attempts could be
 // granted the same token. Returns the ballot that decides.
-func (a *attempt) agree(ctx context.Context) *ballot.Ballot {
+func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
 	q := a.q
 	fence, nodes := a.b.Fence()
 	a.fence = fence
-	if q.rules.agreed(nodes, q.quorum) {
+	if q.rules.needsNoWriteBack(nodes, q.quorum) {
 		return a.b
 	}
 	q.counts.writeBacks.Add(1)
@@ -158,23 +158,23 @@ func (a *attempt) record() Record {
 	return r
 }
 
-// Begun is an attempt that HandOver has begun. It is to be given to Acquire, as
-// Request.Begun, or to be abandoned; once.
-type Begun struct {
+// PendingAttempt is an attempt that HandOver has begun. The caller passes it to Acquire, as
+// Request.Pending, or abandons it; once.
+type PendingAttempt struct {
 	attempt *attempt
 	used    atomic.Bool
 }
 
 // Abandon gives back what the attempt may take, unless it was given to Acquire. It
 // does not wait for the nodes.
-func (b *Begun) Abandon() {
+func (b *PendingAttempt) Abandon() {
 	if b.claim() {
 		b.attempt.abandon()
 	}
 }
 
 // claim is true once.
-func (b *Begun) claim() bool { return !b.used.Swap(true) }
+func (b *PendingAttempt) claim() bool { return !b.used.Swap(true) }
 
 // HandOver begins to give the lock back, as BeginRelease does, and to take it again
 // for somebody else on this host, at once: one ballot, in which each node exchanges
@@ -185,7 +185,7 @@ func (b *Begun) claim() bool { return !b.used.Swap(true) }
 //
 // It is for exclusive locks, and r is about the same names. Errors are those of
 // BeginRelease, and ErrRequest: the lease is as before then.
-func (l *Lease) HandOver(r Request) (*Releasing, *Begun, error) {
+func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 	q := l.keeper.q
 	if err := q.check(&r); err != nil {
 		return nil, nil, err
@@ -203,27 +203,27 @@ func (l *Lease) HandOver(r Request) (*Releasing, *Begun, error) {
 	release := l.releasing()
 	a := q.newAttempt(&r, &t, now)
 	a.handOver(l, release, now)
-	return release, &Begun{attempt: a}, nil
+	return release, &PendingAttempt{attempt: a}, nil
 }
 
 // handOver puts the exchange to the nodes.
-func (a *attempt) handOver(from *Lease, release *Releasing, now time.Duration) {
-	gives := a.q.releaseCall(&from.target, from.token, from.placed, release, now)
+func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Duration) {
+	gives := a.q.releaseCall(&from.target, from.token, from.maybeOn, release, now)
 	release.b.Width = 1 // it is told of them together
 	a.b.Width = a.width()
 	o := script.Operation{Op: script.HandOver, OldToken: from.token, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(node.Call{Ops: a.each(nil, o), Gives: &gives, Voter: &exchange{taken: a.b, given: (*releaseVotes)(release)}})
+	a.send(node.Call{Ops: a.each(nil, o), Gives: &gives, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
 }
 
 // exchange is the two ballots of a hand-over.
-type exchange struct {
-	taken *ballot.Ballot
-	given node.Voter
+type handOverVoter struct {
+	acquired *ballot.Ballot
+	released node.Voter
 }
 
 // vote: who has taken the lock, or is refused by another that has it, holds the old
 // token no more. (What failed is told to the release itself.)
-func (e *exchange) Vote(node int, replies []Reply, failure *NodeError) {
+func (e *handOverVoter) Vote(node int, replies []Reply, failure *NodeError) {
 	if failure == nil {
 		given := Reply{Int: 1}
 		for i := range replies {
@@ -234,7 +234,7 @@ func (e *exchange) Vote(node int, replies []Reply, failure *NodeError) {
 				replies[i] = replies[i].Array[0]
 			}
 		}
-		e.given.Vote(node, []Reply{given}, nil)
+		e.released.Vote(node, []Reply{given}, nil)
 	}
-	e.taken.Vote(node, replies, failure)
+	e.acquired.Vote(node, replies, failure)
 }

@@ -24,7 +24,7 @@ func Repeatable(o *Options, jitter func(who string, n time.Duration) time.Durati
 func TokenOf(h Holder) string { return newToken(h) }
 
 // KeepSoon has the nodes keep a lock for who was refused once.
-func KeepSoon(o *Options) { o.ownRules().keepAfter = 1 }
+func KeepSoon(o *Options) { o.ownRules().reserveAfter = 1 }
 
 // ownRules are rules that may be changed for this Quorum alone.
 func (o *Options) ownRules() *rules {
@@ -62,11 +62,11 @@ var spoiled = map[string]func(*rules){
 	"no check of elapsed time":     func(r *rules) { r.inTime = func(_, _ time.Duration) bool { return true } },
 	"acquire without not-after":    func(r *rules) { r.notAfter = func(start, _ time.Duration) time.Duration { return start + time.Hour } },
 	"LOST at the deadline":         func(r *rules) { r.lossDue = func(deadline, _ time.Duration) time.Duration { return deadline } },
-	"release at LOST":              func(r *rules) { r.giveBack = func(now, _ time.Duration) time.Duration { return now } },
-	"lapsed lease extended":        func(r *rules) { r.alive = func(error) bool { return true } },
-	"extension that shortens":      func(r *rules) { r.later = func(_, extended time.Duration) time.Duration { return extended } },
+	"release at LOST":              func(r *rules) { r.releaseAt = func(now, _ time.Duration) time.Duration { return now } },
+	"lapsed lease extended":        func(r *rules) { r.isAlive = func(error) bool { return true } },
+	"extension that shortens":      func(r *rules) { r.laterDeadline = func(_, extended time.Duration) time.Duration { return extended } },
 	"lapsed lease adopted": func(r *rules) {
-		r.adopted = func(_, now, ttl time.Duration) time.Duration { return now + ttl - drift(ttl) }
+		r.adoptedDeadline = func(_, now, ttl time.Duration) time.Duration { return now + ttl - drift(ttl) }
 	},
 	"release overtakes acquire": func(r *rules) { r.Order = releasesFirst },
 	"old connection not killed": func(r *rules) { r.Predecessor = func(int64) int64 { return node.NoConnection } },
@@ -78,9 +78,9 @@ var spoiled = map[string]func(*rules){
 			}
 			return quorum
 		}
-		r.agreed = func(_, _ int) bool { return true }
+		r.needsNoWriteBack = func(_, _ int) bool { return true }
 	},
-	"token from a minority":        func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
+	"token from a minority":        func(r *rules) { r.needsNoWriteBack = func(_, _ int) bool { return true } },
 	"bell missing is no news":      func(r *rules) { r.HasRung = func([]Reply) bool { return false } },
 	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
@@ -95,7 +95,7 @@ var spoiled = map[string]func(*rules){
 	"former node believed": func(r *rules) {
 		r.admission.Supersedes = func() bool { return false }
 	},
-	"repair counts at once": func(r *rules) { r.confirms = func(bool) bool { return true } },
+	"repair counts at once": func(r *rules) { r.countsForExtension = func(bool) bool { return true } },
 	"quarantine by uptime": func(r *rules) {
 		r.admission.QuarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
 	},

@@ -17,13 +17,13 @@ import (
 // extension is a ballot on many leases at once: one call a node, and for each
 // lease its own count. A lease is decided at its own deciding answer.
 type extension struct {
-	k      *keeper
-	start  time.Duration       // before the first byte
-	missed time.Duration       // what this host's clock had missed by then
-	aware  admission.Freshness // what was known by then of what the nodes say of each other
-	leases []*Lease
-	ttls   []time.Duration
-	done   chan struct{} // closed when nothing is open any more
+	k         *keeper
+	start     time.Duration       // before the first byte
+	missed    time.Duration       // what this host's clock had missed by then
+	freshness admission.Freshness // what was known by then of what the nodes say of each other
+	leases    []*Lease
+	ttls      []time.Duration
+	done      chan struct{} // closed when nothing is open any more
 
 	changes bool   // ttls become the leases' own
 	decided func() // called when nothing is open any more, and the nodes are done with it; may be nil
@@ -47,18 +47,18 @@ type extension struct {
 func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 	n := len(leases)
 	e := &extension{
-		k:       k,
-		start:   now,
-		missed:  k.q.admission.TotalMissed(),
-		aware:   k.q.freshness(now),
-		leases:  leases,
-		ttls:    make([]time.Duration, n),
-		done:    make(chan struct{}),
-		granted: make([]uint8, n),
-		refused: make([]uint8, n),
-		missing: make([]uint64, n),
-		forced:  make([]bool, n),
-		open:    n,
+		k:         k,
+		start:     now,
+		missed:    k.q.admission.TotalMissed(),
+		freshness: k.q.freshness(now),
+		leases:    leases,
+		ttls:      make([]time.Duration, n),
+		done:      make(chan struct{}),
+		granted:   make([]uint8, n),
+		refused:   make([]uint8, n),
+		missing:   make([]uint64, n),
+		forced:    make([]bool, n),
+		open:      n,
 	}
 	for i, l := range leases {
 		e.ttls[i] = l.TTL()
@@ -175,7 +175,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		case e.isDecided(i):
 		case replies[i].Err != nil: // no vote, neither way
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
-		case e.k.rules.confirms(e.noteHeld(i, node, &replies[i])):
+		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
 			if e.granted[i]++; int(e.granted[i]) == quorum {
 				o.confirmed = append(o.confirmed, i)
 				e.open--
@@ -198,7 +198,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 	o.repair, o.over = e.toRepair(node, replies), e.isOver()
 	for i := range replies {
-		if e.changes || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.confirms(e.noteHeld(i, node, &replies[i])) {
+		if e.changes || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])) {
 			continue
 		}
 		if e.granted[i]++; int(e.granted[i]) == e.k.q.quorum {
@@ -340,7 +340,7 @@ func (e *extension) latest() time.Duration {
 	e.mu.Lock()
 	voters := e.voters
 	e.mu.Unlock()
-	return e.k.q.admission.LatestDeadline(e.aware, voters)
+	return e.k.q.admission.LatestDeadline(e.freshness, voters)
 }
 
 func (e *extension) whyGone(i int) LostReason {
@@ -440,7 +440,7 @@ func (l *Lease) repair(nodes uint64) {
 			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),
 		NotAfter: min(now+q.options.NodeTimeout, l.deadline),
-		Placed:   l.placed,
+		Placed:   l.maybeOn,
 	}
 	for ; nodes != 0; nodes &= nodes - 1 {
 		q.counts.repairs.Add(1)

@@ -110,7 +110,7 @@ func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) 
 		switch {
 		case b.Won():
 			forced = append(forced, holders[i])
-			q.keeper.forced(holders[i].token)
+			q.keeper.loseForced(holders[i].token)
 		case b.LacksQuorum():
 			return nil, q.noQuorum(name, b)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
-// keeper extends all leases of a Quorum: one agenda, one goroutine,
-// and what is due together goes out in groups of one call a node.
+// keeper extends all leases of a Quorum. It has one queue and one goroutine (Quorum waits
+// for it); leases that are due together are extended with one call per node.
 type keeper struct {
 	q      *Quorum
 	clock  func() time.Duration
@@ -22,12 +22,12 @@ type keeper struct {
 	wake   chan struct{} // of capacity 1: the first due time is another
 	closed atomic.Bool   // nothing is extended and no loss is told any more
 
-	underWay atomic.Int32  // batches that are not decided
+	inFlight atomic.Int32  // batches that are not decided
 	rounds   atomic.Uint64 // how often its loop came round
 
-	mu     sync.Mutex // guards what follows, and what of a lease belongs to the agenda
-	agenda agenda
-	taken  map[string]bool // tokens that were forced away just now, of leases that were not on the agenda
+	mu     sync.Mutex // guards what follows, and the queue's fields of a lease; no other mutex is taken inside it
+	queue  extensionQueue
+	forced map[string]bool // tokens that were forced just now, of leases that were in a ballot
 }
 
 const (
@@ -42,7 +42,7 @@ const (
 	// is needed by nodes that take long for each answer, however little it is.
 	maxUnderWay = 16
 	// together is how much earlier than due a lease is extended for company.
-	together = 5 * time.Millisecond
+	earlyBy = 5 * time.Millisecond
 	// Tries to extend begin again after about retryExtend, and the pause
 	// doubles up to a retryShare of the ttl.
 	retryExtend = 40 * time.Millisecond
@@ -51,7 +51,7 @@ const (
 
 func newKeeper(q *Quorum) *keeper {
 	start := time.Now()
-	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, ahead: q.clock(), wake: make(chan struct{}, 1), agenda: newAgenda()}
+	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, ahead: q.clock(), wake: make(chan struct{}, 1), queue: newExtensionQueue()}
 }
 
 // run extends until ctx ends.
@@ -89,7 +89,7 @@ func (k *keeper) noticeSuspension() {
 		l.LookSoon()
 	}
 	for _, l := range k.all() {
-		l.ring()
+		l.onTimer()
 	}
 }
 
@@ -105,7 +105,7 @@ func (k *keeper) age() {
 		k.q.options.Aged()
 	}
 	for _, l := range all {
-		l.ring()
+		l.onTimer()
 	}
 }
 
@@ -113,18 +113,18 @@ func (k *keeper) age() {
 func (k *keeper) all() []*Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.agenda.all()
+	return k.queue.all()
 }
 
 // extendDue does all that is due, and returns the time until something is.
 func (k *keeper) extendDue() time.Duration {
-	for k.underWay.Load() < maxUnderWay {
+	for k.inFlight.Load() < maxUnderWay {
 		now := k.clock()
 		due, next := k.popDue(now)
 		if len(due) == 0 {
 			return next
 		}
-		batch := slices.DeleteFunc(due, func(l *Lease) bool { return k.onlyWatch(l) })
+		batch := slices.DeleteFunc(due, func(l *Lease) bool { return k.watchUnkept(l) })
 		if len(batch) > 0 {
 			k.send(batch, now)
 		}
@@ -134,12 +134,12 @@ func (k *keeper) extendDue() time.Duration {
 
 // onlyWatch: a lease that is not to be extended says LOST when that is due, or
 // is watched on.
-func (k *keeper) onlyWatch(l *Lease) bool {
+func (k *keeper) watchUnkept(l *Lease) bool {
 	if l.extendable() {
 		return false
 	}
-	l.ring()
-	k.keep(l, max(l.lossDue(), k.clock()+idleRing)+together) // not sooner for company
+	l.onTimer()
+	k.schedule(l, max(l.lossDue(), k.clock()+idleRing)+earlyBy) // not sooner for company
 	return true
 }
 
@@ -157,15 +157,15 @@ const (
 func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.agenda.come(now + together)
+	k.queue.moveDue(now + earlyBy)
 	for keys := 0; keys < batchSize; {
-		l := k.agenda.pop()
+		l := k.queue.pop()
 		if l == nil {
 			break
 		}
 		due, keys = append(due, l), keys+l.width()
 	}
-	return due, min(k.agenda.next(now+together)+time.Millisecond, idle)
+	return due, min(k.queue.next(now+earlyBy)+time.Millisecond, idle)
 }
 
 // send puts one extension of many leases to the nodes.
@@ -175,13 +175,13 @@ func (k *keeper) send(batch []*Lease, now time.Duration) {
 	for _, l := range batch {
 		l.noteAsked(now)
 	}
-	k.underWay.Add(1)
+	k.inFlight.Add(1)
 	e.ask()
 }
 
 // decided makes room for the next batch.
 func (k *keeper) decided() {
-	k.underWay.Add(-1)
+	k.inFlight.Add(-1)
 	k.stir()
 }
 
@@ -194,13 +194,13 @@ func (k *keeper) stir() {
 }
 
 // watch has the lease extended at due, or lost when that is due if it is not
-// to be extended: every held lease is on the agenda, or in a ballot.
-func (k *keeper) watch(l *Lease, due time.Duration) { k.keep(l, k.dueOf(l, due)) }
+// to be extended: every held lease is in the queue, or in a ballot.
+func (k *keeper) watch(l *Lease, due time.Duration) { k.schedule(l, k.dueOf(l, due)) }
 
 // watchAgain is watch for a lease that was in a ballot, where who forces it away does not
 // find it.
 func (k *keeper) watchAgain(l *Lease, due time.Duration) {
-	if k.watch(l, due); k.wasTaken(l) {
+	if k.watch(l, due); k.wasForced(l) {
 		l.lose(LostForced)
 	}
 }
@@ -209,7 +209,7 @@ func (k *keeper) watchAgain(l *Lease, due time.Duration) {
 // all.
 func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
 	if !l.extendable() {
-		return l.lossDue() + together
+		return l.lossDue() + earlyBy
 	}
 	return due
 }
@@ -222,7 +222,7 @@ func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
 	}
 	k.mu.Lock()
 	for i, l := range leases {
-		k.place(l, dues[i], losses[i])
+		k.scheduleLocked(l, dues[i], losses[i])
 	}
 	k.mu.Unlock()
 	k.stir()
@@ -232,10 +232,10 @@ func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
 }
 
 // keep has the lease looked after at due.
-func (k *keeper) keep(l *Lease, due time.Duration) {
+func (k *keeper) schedule(l *Lease, due time.Duration) {
 	lossAt := l.lossDue()
 	k.mu.Lock()
-	first := k.place(l, due, lossAt)
+	first := k.scheduleLocked(l, due, lossAt)
 	k.mu.Unlock()
 	if first {
 		k.stir()
@@ -252,17 +252,17 @@ func (k *keeper) ageMissed(l *Lease) {
 	}
 }
 
-// place puts the lease on the agenda, or moves it there, and tells whether it is the
+// scheduleLocked puts the lease into the queue, or moves it there, and reports whether it is the
 // first now. The caller holds mu.
-func (k *keeper) place(l *Lease, due, lossAt time.Duration) (first bool) {
-	return !l.forgotten && k.agenda.put(l, due, lossAt)
+func (k *keeper) scheduleLocked(l *Lease, due, lossAt time.Duration) (first bool) {
+	return !l.forgotten && k.queue.schedule(l, due, lossAt)
 }
 
 // forget has the lease extended no more: it is over.
 func (k *keeper) forget(l *Lease) {
 	k.remove(l)
-	if l.settled != nil {
-		l.settled()
+	if l.onConfirmed != nil {
+		l.onConfirmed()
 	}
 }
 
@@ -270,7 +270,7 @@ func (k *keeper) remove(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.forgotten = true
-	k.agenda.remove(l)
+	k.queue.remove(l)
 }
 
 // confirmed: a quorum extended the lease, asked at start, when this host's clock had
@@ -281,7 +281,7 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	next := start + ttl/extendShare
 	deadline := min(k.rules.start(start, now)+ttl-k.rules.drift(ttl), latest)
 	if !l.extended(deadline, missed, ttl, next, now, changes) {
-		l.ring() // too late: LOST is due, if it was not said
+		l.onTimer() // too late: LOST is due, if it was not said
 		return
 	}
 	l.tries.Store(0)
@@ -289,8 +289,8 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	if k.q.options.Extended != nil && !changes {
 		k.q.options.Extended(left, ttl)
 	}
-	if l.settled != nil {
-		l.settled()
+	if l.onConfirmed != nil {
+		l.onConfirmed()
 	}
 	k.watchAgain(l, next)
 }
@@ -306,7 +306,7 @@ func (k *keeper) moved(l *Lease) {
 // tried again soon, at random, until LOST is said.
 func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.failed(cause)
-	l.ring()
+	l.onTimer()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
 	k.watchAgain(l, k.clock()+limit/2+k.rules.Jitter(l.name(), limit/2))
@@ -314,8 +314,8 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 
 // forced says LOST for a lease of ours that was forced away: now, or where it is in a
 // ballot, when that is over.
-func (k *keeper) forced(token string) {
-	if l := k.takenFrom(token); l != nil {
+func (k *keeper) loseForced(token string) {
+	if l := k.forceToken(token); l != nil {
 		l.lose(LostForced)
 	}
 }
@@ -323,66 +323,66 @@ func (k *keeper) forced(token string) {
 // takenFrom is the lease that has the token; nil: none, or it is in a ballot, for which
 // that is noted. By the time that it is forgotten, each node has answered that ballot, or
 // its connection is over.
-func (k *keeper) takenFrom(token string) *Lease {
+func (k *keeper) forceToken(token string) *Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all := k.agenda.all()
+	all := k.queue.all()
 	if at := slices.IndexFunc(all, func(l *Lease) bool { return l.token == token }); at >= 0 {
 		return all[at]
 	}
-	if k.taken == nil {
-		k.taken = map[string]bool{}
+	if k.forced == nil {
+		k.forced = map[string]bool{}
 	}
-	k.taken[token] = true
-	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() { k.forgetTaken(token) })
+	k.forced[token] = true
+	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() { k.forgetForced(token) })
 	return nil
 }
 
-func (k *keeper) forgetTaken(token string) {
+func (k *keeper) forgetForced(token string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.taken, token)
+	delete(k.forced, token)
 }
 
-func (k *keeper) wasTaken(l *Lease) bool {
+func (k *keeper) wasForced(l *Lease) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.taken[l.token]
+	return k.forced[l.token]
 }
 
-// agenda is the leases that are in no ballot: those whose time has not come, by when
-// it does; and those whose time has come, by when they are lost. Where more are due
-// than the nodes can bear at once, those come first that cannot wait: who holds for a
-// second is not behind another's ten thousand leases of half a minute.
-type agenda struct {
+// extensionQueue has the leases that are in no ballot: those that are not due yet, ordered
+// by when they are; and those that are due, ordered by when they are lost. If more are due
+// than the nodes can handle at once, those with the least time left come first: a lease of a
+// second does not wait for another client's ten thousand leases of half a minute.
+type extensionQueue struct {
 	waiting leaseHeap // by due
 	due     leaseHeap // by lossAt
 }
 
-func newAgenda() agenda { return agenda{due: leaseHeap{byLoss: true}} }
+func newExtensionQueue() extensionQueue { return extensionQueue{due: leaseHeap{byLoss: true}} }
 
 // all are the leases, in no order.
-func (a *agenda) all() []*Lease { return slices.Concat(a.waiting.leases, a.due.leases) }
+func (a *extensionQueue) all() []*Lease { return slices.Concat(a.waiting.leases, a.due.leases) }
 
 // put notes when the lease is to be looked after, and when it is lost otherwise. It
 // tells whether it is the first of those that wait now.
-func (a *agenda) put(l *Lease, due, lossAt time.Duration) (first bool) {
+func (a *extensionQueue) schedule(l *Lease, due, lossAt time.Duration) (first bool) {
 	a.remove(l)
 	l.due, l.lossAt = due, lossAt
 	heap.Push(&a.waiting, l)
 	return a.waiting.leases[0] == l
 }
 
-func (a *agenda) remove(l *Lease) {
-	if l.in != nil {
-		heap.Remove(l.in, l.index)
+func (a *extensionQueue) remove(l *Lease) {
+	if l.heap != nil {
+		heap.Remove(l.heap, l.index)
 	}
 }
 
 // come has those be due that are by now: many at a time, but not more, for that takes a
 // while, and is asked for again soon.
-func (a *agenda) come(now time.Duration) {
-	for range comeAtOnce {
+func (a *extensionQueue) moveDue(now time.Duration) {
+	for range movedAtOnce {
 		if a.waiting.Len() == 0 || a.waiting.leases[0].due > now {
 			return
 		}
@@ -390,10 +390,10 @@ func (a *agenda) come(now time.Duration) {
 	}
 }
 
-const comeAtOnce = 8 * batchSize
+const movedAtOnce = 8 * batchSize
 
 // pop is the lease that is due and lost first; nil: none is due.
-func (a *agenda) pop() *Lease {
+func (a *extensionQueue) pop() *Lease {
 	if a.due.Len() == 0 {
 		return nil
 	}
@@ -401,7 +401,7 @@ func (a *agenda) pop() *Lease {
 }
 
 // next is how long after now the next one is due, idle where there is none.
-func (a *agenda) next(now time.Duration) time.Duration {
+func (a *extensionQueue) next(now time.Duration) time.Duration {
 	if a.waiting.Len() == 0 {
 		return idle
 	}
@@ -430,7 +430,7 @@ func (h *leaseHeap) Swap(i, j int) {
 
 func (h *leaseHeap) Push(x any) {
 	l := x.(*Lease)
-	l.in, l.index = h, len(h.leases)
+	l.heap, l.index = h, len(h.leases)
 	h.leases = append(h.leases, l)
 }
 
@@ -439,6 +439,6 @@ func (h *leaseHeap) Pop() any {
 	l := h.leases[last]
 	h.leases[last] = nil
 	h.leases = h.leases[:last]
-	l.in = nil
+	l.heap = nil
 	return l
 }

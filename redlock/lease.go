@@ -15,15 +15,15 @@ import (
 type Lease struct {
 	keeper *keeper
 	target
-	token  string
-	fence  uint64
-	placed *node.NodeSet
-	onLost func(*Lease)
-	since  time.Duration // BootTime of the grant
-	end    time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
-	guard  time.Duration // 0: ttl/5
+	token   string
+	fence   uint64
+	maybeOn *node.NodeSet
+	onLost  func(*Lease)
+	since   time.Duration // BootTime of the grant
+	end     time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
+	guard   time.Duration // 0: ttl/5
 
-	settled func() // of one that was adopted: it is confirmed, or over; nil: it was granted here
+	onConfirmed func() // of one that was adopted: it is confirmed, or over; nil: it was granted here
 
 	// What is small stands together: there are tens of thousands of leases.
 	tries     atomic.Int32 // failed extensions in a row
@@ -32,22 +32,22 @@ type Lease struct {
 	forgotten bool       // never to be extended again; the keeper's, under its mu
 	state     leaseState // guarded by mu
 
-	mu       sync.Mutex // guards state and what follows; never held across I/O or a callback
-	reason   LostReason
-	ttl      time.Duration
-	deadline time.Duration // BootTime
-	missed   time.Duration // what this host's clock had missed, as far as deadline knows
-	backAt   time.Duration // BootTime at which a lost one is released
-	cause    error         // why the last extension failed; nil: it did not
-	next     time.Duration // BootTime at which it is to be extended; 0: never
-	asked    time.Duration // and at which the nodes were first asked to; 0: they were not
-	told     chan struct{} // what Lost returns; nil before the first call
-	timer    *time.Timer   // says LOST, whatever the nodes and the keeper do
+	mu         sync.Mutex // guards state and what follows; never held across I/O or a callback
+	reason     LostReason
+	ttl        time.Duration
+	deadline   time.Duration // BootTime
+	missed     time.Duration // what this host's clock had missed, as far as deadline knows
+	releaseAt  time.Duration // BootTime at which a lost one is released
+	cause      error         // why the last extension failed; nil: it did not
+	next       time.Duration // BootTime at which it is to be extended; 0: never
+	askedAt    time.Duration // and at which the nodes were first asked to; 0: they were not
+	lostSignal chan struct{} // what Lost returns; nil before the first call
+	timer      *time.Timer   // says LOST, whatever the nodes and the keeper do
 
 	// What follows belongs to the keeper, under its mu.
 	due    time.Duration // when the next extension is to be sent
 	lossAt time.Duration // when LOST is said if none comes to anything
-	in     *leaseHeap    // of the agenda; nil: in none
+	heap   *leaseHeap    // of the extension queue; nil: in none
 	index  int           // in that
 }
 
@@ -69,7 +69,7 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		token:    g.token,
 		fence:    g.fence,
 		wanted:   g.wanted,
-		placed:   g.placed,
+		maybeOn:  g.maybeOn,
 		onLost:   r.OnLost,
 		kept:     r.Keep,
 		since:    now,
@@ -83,7 +83,7 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		l.end = now + min(r.Max, math.MaxInt64-now) // there may be no later instant; the ttl is no longer
 	}
 	l.arm(now)
-	if k.watch(l, l.next); k.wasTaken(l) { // before it was there to be found
+	if k.watch(l, l.next); k.wasForced(l) { // before it was there to be found
 		time.AfterFunc(0, func() { l.lose(LostForced) }) // as its timer does
 	}
 	return l
@@ -93,7 +93,7 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 func (l *Lease) arm(now time.Duration) {
 	l.mu.Lock() // it may ring at once
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(l.lostAt()-now, l.ring)
+	l.timer = time.AfterFunc(l.lostAt()-now, l.onTimer)
 }
 
 // rearm sets it anew while the lease is held.
@@ -143,13 +143,13 @@ func (l *Lease) Fence() uint64 { return l.fence }
 func (l *Lease) Lost() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.told == nil {
-		l.told = make(chan struct{})
+	if l.lostSignal == nil {
+		l.lostSignal = make(chan struct{})
 		if l.state == lost {
-			close(l.told)
+			close(l.lostSignal)
 		}
 	}
-	return l.told
+	return l.lostSignal
 }
 
 // Deadline is the BootTime until which the lease is held for sure. It moves as
@@ -253,12 +253,12 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 	if reason == LostQuorum && l.kept {
 		l.cause = l.why(now)
 	}
-	l.backAt = l.keeper.rules.giveBack(now, l.deadline)
+	l.releaseAt = l.keeper.rules.releaseAt(now, l.deadline)
 	if l.timer.Stop(); state == lost {
-		if l.told != nil {
-			close(l.told)
+		if l.lostSignal != nil {
+			close(l.lostSignal)
 		}
-		l.timer.Reset(l.backAt - now)
+		l.timer.Reset(l.releaseAt - now)
 	}
 	return nil
 }
@@ -281,14 +281,14 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 	defer l.mu.Unlock()
 	l.ageTo(l.keeper.q.admission.TotalMissed())
 	deadline -= l.missed - missed
-	if !l.keeper.rules.alive(l.errAt(now)) {
+	if !l.keeper.rules.isAlive(l.errAt(now)) {
 		return false
 	}
 	if changes {
 		l.ttl = ttl
 	}
-	l.cause, l.next, l.asked = nil, next, 0
-	l.deadline = l.keeper.rules.later(l.deadline, l.capped(deadline))
+	l.cause, l.next, l.askedAt = nil, next, 0
+	l.deadline = l.keeper.rules.laterDeadline(l.deadline, l.capped(deadline))
 	l.timer.Reset(l.lostAt() - now)
 	return true
 }
@@ -389,12 +389,12 @@ func (l *Lease) lose(reason LostReason) {
 // ring is what the lease's timer does. While the lease is held: say LOST, or
 // wait on where it was extended meanwhile. At the deadline of a lost one: give
 // back what nodes may still hold of it.
-func (l *Lease) ring() {
+func (l *Lease) onTimer() {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	state, reason, left := l.state, l.reasonOf(), l.lostAt()-now
 	if state == lost {
-		left = l.backAt - now
+		left = l.releaseAt - now
 	}
 	if state != released && left > 0 {
 		l.timer.Reset(left)
@@ -405,7 +405,7 @@ func (l *Lease) ring() {
 	case state == held:
 		l.lose(reason)
 	case state == lost:
-		l.keeper.q.abandon(&l.target, l.token, l.placed)
+		l.keeper.q.abandon(&l.target, l.token, l.maybeOn)
 	}
 }
 
@@ -416,8 +416,8 @@ func (l *Lease) Stopped() {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state == lost && now < l.backAt {
-		l.backAt = now
+	if l.state == lost && now < l.releaseAt {
+		l.releaseAt = now
 		l.timer.Reset(0) // see ring
 	}
 }
@@ -431,36 +431,36 @@ func (l *Lease) Left() time.Duration {
 	if l.state != lost || l.reason == LostForced && l.width() == 1 {
 		return 0
 	}
-	return max(l.backAt-now, 0)
+	return max(l.releaseAt-now, 0)
 }
 
 // lateShare of the ttl is how late an extension may be asked for before that is part of
 // why the lease was lost.
-const lateShare = 10
+const overdueShare = 10
 
 // noteAsked notes when the nodes were asked to extend the lease, the first time since
 // it was extended.
 func (l *Lease) noteAsked(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked == 0 {
-		l.asked = now
+	if l.askedAt == 0 {
+		l.askedAt = now
 	}
 }
 
 // why is the cause of a loss at now. The caller holds mu.
 func (l *Lease) why(now time.Duration) error {
-	asked := l.asked
+	asked := l.askedAt
 	if asked == 0 {
 		asked = now
 	}
 	_, aged := l.cause.(*agedError)
 	switch {
-	case !aged && l.next != 0 && asked-l.next >= l.ttl/lateShare:
+	case !aged && l.next != 0 && asked-l.next >= l.ttl/overdueShare:
 		return &OverdueError{Name: l.name(), Took: l.tookTooLong(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
-	case l.cause == nil && l.asked != 0:
+	case l.cause == nil && l.askedAt != 0:
 		return fmt.Errorf("%s: %w: the nodes were asked to extend it %v before, and too few have answered yet: they hang, and node_timeout is long for its ttl, or this host is overloaded, or was stopped",
-			l.name(), ErrNoQuorum, (now - l.asked).Round(time.Millisecond))
+			l.name(), ErrNoQuorum, (now - l.askedAt).Round(time.Millisecond))
 	}
 	return l.cause
 }
@@ -468,7 +468,7 @@ func (l *Lease) why(now time.Duration) error {
 // tookTooLong is how long the grant took, where the first extension was due before it. Of
 // one that was adopted that was an earlier process's. The caller holds mu.
 func (l *Lease) tookTooLong() time.Duration {
-	if l.settled != nil || l.since < l.next {
+	if l.onConfirmed != nil || l.since < l.next {
 		return 0
 	}
 	return l.since - (l.next - l.ttl/extendShare)

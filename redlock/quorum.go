@@ -94,12 +94,12 @@ type Quorum struct {
 	rules  *rules
 	keeper *keeper
 
-	proposed atomic.Uint64 // the last fencing token that was proposed
-	places   places
-	limiter  attemptLimiter
-	listing  chan struct{} // of capacity 1: one is told of all of many
-	listers  atomic.Int32  // who wait for that, and he
-	listed   listed        // what he was told last, and others may be; his who has the place
+	proposed    atomic.Uint64 // the last fencing token that was proposed
+	slots       slotReservations
+	limiter     attemptLimiter
+	listTurn    chan struct{} // of capacity 1: one is told of all of many
+	listWaiters atomic.Int32  // who wait for that, and he
+	lastList    listResult    // what he was told last, and others may be; his who has the place
 
 	stops   []context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
@@ -112,7 +112,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: newAttemptLimiter(o.NodeTimeout), listing: make(chan struct{}, 1)}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: newAttemptLimiter(o.NodeTimeout), listTurn: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
 	q.start()
@@ -206,7 +206,7 @@ func (q *Quorum) Close() {
 }
 
 // listed is what was told last, and of which lock.
-type listed struct {
+type listResult struct {
 	name  string
 	began time.Duration // BootTime before the nodes were asked
 	b     *ballot.Ballot

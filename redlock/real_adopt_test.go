@@ -59,7 +59,7 @@ func (s *servers) handOver(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	s.Helper()
 	_, begun, err := l.HandOver(r)
 	want(s, "HandOver", err, nil)
-	r.Begun = begun
+	r.Pending = begun
 	next := s.acquire(r)
 	want(s, "a larger fencing token", next.Fence() > l.Fence(), true)
 	return next

@@ -19,11 +19,11 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 		return q.noQuorum(name, b)
 	case b.Won():
 		e := q.noQuorum(name, b)
-		e.Failed = append(e.Failed, tooLate(b.Op))
+		e.Failed = append(e.Failed, errTooLate(b.Op))
 		return e
 	case b.Op == "fence":
 		e := q.noQuorum(name, b)
-		e.Failed = append(e.Failed, goneAgain(b.Refused))
+		e.Failed = append(e.Failed, errLockGone(b.Refused))
 		return e
 	}
 	e := heldBy(name, b)
@@ -35,13 +35,13 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 
 // goneAgain is said of an attempt whose lock went away while its fencing token
 // was written back.
-func goneAgain(nodes int) *NodeError {
+func errLockGone(nodes int) *NodeError {
 	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
 		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
 }
 
 // overloaded returns the error of an attempt that waited for others and was not sent.
-func (q *Quorum) overloaded(name string) error {
+func (q *Quorum) errOverloaded(name string) error {
 	return &NoQuorumError{Name: name, Needed: q.quorum, Retry: q.options.NodeTimeout, Failed: []*NodeError{{
 		Node: "this host", Op: "acquire", Failure: FailedFull,
 		Err: errors.New("it was not sent to the nodes: too many attempts of this host are under way, and the nodes have answered none of them in time"),
@@ -49,7 +49,7 @@ func (q *Quorum) overloaded(name string) error {
 }
 
 // tooLate is said of a ballot that was won when its validity was over.
-func tooLate(op string) *NodeError {
+func errTooLate(op string) *NodeError {
 	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,
 		Err: errors.New("the answers came when the lease would have been over already")}
 }

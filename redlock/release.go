@@ -27,23 +27,23 @@ func (l *Lease) Release(ctx context.Context) error {
 	return release.Wait(ctx)
 }
 
-// Releasing is a release under way.
-type Releasing struct {
-	q      *Quorum
-	name   string
-	b      *ballot.Ballot
-	placed *node.NodeSet // where the token may be
+// PendingRelease is a release under way.
+type PendingRelease struct {
+	q       *Quorum
+	name    string
+	b       *ballot.Ballot
+	maybeOn *node.NodeSet // where the token may be
 
-	mu    sync.Mutex      // guards what follows; not held while then is called
-	voted int             // nodes that have answered, or failed to
-	owing int             // of those that failed to, the ones that may have the token
-	then  func(owing int) // to be called when all have; nil: nobody asks yet
+	mu         sync.Mutex      // guards what follows; not held while then is called
+	voted      int             // nodes that have answered, or failed to
+	unanswered int             // of those that failed to, the ones that may have the token
+	onComplete func(owing int) // to be called when all have; nil: nobody asks yet
 }
 
 // BeginRelease hands the release over to all nodes and does not wait for them.
 // An Acquire of the same Quorum that begins now comes behind it on every node.
 // Errors are those of Release that need no node.
-func (l *Lease) BeginRelease() (*Releasing, error) {
+func (l *Lease) BeginRelease() (*PendingRelease, error) {
 	k := l.keeper
 	now := k.clock()
 	if err := l.finish(released, "", now); err != nil {
@@ -51,17 +51,17 @@ func (l *Lease) BeginRelease() (*Releasing, error) {
 	}
 	k.forget(l)
 	r := l.releasing()
-	k.q.call(k.q.releaseCall(&l.target, l.token, l.placed, r, now), now)
+	k.q.call(k.q.releaseCall(&l.target, l.token, l.maybeOn, r, now), now)
 	return r, nil
 }
 
-func (l *Lease) releasing() *Releasing {
+func (l *Lease) releasing() *PendingRelease {
 	q := l.keeper.q
-	return &Releasing{q: q, name: l.name(), b: q.newBallot("release", ballot.IsGrant), placed: l.placed}
+	return &PendingRelease{q: q, name: l.name(), b: q.newBallot("release", ballot.IsGrant), maybeOn: l.maybeOn}
 }
 
 // Wait waits for the nodes as Release does.
-func (r *Releasing) Wait(ctx context.Context) error {
+func (r *PendingRelease) Wait(ctx context.Context) error {
 	r.q.await(ctx, r.b)
 	err := r.q.released(r.name, r.b)
 	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // that is no fault of the nodes
@@ -72,24 +72,24 @@ func (r *Releasing) Wait(ctx context.Context) error {
 
 // Everywhere tells whether every node that may have had the lock has given it back by now. A
 // quorum is enough for others to get it, but they do not where some of that quorum fail then.
-func (r *Releasing) Everywhere() bool {
+func (r *PendingRelease) Everywhere() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.isOver() && r.owing == 0
+	return r.isOver() && r.unanswered == 0
 }
 
 // isOver needs mu.
-func (r *Releasing) isOver() bool { return r.voted == len(r.b.Answers) }
+func (r *PendingRelease) isOver() bool { return r.voted == len(r.b.Answers) }
 
 // Then has then be called, once, when each node has answered or failed to: so many of those
 // that may have the lock still owe the release. It is repeated in the background there until
 // the lock has expired, and nobody is told of that. It may be called at once, on this
 // goroutine, and must not block, unless the process is to do nothing more.
-func (r *Releasing) Then(then func(owing int)) {
+func (r *PendingRelease) Then(then func(owing int)) {
 	r.mu.Lock()
-	over, owing := r.isOver(), r.owing
+	over, owing := r.isOver(), r.unanswered
 	if !over {
-		r.then = then
+		r.onComplete = then
 	}
 	r.mu.Unlock()
 	if over {
@@ -98,18 +98,18 @@ func (r *Releasing) Then(then func(owing int)) {
 }
 
 // releaseVotes counts the answers to a release.
-type releaseVotes Releasing
+type releaseVotes PendingRelease
 
 // vote counts all answers, also those after the deciding one. A node that is down and never
 // had the token owes nothing.
 func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
-	r := (*Releasing)(v)
+	r := (*PendingRelease)(v)
 	r.b.Vote(node, replies, failure)
 	r.mu.Lock()
-	if r.voted++; failure != nil && r.placed.Has(node) {
-		r.owing++
+	if r.voted++; failure != nil && r.maybeOn.Has(node) {
+		r.unanswered++
 	}
-	over, then, owing := r.isOver(), r.then, r.owing
+	over, then, owing := r.isOver(), r.onComplete, r.unanswered
 	r.mu.Unlock()
 	if over && then != nil {
 		then(owing)
@@ -137,7 +137,7 @@ func (q *Quorum) abandon(t *target, token string, placed *node.NodeSet) {
 }
 
 // nobodysKey is, behind the prefix, that of no lock.
-const nobodysKey = "redlockd:nothing"
+const flushKey = "redlockd:nothing"
 
 // Flush waits until the nodes have what was handed over before, such as the releases of
 // attempts that were given up: at most for the node timeout, or until ctx is done. It is for
@@ -145,15 +145,15 @@ const nobodysKey = "redlockd:nothing"
 func (q *Quorum) Flush(ctx context.Context) {
 	b := q.newBallot("flush", ballot.IsGrant)
 	b.All = true
-	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + nobodysKey, Token: q.rules.token(Holder{})}
+	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + flushKey, Token: q.rules.token(Holder{})}
 	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // behind all of that, on each
 	q.await(ctx, b)
 }
 
 // releaseCall is owed for max_ttl: no key that was set or extended before now
 // lasts longer.
-func (q *Quorum) releaseCall(t *target, token string, placed *node.NodeSet, r *Releasing, now time.Duration) node.Call {
-	q.places.free(t)
+func (q *Quorum) releaseCall(t *target, token string, placed *node.NodeSet, r *PendingRelease, now time.Duration) node.Call {
+	q.slots.free(t)
 	c := node.Call{
 		Op:     "release",
 		Until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),

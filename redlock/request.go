@@ -46,8 +46,8 @@ type Request struct {
 	// Intent is what Intend returned for it. May be nil.
 	Intent *Intent
 
-	// Begun is the first attempt, where Lease.HandOver has begun it. May be nil.
-	Begun *Begun
+	// Pending is the first attempt, if Lease.HandOver has begun it. May be nil.
+	Pending *PendingAttempt
 
 	// Enough, once closed, lets no new attempt begin, as if Wait were over; the
 	// one under way is finished. Nil: only Wait and ctx end an Acquire.

@@ -24,7 +24,7 @@ const (
 	// toldShare: a waiter that the nodes notify retries nevertheless after between one and
 	// two such shares of its ttl, so that its wake-up key and its intent on the nodes, which
 	// last for that ttl, do not expire before.
-	toldShare = 6
+	notifiedShare = 6
 )
 
 // newRetryPolicy returns the policy of an Acquire that was called at since, and begins its
@@ -58,7 +58,7 @@ func (p *retryPolicy) next(err error, now time.Duration, told bool) (delay time.
 	p.limit = min(2*p.limit, lastRetry)
 	if held, ok := errors.AsType[*HeldError](err); ok {
 		if told && !held.split {
-			delay = p.ttl/toldShare + p.jitter(p.ttl/toldShare)
+			delay = p.ttl/notifiedShare + p.jitter(p.ttl/notifiedShare)
 		}
 		if held.TTL > 0 && held.TTL != Endless {
 			delay = min(delay, held.TTL+time.Millisecond+p.spread())
@@ -166,11 +166,11 @@ type starvationGuard struct {
 
 const (
 	// keepAfterMost bounds keepAfter, which doubles after each reservation in vain.
-	keepAfterMost = 256
+	maxReserveAfter = 256
 	// keptShare is the part of the time that those holders took for which the lock is
 	// reserved: each held it for a sixteenth on average, and of a few names the longest-held
 	// is free by then.
-	keptShare = 4
+	reservationShare = 4
 )
 
 // left returns how long the reservation lasts.
@@ -186,7 +186,7 @@ func (g *starvationGuard) note(held *HeldError, now, least, most time.Duration) 
 		return false
 	}
 	if g.until > 0 { // it was in vain
-		g.need, g.others, g.until = min(2*g.need, keepAfterMost), 0, 0
+		g.need, g.others, g.until = min(2*g.need, maxReserveAfter), 0, 0
 	}
 	if held == nil || held.token != "" && held.token == g.last {
 		return false
@@ -198,6 +198,6 @@ func (g *starvationGuard) note(held *HeldError, now, least, most time.Duration) 
 	if g.others < g.need || most == 0 {
 		return false
 	}
-	g.until = now + min(max((now-g.since)/keptShare, least), most)
+	g.until = now + min(max((now-g.since)/reservationShare, least), most)
 	return true
 }

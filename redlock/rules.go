@@ -34,7 +34,7 @@ type rules struct {
 
 	// agreed tells whether so many nodes that gave the fencing token make a
 	// write-back needless.
-	agreed func(nodes, quorum int) bool
+	needsNoWriteBack func(nodes, quorum int) bool
 
 	// admission are those by which a node may vote.
 	admission admission.Rules
@@ -51,56 +51,56 @@ type rules struct {
 
 	// giveBack is when a lease that was lost at now is released: not before its
 	// deadline, for its holder may still be stopping.
-	giveBack func(now, deadline time.Duration) time.Duration
+	releaseAt func(now, deadline time.Duration) time.Duration
 
 	// confirms tells whether a node's answer counts for an extension, of whether it
 	// held the lock: where it did not it may be repaired, and counts from the next
 	// round on.
-	confirms func(held bool) bool
+	countsForExtension func(held bool) bool
 
 	// alive tells whether an extension may count for a lease of which err is
 	// what [Lease.Err] says: a lapsed one never comes back.
-	alive func(err error) bool
+	isAlive func(err error) bool
 
 	// later is the deadline after an extension, of the old and the new one: none
 	// is ever moved back.
-	later func(old, extended time.Duration) time.Duration
+	laterDeadline func(old, extended time.Duration) time.Duration
 
 	// adopted is the deadline of a lease that an earlier process had, of the one that was
 	// recorded: a lapsed one never comes back.
-	adopted func(recorded, now, ttl time.Duration) time.Duration
+	adoptedDeadline func(recorded, now, ttl time.Duration) time.Duration
 
 	// Safety does not rest on what follows.
 
 	// keepAfter is how often others are before one who waits, until the nodes keep the
 	// lock for him for the first time.
-	keepAfter int
+	reserveAfter int
 }
 
 var soundRules = rules{
-	LaneRules: node.SoundLaneRules,
-	quorum:    ballot.QuorumOf,
-	needed:    func(quorum int, _ bool) int { return quorum },
-	token:     newToken,
-	start:     func(asked, _ time.Duration) time.Duration { return asked },
-	drift:     drift,
-	agreed:    func(nodes, quorum int) bool { return nodes >= quorum },
-	admission: admission.SoundRules,
-	inTime:    func(now, deadline time.Duration) bool { return now < deadline },
-	notAfter:  func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
-	lossDue:   func(deadline, guard time.Duration) time.Duration { return deadline - guard },
-	giveBack:  func(_, deadline time.Duration) time.Duration { return deadline },
-	confirms:  func(held bool) bool { return held },
-	alive:     func(err error) bool { return err == nil },
-	later:     func(old, extended time.Duration) time.Duration { return max(old, extended) },
-	adopted:   func(recorded, _, _ time.Duration) time.Duration { return recorded },
-	keepAfter: keepAfter,
+	LaneRules:          node.SoundLaneRules,
+	quorum:             ballot.QuorumOf,
+	needed:             func(quorum int, _ bool) int { return quorum },
+	token:              newToken,
+	start:              func(asked, _ time.Duration) time.Duration { return asked },
+	drift:              drift,
+	needsNoWriteBack:   func(nodes, quorum int) bool { return nodes >= quorum },
+	admission:          admission.SoundRules,
+	inTime:             func(now, deadline time.Duration) bool { return now < deadline },
+	notAfter:           func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
+	lossDue:            func(deadline, guard time.Duration) time.Duration { return deadline - guard },
+	releaseAt:          func(_, deadline time.Duration) time.Duration { return deadline },
+	countsForExtension: func(held bool) bool { return held },
+	isAlive:            func(err error) bool { return err == nil },
+	laterDeadline:      func(old, extended time.Duration) time.Duration { return max(old, extended) },
+	adoptedDeadline:    func(recorded, _, _ time.Duration) time.Duration { return recorded },
+	reserveAfter:       reserveAfter,
 }
 
 // keepAfter is how many other holders a waiter sees before it gets a reservation. With
 // as many contenders as a fleet has hosts that want one lock, few waiters see so many by
 // chance.
-const keepAfter = 16
+const reserveAfter = 16
 
 // drift is how much sooner a lease ends here than on the nodes, for clocks that do not run
 // at quite the same rate.

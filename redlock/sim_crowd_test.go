@@ -110,7 +110,7 @@ func TestExtensionsComeFirst(t *testing.T) {
 }
 
 // Where more leases are due together than the nodes can extend soon, those come first
-// that are lost first. Guards agenda.
+// that are lost first. Guards extensionQueue.
 func TestShortLeasesComeFirst(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {

@@ -188,7 +188,7 @@ func TestForceDuringHandOver(t *testing.T) {
 						return
 					}
 					r := oneTry
-					r.Begun = begun
+					r.Pending = begun
 					next, err = f.q.Acquire(t.Context(), r)
 					want(t, "the next one", err, nil)
 				}()

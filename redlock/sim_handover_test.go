@@ -12,16 +12,16 @@ import (
 )
 
 // handOver hands l over to whoever asks as it did.
-func (f *fleet) handOver(l *redlock.Lease) (*redlock.Releasing, redlock.Request) {
+func (f *fleet) handOver(l *redlock.Lease) (*redlock.PendingRelease, redlock.Request) {
 	f.Helper()
 	return f.handOverTo(l, redlock.Request{Name: "x", TTL: 10 * time.Second})
 }
 
-func (f *fleet) handOverTo(l *redlock.Lease, r redlock.Request) (*redlock.Releasing, redlock.Request) {
+func (f *fleet) handOverTo(l *redlock.Lease, r redlock.Request) (*redlock.PendingRelease, redlock.Request) {
 	f.Helper()
 	releasing, begun, err := l.HandOver(r)
 	want(f, "HandOver", err, nil)
-	r.Begun = begun
+	r.Pending = begun
 	return releasing, r
 }
 
@@ -127,7 +127,7 @@ func TestHandOverFails(t *testing.T) {
 // What was begun and is not wanted any more leaves nothing.
 func TestHandOverAbandoned(t *testing.T) {
 	for what, end := range map[string]func(f *fleet, r redlock.Request){
-		"abandoned":   func(_ *fleet, r redlock.Request) { r.Begun.Abandon() },
+		"abandoned":   func(_ *fleet, r redlock.Request) { r.Pending.Abandon() },
 		"cancelled":   func(f *fleet, r redlock.Request) { f.acquireCancelled(r) },
 		"bad request": func(f *fleet, r redlock.Request) { r.TTL = 1; f.q.Acquire(f.Context(), r) },
 	} {
@@ -182,7 +182,7 @@ func TestHandOverOfSeveral(t *testing.T) {
 		l := f.acquire(r)
 		releasing, begun, err := l.HandOver(r)
 		want(t, "HandOver", err, nil)
-		r.Begun = begun
+		r.Pending = begun
 		next := f.acquire(r)
 		want(t, "release", releasing.Wait(t.Context()), nil)
 		if next.Fence() <= l.Fence() {
@@ -234,7 +234,7 @@ func TestBegunAbandonedAfterGrant(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
 		first := f.acquire(r)
-		r.Begun.Abandon()
+		r.Pending.Abandon()
 		synctest.Wait()
 		second, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: time.Second})
 		if err == nil && first.Err() == nil && second.Err() == nil {

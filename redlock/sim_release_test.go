@@ -250,7 +250,7 @@ func TestTwoHosts(t *testing.T) {
 
 // Whoever gives a lock back is told when all have heard of it that may have had it, and not
 // when a quorum has; or how many have failed to. So it is where it is handed over. Guards
-// Releasing.vote.
+// PendingRelease.Vote.
 func TestReleaseEverywhere(t *testing.T) {
 	for what, c := range map[string]struct {
 		before, since func(sim *redlocktest.Sim) // the lock was taken
@@ -301,7 +301,7 @@ func TestReleaseEverywhere(t *testing.T) {
 }
 
 // givesBack gives l back, be it that it is handed over.
-func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.Releasing {
+func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.PendingRelease {
 	f.Helper()
 	if handed {
 		releasing, _ := f.handOver(l)

@@ -49,9 +49,9 @@ func TestTurn(t *testing.T) {
 	x.refused(15, others, false)
 	x.wantLeft(0)
 	x.refused(1, nobody, true)
-	x.wantLeft(150 * time.Millisecond / keptShare)
+	x.wantLeft(150 * time.Millisecond / reservationShare)
 	x.refused(3, theSame, false)
-	x.wantLeft(150*time.Millisecond/keptShare - 30*time.Millisecond)
+	x.wantLeft(150*time.Millisecond/reservationShare - 30*time.Millisecond)
 }
 
 // One who holds it for long is before it once, however often it asks; and a split vote or
@@ -71,7 +71,7 @@ func TestTurnInVain(t *testing.T) {
 	x := newGuardTest(t)
 	for _, need := range []int{16, 32, 64, 128, 256, 256} {
 		x.refused(need, others, true)
-		x.wantLeft(time.Duration(need-1) * 10 * time.Millisecond / keptShare)
+		x.wantLeft(time.Duration(need-1) * 10 * time.Millisecond / reservationShare)
 		x.now = x.until
 	}
 }

@@ -54,16 +54,16 @@ func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*
 // crowd that asks is no long line, in which FORCE would wait.
 func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) {
 	asked := q.clock()
-	q.listers.Add(1)
-	defer q.listers.Add(-1)
+	q.listWaiters.Add(1)
+	defer q.listWaiters.Add(-1)
 	select {
-	case q.listing <- struct{}{}:
+	case q.listTurn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { <-q.listing }()
-	if last := q.listed; last.name == name && last.began > asked {
-		q.keepListed(last)
+	defer func() { <-q.listTurn }()
+	if last := q.lastList; last.name == name && last.began > asked {
+		q.keepListResult(last)
 		return last.b, nil
 	}
 	began := q.clock()
@@ -71,14 +71,14 @@ func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) 
 	if err != nil {
 		return nil, err
 	}
-	q.keepListed(listed{name, began, b})
+	q.keepListResult(listResult{name, began, b})
 	return b, nil
 }
 
 // keepListed keeps it for those who wait; it can be long.
-func (q *Quorum) keepListed(l listed) {
-	if q.listers.Load() == 1 {
-		l = listed{}
+func (q *Quorum) keepListResult(l listResult) {
+	if q.listWaiters.Load() == 1 {
+		l = listResult{}
 	}
-	q.listed = l
+	q.lastList = l
 }

@@ -12,7 +12,7 @@ import (
 // gaveBack ends what is noted of a lease that was given back when all nodes have heard of
 // it. Where one has not, be it that a quorum has, the next process is to repeat it as this
 // one does: until the lock has expired in any case. It does not wait.
-func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.Releasing) {
+func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
 	if h.number != 0 {
 		release.Then(func(owing int) { d.releasedExcept(h.number, owing) })
 	}
@@ -118,7 +118,7 @@ func (d *Host) removeFromIndex(h *heldLease) {
 // in the same call of the nodes, here and now: the first bytes leave before
 // anybody is woken. The error is that of Lease.BeginRelease; nothing was done
 // then. by is the number of the UNLOCK; 0: its client is gone.
-func (d *Host) release(h *heldLease, by uint64) (*redlock.Releasing, error) {
+func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error) {
 	d.noteRelease(h, by)
 	goesOn := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
 	if next := d.nextFor(h, goesOn); next != nil {
@@ -159,7 +159,7 @@ func (d *Host) nextFor(h *heldLease, goesOn waitqueue.Streak) *waitqueue.Waiter 
 
 // handOver begins the grant of the next one. It returns nil where that cannot be:
 // nothing was done then, and the promise is taken back.
-func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.Releasing {
+func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRelease {
 	release, begun, err := h.lease.HandOver(next.Request())
 	if err != nil {
 		d.Queue.Unclaim(next)

@@ -233,7 +233,7 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 	}
 	r := a.Request()
 	r.Intent = a.intent
-	r.Begun, r.Yield = a.session.host.Queue.TakeAttempt(&a.waiter)
+	r.Pending, r.Yield = a.session.host.Queue.TakeAttempt(&a.waiter)
 	lease, err := a.session.host.Nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
 		a.session.host.traceAttempt(a.heldLease, lease, nil)

@@ -49,7 +49,7 @@ type unlockWork struct {
 	s       *session
 	call    *server.Call
 	h       *heldLease
-	release *redlock.Releasing
+	release *redlock.PendingRelease
 }
 
 // Run notes the answer by itself: where that is not to be given any more, because the

@@ -82,7 +82,7 @@ func (q *Queue) onlyNext(w *Waiter) (next *Waiter) {
 
 // Deliver makes a claimed waiter ready, with the attempt that was begun for it. It is false
 // if w has withdrawn: the caller must abandon the attempt then.
-func (q *Queue) Deliver(w *Waiter, attempt *redlock.Begun) bool {
+func (q *Queue) Deliver(w *Waiter, attempt *redlock.PendingAttempt) bool {
 	q.lock(w)
 	defer q.unlock(w)
 	if w.withdrawn {
@@ -104,7 +104,7 @@ func (q *Queue) Unclaim(w *Waiter) {
 
 // TakeAttempt returns the attempt that was begun for w, which w owns from now on, or nil;
 // and whether w lets other hosts go first.
-func (q *Queue) TakeAttempt(w *Waiter) (attempt *redlock.Begun, yields bool) {
+func (q *Queue) TakeAttempt(w *Waiter) (attempt *redlock.PendingAttempt, yields bool) {
 	q.lock(w)
 	defer q.unlock(w)
 	attempt, w.attempt = w.attempt, nil
@@ -113,7 +113,7 @@ func (q *Queue) TakeAttempt(w *Waiter) (attempt *redlock.Begun, yields bool) {
 
 // Withdraw ends the wait of w: no attempt is delivered to it later. It returns an attempt
 // that was delivered and not taken, which the caller must abandon.
-func (q *Queue) Withdraw(w *Waiter) *redlock.Begun {
+func (q *Queue) Withdraw(w *Waiter) *redlock.PendingAttempt {
 	q.lock(w)
 	defer q.unlock(w)
 	w.withdrawn = true

@@ -81,13 +81,13 @@ func TestQueuePromises(t *testing.T) {
 type handOverPlay struct {
 	q                    *Queue
 	holder, next, behind *Waiter
-	begun                *redlock.Begun
+	begun                *redlock.PendingAttempt
 	owners               []string // who had to do with begun
 	called               bool     // behind was, before begun had an owner
 }
 
 func newHandOverPlay() *handOverPlay {
-	play := &handOverPlay{q: New(), holder: newWaiter("a"), next: newWaiter("a"), behind: newWaiter("a"), begun: &redlock.Begun{}}
+	play := &handOverPlay{q: New(), holder: newWaiter("a"), next: newWaiter("a"), behind: newWaiter("a"), begun: &redlock.PendingAttempt{}}
 	for i, p := range []*Waiter{play.holder, play.next, play.behind} {
 		p.Patient, p.Owner = true, Owner{Name: fmt.Sprint(i)}
 		play.q.Join(p)

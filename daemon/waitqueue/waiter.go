@@ -74,14 +74,14 @@ type Waiter struct {
 	ready, nextInLine chan struct{} // see Ready and NextInLine
 
 	// Guarded by the queue's mu, except kind and patient.
-	attempts    Attempts       // nil once it holds a lease
-	attempt     *redlock.Begun // begun for it by a hand-over, and not taken yet
-	streak      Streak         // that its lease would continue
-	participant *participant   // nil while it neither waits nor is waited for
-	lease       Lease          // once granted
-	failure     error          // of its last attempt on the nodes, or of the one before it in the queue
-	Kind        Kind           // does not change
-	Patient     bool           // it waits if it is not ready at once; does not change
+	attempts    Attempts                // nil once it holds a lease
+	attempt     *redlock.PendingAttempt // begun for it by a hand-over, and not taken yet
+	streak      Streak                  // that its lease would continue
+	participant *participant            // nil while it neither waits nor is waited for
+	lease       Lease                   // once granted
+	failure     error                   // of its last attempt on the nodes, or of the one before it in the queue
+	Kind        Kind                    // does not change
+	Patient     bool                    // it waits if it is not ready at once; does not change
 	isReady     bool
 	withdrawn   bool // it takes no attempt any more
 }

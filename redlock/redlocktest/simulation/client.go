@@ -115,7 +115,7 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 		record.ended(errAbandoned)
 		return &r, c.begin(&r, life)
 	}
-	r.Begun = begun
+	r.Pending = begun
 	return &r, record
 }
 

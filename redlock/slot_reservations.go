@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// places are those places of semaphores that this Quorum has taken or asks for:
-// no two of its attempts ask for the same one.
-type places struct {
+// slotReservations are the slots of semaphores that this Quorum holds or requests: no two
+// of its attempts request the same one.
+type slotReservations struct {
 	mu    sync.Mutex // guards taken
 	taken map[string]map[int32]bool
 }
 
 // reserve chooses a place: the one that the target has already, if it is free here;
 // else one at random of those that are, and of all where none is.
-func (p *places) reserve(t *target, slots int, jitter func(string, time.Duration) time.Duration) (slot int32) {
+func (p *slotReservations) reserve(t *target, slots int, jitter func(string, time.Duration) time.Duration) (slot int32) {
 	start := int(jitter(t.key, time.Duration(slots)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,7 +29,7 @@ func (p *places) reserve(t *target, slots int, jitter func(string, time.Duration
 
 // hold reserves the very place that the target has: of a lease that was granted
 // before.
-func (p *places) hold(t *target) {
+func (p *slotReservations) hold(t *target) {
 	if t.slot == 0 {
 		return
 	}
@@ -39,7 +39,7 @@ func (p *places) hold(t *target) {
 }
 
 // of are those of one key. The caller holds mu.
-func (p *places) of(key string) map[int32]bool {
+func (p *slotReservations) of(key string) map[int32]bool {
 	if p.taken == nil {
 		p.taken = map[string]map[int32]bool{}
 	}
@@ -50,7 +50,7 @@ func (p *places) of(key string) map[int32]bool {
 }
 
 // free gives a place back.
-func (p *places) free(t *target) {
+func (p *slotReservations) free(t *target) {
 	if t.slot == 0 {
 		return
 	}
