@@ -268,11 +268,10 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestTableCutShort: whoever cuts the table short has a restart lose what is held, and no
-// more: the daemon does not die of it.
-func TestTableCutShort(t *testing.T) {
+// If somebody cuts the state file short, a restart loses what is held, but the daemon goes on.
+func TestStateFileCutShort(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("the table needs Linux")
+		t.Skip("the state file needs Linux")
 	}
 	var log logged
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
@@ -285,9 +284,9 @@ func TestTableCutShort(t *testing.T) {
 	w.say("LOCK b", granted5)
 	w.say("UNLOCK a", `OK lock=a`)
 	w.say("CHECK b", granted5)
-	w.until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose what is held and waited for, as files of its table were removed, .*`)
-	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
-		t.Errorf("want that the table was cut short, once:\n%s", got)
+	w.until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose what is held and waited for, as its state file was removed or cut short: .*`)
+	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
+		t.Errorf("want that the state file was cut short, once:\n%s", got)
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the next daemon would believe what is left of it")

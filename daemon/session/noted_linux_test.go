@@ -208,7 +208,7 @@ func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 	}
 }
 
-// But not for longer than it can be there: the table would grow with every UNLOCK in an outage.
+// But not for longer than it can be there: the state file would grow with every UNLOCK in an outage.
 func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
@@ -242,8 +242,8 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	})
 }
 
-// TestTableRemoved: whoever removes the table costs nothing: there is another one soon.
-func TestTableRemoved(t *testing.T) {
+// If somebody removes the state file, the daemon soon begins another one, and nothing is lost.
+func TestStateFileRemoved(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log logged
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
@@ -253,12 +253,12 @@ func TestTableRemoved(t *testing.T) {
 	if err := os.Remove(path + ".1"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "there is another table", func() bool {
+	eventually(t, "there is another state file", func() bool {
 		_, err := os.Stat(path + ".2")
-		return err == nil && strings.Contains(log.String(), "the table is written again")
+		return err == nil && strings.Contains(log.String(), "the state file is written again")
 	})
-	if got := log.String(); strings.Count(got, "[ERROR] the table cannot be written: ") != 1 || !strings.Contains(got, "were removed") {
-		t.Errorf("want that the table was removed, once:\n%s", got)
+	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "somebody removed files of it") {
+		t.Errorf("want that the state file was removed, once:\n%s", got)
 	}
 	if leaseOf(t, d.noted(), "a") == nil {
 		t.Error("what is held is not noted")
@@ -291,7 +291,7 @@ func TestAttemptIsNoted(t *testing.T) {
 	w.want(granted5)
 }
 
-// What was given back for a client that is gone is noted no more: or the table would become
+// What was given back for a client that is gone is noted no more: or the state file would become
 // longer with each, and the next daemon give all of them back once more.
 func TestGivenBackIsNotedNoMore(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)

@@ -100,8 +100,8 @@ func TakeInherited(m *systemd.Manager) Inherited {
 	return Inherited{Conns: m.Stored(connPrefix), Marked: m.CloseStored(markName)}
 }
 
-// minAge is the age at which a connection that holds nothing is stored. Shorter ones are not
-// worth the manager's time, of which each user could take as much as they like.
+// minAge is the age at which a connection that holds nothing is stored. A shorter one
+// is not worth the manager's time, of which a user could take any amount.
 const minAge = 20 * time.Millisecond
 
 // NewConnStore returns nil if the manager keeps nothing, or nothing is noted that a connection
@@ -151,7 +151,7 @@ func (st *ConnStore) notify() {
 	}
 }
 
-// Remove forgets a connection that is closed. The manager sees that by itself.
+// Remove forgets a connection that is closed. The manager notices the end without this.
 func (st *ConnStore) Remove(e *ConnEntry) {
 	if st == nil {
 		return
@@ -335,7 +335,7 @@ func (e *ConnEntry) IsStored() bool {
 	return state == stored || state == staysStored
 }
 
-// markStored is false if it must not be stored any more.
+// markStored is false if it must not be stored.
 func (e *ConnEntry) markStored() bool { return e.state.CompareAndSwap(notStored, stored) }
 
 // markEvicted is false if it is not stored, or stays so.

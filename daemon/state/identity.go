@@ -19,7 +19,7 @@ var bootIDFile = "/proc/sys/kernel/random/boot_id"
 func (o *Options) identity() ([]byte, error) {
 	boot, err := os.ReadFile(bootIDFile)
 	if err != nil {
-		return nil, fmt.Errorf("which boot this is cannot be read: %w", err)
+		return nil, fmt.Errorf("the boot id cannot be read: %w", err)
 	}
 	clock := strings.TrimSpace(string(boot)) + clockOffset()
 	lines := append([]string{formatVersion, clock, o.KeyPrefix}, o.Nodes...) // an address may change: nodes know their names
@@ -55,13 +55,13 @@ func sameIdentity(found, wanted []byte) error {
 	case len(then) < 3 || !bytes.Equal(then[0], now[0]):
 		return errors.New("it was written by another version of redlockd")
 	case !bytes.Equal(bootOf(then[1]), bootOf(now[1])):
-		return errors.New("the machine was booted since it was written")
+		return errors.New("the host was rebooted after it was written")
 	case !bytes.Equal(then[1], now[1]):
-		return errors.New("its clock is that of another time namespace")
+		return errors.New("its clock is the one of another time namespace")
 	case slices.Equal(prefixAndNodes(then[2]), prefixAndNodes(now[2])):
 		return nil
 	}
-	return errors.New("the nodes or the key_prefix of the config are others now")
+	return errors.New("the config has other nodes or another key_prefix now")
 }
 
 // bootOf cuts the offset off a clock.

@@ -110,7 +110,7 @@ func (j *Journal) Answered(number uint64) {
 	}
 }
 
-// Acquiring notes what an attempt takes, before a node hears of it.
+// Acquiring notes what an attempt takes, before a node is told.
 func (j *Journal) Acquiring(number uint64, taken redlock.Record) {
 	j.appendLease(recordAcquiring, &Lease{Number: number, Record: taken})
 }
@@ -156,8 +156,8 @@ func (j *Journal) Lingering(number uint64, since time.Duration) {
 	j.appendLease(recordLingering, &Lease{Number: number, LingerSince: since})
 }
 
-// Releasing notes that a lease is released by an UNLOCK, before a node hears of it; 0: by
-// none. If the lease is lost, that is noted as well.
+// Releasing notes that a lease is released by an UNLOCK (0: by none), before a node is
+// told. If the lease is lost, that is noted as well.
 func (j *Journal) Releasing(number, by uint64) {
 	j.appendLease(recordReleasing, &Lease{Number: number, ReleasedBy: by})
 }
@@ -177,7 +177,7 @@ func (j *Journal) Forgotten(number, by uint64) {
 	j.appendLease(recordForgotten, &Lease{Number: number, by: by})
 }
 
-// ForgottenAfter is Forgotten after a delay, followed by a call of then, which may be nil. It does not wait.
+// ForgottenAfter calls Forgotten after a delay, and then then, which may be nil. It does not wait.
 // What is not due when the journal ends stays noted, and then is not called.
 func (j *Journal) ForgottenAfter(number uint64, delay time.Duration, then func()) {
 	if !j.notes(number) {

@@ -21,7 +21,7 @@ func (j *Journal) Open(o Options) *Recovered {
 	identity, err := o.identity()
 	if err != nil {
 		j.health.Store(int32(NoBootID))
-		j.log.Warn("a restart will lose what is held and waited for", "error", err)
+		j.log.Warn("no state file is kept: a restart would lose what is held and waited for", "error", err, "fix", "let redlockd read "+bootIDFile+" and restart it")
 		statefile.Remove(statefile.PathFor(o.Socket)) // it would be wrong soon
 		return &newReplay().Recovered
 	}
@@ -34,15 +34,15 @@ func (j *Journal) Open(o Options) *Recovered {
 	})
 	recovered := &state.(*replay).Recovered
 	if damage != nil {
-		j.log.Error("not all is known of the time before the restart: connections of then are cut, and leases that are known can be resumed", "error", damage)
+		j.log.Error("the state file was damaged: connections are cut, and known leases can be resumed", "error", damage, "fix", "this happens once; if it happens again, find out what writes to the files of redlockd in the directory of its socket")
 	}
 	if err != nil {
 		j.health.Store(int32(Unopened))
-		j.log.Error("a restart will lose what is held and waited for", "error", err)
+		j.log.Error("the state file cannot be opened: a restart would lose what is held and waited for", "error", err, "fix", "make room in the directory of the socket, or let redlockd write there, and restart it when little is held")
 		return recovered
 	}
 	if onDisk(o.Socket) {
-		j.log.Warn("the table is on a disk: while that is slow redlockd stands still, and LOST may come after a deadline", "directory", filepath.Dir(o.Socket), "fix", "have the socket in a directory of memory (tmpfs), as /run is")
+		j.log.Warn("the state file is on a disk: while that is slow redlockd hangs, and LOST may come after a deadline", "directory", filepath.Dir(o.Socket), "fix", "put the socket into a directory in memory (tmpfs), as /run is")
 	}
 	j.file = file
 	j.lastNumber.Store(recovered.lastNumber)
@@ -56,10 +56,10 @@ var onDisk = statefile.OnDisk
 // failed is called by the state file, which cannot be written; nil: it can be again.
 func (j *Journal) failed(err error) {
 	if j.health.Store(int32(healthOf(err))); err == nil {
-		j.log.Info("the table is written again: a restart loses nothing")
+		j.log.Info("the state file is written again: a restart loses nothing")
 		return
 	}
-	j.log.Error("the table cannot be written: as long as that is so, a restart loses what is held and waited for", "error", err)
+	j.log.Error("the state file cannot be written: a restart would lose what is held and waited for", "error", err, "fix", fixOf(err))
 }
 
 // Health says why a restart would lose what is held and waited for. What an operator has to
@@ -91,11 +91,19 @@ func (h Health) String() string {
 func (h Health) Text() string {
 	return [...]string{
 		Healthy:   "",
-		Unwritten: "its table cannot be written for now: its log says why",
-		Removed:   "files of its table were removed, or cut short: a restart alone begins a new one",
-		Unopened:  "its table could not be begun, which is not tried again before a restart: its log says why",
-		NoBootID:  "which boot this is cannot be read in " + bootIDFile,
+		Unwritten: "its state file cannot be written now: its log says why",
+		Removed:   "its state file was removed or cut short: only a restart begins a new one",
+		Unopened:  "its state file could not be opened at its start, which only a restart tries again: its log says why",
+		NoBootID:  "it cannot read which boot this is in " + bootIDFile,
 	}[h]
+}
+
+// fixOf says what an operator can do about an error of the state file.
+func fixOf(err error) string {
+	if healthOf(err) == Removed {
+		return "restart redlockd when little is held"
+	}
+	return "make room in the directory of the socket: redlockd tries again at most once a second"
 }
 
 func healthOf(err error) Health {

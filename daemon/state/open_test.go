@@ -28,8 +28,8 @@ func TestHealthFromTheStart(t *testing.T) { // not in parallel: it changes a var
 		want         Health
 		text         string
 	}{
-		{"nowhere", "open_test.go", Unopened, "its table could not be begun, which is not tried again before a restart: its log says why"},
-		{"", "/nowhere/boot_id", NoBootID, "which boot this is cannot be read in /nowhere/boot_id"},
+		{"nowhere", "open_test.go", Unopened, "its state file could not be opened at its start, which only a restart tries again: its log says why"},
+		{"", "/nowhere/boot_id", NoBootID, "it cannot read which boot this is in /nowhere/boot_id"},
 	} {
 		bootIDFile = test.boot
 		j, _, _ := openLogged(filepath.Join(t.TempDir(), test.folder, "s"))
@@ -61,10 +61,10 @@ func TestSameIdentity(t *testing.T) {
 	for found, want := range map[string]string{
 		ours: "",
 		formatVersion + "\nthis boot\nredlock:\nc\na\nb":          "",
-		formatVersion + "\nthis boot\nredlock:\na\nb":             "others now",
-		formatVersion + "\nthis boot\nredlock:\na\nb\nd":          "others now",
-		formatVersion + "\nthis boot\na\nredlock:\nb\nc":          "others now",
-		formatVersion + "\nanother boot\nredlock:\na\nb\nc":       "booted",
+		formatVersion + "\nthis boot\nredlock:\na\nb":             "other nodes or another key_prefix",
+		formatVersion + "\nthis boot\nredlock:\na\nb\nd":          "other nodes or another key_prefix",
+		formatVersion + "\nthis boot\na\nredlock:\nb\nc":          "other nodes or another key_prefix",
+		formatVersion + "\nanother boot\nredlock:\na\nb\nc":       "rebooted",
 		formatVersion + "\nthis boot + 1000 0\nredlock:\na\nb\nc": "another time namespace",
 		"another format\nthis boot\nredlock:\na\nb\nc":            "another version",
 		formatVersion: "another version",
@@ -112,7 +112,7 @@ func TestStateFileOnDiskIsLogged(t *testing.T) { // not in parallel: it changes 
 		onDisk = func(string) bool { return is }
 		j, _, log := openLogged(filepath.Join(t.TempDir(), "s"))
 		j.Close()
-		if said := strings.Contains(log.String(), "[WARN]  the table is on a disk"); said != is {
+		if said := strings.Contains(log.String(), "[WARN]  the state file is on a disk"); said != is {
 			t.Errorf("on a disk: %v; logged: %v (log: %s)", is, said, log.String())
 		}
 	}

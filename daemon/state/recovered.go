@@ -26,8 +26,8 @@ func newReplay() *replay {
 	return &replay{Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
 }
 
-// Apply applies a record, and keeps nothing of its bytes. A record about something that is
-// not known any more changes nothing: the two were noted at the same time.
+// Apply applies a record, and keeps nothing of its bytes. A record about something unknown
+// changes nothing: its end may have been noted just before.
 func (r *replay) Apply(record []byte) error {
 	if len(record) == 0 {
 		return errRecord

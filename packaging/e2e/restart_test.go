@@ -295,7 +295,7 @@ func (i *installation) otherBoot() {
 		i.run("rm", "/run/other-boot")
 	}()
 	holder.comes("BYE resume=0")
-	i.journalHas("the machine was booted since")
+	i.journalHas("the host was rebooted after it was written")
 	n := i.host.nc()
 	n.expect("RESUME boot lease="+field(granted, "lease"), "ERR NOTHELD")
 	n.expect("LOCK boot wait=20s", "OK lock=boot")

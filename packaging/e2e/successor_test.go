@@ -299,9 +299,9 @@ func TestLockRepeatedAfterRestart(t *testing.T) {
 	h.nc().expect("LOCK job wait=5s", "OK lock=job")
 }
 
-// A table that is not whole: nobody knows what the connections were told since, so
-// that they end, and what is known can be resumed.
-func TestSuccessorWithFaultyTable(t *testing.T) {
+// A state file that is damaged does not say what clients were told after the last record that
+// can be read: connections end, and known leases can be resumed.
+func TestSuccessorWithFaultyStateFile(t *testing.T) {
 	s := startSuccession(t, 100)
 	n := s.nc()
 	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
@@ -310,7 +310,7 @@ func TestSuccessorWithFaultyTable(t *testing.T) {
 	s.daemon.kill()
 	damage(t, s.socket+".table.1")
 	s.daemon = s.manager.serve()
-	if log := s.daemon.stderr.text(); !strings.Contains(log, "not all is known of the time before") {
+	if log := s.daemon.stderr.text(); !strings.Contains(log, "the state file was damaged") {
 		t.Errorf("the log does not say so:\n%s", log)
 	}
 	n.comes("BYE resume=")

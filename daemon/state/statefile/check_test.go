@@ -15,7 +15,7 @@ func told(o *Options) *string {
 		switch {
 		case err == nil:
 			*all += "over "
-		case strings.Contains(err.Error(), "restart redlockd"):
+		case strings.Contains(err.Error(), "only a restart of redlockd"):
 			*all += "lost "
 		default:
 			*all += "removed "

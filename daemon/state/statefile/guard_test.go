@@ -39,7 +39,7 @@ func TestCutShort(t *testing.T) {
 				sf.Append(fmt.Appendf(nil, "k%d=%d", i, i))
 				sf.merges.Wait()
 			}
-			if len(said) != 1 || !errors.Is(said[0], errShort) || !strings.Contains(said[0].Error(), "restart redlockd") {
+			if len(said) != 1 || !errors.Is(said[0], errShort) || !strings.Contains(said[0].Error(), "only a restart of redlockd") {
 				t.Errorf("said %v, want once that a file was cut short", said)
 			}
 			wantNoFiles(t, o.Path)

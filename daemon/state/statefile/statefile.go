@@ -250,7 +250,7 @@ func (f *File) leaveFiles(state State, why error) {
 func (f *File) stopForGood(err error) {
 	f.removeAll()
 	f.closed = true
-	f.tell(fmt.Errorf("%w: restart redlockd when little is held, which begins a new one: %w", ErrRemoved, err))
+	f.tell(fmt.Errorf("%w: only a restart of redlockd begins a new one: %w", ErrRemoved, err))
 }
 
 // retryAfter is how long nothing is written after a failure: a try copies the state.
@@ -282,7 +282,7 @@ func (f *File) removeAll() {
 	f.removeSealed()
 }
 
-// unmapSealed ends the mappings of sealed files, except of those that are being merged. It
+// unmapSealed ends the mappings of sealed files, except where a merge reads them. It
 // needs mu.
 func (f *File) unmapSealed() {
 	for _, file := range f.sealed {
