@@ -292,3 +292,41 @@ func TestMetricsStopWithDaemon(t *testing.T) {
 		t.Errorf("reading from the connection gives %v, want its end", err)
 	}
 }
+
+// TestStatusPageOfADaemon: the page shows what the daemon holds, and names only if the
+// config says so.
+func TestStatusPageOfADaemon(t *testing.T) {
+	for _, names := range []bool{false, true} {
+		d := startDaemon(t, 1, func(cfg *config.Config) {
+			cfg.Metrics = &config.Metrics{Address: freeAddress(t), Page: true, Names: names}
+		})
+		holder, waiter := d.dial(), d.dial()
+		holder.say("LOCK page/held note=secret-note", granted5)
+		waiter.send("LOCK page/held")
+		d.untilScraped("redlockd_waiters", 1)
+		response, err := http.Get("http://" + d.cfg.Metrics.Address + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text := new(bytes.Buffer)
+		if _, err := text.ReadFrom(response.Body); err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if names {
+			want = 2
+		}
+		if n := strings.Count(text.String(), "<td>page/held</td>"); n != want || !strings.Contains(text.String(), `<dd id="waiters">1</dd>`) {
+			t.Errorf("names = %t: the lock is there %d times, want %d:\n%s", names, n, want, text)
+		}
+		if strings.Contains(text.String(), "secret-note") {
+			t.Error("the page shows a note")
+		}
+		ready, err := http.Get("http://" + d.cfg.Metrics.Address + "/readyz")
+		if err != nil || ready.StatusCode != http.StatusOK {
+			t.Errorf("/readyz: %v, %v", ready, err)
+		}
+		ready.Body.Close()
+	}
+}

@@ -12,7 +12,14 @@ func (d *daemon) serveMetrics() (stop func()) {
 	if d.Cfg.Metrics == nil {
 		return func() {}
 	}
-	return metrics.NewServer(d.Cfg.Metrics.Address, d.Log, d.recorder, d.snapshot).Start()
+	o := metrics.Options{
+		Address: d.Cfg.Metrics.Address, Log: d.Log, Recorder: d.recorder, Snapshot: d.snapshot,
+		Page: d.Cfg.Metrics.Page, Host: d.Hostname(),
+	}
+	if d.Cfg.Metrics.Names {
+		o.Locks = d.Locks
+	}
+	return metrics.NewServer(o).Start()
 }
 
 // snapshot returns what the daemon knows now, for metrics. It contacts no node.

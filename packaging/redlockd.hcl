@@ -104,10 +104,16 @@ socket {
 #   requests_per_second  = 0 # of one connection; UNLOCK, BEAT and EXTEND are never refused
 # }
 
-# Prometheus scrapes http://ADDRESS/metrics; off without this block. There is no password:
-# anyone who can connect sees how many locks are held and waited for, but no names and no
-# users. Example; for another host to scrape: "0.0.0.0:9852", and a firewall.
-# metrics { address = "127.0.0.1:9852" }
+# Prometheus scrapes http://ADDRESS/metrics; off without this block. /healthz says that
+# the daemon lives, /readyz that a quorum may vote. There is no password: everyone who can
+# connect sees how many locks are held and waited for. page adds a status page at /, names
+# the locks' names and holders on it. Example; for another host to scrape: "0.0.0.0:9852",
+# and a firewall.
+# metrics {
+#   address = "127.0.0.1:9852"
+#   page    = false
+#   names   = false
+# }
 
 # log {
 #   level  = "info" # trace, debug, info, warn or error

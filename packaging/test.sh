@@ -145,10 +145,10 @@ prerequisites() {
 		install_packages $missing
 		missing=$(missing_packages)
 	fi
-	# For examples in other languages; a machine can do without.
+	# For examples in other languages and the status page; a machine can do without.
 	local program
-	for program in node:nodejs javac:default-jdk-headless; do
-		has_command "${program%:*}" || install_packages "${program#*:}" || echo "without ${program%:*}, the example for it is skipped"
+	for program in node:nodejs javac:default-jdk-headless chromium:chromium; do
+		has_command "${program%:*}" || install_packages "${program#*:}" || echo "without ${program%:*}, what needs it is skipped"
 	done
 	if [[ -n $missing ]]; then
 		echo "installed, but something else still takes their place in PATH:" "${missing//$'\n'/ }"

@@ -134,6 +134,8 @@ type Log struct {
 // Metrics is where Prometheus scrapes.
 type Metrics struct {
 	Address string // "host:port"
+	Page    bool   // the status page at /
+	Names   bool   // the page shows the locks' names and holders
 }
 
 // Load reads and checks the config file at path, and the files that it

@@ -121,6 +121,11 @@ limits {
 log {
   level  = "debug"
   format = "json"
+}
+metrics {
+  address = "[::1]:9852"
+  page    = true
+  names   = true
 }`)
 	want := &Config{
 		Path: cfg.Path,
@@ -133,6 +138,7 @@ log {
 		Socket:   Socket{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
 		Limits:   Limits{1, 2, 3, 4, 5},
 		Log:      Log{Level: hclog.Debug, Format: logging.JSON},
+		Metrics:  &Metrics{Address: "[::1]:9852", Page: true, Names: true},
 		Warnings: []string{cfg.Path + ":2:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"},
 	}
 	if !reflect.DeepEqual(cfg, want) {
@@ -297,8 +303,8 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	source := readTestFile(t, packagedConfig)
 	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+(?: "[a-z]+")? \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 42 {
-		t.Errorf("got %d lines that are commented out, want 42:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 47 {
+		t.Errorf("got %d lines that are commented out, want 47:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)
@@ -310,7 +316,10 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	if got.Access == nil || len(got.Access.Rules) != 2 || want.Access != nil {
 		t.Errorf("got access %+v for the two rules, and %+v by default", got.Access, want.Access)
 	}
-	got.Path, got.Warnings = want.Path, want.Warnings
+	if got.Metrics == nil || *got.Metrics != (Metrics{Address: "127.0.0.1:9852"}) || want.Metrics != nil {
+		t.Errorf("got metrics %+v for the example, and %+v by default", got.Metrics, want.Metrics)
+	}
+	got.Path, got.Warnings, got.Metrics = want.Path, want.Warnings, nil
 	if err := want.CheckReload(got); err != nil {
 		t.Error(err)
 	}

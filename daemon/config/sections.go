@@ -155,8 +155,13 @@ func readLog(b *section, log *Log) {
 func readMetrics(b *section) *Metrics {
 	metrics := &Metrics{}
 	b.text("address", &metrics.Address, checkListenAddress)
+	b.flag("page", &metrics.Page)
+	b.flag("names", &metrics.Names)
 	if !b.has("address") {
 		b.missing("address", "host:port to listen on")
+	}
+	if metrics.Names && !metrics.Page {
+		b.missing("page", "page = true, as names = true is for that page")
 	}
 	return metrics
 }

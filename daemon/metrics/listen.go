@@ -24,7 +24,7 @@ const (
 func (s *Server) firstListener(ctx context.Context) net.Listener {
 	listener, err := s.listen(ctx)
 	if err != nil {
-		s.log.Error("metrics are not served: cannot listen at metrics.address; locks are not affected", "address", s.address,
+		s.Log.Error("metrics are not served: cannot listen at metrics.Address; locks are not affected", "address", s.Address,
 			"error", err, "advice", listenAdvice(err), "retry_after", retryListen)
 		return nil
 	}
@@ -33,12 +33,12 @@ func (s *Server) firstListener(ctx context.Context) net.Listener {
 
 // listenAdvice says what to do about an address that the daemon cannot listen at.
 func listenAdvice(err error) string {
-	const another = ", or restart redlockd with another metrics.address"
+	const another = ", or restart redlockd with another metrics.Address"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "ss -ltnp shows the process that listens there, maybe a second redlockd: end it" + another
 	case errors.Is(err, syscall.EACCES):
-		return "only root can use ports below 1024: restart redlockd with another one in metrics.address"
+		return "only root can use ports below 1024: restart redlockd with another one in metrics.Address"
 	}
 	return "check that this host has that address (ip address)" + another
 }
@@ -62,7 +62,7 @@ func (s *Server) retryListener(ctx context.Context) net.Listener {
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	return new(net.ListenConfig).Listen(ctx, "tcp", s.address)
+	return new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
 }
 
 // MaxConnections is how many clients can be connected for metrics at once: some

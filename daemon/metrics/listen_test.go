@@ -19,12 +19,12 @@ import (
 // TestListenRetries: it retries every few seconds, and does not log that.
 func TestListenRetries(t *testing.T) {
 	var log bytes.Buffer
-	s := NewServer("127.0.0.1:0", logging.New(&log, hclog.Trace, logging.Text), nil, nil)
-	other, err := net.Listen("tcp", s.address)
+	s := NewServer(Options{Address: "127.0.0.1:0", Log: logging.New(&log, hclog.Trace, logging.Text)})
+	other, err := net.Listen("tcp", s.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.address = other.Addr().String()
+	s.Address = other.Addr().String()
 	synctest.Test(t, func(t *testing.T) {
 		got := make(chan net.Listener, 1)
 		go func() { got <- s.retryListener(t.Context()) }()
@@ -47,7 +47,7 @@ func TestListenAdvice(t *testing.T) {
 		"192.0.2.1:9852":       "ip address",
 		"no-such.invalid:9852": "ip address",
 	} {
-		s := NewServer(address, hclog.NewNullLogger(), nil, nil)
+		s := NewServer(Options{Address: address, Log: hclog.NewNullLogger()})
 		_, err := s.listen(t.Context())
 		if err == nil || !strings.Contains(listenAdvice(err), want) {
 			t.Errorf("%s: got %v, %q; want an error, and %q", address, err, listenAdvice(err), want)
@@ -67,7 +67,7 @@ func TestListenLookUpIsBounded(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
-		s := NewServer("web1.example:9852", hclog.NewNullLogger(), nil, nil)
+		s := NewServer(Options{Address: "web1.example:9852", Log: hclog.NewNullLogger()})
 		began := time.Now()
 		if _, err := s.listen(t.Context()); err == nil || time.Since(began) > lookUpTimeout {
 			t.Errorf("got %v after %v, want an error within %v", err, time.Since(began), lookUpTimeout)

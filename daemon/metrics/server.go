@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -18,23 +17,31 @@ import (
 const (
 	requestTimeout = 10 * time.Second // from its first byte to the last one of its answer
 	idleTimeout    = 2 * time.Minute  // Prometheus keeps a connection between scrapes
-	scrapesAtOnce  = 4
+	requestsAtOnce = 4
 	maxHeaderSize  = 16 << 10
 	stopTimeout    = time.Second // for requests that run when the daemon stops
 )
 
-// Server answers Prometheus at one address.
-type Server struct {
-	address  string
-	log      hclog.Logger
-	recorder *Recorder
-	snapshot func() Snapshot
+// Options say what a Server serves.
+type Options struct {
+	Address  string
+	Log      hclog.Logger
+	Recorder *Recorder
+	Snapshot func() Snapshot
+
+	Page  bool          // the status page at /
+	Host  string        // this host's name, for the page
+	Locks func() []Lock // what is held and waited for, for the page; nil: no names are shown
 }
 
-// NewServer makes a server of what recorder and snapshot know. Start starts it.
-func NewServer(address string, log hclog.Logger, recorder *Recorder, snapshot func() Snapshot) *Server {
-	return &Server{address: address, log: log, recorder: recorder, snapshot: snapshot}
+// Server answers Prometheus, health checks and browsers at one address.
+type Server struct {
+	Options
+	rates rates
 }
+
+// NewServer makes a server. Start starts it.
+func NewServer(o Options) *Server { return &Server{Options: o} }
 
 // Start listens and serves in a goroutine, until stop is called; stop waits for it. If
 // it cannot listen now, the goroutine retries, and Start returns all the same.
@@ -59,21 +66,25 @@ func (s *Server) Start() (stop func()) {
 }
 
 func (s *Server) serve(server *http.Server, listener net.Listener) {
-	s.log.Info("serving metrics", "url", "http://"+listener.Addr().String()+"/metrics")
+	s.Log.Info("serving metrics", "url", "http://"+listener.Addr().String()+"/metrics")
 	if err := server.Serve(&boundedListener{Listener: listener}); !errors.Is(err, http.ErrServerClosed) {
-		s.log.Error("metrics are not served any more", "error", err)
+		s.Log.Error("metrics are not served any more", "error", err)
 	}
 }
 
 func (s *Server) httpServer() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry(), promhttp.HandlerOpts{
-		MaxRequestsInFlight: scrapesAtOnce,
+		MaxRequestsInFlight: requestsAtOnce,
 		Timeout:             requestTimeout,
 	}))
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "redlockd", s.snapshot().Version, "\n/metrics is for Prometheus") // the client may be gone
-	})
+	mux.HandleFunc("GET /healthz", bounded(s.healthz))
+	mux.HandleFunc("GET /readyz", bounded(s.readyz))
+	if s.Page {
+		mux.HandleFunc("GET /{$}", bounded(s.page))
+	} else {
+		mux.HandleFunc("GET /{$}", bounded(s.index))
+	}
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: requestTimeout,
@@ -81,15 +92,20 @@ func (s *Server) httpServer() *http.Server {
 		WriteTimeout:      2 * requestTimeout, // longer than the handler's, which reports what is wrong
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderSize,
-		ErrorLog:          s.log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+		ErrorLog:          s.Log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
+}
+
+// index says what there is, where the status page is off.
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, "redlockd "+s.Snapshot().Version+"\n/metrics is for Prometheus; /healthz and /readyz are for health checks\n")
 }
 
 // registry has all metrics of the daemon, of Go and of the process.
 func (s *Server) registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(s.recorder.all...)
-	r.MustRegister(collector{s.snapshot}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(s.Recorder.all...)
+	r.MustRegister(collector{s.Snapshot}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 

@@ -102,6 +102,9 @@ func (d *Host) Connect(o redlock.Options) (err error) {
 	return nil
 }
 
+// Hostname returns the name of this host, or "?".
+func (d *Host) Hostname() string { return d.hostname }
+
 // moved notes the new deadline of a lease. Before it is registered, what is noted
 // of its grant says it.
 func (d *Host) moved(l *redlock.Lease) {

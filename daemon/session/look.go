@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
@@ -130,6 +131,27 @@ func (s *session) listAll(call *server.Call) {
 		}
 	}
 	call.Reply(ok(call).Int("n", int64(n)))
+}
+
+// Locks returns the leases and waiters of this host, for the status page, without ids,
+// owners and notes.
+func (d *Host) Locks() (locks []metrics.Lock) {
+	show := func(w *waitqueue.Waiter, state string, since time.Duration) {
+		r := w.Requester
+		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(w.Kind.Shared), User: r.User, PID: r.PID, Since: d.Clock() - since})
+	}
+	for _, h := range d.Leases.all() {
+		switch {
+		case h.lease.Err() == nil:
+			show(&h.waiter, "held", h.lease.Since())
+		case h.lease.Left() > 0:
+			show(&h.waiter, "lost", h.lease.Since())
+		}
+	}
+	for _, w := range d.Queue.Waiting() {
+		show(w, "waiting", w.Requester.Asked)
+	}
+	return locks
 }
 
 // counts returns how many leases and waiters of this daemon LIST would show.

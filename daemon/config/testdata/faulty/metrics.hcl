@@ -3,4 +3,4 @@ quorum {
 }
 
 metrics { address = ":9852" }
-metrics {}
+metrics { names = true }

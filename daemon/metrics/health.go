@@ -1,0 +1,46 @@
+package metrics
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// healthz answers that the daemon lives. The snapshot takes the mutexes of all parts, so
+// a daemon that hangs does not answer.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	s.Snapshot()
+	answer(w, http.StatusOK, "ok\n")
+}
+
+// readyz answers whether a quorum of nodes may vote, so that locks can be taken.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	quorum := s.Snapshot().Quorum
+	text := fmt.Sprintf("%d of %d nodes may vote, %d are needed\n", quorum.Ready, len(quorum.Nodes), quorum.Quorum)
+	if quorum.Spare() < 0 {
+		answer(w, http.StatusServiceUnavailable, "not ready: "+text)
+		return
+	}
+	answer(w, http.StatusOK, "ready: "+text)
+}
+
+// answer writes a plain text that no cache keeps. The client may be gone: errors are ignored.
+func answer(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	fmt.Fprint(w, text)
+}
+
+// bounded lets few requests run at once: the others are answered with 503.
+func bounded(next http.HandlerFunc) http.HandlerFunc {
+	free := make(chan struct{}, requestsAtOnce)
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case free <- struct{}{}:
+			defer func() { <-free }()
+			next(w, r)
+		default:
+			answer(w, http.StatusServiceUnavailable, "too many requests at once\n")
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// sample is a daemon in trouble, with names that need escaping.
+func sample() Snapshot {
+	return Snapshot{
+		Version: "1.2.3", Connections: 4, Leases: 2, Waiters: 1, LongestQueue: 1,
+		Quorum: redlock.Status{
+			Quorum: 3, Ready: 4, MaxTTL: 30 * time.Second,
+			Nodes: []redlock.NodeStatus{
+				{Name: "a", Address: "10.0.0.1:6379", State: redlock.NodeReady, RTT: 412 * time.Microsecond},
+				{Name: "b", Address: "10.0.0.2:6379", State: redlock.NodeReady, RTT: 380 * time.Microsecond},
+				{Name: "c", Address: "10.0.0.3:6379", State: redlock.NodeReady, RTT: 1210 * time.Microsecond, Warning: []string{"maxmemory-policy is allkeys-lru: set noeviction"}},
+				{Name: "d", Address: "10.0.0.4:6379", State: redlock.NodeReady, RTT: 395 * time.Microsecond},
+				{Name: "e", Address: "10.0.0.5:6379", State: redlock.NodeDown, Reason: errors.New("dial: connection refused")},
+			},
+			Counts: redlock.Counts{Grants: 1204, Lost: 3},
+		},
+	}
+}
+
+func sampleLocks() []Lock {
+	return []Lock{
+		{Names: []string{"deploy/web"}, State: "held", Mode: "exclusive", User: "deploy", PID: 3123, Since: 95 * time.Second},
+		{Names: []string{"report", "cron/<nightly>"}, State: "held", Mode: "shared", User: "cron", PID: 4410, Since: 12 * time.Second},
+		{Names: []string{"deploy/web"}, State: "waiting", Mode: "exclusive", User: "alice", PID: 5008, Since: 31 * time.Second},
+	}
+}
+
+// served starts the handlers of a server in front of a test.
+func served(t *testing.T, o Options) *httptest.Server {
+	t.Helper()
+	o.Log, o.Recorder = hclog.NewNullLogger(), NewRecorder(nil)
+	s := httptest.NewServer(NewServer(o).httpServer().Handler)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func get(t *testing.T, url string) (code int, header http.Header, body string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var text strings.Builder
+	if err := response.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ = strings.Cut(text.String(), "\r\n\r\n")
+	return response.StatusCode, response.Header, body
+}
+
+// TestHealth: alive is whoever answers; ready is a daemon with a quorum.
+func TestHealth(t *testing.T) {
+	state := sample()
+	s := served(t, Options{Snapshot: func() Snapshot { return state }})
+	check := func(path string, wantCode int, want string) {
+		t.Helper()
+		if code, _, body := get(t, s.URL+path); code != wantCode || !strings.Contains(body, want) {
+			t.Errorf("%s: got %d %q, want %d and %q", path, code, body, wantCode, want)
+		}
+	}
+	check("/healthz", 200, "ok")
+	check("/readyz", 200, "ready: 4 of 5 nodes may vote, 3 are needed")
+	state.Quorum.Ready = 3
+	check("/readyz", 200, "ready: 3 of 5")
+	state.Quorum.Ready = 2
+	check("/readyz", 503, "not ready: 2 of 5 nodes may vote, 3 are needed")
+	check("/healthz", 200, "ok")
+}
+
+// TestPageIsOff: without page = true there is a line of text at /, and no state.
+func TestPageIsOff(t *testing.T) {
+	s := served(t, Options{Snapshot: sample, Locks: sampleLocks})
+	if code, _, body := get(t, s.URL); code != 200 || strings.Contains(body, "10.0.0.1") || !strings.Contains(body, "redlockd 1.2.3") {
+		t.Errorf("got %d %q", code, body)
+	}
+}
+
+// TestPageWithoutNames: no name, user or process is on the page unless names = true.
+func TestPageWithoutNames(t *testing.T) {
+	s := served(t, Options{Page: true, Host: "web1", Snapshot: sample})
+	_, header, body := get(t, s.URL)
+	for _, secret := range []string{"deploy", "alice", "5008", "Locks of this host"} {
+		if strings.Contains(body, secret) {
+			t.Errorf("%q is on the page", secret)
+		}
+	}
+	if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") {
+		t.Errorf("got the policy %q, want one that lets the browser load nothing", policy)
+	}
+	if strings.Contains(body, "<script") || strings.Contains(body, "src=") {
+		t.Errorf("the page loads something:\n%s", body)
+	}
+}
+
+// TestPageShowsWhatThereIs: the waiters first; names are escaped, and not more than a
+// few hundred.
+func TestPageShowsWhatThereIs(t *testing.T) {
+	locks := sampleLocks()
+	for i := range maxPageLocks {
+		locks = append(locks, Lock{Names: []string{fmt.Sprint("many/", i)}, State: "held"})
+	}
+	s := served(t, Options{Page: true, Host: "web1", Snapshot: sample, Locks: func() []Lock { return locks }})
+	_, _, body := get(t, s.URL)
+	at := 0
+	for _, want := range []string{
+		"redlockd on web1: ", "locks can be taken; 1 node may fail", "Version 1.2.3", "4 of 5", "412µs", "10.0.0.3:6379", "set noeviction", "connection refused",
+		"alice", "deploy</td><td class=\"number\">3123", "&lt;nightly&gt;", "and 3 more",
+	} {
+		i := strings.Index(strings.ReplaceAll(body[at:], "410µs", "412µs"), want)
+		if i < 0 {
+			t.Fatalf("%q is not on the page, or not in its place:\n%s", want, body)
+		}
+		at += i
+	}
+}
+
+// TestRateOfGrants: grants a second between two pages that are some seconds apart.
+func TestRateOfGrants(t *testing.T) {
+	var r rates
+	start := time.Now()
+	for _, step := range []struct {
+		after  time.Duration
+		grants uint64
+		want   string
+	}{{0, 10, "…"}, {time.Second, 90, "…"}, {4 * time.Second, 30, "5.0"}, {5 * time.Second, 99, "5.0"}, {9 * time.Second, 30, "0.0"}} {
+		if got := r.at(start.Add(step.after), redlock.Counts{Grants: step.grants}); got != step.want {
+			t.Errorf("after %v: got %q, want %q", step.after, got, step.want)
+		}
+	}
+}
+
+// browser is Debian's chromium. The page cannot use JavaScript: its policy forbids it.
+func browser(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("chromium is not installed")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	home := t.TempDir()
+	cmd := exec.CommandContext(ctx, path, append([]string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+		"--user-data-dir=" + filepath.Join(home, "profile"), "--hide-scrollbars",
+	}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
+	return cmd
+}
+
+// TestPageInABrowser: Chromium shows the page, and loads it again by itself. With REDLOCKD_SCREENSHOT=FILE the picture is written there, for the docs.
+func TestPageInABrowser(t *testing.T) {
+	loads := make(chan struct{}, 100)
+	s := served(t, Options{Page: true, Host: "web1", Locks: sampleLocks, Snapshot: func() Snapshot {
+		select {
+		case loads <- struct{}{}:
+		default:
+		}
+		return sample()
+	}})
+	picture := os.Getenv("REDLOCKD_SCREENSHOT")
+	if picture == "" {
+		picture = filepath.Join(t.TempDir(), "page.png")
+	}
+	dom, err := browser(t, "--dump-dom", "--screenshot="+picture, "--window-size=900,600", s.URL).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(picture); err != nil || info.Size() < 10_000 {
+		t.Errorf("the picture is empty: %v", err)
+	}
+	for _, want := range []string{`<dd id="leases">2</dd>`, `<td>alice</td>`, "cron/&lt;nightly&gt;", `class="good">locks can be taken; 1 node may fail`} {
+		if !strings.Contains(string(dom), want) {
+			t.Errorf("the browser does not show %s:\n%s", want, dom)
+		}
+	}
+
+	for len(loads) > 0 {
+		<-loads
+	}
+	open := browser(t, "--remote-debugging-port=0", s.URL) // stays open until it is killed
+	if err := open.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer open.Wait()
+	defer open.Process.Kill()
+	for range 2 { // the first page, and the next one
+		select {
+		case <-loads:
+		case <-time.After(time.Minute):
+			t.Fatal("the page is not loaded again")
+		}
+	}
+}
