@@ -33,20 +33,24 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 		t.Fatalf("got %d rules, want more: is the file understood?", len(exprs))
 	}
 	for _, expr := range exprs {
-		found := selector.FindAllStringSubmatch(expr[1], -1)
-		named := 0
-		for _, s := range found {
-			named++
-			if ofPrometheus[s[1]] || s[1] == ofTLS {
-				continue
-			}
-			if !there.has(s[1], s[2]) {
-				t.Errorf("%s{%s}: there is no such metric; in: %s", s[1], s[2], expr[1])
-			}
+		checkExpr(t, there, expr[1])
+	}
+}
+
+// checkExpr reports metrics of an expression that do not exist, or have no such label.
+func checkExpr(t *testing.T, there scraped, expr string) {
+	t.Helper()
+	found := selector.FindAllStringSubmatch(expr, -1)
+	for _, s := range found {
+		if ofPrometheus[s[1]] || s[1] == ofTLS {
+			continue
 		}
-		if named == 0 {
-			t.Errorf("no metric is found in: %s", expr[1])
+		if !there.has(s[1], s[2]) {
+			t.Errorf("%s{%s}: there is no such metric; in: %s", s[1], s[2], expr)
 		}
+	}
+	if len(found) == 0 {
+		t.Errorf("no metric is found in: %s", expr)
 	}
 }
 

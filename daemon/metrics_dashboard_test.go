@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+const dashboard = "../packaging/grafana.json"
+
+// panel is what the test looks at of the dashboard.
+type panel struct {
+	ID      int
+	Title   string
+	Type    string
+	GridPos struct{ X, Y, W, H int }
+	Targets []struct{ Expr, RefID string }
+}
+
+// TestDashboardNamesWhatThereIs: a panel of a metric that does not exist is empty for ever.
+func TestDashboardNamesWhatThereIs(t *testing.T) {
+	var board struct{ Panels []panel }
+	if err := json.Unmarshal([]byte(readTestFile(t, dashboard)), &board); err != nil {
+		t.Fatal(err)
+	}
+	if len(board.Panels) < 15 {
+		t.Fatalf("got %d panels, want more: is the file understood?", len(board.Panels))
+	}
+	there, ids := startMeasured(t, 1).scrape(), map[int]bool{}
+	for _, p := range board.Panels {
+		if ids[p.ID] || p.Title == "" || p.Type == "" || len(p.Targets) == 0 {
+			t.Errorf("panel %d, %q: its id is there twice, or it shows nothing", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		for _, target := range p.Targets {
+			checkExpr(t, there, target.Expr)
+		}
+	}
+}
+
+// TestDashboardPanelsDoNotOverlap: Grafana would move them, and show them out of order.
+func TestDashboardPanelsDoNotOverlap(t *testing.T) {
+	var board struct{ Panels []panel }
+	if err := json.Unmarshal([]byte(readTestFile(t, dashboard)), &board); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range board.Panels {
+		p := a.GridPos
+		if p.X+p.W > 24 || p.W == 0 || p.H == 0 {
+			t.Errorf("%q does not fit: %+v", a.Title, p)
+		}
+		for _, b := range board.Panels[:i] {
+			if q := b.GridPos; p.X < q.X+q.W && q.X < p.X+p.W && p.Y < q.Y+q.H && q.Y < p.Y+p.H {
+				t.Errorf("%q and %q overlap", a.Title, b.Title)
+			}
+		}
+	}
+}
