@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,11 +159,17 @@ func browser(t *testing.T, args ...string) *exec.Cmd {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	home := t.TempDir()
+	home, err := os.MkdirTemp("", "chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) }) // its last processes may write there still
 	cmd := exec.CommandContext(ctx, path, append([]string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
 		"--user-data-dir=" + filepath.Join(home, "profile"), "--hide-scrollbars",
 	}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
 	return cmd
 }
@@ -202,7 +209,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer open.Wait()
-	defer open.Process.Kill()
+	defer open.Cancel()
 	for range 2 { // the first page, and the next one
 		select {
 		case <-loads:

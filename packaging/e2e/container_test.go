@@ -129,25 +129,15 @@ func (c podContainer) sees(dir, volume string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m struct{ Name, MountPath string }) bool { return m.Name == volume && m.MountPath == dir })
 }
 
-// readKubernetes has Python read the YAML.
+// readKubernetes returns the config and the pod of kubernetes.yaml.
 func readKubernetes(t *testing.T) (config string, p pod) {
 	t.Helper()
-	if err := exec.Command("python3", "-c", "import yaml").Run(); err != nil {
-		t.Skip("YAML cannot be read (Debian: apt-get install python3-yaml)")
-	}
-	const script = `import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))`
-	output, err := exec.Command("python3", "-c", script, filepath.Join("..", "container", "kubernetes.yaml")).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
 	var objects []struct {
 		Kind string
 		Data map[string]string
 		Spec struct{ Template struct{ Spec pod } }
 	}
-	if err := json.Unmarshal(output, &objects); err != nil {
-		t.Fatal(err)
-	}
+	readYAML(t, filepath.Join("..", "container", "kubernetes.yaml"), &objects)
 	if len(objects) != 2 || objects[0].Kind != "ConfigMap" || objects[1].Kind != "Deployment" {
 		t.Fatalf("got %+v, want a ConfigMap and a Deployment", objects)
 	}
