@@ -79,8 +79,8 @@ socket {
 # except FORCE and ADMIT, which are for root and the daemon's own user. With it, only what
 # some rule allows is allowed, for root too. In a lock's name * stands for any characters
 # except /, ** for any characters. Users and groups: names of this host, or numbers. "lock"
-# takes locks, "inspect" shows who holds them, "admin" revokes them (FORCE), and with
-# locks = ["**"] ends quarantines (ADMIT). redlockd validate -as www-data -lock web/cache
+# takes locks, "inspect" shows who holds them, "admin" revokes them (FORCE), and
+# with locks = ["**"] ends quarantines (ADMIT). redlockd validate -as www-data -lock web/cache
 # says what is allowed, and by which rule. Example:
 # access {
 #   rule "web" {
