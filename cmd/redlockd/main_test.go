@@ -85,12 +85,14 @@ func TestUsage(t *testing.T) {
 		out, err string
 	}{
 		{"-version", exitOK, "redlockd " + daemon.Version() + "\n", ""},
-		{"-help", exitOK, "redlockd validate [-config FILE]", ""},
+		{"-help", exitOK, "redlockd validate [FILE]", ""},
 		{"validate -h", exitOK, "Usage:", ""},
 		{"-nonsense", exitUsage, "", "-nonsense\nredlockd -help shows the usage\n"},
 		{"-help", exitOK, "-log-level LEVEL\n", ""},
 		{"serve", exitUsage, "", `unknown argument "serve"`},
-		{"validate it", exitUsage, "", `unknown argument "it"`},
+		{"validate it more", exitUsage, "", `unknown argument "more"`},
+		{"validate none.hcl", exitFailed, "", "none.hcl: no such file"},
+		{"validate -config a.hcl b.hcl", exitUsage, "", "-config names the config file already: leave out b.hcl"},
 		{"validate -as root", exitUsage, "", "-as USER and -lock NAME go together"},
 		{"validate -lock x", exitUsage, "", "-as USER and -lock NAME go together"},
 		{"validate -dev", exitUsage, "", "-dev"},
@@ -116,7 +118,7 @@ func TestNoConfig(t *testing.T) {
 		want string
 	}{
 		{nil, "no such file or directory: -config FILE reads another one; -dev needs none, to try redlockd out\n"},
-		{[]string{"validate"}, "no such file or directory: -config FILE checks another one\n"},
+		{[]string{"validate"}, "no such file or directory: redlockd validate FILE checks another one\n"},
 		{[]string{"-config", none + "2"}, "no such file or directory\n"},
 		{[]string{"validate", "-config", none + "2"}, "no such file or directory\n"},
 	} {
@@ -128,7 +130,7 @@ func TestNoConfig(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	f := newFixture(t, nil)
-	code := f.run([]string{"validate", "-config", writeConfig(t, goodConfig)})
+	code := f.run([]string{"validate", writeConfig(t, goodConfig)})
 	f.check(t, code, exitOK, "ok: 3 nodes, 2 needed for a lock, socket /run/redlockd/redlockd.sock\n", "")
 }
 

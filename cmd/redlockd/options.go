@@ -20,8 +20,8 @@ const (
 const usage = `Usage:
   redlockd [-config FILE] [-socket PATH] [-log-level LEVEL]   serve, with the nodes of the config
   redlockd -dev [-socket PATH] [-log-level LEVEL]             serve, with nodes inside this process: to try it out
-  redlockd validate [-config FILE]                            check the config and the files that it names
-  redlockd validate [-config FILE] -as USER -lock NAME        say what USER may do with that lock, and by which access rule
+  redlockd validate [FILE]                                    check the config and the files that it names
+  redlockd validate -as USER -lock NAME [FILE]                say what USER may do with that lock, and by which access rule
   redlockd -version
 
 Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released: the next one
@@ -54,7 +54,7 @@ func (c *command) parse(args []string) (o options, code int, done bool) {
 		o.logLevel, err = logging.ParseLevel(word)
 		return err
 	})
-	if code, done := c.parseFlags(flags, args); done {
+	if code, done := c.parseFlags(flags, args, 0); done {
 		return o, code, true
 	}
 	if o.dev && isSet(flags, "config") {
@@ -76,9 +76,9 @@ func (c *command) flagSet(name string) *flag.FlagSet {
 	return flags
 }
 
-// parseFlags parses args, of which nothing may be left. Asked for help, it
-// gives it on stdout.
-func (c *command) parseFlags(flags *flag.FlagSet, args []string) (code int, done bool) {
+// parseFlags parses args. At most so many operands may follow the flags. If args ask for help, it
+// prints the help to stdout.
+func (c *command) parseFlags(flags *flag.FlagSet, args []string, operands int) (code int, done bool) {
 	show := flags.Usage
 	flags.Usage = func() {}
 	err := flags.Parse(args)
@@ -90,8 +90,8 @@ func (c *command) parseFlags(flags *flag.FlagSet, args []string) (code int, done
 	case err != nil: // the flag package has said what it is
 		fmt.Fprintln(c.stderr, "redlockd -help shows the usage")
 		return exitUsage, true
-	case flags.NArg() > 0:
-		return c.usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0))), true
+	case flags.NArg() > operands:
+		return c.usageError(fmt.Sprintf("unknown argument %q", flags.Arg(operands))), true
 	}
 	return exitOK, false
 }

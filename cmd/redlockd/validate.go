@@ -19,15 +19,21 @@ func (c *command) validate(args []string) int {
 	file := flags.String("config", c.config, "the config `FILE`")
 	as := flags.String("as", "", "with -lock: say what `USER` may do with that lock, and by which access rule")
 	lock := flags.String("lock", "", "the `NAME` of the lock, or of several with commas between (a comma in a name: %2C)")
-	if code, done := c.parseFlags(flags, args); done {
+	if code, done := c.parseFlags(flags, args, 1); done {
 		return code
+	}
+	if flags.NArg() > 0 {
+		if isSet(flags, "config") {
+			return c.usageError("-config names the config file already: leave out " + flags.Arg(0))
+		}
+		*file = flags.Arg(0)
 	}
 	if isSet(flags, "as") != isSet(flags, "lock") {
 		return c.usageError("-as USER and -lock NAME go together")
 	}
 	cfg, err := config.Load(*file)
 	if err != nil {
-		fmt.Fprintln(c.stderr, c.missing(err, *file, "-config FILE checks another one"))
+		fmt.Fprintln(c.stderr, c.missing(err, *file, "redlockd validate FILE checks another one"))
 		return exitFailed
 	}
 	for _, warning := range cfg.Warnings {
