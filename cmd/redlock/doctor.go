@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/cmd/redlock/internal/doctor"
@@ -10,6 +13,7 @@ import (
 
 func newDoctorCommand() *cobra.Command {
 	var asJSON bool
+	var ignore string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what makes locks less safe or less available than they could be",
@@ -23,9 +27,11 @@ bad: no lock can be taken, or two processes might hold the same. What the daemon
 (clock jumps, lost fencing counters) stays a warning until it is restarted. New nodes
 have no fencing counters either, and look as if they had lost them.
 
-The checks: socket, daemon, version, table, quorum, node-count, node, same-host,
-latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing, restarts,
-clock.
+The checks: socket, daemon, version, table, quorum, node-count, node, persistence,
+same-host, latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing,
+restarts, clock. With --ignore, warnings of some checks are "ignored", and have no
+influence on the exit code: for findings that you know and accept. What is bad is never
+ignored.
 
 With --json: {"result": the worst, "findings": [{"check", "result", "text", "fix"}]}. A
 check can find several things.
@@ -37,13 +43,34 @@ bad. 64 usage; 70 internal.`,
 		Args:              flags.AtMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ignored, err := ignoredChecks(ignore)
+			if err != nil {
+				return err
+			}
 			findings := doctor.Examine(cmd.Context(), buildVersion())
+			doctor.Ignore(findings, ignored)
 			if err := doctor.Print(cmd.OutOrStdout(), findings, asJSON); err != nil {
 				return err
 			}
-			return exit.WithCode(int(doctor.Worst(findings)))
+			return exit.WithCode(max(0, int(doctor.Worst(findings))))
 		},
 	}
 	flags.JSON(cmd, &asJSON)
+	cmd.Flags().Var(flags.Text(&ignore, "CHECK,…"), "ignore", "count no warnings of these checks, such as fencing,persistence")
+	noFlagCompletion(cmd, "ignore")
 	return cmd
+}
+
+// ignoredChecks returns the checks in the value of --ignore.
+func ignoredChecks(word string) ([]string, error) {
+	if word == "" {
+		return nil, nil
+	}
+	checks := strings.Split(word, ",")
+	for _, check := range checks {
+		if !slices.Contains(doctor.Checks, check) {
+			return nil, exit.Usagef("--ignore %s: there is no check %q, but %s", word, check, strings.Join(doctor.Checks, ", "))
+		}
+	}
+	return checks, nil
 }

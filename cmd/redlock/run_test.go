@@ -124,6 +124,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"version", "x"}, `"x" is one word too many: redlock version`},
 		{[]string{"help", "nosuch"}, `there is no command "nosuch"`},
 		{[]string{"help", "run", "x"}, `"x" is one word too many: redlock help`},
+		{[]string{"doctor", "--ignore", "fencing,nothing"}, `there is no check "nothing", but socket, daemon`},
 		{[]string{"completion"}, "the name of a SHELL is wanted: redlock completion SHELL"},
 		{[]string{"completion", "csh"}, "no completion for the shell"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -19,9 +20,29 @@ const (
 	OK Result = iota
 	Warning
 	Bad
+
+	// Ignored is the result of a finding that the operator acknowledged (--ignore). It has no influence
+	// on the exit code.
+	Ignored Result = -1
 )
 
-func (r Result) String() string { return [...]string{"ok", "warning", "bad"}[r] }
+func (r Result) String() string { return [...]string{"ignored", "ok", "warning", "bad"}[r-Ignored] }
+
+// Checks are the names of all checks.
+var Checks = []string{
+	"socket", "daemon", "version", "table", "quorum", "node-count", "node", "persistence", "same-host", "latency", "wake-ups",
+	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock",
+}
+
+// Ignore marks what the checks found as ignored, except what is bad: no lock can be taken then, or
+// two processes might hold the same.
+func Ignore(findings []Finding, checks []string) {
+	for i := range findings {
+		if f := &findings[i]; f.result == Warning && slices.Contains(checks, f.check) {
+			f.result = Ignored
+		}
+	}
+}
 
 // Finding is a result of a check.
 type Finding struct {

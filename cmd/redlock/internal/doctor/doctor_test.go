@@ -103,7 +103,7 @@ func TestFindings(t *testing.T) {
 			[]string{"warning quorum: 2 of 3 nodes are ready, and 2 are needed: no further node may fail", "warning node: c: down: connection refused"}},
 		"no persistence": {func(p *snapshot) {
 			p.status.Nodes[0].Reason, p.status.Nodes[2].Reason = "no persistence: appendonly yes", "no persistence: appendonly yes"
-		}, []string{"warning node: a, c: ready: no persistence"}},
+		}, []string{"warning persistence: a, c: no persistence"}},
 		"one node": {func(p *snapshot) { p.status.Nodes, p.status.Spare, p.status.Quorum = p.status.Nodes[:1], 0, 1 },
 			[]string{"warning node-count: there is one node"}},
 		"even": {func(p *snapshot) { p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0 },
@@ -363,4 +363,44 @@ func TestUnansweredWithoutPermission(t *testing.T) {
 func TestFindingsThatEndEarly(t *testing.T) {
 	cmdtest.FailsWithoutRoom(t, "doctor", func(out io.Writer) error { return Print(out, []Finding{{}, {}}, false) })
 	cmdtest.FailsWithoutRoom(t, "as JSON", func(out io.Writer) error { return Print(out, nil, true) })
+}
+
+// Missing persistence is one finding, and the nodes are ready besides.
+func TestPersistenceIsOneFinding(t *testing.T) {
+	p := healthy(func(p *snapshot) {
+		for i := range p.status.Nodes {
+			p.status.Nodes[i].Reason = "no persistence: a restart forgets all votes and fencing counters, and costs a quarantine; appendonly yes avoids that"
+		}
+	})
+	compareFindings(t, "no persistence", p.checkPersistence(), []string{"warning persistence: a, b, c: no persistence"})
+	if nodes := p.checkNodes(); len(nodes) != 1 || nodes[0].result != OK {
+		t.Errorf("the nodes are %+v, want ok", nodes)
+	}
+}
+
+// Warnings that were acknowledged have no influence on the exit code. What is bad has.
+func TestIgnore(t *testing.T) {
+	findings := []Finding{{check: "fencing", result: Warning}, {check: "quorum", result: Bad}, {check: "clock", result: Warning}, {check: "node", result: OK}}
+	Ignore(findings, []string{"fencing", "quorum", "node"})
+	for i, want := range []Result{Ignored, Bad, Warning, OK} {
+		if got := findings[i].result; got != want {
+			t.Errorf("%s is %v, want %v", findings[i].check, got, want)
+		}
+	}
+	if got := Ignored.String(); got != "ignored" {
+		t.Errorf("it is shown as %q", got)
+	}
+	Ignore(findings[:1], nil)
+	if got := Worst(findings[:1]); got > OK {
+		t.Errorf("with ignored findings alone the worst is %v", got)
+	}
+}
+
+// All checks can be ignored by the names that their findings have.
+func TestChecksAreNamed(t *testing.T) {
+	for _, f := range healthy(func(*snapshot) {}).findings() {
+		if !slices.Contains(Checks, f.check) {
+			t.Errorf("the check %q is not in the list", f.check)
+		}
+	}
 }

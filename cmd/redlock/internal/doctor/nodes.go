@@ -56,7 +56,11 @@ func (p *snapshot) checkNodeCount() []Finding {
 // checkNodes reports the state of each node. A node without a vote is no danger while a quorum
 // votes. Nodes with the same state and reason are one finding.
 func (p *snapshot) checkNodes() (findings []Finding) {
-	for _, g := range describe.GroupNodes(p.status.Nodes, describe.NodeCondition) {
+	nodes := slices.Clone(p.status.Nodes)
+	for i := range nodes {
+		nodes[i].Reason, _ = withoutPersistence(nodes[i])
+	}
+	for _, g := range describe.GroupNodes(nodes, describe.NodeCondition) {
 		f := Finding{"node", OK, strings.Join(g.Names, ", ") + ": " + g.Common, ""}
 		if g.First.State != "ready" || g.First.Reason != "" {
 			f.result, f.fix = Warning, nodeFix(g.First)
@@ -64,6 +68,35 @@ func (p *snapshot) checkNodes() (findings []Finding) {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// checkPersistence reports the nodes that lose their data in a restart, in one finding.
+func (p *snapshot) checkPersistence() []Finding {
+	var names []string
+	for _, n := range p.status.Nodes {
+		if _, lacks := withoutPersistence(n); lacks {
+			names = append(names, n.Name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return []Finding{{"persistence", Warning, strings.Join(names, ", ") + ": no persistence, so a restart forgets all votes and fencing counters, and costs a quarantine",
+		"appendonly yes and appendfsync always there, and durable = true in the config; or, if that is accepted, redlock doctor --ignore persistence"}}
+}
+
+// noPersistence is how the daemon's reason begins for a ready node that keeps no data. It is the
+// last reason of a node.
+const noPersistence = "no persistence: "
+
+// withoutPersistence returns the reason of a node without missing persistence, which is a check of
+// its own.
+func withoutPersistence(n client.Node) (reason string, lacks bool) {
+	before, _, lacks := strings.Cut(n.Reason, noPersistence)
+	if n.State != "ready" || !lacks {
+		return n.Reason, false
+	}
+	return strings.TrimSuffix(before, "; "), true
 }
 
 func nodeFix(n client.Node) string {
