@@ -31,7 +31,7 @@ import (
 func TestExitCodesOfHelp(t *testing.T) {
 	for code, word := range map[int]string{
 		exit.Conflict: "another process held the lock", exit.Usage: "the command line is wrong", exit.Unavailable: "redlockd is not available",
-		exit.Internal: "internal error", exit.Lost: "the lock was lost", exit.Denied: "not allowed",
+		exit.Internal: "internal error", exit.System: "the system refused memory or files", exit.Lost: "the lock was lost", exit.Denied: "not allowed",
 		exit.CannotRun: "the command cannot be run", exit.NotFound: "the command does not exist",
 	} {
 		if want := fmt.Sprintf("\n%4d  %s", code, word); !strings.Contains(runHelp, want) {

@@ -57,6 +57,7 @@ EXIT CODES
   64  the command line is wrong, or redlockd refused an option
   69  redlockd is not available, or too few nodes are
   70  internal error
+  71  the system refused memory or files (ulimit)
   77  not allowed, or over a limit
  128+N  signal N came during the wait for the lock`
 

@@ -76,6 +76,7 @@ func (f *runFlags) job() *job.Job {
 		TTL:      f.ttl,
 		Grace:    f.grace,
 		Options:  f.lockOptions(),
+		OnLost:   f.onLost,
 		Holder:   os.Getpid(),
 		Shares:   f.shared || f.slots > 1,
 		Verbose:  f.verbose,
@@ -156,7 +157,7 @@ type runFlags struct {
 	wait, ttl, max, linger, grace time.Duration
 	beat                          time.Duration
 	conflict                      int
-	shell, note                   string
+	shell, note, onLost           string
 
 	// given returns a function that reports whether a flag was given, under any of its names.
 	given func(flag string) bool
@@ -167,6 +168,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SetInterspersed(false) // flags after NAME belong to the command
 	set.VarP(flags.Text(&f.shell, "STRING"), "command", "c", "run STRING by /bin/sh -c")
+	set.Var(flags.Text(&f.onLost, "STRING"), "on-lost", "if the lock is lost, also run STRING by /bin/sh -c")
 	set.Var(flags.Duration(&f.linger), "linger", "keep it for this time if redlock run is killed (default: redlockd's)")
 	set.Var(flags.Duration(&f.grace), "grace", "on loss, send SIGTERM this time before the deadline, at most half of the lease time (default: a fifth of it)")
 	withoutDefaults(cmd)

@@ -14,6 +14,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run runs redlock and returns the exit code.
 func run(args []string, stdin, stdout, stderr *os.File) int {
+	if err := exit.CheckLimits(); err != nil {
+		return exit.Report(stderr, "redlock", err)
+	}
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -48,7 +51,7 @@ socket is $REDLOCK_SOCKET or, by default, /run/redlockd/redlockd.sock.`,
 	root.PersistentFlags().Var(socket.Flag(), "socket", "where redlockd listens (default: $REDLOCK_SOCKET, or /run/redlockd/redlockd.sock)")
 	root.SetHelpFunc(shortHelp)
 	cobra.EnableCommandSorting = false // help lists the common commands first
-	addGroup(root, "Common commands", newRunCommand(), newLockCommand(), newUnlockCommand(), newWhoCommand(), newListCommand(), newStatusCommand())
+	addGroup(root, "Common commands", newRunCommand(), newLockCommand(), newUnlockCommand(), newWaitCommand(), newWhoCommand(), newListCommand(), newStatusCommand())
 	addGroup(root, "While a lock is held", newCheckCommand(), newExtendCommand(), newBeatCommand())
 	addGroup(root, "Operations", newWatchCommand(), newTopCommand(), newDoctorCommand(), newBenchCommand(), newForceCommand(), newAdmitCommand())
 	addGroup(root, "Other commands", newCompletionCommand(), newManCommand(), newVersionCommand())

@@ -62,7 +62,10 @@ LOSS. If the lock cannot be extended (no quorum, or redlockd ended or hangs), th
 command gets SIGTERM before the deadline of the lease, the moment from which another
 process can get the lock: by --grace. It gets SIGKILL a twentieth of the lease time, at
 least 50 ms, before the deadline. Its descendants get both signals, except in sessions
-of their own. The exit code is then 75, whatever the command exits with. A command of another user, such as sudo, gets
+of their own. The exit code is then 75, whatever the command exits with. --on-lost
+STRING also runs STRING by a shell, after SIGTERM was sent: with REDLOCK_LOST, the
+reason, in its environment, in a session of its own, and redlock run does not wait for
+it. A command of another user, such as sudo, gets
 no signals unless redlock run is root: write sudo redlock run.
 
 The command may release the lock before it ends, with redlock unlock. From then on it
@@ -83,6 +86,7 @@ EXIT CODES. Those of the command, 128+N if signal N ended it, and
   64  the command line is wrong, or redlockd refused an option
   69  redlockd is not available, or too few nodes are: the command was not run
   70  internal error
+  71  the system refused memory or files (ulimit): the command was not run
   75  the lock was lost, and the command stopped
   77  not allowed, or over a limit
  126  the command cannot be run

@@ -17,6 +17,7 @@ const (
 	Usage       = 64  // the command line, a name or an option is wrong
 	Unavailable = 69  // no daemon, or no quorum of nodes
 	Internal    = 70  // a defect, here or in the daemon
+	System      = 71  // the system refused files or memory
 	Lost        = 75  // the lock was lost, and the command stopped
 	Unknown     = 76  // redlockd was restarted meanwhile: whether it was done is not known
 	Denied      = 77  // not allowed, or over a limit

@@ -56,6 +56,7 @@ type child struct {
 	reported        bool               // reportDescendants has run
 	recheck         *time.Timer        // for finished
 	lost            error              // why the lock was lost; nil: it is held
+	onLost          func(cause error)  // runs --on-lost; nil in tests
 	released        bool               // the command released the lock itself and goes on without it
 	killed          bool
 	lateUntil       time.Duration // this process was stopped too long: until when the daemon may answer; 0: it was not
@@ -72,7 +73,7 @@ func (j *Job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 	}
 	defer alarm.close()
 	reserveThreads(reservedThreads)
-	c := &child{signals: s, lease: lease, sameDaemon: same, margin: killMargin(leaseTime(j.TTL, lease)), grace: j.Grace, timer: alarm, before: descendants(nil), stderr: j.Stderr, recheck: time.NewTimer(0)}
+	c := &child{signals: s, lease: lease, sameDaemon: same, margin: killMargin(leaseTime(j.TTL, lease)), grace: j.Grace, timer: alarm, before: descendants(nil), stderr: j.Stderr, recheck: time.NewTimer(0), onLost: j.onLost(lease)}
 	defer c.recheck.Stop()
 	if sig := s.pendingSignal(); sig != 0 {
 		return nil, exit.WithCode(exit.SignalCode(sig))
@@ -317,6 +318,15 @@ func (c *child) stop(cause error) {
 	}
 	c.sendToRunning(syscall.SIGTERM)
 	c.sendToRunning(syscall.SIGCONT) // a stopped command would not see SIGTERM
+	c.runOnLost()
+}
+
+// runOnLost runs the command of --on-lost, after the command under the lock got its signal.
+func (c *child) runOnLost() {
+	if c.onLost != nil {
+		c.onLost(c.lost)
+		c.onLost = nil
+	}
 }
 
 // killAt returns when the command gets SIGKILL, on CLOCK_BOOTTIME. Each extension of the lease
@@ -358,6 +368,7 @@ func (c *child) killWhenDue() {
 		c.reportOtherUser()
 	}
 	c.killed = true
+	c.runOnLost()
 }
 
 // lateCheck is how long the daemon may take to say that it has kept the lock while redlock run was

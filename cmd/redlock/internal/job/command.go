@@ -2,16 +2,20 @@ package job
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 )
 
 func Shell(script string) []string { return []string{"/bin/sh", "-c", script} }
@@ -52,4 +56,27 @@ func environment(environ []string, name string, l *client.Lease) []string {
 		"REDLOCK_SLOT="+describe.SlotText(l), // set even if empty: the environment may have it of an outer redlock run
 		"REDLOCK_SOCKET="+socket.Path(),
 	)
+}
+
+// onLost returns a function that runs --on-lost, with the reason of the loss as REDLOCK_LOST. The
+// command has a session of its own, so it is none of the descendants that get SIGKILL, and redlock run
+// does not wait for it.
+func (j *Job) onLost(lease *client.Lease) func(cause error) {
+	return func(cause error) {
+		if j.OnLost == "" {
+			return
+		}
+		cmd := &exec.Cmd{
+			Path: "/bin/sh", Args: []string{"/bin/sh", "-c", j.OnLost},
+			Env:    append(environment(os.Environ(), j.Name, lease), "REDLOCK_LOST="+cause.Error()),
+			Stdout: j.Stdout, Stderr: j.Stderr, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		}
+		err := cmd.Start()
+		if err == nil {
+			err = cmd.Process.Release()
+		}
+		if err != nil && term.Writable(j.Stderr) {
+			fmt.Fprintf(j.Stderr, "redlock: the command of --on-lost cannot be run: %v\n", err)
+		}
+	}
 }

@@ -26,6 +26,7 @@ type Job struct {
 	Nonblock bool
 	Wait     time.Duration // how long to wait for the lock, if Bounded
 	Bounded  bool
+	OnLost   string        // for /bin/sh -c if the lock is lost while the command runs; "": none
 	Conflict int           // exit code if another process holds the lock
 	TTL      time.Duration // 0: the daemon's
 	Grace    time.Duration // 0: the daemon's guard
@@ -76,6 +77,9 @@ func (j *Job) Run() error {
 	var lost error
 	if ended == nil || ended.lost == nil {
 		lost = j.release(lease)
+	}
+	if lost != nil {
+		j.onLost(lease)(lost)
 	}
 	switch {
 	case err != nil:

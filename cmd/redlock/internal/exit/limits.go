@@ -1,0 +1,52 @@
+package exit
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// What redlock needs. The Go runtime ends a process with a stack trace if it gets less at a later
+// time. With less address space than about 1 GB it cannot even start.
+const (
+	minFiles        = 10            // to open, besides those that are open already
+	minAddressSpace = 2_000_000_000 // bytes, as ulimit -v 1953125 allows
+)
+
+// CheckLimits returns a failure if the limits of this process are too tight for redlock.
+func CheckLimits() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err == nil {
+		if err := checkAddressSpace(limit.Cur); err != nil {
+			return err
+		}
+	}
+	return checkFiles()
+}
+
+func checkAddressSpace(bytes uint64) error {
+	if bytes >= minAddressSpace {
+		return nil
+	}
+	return Errorf(System, "this process may have %d MB of address space, and redlock needs %d: raise the limit (ulimit -v %d)",
+		bytes/1e6, minAddressSpace/1_000_000, minAddressSpace/1024)
+}
+
+// checkFiles opens as many files as redlock needs, and closes them. It uses no os.File: the runtime
+// would open files of its own.
+func checkFiles() (err error) {
+	var open []int
+	for len(open) < minFiles && err == nil {
+		var fd int
+		if fd, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			open = append(open, fd)
+		}
+	}
+	for _, fd := range open {
+		unix.Close(fd)
+	}
+	if err == unix.EMFILE || err == unix.ENFILE {
+		return Errorf(System, "this process may open %d more files, and redlock needs %d: raise the limit (ulimit -n): %w", len(open), minFiles, err)
+	}
+	return nil // other errors are of this file
+}

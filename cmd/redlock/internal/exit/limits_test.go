@@ -1,0 +1,21 @@
+package exit
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Too little address space is a failure before the Go runtime ends the process for it.
+func TestAddressSpace(t *testing.T) {
+	if err := checkAddressSpace(unix.RLIM_INFINITY); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+	err := checkAddressSpace(1_900_000 * 1024)
+	f, is := errors.AsType[*Failure](err)
+	if !is || f.Code != System || !strings.Contains(err.Error(), "1945 MB of address space, and redlock needs 2000: raise the limit (ulimit -v 1953125)") {
+		t.Errorf("with a tight one: %v", err)
+	}
+}

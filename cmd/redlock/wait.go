@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+)
+
+func newWaitCommand() *cobra.Command {
+	w := &waiter{every: time.Second, most: math.MaxInt64}
+	cmd := &cobra.Command{
+		Use:   "wait NAME",
+		Short: "Wait until a lock is free, without taking it",
+		Long: `Wait until nobody holds a lock, on any host, without taking it. Another process may take it
+before you do: to work under the lock there is redlock run. Each --interval, redlockd
+asks a quorum of the nodes. A lock that is reserved for a waiter is not free. NAME is
+one lock; a comma in it is written %2C.
+
+If a question fails (redlockd stops, too few nodes answer), redlock wait goes on. Only
+the first one must succeed.
+
+Exit codes: 0 the lock was free; 1 it was held for the time of -w; 64 usage; 69 the daemon
+is not available, or no quorum of nodes answered, at the start; 70 internal; 77 denied.`,
+		Example: `  redlock wait nightly-backup
+  redlock wait -w 90 nightly-backup && echo free`,
+		Args:              flags.OneLock,
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if w.name, err = lockname.One("wait", args[0]); err != nil {
+				return err
+			}
+			if err := checkInterval(w.every); err != nil {
+				return err
+			}
+			return w.run(cmd.Context())
+		},
+	}
+	cmd.Flags().VarP(flags.Duration(&w.most), "timeout", "w", "wait at most this time (default: without a limit)")
+	cmd.Flags().Var(flags.Duration(&w.every), "interval", "ask this often")
+	withoutDefaults(cmd)
+	noFlagCompletion(cmd, "timeout", "interval")
+	return cmd
+}
+
+// waiter waits until a lock is free.
+type waiter struct {
+	name        string
+	most, every time.Duration
+}
+
+// run returns when the lock is free, the time is over, or the first question fails.
+func (w *waiter) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, w.most)
+	defer cancel()
+	ticker := time.NewTicker(w.every)
+	defer ticker.Stop()
+	for first := true; ; first = false {
+		holders, err := fetchHolders(context.WithoutCancel(ctx), w.name)
+		switch {
+		case err == nil && len(holders) == 0:
+			return nil
+		case err != nil && first:
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return exit.WithCode(exit.Conflict)
+		}
+	}
+}
