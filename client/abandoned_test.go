@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A TRY that is granted when nobody waits for it any more is given back, once.
+// A TRY that is granted after its caller gave up is unlocked, once.
 func TestAbandonedTryIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -31,7 +31,7 @@ func TestAbandonedTryIsUnlocked(t *testing.T) {
 	})
 }
 
-// What is answered when nobody waits any more tells of the lease all the same.
+// An answer updates the lease even if nobody waits for it any longer.
 func TestAbandonedQueriesUpdateLease(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAbandonedQueriesUpdateLease(t *testing.T) {
 	}
 }
 
-// A lease that nobody wants any more when it is found is nobody's.
+// A lease that is found after the caller gave up is not kept.
 func TestAbandonedLeaseOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -69,7 +69,7 @@ func TestAbandonedLeaseOf(t *testing.T) {
 	})
 }
 
-// Who gives up while there is no daemon is told that there is none, and leaves nothing.
+// A caller that gives up while there is no daemon is told so, and leaves nothing behind.
 func TestCancelWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -87,8 +87,8 @@ func TestCancelWithoutAConnection(t *testing.T) {
 	})
 }
 
-// An UNLOCK that was not answered in time, of what does not end by itself, goes on for as
-// long as it takes; also one that could not even be sent.
+// An UNLOCK of a lease that does not expire goes on as long as necessary, if it was not answered in
+// time or could not even be sent.
 func TestUnlockForAProcessGoesOn(t *testing.T) {
 	for _, sent := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestUnlockForAProcessGoesOn(t *testing.T) {
 	}
 }
 
-// An Unlock that finds no daemon leaves a lease of the connection to its end, and makes no
-// connection for it.
+// An Unlock that finds no daemon lets a lease of the connection expire, and makes no connection for
+// it.
 func TestUnlockWithoutADaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -129,7 +129,7 @@ func TestUnlockWithoutADaemon(t *testing.T) {
 	})
 }
 
-// It can be called again when there is one: what its ttl keeps would stay for as long as that.
+// Unlock can be called again when there is a daemon. Otherwise the lock would stay for its ttl.
 func TestUnlockAgainAfterReconnect(t *testing.T) {
 	for _, test := range []struct {
 		sent   bool // before the outage
@@ -172,8 +172,7 @@ func TestUnlockAgainAfterReconnect(t *testing.T) {
 	}
 }
 
-// An UNLOCK that was sent twice is told of a loss: only NOTHELD says that the first has
-// released.
+// An UNLOCK that was sent twice reports a loss: only NOTHELD means that the first has released it.
 func TestUnlockTwiceOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -189,7 +188,7 @@ func TestUnlockTwiceOfALostLease(t *testing.T) {
 	})
 }
 
-// Who finds no place for a request, and waits no more, is told so.
+// A caller that finds no permit, and stops waiting, is told so.
 func TestNoPermitInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
@@ -204,8 +203,8 @@ func TestNoPermitInTime(t *testing.T) {
 	})
 }
 
-// A call that is used again has nothing of the request before: a stale lease would hear
-// what is said of another one.
+// A call that is reused keeps nothing of the earlier request: otherwise an answer about one lease
+// would reach another.
 func TestCallsAreUsedAgain(t *testing.T) {
 	table := newCallTable()
 	cl := table.tryAcquire(ipc.VerbLock)
@@ -229,7 +228,7 @@ func TestCallsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// What is answered by both of its tags leaves none of them behind.
+// A request that is answered under both of its tags leaves none of them behind.
 func TestStrayTagsAreFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -247,9 +246,9 @@ func TestStrayTagsAreFree(t *testing.T) {
 	})
 }
 
-// What a process may have got, without its caller knowing, is given back when there is a
-// daemon, however long that takes: also where the lock failed, or was given up, as there was
-// none. What was not sent got nothing.
+// A lock that a process may have been granted, without its caller knowing, is unlocked when there
+// is a daemon, no matter how long that takes. It does not matter whether the lock failed or was
+// abandoned because there was none. A request that was not sent was granted nothing.
 func TestLockForAProcessFailsWithoutADaemon(t *testing.T) {
 	for name, test := range map[string]struct {
 		lock  func(context.Context, *Client) (*Lease, error)
@@ -307,8 +306,8 @@ func TestLockForAProcessFailsWithoutADaemon(t *testing.T) {
 	}
 }
 
-// The same of an UNLOCK whose context ends in the moment in which it fails, or that is
-// refused a connection before its caller has let go of it.
+// The same holds for an UNLOCK whose context ends at the moment it fails, and for one that is
+// refused a connection before its caller has handed it over.
 func TestUnlockForAProcessFails(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, c *Client, d *scripted, l *Lease){
 		"as its context ends": func(t *testing.T, c *Client, d *scripted, l *Lease) {
@@ -316,7 +315,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
 			synctest.Wait()
-			c.calls.eachInFlight(func(cl *call) { // as who fails it and who gives it up do at once
+			c.calls.eachInFlight(func(cl *call) { // as the goroutines that fail it and abandon it do at the same time
 				cl.sentOn.Store(sentNever)
 				cl.failure = errNobody
 				cl.state.Store(stateFailed)
@@ -348,7 +347,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 				d.down.Store(false)
 				d.greet()
 				d.givenBack(c)
-				l = d.lock(c, "job", "def", WithHold(HoldPID)) // for this one somebody waits
+				l = d.lock(c, "job", "def", WithHold(HoldPID)) // this one has a caller that waits
 				d.stop()
 				before := d.elapsed()
 				want(t, "the next", l.Unlock(t.Context()), ErrUnavailable)
@@ -358,8 +357,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 	}
 }
 
-// Where there is a connection again by the time at which a lock is found to have failed, it
-// does not wait there.
+// If there is a connection again when a lock is found to have failed, the lock does not wait there.
 func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -378,8 +376,8 @@ func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 	})
 }
 
-// An answer that comes in the moment in which a call is given up counts, and one that comes
-// before a call is let go of is settled. Neither leaves anything for the call that is next.
+// An answer that comes at the moment a call is abandoned counts. One that comes before a call is
+// handed over is settled. Neither leaves anything for the next call.
 func TestAnsweredInTheSameMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -396,7 +394,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for range 100 { // whichever await sees first
+		for range 100 { // await may see either first
 			cl := answer(ipc.VerbLock)
 			if !c.await(ctx, cl) || len(cl.ready) > 0 {
 				t.Fatal("the answer does not count, or counts for the next call")
@@ -412,7 +410,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 	})
 }
 
-// What is posted when all is over is settled at once.
+// A call that is sent in the background after Close is settled at once.
 func TestBackgroundCallAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -427,8 +425,8 @@ func TestBackgroundCallAfterClose(t *testing.T) {
 	})
 }
 
-// A LOCK that nobody waits for any more, and that ends with its connection, has got nothing:
-// what was answered to the request before it is none of its own.
+// An abandoned LOCK that ends with its connection was granted nothing: the answer to an earlier
+// request is not its own.
 func TestAbandonedLockIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -452,8 +450,8 @@ func TestAbandonedLockIsNotAnswered(t *testing.T) {
 	})
 }
 
-// A question that waits for its lease to be resumed is not asked when nobody wants to know
-// any more, and takes no place from then on. (CHECK tells the lease of its deadline.)
+// A query that waits until its lease is resumed is not sent if its caller gives up, and uses no
+// permit from then on. (CHECK updates the lease's deadline.)
 func TestAbandonedWhileAwaitingResume(t *testing.T) {
 	for _, verb := range []string{"EXTEND", "BEAT"} {
 		synctest.Test(t, func(t *testing.T) {

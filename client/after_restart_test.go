@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// BACK: an answer may have been lost. What is in flight is asked again.
+// After BACK an answer may be lost. Calls in flight are sent again.
 func TestBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -42,7 +42,7 @@ func TestBack(t *testing.T) {
 	})
 }
 
-// The answer to the first is a stray, and nobody knows what it grants.
+// The answer to the first request is a stray, and nobody knows the lease that it grants.
 func TestStrayGrantIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -66,8 +66,7 @@ func TestStrayGrantIsUnlocked(t *testing.T) {
 	})
 }
 
-// A stray that grants nothing has nothing to be given back: what it tells of may be
-// another's.
+// A stray that grants nothing is not unlocked: its lease may belong to another client.
 func TestOtherStraysAreNotUnlocked(t *testing.T) {
 	for name, test := range map[string]struct {
 		ask   func(ctx context.Context, c *Client) (*Lease, error)
@@ -119,8 +118,8 @@ func TestStrayIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// A daemon that is restarted before it has answered HELLO, on a connection that is
-// kept, may never answer it: it is asked on another one.
+// If a daemon is restarted before it has answered HELLO, and keeps the connection, it may never
+// answer. The client makes another connection.
 func TestBackBeforeHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := newScripted(t)
@@ -140,8 +139,8 @@ func TestBackBeforeHello(t *testing.T) {
 	})
 }
 
-// Given up before BACK, or at any time after: both are, and what is granted is
-// given back.
+// A call that is abandoned before BACK, or at any time after it, is cancelled under both tags, and
+// a grant is unlocked.
 func TestCancelAndBack(t *testing.T) {
 	for _, first := range []string{"BACK", "CANCEL"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -173,7 +172,7 @@ func TestCancelAndBack(t *testing.T) {
 	}
 }
 
-// More restarts than one, and the connection lost in the end.
+// Several restarts, and in the end the connection is lost.
 func TestBackAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -202,7 +201,7 @@ func TestBackAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A daemon that bounds the rate of requests refuses what comes all at once.
+// A daemon that bounds the rate of requests refuses some that come all at once.
 func TestResendIsRefusedWithLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -217,13 +216,13 @@ func TestResendIsRefusedWithLimit(t *testing.T) {
 		locked.must(t)
 		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		tag := d.expectTagged("PING")
-		d.say(tag + " ERR LIMIT") // nothing was repeated
+		d.say(tag + " ERR LIMIT") // nothing was resent
 		_, err := asked.wait()
 		want(t, "ping", err, ErrLimit)
 	})
 }
 
-// But not for ever.
+// A refused request is not resent for ever.
 func TestResendIsRefusedTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -241,8 +240,8 @@ func TestResendIsRefusedTooOften(t *testing.T) {
 	})
 }
 
-// The first answer may be under way when the repeat, which was refused with LIMIT, is sent
-// again: it is one answer nevertheless.
+// The first answer may be under way when the resend that was refused with LIMIT is sent again. It
+// still counts once.
 func TestAnswerWhileResendIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -260,9 +259,8 @@ func TestAnswerWhileResendIsLimited(t *testing.T) {
 	})
 }
 
-// Of the tags of a request that was repeated more than once, that which was refused with
-// LIMIT is free, and no other: what still answers it is ignored, and no two requests that
-// follow have the same tag.
+// A request was resent more than once. The tag that was refused with LIMIT is free, and no other.
+// Later answers to it are ignored, and no two later requests have the same tag.
 func TestTagsAfterLimitedResend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -301,9 +299,9 @@ func TestTagsAfterLimitedResend(t *testing.T) {
 	})
 }
 
-// A repeat may be granted what the first was refused, as the nodes were not there yet after the
-// restart. Where that would outlast the connection, Close waits for it, and it is given back
-// whenever there is a daemon.
+// A resend may be granted what the first was refused, because the nodes were not ready after the
+// restart. If that outlasts the connection, Close waits for it, and it is unlocked whenever there
+// is a daemon.
 func TestStrayGrantThatOutlastsConnection(t *testing.T) {
 	refused := func(t *testing.T) (*Client, *scripted) {
 		c, d := dialScripted(t)
@@ -349,8 +347,8 @@ func TestStrayGrantThatOutlastsConnection(t *testing.T) {
 	})
 }
 
-// What a LOCK for a process may have got that was answered with ErrUnavailable is asked for
-// again with the next connection, and given back before Close ends.
+// A LOCK for a process that failed with ErrUnavailable may have been granted. The next connection
+// asks for it again, and it is unlocked before Close ends.
 func TestCloseUnlocksDoubtfulGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

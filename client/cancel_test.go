@@ -35,7 +35,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	})
 }
 
-// crossed is a client whose LOCK was granted when it had given that up.
+// crossed returns a client whose LOCK was granted at the moment it was abandoned.
 func crossed(t *testing.T) (*Client, *scripted) {
 	c, d := dialScripted(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -58,9 +58,9 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 	})
 }
 
-// What nobody has got is given back before the Client is closed, as it would outlast that (with
-// HoldConn for its linger): who is told that he has not got it may end at once. A daemon that
-// hangs is not waited for too long, and one that is gone not at all.
+// A grant without an owner is unlocked before the Client is closed, if it would outlast the
+// connection (with HoldConn because of its linger): the caller may end at once. Close does not wait
+// too long for a daemon that hangs, and not at all for one that is gone.
 func TestCloseAfterCancel(t *testing.T) {
 	for name, test := range map[string]struct {
 		daemon func(c *Client, d *scripted)
@@ -103,8 +103,8 @@ func TestCloseAfterCancel(t *testing.T) {
 	}
 }
 
-// What somebody waits for when the Client is closed is given up before that, where it would
-// outlast the connection: he is told that he has not got it.
+// Close cancels a waiting call first if its grant would outlast the connection. The caller is told
+// that it has no lock.
 func TestCloseCancelsLocksThatOutlastIt(t *testing.T) {
 	for name, opts := range map[string][]Option{
 		"for a process":  {WithHold(HoldPID)},
@@ -136,7 +136,7 @@ func TestCloseCancelsLocksThatOutlastIt(t *testing.T) {
 	}
 }
 
-// What was granted in that moment is a lease, or is given back.
+// A lock that is granted at that moment is a lease, or is unlocked.
 func TestCloseAsALockIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -144,7 +144,7 @@ func TestCloseAsALockIsGranted(t *testing.T) {
 		d.line()
 		d.say(grant("0", "job", "abc", 0, ttl))
 		closed := async(func() (int, error) { return 0, c.Close() })
-		if _, err := locked.wait(); err != nil { // else it stays with the process, as is said
+		if _, err := locked.wait(); err != nil { // otherwise it stays with the process, as documented
 			d.expect("CANCEL 0")
 			d.givenBack(c)
 		}
@@ -152,8 +152,8 @@ func TestCloseAsALockIsGranted(t *testing.T) {
 	})
 }
 
-// What nobody has got is given back across the end of the connection as well, and is not
-// resumed: nobody is at work.
+// A grant without an owner is unlocked after the end of the connection too. It is not resumed,
+// because nobody works under it.
 func TestUnlockOfAbandonedGrantAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := crossed(t)
@@ -167,14 +167,14 @@ func TestUnlockOfAbandonedGrantAcrossRestart(t *testing.T) {
 	})
 }
 
-// The grant comes while its caller is about to say CANCEL.
+// The grant comes while its caller is about to send CANCEL.
 func TestGrantBeforeTheCancel(t *testing.T) {
 	c, d := dialScripted(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
 	d.expect("@0 LOCK job owner=1 id=t.1")
 	cl, _ := c.calls.find("0")
-	c.link.Load().out.mu.Lock() // holds up the CANCEL
+	c.link.Load().out.mu.Lock() // delays the CANCEL
 	cancel()
 	for cl.state.Load() != stateAbandoning {
 		runtime.Gosched()
@@ -190,13 +190,13 @@ func TestGrantBeforeTheCancel(t *testing.T) {
 	d.say("ERR NOTHELD")
 	d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-	d.say(d.expectTagged("PING") + " OK") // after it the answer to UNLOCK has been taken
+	d.say(d.expectTagged("PING") + " OK") // by now the answer to UNLOCK has been read
 	pinged.must(t)
 	nothingLeft(t, c)
 }
 
-// What is left of the context's deadline when the daemon's wait is over is no whole
-// millisecond, and is the end of it all the same.
+// The rest of the context's deadline after the daemon's wait is not a whole millisecond. It counts
+// as the end nevertheless.
 func TestDeadlineInFractions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -273,7 +273,7 @@ func TestOtherRequestsAreAbandoned(t *testing.T) {
 		want(t, "who", err, context.DeadlineExceeded)
 		d.at("the end of the call", time.Second)
 		again := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.expect("@1 PING") // its tag is another: 0 is still to be answered
+		d.expect("@1 PING") // it has another tag: 0 is not answered yet
 		d.say("@0 - lock=job", "@0 OK n=1", "@1 OK")
 		again.must(t)
 		synctest.Wait()
@@ -281,14 +281,14 @@ func TestOtherRequestsAreAbandoned(t *testing.T) {
 	})
 }
 
-// What can be in flight is no more than the daemon takes as it comes.
+// No more can be in flight than the daemon accepts by default.
 func TestPermitsFitLimitOfDaemon(t *testing.T) {
 	if n := maxLocks + maxOthers + maxResumes; n > server.DefaultMaxInFlight {
 		t.Errorf("%d requests can be in flight, and the daemon takes %d", n, server.DefaultMaxInFlight)
 	}
 }
 
-// More locks than places wait for one, and leave room for what ends their wait.
+// Locks beyond the permits wait for one, and leave room for requests that end their wait.
 func TestPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -329,7 +329,7 @@ func TestUnwrittenRequestsAreBounded(t *testing.T) {
 		held := d.lock(c, "held", "abc")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		name := strings.Repeat("%", 200) // 600 bytes as it is written, and the note too
+		name := strings.Repeat("%", 200) // 600 bytes when escaped, and so is the note
 		var refused atomic.Int32
 		var wg sync.WaitGroup
 		for range maxLocks {
@@ -363,7 +363,7 @@ func TestUnwrittenRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// Locks that are given up at any moment leave nothing with the daemon.
+// Locks that are abandoned at any moment leave nothing with the daemon.
 func TestCancelAtAnyMoment(t *testing.T) {
 	m := startModel(t)
 	c := m.dial()
@@ -417,7 +417,7 @@ func TestThousandGoroutines(t *testing.T) {
 	nothingLeft(t, c)
 }
 
-// A daemon that is stopped (SIGSTOP) until its socket is full, and goes on.
+// A daemon is stopped (SIGSTOP) until its socket is full, and continues.
 func TestFullSocket(t *testing.T) {
 	m := startModel(t)
 	c := m.dial()

@@ -43,7 +43,7 @@ func goroutinesLeft(deadline time.Time) string {
 	}
 }
 
-// What a user's program imports by importing this package.
+// A user's program imports only these packages with this one.
 func TestDependencies(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -92,7 +92,7 @@ func TestDialWhereNobodyListens(t *testing.T) {
 	want(t, "permission", dialError(t.Context(), "/s", &os.PathError{Err: fs.ErrPermission}), ErrDenied)
 }
 
-// "Invalid argument" would tell nobody what is wrong with a path that is there.
+// "Invalid argument" would not say what is wrong with a path that exists.
 func TestDialPathTooLong(t *testing.T) {
 	path := "/" + strings.Repeat("x", ipc.MaxSocketPath)
 	_, err := Dial(t.Context(), path)
@@ -107,7 +107,7 @@ func TestDialPathTooLong(t *testing.T) {
 	}
 }
 
-// An empty path is that of the environment; options count.
+// An empty path means the one of the environment. Options are applied.
 func TestDialOptions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -275,7 +275,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// What the daemon said before it hung up is heard, although writes fail.
+// What the daemon said before it closed the connection is read, although writes fail.
 func TestLastWordsAfterFailedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -293,7 +293,7 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 	})
 }
 
-// The daemon may read the end of the input, and answer, before the connection is over.
+// The daemon may read the end of the input, and answer, before the connection has ended.
 func TestCloseIsNoCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -307,7 +307,8 @@ func TestCloseIsNoCancel(t *testing.T) {
 	})
 }
 
-// A grant that crosses with Close is over before the daemon sees the end: nobody works under it.
+// A grant that crosses with Close ends before the daemon sees the end of the connection: nobody
+// works under it.
 func TestGrantThatCrossesWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -352,7 +353,7 @@ func TestWriteToClosedSocket(t *testing.T) {
 	want(t, "the second request", s.send(ping, true), syscall.EPIPE)
 }
 
-// A socket that had been full when it was closed on the other side refuses what comes next.
+// A socket that was full when the other side closed it refuses the next write.
 func TestWriteToFullSocketThatIsClosed(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()

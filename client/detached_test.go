@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// More leases than places for RESUME are all resumed, as places become free.
+// If there are more leases than permits for RESUME, all are resumed as permits become free.
 func TestAllLeasesAreResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 2*maxResumes + 1
@@ -32,8 +32,8 @@ func TestAllLeasesAreResumed(t *testing.T) {
 	})
 }
 
-// What the ttl keeps goes on without a connection: none is made for its sake, nothing is
-// resumed on the next, and what is asked about it waits for nothing.
+// A lease with HoldTTL goes on without a connection: none is made for it, the next one does not
+// resume it, and queries about it do not wait.
 func TestWhatTheTTLKeepsIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -54,7 +54,7 @@ func TestWhatTheTTLKeepsIsNotResumed(t *testing.T) {
 	})
 }
 
-// What is asked about a lease of a process does not wait for what else is asked for it.
+// Queries about a lease of a process do not wait for its RESUME.
 func TestQueriesAboutProcessWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -68,8 +68,8 @@ func TestQueriesAboutProcessWaitForNothing(t *testing.T) {
 	})
 }
 
-// What is asked about a lease waits until that one is resumed: the daemon would not know
-// it, and say so, and that would be its end.
+// Queries about a lease wait until it is resumed. Before, the daemon would answer that it does not
+// know the lease, and so end it.
 func TestQueriesWaitForTheirOwnLease(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,8 +104,7 @@ func TestQueriesWaitForTheirOwnLease(t *testing.T) {
 	}
 }
 
-// A RESUME that is to be said again when there is no connection any more is said on the
-// next one.
+// A RESUME that has to be repeated when there is no connection is sent on the next one.
 func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -123,9 +122,8 @@ func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
 	})
 }
 
-// A lease that a process keeps is asked after again when there is a daemon again, though
-// the CHECK that was due meanwhile failed: without a quorum nothing else tells that it was
-// extended.
+// A lease of a process is checked again when there is a daemon again, although the CHECK that was
+// due meanwhile failed. Without a quorum nothing else says that it was extended.
 func TestCheckAfterReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = time.Minute // its CHECK is due after 24 s, its end after 48 s
@@ -145,12 +143,12 @@ func TestCheckAfterReconnect(t *testing.T) {
 	})
 }
 
-// Of a lease that goes by a process nobody would say on the next connection that it is lost,
-// which FORCE makes it for others at once: it is asked for there, and is told of.
+// A lease of a process may be lost by FORCE, and others hold it at once. So the next connection
+// asks for it, to be told of the loss.
 func TestLossForAProcessIsToldOnTheNextConnection(t *testing.T) {
 	for name, answer := range map[string]string{
 		"resumed":    "",
-		"no quorum":  " ERR NOQUORUM granted=1 needed=3", // it is known there all the same
+		"no quorum":  " ERR NOQUORUM granted=1 needed=3", // the daemon knows it nevertheless
 		"an old one": " ERR VERB : RESUME is not in this version",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +176,7 @@ func TestLossForAProcessIsToldOnTheNextConnection(t *testing.T) {
 	}
 }
 
-// What the daemon says of it there.
+// The daemon's answers to that RESUME.
 func TestResumeForAProcessIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -208,7 +206,7 @@ func TestResumeForAProcessIsRefused(t *testing.T) {
 	})
 }
 
-// What another connection took is told of there, and not asked for here.
+// A lease that another connection took is not resumed here: that connection is told of its loss.
 func TestFoundLeaseIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

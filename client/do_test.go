@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// Without the lock Do does not run what is to run under it.
+// Without the lock Do does not call fn.
 func TestDoWithoutTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -27,8 +27,8 @@ func TestDoWithoutTheLock(t *testing.T) {
 	})
 }
 
-// Who has found the lease before Do has come to run has a context of it, too, which ends as
-// that of fn does.
+// A goroutine that found the lease before Do called fn has a context of it too. It ends together
+// with the one of fn.
 func TestDoOfALeaseThatWasFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

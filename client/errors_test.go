@@ -51,7 +51,7 @@ func TestSentinelsOfAllCodes(t *testing.T) {
 	}
 }
 
-// Why a lease was lost is said in words, also where the daemon has said a reason alone.
+// A loss is explained, even if the daemon gave only a reason.
 func TestTextsOfLosses(t *testing.T) {
 	for event, want := range map[string]string{
 		"LOST lock=job lease=abc reason=quorum":         "it could not be extended on a quorum of nodes",

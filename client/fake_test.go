@@ -75,7 +75,7 @@ func (d *scripted) greet() {
 	d.say("@0 OK version=1")
 }
 
-// outage is a daemon that is stopped for so long, and takes the next connection then.
+// outage stops the daemon for that long, and then takes the next connection.
 func (d *scripted) outage(length time.Duration) {
 	d.t.Helper()
 	d.stop()
@@ -84,8 +84,7 @@ func (d *scripted) outage(length time.Duration) {
 	d.greet()
 }
 
-// hangUp ends the connection, as a daemon does that is killed. It returns when
-// the client has noticed.
+// hangUp ends the connection, as a killed daemon does. It returns when the client has noticed.
 func (d *scripted) hangUp() {
 	d.conn.Close()
 	synctest.Wait()
@@ -134,7 +133,7 @@ func (d *scripted) expect(want string) {
 	}
 }
 
-// givenBack answers the UNLOCK of abc that comes next, after which nothing is left.
+// givenBack answers the next UNLOCK of abc, and checks that nothing is left.
 func (d *scripted) givenBack(c *Client) {
 	d.t.Helper()
 	d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
@@ -142,8 +141,8 @@ func (d *scripted) givenBack(c *Client) {
 	nothingLeft(d.t, c)
 }
 
-// expectTagged reads the next line, which must be want with whatever tag, and
-// returns the tag with its @.
+// expectTagged reads the next line, which must be want with some tag, and returns the tag with its
+// @.
 func (d *scripted) expectTagged(want string) string {
 	d.t.Helper()
 	tag, got, _ := strings.Cut(d.line(), " ")
@@ -153,18 +152,18 @@ func (d *scripted) expectTagged(want string) string {
 	return tag
 }
 
-// tagged reads the next line: its tag, without the @, and the rest.
+// tagged reads the next line, and returns its tag, without the @, and the rest.
 func (d *scripted) tagged() (tag, rest string) {
 	tag, rest, _ = strings.Cut(strings.TrimSuffix(d.line(), "\n"), " ")
 	return strings.TrimPrefix(tag, "@"), rest
 }
 
-// ms is a duration as requests have it.
+// ms formats a duration as requests have it.
 func ms(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-// line is "" where the connection has ended.
+// line returns "" if the connection has ended.
 func (d *scripted) line() string {
 	line, _ := d.in.ReadString('\n')
 	return line
@@ -182,8 +181,7 @@ func (d *scripted) say(lines ...string) {
 	}
 }
 
-// grant is an OK to the LOCK with a tag, for a lease that is valid for so long
-// from the test's beginning on.
+// grant is an OK to the LOCK with that tag. The lease is valid for that long, from after on.
 func grant(tag, name, lease string, after, left time.Duration) string {
 	return fmt.Sprintf("@%s OK lock=%s lease=%s fence=77 ttl=%d deadline=%d", tag, name, lease,
 		left.Milliseconds(), (bootAt + after + left).Milliseconds())

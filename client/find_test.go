@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The process owns what it holds: no owner is said, and the end of the connection
-// is not the lease's.
+// The process owns what it holds: the request has no owner, and the end of the connection does not
+// end the lease.
 func TestHoldPID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -46,7 +46,7 @@ func TestPIDOptionsThatCannotBe(t *testing.T) {
 	})
 }
 
-// A beat that comes too late is told of, and ends the lease.
+// A beat that comes too late is reported, and ends the lease.
 func TestBeatTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -60,7 +60,7 @@ func TestBeatTooLate(t *testing.T) {
 	})
 }
 
-// Who finds a lease at the same time as others has the same one, all of it.
+// Goroutines that find a lease at the same time get the same one, complete.
 func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 	const rounds, many = 300, 8
 	synctest.Test(t, func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 	})
 }
 
-// The end of a Lease that was lost here does not take the one with its ID that was found
-// afterwards: who has that is to hear of its loss.
+// The end of a lost Lease does not remove another Lease with the same ID that was found later: that
+// one must learn of its loss.
 func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -123,14 +123,14 @@ func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 	})
 }
 
-// What is found at the moment at which the Client is closed has ended with it.
+// A lease that is found at the moment the Client is closed has ended.
 func TestFoundWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
 		cl, err := c.begin(t.Context(), ipc.VerbCheck, "a")
 		want(t, "begin", err, nil)
 		want(t, "answer", ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply), nil)
-		c.Close() // the answer was read before, and not taken yet
+		c.Close() // the answer was read, but not taken yet
 		l, err := c.found(t.Context(), cl)
 		want(t, "found", err, nil)
 		want(t, "cause", over(l.Context()), ErrClosed)
@@ -141,8 +141,7 @@ func TestFoundWhileClosing(t *testing.T) {
 	})
 }
 
-// A lease of this Client's own is found with all that it has, also before whoever asked for it
-// has run again.
+// A lease of this Client is found complete, even before the caller of Lock has run again.
 func TestOwnLeaseIsFoundBeforeItsGrantIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -162,8 +161,8 @@ func TestOwnLeaseIsFoundBeforeItsGrantIsTaken(t *testing.T) {
 	})
 }
 
-// A lease of this Client's own that has ended here, and is about to be given back, is not found
-// though the daemon keeps it yet.
+// A lease of this Client that has ended here, and is about to be unlocked, is not found, although
+// the daemon still keeps it.
 func TestOwnLeaseThatHasEndedIsNotFound(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(t *testing.T, d *scripted, l *Lease)
@@ -192,8 +191,7 @@ func TestOwnLeaseThatHasEndedIsNotFound(t *testing.T) {
 	}
 }
 
-// What another connection took is found by its process or its ID, and is unlocked
-// by nobody but who says so.
+// A lease that another connection took is found by its process or its ID. Only Unlock unlocks it.
 func TestLeaseOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -215,8 +213,8 @@ func TestLeaseOf(t *testing.T) {
 	})
 }
 
-// Where one of several names was forced away, Unlock gives back the others of a lease that was
-// found as well: nobody else can have them before the deadline.
+// If one of several names was forced away, Unlock of a found lease releases the others too: nobody
+// else can have them before the deadline.
 func TestFoundLeaseUnlocksRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -233,8 +231,8 @@ func TestFoundLeaseUnlocksRest(t *testing.T) {
 	})
 }
 
-// Its guard is the daemon's, however little is left of it; and who took it may have
-// unlocked it.
+// Its guard is the daemon's, even if little time is left. The client that took it may have unlocked
+// it.
 func TestFoundLeaseHasItsGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -259,8 +257,8 @@ func TestFoundLeaseHasItsGuard(t *testing.T) {
 	})
 }
 
-// Of a lease that it did not take a Client gives nothing back, however long the
-// daemon says nothing.
+// A Client unlocks nothing of a lease that it did not take, no matter how long the daemon is
+// silent.
 func TestFoundLeaseIsNotUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -280,8 +278,8 @@ func TestFoundLeaseIsNotUnlocked(t *testing.T) {
 	})
 }
 
-// One that is over by the time its answer is read is not given back either: who took
-// it may be at work yet.
+// A found lease that has ended by the time the answer is read is not unlocked: its holder may still
+// be working.
 func TestLeaseFoundTooLateIsNotUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -314,7 +312,7 @@ func TestLeaseOfNoHolder(t *testing.T) {
 	})
 }
 
-// An answer that names no lease, or no deadline, is none.
+// An answer without a lease or a deadline is not accepted.
 func TestLeaseOfWithoutItsFields(t *testing.T) {
 	for _, answer := range []string{" OK", " OK lease=abc ttl=9000", " OK deadline=2000000 ttl=9000"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -19,8 +19,8 @@ func TestGuardOption(t *testing.T) {
 	})
 }
 
-// A bound on the holding time is below the ttl that was asked for, by WithMax or by
-// the daemon's config: the guard is a fifth of what is granted, and leaves most of it.
+// A bound on the holding time, by WithMax or by the daemon's config, is below the requested ttl.
+// The guard is a fifth of what is granted, and leaves most of it.
 func TestGuardWithinMax(t *testing.T) {
 	for name, opts := range map[string][]Option{"WithMax": {WithMax(time.Second)}, "max_hold": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestGuardWithinMax(t *testing.T) {
 	}
 }
 
-// A ttl that was changed counts from then on, and no longer what was granted before.
+// After the ttl was changed, the new one counts, and no longer what was granted before.
 func TestGuardOfAnotherTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -62,8 +62,8 @@ func TestGuardOfAnotherTTL(t *testing.T) {
 	})
 }
 
-// Somebody else may change the ttl: what the daemon says of its guard counts, and as long
-// as the lease stands for less no more than a fifth of that.
+// Another program may change the ttl. Then the guard is the daemon's, but at most a fifth of the
+// time that the lease has.
 func TestGuardThatTheDaemonTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -81,7 +81,7 @@ func TestGuardThatTheDaemonTells(t *testing.T) {
 				t.Errorf("the daemon says %v, and that it stands for %v: a guard of %v, want %v", c.told, c.stands, got, c.guard)
 			}
 			beaten := async(func() (bool, error) { return true, l.Beat(t.Context()) })
-			d.say(d.expectTagged("BEAT lease=abc") + " OK lock=job") // which tells nothing of it
+			d.say(d.expectTagged("BEAT lease=abc") + " OK lock=job") // it says nothing about the guard
 			beaten.must(t)
 			if got := l.Guard(); got != c.guard {
 				t.Errorf("a guard of %v after BEAT, want %v", got, c.guard)

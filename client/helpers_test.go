@@ -42,7 +42,7 @@ func (f future[T]) must(t testing.TB) T {
 	return value
 }
 
-// pending tells that there is no result yet. (After synctest.Wait.)
+// pending reports that there is no result yet. (After synctest.Wait.)
 func (f future[T]) pending() bool { return len(f) == 0 }
 
 func lockErr(_ *Lease, err error) error { return err }
@@ -54,14 +54,14 @@ func want(t testing.TB, what string, got, wanted error) {
 	}
 }
 
-// questions are what is asked about a lease that is held, by verb.
+// questions are the queries about a held lease, by verb.
 var questions = map[string]func(context.Context, *Lease) error{
 	"CHECK":  func(ctx context.Context, l *Lease) error { return l.Check(ctx) },
 	"EXTEND": func(ctx context.Context, l *Lease) error { return l.Extend(ctx, 0) },
 	"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
 }
 
-// over tells why a context has ended, nil if it has not.
+// over returns why a context has ended, or nil if it has not.
 func over(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processes that are started after Inherit hold the connection, others do not.
-// Close ends it for the daemon, whoever holds it.
+// Processes that are started after Inherit hold the connection, others do not. Close ends it for
+// the daemon nevertheless.
 func TestInherit(t *testing.T) {
 	_, c, daemon := overSocket(t)
 	before, _ := socketsOf(t) // what this process was given itself
@@ -32,7 +32,7 @@ func TestInherit(t *testing.T) {
 	child.Close()
 }
 
-// A connection that is being made when Inherit is called is held as well.
+// A connection that is being made when Inherit is called is inherited too.
 func TestInheritWhileAConnectionIsMade(t *testing.T) {
 	l, c, daemon := overSocket(t)
 	daemon.Close()
@@ -115,7 +115,7 @@ func (c *child) Close() {
 	c.cmd.Wait()
 }
 
-// socketsOf starts a child, which tells how many sockets it was given.
+// socketsOf starts a child, which reports how many sockets it was given.
 func socketsOf(t *testing.T) (count int, running *child) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", `ls -l /proc/$$/fd | grep -c socket:; cat`)

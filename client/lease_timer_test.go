@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A ttl of 10 s has a guard of 2 s: unless its deadline moves, the lease is over
-// after 8 s, and the daemon is asked after 4.
+// A ttl of 10 s has a guard of 2 s. Unless its deadline moves, the lease ends after 8 s, and the
+// daemon is asked after 4 s.
 const (
 	checkAfter = 4 * time.Second
 	overAfter  = 8 * time.Second
@@ -53,7 +53,7 @@ func TestHungDaemonThatReadsNothing(t *testing.T) {
 	})
 }
 
-// The holder of a lease that was lost to silence may say that it has stopped.
+// The holder of a lease that was lost because the daemon was silent may say that it has stopped.
 func TestUnlockAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -138,7 +138,7 @@ func TestCheckAndExtend(t *testing.T) {
 	})
 }
 
-// No CHECK, as nothing would have moved the deadline.
+// There is no CHECK, because nothing would have moved the deadline.
 func TestHoldTTLEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -151,8 +151,7 @@ func TestHoldTTLEndsByItself(t *testing.T) {
 	})
 }
 
-// The timer stands still while the host is suspended; what it finds when it
-// runs out at last is the end.
+// The timer stops while the host is suspended. When it fires at last, the lease ends.
 func TestSuspendedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -168,7 +167,7 @@ func TestSuspendedHost(t *testing.T) {
 	})
 }
 
-// So it does half way where nothing is to be asked then: the ttl keeps the lease.
+// The timer fires half way even if nothing has to be asked then, because the ttl keeps the lease.
 func TestSuspendedHostAndTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -181,7 +180,7 @@ func TestSuspendedHostAndTTL(t *testing.T) {
 	})
 }
 
-// Or the daemon, which hangs, was asked before.
+// The same holds if the daemon hangs and was asked before.
 func TestSuspendedHostAndDaemonThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -194,7 +193,7 @@ func TestSuspendedHostAndDaemonThatHangs(t *testing.T) {
 	})
 }
 
-// In another time namespace deadline= is of another clock.
+// In another time namespace deadline= is on another clock.
 func TestDeadlineOfAnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -281,7 +280,7 @@ func TestUnlockIsAnswered(t *testing.T) {
 	}
 }
 
-// The release goes its way even if nobody can wait for it.
+// The release goes on even if nobody can wait for it.
 func TestUnlockWithContextThatIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -293,7 +292,7 @@ func TestUnlockWithContextThatIsDone(t *testing.T) {
 	})
 }
 
-// A context that is under the lease's own ends with it, and Unlock waits still.
+// A context derived from the lease's own ends with it, but Unlock still waits.
 func TestUnlockWithTheLeasesContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -309,7 +308,7 @@ func TestUnlockWithTheLeasesContext(t *testing.T) {
 	})
 }
 
-// A release that nobody waits for is tried again until it is answered.
+// A release that nobody waits for is repeated until it is answered.
 func TestUnlockInTheBackgroundIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -350,7 +349,7 @@ func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
 	})
 }
 
-// What there is to know of a lease can be looked at while it changes. (With -race.)
+// All getters may be called while the lease changes. (With -race.)
 func TestCheckOfExtendedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -378,7 +377,7 @@ func TestCheckOfExtendedLease(t *testing.T) {
 	})
 }
 
-// The longest ttl there can be is asked for as the longest that can be said.
+// A longer ttl is sent as the longest that the protocol can express.
 func TestExtendForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -390,7 +389,7 @@ func TestExtendForLong(t *testing.T) {
 	})
 }
 
-// A deadline that does not move on is asked for again and again, but not without end.
+// If the deadline does not move, the daemon is asked again several times, but not without end.
 func TestChecksOfADeadlineThatStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -415,8 +414,8 @@ func TestChecksOfADeadlineThatStands(t *testing.T) {
 	})
 }
 
-// All places for short requests are taken: the timer tries again, and what
-// cannot be sent now is not forgotten.
+// All permits for short requests are in use: the timer tries again, and requests that cannot be
+// sent now are not forgotten.
 func TestNoPermitForChecksAndUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

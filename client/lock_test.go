@@ -72,8 +72,8 @@ func TestLockAll(t *testing.T) {
 	})
 }
 
-// Where one of several was forced away, the daemon keeps the others until their holder
-// says that he has stopped: Unlock, which comes when his work is over, says so, once.
+// If one of several names was forced away, the daemon keeps the others until the holder says that
+// it has stopped. Unlock, after the work, says so, once.
 func TestRestOfForcedLeaseIsUnlocked(t *testing.T) {
 	for _, reason := range []string{"forced", "forced, as CHECK says", "max"} { // max: they are all given back together
 		synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestRestOfForcedLeaseIsUnlocked(t *testing.T) {
 	}
 }
 
-// Who never had them is not at work either.
+// A caller that never had them does not work under them either.
 func TestRestOfForcedLeaseIsUnlockedOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -122,7 +122,7 @@ func TestRestOfForcedLeaseIsUnlockedOnArrival(t *testing.T) {
 	})
 }
 
-// The same, where it is the reader that is first for sure.
+// The same, if the reader is certainly first.
 func TestRestOfForcedLeaseIsUnlockedBeforeGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -245,7 +245,7 @@ func TestHeldTellsTheHolder(t *testing.T) {
 	})
 }
 
-// Where the daemon does not say who holds it, or that somebody does, there is no Holder.
+// If the daemon does not say who holds it, or that anybody does, there is no Holder.
 func TestNoHolder(t *testing.T) {
 	for _, refusal := range []string{"HELD lock=job ttl=7412", "ALREADY lock=job host=web3 pid=4121 user=cron"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -262,8 +262,8 @@ func TestNoHolder(t *testing.T) {
 	}
 }
 
-// The daemon is asked to give up just before the context's deadline, so that who
-// holds the lock is known; the error says both.
+// The daemon is asked to give up just before the context's deadline, so that its answer can name
+// the holder. The error says both.
 func TestContextDeadlineBoundsTheWait(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -394,7 +394,7 @@ func TestDoTellsFnAndCallerOfLoss(t *testing.T) {
 	})
 }
 
-// LOST may stand in the line after the grant, before anybody has taken that.
+// LOST may come right after the grant, before the caller has taken that.
 func TestGrantThatIsLostOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -431,7 +431,7 @@ func TestOpNamesAreVerbs(t *testing.T) {
 	}
 }
 
-// As many names as there can be, and no more, are asked for.
+// As many names as allowed are sent, and no more.
 func TestBoundOnNames(t *testing.T) {
 	var names []string
 	for i := range ipc.MaxNames + 1 {
@@ -448,7 +448,7 @@ func TestBoundOnNames(t *testing.T) {
 	})
 }
 
-// What is wrong with an option is said as it is, of the lock that it is for.
+// The error says which option is wrong, and for which lock.
 func TestTextsOfOptions(t *testing.T) {
 	c, _ := dialScripted(t)
 	for want, err := range map[string]error{
@@ -463,7 +463,7 @@ func TestTextsOfOptions(t *testing.T) {
 	}
 }
 
-// Do returns the error of the work itself, where that is all.
+// Do returns the error of fn unchanged, if that is the only one.
 func TestDoReturnsTheErrorOfTheWork(t *testing.T) {
 	errWork := errors.New("work failed")
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// model is a daemon that knows locks, and nothing of nodes or time: for load
-// and for races, on one connection. Names are held first come, first served.
+// model is a daemon that knows locks, but neither nodes nor time: for load and for races, on one
+// connection. It grants a name in the order of requests.
 type model struct {
 	t        testing.TB
 	listener net.Listener
@@ -45,8 +45,8 @@ type waiter struct {
 	out     *modelOut
 }
 
-// modelOut collects the replies to a connection. A grant to a waiter goes out
-// with the reply to who unlocked: they must share the connection.
+// modelOut collects the replies to a connection. A grant to a waiter is sent with the reply to
+// UNLOCK, so both must share the connection.
 type modelOut struct{ buf []byte }
 
 func startModel(t testing.TB) *model {
@@ -78,7 +78,7 @@ func (m *model) stop() {
 	m.wg.Wait()
 }
 
-// restart ends all connections. Leases stay, to be resumed; those who wait do not.
+// restart ends all connections. Leases stay, and can be resumed. Waiters do not.
 func (m *model) restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (m *model) restart() {
 	}
 }
 
-// back is a restart that keeps the connection: what was answered last is lost.
+// back is a restart that keeps the connection: the last answers are lost.
 func (m *model) back(out *modelOut) {
 	if m.backs == 0 || rand.IntN(m.backs) > 0 {
 		return
@@ -113,7 +113,7 @@ func (m *model) accept() {
 	}
 }
 
-// serve answers all that is buffered in one write.
+// serve answers everything that is buffered in one write.
 func (m *model) serve(conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReaderSize(conn, 64<<10)
@@ -234,7 +234,7 @@ func (m *model) cancel(tag string, out *modelOut) {
 	out.reply("", "ERR NOTHELD")
 }
 
-// left is how many leases and waiters there are.
+// left returns how many leases and waiters there are.
 func (m *model) left() (leases, waiters int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -256,8 +256,8 @@ func (o *modelOut) reply(tag, rest string) {
 	o.buf = append(append(o.buf, rest...), '\n')
 }
 
-// mustBecomeEmpty waits until nothing is held, and nothing waits. Each answer
-// is a step towards that.
+// mustBecomeEmpty waits until nothing is held and nothing waits. Each answer is a step towards
+// that.
 func (m *model) mustBecomeEmpty(c *Client) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)

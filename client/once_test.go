@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// once is FORCE and ADMIT, which are not to be done twice.
+// once lists FORCE and ADMIT, which must not be done twice.
 var once = []struct {
 	line string
 	ask  func(ctx context.Context, c *Client) (int, error)
@@ -23,7 +23,7 @@ var once = []struct {
 	}},
 }
 
-// eachOnce runs a test for each of them, beside a lease.
+// eachOnce runs a test for each of them, while a lease is held.
 func eachOnce(t *testing.T, test func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error))) {
 	for _, o := range once {
 		t.Run(o.line, func(t *testing.T) {
@@ -35,7 +35,7 @@ func eachOnce(t *testing.T, test func(t *testing.T, c *Client, d *scripted, line
 	}
 }
 
-// goesOn checks that the connection is still the first one, and what was read was all.
+// goesOn checks that the connection is still the first one, and that everything was read.
 func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 	t.Helper()
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
@@ -47,8 +47,8 @@ func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 	}
 }
 
-// The daemon refuses what was under way in a restart, and goes on: so does the
-// connection, with its leases.
+// The daemon refuses what was under way in a restart, and goes on. So does the connection, with its
+// leases.
 func TestSentOnceIsRefusedAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		l := d.lock(c, "held", "abc")
@@ -66,7 +66,7 @@ func TestSentOnceIsRefusedAfterBack(t *testing.T) {
 	})
 }
 
-// What the daemon has read only after the restart is answered, and asked for once.
+// If the daemon reads the request only after the restart, it is answered, and was sent once.
 func TestSentOnceIsReadAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		l := d.lock(c, "held", "abc")
@@ -82,7 +82,7 @@ func TestSentOnceIsReadAfterBack(t *testing.T) {
 	})
 }
 
-// What goes by its tag after it was answered is not probed in its place.
+// A later request with the same tag is not probed in its place.
 func TestSentOnceEndsBeforeProbe(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
@@ -101,8 +101,8 @@ func TestSentOnceEndsBeforeProbe(t *testing.T) {
 	})
 }
 
-// What was lost with its answer ends as well, and tells that it is not known whether it
-// was done. An answer that comes after all is a stray.
+// If the answer was lost, the call ends too, and says that the outcome is unknown. If the answer
+// comes nevertheless, it is a stray.
 func TestSentOnceIsNotAnsweredAfterBack(t *testing.T) {
 	for _, sign := range []string{" OK", " ERR LIMIT", " ERR SHUTDOWN"} {
 		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
@@ -133,7 +133,7 @@ func TestSentOnceIsNotAnsweredAfterBack(t *testing.T) {
 	}
 }
 
-// The daemon was only slow: its answer counts, and that to PING is the stray.
+// The daemon was only slow: its answer counts, and the answer to PING is the stray.
 func TestSentOnceIsAnsweredLateAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
@@ -149,7 +149,7 @@ func TestSentOnceIsAnsweredLateAfterBack(t *testing.T) {
 	})
 }
 
-// Who has given up leaves nothing behind, whether it is answered or not.
+// An abandoned call leaves nothing behind, whether it is answered or not.
 func TestSentOnceIsAbandoned(t *testing.T) {
 	for _, o := range once {
 		synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestSentOnceIsAbandoned(t *testing.T) {
 	}
 }
 
-// The end of the connection ends what was sent on it. It is not asked for on the next.
+// The end of the connection ends what was sent on it. It is not sent on the next one.
 func TestSentOnceWhenTheConnectionEnds(t *testing.T) {
 	for said, wanted := range map[string]error{"": ErrUnavailable, "BYE resume=9000": ErrShutdown} {
 		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
@@ -196,7 +196,7 @@ func TestSentOnceWhenTheConnectionEnds(t *testing.T) {
 	}
 }
 
-// Close ends what is under way, and says that it was Close.
+// Close ends what is under way, with ErrClosed.
 func TestSentOnceWhileTheClientIsClosed(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
@@ -207,7 +207,7 @@ func TestSentOnceWhileTheClientIsClosed(t *testing.T) {
 	})
 }
 
-// What was not sent yet waits for a connection, and has one made, like all else.
+// A request that was not sent waits for a connection, and has one made, like all others.
 func TestSentOnceWaitsForConnection(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		d.stop()
@@ -226,7 +226,7 @@ func TestSentOnceWaitsForConnection(t *testing.T) {
 	})
 }
 
-// A connection that takes no more, and has not ended yet: nothing was sent on it.
+// A connection accepts no more requests, but has not ended: nothing was sent on it.
 func TestSentOnceIsNotSent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		c.link.Load().out.stop(errNobody)

@@ -95,7 +95,7 @@ func TestHello(t *testing.T) {
 	})
 }
 
-// What is not told is an error, and not that there is nothing.
+// A refused query is an error, and not an empty answer.
 func TestQueryIsRefused(t *testing.T) {
 	for line, look := range map[string]func(context.Context, *Client) (told bool, err error){
 		"WHO job": func(ctx context.Context, c *Client) (bool, error) {

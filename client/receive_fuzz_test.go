@@ -11,9 +11,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// FuzzReceive: whatever a daemon says, to a client that has asked for two locks and
-// looked, and asks for their end in between: every call returns, a lock is held only if
-// its request was answered so, nothing is left, and no lease stands in the end.
+// FuzzReceive: a daemon says anything to a client that has asked for two locks and queried, and
+// releases them in between. Every call returns, a lock is held only if its request was granted,
+// nothing is left, and in the end no lease is held.
 func FuzzReceive(f *testing.F) {
 	const grant = " OK lock=job lease=abc fence=77 ttl=10000 deadline=1010000\n"
 	for _, seed := range []struct{ first, then string }{
@@ -100,7 +100,7 @@ type unlock struct {
 	result future[int]
 }
 
-// granted are the leases of those calls that have returned one since it was asked.
+// granted returns the leases of the calls that have returned one since the last time.
 func granted(calls ...future[*Lease]) (leases []*Lease) {
 	for _, call := range calls {
 		if call.pending() {
@@ -113,8 +113,8 @@ func granted(calls ...future[*Lease]) (leases []*Lease) {
 	return leases
 }
 
-// answer is the first reply with a tag that a client may hear in what a daemon says,
-// and how many lines stand before it; nil: there is none.
+// answer returns the first reply with that tag in what a daemon says, and how many lines come
+// before it, or nil.
 func answer(said []byte, tag string) (reply *ipc.Response, lines int) {
 	for line := range bytes.Lines(said) {
 		line, whole := bytes.CutSuffix(line, []byte("\n"))
@@ -133,7 +133,7 @@ func answer(said []byte, tag string) (reply *ipc.Response, lines int) {
 	return nil, lines
 }
 
-// requests are tags of what a client has sent, by verbs.
+// requests are the tags of what a client has sent, by verb.
 type requests struct {
 	mu   sync.Mutex // guards tags
 	tags map[ipc.Verb]string
@@ -150,7 +150,7 @@ func (r *requests) read(d *scripted) {
 	}
 }
 
-// take is what was sent since it was asked.
+// take returns what was sent since the last time.
 func (r *requests) take() map[ipc.Verb]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

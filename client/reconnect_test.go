@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A connection that stood for a while is made again at once, however often those before
-// it ended as soon as they were made.
+// After a connection that lasted for a while the client reconnects at once, no matter how many
+// short ones came before.
 func TestReconnectPauseIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -39,8 +39,8 @@ func TestReconnectPauseIsReset(t *testing.T) {
 	})
 }
 
-// WithWait goes on without a daemon, for as long as the Client's patience at least; when
-// that is over it is exact, however long an attempt to connect takes.
+// Without a daemon WithWait lasts at least as long as the Client's patience. After that it is
+// exact, no matter how long an attempt to connect takes.
 func TestWaitWithoutADaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -64,7 +64,7 @@ func TestWaitWithoutADaemon(t *testing.T) {
 	})
 }
 
-// Each of several gives up when its own wait is over, whichever of them is the first.
+// Each of several waiters gives up after its own wait.
 func TestWaitsWithoutADaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -89,8 +89,8 @@ func TestWaitsWithoutADaemon(t *testing.T) {
 	})
 }
 
-// A daemon that takes connections and does not answer is none: calls wait for as long as
-// the Client's patience, whatever is being tried, and are told that there is no daemon.
+// A daemon that accepts connections but does not answer counts as no daemon: calls wait as long as
+// the Client's patience, and are then told so.
 func TestDaemonThatDoesNotGreet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t, WithPatience(time.Second))
@@ -107,7 +107,7 @@ func TestDaemonThatDoesNotGreet(t *testing.T) {
 	})
 }
 
-// What a process or the ttl keeps is not lost because the connection is.
+// A lease with HoldPID or HoldTTL is not lost with its connection.
 func TestGarbageEndsOnlyWhatGoesWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -121,7 +121,7 @@ func TestGarbageEndsOnlyWhatGoesWithTheConnection(t *testing.T) {
 	})
 }
 
-// closing tells when it is closed.
+// closing reports when it is closed.
 type closing struct {
 	net.Conn
 	closed func()
@@ -132,8 +132,8 @@ func (c closing) Close() error {
 	return c.Conn.Close()
 }
 
-// Where it is the client that ends the connection, the daemon gives the leases back when it
-// sees that: they are over before.
+// If the client ends the connection, the daemon releases the leases when it sees that. They end
+// before.
 func TestLeasesEndBeforeTheConnection(t *testing.T) {
 	for what, end := range map[string]func(*Client, *scripted){
 		"garbage":            func(_ *Client, d *scripted) { d.say("ssh") },
@@ -185,7 +185,7 @@ func TestInheritWithoutAConnection(t *testing.T) {
 	})
 }
 
-// Close waits for no pause between two attempts to connect.
+// Close does not wait for the pause between two attempts to connect.
 func TestCloseBetweenTwoAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -201,8 +201,8 @@ func TestCloseBetweenTwoAttempts(t *testing.T) {
 	})
 }
 
-// Patience ends with the outage: what waits for its lease to be resumed on the next
-// connection goes on.
+// Patience counts without a connection only: a call that waits for a RESUME on the next connection
+// goes on.
 func TestPatienceEndsAfterReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -221,8 +221,8 @@ func TestPatienceEndsAfterReconnect(t *testing.T) {
 	})
 }
 
-// When patience is over a call waits for the attempt that is made for it, whatever is asked
-// for meanwhile.
+// After patience has passed, a call waits for the attempt that is made for it, no matter what
+// others ask for.
 func TestOneAttemptIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t, WithPatience(time.Second))
@@ -246,7 +246,7 @@ func TestOneAttemptIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Nor is it failed with those whose own time is over before that attempt.
+// It does not fail together with calls whose own time ends before that attempt.
 func TestOneAttemptOutlastsTheWaitOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t, WithPatience(time.Second))
@@ -265,8 +265,8 @@ func TestOneAttemptOutlastsTheWaitOfOthers(t *testing.T) {
 	})
 }
 
-// A connection that is made while the Client is closed does not outlast it: Close waits for
-// its end.
+// A connection that is made while the Client is closed does not outlast it: Close waits for its
+// end.
 func TestClosedWhileConnecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := newScripted(t)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A stopping daemon refuses all with SHUTDOWN: that is no answer, but for who has left.
+// A stopping daemon refuses everything with SHUTDOWN. That counts as no answer, except for
+// abandoned calls.
 func TestShutdownIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -35,7 +36,7 @@ func TestShutdownIsNoAnswer(t *testing.T) {
 	})
 }
 
-// A daemon that says nothing else is no daemon.
+// A daemon that always answers that counts as no daemon.
 func TestShutdownOverAndOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -56,7 +57,7 @@ func TestShutdownOverAndOver(t *testing.T) {
 	})
 }
 
-// A daemon that refuses the connection ends the wait of all calls; leases go on.
+// If the daemon refuses the connection, all waiting calls fail. Leases go on.
 func TestConnectionIsRefused(t *testing.T) {
 	for answer, wanted := range map[string]error{
 		"ERR LIMIT : 1000 connections of this user":    ErrLimit,
@@ -89,8 +90,8 @@ func TestConnectionIsRefused(t *testing.T) {
 	}
 }
 
-// What has to be given back is not among them: nobody waits for it, and it goes on until a
-// daemon takes it.
+// A pending UNLOCK does not fail then: nobody waits for it, and it goes on until a daemon accepts
+// it.
 func TestConnectionIsRefusedWithUnlockPending(t *testing.T) {
 	refuse := func(d *scripted) {
 		d.down.Store(false)

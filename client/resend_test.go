@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The longest wait that can be said is as long on the next connection, and without one.
+// The longest wait that the protocol can express is as long on the next connection, and without
+// one.
 func TestLongestWaitAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -24,8 +25,7 @@ func TestLongestWaitAcrossRestart(t *testing.T) {
 	})
 }
 
-// Tags of repeats are free when the repeat is answered by another, or never, because the
-// connection is over.
+// Tags of resends are free when another tag is answered, and when the connection has ended.
 func TestTagsOfResendsAreFree(t *testing.T) {
 	for name, end := range map[string]func(d *scripted, first, second string){
 		"refused with LIMIT": func(d *scripted, first, second string) {
@@ -56,8 +56,8 @@ func TestTagsOfResendsAreFree(t *testing.T) {
 	}
 }
 
-// A repeat that is refused with LIMIT is sent again alone: what else is under way, FORCE
-// above all, is not said twice.
+// A resend that is refused with LIMIT is sent again alone. Nothing else that is under way is sent
+// twice, above all not FORCE.
 func TestOnlyLimitedCallsAreResent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
@@ -79,7 +79,7 @@ func TestOnlyLimitedCallsAreResent(t *testing.T) {
 	})
 }
 
-// When a repeat is to be sent again there may be no connection: the next one has it.
+// If there is no connection when it is to be sent again, the next connection sends it.
 func TestLimitedWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -94,7 +94,7 @@ func TestLimitedWithoutAConnection(t *testing.T) {
 	})
 }
 
-// The daemon takes no wait= with TRY, and the end of a context is none of its business.
+// The daemon accepts no wait= for TRY, so the end of a context does not become one.
 func TestTryUnderADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -112,7 +112,7 @@ func TestTryUnderADeadline(t *testing.T) {
 	})
 }
 
-// A LOCK whose wait is over does not wait on the next connection.
+// A LOCK whose wait has passed does not wait on the next connection.
 func TestWaitThatIsOverAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -126,7 +126,7 @@ func TestWaitThatIsOverAcrossRestart(t *testing.T) {
 	})
 }
 
-// What was sent again after LIMIT is not sent again for another that was.
+// A call that was sent again after LIMIT is not sent again because of another one.
 func TestLimitedCallIsResentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The daemon is killed, and is back after a second: leases are resumed, and what
-// waits goes on waiting.
+// The daemon is killed, and is back after a second: leases are resumed, and waiters go on waiting.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -56,8 +55,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Nobody is there any more: leases end by their timers, calls after the Client's
-// patience, and those that come later after one attempt.
+// The daemon does not come back: leases end by their timers, calls fail after the Client's
+// patience, and later calls after one attempt.
 func TestDaemonThatDoesNotComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -113,8 +112,7 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// A lease that was lost without a connection is not extended by anybody: there is
-// nothing to be given back.
+// Nobody extends a lease that was lost without a connection, so there is nothing to unlock.
 func TestNoUnlockPendingWithoutConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -132,7 +130,7 @@ func TestNoUnlockPendingWithoutConnection(t *testing.T) {
 	})
 }
 
-// A Client that has nothing to do connects when it has.
+// An idle Client connects when it is used.
 func TestIdleClientConnectsOnNextUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -152,7 +150,7 @@ func TestIdleClientConnectsOnNextUse(t *testing.T) {
 	})
 }
 
-// An unlock that may have been done before the connection ended was.
+// If an UNLOCK may have been done before the connection ended, NOTHELD means that it was.
 func TestUnlockAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -181,8 +179,7 @@ func TestUnlockAcrossRestart(t *testing.T) {
 	})
 }
 
-// The answer was lost with the connection: the lock is asked for again, as the
-// same one.
+// The answer was lost with the connection: the lock is requested again, as the same one.
 func TestGrantLostWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -198,8 +195,8 @@ func TestGrantLostWithTheConnection(t *testing.T) {
 	})
 }
 
-// A lock for a process that was given up as the connection ended may have been
-// granted, and would stay: it is asked for once more, to be given back.
+// A lock for a process that was abandoned as the connection ended may have been granted, and would
+// stay. It is requested once more, and unlocked.
 func TestAbandonedForProcessAcrossRestart(t *testing.T) {
 	for _, test := range []struct {
 		lock         func(*Client, context.Context) (*Lease, error)
@@ -232,7 +229,7 @@ func TestAbandonedForProcessAcrossRestart(t *testing.T) {
 	}
 }
 
-// What is held by a process is released whenever there is a daemon.
+// A lock of a process is released whenever there is a daemon.
 func TestUnlockForProcessOutlastsReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -298,8 +295,8 @@ func TestCloseWhileThereIsNoConnection(t *testing.T) {
 	}
 }
 
-// Who answers HELLO with something else is no daemon: nothing is sent to it, and the next
-// attempt may find one.
+// A program that answers HELLO with something else is not a daemon: nothing is sent to it, and the
+// next attempt may find one.
 func TestGreetedBySomethingElse(t *testing.T) {
 	for _, greeting := range []string{"@1 OK version=1", "OK version=1", "220 mail ESMTP"} {
 		isGreetedTwice(t, func(c *Client, d *scripted) {
@@ -310,7 +307,7 @@ func TestGreetedBySomethingElse(t *testing.T) {
 	}
 }
 
-// A daemon that hangs up in the place of an answer to HELLO is one that is not there.
+// A daemon that closes the connection instead of answering HELLO counts as no daemon.
 func TestHungUpInsteadOfGreeting(t *testing.T) {
 	isGreetedTwice(t, func(c *Client, d *scripted) {
 		d.hangUp()
@@ -321,8 +318,8 @@ func TestHungUpInsteadOfGreeting(t *testing.T) {
 	})
 }
 
-// isGreetedTwice has a Client connect anew, answers its HELLO in some way, and wants it to
-// come again, and to be answered then.
+// isGreetedTwice lets a Client reconnect, answers its HELLO in some way, expects it again, and
+// answers it then.
 func isGreetedTwice(t *testing.T, first func(c *Client, d *scripted)) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -337,8 +334,7 @@ func isGreetedTwice(t *testing.T, first func(c *Client, d *scripted)) {
 	})
 }
 
-// An end that was brought about by what was read from a daemon that speaks
-// something else is not repeated: calls fail, and the next one tries.
+// After garbage from a daemon nothing is resent: calls fail, and the next one tries again.
 func TestNextCallAfterGarbage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -353,7 +349,7 @@ func TestNextCallAfterGarbage(t *testing.T) {
 	})
 }
 
-// A connection that ends again and again is not made again without a pause.
+// If connections keep ending at once, the client pauses before the next one.
 func TestConnectionThatEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -382,8 +378,8 @@ func TestConnectionThatEndsAtOnce(t *testing.T) {
 	})
 }
 
-// The connection ended, and the next one was taken up, between the look at which it is
-// and the attempt to send: it goes to the next one, as nobody else sends it there.
+// The connection ended, and the next one is in use, after a call chose the first and before it
+// sent. The call is sent on the next one, because nobody else sends it there.
 func TestSentOnTheNextConnection(t *testing.T) {
 	for line, verb := range map[string]ipc.Verb{"PING": ipc.VerbPing, "ADMIT all": ipc.VerbAdmit} {
 		synctest.Test(t, func(t *testing.T) {
@@ -410,7 +406,7 @@ func TestSentOnTheNextConnection(t *testing.T) {
 	}
 }
 
-// What there was of an answer when the connection ended is answered again.
+// If half an answer came before the connection ended, the whole answer comes again.
 func TestHalfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What the daemon says of a lease that is to be resumed.
+// The daemon's answers to a RESUME.
 func TestResumeIsRefused(t *testing.T) {
 	for reply, wanted := range map[string][]error{
 		"ERR LOST lock=job lease=abc reason=quorum : no quorum": {ErrLost},
@@ -36,8 +36,8 @@ func TestResumeIsRefused(t *testing.T) {
 	}
 }
 
-// What waited for a lease to be resumed that ends before there is a daemon again is sent
-// to that.
+// If a lease ends before there is a daemon again, the calls that waited for its RESUME are sent to
+// the new daemon.
 func TestEndsBeforeItIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t, WithPatience(time.Minute))
@@ -58,8 +58,8 @@ func TestEndsBeforeItIsResumed(t *testing.T) {
 	})
 }
 
-// What waits for leases to be resumed does not take the places that this needs, however
-// much it is. Guards table.places: resumePlaces.
+// Calls that wait for leases to be resumed do not use the permits of RESUME, however many there
+// are. Guards callTable.permits: resumePermits.
 func TestResumeHasPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -91,7 +91,7 @@ func TestResumeHasPermits(t *testing.T) {
 	})
 }
 
-// What may pass is asked again, until the lease's own end.
+// After a temporary refusal, RESUME is repeated until the lease ends.
 func TestResumeIsTriedAgain(t *testing.T) {
 	for _, succeeds := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,8 +122,9 @@ func TestResumeIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A lease that is resumed when it is over here is given back at the deadline that its holder
-// knew, for he may still be stopping; and at once where he says that he has.
+// A lease that is resumed after it has ended here is unlocked at the deadline that its holder knew,
+// because the holder may still be stopping. If the holder has said that it has stopped, it is
+// unlocked at once.
 func TestResumedTooLate(t *testing.T) {
 	for _, stops := range []string{"not", "before", "after"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -154,8 +155,8 @@ func TestResumedTooLate(t *testing.T) {
 	}
 }
 
-// A RESUME that was refused is said again on the same connection only, and of a lease that
-// is held yet.
+// A refused RESUME is repeated on the same connection only, and only for a lease that is still
+// held.
 func TestResumeIsSaidAgainOnce(t *testing.T) {
 	for what, end := range map[string]func(d *scripted){
 		"another connection": func(d *scripted) {
@@ -192,8 +193,8 @@ func TestResumeIsSaidAgainOnce(t *testing.T) {
 	}
 }
 
-// A lease that has waited for a place among the requests until the connection was over is
-// not asked for there, and takes no place.
+// A lease that waited for a permit until the connection ended is not resumed there, and uses no
+// permit.
 func TestResumeOnAConnectionThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -220,8 +221,8 @@ func TestResumeOnAConnectionThatIsOver(t *testing.T) {
 	})
 }
 
-// A RESUME that was not answered, as that connection ended too, is none that succeeded:
-// the lease is asked for on the next one before anything is asked about it.
+// A RESUME that was not answered, because that connection ended too, did not succeed: the lease is
+// resumed on the next connection before other calls about it are sent.
 func TestResumeIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -246,8 +247,8 @@ func TestResumeIsNotAnswered(t *testing.T) {
 	})
 }
 
-// The connection of a grant can end, and the lease be resumed, before whoever asked for it
-// has run again.
+// The connection of a grant can end, and the lease be resumed, before the caller of Lock has run
+// again.
 func TestResumedBeforeItsGrantIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -277,8 +278,8 @@ func TestResumedBeforeItsGrantIsTaken(t *testing.T) {
 	})
 }
 
-// A restart of the daemon in between does not change that a question waits for its lease
-// to be resumed; and once it is asked, a restart has it asked again, as anything else.
+// A restart of the daemon in between does not change that a query waits until its lease is resumed.
+// Once it is sent, a restart has it sent again, like all others.
 func TestBackWhileALeaseIsResumed(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
@@ -303,9 +304,8 @@ func TestBackWhileALeaseIsResumed(t *testing.T) {
 	}
 }
 
-// A question that was sent before the connection ended is one that is repeated, though it
-// waited for its lease: LIMIT does not end it, as it does where it is sent for the first
-// time.
+// A query that was sent before the connection ended counts as resent, although it waited for its
+// lease: LIMIT does not end it. LIMIT ends a query that is sent for the first time.
 func TestQueryAfterResumeIsLimited(t *testing.T) {
 	for verb, ask := range questions {
 		for _, sent := range []bool{true, false} {
@@ -336,8 +336,8 @@ func TestQueryAfterResumeIsLimited(t *testing.T) {
 	}
 }
 
-// The daemon takes a lease over for this connection before it asks the nodes, and with
-// NOQUORUM goes on extending it there: one that is over here meanwhile is given back at the
+// The daemon takes a lease over for this connection before it asks the nodes. After NOQUORUM it
+// goes on extending the lease. If the lease has ended here meanwhile, it is unlocked at the
 // deadline, whether the refusal comes before its end or after.
 func TestResumeRefusedAndOver(t *testing.T) {
 	for _, late := range []bool{false, true} {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An answer that comes when the lease has ended changes nothing: its holder may still be
-// stopping, and it is given back at the deadline that he was told, no sooner and no later.
+// An answer that comes after the lease has ended changes nothing: the holder may still be stopping,
+// and the lease is unlocked exactly at the deadline that the holder knew.
 func TestAnswerAfterSilence(t *testing.T) {
 	for name, answer := range map[string]func(tag string, now time.Duration) string{
 		"a later deadline": func(tag string, now time.Duration) string { return grant(tag, "job", "abc", now, ttl) },
@@ -36,7 +36,7 @@ func TestAnswerAfterSilence(t *testing.T) {
 	}
 }
 
-// What the daemon says that it keeps no more is not unlocked.
+// A lease that the daemon reports as lost is not unlocked.
 func TestLostAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -51,7 +51,7 @@ func TestLostAfterSilence(t *testing.T) {
 	})
 }
 
-// Why a lease ended that nobody told of.
+// The reasons for the end of a lease that nobody reported as lost.
 func TestCausesOfSilence(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -83,8 +83,8 @@ func TestCausesOfSilence(t *testing.T) {
 	}
 }
 
-// Who asks, and is answered when the lease has ended here, is told that: the OK is of a lease
-// that is given back at the deadline.
+// A query that is answered OK after the lease has ended here is an error: the lease is unlocked at
+// the deadline.
 func TestOKOfALeaseThatHasEnded(t *testing.T) {
 	for verb, ask := range questions {
 		t.Run(verb, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestOKOfALeaseThatHasEnded(t *testing.T) {
 	}
 }
 
-// So is who is answered too late: the process may have been stopped.
+// So is a query whose answer is read too late: the process may have been stopped.
 func TestOKThatIsReadTooLate(t *testing.T) {
 	for _, verb := range []string{"CHECK", "EXTEND"} { // BEAT tells no deadline
 		t.Run(verb, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestOKThatIsReadTooLate(t *testing.T) {
 	}
 }
 
-// And who is answered after Unlock hears that, not that it is his.
+// A query that is answered after Unlock says that the lease was unlocked.
 func TestOKAfterUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// A socket that is read raw behaves as a net.Conn does: at its deadline, at the
-// end, and once closed.
+// A raw read of a socket behaves like a net.Conn: at its deadline, at the end, and once closed.
 func TestInputOfSocket(t *testing.T) {
 	ours, theirs := socketPair(t)
 	in := newInput(ours)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Unlock waits for as long as its context says and no longer, whatever daemon: also
-// under the lease's own context, of which only the end that Unlock itself makes does
-// not count. Without a deadline that is unlockTimeout, or nobody could end it.
+// Unlock waits exactly as long as its context, no matter what the daemon does. That also holds for
+// a context derived from the lease's own, except for the end that Unlock itself causes. Without a
+// deadline it waits for unlockTimeout, because nobody could end it.
 func TestUnlockWaitsNoLongerThanItsContext(t *testing.T) {
 	for name, test := range map[string]struct {
 		of     func(t *testing.T, l *Lease) (context.Context, context.CancelFunc)
@@ -47,8 +47,8 @@ func TestUnlockWaitsNoLongerThanItsContext(t *testing.T) {
 	}
 }
 
-// What was asked for without a connection is sent once: where the daemon does not know the
-// lease then, it was lost, and not given back by an UNLOCK before.
+// An UNLOCK without a connection is sent once. If the daemon does not know the lease then, the
+// lease was lost, and not released by an earlier UNLOCK.
 func TestUnlockOfALeaseThatIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -66,8 +66,8 @@ func TestUnlockOfALeaseThatIsUnknown(t *testing.T) {
 	})
 }
 
-// A context that had ended before the call bounds it, also where it is that of a lease that
-// was unlocked: the end that Unlock itself makes is another.
+// A context that had ended before the call bounds it, even if it belongs to another lease that was
+// unlocked: only the end that Unlock itself causes does not count.
 func TestUnlockUnderTheContextOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
