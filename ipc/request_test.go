@@ -178,8 +178,8 @@ func TestRequestAppendTo(t *testing.T) {
 	}
 }
 
-// What is as long, or as large, as it may be is taken, and what goes beyond by one is
-// refused: what names take together, what verbs without names are about, and options.
+// A value of exactly the maximum is accepted, and one more is rejected: names together, arguments
+// of verbs without names, and options.
 func TestBoundsAreExact(t *testing.T) {
 	names := func(last int) string {
 		var list []string
@@ -321,7 +321,7 @@ func BenchmarkRequestAppendTo(b *testing.B) {
 	}
 }
 
-// What no line can say cannot be a name either, for those who have it from elsewhere.
+// A name that no line can express is rejected here too, for callers that have it from elsewhere.
 func TestCheckName(t *testing.T) {
 	for name, text := range map[string]string{
 		"":                             "a name is empty",

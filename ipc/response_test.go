@@ -56,7 +56,7 @@ func TestResponseLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A line is as long as it may be, and no longer, be there room for a text or not.
+// A line is at most as long as allowed, whether there is room for the text or not.
 func TestResponseLineLength(t *testing.T) {
 	const most = MaxLine - len("OK a=\n")
 	for size, text := range map[int]string{

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was the journal's for whoever started this process may be another file for it.
+// A file that was the journal's for the process that started this one may be another file here.
 func TestStderrIsJournal(t *testing.T) {
 	var stderr unix.Stat_t
 	if err := unix.Fstat(2, &stderr); err != nil {

@@ -73,7 +73,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// A reload is known by its time: microseconds of the monotonic clock.
+// A reload is identified by its time: microseconds of the monotonic clock.
 func TestReloadingTellsTheTime(t *testing.T) {
 	conn := fakeManager(t)
 	now := func() int64 {
@@ -93,7 +93,7 @@ func TestReloadingTellsTheTime(t *testing.T) {
 	}
 }
 
-// A line of status is said once.
+// A status is sent once.
 func TestStatusOnce(t *testing.T) {
 	conn := fakeManager(t)
 	m, err := FromEnvironment()
@@ -112,7 +112,7 @@ func TestStatusOnce(t *testing.T) {
 	}
 }
 
-// Without a manager nothing is said, and nothing is wrong.
+// Without a manager nothing is sent, and there is no error.
 func TestNoManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "")
@@ -146,7 +146,7 @@ func TestFaultyWatchdog(t *testing.T) {
 	}
 }
 
-// A manager that is not there any more is an error, which says what it was not told.
+// A manager that is gone is an error, which says what was not sent.
 func TestManagerGone(t *testing.T) {
 	fakeManager(t).Close()
 	m, err := FromEnvironment()
@@ -158,8 +158,8 @@ func TestManagerGone(t *testing.T) {
 	}
 }
 
-// A manager that does not read keeps nobody from stopping, and hears what it was told once
-// it reads again: but of what is said again and again no more than one at a time.
+// A manager that does not read does not prevent a stop, and reads the messages later. Of messages
+// that come again and again, at most one waits.
 func TestManagerThatDoesNotRead(t *testing.T) {
 	conn := fakeManager(t)
 	m := managed(t)
@@ -194,8 +194,8 @@ func TestManagerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Words that several goroutines say at once are no sign of a manager that hangs: a reload
-// is told of by one, and that the process lives by another.
+// Messages that several goroutines send at once do not mean that the manager hangs: one may report
+// a reload while another keeps the watchdog alive.
 func TestConcurrentMessages(t *testing.T) {
 	const speakers, words = 4, 100
 	conn := fakeManager(t)

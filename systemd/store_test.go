@@ -93,8 +93,8 @@ func passes(t *testing.T, from, to *net.UnixConn) {
 	}
 }
 
-// What is stored is the connection itself: it goes on where this process closes it,
-// and the next one that is handed it speaks with the same client.
+// The store keeps the connection itself: it stays open if this process closes it, and the next
+// process talks to the same client.
 func TestStore(t *testing.T) {
 	listener := fakeManager(t)
 	m := managed(t)
@@ -117,7 +117,7 @@ func TestStore(t *testing.T) {
 	passes(t, stored[0].Conn, client)
 }
 
-// As many can be taken over as were served: no descriptor is needed twice meanwhile.
+// As many connections can be taken over as were served: no descriptor is needed twice meanwhile.
 func TestStoredNeedsNoMoreFiles(t *testing.T) {
 	const many, spare = 40, 10
 	var files []*os.File
@@ -233,7 +233,7 @@ func TestStoreMax(t *testing.T) {
 	}
 }
 
-// The unit tells a systemd that is too old to say so itself what it keeps.
+// The unit sets the number for a systemd that is too old to do it.
 func TestStoreMaxOfTheUnit(t *testing.T) {
 	unit, err := os.ReadFile("redlockd.service")
 	if err != nil {
@@ -246,8 +246,8 @@ func TestStoreMaxOfTheUnit(t *testing.T) {
 	}
 }
 
-// Several connections may have one name. What cannot be spoken with is reported, and
-// what has another name stays for others.
+// Several connections may have one name. Unusable descriptors are reported, and those with another
+// name stay.
 func TestStored(t *testing.T) {
 	stream, _ := pair(t, unix.SOCK_STREAM)
 	datagram, _ := pair(t, unix.SOCK_DGRAM)
@@ -292,8 +292,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// What was stored ends where everybody has closed it: no duplicate is left behind, neither of
-// what is handed to the manager nor of what is handed over by it.
+// A stored connection ends when all have closed it: no duplicate is left, neither of what is stored
+// nor of what is passed.
 func TestNoDuplicateIsLeft(t *testing.T) {
 	listener := fakeManager(t)
 	keeper := managed(t)
@@ -319,7 +319,7 @@ func TestNoDuplicateIsLeft(t *testing.T) {
 	}
 }
 
-// A manager that listens anew is told, too, and gets what is stored.
+// A manager that listens again gets messages again, and what is stored.
 func TestManagerListensAgain(t *testing.T) {
 	listener := fakeManager(t)
 	m := managed(t)

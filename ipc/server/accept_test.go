@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Who is turned away is told why, however many come. Who is admitted between them is
-// served, as the user that he is.
+// Each client that is refused is told why, however many come. A client that is admitted in between
+// is served, as its own user.
 func TestServeTurnsAway(t *testing.T) {
 	var full atomic.Bool
 	var refused atomic.Int64
@@ -60,7 +60,7 @@ func TestServeTurnsAway(t *testing.T) {
 	}
 }
 
-// A listener that is closed while many are turned away ends Serve.
+// Closing the listener ends Serve while many clients are refused.
 func TestServeEndsWhileTurningAway(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) {
 		d.Admit = func(Peer) error { return errors.New("full") }
@@ -71,7 +71,7 @@ func TestServeEndsWhileTurningAway(t *testing.T) {
 	}
 }
 
-// So does its context, and Shutdown, also where there is always another to turn away.
+// So does its context, and Shutdown, even if there is always another client to refuse.
 func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	for what, end := range map[string]func(*Server, context.CancelFunc){
 		"context":  func(_ *Server, cancel context.CancelFunc) { cancel() },
@@ -108,7 +108,7 @@ func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	}
 }
 
-// endingListener is one on which the wait for a connection is ended.
+// endingListener is a listener on which the wait for a connection ends.
 type endingListener struct {
 	net.Listener
 	end func()
@@ -119,7 +119,7 @@ func (l *endingListener) Accept() (net.Conn, error) {
 	return nil, os.ErrDeadlineExceeded
 }
 
-// The end of waiting is no failure that somebody is told of.
+// The end of waiting is not reported as a failure.
 func TestServeEndsWhileWaiting(t *testing.T) {
 	for _, isShutdown := range []bool{true, false} {
 		l, err := net.Listen("unix", t.TempDir()+"/s")
@@ -168,7 +168,7 @@ func TestServeEndsWithListener(t *testing.T) {
 	}
 }
 
-// After a failure nothing is accepted for a while, up to a second, unless it is the end.
+// After a failure nothing is accepted for a while, up to a second, unless Serve ends.
 func TestServePausesAfterFailure(t *testing.T) {
 	var b backoff
 	for range 20 {
@@ -192,8 +192,8 @@ func TestServePausesAfterFailure(t *testing.T) {
 	})
 }
 
-// Who comes while others are turned away is asked for once: what is counted in twice is
-// never counted out, and in the end nobody is admitted any more.
+// Admit is called once for a client that comes while others are refused. A client that is counted
+// twice is never uncounted, and in the end nobody would be admitted.
 func TestServeAdmitsOnce(t *testing.T) {
 	const n = 10
 	var asked atomic.Int64
@@ -225,9 +225,9 @@ func TestServeAdmitsOnce(t *testing.T) {
 	}
 }
 
-// All whom nobody admits are told so, and their connections end, however many they are.
+// All clients that are refused are told so, and their connections end, however many there are.
 func TestServeTurnsManyAway(t *testing.T) {
-	const n = 64 // more than are turned away without a pause for others
+	const n = 64 // more than are refused before other goroutines may run
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	d := startFake(t, func(d *fakeDaemon) {
 		begin := sync.OnceFunc(func() { close(begun) })

@@ -38,7 +38,7 @@ func TestServerClosedAfterHalfClose(t *testing.T) {
 	}
 }
 
-// Reading has paused, as the queue is full, and the closing is noticed.
+// The server notices that a client closes while reading is paused because the queue is full.
 func TestServerClosedWhilePaused(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) { d.MaxQueued = 20 })
 	nc := d.dial(t)
@@ -52,7 +52,7 @@ func TestServerClosedWhilePaused(t *testing.T) {
 	}
 }
 
-// What waited for its turn when the client closed is begun, and has ended already.
+// A request that waited for its turn when the client closed begins with a context that has ended.
 func TestServerClosedBeforeItsTurn(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)

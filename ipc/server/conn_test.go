@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// duplicateOf is what the service manager has of a connection: it goes on when the
-// one here is closed.
+// duplicateOf returns what the service manager has of a connection: it stays open when the
+// connection here is closed.
 func duplicateOf(t testing.TB, c syscall.Conn) net.Conn {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -29,8 +29,7 @@ func duplicateOf(t testing.TB, c syscall.Conn) net.Conn {
 	return connOf(t, dup)
 }
 
-// The end of a connection is the end of its duplicates: the client hears the
-// last answer, and then the end.
+// The end of a connection ends its duplicates: the client reads the last answer, and then the end.
 func TestConnEndsWithDuplicate(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -54,8 +53,8 @@ func TestConnCutWithDuplicate(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
-// That it was the server that ended a connection is told before the end can be seen, at the
-// other side or by who has a duplicate: the process may be killed in between.
+// The server reports that it cuts a connection before the client, or the owner of a duplicate, can
+// see the end: the process may be killed in between.
 func TestConnCutIsReportedFirst(t *testing.T) {
 	var dup net.Conn
 	over := make(chan bool, 1)
@@ -75,7 +74,7 @@ func TestConnCutIsReportedFirst(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
-// Who is cut for what he does not read is told from who has closed.
+// A client that is cut because it does not read is told apart from one that has closed.
 func TestConnIsGone(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.EPIPE: true, syscall.ECONNRESET: true, io.ErrClosedPipe: true,
@@ -87,7 +86,7 @@ func TestConnIsGone(t *testing.T) {
 	}
 }
 
-// Reading pauses long before a client is cut, where nothing else was said.
+// By default, reading pauses long before a client is cut.
 func TestConnBoundsOfOutput(t *testing.T) {
 	for _, tt := range []struct {
 		s            *Server
@@ -114,8 +113,8 @@ func TestConnWithoutDescriptor(t *testing.T) {
 	}
 }
 
-// Who has closed is known for what he has sent, also before that is read. Who only sends
-// nothing more may wait for answers.
+// A client that has closed both directions is noticed, even before its data is read. A client that
+// only sends nothing more may wait for answers.
 func TestConnHungUp(t *testing.T) {
 	client, nc := socketPair(t)
 	defer nc.Close()

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// costlyBeside is startCostly with two users who share: the second has asked for
-// something just now.
+// costlyBeside is startCostly with two active users: the second has just sent a request.
 func costlyBeside(t *testing.T) *costs {
 	t.Helper()
 	c := startCostly(t)
@@ -24,7 +23,7 @@ func costlyBeside(t *testing.T) *costs {
 	return c
 }
 
-// A place is given back after a quantum, however little is taken at a time.
+// A slot is returned after a quantum, even if each request takes little.
 func TestFairnessReturnsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -43,7 +42,7 @@ func TestFairnessReturnsSlot(t *testing.T) {
 	})
 }
 
-// Who waits for input, or is gone, has no place.
+// A connection that waits for input, or has ended, has no slot.
 func TestFairnessIdleHasNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := costlyBeside(t)
@@ -71,7 +70,7 @@ func TestFairnessIdleHasNoSlot(t *testing.T) {
 	})
 }
 
-// Nor has who does not read his last answers.
+// A connection whose client does not read its last answers has no slot either.
 func TestFairnessLastAnswersHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n := range 20 { // around what it has before it needs a place
@@ -93,8 +92,8 @@ type costlyTable struct {
 	*table
 }
 
-// Before a connection is held back, the answers to what it has begun are sent, and the
-// journal has what was read and is not begun.
+// Before a connection is delayed, the answers to its requests are sent, and the journal has what
+// was read and has not begun.
 func TestFairnessDelayedIsRecordedAndAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
@@ -122,7 +121,7 @@ func TestFairnessDelayedIsRecordedAndAnswered(t *testing.T) {
 	})
 }
 
-// What is not measured has a price: a connection, that it is woken, and what a Work does.
+// Costs that are not measured have a price: a connection, being woken, and a Work.
 func TestFairnessPrices(t *testing.T) {
 	for what, tt := range map[string]struct {
 		price time.Duration
@@ -152,7 +151,7 @@ func TestFairnessPrices(t *testing.T) {
 	}
 }
 
-// Who comes owes nothing for the time before, and is not held back.
+// A new user has no debt, and is not delayed.
 func TestFairnessOfNewcomer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := costlyBeside(t)
@@ -162,8 +161,8 @@ func TestFairnessOfNewcomer(t *testing.T) {
 	})
 }
 
-// Nor are connections waited for that are held back before they are opened, when the
-// server stops or freezes.
+// If the server stops or freezes, connections that are delayed before they are opened do not hold
+// it up.
 func TestFairnessStopBeforeOpening(t *testing.T) {
 	for what, stop := range map[string]func(*Server) error{
 		"Shutdown": func(s *Server) error { return s.Shutdown(context.Background(), nil) },
@@ -193,7 +192,7 @@ func TestFairnessStopBeforeOpening(t *testing.T) {
 	}
 }
 
-// The processors are all that Go uses, and whoever is to be told is.
+// The scheduler uses all processors of Go, and calls HeldBack.
 func TestServerSharesProcessors(t *testing.T) {
 	held := 0
 	d := newFake()
@@ -209,7 +208,7 @@ func TestServerSharesProcessors(t *testing.T) {
 	}
 }
 
-// Half of the processors, and at least one, are what those share who want more.
+// Half of the processors, and at least one, are slots.
 func TestSchedulerSlots(t *testing.T) {
 	for procs, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 64: 32} {
 		if got := len(newScheduler(procs, nil).slots); got != want {

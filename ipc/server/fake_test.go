@@ -17,7 +17,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// patience bounds what a test waits for on real sockets: only failures take so long.
+// patience bounds waits on real sockets: only failures take that long.
 const patience = 10 * time.Second
 
 // fakeDaemon is a server whose locks are gates: LOCK waits until UNLOCK opens
@@ -50,8 +50,7 @@ func newFake() *fakeDaemon {
 	return d
 }
 
-// startFake serves on a real socket until the test ends, and checks that
-// nothing is left then.
+// startFake serves on a real socket until the test ends, and checks that nothing is left.
 func startFake(t testing.TB, set func(*fakeDaemon)) *fakeDaemon {
 	t.Helper()
 	d := newFake()
@@ -80,7 +79,7 @@ func startFake(t testing.TB, set func(*fakeDaemon)) *fakeDaemon {
 	return d
 }
 
-// checkNoGoroutines waits for the last returns of what Shutdown waited for.
+// checkNoGoroutines waits until the goroutines that Shutdown waited for have returned.
 func checkNoGoroutines(t testing.TB) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)

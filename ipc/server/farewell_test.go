@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The last words reach whoever reads, and nobody waits for one who does not.
+// The last words reach a client that reads. Farewell does not wait for one that does not.
 func TestFarewell(t *testing.T) {
 	theirs, ours := socketPair(t)
 	Farewell(ours, []byte("BYE\n"))

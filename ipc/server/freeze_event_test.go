@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What is sent until Seal has returned may have been noted as said, so it is written: whoever
-// goes on does not say it again.
+// Events that are sent until Seal has returned may have been recorded as sent, so they are written:
+// the next process does not send them again.
 func TestFreezeWritesEventsUntilSeal(t *testing.T) {
 	d := startFrozen(t, newTable(), nil)
 	s := d.dialStored(t)

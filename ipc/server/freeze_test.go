@@ -16,7 +16,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// stored is a connection whose descriptor somebody else has as well.
+// stored is a connection with a duplicate elsewhere.
 type stored struct {
 	nc  net.Conn // the client's end
 	dup net.Conn // the server's end, elsewhere
@@ -32,7 +32,7 @@ func (d *fakeDaemon) dialStored(t *testing.T) stored {
 	return stored{nc, duplicateOf(t, c)}
 }
 
-// newest is the connection that came last.
+// newest returns the connection that came last.
 func (d *fakeDaemon) newest() *Conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +62,7 @@ func startFrozen(t *testing.T, tab *table, set func(*fakeDaemon)) *fakeDaemon {
 	return d
 }
 
-// restart is a daemon that goes on where the table ends.
+// restart returns a daemon that continues where the table ends.
 func (t *table) restart(tb testing.TB, dup net.Conn) (*fakeDaemon, *Restored) {
 	tb.Helper()
 	d := t.daemon()
@@ -88,8 +88,8 @@ func freeze(t *testing.T, s *Server, how FreezeOptions) {
 	}
 }
 
-// A client with requests that wait, tagged and not, more behind them and half a
-// line notices nothing of a restart. The half is not read yet.
+// A client has requests that wait, with and without tags, and half a line after them. It notices
+// nothing of a restart. The half line is not read before it.
 func TestFreezeAndRestore(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -129,7 +129,7 @@ func TestFreezeAndRestore(t *testing.T) {
 	close(d.channel(d.gates, "y"))
 }
 
-// After Freeze answers and events go nowhere, and nothing is told that it is over.
+// After Freeze answers and events go nowhere, and no session or context ends.
 func TestFreezeIsSilent(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -159,7 +159,7 @@ func TestFreezeIsSilent(t *testing.T) {
 	}
 }
 
-// hearNothing checks that nothing was sent. (A read whose deadline is over does not look.)
+// hearNothing checks that nothing was sent. (A read whose deadline has passed does not look.)
 func hearNothing(t *testing.T, nc net.Conn) {
 	t.Helper()
 	got, n, err := make([]byte, 1000), 0, error(nil)
@@ -169,8 +169,7 @@ func hearNothing(t *testing.T, nc net.Conn) {
 	}
 }
 
-// What is answered right before Freeze is written, also where the reading goroutine was
-// about to answer more.
+// An answer right before Freeze is written, even if the reading goroutine was about to add more.
 func TestPipeFreezeBetweenTwoLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -200,7 +199,7 @@ func TestPipeFreezeBetweenTwoLines(t *testing.T) {
 	})
 }
 
-// freezer has the server freeze while a request is begun.
+// freezer freezes the server while a request begins.
 type freezer struct {
 	journaled
 	freeze func()
@@ -247,8 +246,7 @@ func TestFreezeEndsTheOthers(t *testing.T) {
 	hear(t, s.nc, "OK\n")
 }
 
-// A client that has said QUIT is told so, and waits for the end: its connection ends, be it
-// one that is kept.
+// The connection of a client that has sent QUIT ends, even if it would be kept.
 func TestFreezeEndsQuittingConnections(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -279,8 +277,7 @@ func hearSorted(t *testing.T, nc net.Conn, want ...string) {
 	}
 }
 
-// An answer that was noted is written, however it races with Freeze; one that was
-// not is given after the restart.
+// A recorded answer is written, even if it races with Freeze. Any other is given after the restart.
 func TestFreezeLosesNoAnswer(t *testing.T) {
 	for range 20 {
 		tab := newTable()
@@ -338,8 +335,7 @@ func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 	hear(t, s.nc, "@a OK lock=x\n")
 }
 
-// A request that is noted to be answered more than once, or when it has been, is waited
-// for once.
+// Freeze waits once for a request whose answer is recorded more than once, or after it was given.
 func TestFreezeAfterRecordingAnswerTwice(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, func(d *fakeDaemon) {
@@ -355,7 +351,7 @@ func TestFreezeAfterRecordingAnswerTwice(t *testing.T) {
 	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 }
 
-// notedTwice tells over and over that it is about to note its answers.
+// notedTwice announces several times that it is about to record its answers.
 type notedTwice struct{ journaled }
 
 func (s notedTwice) Begin(call *Call) Work {
@@ -366,8 +362,8 @@ func (s notedTwice) Begin(call *Call) Work {
 	return work
 }
 
-// A client that does not read holds Freeze no longer than its context, and is cut:
-// half a line cannot be continued.
+// A client that does not read delays Freeze only until its context is done, and is cut: the next
+// process cannot continue half a line.
 func TestFreezeCutsSlowReaders(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, func(d *fakeDaemon) { d.bulk = strings.Repeat("x", 3000) })
@@ -400,8 +396,8 @@ func TestFreezeCutsSlowReaders(t *testing.T) {
 	hear(t, s.nc, "OK\n")
 }
 
-// A journal that blocks holds Freeze no longer than its context, and its connection
-// is neither ended nor answered.
+// A journal that blocks delays Freeze only until its context is done. Its connection is neither
+// ended nor answered.
 func TestFreezeWithBlockedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -455,8 +451,9 @@ func TestFreezeOnce(t *testing.T) {
 	}
 }
 
-// Who is not kept, and does not read, holds Freeze no longer than its context, and is cut.
-// A kept one whose session does not come back is left as it is: the next process has it.
+// A connection that is not kept, and whose client does not read, delays Freeze only until its
+// context is done, and is cut. A kept one whose session does not return is left for the next
+// process.
 func TestFreezeOutOfTime(t *testing.T) {
 	for name, keep := range map[string]bool{"not kept": false, "its session does not come back": true} {
 		t.Run(name, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A request that comes to its end after Freeze is another's by the time at which its
-// connection breaks, which ends all that are the connection's.
+// A request that ends after Freeze may be reused before its connection breaks. The break must not
+// cancel the new request.
 func TestFrozenCallIsForgotten(t *testing.T) {
 	for _, tag := range []string{"", "a"} {
 		cs, call := &inflight{}, &Call{Request: ipc.Request{Tag: tag}}

@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// table is a Journal in memory, of one connection, and what a process leaves behind.
+// table is a Journal in memory, for one connection, and what a process leaves behind.
 type table struct {
 	mu     sync.Mutex // guards what follows
 	last   uint64
@@ -30,7 +30,7 @@ type table struct {
 
 func newTable() *table { return &table{open: map[uint64]string{}} }
 
-// record notes something, or blocks for ever.
+// record records something, or blocks for ever.
 func (t *table) record(what string, change func()) {
 	t.mu.Lock()
 	if t.sealed {
@@ -93,7 +93,7 @@ func (t *table) restLine() string {
 	return fmt.Sprintf("rest %.100q", t.rest)
 }
 
-// restore does what a daemon does that begins with the table.
+// restore does what a daemon does that starts with the table.
 func (t *table) restore(tb testing.TB, s *Server, nc net.Conn) *Restored {
 	tb.Helper()
 	r, err := s.Restore(nc)
@@ -145,7 +145,7 @@ func (t *table) daemon() *fakeDaemon {
 	return d
 }
 
-// journal has the daemon's sessions note what they do.
+// journal lets the daemon's sessions record what they do.
 func (t *table) journal(d *fakeDaemon) {
 	d.Open = func(c *Conn) (Session, error) {
 		s, err := d.open(c)
@@ -153,8 +153,8 @@ func (t *table) journal(d *fakeDaemon) {
 	}
 }
 
-// Each request that was Asked is Answered once, whoever answers it and why;
-// others are neither.
+// The answer to each recorded request is recorded once, no matter who answers it and why. Other
+// requests are not recorded.
 func TestJournalAnsweredOnce(t *testing.T) {
 	tests := []struct {
 		say  string
@@ -187,7 +187,7 @@ func TestJournalAnsweredOnce(t *testing.T) {
 	}
 }
 
-// What a session notes itself is not noted once more.
+// An answer that a session records itself is not recorded again.
 func TestJournalRecordsAnswerItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -205,7 +205,7 @@ func TestJournalRecordsAnswerItself(t *testing.T) {
 	})
 }
 
-// When the answer is read it has been noted.
+// An answer is recorded before it can be read.
 func TestJournalRecordsBeforeAnswering(t *testing.T) {
 	tab := newTable()
 	d := startFake(t, tab.journal)
@@ -278,7 +278,7 @@ func TestJournalUnread(t *testing.T) {
 	}
 }
 
-// What came behind QUIT is not begun after a restart either.
+// Requests after QUIT do not begin after a restart either.
 func TestJournalOfQuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -322,8 +322,8 @@ func TestJournalPanics(t *testing.T) {
 	d.hearDefects(t, "rest")
 }
 
-// That a line which was too long has ended is noted with the request behind it, at once:
-// after a restart the next line would be skipped instead.
+// The end of a line that was too long is recorded with the next request, at once. Otherwise the
+// next line would be skipped after a restart.
 func TestJournalEndOfSkipping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -350,8 +350,8 @@ func TestJournalEndOfSkipping(t *testing.T) {
 	})
 }
 
-// What waits and half a line behind it stay noted, each byte once, when a line of them begins,
-// be it the first that waits or one that overtakes them by its tag.
+// The queue and half a line after it stay recorded, each byte once, when a line begins: the first
+// of the queue, or one that overtakes it by its tag.
 func TestJournalUnreadAfterLineThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -378,8 +378,7 @@ func TestJournalUnreadAfterLineThatBegins(t *testing.T) {
 	})
 }
 
-// slowToBegin is journaled, and is still beginning an UNLOCK when the LOCK is answered that
-// it ends.
+// slowToBegin is journaled. It is still beginning an UNLOCK when the LOCK that it ends is answered.
 type slowToBegin struct{ journaled }
 
 func (s slowToBegin) Begin(call *Call) Work {
@@ -391,8 +390,8 @@ func (s slowToBegin) Begin(call *Call) Work {
 	return work
 }
 
-// A line that was noted with another one, to wait for its turn, is noted no more once it
-// begins, also where its turn comes at once: it would begin again after a restart.
+// A line that was recorded as waiting is no longer recorded once it begins, even if its turn comes
+// at once. Otherwise it would begin again after a restart.
 func TestJournalUnreadThatBeginsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -415,8 +414,8 @@ func TestJournalUnreadThatBeginsAtOnce(t *testing.T) {
 	})
 }
 
-// An answer is noted before anybody can hear it: what was heard and is not noted would be
-// answered once more after a restart.
+// An answer is recorded before anybody can read it. Otherwise it would be given again after a
+// restart.
 func TestPipeAnswerIsRecordedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -444,7 +443,7 @@ func TestPipeAnswerIsRecordedFirst(t *testing.T) {
 	})
 }
 
-// noting tells when an answer is noted.
+// noting reports when an answer is recorded.
 type noting struct {
 	journaled
 	noted func()

@@ -14,8 +14,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// mortal is a process that is killed at an event: as it notes something, or begins
-// a request.
+// mortal is a process that is killed at an event: when it records something, or begins a request.
 type mortal struct {
 	*table
 	last  int // events that it lives through; 0: all
@@ -32,7 +31,7 @@ func newMortal(t *testing.T, tab *table, last int) *mortal {
 	return m
 }
 
-// lives does not return where the process does not.
+// lives does not return if the process is dead.
 func (m *mortal) lives() {
 	m.mu.Lock()
 	m.past++
@@ -72,7 +71,7 @@ func (m *mortal) Begin(call *Call) Work {
 func (*mortal) InputEnded(bool) {}
 func (*mortal) Close()          {}
 
-// serve goes on where the table ends.
+// serve continues where the table ends.
 func (m *mortal) serve(t *testing.T, nc net.Conn) *Server {
 	s := &Server{Open: func(*Conn) (Session, error) { return m, nil }}
 	m.restore(t, s, nc)
@@ -129,7 +128,7 @@ func (k *killing) goOn(t *testing.T, rest string) []string {
 	return m.begun
 }
 
-// eventsOf is how many there are until all of in is answered, but for a line that is
+// eventsOf returns how many events there are until all of in is answered, except a line that is
 // cut.
 func eventsOf(t *testing.T, in string) int {
 	t.Helper()
@@ -154,10 +153,10 @@ func requestsIn(in string) (requests []string) {
 	return requests
 }
 
-// What is sent is cut at any byte, and the process killed at any event: the next one
-// begins the line that was cut, whole, and all behind it. The end of a line, such as
-// the LOCK of UNLOCK, is never begun; nor is it where the line was taken from the socket
-// because it did not go on, but then it may be lost.
+// The input is cut at any byte, and the process is killed at any event. The next process begins the
+// line that was cut, whole, and all lines after it. The end of a line, such as the LOCK of UNLOCK,
+// never begins. If the line was taken from the socket because it did not continue, it may be lost,
+// but its end never begins either.
 func TestKilledAnywhere(t *testing.T) {
 	const short = "UNLOCK a\nPING\n@t UNLOCK b\nUNLOCK c\nUNLOCK d\n"
 	long := strings.Repeat("x", ipc.MaxLine) + " LOCK x\nUNLOCK e\nUNLOCK f\n"

@@ -32,8 +32,8 @@ func endPipe(t *testing.T, d *fakeDaemon, nc net.Conn) {
 	}
 }
 
-// Requests without a tag are begun one after the other, before what was read
-// behind them; their numbers stay.
+// Requests without a tag begin one after the other, before what was read after them. Their numbers
+// stay.
 func TestRestoreKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -63,8 +63,8 @@ func TestRestoreKeepsOrder(t *testing.T) {
 	})
 }
 
-// A request without a tag does not overtake those that wait for their turn where the one
-// before them has just been answered.
+// A request without a tag does not overtake others that wait for their turn when the one before
+// them has just been answered.
 func TestRestoreOvertakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -90,8 +90,8 @@ func TestRestoreOvertakesNothing(t *testing.T) {
 	})
 }
 
-// Those with a tag run side by side, as ever: they wait neither for one without, nor for each
-// other.
+// Requests with a tag run side by side as usual: they wait neither for one without a tag, nor for
+// each other.
 func TestRestoreSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -108,7 +108,7 @@ func TestRestoreSideBySide(t *testing.T) {
 	})
 }
 
-// What was being skipped goes on being skipped, behind the lines that wait.
+// A line that was being skipped is still skipped, after the lines of the queue.
 func TestRestoreSkips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -121,7 +121,7 @@ func TestRestoreSkips(t *testing.T) {
 	})
 }
 
-// A line that is too long, and of which a part is to be read again only later, is skipped.
+// A line that is too long is skipped even if a part of it is read only later.
 func TestRestoreTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1250 // 10,000 bytes
@@ -135,7 +135,7 @@ func TestRestoreTooLong(t *testing.T) {
 	})
 }
 
-// A rest that is longer than what is read at once.
+// The unread bytes are more than what is read at once.
 func TestRestoreLongRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 4000
@@ -158,8 +158,8 @@ func TestRestoreLongRest(t *testing.T) {
 	})
 }
 
-// The client has closed while no daemon was running: what it asked is cancelled,
-// and its session ends.
+// The client has closed while no daemon was running: its requests are cancelled, and its session
+// ends.
 func TestRestoreGone(t *testing.T) {
 	tab := newTable()
 	tab.open, tab.last = map[uint64]string{1: "LOCK x", 2: "@a LOCK y"}, 2
@@ -178,8 +178,8 @@ func TestRestoreGone(t *testing.T) {
 	checkNoGoroutines(t)
 }
 
-// A request that is refused now, by the parser or because the server stops, is
-// noted to be answered.
+// The answer to a request that is now refused, by the parser or because the server stops, is
+// recorded.
 func TestRestoreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -222,7 +222,7 @@ func TestRestoreRefused(t *testing.T) {
 	})
 }
 
-// Where there is no session the client is told, and the connection ends.
+// If there is no session, the client is told so, and the connection ends.
 func TestRestoreOpenFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -239,7 +239,7 @@ func TestRestoreOpenFails(t *testing.T) {
 	})
 }
 
-// A connection that is restored while the server freezes begins nothing any more.
+// A connection that is restored while the server freezes begins nothing.
 func TestRestoreThenFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()

@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A quarter of the processors is what a user may take beside others, and half a
-// millisecond of that at once. Alone he may take everything.
+// While others are active, a user may take a quarter of the processors, and half a millisecond of
+// that at once. A user who is alone may take everything.
 func TestSchedulerAllowance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -37,7 +37,7 @@ func TestSchedulerAllowance(t *testing.T) {
 	})
 }
 
-// Who took much is not held back for longer than maxDebt.
+// A user who took much is not delayed for longer than maxDebt.
 func TestSchedulerDebtIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(1, nil)
@@ -63,8 +63,7 @@ func wantTaken(t *testing.T, what string, u *userShare, cost time.Duration, over
 	}
 }
 
-// Places go round by user, and by connection of a user, each when what was taken
-// before is paid for.
+// Slots go round by user, and by connection of a user, each when what was taken before is paid.
 func TestSchedulerSlotsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -97,7 +96,7 @@ func TestSchedulerSlotsGoRound(t *testing.T) {
 	})
 }
 
-// Who is woken while he waits leaves nothing behind that others wait for.
+// A connection that is woken while it waits leaves nothing that blocks others.
 func TestSchedulerWaitIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -131,8 +130,8 @@ func TestSchedulerWaitIsStopped(t *testing.T) {
 	})
 }
 
-// Users are forgotten who have no connections, once their debts are paid: who
-// connects again does not begin anew.
+// Users without connections are forgotten once their debts are paid: reconnecting does not clear a
+// debt.
 func TestSchedulerIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -152,7 +151,7 @@ func TestSchedulerIsForgotten(t *testing.T) {
 	})
 }
 
-// Who waits for a place goes on as soon as his allowance has paid what he took.
+// A connection that waits for a slot goes on as soon as the user's allowance has paid.
 func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -177,7 +176,7 @@ func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 	})
 }
 
-// Who connects again after a long time, and was alone, is still alone.
+// A user who was alone and connects again after a long time is still alone.
 func TestSchedulerAloneAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -228,7 +227,7 @@ func startCostly(t *testing.T) *costs {
 	return c
 }
 
-// as is a connection of some user, through a pipe.
+// as returns a connection of that user, through a pipe.
 func (c *costs) as(uid uint32) net.Conn {
 	here, there := net.Pipe()
 	conn := newConn(&c.Server, there)
@@ -245,7 +244,7 @@ func (c *costs) flood(uid uint32) {
 	go io.Copy(io.Discard, nc)
 }
 
-// One user alone is not slowed, however many connections he has.
+// A user who is alone is not slowed down, no matter how many connections that user has.
 func TestSchedulerPipeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
@@ -258,9 +257,8 @@ func TestSchedulerPipeAlone(t *testing.T) {
 	})
 }
 
-// Beside another a user has half of one of two processors to himself, and a quarter
-// of one that he need not share, however many connections he has. The other waits
-// for nothing.
+// Of two processors and two active users, a greedy user gets half of one processor, and a quarter
+// of one from the slots, no matter how many connections. The other user never waits.
 func TestSchedulerPipeBesideAnother(t *testing.T) {
 	for _, conns := range []int{1, 2, 20} {
 		t.Run(fmt.Sprint(conns), func(t *testing.T) {
@@ -282,7 +280,7 @@ func TestSchedulerPipeBesideAnother(t *testing.T) {
 	}
 }
 
-// Several who want more than their allowances share what is left, evenly.
+// Users who want more than their allowances share the slots evenly.
 func TestSchedulerPipeAmongFloods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
@@ -296,7 +294,7 @@ func TestSchedulerPipeAmongFloods(t *testing.T) {
 	})
 }
 
-// askEach asks again and again, and tells how long it waited for answers.
+// askEach sends requests one after the other, and returns how long it waited for answers.
 func askEach(t *testing.T, nc net.Conn, pause, until time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range until / pause {
@@ -309,7 +307,7 @@ func askEach(t *testing.T, nc net.Conn, pause, until time.Duration) (waited time
 	return waited
 }
 
-// Who is held back is not waited for when the server stops.
+// Delayed connections do not hold up a server that stops.
 func TestSchedulerPipeShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)

@@ -54,7 +54,7 @@ func TestServerScripts(t *testing.T) {
 	}
 }
 
-// TestServerRefused: it is told of every ERR, the parser's and the session's.
+// Refused is called for every ERR, the parser's and the session's.
 func TestServerRefused(t *testing.T) {
 	refused := make(chan ipc.Code, 10)
 	nc := startFake(t, func(d *fakeDaemon) { d.Refused = func(code ipc.Code) { refused <- code } }).dial(t)
@@ -80,7 +80,7 @@ func TestServerQuit(t *testing.T) {
 	d.wantNotCut(t)
 }
 
-// One with a tag overtakes what waits for its turn, which is answered.
+// QUIT with a tag overtakes the queue, which is answered.
 func TestServerQuitWithTag(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -91,7 +91,7 @@ func TestServerQuitWithTag(t *testing.T) {
 	d.hearEnds(t, "input gone=false", "close")
 }
 
-// The lines of one reply stand together, whatever else is said at the time.
+// The lines of one reply stay together, no matter what else is sent at the time.
 func TestServerKeepsLinesOfReplyTogether(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -222,7 +222,7 @@ func TestServerHalfClose(t *testing.T) {
 	d.hearEnds(t, "close")
 }
 
-// Who hears no answer any more waits for nothing, also where more may come from him.
+// A client that reads no answers waits for nothing, even if it may send more.
 func TestServerClientReadsNoMore(t *testing.T) {
 	causes := make(chan error, 1)
 	d := startFake(t, func(d *fakeDaemon) {
@@ -242,7 +242,7 @@ func TestServerClientReadsNoMore(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
-// deaf tells why a LOCK has ended.
+// deaf reports why a LOCK has ended.
 type deaf struct {
 	fakeSession
 	causes chan error
@@ -259,7 +259,7 @@ func (s *deaf) Begin(call *Call) Work {
 	})
 }
 
-// What a client has sent before it closed is done.
+// Requests that a client sent before it closed are done.
 func TestServerReadsWhatWasSentBeforeClosing(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -376,7 +376,7 @@ func TestServerShutdownInTime(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
-// stubborn goes on although its context is over.
+// stubborn goes on although its context has ended.
 type stubborn struct {
 	fakeSession
 	release chan struct{}

@@ -45,8 +45,8 @@ func (r starvingRaw) Write(f func(fd uintptr) bool) error {
 	return r.c.why
 }
 
-// A connection for whose answers the kernel has no memory ends, and is said to be cut,
-// as who waits on it may be at work; others go on.
+// If the kernel has no memory for the answers of a connection, it ends, and is reported as cut,
+// because its client may be working. Other connections go on.
 func TestServerHasNoMemoryToWrite(t *testing.T) {
 	for _, why := range []syscall.Errno{syscall.ENOMEM, syscall.ENOBUFS} {
 		for _, slowly := range []bool{false, true} {

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// What has kept lines from being taken, here answers that the client does not read, may be gone
-// between the look at them and the wait: then nothing more need come for them to be
-// answered.
+// Unread answers stop lines from being taken. They may be read between that check and the wait.
+// Then the lines are answered without further input.
 func TestStallThatEndsBeforeTheWait(t *testing.T) {
 	d := newFake()
 	here, there := net.Pipe()

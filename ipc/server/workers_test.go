@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// As many Works as want run at once; what is kept of their goroutines is
-// bounded, used again, and ends with the last connection (or the bubble would not).
+// Any number of Works runs at once. The goroutines that are kept are bounded, reused, and end with
+// the last connection (or the bubble would not end).
 func TestWorkersAreKeptAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = maxIdleWorkers + 50
