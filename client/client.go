@@ -224,14 +224,27 @@ func (c *Client) checkReleases() {
 
 func (c *Client) closed() bool { return c.ctx.Err() != nil }
 
-// spawn runs f on a goroutine that Close waits for. The end of the connection must end f. spawn
-// does nothing once run has ended.
+// spawn runs f on a goroutine that Close waits for. The end of the connection, or Close, must end f.
+// spawn does nothing once run has ended.
 func (c *Client) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.finished {
 		c.background.Go(f) // run is still counted, so the counter does not rise from zero while Close waits
 	}
+}
+
+// after runs f, which must not block, after d, unless Close comes first. Close waits for it.
+func (c *Client) after(d time.Duration, f func()) {
+	c.spawn(func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			f()
+		case <-c.ctx.Done():
+		}
+	})
 }
 
 // run reads one connection after the other until Close. Then it ends everything that depends on

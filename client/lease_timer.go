@@ -63,7 +63,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	if l.loseAt() <= now {
 		return false
 	}
-	l.timer = time.AfterFunc(l.nextTick(now), l.onTimer)
+	l.timer = time.AfterFunc(l.nextTick(now), l.onTimer) // end stops it; onTimer does not block
 	return true
 }
 

@@ -168,7 +168,7 @@ func (c *Client) scheduleExpiry(in time.Duration) {
 	switch {
 	case c.finished:
 	case c.expiryTimer == nil:
-		c.expiryTimer = time.AfterFunc(in, func() { c.failExpired(false) })
+		c.expiryTimer = time.AfterFunc(in, func() { c.failExpired(false) }) // run stops it; failExpired does not block
 	default:
 		c.expiryTimer.Reset(in)
 	}

@@ -231,7 +231,7 @@ func (c *Client) afterRestart(l *link) {
 		return c.calls.addTag(cl)
 	})
 	if doubt {
-		time.AfterFunc(lostReplyTimeout, func() { c.probe(l, restart) })
+		c.after(lostReplyTimeout, func() { c.probe(l, restart) })
 	}
 }
 
@@ -306,7 +306,7 @@ func (c *Client) resendLater(cl *call, tag string) bool {
 	if !c.calls.pauseResend(cl, tag) {
 		return false
 	}
-	time.AfterFunc(resendPause, c.resendLimited)
+	c.after(resendPause, c.resendLimited)
 	return true
 }
 

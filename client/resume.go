@@ -103,7 +103,7 @@ func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 		l.unlockAtDeadline()
 	default:
 		number := cl.sentOn.Load()
-		time.AfterFunc(retryResume, func() { l.resumeAgain(number) })
+		l.c.after(retryResume, func() { l.resumeAgain(number) })
 	}
 }
 
