@@ -54,6 +54,8 @@ func (d *daemon) notice(n redlock.Notice) {
 	switch n.Kind {
 	case redlock.HostClockJumped:
 		d.Log.Error("this host's clock stood still, or all nodes' clocks were stepped", "reason", n.Text)
+	case redlock.NewFleet:
+		d.Log.Info("the nodes are new", "reason", n.Text)
 	case redlock.CountersLost:
 		d.Log.Warn("fencing counters began anew", "reason", n.Text)
 	default:

@@ -331,6 +331,8 @@ func (f *fleet) notice(node string, n admission.Notice) {
 	case admission.HostClockJumped:
 		f.counts.clockJumps.Add(1)
 		node = ""
+	case admission.FleetIsNew:
+		node = ""
 	case admission.CountersLost:
 		f.counts.counterLosses.Add(1)
 		node = ""

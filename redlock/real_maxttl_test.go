@@ -72,6 +72,6 @@ func TestRealNewNodesWaitOnce(t *testing.T) {
 	for _, server := range s.all {
 		two.awaits(server.Name(), redlock.NodeReady)
 	}
-	wantOnce(t, one, two, redlock.CountersLost, "")
+	wantOnce(t, one, two, redlock.NewFleet, "")
 	wantFollows(t, s)
 }

@@ -146,4 +146,6 @@ const (
 	Withdrawn NoticeKind = "withdrawn"
 	// CountersLost: a quorum of nodes lost its fencing counters, or is new.
 	CountersLost NoticeKind = "counters-lost"
+	// NewFleet: all nodes are new, so fencing counters begin. That is normal.
+	NewFleet NoticeKind = "new-fleet"
 )

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,13 +65,15 @@ type Fleet struct {
 	losses    []CounterLoss // by node
 	connected []bool        // by node
 	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: it never was
+	voted     []bool        // by node: it was seen with a vote
+	isInUse   bool          // the nodes were used before this process, or a quorum has voted since
 	announced bool          // the loss of a quorum's counters was told
 }
 
 // NewFleet makes a fleet of nodes that were not reached yet.
 func NewFleet(o Options) *Fleet {
 	n := len(o.Nodes)
-	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), lastLost: make([]uint64, n)}
+	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), lastLost: make([]uint64, n), voted: make([]bool, n)}
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, n)
 	f.bounds = newTokenBounds(n)
@@ -136,6 +139,9 @@ func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
 	f.connected[m.index] = true
 	if state != Quarantined {
 		f.losses[m.index] = CounterLoss{}
+	}
+	if state == Ready {
+		f.noteVoter(m.index)
 	}
 	f.mu.Unlock()
 	if state == Refused {
@@ -250,6 +256,26 @@ func (f *Fleet) forgetAnnouncedLoss() {
 		}
 	}
 	f.announced = false
+}
+
+// noteVoter records that a node has a vote. The caller holds mu.
+func (f *Fleet) noteVoter(node int) {
+	f.voted[node] = true
+	voters := 0
+	for _, voted := range f.voted {
+		if voted {
+			voters++
+		}
+	}
+	f.isInUse = f.isInUse || f.lastLost[node] == 0 || voters >= f.options.Quorum
+}
+
+// isNew reports whether this process saw all nodes without counters, and none of them with
+// a vote before. Nodes that cannot be reached may have counters.
+func (f *Fleet) isNew() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.isInUse && !slices.Contains(f.lastLost, 0)
 }
 
 // announceLoss reports whether the loss of a quorum's counters is to be told: once.

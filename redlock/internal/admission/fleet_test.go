@@ -62,3 +62,31 @@ func TestFleetWarnings(t *testing.T) {
 		}
 	}
 }
+
+// A fleet is new if this process saw all nodes without counters and no quorum vote since.
+// A node that had a vote when it was first seen, or that was never reached, may have
+// counters.
+func TestFleetIsNew(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost  int // nodes seen without counters
+		voted []int
+		want  bool
+	}{
+		"all new":                     {3, nil, true},
+		"one was admitted since":      {3, []int{0}, true},
+		"a quorum was admitted since": {3, []int{0, 1}, false},
+		"one is not reached":          {2, nil, false},
+		"one had a vote before":       {2, []int{2}, false},
+	} {
+		f := fleetOf(3, time.Second)
+		for node := range c.lost {
+			f.noteCounterLoss(node, true, 1, 2)
+		}
+		for _, node := range c.voted {
+			f.Member(node).Applied(Ready, 0)
+		}
+		if got := f.isNew(); got != c.want {
+			t.Errorf("%s: is new %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -63,7 +63,8 @@ const (
 	ClockJumped     NoticeKind = "clock-jump"      // a node's clock was stepped
 	HostClockJumped NoticeKind = "host-clock-jump" // this host's clock stood still
 	Withdrawn       NoticeKind = "withdrawn"       // a node's admission was withdrawn for another reason
-	CountersLost    NoticeKind = "counters-lost"   // a quorum of nodes lost its fencing counters, or is new
+	CountersLost    NoticeKind = "counters-lost"   // a quorum of nodes lost its fencing counters
+	FleetIsNew      NoticeKind = "new-fleet"       // all nodes are new: their fencing counters begin
 )
 
 // Member is one node of a Fleet: what this process remembers of it over all connections.

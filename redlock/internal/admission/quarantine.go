@@ -86,11 +86,23 @@ func (j *judgement) endQuarantine(counters *Counters, sources int) Verdict {
 	case !m.endNow && !j.isKnownLongEnough() && (!isTotal || fleet.register.isCutOff(m.index)):
 		waiting.Reason = errUnknown
 		return waiting
-	case sources < needed && fleet.announceLoss():
-		j.tell(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so these began anew from the nodes' clocks: "+
-			"as it should be where the nodes are new; where they are not, a fencing token of before may be larger than the next ones", len(fleet.options.Nodes)))
+	case sources < needed:
+		j.tellCountersBegin()
 	}
 	return admitted(m.marker, fleet.digest, counters)
+}
+
+// tellCountersBegin tells the operator, once, that fencing counters begin anew.
+func (j *judgement) tellCountersBegin() {
+	fleet := j.member.fleet
+	switch {
+	case !fleet.announceLoss():
+	case fleet.isNew():
+		j.tell(FleetIsNew, fmt.Sprintf("none of the %d nodes had an epoch or fencing counters, so fencing tokens begin at the nodes' clocks", len(fleet.options.Nodes)))
+	default:
+		j.tell(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so these began anew from the nodes' clocks: "+
+			"unless these nodes are new, an earlier fencing token may be larger than the next ones", len(fleet.options.Nodes)))
+	}
 }
 
 // isKnownLongEnough reports whether the other nodes have said long enough that this

@@ -255,7 +255,7 @@ func (r *chronicle) crashed(h *host) {
 func (r *chronicle) notice(h *host, n redlock.Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n.Kind == redlock.CountersLost {
+	if n.Kind == redlock.CountersLost || n.Kind == redlock.NewFleet {
 		r.report.Blackouts = append(r.report.Blackouts, r.now())
 	}
 	r.add(Event{Actor: h.name, What: string(n.Kind), Note: strings.TrimSpace(n.Node + " " + n.Text)})
