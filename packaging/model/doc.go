@@ -1,0 +1,12 @@
+// Package model checks the lock algorithm exhaustively, with spin.
+//
+// It owns three models in Promela: single.pml (one Redis), redlock.pml (Redlock as
+// published) and redlockd.pml (the algorithm as it is built here). Its test is the
+// table of what each model must show: properties that hold for all runs within the
+// bounds, and planted mistakes that break one of them.
+//
+//	go test -v ./packaging/model                     small bounds, about a minute
+//	REDLOCKD_LONG=1 go test -v -timeout 12h ./packaging/model     large bounds
+//
+// Nothing imports it, and it runs no code of the project.
+package model

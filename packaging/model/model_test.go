@@ -1,0 +1,163 @@
+package model
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// holds is the verdict of a model whose properties hold within its bounds.
+const holds = "holds"
+
+// The properties, each by what only its assertion contains, without spaces.
+const (
+	oneHolder     = "deadline[0]>0"
+	staleWrite    = "order[d]>=written"
+	forgetfulVote = "owes[n]==0"
+	tokenOrder    = "fence[d]>above[d]"
+	tokenUnique   = "used&"
+	becomesFree   = "over[key"
+)
+
+// checks says what each model shows. A check is exhaustive within its bounds.
+var checks = []struct {
+	name  string
+	model string
+	flags string // what spin defines
+	want  string // holds, or the property that fails
+	long  bool   // takes minutes and gigabytes: only with REDLOCKD_LONG
+}{
+	{name: "single Redis", model: "single", want: holds},
+	{name: "single Redis restarts empty", model: "single", flags: "CRASHES=1", want: oneHolder},
+	{name: "single Redis fails over", model: "single", flags: "FAILOVERS=1", want: oneHolder},
+	{name: "single Redis clock jumps", model: "single", flags: "JUMPS=1", want: oneHolder},
+	{name: "single Redis holder pauses", model: "single", flags: "PAUSES=1", want: staleWrite},
+
+	{name: "Redlock", model: "redlock", want: holds},
+	{name: "Redlock node stays away", model: "redlock", flags: "CRASHES=1 NO_RESTART=1", want: holds},
+	{name: "Redlock node restarts empty", model: "redlock", flags: "CRASHES=1", want: oneHolder},
+	{name: "Redlock clock jumps", model: "redlock", flags: "JUMPS=1", want: oneHolder},
+	{name: "Redlock holder pauses", model: "redlock", flags: "PAUSES=1", want: staleWrite},
+
+	{name: "redlockd", model: "redlockd", flags: "ATTEMPTS=2", want: holds},
+	{name: "redlockd hands over", model: "redlockd", flags: "ATTEMPTS=2 HANDOVER=1 TTL=1", want: holds},
+	{name: "redlockd extends and repairs", model: "redlockd", flags: "ATTEMPTS=2 EXTENDS=1 TTL=1", want: holds},
+	{name: "redlockd FORCE", model: "redlockd", flags: "ATTEMPTS=2 FORCES=1 TTL=1", want: holds},
+	{name: "redlockd clock jumps", model: "redlockd", flags: "ATTEMPTS=2 JUMPS=1 TTL=1", want: holds},
+	{name: "redlockd daemon dies", model: "redlockd", flags: "ATTEMPTS=1 DEATHS=1 FREE", want: holds},
+	{name: "redlockd node loses its data", model: "redlockd", flags: "ATTEMPTS=1 CRASHES=1", want: holds},
+
+	{name: "redlockd quorum of one", model: "redlockd", flags: "MINORITY", want: tokenOrder},
+	{name: "redlockd late start", model: "redlockd", flags: "LATE_START", want: oneHolder},
+	{name: "redlockd blind release", model: "redlockd", flags: "ATTEMPTS=3 BLIND_RELEASE TTL=1 PATIENT", want: oneHolder},
+	{name: "redlockd no epoch", model: "redlockd", flags: "CRASHES=1 NO_EPOCH", want: forgetfulVote},
+	{name: "redlockd no quarantine", model: "redlockd", flags: "CRASHES=1 NO_QUARANTINE", want: forgetfulVote},
+	{name: "redlockd short quarantine", model: "redlockd", flags: "CRASHES=1 SHORT_QUARANTINE", want: forgetfulVote},
+	{name: "redlockd no write-back", model: "redlockd", flags: "ATTEMPTS=3 NO_WRITE_BACK TTL=1", want: tokenUnique},
+	{name: "redlockd blind FORCE", model: "redlockd", flags: "ATTEMPTS=3 FORCES=1 BLIND_FORCE TTL=1 PATIENT", want: oneHolder},
+	{name: "redlockd no not-after", model: "redlockd", flags: "ATTEMPTS=1 DEATHS=1 FREE NO_NOT_AFTER", want: becomesFree},
+	{name: "redlockd counters not copied", model: "redlockd", flags: "CRASHES=1 NO_COPY TTL=1 PATIENT", want: tokenOrder, long: true},
+	{name: "redlockd counters copied early", model: "redlockd", flags: "CRASHES=1 EARLY_COPY TTL=1 PATIENT", want: tokenUnique, long: true},
+	{name: "redlockd blind write-back", model: "redlockd", flags: "ATTEMPTS=3 BLIND_WRITE_BACK", want: tokenUnique, long: true},
+
+	{name: "redlockd three attempts", model: "redlockd", flags: "ATTEMPTS=3 TTL=1", want: holds, long: true},
+	{name: "redlockd answers are lost", model: "redlockd", flags: "ATTEMPTS=2 LOSSES=2", want: holds, long: true},
+	{name: "redlockd hands over, longer", model: "redlockd", flags: "ATTEMPTS=3 HANDOVER=1 TTL=1", want: holds, long: true},
+	{name: "redlockd extends, longer", model: "redlockd", flags: "ATTEMPTS=2 EXTENDS=2", want: holds, long: true},
+	{name: "redlockd FORCE, longer", model: "redlockd", flags: "ATTEMPTS=2 FORCES=1 EXTENDS=1 TTL=1", want: holds, long: true},
+	{name: "redlockd node loses its data, longer", model: "redlockd", flags: "ATTEMPTS=2 CRASHES=1 TTL=1", want: holds, long: true},
+}
+
+func TestModels(t *testing.T) {
+	for _, program := range []string{"spin", "cc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed (Debian: apt-get install spin gcc libc6-dev)", program)
+		}
+	}
+	for _, check := range checks {
+		if check.long && os.Getenv("REDLOCKD_LONG") == "" {
+			continue
+		}
+		t.Run(check.name, func(t *testing.T) {
+			found := search(t, check.model+".pml", strings.Fields(check.flags))
+			t.Logf("measured: %s", found)
+			if check.want == holds && found.violated != "" {
+				t.Errorf("violated: %s", found.violated)
+			} else if check.want != holds && !strings.Contains(strings.ReplaceAll(found.violated, " ", ""), check.want) {
+				t.Errorf("this model must violate %s; found: %s", check.want, found)
+			}
+		})
+	}
+}
+
+// A result is what one exhaustive search found.
+type result struct {
+	violated string // the assertion; empty: none
+	states   string
+	memory   string // megabytes
+	seconds  string
+}
+
+func (r result) String() string {
+	verdict := "all properties hold"
+	if r.violated != "" {
+		verdict = "violates " + r.violated
+	}
+	return fmt.Sprintf("%s; %s states, %s MB, %s s", verdict, r.states, r.memory, r.seconds)
+}
+
+// What a verifier prints.
+var (
+	violatedLine = regexp.MustCompile(`pan:1: assertion violated (.*) \(at depth`)
+	statesLine   = regexp.MustCompile(`(\d+) states, stored`)
+	memoryLine   = regexp.MustCompile(`([\d.]+)\s+total actual memory usage`)
+	secondsLine  = regexp.MustCompile(`elapsed time ([\d.]+) seconds`)
+	truncated    = regexp.MustCompile(`max search depth too small|out of memory|reached -DMEMLIM|Search not completed`)
+)
+
+// search has spin make the verifier of a model, and runs it to its end, or to the first
+// violation. A search that did not visit everything fails.
+func search(t *testing.T, model string, flags []string) result {
+	t.Helper()
+	source, err := filepath.Abs(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	generate := []string{"-a"}
+	for _, flag := range flags {
+		generate = append(generate, "-D"+flag)
+	}
+	command(t, dir, "spin", append(generate, source)...)
+	command(t, dir, "cc", "-w", "-O2", "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR", "-DVECTORSZ=2048", "-o", "pan", "pan.c")
+	text := command(t, dir, "./pan", "-m100000", "-w24")
+	found := result{violated: first(violatedLine, text), states: first(statesLine, text), memory: first(memoryLine, text), seconds: first(secondsLine, text)}
+	if found.states == "" || found.violated == "" && truncated.MatchString(text) {
+		t.Fatalf("the search of %s is not complete:\n%s", model, text)
+	}
+	return found
+}
+
+func first(pattern *regexp.Regexp, text string) string {
+	if found := pattern.FindStringSubmatch(text); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// command runs a program in dir and returns what it printed. A verifier's exit code says
+// nothing: it is 0 after a violation.
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	program := exec.CommandContext(t.Context(), name, args...)
+	program.Dir = dir
+	text, err := program.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, text)
+	}
+	return string(text)
+}
