@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// A violation is what no run may show.
+type violation struct {
+	name string
+	what string
+}
+
+func (v violation) String() string { return fmt.Sprintf("lock %q: %s", v.name, v.what) }
+
+// check returns the violations of a history: intervals that exclude each other and
+// overlap, and histories that no lock with fencing tokens can produce.
+func check(h *history) []violation {
+	byName := map[string][]*hold{}
+	for _, one := range h.holds {
+		for _, name := range one.Names {
+			byName[name] = append(byName[name], one)
+		}
+	}
+	var found []violation
+	for name, holds := range byName {
+		slices.SortFunc(holds, func(a, b *hold) int { return cmp.Compare(a.Granted, b.Granted) })
+		if what := overlap(holds); what != "" {
+			found = append(found, violation{name, what})
+		}
+		if what := tokens(holds); what != "" {
+			found = append(found, violation{name, what})
+		}
+		if what := linearize(holds); what != "" {
+			found = append(found, violation{name, what})
+		}
+	}
+	slices.SortFunc(found, func(a, b violation) int { return cmp.Compare(a.name, b.name) })
+	return found
+}
+
+// overlap finds two holds that exclude each other while both clients relied on them,
+// or more holders of a semaphore than it has slots. Holds are in the order of their grants.
+func overlap(holds []*hold) string {
+	var open []*hold
+	for _, one := range holds {
+		open = slices.DeleteFunc(open, func(other *hold) bool { return other.end() <= one.Granted })
+		if one.end() <= one.Granted {
+			continue // over before the answer was read
+		}
+		for _, other := range open {
+			if excludes(one, other) {
+				return fmt.Sprintf("two holders for %v: %s, and %s", min(one.end(), other.end())-one.Granted, other, one)
+			}
+		}
+		open = append(open, one)
+		if one.Mode == slots && len(open) > slotCount {
+			return fmt.Sprintf("%d holders of %d slots: %v", len(open), slotCount, open)
+		}
+	}
+	return ""
+}
+
+func excludes(a, b *hold) bool {
+	switch {
+	case a.Mode == shared && b.Mode == shared:
+		return false
+	case a.Mode == slots && b.Mode == slots:
+		return a.Slot == b.Slot
+	}
+	return true
+}
+
+// tokens finds a fencing token that is given twice, or is not larger than that of an
+// earlier grant although it was requested later. Readers are ordered against writers only.
+func tokens(holds []*hold) string {
+	type key struct {
+		slot  string
+		fence uint64
+	}
+	seen := map[key]*hold{}
+	all, writers := map[string]*series{}, map[string]*series{} // by slot
+	for _, one := range holds {
+		if one.Fence == 0 {
+			continue
+		}
+		earlier := all[one.Slot]
+		if one.Mode == shared {
+			earlier = writers[one.Slot]
+		} else {
+			if other := seen[key{one.Slot, one.Fence}]; other != nil {
+				return fmt.Sprintf("the same token twice: %s, and %s", other, one)
+			}
+			seen[key{one.Slot, one.Fence}] = one
+			writers[one.Slot] = writers[one.Slot].add(one)
+		}
+		if other := earlier.largestBefore(one.Asked); other != nil && other.Fence >= one.Fence {
+			return fmt.Sprintf("a token that does not grow: %s, and then %s", other, one)
+		}
+		all[one.Slot] = all[one.Slot].add(one)
+	}
+	return ""
+}
+
+// A series is grants in their order, and up to each the one with the largest token.
+type series struct {
+	byGrant, largest []*hold
+}
+
+func (s *series) add(one *hold) *series {
+	if s == nil {
+		s = &series{}
+	}
+	largest := one
+	if n := len(s.largest); n > 0 && s.largest[n-1].Fence > one.Fence {
+		largest = s.largest[n-1]
+	}
+	s.byGrant, s.largest = append(s.byGrant, one), append(s.largest, largest)
+	return s
+}
+
+// largestBefore returns the grant with the largest token among those before the instant.
+func (s *series) largestBefore(at instant) *hold {
+	if s == nil {
+		return nil
+	}
+	before, _ := slices.BinarySearchFunc(s.byGrant, at, func(other *hold, at instant) int { return cmp.Compare(other.Granted, at) })
+	if before == 0 {
+		return nil
+	}
+	return s.largest[before-1]
+}
+
+func (h *hold) String() string {
+	return fmt.Sprintf("%s token %d slot %q (asked %v, granted %v, until %v, ended %v: %s)", h.Mode, h.Fence, h.Slot, h.Asked, h.Granted, h.Until, h.Ended, h.Reason)
+}
+
+// --- a lock with a fencing token, for porcupine
+
+type lockState struct {
+	held  bool
+	fence uint64 // of the last grant
+}
+
+type lockInput struct {
+	acquire bool
+	fence   uint64 // of the grant that is taken or ends
+	plain   bool   // it has no fencing tokens
+}
+
+// lockModel is the sequential specification of an exclusive lock: it is taken only if
+// it is free, with a larger token than the last one; and released by its holder.
+var lockModel = porcupine.Model{
+	Init: func() any { return lockState{} },
+	Step: func(state, input, _ any) (bool, any) {
+		s, in := state.(lockState), input.(lockInput)
+		if in.acquire {
+			return !s.held && (in.plain || in.fence > s.fence), lockState{held: true, fence: in.fence}
+		}
+		return s.held && s.fence == in.fence, lockState{fence: in.fence}
+	},
+	Equal: func(a, b any) bool { return a == b },
+}
+
+// linearizeTimeout bounds the search for one lock. A lock whose search takes longer is
+// reported, as a check that did not finish must not count as one that passed.
+const linearizeTimeout = 2 * time.Minute
+
+// linearize lets porcupine look for an order in which the lock could have been taken and
+// released. Only exclusive grants can be checked so.
+func linearize(holds []*hold) string {
+	var operations []porcupine.Operation
+	for i, one := range holds {
+		if one.Mode != exclusive {
+			return ""
+		}
+		if one.end() <= one.Granted {
+			// It was over before the client knew of it: it took effect at some time, and
+			// nothing tells when it ended.
+			continue
+		}
+		fence, plain := one.Fence, one.Fence == 0
+		if plain {
+			fence = uint64(i + 1)
+		}
+		free := one.end()
+		operations = append(operations,
+			porcupine.Operation{ClientId: i, Input: lockInput{acquire: true, fence: fence, plain: plain}, Call: int64(one.Asked), Return: int64(one.Granted)},
+			porcupine.Operation{ClientId: i, Input: lockInput{fence: fence, plain: plain}, Call: int64(free), Return: int64(never)})
+	}
+	if len(operations) == 0 {
+		return ""
+	}
+	switch porcupine.CheckOperationsTimeout(lockModel, operations, linearizeTimeout) {
+	case porcupine.Illegal:
+		return fmt.Sprintf("porcupine: no order of these %d grants is that of a lock", len(operations)/2)
+	case porcupine.Unknown:
+		return fmt.Sprintf("porcupine: not decided within %v for %d grants", linearizeTimeout, len(operations)/2)
+	}
+	return ""
+}

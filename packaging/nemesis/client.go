@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	leaseTTL     = 2 * time.Second
+	answerWait   = 20 * time.Second // longer than any request may take: then the client redials
+	nameLifetime = 20 * time.Second // locks get new names after so long, which keeps each history short
+)
+
+// A worker takes and releases locks, one after the other, until the run is over.
+type worker struct {
+	out    *output
+	random *rand.Rand
+	open   func() (locker, error)
+	names  int // how many locks of each mode there are
+}
+
+// A locker is a connection to a lock service. Every method blocks until it is answered.
+type locker interface {
+	// lock returns a hold, nil if the lock was not granted, or an error if the
+	// connection is of no use any more.
+	lock(names []string, m mode, wait time.Duration) (*hold, error)
+	// keep waits until the instant, confirms the hold meanwhile if it can, and returns
+	// early if the hold was lost.
+	keep(h *hold, until instant) error
+	unlock(h *hold) error
+	close()
+}
+
+// output prints holds, a line each, and gives them their numbers.
+type output struct {
+	mu     sync.Mutex // guards writer: one line at a time
+	writer io.Writer
+	last   atomic.Int64
+}
+
+func (o *output) print(h *hold) {
+	if h.ID == 0 {
+		h.ID = o.last.Add(1)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, _ = o.writer.Write(h.line()) // if the nemesis is gone, so is this process soon
+}
+
+func (w *worker) run(stop <-chan struct{}) {
+	var connection locker
+	for {
+		select {
+		case <-stop:
+			if connection != nil {
+				connection.close()
+			}
+			return
+		default:
+		}
+		if connection == nil {
+			var err error
+			if connection, err = w.open(); err != nil {
+				w.pause(50 * time.Millisecond)
+				connection = nil
+				continue
+			}
+		}
+		if err := w.once(connection); err != nil {
+			connection.close()
+			connection = nil
+		}
+	}
+}
+
+// once takes one lock, holds it for a random time and releases it.
+func (w *worker) once(connection locker) error {
+	names, m := w.choose()
+	h, err := connection.lock(names, m, time.Duration(w.random.IntN(3000))*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	if h == nil {
+		w.pause(20 * time.Millisecond)
+		return nil
+	}
+	w.out.print(h)
+	err = connection.keep(h, now()+w.duration())
+	if h.Ended == 0 {
+		h.Ended = now() // before the first byte of the release
+		h.Free, h.Reason = h.Ended, "released"
+		if err == nil {
+			err = connection.unlock(h)
+		}
+	}
+	w.out.print(h)
+	return err
+}
+
+// choose picks a lock. Their names change with time.
+func (w *worker) choose() ([]string, mode) {
+	name := func(kind string) string {
+		return fmt.Sprintf("%s%d-%d", kind, w.random.IntN(w.names), now()/nameLifetime)
+	}
+	switch n := w.random.IntN(10); {
+	case n < 6:
+		return []string{name("x")}, exclusive
+	case n < 7:
+		return []string{name("r")}, shared
+	case n < 8:
+		return []string{name("r")}, exclusive
+	case n < 9:
+		return []string{name("s")}, slots
+	default:
+		first, second := name("x"), name("x")
+		if first == second {
+			return []string{first}, exclusive
+		}
+		return []string{first, second}, exclusive
+	}
+}
+
+// duration is how long a lock is held: mostly some milliseconds, sometimes longer than its ttl.
+func (w *worker) duration() time.Duration {
+	switch n := w.random.IntN(100); {
+	case n < 80:
+		return time.Duration(w.random.IntN(10_000)) * time.Microsecond
+	case n < 97:
+		return time.Duration(w.random.IntN(200)) * time.Millisecond
+	default:
+		return time.Duration(w.random.IntN(5000)) * time.Millisecond
+	}
+}
+
+func (w *worker) pause(most time.Duration) { <-time.After(time.Duration(w.random.Int64N(int64(most)))) }
+
+// --- redlockd
+
+// A session is one connection to redlockd, in its own protocol.
+type session struct {
+	conn  net.Conn
+	lines chan string // what the daemon sent; closed at the end of the connection
+}
+
+func dialSession(socket string) (locker, error) {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: conn, lines: make(chan string, 16)}
+	go s.read() // ends with the connection
+	return s, nil
+}
+
+func (s *session) read() {
+	defer close(s.lines)
+	for in := bufio.NewScanner(s.conn); in.Scan(); {
+		s.lines <- in.Text()
+	}
+}
+
+func (s *session) close() {
+	s.conn.Close()
+	for range s.lines { // read must not block on a full channel
+	}
+}
+
+var errConnection = errors.New("the connection to redlockd is of no use")
+
+// ask sends a request and returns its answer. A LOST that comes before is noted in lost.
+func (s *session) ask(lost func(line string), format string, args ...any) (string, error) {
+	if _, err := fmt.Fprintf(s.conn, format+"\n", args...); err != nil {
+		return "", errConnection
+	}
+	timeout := time.After(answerWait)
+	for {
+		select {
+		case line, open := <-s.lines:
+			switch word, _, _ := strings.Cut(line, " "); {
+			case !open:
+				return "", errConnection
+			case word == "OK" || word == "ERR":
+				return line, nil
+			case word == "LOST" && lost != nil:
+				lost(line)
+			}
+		case <-timeout:
+			return "", errConnection
+		}
+	}
+}
+
+func (s *session) lock(names []string, m mode, wait time.Duration) (*hold, error) {
+	options := ""
+	switch m {
+	case shared:
+		options = " mode=shared"
+	case slots:
+		options = fmt.Sprintf(" slots=%d", slotCount)
+	}
+	h := &hold{Names: names, Mode: m, Asked: now()}
+	answer, err := s.ask(nil, "LOCK %s wait=%d ttl=%d%s", strings.Join(names, ","), wait.Milliseconds(), leaseTTL.Milliseconds(), options)
+	if err != nil || !strings.HasPrefix(answer, "OK ") {
+		return nil, err
+	}
+	h.Granted = now()
+	h.Fence, _ = strconv.ParseUint(field(answer, "fence"), 10, 64)
+	h.Slot = field(answer, "slot")
+	h.Until = deadline(answer)
+	return h, nil
+}
+
+// keep asks for the deadline every fifth of the ttl, as a client would that holds for long.
+func (s *session) keep(h *hold, until instant) error {
+	end := time.After(until - now())
+	for {
+		again := time.After(leaseTTL / 5)
+		select {
+		case <-end:
+			return nil
+		case <-again:
+			answer, err := s.ask(func(string) { lost(h) }, "CHECK %s", strings.Join(h.Names, ","))
+			if err == nil && h.Ended == 0 && strings.HasPrefix(answer, "OK ") {
+				h.Until = max(h.Until, deadline(answer))
+			} else if err == nil && h.Ended == 0 {
+				lost(h) // CHECK was the one that told
+			}
+			if h.Ended != 0 || err != nil {
+				return s.outlast(h, until, err)
+			}
+		case line, open := <-s.lines:
+			if !open {
+				return s.outlast(h, until, errConnection)
+			}
+			if strings.HasPrefix(line, "LOST ") {
+				lost(h)
+				return nil
+			}
+		}
+	}
+}
+
+// outlast is what a client does whose connection ended: it relies on its lock until the
+// deadline that it knows.
+func (s *session) outlast(h *hold, until instant, err error) error {
+	if err != nil && h.Ended == 0 {
+		<-time.After(min(until, h.Until) - now())
+		h.Ended = now()
+		h.Free, h.Reason = h.Until, "connection ended"
+	}
+	return err
+}
+
+func lost(h *hold) {
+	h.Ended = now()
+	h.Free, h.Reason = h.Until, "lost"
+}
+
+func (s *session) unlock(h *hold) error {
+	_, err := s.ask(nil, "UNLOCK %s", strings.Join(h.Names, ","))
+	return err
+}
+
+func field(answer, key string) string {
+	for word := range strings.FieldsSeq(answer) {
+		if value, ok := strings.CutPrefix(word, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+func deadline(answer string) instant {
+	ms, _ := strconv.ParseInt(field(answer, "deadline"), 10, 64)
+	return time.Duration(ms) * time.Millisecond
+}
+
+// --- the client process
+
+// clientMain is what a client process runs: workers, until its standard input ends.
+func clientMain(args clientArgs) int {
+	out := &output{writer: os.Stdout}
+	open := func() (locker, error) { return dialSession(args.Socket) }
+	if args.Contender == "redsync" {
+		fleet := newRedsyncFleet(args.Nodes)
+		defer fleet.close()
+		open = fleet.open
+	}
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	for i := range args.Workers {
+		w := &worker{out: out, open: open, names: args.Names, random: rand.New(rand.NewPCG(args.Seed, uint64(i)))}
+		workers.Go(func() { w.run(stop) }) // waited for below; ends with stop
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin) // the nemesis closes it at the end of the run
+	close(stop)
+	workers.Wait()
+	return 0
+}
+
+// clientArgs is what a client process is told, as JSON in its arguments.
+type clientArgs struct {
+	Contender string
+	Socket    string
+	Nodes     []string // addresses, for a contender without a daemon
+	Workers   int
+	Names     int
+	Seed      uint64
+}
+
+// lastLine cuts text after its last line feed: a process that is killed may end in a line.
+func lastLine(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	exitViolation   = 1
+	exitUsage       = 64
+	exitUnavailable = 69
+)
+
+// options are the flags of one run.
+type options struct {
+	duration  time.Duration
+	seed      uint64
+	nodes     int
+	daemons   int
+	clients   int
+	workers   int
+	names     int
+	gap       time.Duration
+	contender string
+	binary    string
+	only      string
+	admit     bool
+	until     bool
+	keep      bool
+	inside    bool // this process has its namespaces
+}
+
+// isolated says whether the run has namespaces, and so can cut networks and fill disks.
+func (o *options) isolated() bool { return o.inside }
+
+// quarantines says whether nodes that lost their data have no vote for a while.
+func (o *options) quarantines() bool { return o.contender == "redlockd" && !o.admit }
+
+func main() { os.Exit(start(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func start(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 2 && args[0] == clientFlag {
+		var client clientArgs
+		if err := json.Unmarshal([]byte(args[1]), &client); err != nil {
+			fmt.Fprintln(stderr, "nemesis:", err)
+			return exitUsage
+		}
+		return clientMain(client)
+	}
+	o, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return exitUsage
+	}
+	if !o.inside && os.Geteuid() == 0 && hasPrograms() {
+		return isolate(args, stdout, stderr)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	r, err := runOnce(ctx, *o)
+	if err != nil {
+		fmt.Fprintln(stderr, "nemesis:", err)
+		return exitUnavailable
+	}
+	r.print(stdout)
+	if len(r.violations) > 0 {
+		return exitViolation
+	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	var o options
+	flags := flag.NewFlagSet("nemesis", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.DurationVar(&o.duration, "for", time.Minute, "how long faults are made")
+	flags.Uint64Var(&o.seed, "seed", 1, "decides which faults are made, and in which order")
+	flags.IntVar(&o.nodes, "nodes", 5, "redis-servers")
+	flags.IntVar(&o.daemons, "daemons", 3, "daemons, each a host of its own")
+	flags.IntVar(&o.clients, "clients", 6, "client processes")
+	flags.IntVar(&o.workers, "workers", 4, "workers of each client process")
+	flags.IntVar(&o.names, "names", 4, "locks of each kind at any time")
+	flags.DurationVar(&o.gap, "gap", 150*time.Millisecond, "mean time between two faults")
+	flags.StringVar(&o.contender, "contender", "redlockd", "what is tested: redlockd, or redsync over the same nodes")
+	flags.StringVar(&o.binary, "redlockd", "", "the daemon's program (default: built from this checkout)")
+	flags.StringVar(&o.only, "only", "", "make only faults whose name contains this")
+	flags.BoolVar(&o.admit, "admit", false, "an operator ADMITs every node at once, which redlockd warns of: no quarantine")
+	flags.BoolVar(&o.until, "until-violation", false, "end the run with the first violation")
+	flags.BoolVar(&o.keep, "keep", false, "keep the logs of nodes and daemons")
+	flags.BoolVar(&o.inside, "inside", false, "namespaces are there already (set by the nemesis itself)")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 || o.contender != "redlockd" && o.contender != "redsync" || min(o.nodes, o.daemons, o.clients, o.workers, o.names) < 1 || o.gap <= 0 {
+		flags.Usage()
+		return nil, errors.New("usage")
+	}
+	return &o, nil
+}
+
+// hasPrograms says whether networks can be cut here.
+func hasPrograms() bool {
+	return !slices.ContainsFunc([]string{"ip", "nft"}, func(name string) bool {
+		_, err := exec.LookPath(name)
+		return err != nil
+	})
+}
+
+// isolate runs the nemesis again, in a network and a mount namespace of its own.
+func isolate(args []string, stdout, stderr io.Writer) int {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(stderr, "nemesis:", err)
+		return exitUnavailable
+	}
+	again := exec.Command(self, append(slices.Clone(args), "-inside")...)
+	again.Stdout, again.Stderr = stdout, stderr
+	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
+	signals := make(chan os.Signal, 1) // the other one ends with them, and this one with it
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if err := again.Run(); err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() >= 0 {
+			return exit.ExitCode()
+		}
+		fmt.Fprintln(stderr, "nemesis: a process with namespaces of its own:", err)
+		return exitUnavailable
+	}
+	return 0
+}
+
+// runOnce makes one run and checks what came of it.
+func runOnce(ctx context.Context, o options) (*report, error) {
+	w, err := newWorld(ctx, o)
+	if w != nil {
+		defer w.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	stop := make(chan struct{})
+	var beside sync.WaitGroup
+	if o.admit {
+		for _, d := range w.daemons {
+			beside.Go(func() { admitAlways(d, stop) })
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if o.until {
+		beside.Go(func() { w.watch(stop, cancel) })
+	}
+	s := newSchedule(w)
+	if len(s.kinds) == 0 {
+		return nil, fmt.Errorf("no kind of fault that can be made here has %q in its name", o.only)
+	}
+	beside.Go(func() {
+		select {
+		case <-time.After(o.duration):
+		case <-ctx.Done():
+		}
+		close(stop)
+	})
+	err = s.run(stop)
+	if err != nil {
+		return nil, fmt.Errorf("after %v: %w", time.Since(started).Round(time.Second), err)
+	}
+	beside.Wait()
+	for _, c := range w.clients {
+		c.finish()
+		if c.fault != nil {
+			return nil, c.fault
+		}
+	}
+	return &report{options: o, took: time.Since(started), faults: s.counts, holds: w.history.holds, violations: check(w.history)}, nil
+}
+
+// admitAlways is the operator who ends every quarantine at once.
+func admitAlways(d *daemon, stop <-chan struct{}) {
+	for {
+		_, _ = d.ask("ADMIT all") // the daemon may be down
+		select {
+		case <-stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// watch checks the history every second, and ends the run with the first violation.
+func (w *world) watch(stop <-chan struct{}, end func()) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Second):
+		}
+		w.mu.Lock()
+		found := check(w.history)
+		w.mu.Unlock()
+		if len(found) > 0 {
+			end()
+		}
+	}
+}
