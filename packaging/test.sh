@@ -54,6 +54,7 @@ main() {
 	step "go vet" vet
 	step "go test -race ./..." go_test ./...
 	step "packaging/bench" in_bench go_test ./...
+	step "packaging/nemesis" in_nemesis go_test ./...
 	await_beside
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
@@ -79,6 +80,7 @@ builds() {
 
 simulate() {
 	step "the search for broken promises" search
+	step "the models" models
 	step "fuzzing, $fuzztime each" fuzz
 }
 
@@ -188,6 +190,10 @@ missing_packages() {
 	python3 -c 'import yaml' 2>/dev/null || echo python3-yaml
 	has_command systemd-nspawn || echo systemd-container
 	has_command mmdebstrap || echo mmdebstrap
+	# for the model, and the network cuts of the nemesis
+	has_command spin || echo spin
+	has_command nft || echo nftables
+	has_command ip || echo iproute2
 	# for the Go module proxy
 	[[ -e /etc/ssl/certs/ca-certificates.crt || ! -e /etc/debian_version ]] || echo ca-certificates
 }
@@ -247,6 +253,8 @@ check_modules() {
 	go mod tidy -diff
 	in_bench go mod verify
 	in_bench go mod tidy -diff
+	in_nemesis go mod verify
+	in_nemesis go mod tidy -diff
 }
 
 # vet runs with the race detector, because everything is in Go's cache in that form. Another
@@ -254,6 +262,7 @@ check_modules() {
 vet() {
 	go vet -race ./...
 	in_bench go vet -race ./...
+	in_nemesis go vet -race ./...
 }
 
 run_staticcheck() {
@@ -268,11 +277,15 @@ plain() { CGO_ENABLED=0 GOFLAGS="-trimpath $GOFLAGS" "$@"; }
 # in_bench COMMAND... runs it in the module of the benchmark.
 in_bench() { (cd packaging/bench && "$@"); }
 
+# in_nemesis COMMAND... runs it in the module of the nemesis.
+in_nemesis() { (cd packaging/nemesis && "$@"); }
+
 # build_ahead builds the packages, and fills Go's cache with things that tests would wait a
 # minute or two for. Its failures are ignored: the tests report them.
 build_ahead() {
 	SOURCE_DATE_EPOCH=1767225600 packaging/package.sh 1.0.0 "$REDLOCKD_PACKAGES" >/dev/null 2>&1 || true
 	in_bench go test -race -run '^$' ./... >/dev/null 2>&1 || true
+	in_nemesis go test -race -run '^$' ./... >/dev/null 2>&1 || true
 }
 
 build_linux() {
@@ -303,7 +316,7 @@ build_darwin() {
 # single program would leave it in the folder.)
 go_test() {
 	go build -race -o /dev/null "$@"
-	go test -p 1 -parallel 4 -race -count=1 -skip '^TestSearch$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
+	go test -p 1 -parallel 4 -race -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
 }
 
 # filter shortens the output of go test -v, which is one package after the other.
@@ -333,6 +346,11 @@ filter() {
 search() {
 	plain go test -count=1 -v -timeout 2h -run '^TestSearch' ./redlock 2>&1 | filter
 	go test -race -count=1 -v -timeout 2h -run '^TestSearch$' ./redlock 2>&1 | filter
+}
+
+# models checks what spin can check exhaustively in about a minute.
+models() {
+	plain go test -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
 }
 
 # fuzz runs all fuzz targets. They are instrumented only with -long or -fuzz: that takes a
