@@ -1,9 +1,3 @@
-// Redlockd is the lock daemon of a host: it takes locks on a quorum of Redis
-// masters for the processes that connect to its Unix socket.
-//
-// Exit codes: 0 after SIGTERM or SIGINT, or for a good config; 1 for a faulty
-// config, or where the daemon could not start or go on; 64 for wrong usage; 77
-// where validate -as USER -lock NAME says that USER may not lock it.
 package main
 
 import (

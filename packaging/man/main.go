@@ -1,7 +1,3 @@
-// Command man writes the manual pages of redlockd, except redlock(1), which redlock
-// prints itself. The requests in redlockd-protocol(7) come from HELP.
-//
-//	go run ./packaging/man VERSION DATE DIR
 package main
 
 import (

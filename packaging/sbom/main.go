@@ -1,12 +1,3 @@
-// Command sbom writes what is in programs of redlockd beside its own code: a list
-// for machines (CycloneDX 1.6), and one for people, with the licences.
-//
-//	go run ./packaging/sbom VERSION DATE DIR PROGRAM...
-//
-// DIR then has redlockd.cdx.json, THIRD-PARTY, and THIRD-PARTY.debian for a Debian
-// package. What is in them is what the
-// programs themselves say (go version -m), and the licences are those of the sources
-// that they were built from. It fails where a module has no licence that it knows.
 package main
 
 import (

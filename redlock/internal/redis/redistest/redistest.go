@@ -1,6 +1,3 @@
-// Package redistest has what tests need of a node on the other end of a connection,
-// without a server: answers that are known in advance. Tests of package redis and of
-// what is built on it use it; nothing that ships does.
 package redistest
 
 import (
