@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
+	"unicode"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -156,10 +158,26 @@ func (w *watcher) changed() (*config.Config, error) {
 	return next, w.cfg.CheckReload(next)
 }
 
-// devGreeting shows what to type.
+// devGreeting is what -dev prints on stdout: what to type, and the line that has redlock use
+// the socket from any directory.
 func devGreeting(socket string) string {
+	path, err := filepath.Abs(socket)
+	if err != nil {
+		path = socket
+	}
 	if !filepath.IsAbs(socket) && filepath.Dir(socket) == "." {
 		socket = "." + string(os.PathSeparator) + filepath.Base(socket)
 	}
-	return fmt.Sprintf("redlockd -dev: locks mean nothing beyond this process. Try:  nc -U %s   then type:  LOCK demo wait=5s\n", socket)
+	return fmt.Sprintf("redlockd -dev: locks mean nothing beyond this process. Try:  nc -U %s   then type:  LOCK demo wait=5s\n"+
+		"export REDLOCK_SOCKET=%s\n", socket, shellQuoted(path))
+}
+
+// shellQuoted quotes a path for a shell if it has to.
+func shellQuoted(path string) string {
+	if !strings.ContainsFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

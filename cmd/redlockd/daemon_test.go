@@ -146,8 +146,8 @@ func TestReloadAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestDev runs the real daemon: the first line on stdout says what to type,
-// and typing it works from then on.
+// TestDev runs the real daemon: two lines on stdout say what to type and what to export, and
+// typing works from then on.
 func TestDev(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "r.sock")
 	f := newFixture(t, daemon.Run)
@@ -156,9 +156,11 @@ func TestDev(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- f.run([]string{"-dev", "-socket", socket}); writer.Close() }()
 
-	greeting, err := bufio.NewReader(reader).ReadString('\n')
-	if want := devGreeting(socket); greeting != want || !strings.Contains(want, "nc -U "+socket) {
-		t.Fatalf("got %q, %v; want %q\n%s", greeting, err, want, f.err.String())
+	stdout := bufio.NewReader(reader)
+	greeting, err := stdout.ReadString('\n')
+	export, exportErr := stdout.ReadString('\n')
+	if want := devGreeting(socket); greeting+export != want || !strings.Contains(greeting, "nc -U "+socket) || export != "export REDLOCK_SOCKET="+socket+"\n" {
+		t.Fatalf("got %q, %q, %v, %v; want %q\n%s", greeting, export, err, exportErr, want, f.err.String())
 	}
 	if got := ask(t, socket, "LOCK demo wait=5s"); !strings.HasPrefix(got, "OK lock=demo ") {
 		t.Errorf("got %q, want OK", got)
@@ -182,6 +184,20 @@ func ask(t *testing.T, socket, request string) string {
 		t.Fatal(err)
 	}
 	return answer
+}
+
+// The export line of -dev can be pasted whatever the path of the socket is.
+func TestShellQuoted(t *testing.T) {
+	for path, want := range map[string]string{
+		"/tmp/r-1.sock":   "/tmp/r-1.sock",
+		"/tmp/my dir/s":   "'/tmp/my dir/s'",
+		"/tmp/it's/$s":    `'/tmp/it'\''s/$s'`,
+		"/home/jürgen/s+": "/home/jürgen/s+",
+	} {
+		if got := shellQuoted(path); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
 }
 
 func TestDevGreeting(t *testing.T) {

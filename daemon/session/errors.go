@@ -85,7 +85,7 @@ func noLeaseWithID(names []string) error {
 	if len(names) == 0 {
 		return errNoLease
 	}
-	return fmt.Errorf("%s: %w: no lease of it with this id is here (any more), whoever holds it: lease= is wrong, or of a lease that is over",
+	return fmt.Errorf("%s: %w: no lease of it with this id is here: lease= is wrong, or the lease has ended, or it was taken through another daemon",
 		strings.Join(names, ","), errNotHeld)
 }
 
