@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	ends := endings{d: d}
 	defer ends.all()
 	ends.add(claim.release)
-	ends.add(d.hangUp)
+	ends.add(d.Close)
 	stopWatching, err := d.Processes.Watch()
 	if err != nil {
 		return err
@@ -71,12 +71,6 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	}
 	ends.add(listener.remove)
 	return d.serve(ctx, listener, stored, o)
-}
-
-// hangUp ends the connections to the nodes, also where the daemon could not start.
-func (d *daemon) hangUp() {
-	d.Stopping.Store(true)
-	d.Nodes.Close()
 }
 
 // endings are what is done at the end, the last one first. A daemon that is frozen

@@ -35,7 +35,7 @@ func (d *Host) NewServer() *server.Server {
 	}
 }
 
-// unkept notes that a connection is cut by us: its client may be at work, and does
+// cut notes that a connection is cut by us: its client may be at work, and does
 // not know yet. The next daemon must not take it for one that is gone.
 func (d *Host) cut(c *server.Conn) {
 	if s, ok := c.Session().(*session); ok && s.stored.NeverStore() {
@@ -58,7 +58,7 @@ func (d *Host) admits(peer server.Peer) error {
 	return nil
 }
 
-// hasRoom says of a connection that the limits allow whether the system does.
+// hasDescriptor says of a connection that the limits allow whether the system does.
 func (d *Host) hasDescriptor() error {
 	err := d.mayTakeDescriptor()
 	if err != nil {

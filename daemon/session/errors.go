@@ -80,7 +80,7 @@ func notHeldByPID(pid int, names []string) error {
 	return fmt.Errorf("%s: %w by process %d, by this user and owner with hold=pid, and not lost by it", strings.Join(names, ","), errNotHeld, pid)
 }
 
-// notWithID: whatever is held here, it has another id, which is a secret.
+// noLeaseWithID: whatever is held here, it has another id, which is a secret.
 func noLeaseWithID(names []string) error {
 	if len(names) == 0 {
 		return errNoLease
@@ -89,7 +89,7 @@ func noLeaseWithID(names []string) error {
 		strings.Join(names, ","), errNotHeld)
 }
 
-// heldWithin: it is held, but goes by the list that it was locked as.
+// heldAsPartOf: it is held, but goes by the list that it was locked as.
 func heldAsPartOf(names, list []string) error {
 	return fmt.Errorf("%s: %w as such, but as %s, which it goes by",
 		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
@@ -106,7 +106,7 @@ func reply(call *server.Call, response *ipc.Response) server.Work {
 
 func ok(call *server.Call) *ipc.Response { return call.OK() }
 
-// answerOf makes the answer of an error: the code and fields for programs, the
+// responseOf makes the answer of an error: the code and fields for programs, the
 // text for people.
 func responseOf(call *server.Call, err error) *ipc.Response {
 	r := call.Err(codeOf(err), err.Error())

@@ -20,7 +20,7 @@ func (s *session) extend(call *server.Call) server.Work {
 	return &extendWork{s, call, h}
 }
 
-// extend is an EXTEND under way.
+// extendWork is an EXTEND under way.
 type extendWork struct {
 	s    *session
 	call *server.Call

@@ -63,7 +63,7 @@ func (s *session) entrustedBy(call *server.Call) (*heldLease, error) {
 	return held[0], nil
 }
 
-// heldOrLost are those of them that are held; where none is, those that were lost.
+// heldElseLost are those of them that are held; where none is, those that were lost.
 func heldElseLost(all []*heldLease) (held []*heldLease) {
 	for _, h := range all {
 		if h.lease.Err() == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// force is a FORCE under way: a lock that is taken from whoever holds it.
+// forceWork is a FORCE under way: a lock that is taken from whoever holds it.
 type forceWork struct {
 	s    *session
 	call *server.Call
@@ -139,7 +139,7 @@ func (f *forceWork) log(forced []redlock.Holding, err error) {
 	}
 }
 
-// admit is an ADMIT under way: quarantines that end early.
+// admitWork is an ADMIT under way: quarantines that end early.
 type admitWork struct {
 	s    *session
 	call *server.Call

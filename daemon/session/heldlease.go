@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// holding is a lease in the daemon: the lease itself, and whose it is. There are tens
+// heldLease is a lease in the daemon: the lease itself, and whose it is. There are tens
 // of thousands: what few of them have is behind a pointer (tally, pulse), and what is
 // small stands together.
 type heldLease struct {
@@ -73,7 +73,7 @@ func (h *heldLease) forget() bool {
 // names are those of the lock, in the order in which it was asked for.
 func (h *heldLease) names() []string { return h.waiter.Names }
 
-// granted notes that the client was answered; it tells whether the lease was
+// markReported notes that the client was answered; it tells whether the lease was
 // lost before, once.
 func (h *heldLease) markReported() (early bool) {
 	h.mu.Lock()
@@ -82,7 +82,7 @@ func (h *heldLease) markReported() (early bool) {
 	return early
 }
 
-// lostNow notes the loss; it tells whether the client is to be told now: not
+// markLost notes the loss; it tells whether the client is to be told now: not
 // before it knows that it had the lease.
 func (h *heldLease) markLost(now time.Duration) (tell bool) {
 	h.mu.Lock()
@@ -111,7 +111,7 @@ func (h *heldLease) detach(s *session) bool {
 	return true
 }
 
-// beginLinger counts how often its client was gone. One that came back in between
+// countDisconnect counts how often its client was gone. One that came back in between
 // (RESUME), and is gone again, has all of linger= once more.
 func (h *heldLease) countDisconnect() (nth uint16) {
 	h.mu.Lock()
@@ -120,21 +120,21 @@ func (h *heldLease) countDisconnect() (nth uint16) {
 	return h.disconnects
 }
 
-// lingersAgain tells whether its client was gone again since.
+// disconnectedAgain tells whether its client was gone again since.
 func (h *heldLease) disconnectedAgain(nth uint16) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.disconnects != nth
 }
 
-// desk is where the holding goes by its names.
+// currentIndex is where the holding goes by its names.
 func (h *heldLease) currentIndex() *leaseIndex {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return cmp.Or(h.resumedIndex, h.index)
 }
 
-// claim says that the lease is about to be given back, because nobody is there who
+// claimRelease says that the lease is about to be given back, because nobody is there who
 // holds it; it is false if somebody is, since it was resumed, or if it is being
 // given back already.
 func (h *heldLease) claimRelease() bool {
@@ -156,7 +156,7 @@ func (h *heldLease) Validity() time.Duration { return h.lease.Validity() }
 // EndsByItself reports that nobody can release the lease, or extends it.
 func (h *heldLease) EndsByItself() bool { return h.hold == ipc.HoldTTL || h.lease.Err() != nil }
 
-// registry finds leases by their ids, from any connection.
+// leaseRegistry finds leases by their ids, from any connection.
 type leaseRegistry struct {
 	mu   sync.Mutex // guards byID
 	byID map[string]*heldLease
@@ -276,7 +276,7 @@ func grantFields(call *server.Call, h *heldLease) *ipc.Response {
 	return r
 }
 
-// pulse is what is known of the life of a client whose lock has beat=. A lease
+// heartbeat is what is known of the life of a client whose lock has beat=. A lease
 // without BEAT for so long is lost with the deadline that it was extended to last,
 // which is the guard away at least: time to stop in before others have the lock.
 // But for within, it is guarded by the holding's mu.
@@ -287,7 +287,7 @@ type heartbeat struct {
 	missed   bool          // for good
 }
 
-// newPulse is nil where there is no beat=.
+// newHeartbeat is nil where there is no beat=.
 func newHeartbeat(within time.Duration) *heartbeat {
 	if within == 0 {
 		return nil
@@ -295,7 +295,7 @@ func newHeartbeat(within time.Duration) *heartbeat {
 	return &heartbeat{interval: within}
 }
 
-// beat is what beat= says; 0: it needs none.
+// beatInterval is what beat= says; 0: it needs none.
 func (h *heldLease) beatInterval() time.Duration {
 	if h.heartbeat == nil {
 		return 0
@@ -303,7 +303,7 @@ func (h *heldLease) beatInterval() time.Duration {
 	return h.heartbeat.interval
 }
 
-// startBeat counts the grant as the first sign of life. It needs mu.
+// startHeartbeat counts the grant as the first sign of life. It needs mu.
 func (h *heldLease) startHeartbeat(d *Host) {
 	if h.heartbeat != nil {
 		h.heartbeat.lastBeat = d.Clock()
@@ -311,7 +311,7 @@ func (h *heldLease) startHeartbeat(d *Host) {
 	}
 }
 
-// stopBeat: the lease is over.
+// stopHeartbeat: the lease is over.
 func (h *heldLease) stopHeartbeat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -321,7 +321,7 @@ func (h *heldLease) stopHeartbeat() {
 	}
 }
 
-// listen is what the timer does: the last BEAT may have come since it was set.
+// checkHeartbeat is what the timer does: the last BEAT may have come since it was set.
 func (d *Host) checkHeartbeat(h *heldLease) {
 	if h.isHeartbeatMissed(d.Clock()) {
 		h.lease.Lose(redlock.LostBeat)
@@ -332,7 +332,7 @@ func (d *Host) checkHeartbeat(h *heldLease) {
 // there is.) It needs mu.
 func (p *heartbeat) left(now time.Duration) time.Duration { return p.interval - (now - p.lastBeat) }
 
-// missedBeat settles whether too long ago was the last BEAT. If not, the timer is
+// isHeartbeatMissed settles whether too long ago was the last BEAT. If not, the timer is
 // set for when it will be.
 func (h *heldLease) isHeartbeatMissed(now time.Duration) bool {
 	h.mu.Lock()
@@ -345,7 +345,7 @@ func (h *heldLease) isHeartbeatMissed(now time.Duration) bool {
 	return h.heartbeat.missed
 }
 
-// beaten notes a BEAT, unless it comes too late: whether the timer has run already
+// noteBeat notes a BEAT, unless it comes too late: whether the timer has run already
 // (a busy host, one that was suspended) is no matter.
 func (h *heldLease) noteBeat(now time.Duration) (late bool) {
 	h.mu.Lock()

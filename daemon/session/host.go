@@ -11,6 +11,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/daemon/timers"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -43,6 +44,8 @@ type Host struct {
 	Store           *state.ConnStore // connections that outlast the process; nil: none
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
+
+	timers timers.Set // of leases that end later; Close ends them
 
 	keptFDs      int         // descriptors that clients do not get
 	acceptLogged rateLimiter // that no connection could be accepted
@@ -104,6 +107,12 @@ func (d *Host) Connect(o redlock.Options) (err error) {
 
 // Hostname returns the name of this host, or "?".
 func (d *Host) Hostname() string { return d.hostname }
+// Close ends the connections to the nodes, and waits until nothing that was due later runs.
+func (d *Host) Close() {
+	d.Stopping.Store(true)
+	d.timers.Stop()
+	d.Nodes.Close()
+}
 
 // moved notes the new deadline of a lease. Before it is registered, what is noted
 // of its grant says it.

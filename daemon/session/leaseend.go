@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// gaveBack ends what is noted of a lease that was given back when all nodes have heard of
+// forgetWhenReleased ends what is noted of a lease that was given back when all nodes have heard of
 // it. Where one has not, be it that a quorum has, the next process is to repeat it as this
 // one does: until the lock has expired in any case. It does not wait.
 func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
@@ -23,7 +23,7 @@ func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease)
 // nobody gets a lock, there is an end of that.)
 const maxPendingReleases = 10000
 
-// gaveBackBut is for so many nodes that have not heard of it.
+// releasedExcept is for so many nodes that have not heard of it.
 func (d *Host) releasedExcept(number uint64, owing int) {
 	switch nodes := &d.Cfg.Quorum; {
 	case owing > len(nodes.Nodes)-nodes.Needed():
@@ -35,7 +35,7 @@ func (d *Host) releasedExcept(number uint64, owing int) {
 	}
 }
 
-// mayOwe counts one in, unless it is one too many.
+// countPendingRelease counts one in, unless it is one too many.
 func (d *Host) countPendingRelease() bool {
 	if d.pendingReleases.Add(1) <= maxPendingReleases {
 		return true
@@ -44,7 +44,7 @@ func (d *Host) countPendingRelease() bool {
 	return false
 }
 
-// forgetExpired ends what is noted of what is given back when it has expired in any case.
+// forgetAfterMaxTTL ends what is noted of what is given back when it has expired in any case.
 // It does not wait.
 func (d *Host) forgetAfterMaxTTL(number uint64) {
 	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
@@ -64,7 +64,7 @@ func (d *Host) unregister(h *heldLease) {
 	}
 }
 
-// end takes a holding out of the queue: it is held no more, whoever said so.
+// leaveQueue takes a holding out of the queue: it is held no more, whoever said so.
 func (d *Host) leaveQueue(h *heldLease) {
 	h.ended.Do(func() {
 		h.stopHeartbeat()
@@ -78,7 +78,7 @@ func (d *Host) leaveQueue(h *heldLease) {
 	})
 }
 
-// keep makes a lease go by its names, and ends the memory of those that went by
+// index makes a lease go by its names, and ends the memory of those that went by
 // them before. A process that has ended meanwhile holds nothing.
 func (d *Host) index(h *heldLease) {
 	if h.process != nil {
@@ -102,7 +102,7 @@ func (d *Host) forget(h *heldLease) {
 	d.removeFromIndex(h)
 }
 
-// unlist ends that it goes by its names.
+// removeFromIndex ends that it goes by its names.
 func (d *Host) removeFromIndex(h *heldLease) {
 	if s := h.attached(); s != nil {
 		s.removeLease(h)
@@ -182,7 +182,7 @@ func (d *Host) endRow(h *heldLease, goesOn waitqueue.Streak) {
 // open.
 const rememberLossFor = time.Hour
 
-// lost is what a lease does when it is lost: the client hears of it before the
+// leaseLost is what a lease does when it is lost: the client hears of it before the
 // deadline, and before anything that could block. The place in the queue is
 // kept until then: the client may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
@@ -191,7 +191,7 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 		d.reportLoss(h)
 	}
 	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
-		time.AfterFunc(left, func() { d.leaveQueue(h) })
+		d.timers.After(left, func() { d.leaveQueue(h) })
 	} else {
 		d.leaveQueue(h)
 	}
@@ -199,7 +199,7 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	d.logLost(h, lease)
 }
 
-// tellLost sends LOST, and remembers it for as long as the client may ask.
+// reportLoss sends LOST, and remembers it for as long as the client may ask.
 func (d *Host) reportLoss(h *heldLease) {
 	s, lease := h.attached(), h.lease
 	if s != nil {
@@ -219,7 +219,7 @@ func (s *session) sayLost(names []string, lease string, reason redlock.LostReaso
 		Strs("lock", names...).Str("lease", lease).Str("reason", string(reason)).Say(text))
 }
 
-// remember keeps a lost lease for whoever asks, and forgets another where that is
+// rememberLoss keeps a lost lease for whoever asks, and forgets another where that is
 // one too many.
 func (d *Host) rememberLoss(h *heldLease) {
 	if !h.remember() {
@@ -230,7 +230,7 @@ func (d *Host) rememberLoss(h *heldLease) {
 	}
 }
 
-// tooOld: a lost lease is told of for an hour at most.
+// lostLongAgo: a lost lease is told of for an hour at most.
 func (d *Host) lostLongAgo(h *heldLease) bool {
 	h.mu.Lock()
 	lostAt := h.lostAt
@@ -246,26 +246,24 @@ var LostText = map[redlock.LostReason]string{
 	redlock.LostExpired: "its ttl is over: stop what it protects",
 }
 
-// abandoned is a holding whose connection has ended. Where it was we who cut
-// it, the client may be at work and not know yet: the lock stays taken until
-// the deadline that it was told.
-func (d *Host) clientGone(h *heldLease, wasCut bool) {
-	switch {
-	case h.lease.Err() != nil:
-		if !wasCut && h.hold == ipc.HoldConn && !d.Stopping.Load() {
-			h.clientStopped()
-		}
-		d.forgetLostLater(h)
-	case h.hold != ipc.HoldConn: // held on, until its ttl is over; also where nobody knows whether its process lives
-	case d.Stopping.Load(): // it is we who go, and the client may be in the middle of its work: he can come back to the next daemon
-	case wasCut:
+// clientGone does what the policy says (clientEnd) about a lease whose connection has ended.
+// cut: the daemon ended the connection.
+func (d *Host) clientGone(h *heldLease, cut bool) {
+	end := clientEnd{hold: h.hold, lost: h.lease.Err() != nil, lingers: h.linger > 0, cut: cut, stopping: d.Stopping.Load()}
+	switch end.action() {
+	case letExpire:
 		d.letExpire(h)
-	default:
+	case lingerFirst, releaseNow:
 		d.releaseAfterLinger(h)
+	case forgetForced:
+		h.clientStopped()
+		d.forgetLostLater(h)
+	case forgetLoss:
+		d.forgetLostLater(h)
 	}
 }
 
-// stopped gives back what others may have anyway of a lease that was lost by FORCE:
+// clientStopped gives back what others may have anyway of a lease that was lost by FORCE:
 // the rest of several names, now that its client has stopped, or is gone. Without that
 // they are given back at the deadline.
 func (h *heldLease) clientStopped() {
@@ -274,17 +272,17 @@ func (h *heldLease) clientStopped() {
 	}
 }
 
-// unregisterLost has LIST show a lost lease whose client is gone for as long as others
+// forgetLostLater has LIST show a lost lease whose client is gone for as long as others
 // cannot have the lock.
 func (d *Host) forgetLostLater(h *heldLease) {
 	if left := h.lease.Left(); left > 0 {
-		time.AfterFunc(left, func() { d.unregister(h) })
+		d.timers.After(left, func() { d.unregister(h) })
 		return
 	}
 	d.unregister(h)
 }
 
-// giveBackAfterLinger gives back at once where there is no linger=. When that began is
+// releaseAfterLinger gives back at once where there is no linger=. When that began is
 // noted: the next daemon is to go on with it.
 func (d *Host) releaseAfterLinger(h *heldLease) {
 	if h.linger > 0 {
@@ -296,17 +294,17 @@ func (d *Host) releaseAfterLinger(h *heldLease) {
 	d.releaseAbandoned(h)
 }
 
-// lingerSince gives back when linger= is over that began at an instant.
+// lingerFrom gives back when linger= is over that began at an instant.
 func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
 	nth := h.countDisconnect()
-	time.AfterFunc(then+h.linger-d.Clock(), func() {
+	d.timers.After(then+h.linger-d.Clock(), func() {
 		if !h.disconnectedAgain(nth) {
 			d.releaseAbandoned(h)
 		}
 	})
 }
 
-// giveUp lets a lease run out. Who has resumed it in this moment hears so. What somebody has
+// letExpire lets a lease run out. Who has resumed it in this moment hears so. What somebody has
 // given back in this moment is not lost, and noted as that.
 func (d *Host) letExpire(h *heldLease) {
 	if h.lease.GiveUp(); h.lease.Reason() == "" {
@@ -319,10 +317,10 @@ func (d *Host) letExpire(h *heldLease) {
 	} else {
 		d.forgetLostLater(h)
 	}
-	time.AfterFunc(max(h.lease.Validity(), 0), func() { d.leaveQueue(h) })
+	d.timers.After(max(h.lease.Validity(), 0), func() { d.leaveQueue(h) })
 }
 
-// giveBack releases for a client that is gone. The lanes see to it that every
+// releaseAbandoned releases for a client that is gone. The lanes see to it that every
 // node hears of it; nobody waits.
 func (d *Host) releaseAbandoned(h *heldLease) {
 	if d.Stopping.Load() || !h.claimRelease() {

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// desk is where leases go by their names: a connection has one, and so does a
+// leaseIndex is where leases go by their names: a connection has one, and so does a
 // process whose life holds leases (hold=pid), from whichever connections they
 // were taken.
 type leaseIndex struct {
@@ -22,14 +22,14 @@ type leaseIndex struct {
 // maxRemembered bounds the lost leases that a desk can be asked about.
 const maxRemembered = 1000
 
-// ident is what one name of a lock goes by at a desk: several names of one lock
+// indexKey is what one name of a lock goes by at a desk: several names of one lock
 // are as many idents.
 type indexKey struct {
 	uid         int // who asked, where it goes by a process: that can hold leases of its user, and of root
 	owner, name string
 }
 
-// ident: on a connection all is its user's, also what root has resumed that another took.
+// indexKey: on a connection all is its user's, also what root has resumed that another took.
 func (h *heldLease) indexKey(name string) indexKey {
 	if h.process == nil {
 		return indexKey{owner: h.Owner, name: name}
@@ -75,7 +75,7 @@ func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 	return nil
 }
 
-// answered takes out a LOCK that has come to its end.
+// removeRequest takes out a LOCK that has come to its end.
 func (k *leaseIndex) removeRequest(a *lockRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,7 +98,7 @@ func (k *leaseIndex) add(h *heldLease) (before []*heldLease, open bool) {
 	return k.putLocked(h)
 }
 
-// put needs mu.
+// putLocked needs mu.
 func (k *leaseIndex) putLocked(h *heldLease) (before []*heldLease, open bool) {
 	if k.closed {
 		return nil, false
@@ -165,7 +165,7 @@ func (k *leaseIndex) close() []*heldLease {
 	return all
 }
 
-// each needs mu.
+// allLocked needs mu.
 func (k *leaseIndex) allLocked() []*heldLease {
 	all := make([]*heldLease, 0, len(k.leases))
 	for at, h := range k.leases {
@@ -182,7 +182,7 @@ func (k *leaseIndex) inUse() bool {
 	return len(k.leases) > 0 || len(k.requests) > 0
 }
 
-// takeIn has a holding that was another desk's go by its names here, as add does.
+// takeOver has a holding that was another desk's go by its names here, as add does.
 func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

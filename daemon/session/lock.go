@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// ask is one LOCK or TRY under way.
+// lockRequest is one LOCK or TRY under way.
 type lockRequest struct {
 	*heldLease // what it will be; a lease only once granted
 	session    *session
@@ -58,7 +58,7 @@ func (s *session) start(a *lockRequest) server.Work {
 	return a
 }
 
-// newAsk reads the options, with the defaults of the config.
+// newLockRequest reads the options, with the defaults of the config.
 func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	k, err := kindOf(call)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	return a, a.bindToProcess()
 }
 
-// entrust has the lease be a process's, which is used until the end of the
+// bindToProcess has the lease be a process's, which is used until the end of the
 // request (end) at least.
 func (a *lockRequest) bindToProcess() error {
 	p, err := a.session.useProcess(a.call)
@@ -119,7 +119,7 @@ func given(call *server.Call, option ipc.OptionSet, value, otherwise time.Durati
 	return otherwise
 }
 
-// check holds the options against the config's bounds.
+// checkOptions holds the options against the config's bounds.
 func (a *lockRequest) checkOptions(cfg *config.Config) error {
 	longest := cfg.Quorum.MaxTTL
 	switch {
@@ -169,14 +169,14 @@ func (s *session) enter(a *lockRequest) (after server.Work, err error) {
 	return nil, nil
 }
 
-// awaited counts LOCKs under way that do not go by the connection, which has them to lose as well.
+// countForProcess counts LOCKs under way that do not go by the connection, which has them to lose as well.
 func (a *lockRequest) countForProcess(n int32) {
 	if a.process != nil {
 		a.session.processRequests.Add(n)
 	}
 }
 
-// crosses tells whether a connection that has the name itself wants it for a
+// heldInOtherWay tells whether a connection that has the name itself wants it for a
 // process, or the other way round: it would wait for itself.
 func (s *session) heldInOtherWay(a *lockRequest) bool {
 	others := s.leasesOfProcesses
@@ -218,7 +218,7 @@ func (a *lockRequest) answer() {
 	a.session.host.reportGranted(a.heldLease)
 }
 
-// granted notes that a client was answered: of a lease that was lost since LOST comes
+// reportGranted notes that a client was answered: of a lease that was lost since LOST comes
 // behind the OK.
 func (d *Host) reportGranted(h *heldLease) {
 	if h.markReported() {
@@ -278,7 +278,7 @@ func (a *lockRequest) Request() redlock.Request {
 // Otherwise it would be noted as one that is under way.
 func (a *lockRequest) Undelivered() { a.session.host.Journal.Forgotten(a.number, 0) }
 
-// dry is how long no quorum could vote already for who stood behind one that
+// withoutQuorum is how long no quorum could vote already for who stood behind one that
 // met none, or waited with it: for longer than its ttl nobody waits for a quorum.
 func (a *lockRequest) withoutQuorum() time.Duration {
 	if errors.Is(a.earlierFailure, redlock.ErrNoQuorum) || errors.Is(a.session.host.Queue.LastFailure(&a.waiter), redlock.ErrNoQuorum) {
@@ -297,7 +297,7 @@ func (a *lockRequest) waitLeft() time.Duration {
 
 func (a *lockRequest) waited() time.Duration { return a.session.host.Clock() - a.Asked }
 
-// waitForTurn waits until nothing in the local queue is in its way any more.
+// waitUntilReady waits until nothing in the local queue is in its way any more.
 func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 	if a.waiter.Ready() == nil || isClosed(a.waiter.Ready()) {
 		return nil
@@ -334,7 +334,7 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 // renewed as often as a lease is.
 const intentRenewals = 3
 
-// enough is closed when nobody is left to hold the lease: the client's input, or
+// holderGone is closed when nobody is left to hold the lease: the client's input, or
 // the process, has ended, and the lease would end with it.
 func (a *lockRequest) holderGone() <-chan struct{} {
 	switch a.hold {
@@ -346,7 +346,7 @@ func (a *lockRequest) holderGone() <-chan struct{} {
 	return nil
 }
 
-// alarm is when waiting for a turn ends.
+// timeLeft is when waiting for a turn ends.
 func (a *lockRequest) timeLeft() time.Duration {
 	if a.wait == ipc.Forever {
 		return math.MaxInt64
@@ -363,7 +363,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// leave ends the request: with a lease, its place stays in the queue.
+// settle ends the request: with a lease, its place stays in the queue.
 func (a *lockRequest) settle(err error) {
 	d := a.session.host
 	if begun := d.Queue.Withdraw(&a.waiter); begun != nil {
@@ -382,7 +382,7 @@ func (a *lockRequest) settle(err error) {
 	a.complete(err)
 }
 
-// noteHeld notes the lease, with the answer to its LOCK.
+// noteGranted notes the lease, with the answer to its LOCK.
 func (a *lockRequest) noteGranted() {
 	if a.number != 0 {
 		a.call.RecordingAnswer()
@@ -390,7 +390,7 @@ func (a *lockRequest) noteGranted() {
 	}
 }
 
-// end says that the request has come to its end.
+// complete says that the request has come to its end.
 func (a *lockRequest) complete(err error) {
 	a.session.host.Limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, err == nil)
 	a.session.host.recorder.Answered(a.waited(), err == nil)
@@ -399,7 +399,7 @@ func (a *lockRequest) complete(err error) {
 	a.session.host.Processes.release(a.process)
 }
 
-// over tells those who count on it, or repeat it, what it came to.
+// finish tells those who count on it, or repeat it, what it came to.
 func (a *lockRequest) finish(err error) {
 	if a.failed = err; err != nil {
 		a.clearCounts()

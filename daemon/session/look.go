@@ -19,7 +19,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// who is a WHO under way: the nodes are asked.
+// whoWork is a WHO under way: the nodes are asked.
 type whoWork struct {
 	s    *session
 	call *server.Call

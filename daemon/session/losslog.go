@@ -10,10 +10,10 @@ import (
 // without the ids of leases and without what a client wrote where it is not well
 // formed: that may be one. At any other level that costs a look at the level.
 
-// seldom bounds what is logged. It is for any goroutine.
+// rateLimiter bounds what is logged. It is for any goroutine.
 type rateLimiter struct{ last atomic.Int64 } // BootTime
 
-// due tells whether the pause is over since it was last so.
+// allow tells whether the pause is over since it was last so.
 func (s *rateLimiter) allow(now, pause time.Duration) bool {
 	last := s.last.Load()
 	return (last == 0 || now-time.Duration(last) >= pause) && s.last.CompareAndSwap(last, int64(now))

@@ -21,13 +21,13 @@ const (
 	ended                  // the last UNLOCK was there
 )
 
-// tally are the LOCKs that count beside the first: see holding.
+// reentrancy are the LOCKs that count beside the first: see holding.
 type reentrancy struct {
 	ids     []string // their ids, as they came
 	charged int      // how many the user's limit counts
 }
 
-// newTally is nil where there are none.
+// newReentrancy is nil where there are none.
 func newReentrancy(further []string) *reentrancy {
 	if len(further) == 0 {
 		return nil
@@ -35,7 +35,7 @@ func newReentrancy(further []string) *reentrancy {
 	return &reentrancy{ids: further}
 }
 
-// charge has the limit count all that count, who are as many as it returns. It needs
+// chargeAll has the limit count all that count, who are as many as it returns. It needs
 // mu, but while nobody else knows the holding.
 func (h *heldLease) chargeAll() int {
 	n := len(h.reentrantIDs())
@@ -45,7 +45,7 @@ func (h *heldLease) chargeAll() int {
 	return n
 }
 
-// further are the ids of the LOCKs that count beside the first. It needs mu.
+// reentrantIDs are the ids of the LOCKs that count beside the first. It needs mu.
 func (h *heldLease) reentrantIDs() []string {
 	if h.reentrancy == nil {
 		return nil
@@ -53,7 +53,7 @@ func (h *heldLease) reentrantIDs() []string {
 	return h.reentrancy.ids
 }
 
-// after is what becomes of a LOCK whose owner holds or asks for the name
+// joinFirst is what becomes of a LOCK whose owner holds or asks for the name
 // already, by its LOCK first: the same once more, by its id=, or one that counts
 // up. The error matches ErrReleased if first is over: given back just now, or lost.
 func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
@@ -117,13 +117,13 @@ func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full
 	return false, nil
 }
 
-// uncounted counts out what counts on a lease no more: it is called after whatever takes
+// settleReentrancy counts out what counts on a lease no more: it is called after whatever takes
 // from further.
 func (d *Host) settleReentrancy(h *heldLease) {
 	d.Limits.RemoveReentrant(h.UID, h.takeUncharged())
 }
 
-// settleCounts is how many count no more of those that the user's limit counts: from now
+// takeUncharged is how many count no more of those that the user's limit counts: from now
 // on it counts the others.
 func (h *heldLease) takeUncharged() (over int) {
 	h.mu.Lock()
@@ -135,7 +135,7 @@ func (h *heldLease) takeUncharged() (over int) {
 	return over
 }
 
-// countsOver: nothing counts on it any more, from now on.
+// clearCounts: nothing counts on it any more, from now on.
 func (h *heldLease) clearCounts() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,12 +153,12 @@ func (h *heldLease) already() error {
 	return fmt.Errorf("%w by this owner on this connection", errAlready)
 }
 
-// counts needs mu.
+// isCounted needs mu.
 func (h *heldLease) isCounted(id string) bool {
 	return id != "" && (id == h.ID || slices.Contains(h.reentrantIDs(), id))
 }
 
-// stillCounts tells whether the LOCK with that id is neither given up nor undone
+// countsRequest tells whether the LOCK with that id is neither given up nor undone
 // by an UNLOCK.
 func (h *heldLease) countsRequest(id string) bool {
 	h.mu.Lock()
@@ -181,7 +181,7 @@ func (h *heldLease) countDown() int {
 	return n
 }
 
-// withdraw undoes a further LOCK that waits no more. It is false if the lock
+// withdrawCount undoes a further LOCK that waits no more. It is false if the lock
 // has been granted: then it counts.
 func (h *heldLease) withdrawCount(id string) bool {
 	h.mu.Lock()
@@ -195,7 +195,7 @@ func (h *heldLease) withdrawCount(id string) bool {
 	return true
 }
 
-// begin: the lock is granted.
+// granted: the lock is granted.
 func (h *heldLease) granted(d *Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,7 +212,7 @@ func (h *heldLease) count() int {
 	return 1 + len(h.reentrantIDs())
 }
 
-// further is a LOCK that counts up. While the first one of its owner waits, it
+// reentrantLock is a LOCK that counts up. While the first one of its owner waits, it
 // waits with that one, and shares its outcome; but it goes on where that one alone
 // waits no longer.
 type reentrantLock struct {
@@ -274,7 +274,7 @@ func (a *lockRequest) goOn(past error) server.Work {
 	return a.session.start(anew)
 }
 
-// counted notes that one more counts on a lease, by its id=, or (none) one less,
+// noteCount notes that one more counts on a lease, by its id=, or (none) one less,
 // before the request is answered.
 func (d *Host) noteCount(call *server.Call, h *heldLease, more ...string) {
 	if h.number == 0 {
@@ -308,7 +308,7 @@ func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	return nil
 }
 
-// repeat is the same LOCK once more, by its id=: it is answered as the first; and where
+// repeatedLock is the same LOCK once more, by its id=: it is answered as the first; and where
 // it was a further one that it repeats, it goes on as that does.
 type repeatedLock struct {
 	*lockRequest
@@ -339,7 +339,7 @@ func (r *repeatedLock) Run() {
 	r.session.host.reportGranted(r.first.heldLease)
 }
 
-// hear has who counts on a lease, or repeats its LOCK, hear of its loss where nobody does: it
+// reportLossHere has who counts on a lease, or repeats its LOCK, hear of its loss where nobody does: it
 // goes by a process, and the connection on which it was taken has ended.
 func (s *session) reportLossHere(h *heldLease) {
 	if h.process == nil || h.attached() != nil || (&resumeWork{s: s, h: h}).hear() != nil {

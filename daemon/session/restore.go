@@ -33,7 +33,7 @@ type restoration struct {
 	abandoned int // attempts and releases that were under way
 }
 
-// returned is a connection that outlasted its daemon.
+// restoredConn is a connection that outlasted its daemon.
 type restoredConn struct {
 	*server.Restored
 	s    *session
@@ -167,7 +167,7 @@ func (r *restoration) left(conn uint64) (shortest time.Duration) {
 	return shortest
 }
 
-// returning is a lease that goes on.
+// restoredLease is a lease that goes on.
 type restoredLease struct {
 	*heldLease
 	past *state.Lease

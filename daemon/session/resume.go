@@ -16,7 +16,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// resume is a RESUME under way: a client is back, on another connection, and wants
+// resumeWork is a RESUME under way: a client is back, on another connection, and wants
 // to go on with its lease.
 type resumeWork struct {
 	s     *session
@@ -208,7 +208,7 @@ func (r *resumeWork) hear() error {
 	return nil
 }
 
-// resumed notes whose the lease is now, with the answer.
+// noteResumed notes whose the lease is now, with the answer.
 func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
 	if h.number != 0 {
 		call.RecordingAnswer()
@@ -216,7 +216,7 @@ func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
 	d.noteConnection(s, h, call.Number)
 }
 
-// hears notes which connection hears of a lease, with the answer to a request; 0: without.
+// noteConnection notes which connection hears of a lease, with the answer to a request; 0: without.
 // Where another one has resumed it meanwhile, that is noted last.
 func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	d.Store.Prefer(&s.stored)
@@ -226,7 +226,7 @@ func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	}
 }
 
-// orphans are the leases that a restart left without their connections. Who has them
+// unclaimedLeases are the leases that a restart left without their connections. Who has them
 // may not know it, where the connection broke before the OK was read: he repeats the
 // LOCK, by its id=, on another connection.
 type unclaimedLeases struct {
@@ -236,19 +236,19 @@ type unclaimedLeases struct {
 	byID map[unclaimedKey]*heldLease
 }
 
-// orphan is what a LOCK is known by that is repeated: the same user says the same, and
+// unclaimedKey is what a LOCK is known by that is repeated: the same user says the same, and
 // may have said the same id= of other names.
 type unclaimedKey struct {
 	uid              int
 	owner, id, names string
 }
 
-// orphanOf has a line for each name: there may be commas in them.
+// unclaimedKeyOf has a line for each name: there may be commas in them.
 func unclaimedKeyOf(h *heldLease, id string) unclaimedKey {
 	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.names(), "\n")}
 }
 
-// orphansOf are all that count on h.
+// unclaimedKeysOf are all that count on h.
 func unclaimedKeysOf(h *heldLease) (all []unclaimedKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -79,7 +79,7 @@ func (s *session) Close() {
 	s.host.Limits.Disconnect(s.uid, s.conn)
 }
 
-// entrusted are the leases that were taken here and go by a process.
+// leasesOfProcesses are the leases that were taken here and go by a process.
 func (s *session) leasesOfProcesses() []*heldLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *session) leasesOfProcesses() []*heldLease {
 	return slices.Collect(maps.Keys(s.processLeases))
 }
 
-// note makes a lease that goes by a process known here, too: LOST is to be told.
+// addProcessLease makes a lease that goes by a process known here, too: LOST is to be told.
 func (s *session) addProcessLease(h *heldLease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *session) addProcessLease(h *heldLease) {
 	s.processLeases[h] = struct{}{}
 }
 
-// remove forgets a holding.
+// removeLease forgets a holding.
 func (s *session) removeLease(h *heldLease) {
 	s.desk.remove(h)
 	s.mu.Lock()
@@ -107,7 +107,7 @@ func (s *session) removeLease(h *heldLease) {
 	delete(s.processLeases, h)
 }
 
-// ended notes the end of a connection, unless it is the daemon that stops.
+// connectionEnded notes the end of a connection, unless it is the daemon that stops.
 func (d *Host) connectionEnded(s *session) {
 	if d.Stopping.Load() {
 		return
@@ -116,7 +116,7 @@ func (d *Host) connectionEnded(s *session) {
 	d.Journal.ConnClosed(s.number)
 }
 
-// left is how long the leases of this connection stay on the nodes when nobody
+// resumableFor is how long the leases of this connection stay on the nodes when nobody
 // extends them, and can be resumed: the shortest validity; 0 where there are none, or
 // the next daemon will know of none.
 func (s *session) resumableFor() time.Duration {
@@ -141,7 +141,7 @@ func (s *session) HoldsLeases() bool {
 // SyscallConn is for the store of connections.
 func (s *session) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
-// question is a request under way that asks the nodes and takes nothing. They are
+// boundedWork is a request under way that asks the nodes and takes nothing. They are
 // bounded for each user: while nodes are slow, one could have millions of them. (A LOCK
 // is counted by itself, and an UNLOCK is one lease's.)
 type boundedWork struct {
@@ -149,7 +149,7 @@ type boundedWork struct {
 	server.Work
 }
 
-// question begins a request unless its user has too many under way.
+// bounded begins a request unless its user has too many under way.
 func (s *session) bounded(call *server.Call, begin func(*server.Call) server.Work) server.Work {
 	if err := s.host.Limits.BeginQuery(s.uid); err != nil {
 		return s.refuse(call, err)
@@ -199,7 +199,7 @@ func unreadChange(rest *server.UnreadChange) state.UnreadChange {
 	return state.UnreadChange{Drop: rest.Drop, Keep: rest.Keep, Add: rest.Add, Skipping: rest.Skipping}
 }
 
-// replay is a request of before a restart that is begun again.
+// replayedRequest is a request of before a restart that is begun again.
 type replayedRequest struct {
 	since    time.Duration // BootTime at which it came
 	gaveBack []string      // of an UNLOCK: what it had given back by then
@@ -213,7 +213,7 @@ func (s *session) since(call *server.Call) time.Duration {
 	return s.host.Clock()
 }
 
-// gaveBack is what an UNLOCK of before a restart had given back before its answer
+// releasedBefore is what an UNLOCK of before a restart had given back before its answer
 // was lost.
 func (s *session) releasedBefore(call *server.Call) []string {
 	if !call.Replayed {

@@ -44,7 +44,7 @@ func (s *session) countedDown(call *server.Call, h *heldLease, left int) server.
 	return reply(call, ok(call).Strs("lock", h.names()...).Int("count", int64(left)))
 }
 
-// unlock is an UNLOCK under way.
+// unlockWork is an UNLOCK under way.
 type unlockWork struct {
 	s       *session
 	call    *server.Call
@@ -88,7 +88,7 @@ func (u *unlockWork) waitContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), u.call.Wait)
 }
 
-// gaveBackFor ends what is noted of a lease together with the UNLOCK that gave it
+// forgetWithAnswer ends what is noted of a lease together with the UNLOCK that gave it
 // back, whose answer is to follow at once: without the lease the next process would
 // answer NOTHELD to an UNLOCK that is not noted as answered.
 func (d *Host) forgetWithAnswer(call *server.Call, number uint64) {
@@ -99,7 +99,7 @@ func (d *Host) forgetWithAnswer(call *server.Call, number uint64) {
 	d.Journal.Forgotten(number, call.Number)
 }
 
-// unlocked notes the answer alone: what is noted of the lease ends later.
+// noteAnswered notes the answer alone: what is noted of the lease ends later.
 func (d *Host) noteAnswered(call *server.Call, number uint64) {
 	if !d.Journal.IsOpen() || number == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// ahead says why the lock could not be had without so much as asking a node.
+// whyNotReady says why the lock could not be had without so much as asking a node.
 func (a *lockRequest) whyNotReady() error {
 	switch way := a.session.host.Queue.Obstacle(&a.waiter); {
 	case way.Holder != nil:
@@ -37,7 +37,7 @@ func (e *behindError) Error() string {
 
 func (e *behindError) Unwrap() error { return e.HeldError }
 
-// behind is the answer to who stands behind one of this host that waits itself: for
+// blockedByWaiter is the answer to who stands behind one of this host that waits itself: for
 // the readers to go, for another of its names, or for the nodes to answer.
 func (s *session) blockedByWaiter(p *waitqueue.Waiter, way waitqueue.Obstacle) error {
 	held := &redlock.HeldError{Name: p.Label(), Holder: s.host.holderOf(way.Waiter.Requester, way.Waiter.Requester.Asked), Waiting: true}
@@ -48,7 +48,7 @@ func (s *session) blockedByWaiter(p *waitqueue.Waiter, way waitqueue.Obstacle) e
 	return &behindError{held, s.whyBlocked(way)}
 }
 
-// why says what keeps the one before waiting, without the names that the caller may
+// whyBlocked says what keeps the one before waiting, without the names that the caller may
 // not know.
 func (s *session) whyBlocked(way waitqueue.Obstacle) string {
 	by, view := way.Blockage, s.view()
@@ -69,7 +69,7 @@ func (s *session) whyBlocked(way waitqueue.Obstacle) string {
 // already is in his way, the nodes are told that he waits. (Not sooner: the nodes
 // would refuse readers of this host, too, who stand before him.)
 
-// intend has the nodes know that the request waits, and keep that in mind.
+// announceIntent has the nodes know that the request waits, and keep that in mind.
 func (a *lockRequest) announceIntent() {
 	if a.intent != nil {
 		a.intent.Renew()
@@ -82,7 +82,7 @@ func (a *lockRequest) announceIntent() {
 	a.intent = intent
 }
 
-// forgetIntent ends it where the request never came to ask for the lock.
+// endIntent ends it where the request never came to ask for the lock.
 func (a *lockRequest) endIntent() {
 	if a.intent != nil {
 		a.intent.End()

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/state/statefile"
+	"github.com/redlockd/redlockd/daemon/timers"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -21,7 +22,7 @@ type Journal struct {
 	log        hclog.Logger
 	health     atomic.Int32
 	lastNumber atomic.Uint64 // that was given
-	later      timers        // of ForgottenAfter
+	later      timers.Set    // of ForgottenAfter
 }
 
 // NewJournal makes a Journal that is not open.
@@ -63,7 +64,7 @@ func (j *Journal) Freeze() {
 // Close ends noting: the state file stays for the next process.
 func (j *Journal) Close() {
 	if j.IsOpen() {
-		j.later.stop()
+		j.later.Stop()
 		j.file.Close()
 	}
 }
@@ -183,7 +184,7 @@ func (j *Journal) ForgottenAfter(number uint64, delay time.Duration, then func()
 	if !j.notes(number) {
 		return
 	}
-	j.later.after(delay, func() {
+	j.later.After(delay, func() {
 		if j.Forgotten(number, 0); then != nil {
 			then()
 		}

@@ -1,12 +1,16 @@
-package state
+// Package timers runs functions later, with an owner that ends them and waits for them.
+//
+// Packages state and session use it, so that nothing runs after the daemon has stopped. It knows
+// nothing of locks.
+package timers
 
 import (
 	"sync"
 	"time"
 )
 
-// timers run functions later, until stop. The zero value is ready.
-type timers struct {
+// A Set runs functions later, until Stop. The zero value is ready.
+type Set struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows; no other mutex is taken inside it
@@ -14,8 +18,8 @@ type timers struct {
 	waiting map[*time.Timer]struct{}
 }
 
-// after calls do after a delay, unless stop comes first. stop waits for it.
-func (t *timers) after(delay time.Duration, do func()) {
+// After calls do after a delay, unless Stop comes first. Stop waits for it.
+func (t *Set) After(delay time.Duration, do func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped {
@@ -34,9 +38,9 @@ func (t *timers) after(delay time.Duration, do func()) {
 	t.waiting[timer] = struct{}{}
 }
 
-// begin is false if stop came first.
-func (t *timers) begin(timer **time.Timer) bool {
-	t.mu.Lock() // after has it until the timer is set
+// begin is false if Stop came first.
+func (t *Set) begin(timer **time.Timer) bool {
+	t.mu.Lock() // After has it until the timer is set
 	defer t.mu.Unlock()
 	if t.stopped {
 		return false
@@ -46,8 +50,8 @@ func (t *timers) begin(timer **time.Timer) bool {
 	return true
 }
 
-// stop ends what has not begun, and waits for what has.
-func (t *timers) stop() {
+// Stop ends the functions that have not begun, and waits for the others.
+func (t *Set) Stop() {
 	t.mu.Lock()
 	t.stopped = true
 	for timer := range t.waiting {
