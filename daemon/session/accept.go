@@ -95,8 +95,8 @@ func (d *Host) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
 	}
 }
 
-// acceptPause is how often it is logged at most that no connection can be accepted:
-// who opens connections could fill the log with it.
+// acceptPause is the least time between two log lines that no connection can be accepted.
+// Clients that connect again and again could fill the log otherwise.
 const acceptPause = time.Minute
 
 // acceptFailed logs that no connection can be accepted; those that there are go on.

@@ -213,8 +213,8 @@ func ms(d time.Duration) int64 { return d.Milliseconds() }
 // sound program nests.
 const maxCount = 1000
 
-// maxUnread is how many bytes of answers one user may leave unread when he asks for
-// another list.
+// maxUnread is how many bytes of answers the clients of one user may leave unread before
+// another long answer is refused.
 const maxUnread = 32 << 20
 
 // loginText is what to do about a node that does not let us in; "": it is not that.

@@ -48,7 +48,7 @@ func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	return h, err
 }
 
-// entrustedBy is a lease that goes by a process, and that this connection hears of.
+// entrustedBy returns the lease of a process (hold=pid) whose loss this connection reports.
 func (s *session) entrustedBy(call *server.Call) (*heldLease, error) {
 	all := slices.DeleteFunc(s.leasesOfProcesses(), func(h *heldLease) bool {
 		return h.Owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
@@ -63,7 +63,7 @@ func (s *session) entrustedBy(call *server.Call) (*heldLease, error) {
 	return held[0], nil
 }
 
-// heldElseLost are those of them that are held; where none is, those that were lost.
+// heldElseLost returns the leases that are held. If none is, it returns all: they were lost.
 func heldElseLost(all []*heldLease) (held []*heldLease) {
 	for _, h := range all {
 		if h.lease.Err() == nil {

@@ -16,8 +16,8 @@ type forceWork struct {
 	call *server.Call
 }
 
-// force is not begun again after a restart: who holds the lock now may have got it after
-// it was taken away.
+// force does not repeat a FORCE that a restart interrupted: the present holder may have got
+// the lock after the first attempt.
 func (s *session) force(call *server.Call) server.Work {
 	if call.Replayed {
 		return s.refuse(call, fmt.Errorf("%s: %w: WHO tells who holds it now", call.Names[0], errUnknown))
@@ -70,8 +70,8 @@ func (f *forceWork) disprove(ours []*heldLease) {
 	}
 }
 
-// also are the other names of those from whom one of several was taken, in so far as
-// they are of this daemon, and the caller may know them.
+// also returns the other names of the LOCKs that lost their locks, as far as this daemon knows
+// them and the client may see them.
 func (f *forceWork) also(forced []redlock.Holding, lists map[string][]string) (also []string) {
 	view := f.s.view()
 	for i := range forced {
@@ -115,7 +115,7 @@ func (r *leaseRegistry) lists(name string) map[string][]string {
 	return lists
 }
 
-// forcedText says what becomes of a holder: who is no daemon is told nothing.
+// forcedText says what becomes of a holder. Only daemons are told of the loss.
 func (f *forceWork) forcedText(h redlock.Holder) string {
 	switch {
 	case !h.Known():

@@ -70,7 +70,7 @@ func (h *heldLease) forget() bool {
 	return before == remembered
 }
 
-// names are those of the lock, in the order in which it was asked for.
+// names returns the names of the lock, in the order of the request.
 func (h *heldLease) names() []string { return h.waiter.Names }
 
 // markReported notes that the client was answered; it tells whether the lease was
@@ -134,9 +134,8 @@ func (h *heldLease) currentIndex() *leaseIndex {
 	return cmp.Or(h.resumedIndex, h.index)
 }
 
-// claimRelease says that the lease is about to be given back, because nobody is there who
-// holds it; it is false if somebody is, since it was resumed, or if it is being
-// given back already.
+// claimRelease begins the release of a lease without a client. It is false if the lease has a
+// client again (RESUME), or is being released already.
 func (h *heldLease) claimRelease() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -366,8 +365,8 @@ func (h *heldLease) ownerNow() waitqueue.Owner {
 	return waitqueue.Owner{Client: h, Name: h.Owner}
 }
 
-// attach has a session hear of the holding's loss, and the holding go by its names
-// there, instead of the one before. It is false if it is being given back.
+// attach makes a session report the loss of the lease, and k its index, instead of the
+// previous ones, which it returns. It is false if the lease is being released.
 func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *leaseIndex, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

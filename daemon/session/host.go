@@ -165,8 +165,8 @@ func (d *Host) mayTakeDescriptor() error {
 	return nil
 }
 
-// KeptDescriptors are how many clients do not get: those of the nodes, and of whoever may
-// connect for metrics, which would else be taken from these.
+// KeptDescriptors returns how many descriptors clients do not get: the nodes need some, and so
+// do the listener for metrics, files and /proc.
 func (d *Host) KeptDescriptors() int {
 	return keptPerNode*len(d.Cfg.Quorum.Nodes) + keptBesides + d.keptFDs
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// forgetWhenReleased ends what is noted of a lease that was given back when all nodes have heard of
-// it. Where one has not, be it that a quorum has, the next process is to repeat it as this
-// one does: until the lock has expired in any case. It does not wait.
+// forgetWhenReleased deletes the record of a released lease when all nodes have answered.
+// Until then, at most until the lock has expired, a daemon that starts next repeats the
+// release on the nodes that have not. It does not wait.
 func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
 	if h.number != 0 {
 		release.Then(func(owing int) { d.releasedExcept(h.number, owing) })
@@ -23,7 +23,7 @@ func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease)
 // nobody gets a lock, there is an end of that.)
 const maxPendingReleases = 10000
 
-// releasedExcept is for so many nodes that have not heard of it.
+// releasedExcept records the release of a lease on all nodes except so many.
 func (d *Host) releasedExcept(number uint64, owing int) {
 	switch nodes := &d.Cfg.Quorum; {
 	case owing > len(nodes.Nodes)-nodes.Needed():
@@ -44,13 +44,14 @@ func (d *Host) countPendingRelease() bool {
 	return false
 }
 
-// forgetAfterMaxTTL ends what is noted of what is given back when it has expired in any case.
-// It does not wait.
+// forgetAfterMaxTTL deletes the record of a release when the lock has expired in any case. It
+// does not wait.
 func (d *Host) forgetAfterMaxTTL(number uint64) {
 	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
 }
 
-// unregister ends what anybody can ask of a lease by its id.
+// unregister removes a lease from the leases by id, and deletes its record unless it is being
+// released.
 func (d *Host) unregister(h *heldLease) {
 	d.Leases.remove(h)
 	if h.forget() {
@@ -64,7 +65,7 @@ func (d *Host) unregister(h *heldLease) {
 	}
 }
 
-// leaveQueue takes a holding out of the queue: it is held no more, whoever said so.
+// leaveQueue takes a lease that is not held any longer out of the queue, once.
 func (d *Host) leaveQueue(h *heldLease) {
 	h.ended.Do(func() {
 		h.stopHeartbeat()
@@ -78,8 +79,8 @@ func (d *Host) leaveQueue(h *heldLease) {
 	})
 }
 
-// index makes a lease go by its names, and ends the memory of those that went by
-// them before. A process that has ended meanwhile holds nothing.
+// index adds a lease to its index. Lost leases with the same names are forgotten. If the
+// process of the lease has ended meanwhile, the lease ends as well.
 func (d *Host) index(h *heldLease) {
 	if h.process != nil {
 		d.Processes.keep(h.process)
@@ -94,7 +95,7 @@ func (d *Host) index(h *heldLease) {
 	}
 }
 
-// forget ends the memory of a holding.
+// forget ends everything that a client can ask about a lease.
 func (d *Host) forget(h *heldLease) {
 	if h.lease != nil {
 		d.unregister(h)
@@ -102,7 +103,7 @@ func (d *Host) forget(h *heldLease) {
 	d.removeFromIndex(h)
 }
 
-// removeFromIndex ends that it goes by its names.
+// removeFromIndex removes a lease from its index and from its session.
 func (d *Host) removeFromIndex(h *heldLease) {
 	if s := h.attached(); s != nil {
 		s.removeLease(h)
@@ -113,11 +114,10 @@ func (d *Host) removeFromIndex(h *heldLease) {
 	}
 }
 
-// release gives a lease back without waiting for the nodes, and takes it out of
-// the queue. Where the next in line wants just the same, that one's grant begins
-// in the same call of the nodes, here and now: the first bytes leave before
-// anybody is woken. The error is that of Lease.BeginRelease; nothing was done
-// then. by is the number of the UNLOCK; 0: its client is gone.
+// release begins the release of a lease without waiting for the nodes, and takes it out of the
+// wait queue. If the next waiter wants exactly the same names, its attempt begins in the same
+// call of the nodes: the first bytes leave before any goroutine wakes. On an error of
+// Lease.BeginRelease nothing was done. by is the number of the UNLOCK; 0: the client is gone.
 func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error) {
 	d.noteRelease(h, by)
 	goesOn := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
@@ -136,8 +136,8 @@ func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error)
 	return release, nil
 }
 
-// noteRelease notes that a lease is given back, by the request with that number,
-// before any node hears of it. Where it turns out to be lost, that is noted as well.
+// noteRelease records a release, by the request with that number, before any node is told. If
+// the lease turns out to be lost, that is recorded as well.
 func (d *Host) noteRelease(h *heldLease, by uint64) {
 	h.setReleasing(true)
 	d.Journal.Releasing(h.number, by)
@@ -149,7 +149,7 @@ func (h *heldLease) setReleasing(giving bool) {
 	h.releasing = giving
 }
 
-// nextFor is who is to have the lock from h; nil: nobody in particular.
+// nextFor returns the waiter that gets the lock from h directly, or nil.
 func (d *Host) nextFor(h *heldLease, goesOn waitqueue.Streak) *waitqueue.Waiter {
 	if goesOn.Yields {
 		return nil
@@ -157,8 +157,8 @@ func (d *Host) nextFor(h *heldLease, goesOn waitqueue.Streak) *waitqueue.Waiter 
 	return d.Queue.ClaimNext(&h.waiter, goesOn)
 }
 
-// handOver begins the grant of the next one. It returns nil where that cannot be:
-// nothing was done then, and the promise is taken back.
+// handOver begins the attempt of the next waiter. It returns nil if that is impossible:
+// nothing was done then, and the waiter is back in the queue.
 func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRelease {
 	release, begun, err := h.lease.HandOver(next.Request())
 	if err != nil {
@@ -172,19 +172,19 @@ func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRe
 	return release
 }
 
-// endRow ends a holding, of whose row those go on who are called now.
+// endRow takes a released lease out of the queue; the waiters that become ready continue its
+// streak.
 func (d *Host) endRow(h *heldLease, goesOn waitqueue.Streak) {
 	d.Queue.SetStreak(&h.waiter, goesOn)
 	d.leaveQueue(h)
 }
 
-// rememberLost is how long a lost lease is told of on a connection that stays
-// open.
+// rememberLossFor is how long a connection that stays open can ask about a lost lease.
 const rememberLossFor = time.Hour
 
-// leaseLost is what a lease does when it is lost: the client hears of it before the
-// deadline, and before anything that could block. The place in the queue is
-// kept until then: the client may still be stopping.
+// leaseLost is called when a lease is lost. The client is told before the deadline, and before
+// anything that could block. The lease stays in the queue until the deadline, as its client
+// may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	d.Journal.Lost(h.number, lease.Reason())
 	if h.markLost(d.Clock()) {
@@ -199,7 +199,7 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	d.logLost(h, lease)
 }
 
-// reportLoss sends LOST, and remembers it for as long as the client may ask.
+// reportLoss sends LOST, and remembers the loss for as long as the client may ask about it.
 func (d *Host) reportLoss(h *heldLease) {
 	s, lease := h.attached(), h.lease
 	if s != nil {
@@ -219,8 +219,8 @@ func (s *session) sayLost(names []string, lease string, reason redlock.LostReaso
 		Strs("lock", names...).Str("lease", lease).Str("reason", string(reason)).Say(text))
 }
 
-// rememberLoss keeps a lost lease for whoever asks, and forgets another where that is
-// one too many.
+// rememberLoss keeps a lost lease for questions of its client, and forgets the oldest one if
+// there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
 	if !h.remember() {
 		return // its connection has ended meanwhile
@@ -230,7 +230,7 @@ func (d *Host) rememberLoss(h *heldLease) {
 	}
 }
 
-// lostLongAgo: a lost lease is told of for an hour at most.
+// lostLongAgo tells whether a lease was lost longer ago than a client may ask about it.
 func (d *Host) lostLongAgo(h *heldLease) bool {
 	h.mu.Lock()
 	lostAt := h.lostAt
@@ -263,17 +263,16 @@ func (d *Host) clientGone(h *heldLease, cut bool) {
 	}
 }
 
-// clientStopped gives back what others may have anyway of a lease that was lost by FORCE:
-// the rest of several names, now that its client has stopped, or is gone. Without that
-// they are given back at the deadline.
+// clientStopped releases the rest of a lease of several names that was lost by FORCE, as its
+// client has stopped or is gone. Otherwise the rest ends at the deadline.
 func (h *heldLease) clientStopped() {
 	if h.lease.Reason() == redlock.LostForced {
 		h.lease.Stopped()
 	}
 }
 
-// forgetLostLater has LIST show a lost lease whose client is gone for as long as others
-// cannot have the lock.
+// forgetLostLater forgets a lost lease whose client is gone. LIST shows it until other clients
+// can have the lock.
 func (d *Host) forgetLostLater(h *heldLease) {
 	if left := h.lease.Left(); left > 0 {
 		d.timers.After(left, func() { d.unregister(h) })
@@ -282,8 +281,8 @@ func (d *Host) forgetLostLater(h *heldLease) {
 	d.unregister(h)
 }
 
-// releaseAfterLinger gives back at once where there is no linger=. When that began is
-// noted: the next daemon is to go on with it.
+// releaseAfterLinger releases a lease without a client, at once or after linger=. The begin of
+// linger= is recorded: a daemon that starts next continues it.
 func (d *Host) releaseAfterLinger(h *heldLease) {
 	if h.linger > 0 {
 		now := d.Clock()
@@ -294,7 +293,7 @@ func (d *Host) releaseAfterLinger(h *heldLease) {
 	d.releaseAbandoned(h)
 }
 
-// lingerFrom gives back when linger= is over that began at an instant.
+// lingerFrom releases a lease when its linger=, which began at an instant, is over.
 func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
 	nth := h.countDisconnect()
 	d.timers.After(then+h.linger-d.Clock(), func() {
@@ -304,8 +303,8 @@ func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
 	})
 }
 
-// letExpire lets a lease run out. Who has resumed it in this moment hears so. What somebody has
-// given back in this moment is not lost, and noted as that.
+// letExpire stops extending a lease. A client that resumes it in this moment is told of the
+// loss. If it is released in this moment, it is not lost, and nothing is recorded.
 func (d *Host) letExpire(h *heldLease) {
 	if h.lease.GiveUp(); h.lease.Reason() == "" {
 		return
@@ -320,8 +319,8 @@ func (d *Host) letExpire(h *heldLease) {
 	d.timers.After(max(h.lease.Validity(), 0), func() { d.leaveQueue(h) })
 }
 
-// releaseAbandoned releases for a client that is gone. The lanes see to it that every
-// node hears of it; nobody waits.
+// releaseAbandoned releases a lease whose client is gone. It does not wait: the lanes repeat
+// the release until every node has answered or the lock has expired.
 func (d *Host) releaseAbandoned(h *heldLease) {
 	if d.Stopping.Load() || !h.claimRelease() {
 		return // it is we who go, and the client may be in the middle of its work; or it came back
@@ -334,7 +333,7 @@ func (d *Host) releaseAbandoned(h *heldLease) {
 	}
 }
 
-// logLost warns, but for a lease that ends as whoever took it asked.
+// logLost logs a lost lease: as a warning, unless it ended as its client requested.
 func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
 	if !d.isNamed(h) {
 		return
@@ -346,7 +345,7 @@ func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
 	d.Log.Warn("lease lost", "lock", h.waiter.Label(), "reason", lease.Reason(), "user", h.User, "pid", h.PID, "cause", orNone(lease.Cause()))
 }
 
-// isNamed counts a lease that is over, and tells whether the log is to name it.
+// isNamed counts a lease that ended, and tells whether the log names it.
 func (d *Host) isNamed(h *heldLease) bool {
 	l := &d.lossLog
 	l.mu.Lock()
@@ -366,7 +365,7 @@ func (d *Host) isNamed(h *heldLease) bool {
 	return of.n <= lossLines
 }
 
-// logUnnamed says how many were not named, if any were not.
+// logUnnamed logs how many leases the log did not name, if any.
 func (d *Host) logUnnamed(uid int) {
 	l := &d.lossLog
 	l.mu.Lock()

@@ -60,8 +60,8 @@ func (k *leaseIndex) enter(a *lockRequest, over map[*heldLease]bool) (firsts []*
 	return nil
 }
 
-// firstOf is the LOCK that the name goes by, under way, so that its end can be
-// waited for, or granted, be it that it was lost since. It needs mu.
+// firstOf returns the LOCK that holds or wants the name: a request under way, whose end can be
+// waited for, or one that was granted, even if its lease was lost since. It requires mu.
 func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 	if first := k.requests[at]; first != nil {
 		if first.done == nil {

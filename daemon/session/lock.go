@@ -141,9 +141,9 @@ func (a *lockRequest) checkOptions(cfg *config.Config) error {
 	return nil
 }
 
-// enter takes the request in: the same owner cannot hold or ask for a name
-// twice, but for what goes by its first LOCK (after): the same one with the same
-// id=, and others with reentrant=yes.
+// enter takes the request in. One owner cannot hold or want a name twice, except by a LOCK
+// that joins the first one: the same LOCK with the same id=, or one with reentrant=yes. For
+// these, it returns the work that waits with the first one.
 func (s *session) enter(a *lockRequest) (after server.Work, err error) {
 	if s.heldInOtherWay(a) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
@@ -297,7 +297,7 @@ func (a *lockRequest) waitLeft() time.Duration {
 
 func (a *lockRequest) waited() time.Duration { return a.session.host.Clock() - a.Asked }
 
-// waitUntilReady waits until nothing in the local queue is in its way any more.
+// waitUntilReady waits until nothing in the wait queue blocks the request.
 func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 	if a.waiter.Ready() == nil || isClosed(a.waiter.Ready()) {
 		return nil
@@ -330,8 +330,8 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 	}
 }
 
-// intentShare: what the nodes know of one who waits lasts for his ttl, and is
-// renewed as often as a lease is.
+// intentRenewals is how often a writer intent is renewed during a ttl: as often as a lease is
+// extended.
 const intentRenewals = 3
 
 // holderGone is closed when nobody is left to hold the lease: the client's input, or
@@ -399,7 +399,7 @@ func (a *lockRequest) complete(err error) {
 	a.session.host.Processes.release(a.process)
 }
 
-// finish tells those who count on it, or repeat it, what it came to.
+// finish tells the requests that joined this one, or repeat it, how it ended.
 func (a *lockRequest) finish(err error) {
 	if a.failed = err; err != nil {
 		a.clearCounts()

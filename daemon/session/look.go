@@ -72,7 +72,7 @@ func noteField(line *ipc.Response, here *heldLease) {
 	}
 }
 
-// manyHolders is how many of those who share a lock make the answer to WHO one of these.
+// manyHolders is the number of holders from which on the answer to WHO counts as a long one.
 const manyHolders = 100
 
 // listWork is a LIST under way. It may wait for another one of the same user, so it does not
@@ -241,7 +241,7 @@ func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
 	return line.Say(nodeText(node))
 }
 
-// wakeUps is how those who wait hear from the node that they should ask again.
+// wakeUps says how the node wakes waiters.
 func wakeUps(node redlock.NodeStatus) string {
 	if node.Tracking {
 		return "tracking"

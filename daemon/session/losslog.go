@@ -19,14 +19,14 @@ func (s *rateLimiter) allow(now, pause time.Duration) bool {
 	return (last == 0 || now-time.Duration(last) >= pause) && s.last.CompareAndSwap(last, int64(now))
 }
 
-// lossLog bounds what the log says of leases that are over: a user can have as many as he
-// likes end in a moment (max=, hold=ttl), and what others lose is to be found.
+// lossLog bounds how many lost leases the log names for each user. A user can have thousands
+// of leases end in a moment (max=, hold=ttl), and the losses of others must stay visible.
 type lossLog struct {
 	mu    sync.Mutex // guards users
 	users map[int]*losses
 }
 
-// losses are a user's since he lost one, for lossPause.
+// losses are the leases of a user that ended within lossPause after the first one.
 type losses struct {
 	user   string
 	n      int

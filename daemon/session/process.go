@@ -173,8 +173,8 @@ func (t *processes) dropAll() {
 	}
 }
 
-// processEnded gives back what a process held that has ended. What was lost before
-// nobody can ask about any more, but for LIST.
+// processEnded ends a lease of a process that has ended. If the lease was lost before, only
+// LIST shows it until its deadline.
 func (d *Host) processEnded(h *heldLease) {
 	if h.lease.Err() != nil {
 		if !d.Stopping.Load() {
@@ -208,8 +208,8 @@ func processError(err error) error {
 	return shortage(err)
 }
 
-// useProcess is the process that a LOCK with hold=pid is for: that of pid=, or the
-// one that connected. See processes.use.
+// useProcess returns the process that holds the lock of a LOCK with hold=pid: the one of pid=,
+// or the client itself. See processes.use.
 func (s *session) useProcess(call *server.Call) (*heldProcess, error) {
 	pid := s.pid
 	if call.Has(ipc.OptPID) {
@@ -250,8 +250,8 @@ func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
 	})
 }
 
-// mayName refuses a number that need not mean to the client what it means here. That a
-// client cannot be seen for now, for want of files, is no matter of numbers.
+// mayName refuses a number that may belong to another process for the client. A shortage of
+// files says nothing about numbers, and is returned as it is.
 func (s *session) mayName() error {
 	if s.pid == 0 {
 		return errForeign
@@ -328,8 +328,8 @@ const (
 	otherNumbering
 )
 
-// mayAskAbout refuses what can hold nothing for this user. A client that cannot be seen
-// may ask: what it is told of is its user's.
+// mayAskAbout refuses numbers that cannot hold anything for this user. A client that is not
+// visible may ask: it only sees leases of its own user.
 func (s *session) mayAskAbout(pid int) error {
 	if pid == 1 {
 		return fmt.Errorf("pid=1: %w", errInit)

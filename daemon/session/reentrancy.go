@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// stage is how far a holding has come, for those who count on it.
+// stage is the state of a lease for reentrant LOCKs.
 type stage uint8
 
 const (
@@ -53,9 +53,9 @@ func (h *heldLease) reentrantIDs() []string {
 	return h.reentrancy.ids
 }
 
-// joinFirst is what becomes of a LOCK whose owner holds or asks for the name
-// already, by its LOCK first: the same once more, by its id=, or one that counts
-// up. The error matches ErrReleased if first is over: given back just now, or lost.
+// joinFirst decides about a LOCK whose owner holds or wants the name already, by its LOCK
+// first: it is the same one once more, by its id=, or it counts up. The error matches
+// ErrReleased if first has ended: it was released just now, or lost.
 func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	if first.isOver() {
 		return nil, redlock.ErrReleased
@@ -123,8 +123,8 @@ func (d *Host) settleReentrancy(h *heldLease) {
 	d.Limits.RemoveReentrant(h.UID, h.takeUncharged())
 }
 
-// takeUncharged is how many count no more of those that the user's limit counts: from now
-// on it counts the others.
+// takeUncharged returns how many LOCKs the user's limit counts that are undone, and has the
+// limit count the rest.
 func (h *heldLease) takeUncharged() (over int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,7 +135,7 @@ func (h *heldLease) takeUncharged() (over int) {
 	return over
 }
 
-// clearCounts: nothing counts on it any more, from now on.
+// clearCounts undoes all reentrant LOCKs: the lease has ended.
 func (h *heldLease) clearCounts() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,8 +263,8 @@ func endsOneAlone(err error) bool {
 		func(reason error) bool { return errors.Is(err, reason) })
 }
 
-// goOn asks anew, at the end of the queue, or after another one that is first now, and
-// returns the rest, if there is any. It was let in before, and is not refused for want of room.
+// goOn puts the request into the queue again, or behind another first one, and returns the
+// work that is left, if any. It passed the limits before, and they do not refuse it now.
 func (a *lockRequest) goOn(past error) server.Work {
 	anew, err := a.session.newLockRequest(a.call)
 	if err != nil {
@@ -339,8 +339,8 @@ func (r *repeatedLock) Run() {
 	r.session.host.reportGranted(r.first.heldLease)
 }
 
-// reportLossHere has who counts on a lease, or repeats its LOCK, hear of its loss where nobody does: it
-// goes by a process, and the connection on which it was taken has ended.
+// reportLossHere has this connection report the loss of a lease of a process if no connection
+// does, as the one that took it has ended.
 func (s *session) reportLossHere(h *heldLease) {
 	if h.process == nil || h.attached() != nil || (&resumeWork{s: s, h: h}).hear() != nil {
 		return

@@ -118,8 +118,8 @@ func (r *restoration) useless(c systemd.StoredConn, known *state.Conn) {
 	r.d.LogManagerError(r.manager.Unstore(c.Name))
 }
 
-// unkept notes that a connection is stored no more, and that it was not its client who
-// ended it: he is there, and may resume his leases, also with the daemon after this one.
+// unkept records that a connection is not stored any longer, and that its client did not end
+// it: the client may resume its leases, also with a later daemon.
 func (r *restoration) unkept(known *state.Conn) {
 	known.Stored = false
 	r.d.Journal.ConnOpened(known.Number, false)
@@ -140,7 +140,7 @@ func (r *restoration) takeConn(nc net.Conn, known *state.Conn) {
 	r.conns[known.Number] = &restoredConn{Restored: restored, s: s, past: known}
 }
 
-// endConn tells a client that nothing is known of it any more, or not all.
+// endConn tells a client that too little is known about its connection, and ends it.
 func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.cut++
 	if known := r.past.Conns[number]; known != nil && r.conns[number] == nil {
@@ -174,8 +174,8 @@ type restoredLease struct {
 	gone bool // nobody holds it any more
 }
 
-// takeLeases goes on with the leases that were held, and gives back what was about
-// to be taken or given back. It waits until the nodes have confirmed them.
+// takeLeases adopts the leases that were held, and releases the ones whose attempt or release
+// was under way. It waits until the nodes have confirmed them.
 func (r *restoration) takeLeases() {
 	for _, number := range slices.Sorted(maps.Keys(r.past.Leases)) {
 		switch l := r.past.Leases[number]; {
@@ -200,9 +200,9 @@ func (r *restoration) takeLeases() {
 	}
 }
 
-// abandon gives back what an attempt may have taken (be it that it was lost before its
-// grant was noted: nobody was told of that), or a release did not give back.
-// Where what was noted is not complete the attempt may have come to a grant.
+// abandon releases what an attempt may have taken, or a release may have left. The client was
+// told nothing about the attempt, even if it was granted and lost. If the state file is
+// incomplete, nothing is released: the attempt may have been granted.
 func (r *restoration) abandon(l *state.Lease) {
 	if !r.past.Complete {
 		return
@@ -217,9 +217,9 @@ func (r *restoration) abandon(l *state.Lease) {
 	}
 }
 
-// noteAbandoned has the daemon after this one give it back as well, until it has expired:
-// too few nodes may hear of it from this one. It returns the number under which that is
-// noted. What was no lease yet gets one of its own: its LOCK begins anew under the old one.
+// noteAbandoned records the release for a later daemon, until the lock has expired: too few
+// nodes may hear of it from this one. It returns the number of the record. An attempt gets a
+// new number, as its LOCK begins again under the old one.
 func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 	if l.Phase == state.PhaseReleased {
 		return l.Number
@@ -336,8 +336,8 @@ func (r *restoration) refused(l *restoredLease, err error) {
 	}
 }
 
-// register makes one known, as a LOCK that was granted does. The desk of a process
-// that has ended meanwhile is closed: nobody holds it any more.
+// register makes a lease known, as a granted LOCK does. The index of a process that has ended
+// meanwhile is closed: the lease has no holder then.
 func (l *restoredLease) register(d *Host) {
 	h := l.heldLease
 	d.Leases.add(h)
@@ -381,9 +381,9 @@ func (l *restoredLease) settle(d *Host) {
 	}
 }
 
-// forgetConns notes the end of the connections that are not there any more, but for
-// those of leases that may be resumed: these would seem to have been ended by their
-// clients, also if they were said to be stored.
+// forgetConns records the end of the connections that were not handed over. It leaves the ones
+// whose leases can be resumed: otherwise a later daemon would believe that the clients had
+// ended them.
 func (r *restoration) forgetConns() {
 	resumable := map[uint64]bool{}
 	for _, l := range r.adopted {

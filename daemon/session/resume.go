@@ -25,8 +25,8 @@ type resumeWork struct {
 	again *lockRequest // the LOCK that it is, repeated by its id=; nil: a RESUME
 }
 
-// resume takes a lease over: from a connection of before a restart, which the daemon
-// could not keep, from one whose end has not been noticed yet, or within linger=.
+// resume takes a lease over from another connection: one that a restart did not keep, one
+// whose end was not noticed yet, or one that ended within linger=.
 func (s *session) resume(call *server.Call) server.Work {
 	h, err := s.resumable(call)
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *session) resume(call *server.Call) server.Work {
 	return &resumeWork{s: s, call: call, h: h}
 }
 
-// resumable is a lease that this client may go on with: whoever knows its id, and is
-// the user that took it.
+// resumable returns the lease that the client asks for, if it knows the id and is the user
+// that took it.
 func (s *session) resumable(call *server.Call) (*heldLease, error) {
 	h := s.host.Leases.get(call.Lease)
 	switch {
@@ -73,9 +73,9 @@ func (r *resumeWork) Run() {
 	r.call.Reply(answer)
 }
 
-// isWanted is why nothing is taken over any more. What waited for its turn on a connection
-// that its client has closed comes behind his RESUME on the next one: the lease would be
-// taken from where it is held, and given back at once. (Of a LOCK nothing is to be left.)
+// isWanted returns why the lease is not taken over. A RESUME can wait on a connection that its
+// client has closed, and run after the RESUME on the client's next connection. It would take
+// the lease away from there and release it at once.
 func (r *resumeWork) isWanted() error {
 	if r.again != nil {
 		return nil
@@ -149,7 +149,7 @@ func (r *resumeWork) undo() {
 	d.forgetWhenReleased(h, release)
 }
 
-// answer is that of LOCK.
+// answer is the answer of LOCK.
 func (r *resumeWork) answer() *ipc.Response {
 	if r.call.Reentrant {
 		return grantFields(r.call, r.h)
@@ -157,8 +157,8 @@ func (r *resumeWork) answer() *ipc.Response {
 	return countField(grantFields(r.call, r.h), r.h)
 }
 
-// take makes the lease this connection's, from now on: were it to end while the
-// nodes are asked, the lease would be given back.
+// take makes the lease one of this connection. If the connection ends while the nodes are
+// asked, the lease is released.
 func (r *resumeWork) take() error {
 	h, s := r.h, r.s
 	if h.process != nil {
@@ -190,8 +190,8 @@ func (r *resumeWork) take() error {
 	return nil
 }
 
-// hear makes a lease that goes by a process known to this connection, and to no other. It
-// is nobody's where that has ended: it lingers, and is given back then.
+// hear makes this connection, and no other, report the loss of a lease of a process. If the
+// process has ended, nobody holds the lease: it lingers, and is released.
 func (r *resumeWork) hear() error {
 	if r.h.process.hasEnded() {
 		return fmt.Errorf("%w: process %d, which it went by, has ended", errNoLease, r.h.process.pid)
@@ -216,8 +216,9 @@ func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
 	d.noteConnection(s, h, call.Number)
 }
 
-// noteConnection notes which connection hears of a lease, with the answer to a request; 0: without.
-// Where another one has resumed it meanwhile, that is noted last.
+// noteConnection records which connection reports the loss of a lease, with the answer to a
+// request; 0: without one. If another connection has resumed the lease meanwhile, that one is
+// recorded last.
 func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	d.Store.Prefer(&s.stored)
 	d.Journal.Resumed(h.number, s.number, h.Owner, by)
@@ -226,9 +227,9 @@ func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	}
 }
 
-// unclaimedLeases are the leases that a restart left without their connections. Who has them
-// may not know it, where the connection broke before the OK was read: he repeats the
-// LOCK, by its id=, on another connection.
+// unclaimedLeases are the leases that a restart left without their connections. If a
+// connection broke before its client read the OK, the client repeats the LOCK, with the same
+// id=, on another connection.
 type unclaimedLeases struct {
 	count atomic.Int64 // how many there are: mostly none, which every LOCK looks at
 
@@ -278,9 +279,9 @@ func (o *unclaimedLeases) add(h *heldLease) {
 	o.count.Store(int64(len(o.byID)))
 }
 
-// take is the lease that a LOCK has got before the restart; nil: none, or it is over, or
-// a connection's again, or that of another client who says the same id=. Several that
-// count on it may be repeated at once.
+// take returns the lease that a LOCK got before the restart. It returns nil if there is none,
+// if it has ended, if a connection has it, or if another living process uses the same id=.
+// Several LOCKs that count on the lease may be repeated at once.
 func (o *unclaimedLeases) take(a *lockRequest) *heldLease {
 	if a.ID == "" || a.hold != ipc.HoldConn || o.count.Load() == 0 {
 		return nil

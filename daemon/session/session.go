@@ -58,8 +58,8 @@ func (s *session) view() access.View {
 // One whose first attempt is under way is answered.
 func (s *session) InputEnded(bool) { close(s.inputEnded) }
 
-// Close gives back what was held by this connection, unless it is the daemon
-// that stops: then its client may be in the middle of its work.
+// Close ends the leases of the connection (see clientGone), and keeps them if the daemon
+// stops: the client may be at work.
 func (s *session) Close() {
 	cut := s.conn.WasCut()
 	if !cut { // whoever starts next knows then that the client was gone
@@ -141,9 +141,9 @@ func (s *session) HoldsLeases() bool {
 // SyscallConn is for the store of connections.
 func (s *session) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
-// boundedWork is a request under way that asks the nodes and takes nothing. They are
-// bounded for each user: while nodes are slow, one could have millions of them. (A LOCK
-// is counted by itself, and an UNLOCK is one lease's.)
+// boundedWork is a request under way that asks the nodes and takes nothing. Each user has a
+// limit: while nodes are slow, one client could have millions of them. A LOCK has a limit of
+// its own, and there is one UNLOCK for each lease.
 type boundedWork struct {
 	s *session
 	server.Work
@@ -199,13 +199,13 @@ func unreadChange(rest *server.UnreadChange) state.UnreadChange {
 	return state.UnreadChange{Drop: rest.Drop, Keep: rest.Keep, Add: rest.Add, Skipping: rest.Skipping}
 }
 
-// replayedRequest is a request of before a restart that is begun again.
+// replayedRequest is a request that an earlier process did not answer, and that begins again.
 type replayedRequest struct {
 	since    time.Duration // BootTime at which it came
 	gaveBack []string      // of an UNLOCK: what it had given back by then
 }
 
-// since is when a request came: one of before came to an earlier process.
+// since returns when a request came, which may have been to an earlier process.
 func (s *session) since(call *server.Call) time.Duration {
 	if before, ok := s.replays[call.Number]; ok && call.Replayed {
 		return before.since
@@ -213,8 +213,8 @@ func (s *session) since(call *server.Call) time.Duration {
 	return s.host.Clock()
 }
 
-// releasedBefore is what an UNLOCK of before a restart had given back before its answer
-// was lost.
+// releasedBefore returns what an UNLOCK released in an earlier process, which could not answer
+// it.
 func (s *session) releasedBefore(call *server.Call) []string {
 	if !call.Replayed {
 		return nil

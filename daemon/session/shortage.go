@@ -33,9 +33,9 @@ func shortage(err error) error {
 	return err
 }
 
-// Each client takes a descriptor, and so does each process with hold=pid. As many as these
-// are kept from them: without one a node that comes back could not be connected to, and
-// every lock would be lost for want of what those who have them do not need.
+// Each client takes a descriptor, and so does each process with hold=pid. They do not get the
+// last ones: without a descriptor the daemon cannot reconnect to a node, and all locks would
+// be lost.
 const (
 	keptPerNode = 4  // its two connections, while those before them end
 	keptBesides = 16 // certificates, passwords, the table's next file, /proc

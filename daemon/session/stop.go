@@ -32,8 +32,8 @@ func (d *Host) Freeze(srv *server.Server) {
 	}
 }
 
-// seal ends noting. What was given up and answered by then is not the next daemon's: the
-// nodes hear of it before.
+// seal ends the journal. The nodes hear first of all releases that were answered: a later
+// daemon does not know of them.
 func (d *Host) seal() {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
@@ -41,8 +41,8 @@ func (d *Host) seal() {
 	d.Journal.Freeze()
 }
 
-// Shutdown ends all connections. From its first line on nothing is given back:
-// a client whose connection ends now may be in the middle of its work.
+// Shutdown ends all connections. From its first line on nothing is released: a client whose
+// connection ends now may be at work.
 func (d *Host) Shutdown(srv *server.Server) {
 	d.Stopping.Store(true)
 	d.Log.Info("stopping", "leases left on the nodes", d.Leases.Held())

@@ -52,8 +52,8 @@ type unlockWork struct {
 	release *redlock.PendingRelease
 }
 
-// Run notes the answer by itself: where that is not to be given any more, because the
-// daemon is being frozen, what the next one needs for it must not be forgotten.
+// Run answers when the nodes have, and records the answer on its own. If the daemon freezes
+// before the answer, the record of the lease must stay for a later daemon.
 func (u *unlockWork) Run() {
 	ctx, cancel := u.waitContext()
 	defer cancel()

@@ -63,13 +63,9 @@ func (s *session) whyBlocked(way waitqueue.Obstacle) string {
 	return "and is asking the nodes for it"
 }
 
-// Who wants a lock for himself waits in the daemon for the readers of this host,
-// and has nothing to ask the nodes before they are done. Readers of other hosts
-// must not overtake him meanwhile: as soon as nobody but those who hold the lock
-// already is in his way, the nodes are told that he waits. (Not sooner: the nodes
-// would refuse readers of this host, too, who stand before him.)
-
-// announceIntent has the nodes know that the request waits, and keep that in mind.
+// announceIntent tells the nodes that the request waits (writer intent), or renews that. An
+// exclusive request waits in the daemon for the readers of this host, and readers of other hosts
+// must not overtake it: see waitqueue.Waiter.NextInLine.
 func (a *lockRequest) announceIntent() {
 	if a.intent != nil {
 		a.intent.Renew()
