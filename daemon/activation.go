@@ -9,9 +9,8 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// claim is the place of the socket, for one daemon alone. It is had before the nodes are
-// asked anything: who cannot serve there leaves nothing on them, and no word in the log but
-// of that.
+// claim is the right to serve at a socket path, which one daemon has. It is taken before any
+// node is contacted: a daemon that cannot serve there leaves nothing on the nodes.
 type claim struct {
 	path   string
 	lock   *os.File

@@ -145,8 +145,7 @@ func (c certificate) warning(now time.Time) string {
 	return fmt.Sprintf("%s is good until %s: renew it, or no new connection can be made from then on", c.whose, end)
 }
 
-// warn adds what is to be said of them to that of each node. (Of one that is down, its
-// state says it.)
+// warn adds the warnings about certificates to the nodes.
 func (c *certificates) warn(nodes []redlock.NodeStatus) {
 	now := time.Now()
 	c.mu.Lock()

@@ -10,9 +10,9 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// attendant tells the service manager how the daemon is, and that it lives. It does
-// one after the other what needs the locks and loops of all parts, so that where one
-// of them stands still nothing is told, and the watchdog starts the daemon again.
+// attendant tells the service manager how the daemon is, and that it lives. It does one after
+// the other what needs the locks and loops of all parts. If one of them hangs, the watchdog is
+// not told, and starts the daemon again.
 type attendant struct {
 	d      *daemon
 	m      *systemd.Manager
@@ -23,7 +23,7 @@ type attendant struct {
 	mute   bool          // the manager could not be told something
 }
 
-// attention is how often the manager hears of changes.
+// attention is the interval of the status reports to the service manager.
 const attention = time.Second
 
 // attend tells the manager, if there is one, how the daemon is, until ctx ends.

@@ -7,8 +7,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// quorate knows from what is observed of single nodes whether a quorum is ready: what
-// is told of each does not say when locks could not be taken.
+// quorate derives from the states of single nodes whether a quorum is ready, for the log.
 type quorate struct {
 	mu    sync.Mutex // guards what follows
 	ready map[string]bool
@@ -26,8 +25,8 @@ func (q *quorate) lacks(now time.Duration) {
 	}
 }
 
-// see takes in what a node is. lost: there is no quorum any more; back: there is one
-// again, after it was told for so long that there is none.
+// see takes in the state of a node. lost: the quorum was lost with it; back: there is a quorum
+// again, and the log was told for how long there was none.
 func (q *quorate) see(s redlock.NodeStatus, quorum int, now time.Duration) (ready int, lost, back bool, lasted time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,7 +52,7 @@ func (q *quorate) see(s redlock.NodeStatus, quorum int, now time.Duration) (read
 	return ready, false, false, 0
 }
 
-// logQuorum says when locks cannot be taken any more, and when they can again: once each.
+// logQuorum logs the loss of the quorum and its return, once each.
 func (d *daemon) logQuorum(s redlock.NodeStatus) {
 	nodes, quorum := len(d.Cfg.Quorum.Nodes), d.Cfg.Quorum.Needed()
 	switch ready, lost, back, lasted := d.quorate.see(s, quorum, d.Clock()); {

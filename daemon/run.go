@@ -73,8 +73,8 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	return d.serve(ctx, listener, stored, o)
 }
 
-// endings are what is done at the end, the last one first. A daemon that is frozen
-// does nothing any more: the end of the process is its end.
+// endings are the functions that end the daemon, the last one first. A frozen daemon calls
+// none: the end of the process is its end.
 type endings struct {
 	d    *daemon
 	ends []func()
@@ -196,8 +196,7 @@ func (d *daemon) goOn(srv *server.Server, path string, stored state.Inherited, o
 	return func() { close(done) }
 }
 
-// untilStopped takes new configs over until ctx ends or nothing can be
-// accepted any more.
+// untilStopped applies new configs until ctx ends, or until no connection can be accepted.
 func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOptions) error {
 	for {
 		select {
@@ -215,9 +214,9 @@ func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOpt
 	}
 }
 
-// reload takes over what can change while leases are held: whoever sends the
-// config has checked that nothing else did (Config.CheckReload). LOCKs that wait
-// already were allowed, and go on.
+// reload applies the parts of a config that may change while leases are held. The sender has
+// checked that nothing else changed (Config.CheckReload). LOCKs that wait were allowed, and
+// continue.
 func (d *daemon) reload(cfg *config.Config) {
 	d.Log.SetLevel(cfg.Log.Level)
 	logging.SetFormat(d.Log, cfg.Log.Format)

@@ -40,8 +40,8 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 // fails, the limit of whoever started it holds.
 func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) }
 
-// outliveReaders has a log that nobody reads any more end nothing: Go ends a program whose
-// stderr is a broken pipe, also where whoever started it has SIGPIPE ignored, as systemd has.
+// outliveReaders keeps the daemon alive if the reader of its log ends. Go ends a program whose
+// stderr is a broken pipe, even if the parent process has SIGPIPE ignored.
 func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
 
 // creators are the directory of the default socket, and the service that creates it.

@@ -105,7 +105,7 @@ func (d *Host) acceptFailed(err error, pause time.Duration) {
 		return
 	}
 	d.acceptFails.Store(true)
-	d.Log.Error("no connection can be accepted for now; those that there are go on", "error", err, "what to do", shortage(err), "next try in", pause,
+	d.Log.Error("no connection can be accepted for now; those that there are go on", "error", err, "fix", shortage(err), "next_try_in", pause,
 		"connections", d.Limits.Connections())
 }
 

@@ -135,7 +135,7 @@ func (f *forceWork) log(forced []redlock.Holding, err error) {
 			log.Warn("taken away by FORCE", "holder", "another Redlock client, which is not told")
 			continue
 		}
-		log.Warn("taken away by FORCE", "holder", h.Holder.User, "host", h.Holder.Host, "holder's pid", h.Holder.PID)
+		log.Warn("taken away by FORCE", "holder", h.Holder.User, "host", h.Holder.Host, "holder_pid", h.Holder.PID)
 	}
 }
 

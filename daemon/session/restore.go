@@ -86,7 +86,7 @@ func (r *restoration) run(stored []systemd.StoredConn) {
 func (r *restoration) log() {
 	if len(r.conns)+len(r.adopted)+r.cut+r.abandoned > 0 {
 		r.d.Log.Info("going on after a restart", "connections", len(r.conns), "leases", len(r.adopted),
-			"requests begun again", r.waiting, "connections cut", r.cut, "given back", r.abandoned)
+			"requests_resumed", r.waiting, "connections_cut", r.cut, "releases_repeated", r.abandoned)
 	}
 }
 

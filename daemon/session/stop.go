@@ -45,7 +45,7 @@ func (d *Host) seal() {
 // connection ends now may be at work.
 func (d *Host) Shutdown(srv *server.Server) {
 	d.Stopping.Store(true)
-	d.Log.Info("stopping", "leases left on the nodes", d.Leases.Held())
+	d.Log.Info("stopping", "leases_left", d.Leases.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if err := srv.Shutdown(ctx, bye); err != nil {
