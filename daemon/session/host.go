@@ -107,6 +107,7 @@ func (d *Host) Connect(o redlock.Options) (err error) {
 
 // Hostname returns the name of this host, or "?".
 func (d *Host) Hostname() string { return d.hostname }
+
 // Close ends the connections to the nodes, and waits until nothing that was due later runs.
 func (d *Host) Close() {
 	d.Stopping.Store(true)
@@ -143,7 +144,7 @@ func (d *Host) number(s *session) {
 	d.Store.Add(&s.stored)
 }
 
-// logManagerError logs what the service manager could not be told.
+// LogManagerError logs what the service manager could not be told.
 func (d *Host) LogManagerError(err error) {
 	if err != nil {
 		d.Log.Warn("the service manager does not know how this daemon is", "error", err)
