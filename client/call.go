@@ -119,8 +119,9 @@ type callTable struct {
 	idle            []*call
 }
 
-// A stray stands for a tag of a call that was answered under another of its tags: an answer under
-// this tag may still come, or never. A grant to strayOutlasts outlasts the connection.
+// strayLock, strayOutlasts and strayOther stand for a tag of a call that was answered under another
+// of its tags: an answer under this tag may still come, or never. A grant to strayOutlasts outlasts
+// the connection.
 var strayLock, strayOutlasts, strayOther = new(call), new(call), new(call)
 
 func isStray(cl *call) bool { return cl == strayLock || cl == strayOutlasts || cl == strayOther }
