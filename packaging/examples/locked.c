@@ -2,7 +2,7 @@
  *
  *   cc -o locked locked.c
  *
- * POSIX is all it takes. Exit status: 0 done, 1 held by somebody else, 64 usage, 69 no
+ * It needs only POSIX. Exit status: 0 done, 1 held by another process, 64 usage, 69 no
  * redlockd or no quorum, 70 another refusal, 75 the lock was lost, 77 not allowed. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
@@ -17,13 +17,13 @@
 
 static const char *program;
 static int conn;
-static char in[8192]; /* received, and more than a line, which has 4096 bytes at most */
+static char in[8192]; /* received; a line has at most 4096 bytes */
 static size_t filled;
 
 static void fail(int status, const char *what, const char *why)
 {
 	fprintf(stderr, "%s: %s%s\n", program, what, why);
-	exit(status); /* and with the connection the lock is given back */
+	exit(status); /* this closes the connection, so redlockd releases the lock */
 }
 
 static void dial(void)
@@ -43,8 +43,8 @@ static void dial(void)
 	}
 }
 
-/* next_line waits for a line for at most so many ms (-1: for ever) and copies it, without
- * its LF, to line, which is as large as in. 0: none came; -1: redlockd is gone. */
+/* next_line waits for a line for at most so many ms (-1: without a limit) and copies it,
+ * without its LF, to line, which is as large as in. 0: none came; -1: redlockd is gone. */
 static int next_line(char *line, int ms)
 {
 	for (;;) {
@@ -70,8 +70,8 @@ static int next_line(char *line, int ms)
 	}
 }
 
-/* event is what comes between answers: LOST; BACK, when redlockd was restarted and all
- * goes on; or BYE, after which it ends. */
+/* event handles a line between answers: LOST; BACK, after a restart of redlockd that kept
+ * the lock; or BYE, before redlockd stops. */
 static void event(const char *line)
 {
 	if (strncmp(line, "LOST ", 5) == 0)
@@ -96,7 +96,7 @@ static void ask(const char *request, char *line)
 	for (size_t sent = 0; sent < strlen(request);) {
 		ssize_t n = write(conn, request + sent, strlen(request) - sent);
 		if (n <= 0)
-			break; /* what redlockd said last is still to be read */
+			break; /* the last line of redlockd is still to be read */
 		sent += (size_t)n;
 	}
 	while (next_line(line, -1) == 1) {
@@ -109,8 +109,8 @@ static void ask(const char *request, char *line)
 	fail(69, "redlockd does not answer", "");
 }
 
-/* work is what the lock protects, in steps. What it writes to should refuse a smaller
- * fencing token than it has seen. */
+/* work is what the lock protects, in steps. Its storage should refuse a fencing token
+ * that is smaller than the largest it has seen. */
 static void work(const char *name, long long fence, int steps)
 {
 	char line[sizeof in];
@@ -135,7 +135,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s NAME STEPS [OPTION=VALUE ...]\n", program);
 		return 64;
 	}
-	for (const unsigned char *c = (unsigned char *)argv[1]; *c; c++) /* as the protocol has names */
+	for (const unsigned char *c = (unsigned char *)argv[1]; *c; c++) /* as the protocol escapes names */
 		sprintf(quoted + strlen(quoted), *c <= ' ' || strchr("=,%\177", *c) ? "%%%02X" : "%c", *c);
 	size_t length = (size_t)snprintf(request, sizeof request, "LOCK %s", quoted);
 	for (int i = 3; i < argc && length < sizeof request; i++)
@@ -145,7 +145,7 @@ int main(int argc, char **argv)
 	strcat(request, "\n");
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	signal(SIGPIPE, SIG_IGN); /* the end of redlockd is noticed by reading */
+	signal(SIGPIPE, SIG_IGN); /* a read notices the end of redlockd */
 	dial();
 	ask(request, line);
 	const char *fence = strstr(line, " fence=");

@@ -1,6 +1,6 @@
 // java locked.java NAME STEPS [OPTION=VALUE ...]: works under a lock of redlockd.
 //
-// A JDK (16 or later) is all it takes. Exit status: 0 done, 1 held by somebody else,
+// It needs a JDK, 16 or later. Exit status: 0 done, 1 held by another process,
 // 64 usage, 69 no redlockd or no quorum, 70 another refusal, 75 the lock was lost,
 // 77 not allowed.
 
@@ -21,7 +21,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 class Locked {
-    /** Why the lock is not held, or not any more. */
+    /** Why the lock is not held, or was lost. */
     static class Failure extends Exception {
         private static final Map<String, Integer> STATUS_OF =
                 Map.of("HELD", 1, "NOQUORUM", 69, "SHUTDOWN", 69, "DENIED", 77, "LIMIT", 77, "LOST", 75);
@@ -33,21 +33,21 @@ class Locked {
             this.status = status;
         }
 
-        /** What an answer stands for that is not OK. */
+        /** The exit status for an answer other than OK. */
         static Failure of(String answer) {
             Matcher code = Pattern.compile("ERR (\\w+)").matcher(answer);
             return new Failure(code.lookingAt() ? STATUS_OF.getOrDefault(code.group(1), 70) : 75, answer);
         }
     }
 
-    /** A lock, held in a try block, to be given back by unlock at its end: try (var lock = new Lock("name")). */
+    /** A lock, held in a try block that ends with unlock: try (var lock = new Lock("name")). */
     static class Lock implements AutoCloseable {
         final long fence;
-        final CountDownLatch over = new CountDownLatch(1); // to be looked at, or waited for, while working
-        volatile String why; // it is over: LOST, or the answer to UNLOCK
+        final CountDownLatch over = new CountDownLatch(1); // check it, or wait for it, while working
+        volatile String why; // why it is not held: LOST, or the answer to UNLOCK
 
         private final String quoted;
-        private final SocketChannel conn; // with its end, the lock is given back
+        private final SocketChannel conn; // when it ends, redlockd releases the lock
         private final BufferedReader lines;
 
         Lock(String name, String... options) throws Failure {
@@ -73,7 +73,7 @@ class Locked {
             listener.start();
         }
 
-        /** Gives it back. It fails where the lock was lost before. */
+        /** Releases the lock. It fails if the lock was lost before. */
         void unlock() throws Failure, InterruptedException {
             send("UNLOCK " + quoted);
             over.await();
@@ -86,7 +86,7 @@ class Locked {
         public void close() {
             try {
                 conn.close();
-            } catch (IOException e) { // it is over all the same
+            } catch (IOException e) { // the connection has ended
             }
         }
 
@@ -96,15 +96,15 @@ class Locked {
             over.countDown();
         }
 
-        /** The next line that begins so; nothing where the connection ends before. */
+        /** The next line with such a beginning; nothing if the connection ends before. */
         private String next(String... words) {
             try {
                 for (String line; (line = lines.readLine()) != null; ) {
                     if (List.of(words).contains(line.split(" ", 2)[0])) {
                         return line;
-                    } // else BACK: redlockd was restarted, and all goes on. BYE: it is about to end
+                    } // else BACK: redlockd was restarted, and the lock is kept. BYE: it stops soon
                 }
-            } catch (IOException e) { // its end, too
+            } catch (IOException e) { // the connection ended
             }
             return "";
         }
@@ -114,12 +114,12 @@ class Locked {
                 for (ByteBuffer rest = UTF_8.encode(line + "\n"); rest.hasRemaining(); ) {
                     conn.write(rest);
                 }
-            } catch (IOException e) { // who reads finds that it has ended
+            } catch (IOException e) { // the reader notices the end
             }
         }
     }
 
-    /** What the lock protects. What it writes to should refuse a smaller fencing token than it has seen. */
+    /** What the lock protects. Its storage should refuse a fencing token that is smaller than the largest it has seen. */
     static void work(Lock lock, int steps) throws Failure, InterruptedException {
         for (int step = 1; step <= steps; step++) {
             if (lock.over.await(100, TimeUnit.MILLISECONDS)) {

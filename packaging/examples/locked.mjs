@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // locked.mjs NAME STEPS [OPTION=VALUE ...]: works under a lock of redlockd.
 //
-// Node's own modules are all it takes. Exit status: 0 done, 1 held by somebody else,
+// It needs only Node's own modules. Exit status: 0 done, 1 held by another process,
 // 64 usage, 69 no redlockd or no quorum, 70 another refusal, 75 the lock was lost,
 // 77 not allowed.
 import { once } from "node:events";
@@ -20,18 +20,18 @@ class Failure extends Error {
 }
 
 // withLock holds the lock while body runs. body gets the fencing token, and a signal
-// that is aborted when the lock is lost: whatever takes it stops in time.
+// that is aborted when the lock is lost: pass it to whatever must stop in time.
 async function withLock(name, options, body) {
   const conn = net.connect(socket);
   const lost = new AbortController();
-  let answered = () => {}; // of the request under way
-  conn.on("error", () => {}); // "close" follows, or once() has thrown it
+  let answered = () => {}; // answers the current request
+  conn.on("error", () => {}); // "close" follows, or once() throws it
   await once(conn, "connect").catch((error) => {
     throw new Failure(69, `${socket}: ${error.message}`);
   });
   readline.createInterface({ input: conn }).on("line", (line) => {
     if (line.startsWith("LOST")) lost.abort(new Failure(75, `stopped: ${line}`));
-    else if (/^(OK|ERR)/.test(line)) answered(line); // BACK: it was restarted. BYE: it is about to end
+    else if (/^(OK|ERR)/.test(line)) answered(line); // BACK: redlockd was restarted. BYE: it stops soon
   });
   conn.on("close", () => {
     answered("ERR SHUTDOWN : redlockd is gone");
@@ -55,7 +55,7 @@ async function withLock(name, options, body) {
     await ask("UNLOCK", quoted);
     return result;
   } finally {
-    conn.destroy(); // where the lock is held still, it is given back now
+    conn.destroy(); // releases the lock if it is still held
   }
 }
 
@@ -66,7 +66,7 @@ if (!name || !/^\d+$/.test(steps)) {
 }
 try {
   await withLock(name, options, async (fence, signal) => {
-    // What is written to should refuse a smaller fencing token than it has seen.
+    // The storage should refuse a fencing token smaller than the largest it has seen.
     console.log(`holding ${name}, fencing token ${fence}`);
     for (let step = 1; step <= steps; step++) {
       await sleep(100, undefined, { signal }).catch(() => signal.throwIfAborted());

@@ -1,7 +1,7 @@
 #!/usr/bin/perl
 # locked.pl NAME STEPS [OPTION=VALUE ...]: works under a lock of redlockd.
 #
-# Perl's core modules are all it takes. Exit status: 0 done, 1 held by somebody else,
+# It needs only Perl's core modules. Exit status: 0 done, 1 held by another process,
 # 64 usage, 69 no redlockd or no quorum, 70 another refusal, 75 the lock was lost,
 # 77 not allowed.
 use strict;
@@ -19,21 +19,21 @@ if (!defined $steps || $steps !~ /^\d+$/) {
     print STDERR "usage: $0 NAME STEPS [OPTION=VALUE ...]\n";
     exit 64;
 }
-$SIG{PIPE} = 'IGNORE';    # the end of redlockd is noticed by reading
+$SIG{PIPE} = 'IGNORE';    # a read notices the end of redlockd
 STDOUT->autoflush;
 
 my $conn = IO::Socket::UNIX->new(Peer => $socket) or fail(69, "$socket: $!");
-my $received = '';        # from there, and not looked at yet
+my $received = '';        # received, but not parsed yet
 (my $quoted = $name) =~ s{([^\w/.-])}{sprintf '%%%02X', ord $1}aeg;
 
-# The lock lives as long as this connection: it is given back however the program ends.
+# The lock is held as long as this connection: it is released however the program ends.
 my ($fence) = ask('LOCK', $quoted, @options) =~ / fence=(\d+)/;
 work();
 ask('UNLOCK', $quoted);
 print "done\n";
 
-# work is what the lock protects, in steps. What it writes to should refuse a smaller
-# fencing token than it has seen.
+# work is what the lock protects, in steps. Its storage should refuse a fencing token
+# that is smaller than the largest it has seen.
 sub work {
     print "holding $name, fencing token $fence\n";
     for my $step (1 .. $steps) {
@@ -42,7 +42,7 @@ sub work {
     }
 }
 
-# pause waits, and stops the program when the lock is lost meanwhile.
+# pause waits, and stops the program if the lock is lost meanwhile.
 sub pause {
     my ($seconds) = @_;
     for (my $line = line($seconds); !defined $line || $line ne ''; $line = line(0)) {
@@ -50,8 +50,8 @@ sub pause {
     }
 }
 
-# line is the next one; '' if none comes within so many seconds, undef at the end. (With
-# getline, the second of two that come together would stay unseen until there is a third.)
+# line returns the next line; '' if none comes within so many seconds, undef at the end.
+# (With getline, select would not see the second of two lines that arrive together.)
 sub line {
     my ($seconds) = @_;
     while (1) {
@@ -73,8 +73,8 @@ sub ask {
     fail(69, 'redlockd does not answer');
 }
 
-# event is what comes between answers: LOST; BACK, when redlockd was restarted and all
-# goes on; or BYE, after which it ends.
+# event handles a line between answers: LOST; BACK, after a restart of redlockd that kept
+# the lock; or BYE, before redlockd stops.
 sub event {
     my ($line) = @_;
     fail(75, 'stopped: ' . ($line // $gone)) if !defined $line || $line =~ /^LOST\b/;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """locked.py NAME STEPS [OPTION=VALUE ...]: works under a lock of redlockd.
 
-Python's standard library is all it takes. Exit status: 0 done, 1 held by somebody
+It needs only Python's standard library. Exit status: 0 done, 1 held by somebody
 else, 64 usage, 69 no redlockd or no quorum, 70 another refusal, 75 the lock was lost,
 77 not allowed.
 """
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """Others may have the lock soon."""
+    """Other processes may get the lock soon."""
 
 
 class Lock:
@@ -35,16 +35,16 @@ class Lock:
         self.name = name
         self.quoted = urllib.parse.quote(name, safe="/", errors="surrogateescape")
         self.options = options
-        self.lost = threading.Event()  # to be looked at, or waited for, while working
+        self.lost = threading.Event()  # check it, or wait for it, while working
         self.why = ""
         self.unlocked = ""  # the answer to UNLOCK
 
     def __enter__(self):
-        self.conn = socket.socket(socket.AF_UNIX)  # with its end, the lock is given back
+        self.conn = socket.socket(socket.AF_UNIX)  # when it ends, redlockd releases the lock
         self.conn.connect(SOCKET)
         self.lines = self.conn.makefile(encoding="utf-8", newline="\n")
         self.send("LOCK", self.quoted, *self.options)
-        answer = next((line for line in self.lines if line.startswith(("OK", "ERR"))), "")  # BACK is none
+        answer = next((line for line in self.lines if line.startswith(("OK", "ERR"))), "")  # BACK is no answer
         if not answer.startswith("OK "):
             raise Refused(answer.strip() or "ERR SHUTDOWN : redlockd is gone")
         fields = answer.partition(" : ")[0].split()[1:]
@@ -55,7 +55,7 @@ class Lock:
 
     def __exit__(self, failure, *_):
         if not self.lost.is_set():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the connection has ended
                 self.send("UNLOCK", self.quoted)
         self.listener.join()
         self.conn.close()
@@ -63,16 +63,16 @@ class Lock:
             return
         if self.unlocked.startswith("ERR "):
             raise Refused(self.unlocked)
-        if self.lost.is_set():  # after the last look
+        if self.lost.is_set():  # after the last check
             raise Lost(self.why)
 
     def send(self, *words):
-        self.conn.sendall((" ".join(words) + "\n").encode(errors="surrogateescape"))  # arguments as they are
+        self.conn.sendall((" ".join(words) + "\n").encode(errors="surrogateescape"))  # the bytes of the arguments
 
     def listen(self):
-        """Reads until the lock is over, the one way or the other."""
+        """Reads until the lock is released or lost."""
         self.why = "redlockd is gone, and nobody keeps the lock"
-        with contextlib.suppress(OSError):  # its end, too
+        with contextlib.suppress(OSError):  # the connection ended
             for line in self.lines:
                 if line.startswith(("OK", "ERR")):
                     self.unlocked = line.strip()
@@ -80,13 +80,13 @@ class Lock:
                 if line.startswith("LOST"):
                     self.why = line.strip()
                     break
-                # else BACK: redlockd was restarted, and all goes on. BYE: it is about to end
+                # else BACK: redlockd was restarted, and the lock is kept. BYE: it stops soon
         self.lost.set()
 
 
 def work(lock, steps):
-    """What the lock protects, in steps. What it writes to should refuse a smaller
-    fencing token (lock.fence) than it has seen."""
+    """What the lock protects, in steps. Its storage should refuse a fencing token
+    (lock.fence) that is smaller than the largest it has seen."""
     print(f"holding {lock.name}, fencing token {lock.fence}", flush=True)
     for step in range(1, steps + 1):
         if lock.lost.wait(0.1):

@@ -1,11 +1,11 @@
 #!/bin/bash
 # locked.sh NAME STEPS [OPTION=VALUE ...]: works under a lock, from bash, with nc as a
-# coprocess. Exit status: 0 done, 1 held by somebody else, 64 usage, 69 no redlockd or
+# coprocess. Exit status: 0 done, 1 held by another process, 64 usage, 69 no redlockd or
 # no quorum, 70 another refusal, 75 the lock was lost, 77 not allowed.
-# (Where a command is to run under a lock, that is all that `redlock run` does.)
+# (To run a command under a lock, `redlock run` is enough.)
 
-# work is what the lock protects. It is stopped wherever it is when the lock is lost;
-# what it writes to should refuse a smaller fencing token ($fence) than it has seen.
+# work is what the lock protects. It is killed when the lock is lost. Its storage should
+# refuse a fencing token ($fence) that is smaller than the largest it has seen.
 work() {
 	echo "holding $name, fencing token $fence"
 	for ((step = 1; step <= steps; step++)); do
@@ -26,19 +26,19 @@ fi
 name=$1 steps=$2 answer=
 shift 2
 
-quoted=$name # as the protocol has names
+quoted=$name # as the protocol escapes names
 for pair in %=%25 ' =%20' ==%3D ,=%2C $'\t=%09' $'\n=%0A'; do
 	quoted=${quoted//"${pair:0:1}"/"${pair:2}"}
 done
 
-# The lock lives as long as nc does, and that (-N) as long as somebody has the other end
-# of its input: until this script and its work have ended, however they end.
+# The lock is held as long as nc runs. nc -N runs until its input is closed: until this
+# script and its work have ended, however they end.
 coproc REDLOCKD { exec nc -N -U "${REDLOCK_SOCKET:-/run/redlockd/redlockd.sock}"; }
 { exec {from}<&"${REDLOCKD[0]}" {to}>&"${REDLOCKD[1]}"; } 2>/dev/null || fail 69 "redlockd is not there"
-trap '' PIPE # the end of nc is noticed by reading
+trap '' PIPE # a read notices the end of nc
 
 echo "LOCK $quoted $*" >&"$to"
-# What comes before an answer is no answer: BACK, after a restart of redlockd.
+# A line before the answer is an event: BACK, after a restart of redlockd.
 until [[ $answer == OK* || $answer == ERR* ]]; do
 	IFS= read -r answer <&"$from" || fail 69 "redlockd does not answer"
 done
@@ -51,13 +51,13 @@ case $answer in
 esac
 fence=${answer#* fence=} fence=${fence%% *}
 
-# The work runs beside, in a process group of its own, and gives the lock back itself.
-# Here every line is read: whichever comes first, the answer to UNLOCK or a LOST.
+# The work runs in a process group of its own, and releases the lock itself. This shell
+# reads the lines of redlockd: the answer to UNLOCK, or LOST.
 # shellcheck disable=SC2317 # the trap calls it
 stop() {
 	[[ -z $working ]] || { kill -KILL -- "-$working" && wait "$working"; } 2>/dev/null
 }
-trap stop EXIT # SIGTERM and Ctrl-C are ends, too
+trap stop EXIT # also after SIGTERM and Ctrl-C
 set -m
 {
 	trap - PIPE EXIT
@@ -76,7 +76,7 @@ while IFS= read -r line <&"$from"; do
 		((status == 0)) && echo "done"
 		exit $status
 		;;
-	ERR*) fail 75 "$line" ;; # lost just before
-	esac # BACK: redlockd was restarted, and all goes on. BYE: it is about to end
+	ERR*) fail 75 "$line" ;; # lost just before UNLOCK
+	esac # BACK: redlockd was restarted, and the lock is kept. BYE: it stops soon
 done
 fail 75 "stopped: ${line:-redlockd is gone, and nobody keeps the lock}"
