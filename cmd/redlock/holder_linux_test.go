@@ -121,6 +121,24 @@ func TestHolderIsNotTheServiceManager(t *testing.T) {
 	}
 }
 
+// A script may have the name of a service manager, as /init of a container has.
+func TestHolderIsAScriptNamedInit(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "init")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho $$; redlock lock job; :\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	p := startScript(t, "sh", f.Socket, script+"; :")
+	pid, err := strconv.Atoi(p.ReadLine())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ExpectExit(0)
+	if req := f.ExpectRequest(ipc.VerbLock); req.PID != pid {
+		t.Errorf("LOCK had pid=%d, want that of the script, %d", req.PID, pid)
+	}
+}
+
 // A subshell of the script finds the script's lock.
 func TestSubshellFindsTheLockOfItsScript(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)

@@ -14,7 +14,7 @@ import (
 // are no parents at all. They are never the process that should hold a lock.
 var wrappers = []string{
 	"timeout", "env", "nice", "sudo", "doas", "xargs", "stdbuf", "setsid", "nohup", "ionice", "chrt", "taskset",
-	"time", "strace", "find", "parallel", "script", "unbuffer", "chroot", "runuser", "setpriv", "unshare", "nsenter",
+	"time", "strace", "find", "parallel", "chroot", "runuser", "setpriv", "unshare", "nsenter",
 }
 
 // serviceManagers adopt and start processes. Their lifetime says nothing about a lock.
@@ -107,7 +107,7 @@ func holderAbove(caller int) (pid int, text string) {
 		if err != nil {
 			return pid, ""
 		}
-		if slices.Contains(serviceManagers, a.name) && pid != os.Getpid() {
+		if slices.Contains(serviceManagers, a.name) && !a.isShell() { // a container may have a script of that name
 			return 0, fmt.Sprintf("the process above redlock is %s (pid %d), which does not end with a script", a.name, pid)
 		}
 		above, err := readAncestor(a.parent)
