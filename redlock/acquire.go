@@ -59,7 +59,7 @@ type acquiring struct {
 	admitted  bool          // it has a place of the limiter
 }
 
-// checkBegun wants what was begun for the request, and its intent, to be about what it
+// checkPending requires that what was begun for the request, and its intent, to be about what it
 // asks for.
 func (a *acquiring) checkPending(t *target) error {
 	switch {
@@ -163,7 +163,7 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	return again && a.pause(ctx, delay) && a.enter(ctx)
 }
 
-// nextPlace has the next attempt ask for a place that is said to be free. Others
+// nextSlot has the next attempt request a slot that the nodes say is free. Others
 // may be quicker, but not again and again without a pause.
 func (a *acquiring) nextSlot(free int) bool {
 	if free == 0 {
@@ -174,7 +174,7 @@ func (a *acquiring) nextSlot(free int) bool {
 	return a.slotTries%(a.r.Slots+1) != 0
 }
 
-// learn takes in what a refusal says. It is true where the next attempt will listen
+// noteRefusal records what a refusal says. It is true where the next attempt will listen
 // to more than the last one did: it is made at once.
 func (a *acquiring) noteRefusal(held *HeldError) (more bool) {
 	a.splits++

@@ -31,18 +31,18 @@ type Adoption struct {
 //
 // One that was lost before (Record.Lost) stays lost, and that is not told again.
 //
-// Leases that are kept are extended at once, many in one call a node; call Settle
-// before, or the first try may come to nothing for want of connections. Each is lost
-// as any other one, by its timer: at the recorded deadline less the guard unless a
-// quorum confirmed it before. One that this instant is past for already is lost at
-// once, extended never, and given back on the nodes at its deadline; so is what nodes
-// refuse to extend. lost (may be nil) is what Request.OnLost is, with the index of the
-// record: it is never called by Adopt itself, but maybe before Adopt returns.
+// Leases that are kept are extended at once, many in one call a node; call Settle before,
+// or the first try may come to nothing for want of connections. Each is lost as any other
+// one, by its timer: at the recorded deadline less the guard unless a quorum confirmed it
+// before. If this instant has passed already, the lease is lost at once, never extended,
+// and released on the nodes at its deadline; so is a lease that the nodes refuse to extend.
+// lost (may be nil) is what Request.OnLost is, with the index of the record: it is never
+// called by Adopt itself, but maybe before Adopt returns.
 //
-// How long the process was away is counted on BootTime. What a clock did in that time
-// that stood still as a whole (a virtual machine that was suspended), nobody watched: the
-// nodes know it better, and say so to the extension that is asked of them at once.
-// Until Wait returns, such a lease is only as good as this host's clock.
+// How long the process was away is counted on BootTime. If the clock itself stopped in that
+// time (a virtual machine that was suspended), this process cannot know: the nodes do, and
+// their answers to the first extension show it. Until Wait returns, such a lease is only as
+// good as this host's clock.
 func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
 	a := &Adoption{Leases: make([]*Lease, len(records)), Errs: make([]error, len(records)), allConfirmed: make(chan struct{})}
 	a.unconfirmed.Store(1) // until all are counted
@@ -114,8 +114,8 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 	return held
 }
 
-// stayLost makes it a lease that was lost before: that is not told again, and it is
-// given back at its deadline, as others are that were lost.
+// adoptLost makes it a lease that was lost before: that is not reported again, and it is
+// released at its deadline like other lost leases.
 func (l *Lease) adoptLost(reason LostReason) {
 	now := l.keeper.clock()
 	l.state, l.reason, l.forgotten = lost, reason, true // nobody else knows it yet
@@ -125,7 +125,7 @@ func (l *Lease) adoptLost(reason LostReason) {
 	l.timer = time.AfterFunc(l.releaseAt-now, l.onTimer)
 }
 
-// settle counts a lease that a quorum confirmed, or that is over.
+// countConfirmed counts a lease that a quorum confirmed, or that is over.
 func (a *Adoption) countConfirmed() {
 	if a.unconfirmed.Add(-1) == 0 {
 		close(a.allConfirmed)

@@ -72,7 +72,7 @@ func (a *attempt) send(c node.Call) {
 	a.q.call(c, a.start)
 }
 
-// keeping has the names be kept in one order, which is the same for all.
+// reserving returns the reservations of all names in one order, which is the same for all.
 func (a *attempt) reserving() []script.Operation {
 	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.Mark, TTL: a.reservation})
 	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
@@ -105,15 +105,15 @@ func (a *attempt) age(missed time.Duration) {
 	a.missed = missed
 }
 
-// abandon gives back what it may have taken. It does not wait for the nodes.
+// abandon releases what it may have taken. It does not wait for the nodes.
 func (a *attempt) abandon() { a.q.abandon(&a.target, a.token, a.maybeOn) }
 
-// wins tells whether a ballot was won in time, and somebody wants it still.
+// isWon reports whether a ballot was won in time, and somebody wants it still.
 func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
 	return b.Won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
 }
 
-// agree has a quorum of nodes hold the lock together with a counter that is not
+// agreeOnToken makes a quorum of nodes hold the lock together with a counter that is not
 // below the fencing token: the largest that a granting node gave. Where a quorum
 // gave that very one, they do. Otherwise it is written back, and a node counts
 // only if the lock is still ours there: without that two attempts could be
@@ -165,8 +165,8 @@ type PendingAttempt struct {
 	used    atomic.Bool
 }
 
-// Abandon gives back what the attempt may take, unless it was given to Acquire. It
-// does not wait for the nodes.
+// Abandon releases what the attempt may take, unless it was passed to Acquire. It does not
+// wait for the nodes.
 func (b *PendingAttempt) Abandon() {
 	if b.claim() {
 		b.attempt.abandon()
@@ -176,12 +176,11 @@ func (b *PendingAttempt) Abandon() {
 // claim is true once.
 func (b *PendingAttempt) claim() bool { return !b.used.Swap(true) }
 
-// HandOver begins to give the lock back, as BeginRelease does, and to take it again
-// for somebody else on this host, at once: one ballot, in which each node exchanges
-// the one token for the other, so that nobody comes in between, who waits on other
-// hosts is not woken, and a node that does not hold the lock takes part again. It
-// is a new grant, with a fencing token of its own. Where a node cannot grant it, it
-// is told to give back the old token all the same.
+// HandOver releases the lock, as BeginRelease does, and acquires it for another client on
+// this host in one ballot: each node exchanges the one token for the other. So no other
+// client comes in between, waiters on other hosts are not woken, and a node that does not
+// hold the lock takes part again. It is a new grant, with its own fencing token. A node
+// that cannot grant it releases the old token all the same.
 //
 // It is for exclusive locks, and r is about the same names. Errors are those of
 // BeginRelease, and ErrRequest: the lease is as before then.
@@ -215,14 +214,14 @@ func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Durati
 	a.send(node.Call{Ops: a.each(nil, o), Gives: &gives, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
 }
 
-// exchange is the two ballots of a hand-over.
+// handOverVoter is the two ballots of a hand-over.
 type handOverVoter struct {
 	acquired *ballot.Ballot
 	released node.Voter
 }
 
-// vote: who has taken the lock, or is refused by another that has it, holds the old
-// token no more. (What failed is told to the release itself.)
+// Vote counts a node's answer: a node that granted the new token, or showed another holder,
+// no longer holds the old one. (What failed is told to the release itself.)
 func (e *handOverVoter) Vote(node int, replies []Reply, failure *NodeError) {
 	if failure == nil {
 		given := Reply{Int: 1}

@@ -31,9 +31,8 @@ type HeldError struct {
 	TTL time.Duration
 	// Shared: Holder is one of several who share it.
 	Shared bool
-	// Waiting: Holder does not hold it, but is not to be overtaken: he waits for those
-	// who share it, if Shared; or others were before him again and again, and it is kept
-	// for him for a moment.
+	// Waiting: Holder does not hold it, but must not be overtaken: it waits for the
+	// readers, if Shared; or it was overtaken again and again, and has a reservation.
 	Waiting bool
 	// Slots is how many places there are, all taken or not the number that was asked
 	// for, where Holder has one of them; 0: it is no semaphore.

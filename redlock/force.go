@@ -14,13 +14,12 @@ import (
 // ErrNotHeld: nobody holds the lock.
 var ErrNotHeld = errors.New("not held")
 
-// Force takes a lock from whoever holds it, all of them where several share it, and
-// returns who that was. It deletes the tokens that a quorum of nodes shows and no
-// other: somebody may just be getting the lock, and to delete his votes as well
-// would let two have it. What it deleted is noted on the nodes for the fleet's
-// max_ttl, so that it does not come back. A holder that uses this Quorum is told at
-// once, others when they extend next: until then they believe to hold what others
-// may hold already.
+// Force takes a lock from its holder, or from all holders if several share it, and returns
+// them. It deletes only the tokens that a quorum of nodes shows: another client may just be
+// acquiring the lock, and deleting its votes as well would let two hold it. What it deleted
+// is noted on the nodes for the fleet's max_ttl, so that it does not come back. A holder
+// that uses this Quorum is told at once, others when they extend next: until then they
+// believe to hold what others may hold already.
 //
 // It waits for a quorum at most for some node timeouts or until ctx is done. The
 // error matches ErrNotHeld; ErrHeld where several tokens are shown and none by a

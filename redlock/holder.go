@@ -115,8 +115,8 @@ type Holding struct {
 	Shared bool          // with others
 	Slots  int           // how many places there are, of a semaphore; 0: it is none
 	Slot   int           // and which one it is
-	// Waiting: nobody holds the lock. The nodes keep it for him, who has waited, for TTL
-	// at most: it goes to nobody else.
+	// Waiting: no client holds the lock. Holder has a reservation on the nodes, for TTL at
+	// most.
 	Waiting bool
 
 	token string

@@ -76,8 +76,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// noticeSuspension rings every lease after the host was suspended: timers run
-// on CLOCK_MONOTONIC, which stood still, and would say LOST too late. And it has the nodes
+// noticeSuspension runs the timers of all leases after the host was suspended: timers run
+// on CLOCK_MONOTONIC, which stopped, and would report LOST too late. And it has the nodes
 // be looked at, which would come too late as well: see admission.Fleet.LatestDeadline.
 func (k *keeper) noticeSuspension() {
 	ahead := k.clock() - time.Since(k.start)
@@ -93,9 +93,9 @@ func (k *keeper) noticeSuspension() {
 	}
 }
 
-// age takes time off all leases: this host's clock stood still, and they are so
-// much older than they seem. Those that are over say LOST at once. (Those that it does
-// not find, in a ballot or not granted yet, are aged when they are kept.)
+// age moves the deadlines of all leases back: this host's clock stopped, so they are older
+// than they seem. Those that are over say LOST at once. (Those that it does not find, in a
+// ballot or not granted yet, are aged when they are kept.)
 func (k *keeper) age() {
 	all := k.all()
 	for _, l := range all {
@@ -132,7 +132,7 @@ func (k *keeper) extendDue() time.Duration {
 	return idle // until a batch is decided
 }
 
-// onlyWatch: a lease that is not to be extended says LOST when that is due, or
+// watchUnkept: a lease that is not extended is lost when that is due, or
 // is watched on.
 func (k *keeper) watchUnkept(l *Lease) bool {
 	if l.extendable() {
@@ -231,7 +231,7 @@ func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
 	}
 }
 
-// keep has the lease looked after at due.
+// schedule puts the lease into the queue for due.
 func (k *keeper) schedule(l *Lease, due time.Duration) {
 	lossAt := l.lossDue()
 	k.mu.Lock()
@@ -243,8 +243,9 @@ func (k *keeper) schedule(l *Lease, due time.Duration) {
 	k.ageMissed(l)
 }
 
-// ageMissed ages a lease that was not to be found when the others were aged. Its timer says
-// LOST, be it now: who takes or adopts a lease is not told of its loss before he has it.
+// ageMissed ages a lease that was not to be found when the others were aged. Its timer
+// reports LOST, even if that is due now: Acquire and Adopt return a lease before its loss
+// is reported.
 func (k *keeper) ageMissed(l *Lease) {
 	if l.age(k.q.admission.TotalMissed()) {
 		k.moved(l)
@@ -312,7 +313,7 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	k.watchAgain(l, k.clock()+limit/2+k.rules.Jitter(l.name(), limit/2))
 }
 
-// forced says LOST for a lease of ours that was forced away: now, or where it is in a
+// loseForced reports LOST for a lease of ours that was forced away: now, or where it is in a
 // ballot, when that is over.
 func (k *keeper) loseForced(token string) {
 	if l := k.forceToken(token); l != nil {
@@ -320,7 +321,7 @@ func (k *keeper) loseForced(token string) {
 	}
 }
 
-// takenFrom is the lease that has the token; nil: none, or it is in a ballot, for which
+// forceToken returns the lease that has the token; nil: none, or it is in a ballot, for which
 // that is noted. By the time that it is forgotten, each node has answered that ballot, or
 // its connection is over.
 func (k *keeper) forceToken(token string) *Lease {
@@ -364,7 +365,7 @@ func newExtensionQueue() extensionQueue { return extensionQueue{due: leaseHeap{b
 // all are the leases, in no order.
 func (a *extensionQueue) all() []*Lease { return slices.Concat(a.waiting.leases, a.due.leases) }
 
-// put notes when the lease is to be looked after, and when it is lost otherwise. It
+// schedule records when the lease is to be looked after, and when it is lost otherwise. It
 // tells whether it is the first of those that wait now.
 func (a *extensionQueue) schedule(l *Lease, due, lossAt time.Duration) (first bool) {
 	a.remove(l)
@@ -379,7 +380,7 @@ func (a *extensionQueue) remove(l *Lease) {
 	}
 }
 
-// come has those be due that are by now: many at a time, but not more, for that takes a
+// moveDue moves the leases that are due by now: many at a time, but not more, for that takes a
 // while, and is asked for again soon.
 func (a *extensionQueue) moveDue(now time.Duration) {
 	for range movedAtOnce {

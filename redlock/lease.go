@@ -180,9 +180,9 @@ func (l *Lease) Reason() LostReason {
 	return l.reason
 }
 
-// Cause is why the last try to extend the lease failed: what made it lost, if
-// it is lost for want of a quorum; an [OverdueError] where it came too late. Or that the
-// lease counts as older since, as this host's clock may have stood still. Nil: neither.
+// Cause returns why the last extension failed, which is why the lease was lost if that was
+// for want of a quorum; an [OverdueError] if the extension came too late; or that the lease
+// counts as older because this host's clock may have stopped. Nil: neither.
 func (l *Lease) Cause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -359,22 +359,23 @@ func (l *Lease) Record() Record {
 	return r
 }
 
-// Lose loses the lease, for a reason that the caller knows: it is extended no more,
-// and OnLost is called as for any other loss. The lock is given back at the stated
-// deadline, not before: the holder has at least the guard to stop in. It does
-// nothing to a lease that is over.
+// Lose loses the lease, for a reason that the caller knows: it is extended no more, and
+// OnLost is called as for any other loss. The lock is released at the stated deadline, not
+// before: the holder has at least the guard to stop. It does nothing to a lease that is
+// over.
 func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
 
-// GiveUp stops extending and says LOST without telling anybody: the holder
-// cannot be reached, but may still be at work. The lock is given back at the
-// stated deadline, not before.
+// GiveUp stops extending and marks the lease lost without a call of OnLost: the holder
+// cannot be reached, but may still be at work. The lock is released at the stated deadline,
+// not before.
 func (l *Lease) GiveUp() {
 	if l.finish(lost, LostQuorum, l.keeper.clock()) == nil {
 		l.keeper.forget(l)
 	}
 }
 
-// lose says LOST. It is for the timer, and for answers that leave no doubt.
+// lose marks the lease lost and reports it. The timer calls it, and answers that leave no
+// doubt.
 func (l *Lease) lose(reason LostReason) {
 	if l.keeper.closed.Load() || l.finish(lost, reason, l.keeper.clock()) != nil {
 		return
@@ -386,7 +387,7 @@ func (l *Lease) lose(reason LostReason) {
 	}
 }
 
-// ring is what the lease's timer does. While the lease is held: say LOST, or
+// onTimer is what the lease's timer does. While the lease is held: say LOST, or
 // wait on where it was extended meanwhile. At the deadline of a lost one: give
 // back what nodes may still hold of it.
 func (l *Lease) onTimer() {
@@ -409,9 +410,9 @@ func (l *Lease) onTimer() {
 	}
 }
 
-// Stopped gives back at once what the nodes still hold of a lease that was lost: its
-// holder has said that he has stopped, or is gone. Otherwise that is done at the stated
-// deadline. It does nothing to any other lease, and does not wait for the nodes.
+// Stopped releases at once what the nodes still hold of a lost lease: its holder has
+// stopped, or is gone. Otherwise that is done at the stated deadline. It does nothing to
+// any other lease, and does not wait for the nodes.
 func (l *Lease) Stopped() {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -422,8 +423,8 @@ func (l *Lease) Stopped() {
 	}
 }
 
-// Left is how long the nodes may still hold something of a lease that was lost: until
-// it is given back. 0 where it is not lost, or nothing is left of it.
+// Left returns how long the nodes may still hold keys of a lost lease: until it is
+// released. 0 if it is not lost, or no keys are left.
 func (l *Lease) Left() time.Duration {
 	now := l.keeper.clock()
 	l.mu.Lock()

@@ -16,9 +16,8 @@ import (
 
 // Options say over which nodes a Quorum locks, and how.
 type Options struct {
-	// Nodes are the N independent Redis masters, the same ones in every process
-	// that locks the same things. 1 to 63; an odd number bears the most failures
-	// for its size.
+	// Nodes are the N independent Redis masters, the same ones in every process that locks
+	// the same things. 1 to 63; an odd number tolerates the most failures for its size.
 	Nodes []Node
 
 	// Prefix stands before a lock's name in its key, DefaultPrefix usually. Nodes that were
@@ -39,14 +38,14 @@ type Options struct {
 	// are possible then. For nodes that live in this process, and for tests.
 	NoQuarantine bool
 
-	// Observe is told of every change of a node's state. It must not block.
+	// Observe is called with every change of a node's state. It must not block.
 	Observe func(NodeStatus)
 
-	// Notice is told of what whoever runs the nodes must know. It must not block.
+	// Notice is called with what the operator must know. It must not block.
 	Notice func(Notice)
 
-	// RoundTrip is told how long a node took to answer a group of calls. It must
-	// not block.
+	// RoundTrip is called with the time that a node took to answer a group of calls. It
+	// must not block.
 	RoundTrip func(node string, took time.Duration)
 
 	// Extended is told what validity a lease had left, of its ttl, when it had been
@@ -76,7 +75,7 @@ type Options struct {
 // allowance and a round trip would eat the validity up.
 const MinTTL = 100 * time.Millisecond
 
-// DefaultPrefix is that of redlockd, where its config does not say another.
+// DefaultPrefix is redlockd's prefix unless its config sets another.
 const DefaultPrefix = admission.DefaultPrefix
 
 // ChangeForAll says how to change what all hosts must have in common: the node list, the
@@ -205,7 +204,7 @@ func (q *Quorum) Close() {
 	q.limiter.close()
 }
 
-// listed is what was told last, and of which lock.
+// listResult is the last result of list, and of which lock.
 type listResult struct {
 	name  string
 	began time.Duration // BootTime before the nodes were asked

@@ -9,9 +9,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Record is all that another process on the same host, since the same boot, needs to
-// go on with a lease ([Quorum.Adopt]), or to give back what an attempt may have taken
-// ([Quorum.Abandon]). Whoever keeps it keeps a secret: the token.
+// Record is all that another process on the same host, since the same boot, needs to go on
+// with a lease ([Quorum.Adopt]), or to give back what an attempt may have taken
+// ([Quorum.Abandon]). A Record is a secret, because of the token.
 //
 // Deadline, End and Since are instants on BootTime, which another boot counts anew.
 type Record struct {

@@ -33,14 +33,14 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 	return e
 }
 
-// goneAgain is said of an attempt whose lock went away while its fencing token
+// errLockGone is the error of an attempt whose lock went away while its fencing token
 // was written back.
 func errLockGone(nodes int) *NodeError {
 	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
 		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
 }
 
-// overloaded returns the error of an attempt that waited for others and was not sent.
+// errOverloaded returns the error of an attempt that waited for others and was not sent.
 func (q *Quorum) errOverloaded(name string) error {
 	return &NoQuorumError{Name: name, Needed: q.quorum, Retry: q.options.NodeTimeout, Failed: []*NodeError{{
 		Node: "this host", Op: "acquire", Failure: FailedFull,
@@ -48,7 +48,7 @@ func (q *Quorum) errOverloaded(name string) error {
 	}}}
 }
 
-// tooLate is said of a ballot that was won when its validity was over.
+// errTooLate is the error of a ballot that was won when its validity was over.
 func errTooLate(op string) *NodeError {
 	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,
 		Err: errors.New("the answers came when the lease would have been over already")}
@@ -125,6 +125,7 @@ func heldBy(name string, b *ballot.Ballot) *HeldError {
 // mostShown is how much the nodes show of a value that is none of ours: see ballot.lua.
 const mostShown = 4096
 
-// isForeign tells of another client, who rings no bell: his key itself is listened to,
-// which takes reading it. A large value is not read again and again.
+// isForeign reports whether the holder is another Redlock client, which deletes no wake-up
+// key: the lock's key itself is watched, which takes reading it. A large value is not read
+// again and again.
 func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }

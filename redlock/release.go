@@ -12,13 +12,12 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Release gives the lock back. It returns nil once a quorum of nodes released,
-// and waits for that at most for the node timeout or until ctx is done; the
-// error matches ErrNoQuorum if it did not come to that (and the cause of ctx's end
-// where it was that): the release is repeated in the background then, until the lock
-// has expired by itself.
-// ErrLost and ErrReleased where there is nothing to release; ErrLost also where
-// so many nodes did not hold the lock any more that it cannot have been held.
+// Release releases the lock. It returns nil once a quorum of nodes released, and waits for
+// that at most for the node timeout or until ctx is done; the error matches ErrNoQuorum if
+// it did not come to that (and the cause of ctx's end where it was that): the release is
+// repeated in the background then, until the lock has expired by itself. ErrLost and
+// ErrReleased where there is nothing to release; ErrLost also where so many nodes did not
+// hold the lock any more that it cannot have been held.
 func (l *Lease) Release(ctx context.Context) error {
 	release, err := l.BeginRelease()
 	if err != nil {
@@ -70,21 +69,23 @@ func (r *PendingRelease) Wait(ctx context.Context) error {
 	return err
 }
 
-// Everywhere tells whether every node that may have had the lock has given it back by now. A
-// quorum is enough for others to get it, but they do not where some of that quorum fail then.
+// Everywhere reports whether every node that may have had the lock has released it by now.
+// A quorum is enough for other clients to acquire it, unless some nodes of that quorum fail
+// then.
 func (r *PendingRelease) Everywhere() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.isOver() && r.unanswered == 0
 }
 
-// isOver needs mu.
+// isOver reports whether all nodes have answered or failed. The caller holds mu.
 func (r *PendingRelease) isOver() bool { return r.voted == len(r.b.Answers) }
 
-// Then has then be called, once, when each node has answered or failed to: so many of those
-// that may have the lock still owe the release. It is repeated in the background there until
-// the lock has expired, and nobody is told of that. It may be called at once, on this
-// goroutine, and must not block, unless the process is to do nothing more.
+// Then arranges that then is called once, when each node has answered or failed to answer,
+// with the number of nodes that may have the lock and did not answer. The release is
+// repeated there in the background until the lock has expired; that is not reported. It may
+// be called at once, on this goroutine, and must not block, unless the process is to do
+// nothing more.
 func (r *PendingRelease) Then(then func(owing int)) {
 	r.mu.Lock()
 	over, owing := r.isOver(), r.unanswered
@@ -136,7 +137,7 @@ func (q *Quorum) abandon(t *target, token string, placed *node.NodeSet) {
 	q.call(q.releaseCall(t, token, placed, nil, now), now)
 }
 
-// nobodysKey is, behind the prefix, that of no lock.
+// flushKey is, after the prefix, the key of no lock.
 const flushKey = "redlockd:nothing"
 
 // Flush waits until the nodes have what was handed over before, such as the releases of

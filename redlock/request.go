@@ -19,12 +19,12 @@ type Request struct {
 	Name  string
 	Names []string
 
-	// Shared: together with others who share it (readers), but with nobody else.
-	// Who shares later does not overtake one who waits for those who do.
+	// Shared: together with others who share it (readers), but with nobody else. A later
+	// reader does not overtake a waiting writer.
 	Shared bool
-	// Slots, where there are more than 1: one of so many places (a semaphore). Who
-	// asks for another number, or another kind of lock, is refused while one of the
-	// places is taken. At most MaxSlots, and for one name only.
+	// Slots, if more than 1: one of so many slots (a semaphore). A request for another
+	// number of slots, or another kind of lock, is refused while a slot is taken. At most
+	// MaxSlots, and for one name only.
 	Slots int
 
 	TTL time.Duration // how long the lease lasts unless extended; MinTTL to Options.MaxTTL
@@ -37,10 +37,10 @@ type Request struct {
 	// as if this Acquire had met that.
 	Dry time.Duration
 
-	// Held: somebody else holds the lock as far as the caller knows. Even the first
-	// attempt listens for its release then.
+	// Held: another client holds the lock, as far as the caller knows. Then even the first
+	// attempt listens for its release.
 	Held bool
-	// Yield: others on other hosts wait for the lock, too, and it is their turn.
+	// Yield: clients on other hosts wait for the lock, too, and it is their turn.
 	Yield bool
 
 	// Intent is what Intend returned for it. May be nil.
@@ -53,29 +53,28 @@ type Request struct {
 	// one under way is finished. Nil: only Wait and ctx end an Acquire.
 	Enough <-chan struct{}
 
-	// Noting is told what an attempt is about to take, of every attempt, before its
-	// first byte leaves, also of the one that HandOver begins: a Record without
-	// fencing token and deadline, with which Abandon gives it back if this process
-	// ends. The attempt waits for it; where it never returns, nothing is sent. May be
-	// nil.
+	// Noting is called before the first byte of each attempt is sent, also of the one that
+	// HandOver begins, with what the attempt may take: a Record without fencing token and
+	// deadline, with which Abandon releases it if this process ends. The attempt waits for
+	// it; if it never returns, nothing is sent. May be nil.
 	Noting func(Record)
 
-	// Failed is told of every attempt that failed. It must not block. May be nil.
+	// Failed is called with the error of every attempt that failed. It must not block. May
+	// be nil.
 	Failed func(error)
 
 	// Keep: the lease is extended until it is released or lost. Otherwise it
 	// ends after TTL.
 	Keep bool
 
-	// Guard is how long before the deadline the loss of the lease is told.
-	// 0: TTL/5.
+	// Guard is how long before the deadline the loss of the lease is reported. 0: TTL/5.
 	Guard time.Duration
 
 	// Max bounds the total holding time of a lease that is kept: the bound on
 	// re-acquisitions that Redlock's authors ask for. 0: no bound.
 	Max time.Duration
 
-	// Holder is what others are told of the holder. Since is set by Acquire.
+	// Holder describes the holder to other clients. Since is set by Acquire.
 	Holder Holder
 
 	// OnLost is called once if the lease is lost, on a goroutine of the
@@ -177,8 +176,8 @@ func (q *Quorum) target(r *Request) target {
 	return t
 }
 
-// Intent keeps readers of other hosts from overtaking somebody who wants a lock
-// for himself, and has to wait for readers on this host before he asks for it.
+// Intent keeps readers on other hosts from overtaking a writer that has to wait for readers
+// on this host before it requests the lock.
 type Intent struct {
 	q      *Quorum
 	target target
@@ -186,11 +185,10 @@ type Intent struct {
 	r      Request
 }
 
-// Intend has the nodes refuse those who would like to share the lock that r wants,
-// where others share it: from now on for r.TTL (half a second at least), or until the lock is taken or End.
-// The nodes refuse all alike: it is for who waits for nobody but those who hold the
-// lock already. It is to be given to Acquire, as Request.Intent, or to be ended. It
-// does not wait for the nodes.
+// Intend makes the nodes refuse new readers of the lock that r wants while others share it:
+// for r.TTL from now on (half a second at least), or until the lock is taken or End. The
+// nodes refuse all readers alike: use it only if no reader that waits comes first. It is to
+// be given to Acquire, as Request.Intent, or to be ended. It does not wait for the nodes.
 func (q *Quorum) Intend(r Request) (*Intent, error) {
 	if err := q.check(&r); err != nil {
 		return nil, err
@@ -208,8 +206,8 @@ func (i *Intent) Renew() {
 	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Marked}, i.q.clock())
 }
 
-// End has nobody be kept out for it any more. What tells the nodes is repeated as a
-// release is, until it is answered, or no mark can be there.
+// End ends the intent. It is repeated on the nodes as a release is, until they have
+// answered, or the intent has expired.
 func (i *Intent) End() {
 	i.q.bells.Leave(i.waiter)
 	now := i.q.clock()

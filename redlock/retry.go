@@ -21,7 +21,7 @@ type retryPolicy struct {
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 250 * time.Millisecond
-	// toldShare: a waiter that the nodes notify retries nevertheless after between one and
+	// notifiedShare: a waiter that the nodes notify retries nevertheless after between one and
 	// two such shares of its ttl, so that its wake-up key and its intent on the nodes, which
 	// last for that ttl, do not expire before.
 	notifiedShare = 6
@@ -94,10 +94,9 @@ func (p *retryPolicy) within(delay, now time.Duration) time.Duration {
 	return max(min(delay, p.until-now), 0)
 }
 
-// Those who were woken together try again at a random time within a window of so
-// many round trips: long enough for one of them to have his requests on all nodes
-// before the next one begins, mostly. Where that was not so, and nobody won, it is
-// twice as long.
+// Waiters that were woken together retry at a random time within a window of so many round
+// trips: long enough, mostly, for one of them to have its requests on all nodes before the
+// next one begins. Where that was not so, and nobody won, it is twice as long.
 const (
 	windowTrips = 3
 	maxDoubled  = 4
@@ -135,7 +134,7 @@ func (q *Quorum) window() time.Duration {
 	return min(max(windowTrips*trips[q.quorum-1], leastWindow), q.options.NodeTimeout)
 }
 
-// isTracked tells whether enough nodes tell when a lock is given back.
+// isTracked reports whether enough nodes tell when a lock is released.
 func (q *Quorum) isTracked() bool {
 	n := 0
 	for _, l := range q.lanes {
@@ -165,9 +164,9 @@ type starvationGuard struct {
 }
 
 const (
-	// keepAfterMost bounds keepAfter, which doubles after each reservation in vain.
+	// maxReserveAfter bounds reserveAfter, which doubles after each reservation in vain.
 	maxReserveAfter = 256
-	// keptShare is the part of the time that those holders took for which the lock is
+	// reservationShare is the part of the time that those holders took for which the lock is
 	// reserved: each held it for a sixteenth on average, and of a few names the longest-held
 	// is free by then.
 	reservationShare = 4

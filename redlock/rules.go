@@ -72,8 +72,7 @@ type rules struct {
 
 	// Safety does not rest on what follows.
 
-	// keepAfter is how often others are before one who waits, until the nodes keep the
-	// lock for him for the first time.
+	// reserveAfter is how many other holders a waiter sees before its first reservation.
 	reserveAfter int
 }
 
@@ -97,7 +96,7 @@ var soundRules = rules{
 	reserveAfter:       reserveAfter,
 }
 
-// keepAfter is how many other holders a waiter sees before it gets a reservation. With
+// reserveAfter is how many other holders a waiter sees before it gets a reservation. With
 // as many contenders as a fleet has hosts that want one lock, few waiters see so many by
 // chance.
 const reserveAfter = 16

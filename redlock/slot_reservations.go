@@ -38,7 +38,7 @@ func (p *slotReservations) hold(t *target) {
 	p.of(t.key)[t.slot] = true
 }
 
-// of are those of one key. The caller holds mu.
+// of returns the reservations of one key. The caller holds mu.
 func (p *slotReservations) of(key string) map[int32]bool {
 	if p.taken == nil {
 		p.taken = map[string]map[int32]bool{}

@@ -48,7 +48,7 @@ func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*
 	return b, nil
 }
 
-// list asks for all of many, for one caller at a time: what nodes say to a few such questions
+// list asks for all holders of a lock with many, for one caller at a time: what nodes say to a few such questions
 // together is more than is read of one that is well (respScanner), and its connection would
 // be ended. Those who have waited meanwhile are told what the next one for that lock was: a
 // crowd that asks is no long line, in which FORCE would wait.
@@ -75,7 +75,7 @@ func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) 
 	return b, nil
 }
 
-// keepListed keeps it for those who wait; it can be long.
+// keepListResult keeps the result for the callers that wait; it can be long.
 func (q *Quorum) keepListResult(l listResult) {
 	if q.listWaiters.Load() == 1 {
 		l = listResult{}
