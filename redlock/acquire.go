@@ -156,7 +156,7 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 		return a.enter(ctx)
 	}
 	begins := a.countHolder(held)
-	delay, again := a.policy.next(err, a.q.clock(), a.waiter.IsTold())
+	delay, again := a.policy.next(err, a.q.clock(), a.waiter.IsSubscribed())
 	if again && isHeld && (a.noteRefusal(held) || begins) {
 		delay = 0
 	}
@@ -185,13 +185,13 @@ func (a *acquiring) noteRefusal(held *HeldError) (more bool) {
 		a.listen()
 		more = a.q.isTracked()
 	}
-	return a.waiter != nil && a.q.bells.AlsoTo(a.waiter, held.foreign) || more
+	return a.waiter != nil && a.q.waiters.WatchLocks(a.waiter, held.foreign) || more
 }
 
 // listen has the attempts from now on listen for the release of the lock.
 func (a *acquiring) listen() {
 	a.r.Holder.Since = a.q.options.Wall()
-	a.waiter = a.q.bells.Join(a.target.keys(), newToken(a.r.Holder), a.q.quorum)
+	a.waiter = a.q.waiters.Join(a.target.keys(), newToken(a.r.Holder), a.q.quorum)
 }
 
 // pause waits for delay, or until the lock may be free. It is false where the
@@ -206,14 +206,14 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	rung, settle := a.waiter.Rung(), a.q.options.NodeTimeout
+	rung, settle := a.waiter.Woken(), a.q.options.NodeTimeout
 	for {
 		select {
 		case <-rung:
 			if isClosed(a.q.closing) { // which rings, too
 				return true
 			}
-			if a.waiter.Open() >= a.q.quorum {
+			if a.waiter.FreeNodes() >= a.q.quorum {
 				rung = nil
 				a.q.counts.wakeups.Add(1)
 				if delay = a.policy.within(a.spread(), a.q.clock()); delay == 0 {
@@ -263,7 +263,7 @@ func (a *acquiring) end() {
 // that polls would come up to a quarter of a second late, and others that poll are sooner.
 func (a *acquiring) countHolder(held *HeldError) (begins bool) {
 	most := time.Duration(0)
-	if a.waiter.IsTold() || a.target.width() > 1 {
+	if a.waiter.IsSubscribed() || a.target.width() > 1 {
 		most = a.r.TTL
 	}
 	return a.guard.note(held, a.q.clock(), a.q.options.NodeTimeout+2*a.q.window(), most)

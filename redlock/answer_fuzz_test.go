@@ -81,7 +81,7 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("the node's clock is between %v and %v", s.Clock.Low, s.Clock.High)
 			}
 		}
-		w := f.bells.Join([]string{"x", "y"}, "mark", f.quorum)
+		w := f.waiters.Join([]string{"x", "y"}, "mark", f.quorum)
 		_ = l.TakeWakeups(w, slices.Insert(replies[1+looks:], 0, Reply{Str: "OK"}))
 	})
 }

@@ -63,18 +63,18 @@ func (a *attempt) send(c node.Call) {
 	c.Op, c.Placed = a.b.Op, a.maybeOn
 	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.Mark, TTL: max(a.r.TTL, leastMark)})
+		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.ID, TTL: max(a.r.TTL, leastMark)})
 		if a.reservation > 0 {
 			c.Ops = append(c.Ops, a.reserving()...)
 		}
-		c.Arming = a.waiter.Arm()
+		c.Subscription = a.waiter.Subscribe()
 	}
 	a.q.call(c, a.start)
 }
 
 // reserving returns the reservations of all names in one order, which is the same for all.
 func (a *attempt) reserving() []script.Operation {
-	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.Mark, TTL: a.reservation})
+	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.ID, TTL: a.reservation})
 	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
 	return ops
 }
@@ -211,7 +211,7 @@ func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Durati
 	release.b.Width = 1 // it is told of them together
 	a.b.Width = a.width()
 	o := script.Operation{Op: script.HandOver, OldToken: from.token, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(node.Call{Ops: a.each(nil, o), Gives: &gives, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
+	a.send(node.Call{Ops: a.each(nil, o), Release: &gives, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
 }
 
 // handOverVoter is the two ballots of a hand-over.

@@ -70,7 +70,7 @@ var spoiled = map[string]func(*rules){
 	},
 	"release overtakes acquire": func(r *rules) { r.Order = releasesFirst },
 	"old connection not killed": func(r *rules) { r.Predecessor = func(int64) int64 { return node.NoConnection } },
-	"releases not repeated":     func(r *rules) { r.Owes = func(bool) bool { return false } },
+	"releases not repeated":     func(r *rules) { r.Repeats = func(bool) bool { return false } },
 	"reader admitted by a minority": func(r *rules) {
 		r.needed = func(quorum int, shared bool) int {
 			if shared {
@@ -81,13 +81,13 @@ var spoiled = map[string]func(*rules){
 		r.needsNoWriteBack = func(_, _ int) bool { return true }
 	},
 	"token from a minority":        func(r *rules) { r.needsNoWriteBack = func(_, _ int) bool { return true } },
-	"bell missing is no news":      func(r *rules) { r.HasRung = func([]Reply) bool { return false } },
+	"bell missing is no news":      func(r *rules) { r.WasReleased = func([]Reply) bool { return false } },
 	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},
 	"counters not copied": func(r *rules) {
-		r.CopyCounters = func(_ context.Context, nodes node.FleetOfLane, _ *admission.Member) (*admission.Counters, int) {
+		r.CopyCounters = func(_ context.Context, nodes node.Peers, _ *admission.Member) (*admission.Counters, int) {
 			return new(admission.Counters), len(nodes.(*fleet).lanes)
 		}
 	},
@@ -110,7 +110,7 @@ func copyEarly(r *rules) {
 	}
 	var copies sync.Map // by the marker's word and the node
 	key := func(m *admission.Member) any { return fmt.Sprintf("%s %p", m.MarkerWord(), m) }
-	r.Meanwhile = func(ctx context.Context, nodes node.FleetOfLane, m *admission.Member) {
+	r.Meanwhile = func(ctx context.Context, nodes node.Peers, m *admission.Member) {
 		if _, ok := copies.Load(key(m)); ok {
 			return
 		}
@@ -118,7 +118,7 @@ func copyEarly(r *rules) {
 			copies.Store(key(m), copied{counters, sources})
 		}
 	}
-	r.CopyCounters = func(ctx context.Context, nodes node.FleetOfLane, m *admission.Member) (*admission.Counters, int) {
+	r.CopyCounters = func(ctx context.Context, nodes node.Peers, m *admission.Member) (*admission.Counters, int) {
 		if early, ok := copies.Load(key(m)); ok {
 			return early.(copied).counters, early.(copied).sources
 		}

@@ -27,21 +27,21 @@ func RedisNode(o NodeOptions) Node { return redis.NewNode(o) }
 
 // NodeStatus and NodeState are what is known about a node.
 type (
-	NodeStatus = node.NodeStatus
-	NodeState  = node.NodeState
+	NodeStatus = node.Status
+	NodeState  = node.State
 )
 
 const (
-	NodeConnecting  = node.NodeConnecting
-	NodeReady       = node.NodeReady
-	NodeDown        = node.NodeDown
-	NodeQuarantined = node.NodeQuarantined
-	NodeRefused     = node.NodeRefused
+	NodeConnecting  = node.Connecting
+	NodeReady       = node.Ready
+	NodeDown        = node.Down
+	NodeQuarantined = node.Quarantined
+	NodeRefused     = node.Refused
 )
 
 // NodeError is what one node did wrong, and Failure one word for it.
 type (
-	NodeError       = node.NodeError
+	NodeError       = node.Error
 	QuarantineError = node.QuarantineError
 	Failure         = node.Failure
 )

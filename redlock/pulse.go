@@ -22,7 +22,7 @@ func (q *Quorum) Pulse() Pulse {
 	q.keeper.stir()
 	for _, l := range q.lanes {
 		p.Lanes += l.Loops()
-		l.Stir()
+		l.Wake()
 	}
 	return p
 }

@@ -122,7 +122,7 @@ func (q *Quorum) start() {
 	for _, l := range q.lanes {
 		q.until(l.Run)
 		if l.Listens() {
-			q.until(l.Hear)
+			q.until(l.Listen)
 		}
 	}
 	q.closing = q.until(q.keeper.run)
@@ -218,7 +218,7 @@ type fleet struct {
 	lanes     []*node.Lane
 	counts    counts
 	admission *admission.Fleet
-	bells     node.Bells
+	waiters   node.Waiters
 	timers    sync.Pool // of *time.Timer, stopped: each ballot needs one, for a moment
 	aged      func()    // all leases of this host are older than it knew: see admission.Verdict
 }
@@ -228,9 +228,9 @@ func newFleet(o *Options) *fleet {
 	f := &fleet{options: o, quorum: o.rules.quorum(len(o.Nodes))}
 	f.admission = admission.NewFleet(o.admission(f.quorum))
 	for i, master := range o.Nodes {
-		f.lanes = append(f.lanes, node.NewLane(node.LaneOptions{
+		f.lanes = append(f.lanes, node.NewLane(node.Options{
 			Node: master, Index: i, Prefix: o.Prefix, NodeTimeout: o.NodeTimeout, NoQuarantine: o.NoQuarantine,
-			Admission: f.admission, Fleet: f, Waiters: &f.bells, Rules: &o.rules.LaneRules,
+			Admission: f.admission, Fleet: f, Waiters: &f.waiters, Rules: &o.rules.Rules,
 			Clock: o.Clock, Observe: o.Observe, RoundTrip: o.RoundTrip,
 		}))
 	}

@@ -195,24 +195,24 @@ func (q *Quorum) Intend(r Request) (*Intent, error) {
 	}
 	i := &Intent{q: q, target: q.target(&r), r: r}
 	i.r.Holder.Since = q.options.Wall()
-	i.waiter = q.bells.Join(i.target.keys(), newToken(i.r.Holder), q.quorum)
+	i.waiter = q.waiters.Join(i.target.keys(), newToken(i.r.Holder), q.quorum)
 	i.Renew()
 	return i, nil
 }
 
 // Renew has it last for r.TTL from now on.
 func (i *Intent) Renew() {
-	ops := i.target.each(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.Mark, TTL: i.lasts()})
-	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Marked}, i.q.clock())
+	ops := i.target.each(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.ID, TTL: i.lasts()})
+	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Placed}, i.q.clock())
 }
 
 // End ends the intent. It is repeated on the nodes as a release is, until they have
 // answered, or the intent has expired.
 func (i *Intent) End() {
-	i.q.bells.Leave(i.waiter)
+	i.q.waiters.Leave(i.waiter)
 	now := i.q.clock()
-	ops := i.target.each(nil, script.Operation{Op: script.EndWait, Token: i.waiter.Mark})
-	i.q.call(node.Call{Op: "done", Ops: ops, Placed: &i.waiter.Marked, Until: now + i.lasts() + drift(i.lasts())}, now)
+	ops := i.target.each(nil, script.Operation{Op: script.EndWait, Token: i.waiter.ID})
+	i.q.call(node.Call{Op: "done", Ops: ops, Placed: &i.waiter.Placed, Until: now + i.lasts() + drift(i.lasts())}, now)
 }
 
 // lasts is how long the nodes know of it.

@@ -11,7 +11,7 @@ import (
 // rules are the decisions that safety rests on, one function each, so that a
 // test can show what happens without it. Nothing but a test replaces one.
 type rules struct {
-	node.LaneRules
+	node.Rules
 
 	// quorum is how many of so many nodes decide: any two quorums must have a
 	// node in common.
@@ -77,7 +77,7 @@ type rules struct {
 }
 
 var soundRules = rules{
-	LaneRules:          node.SoundLaneRules,
+	Rules:              node.SoundRules,
 	quorum:             ballot.QuorumOf,
 	needed:             func(quorum int, _ bool) int { return quorum },
 	token:              newToken,

@@ -146,7 +146,7 @@ func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 func (f *fleet) at(begin, after time.Duration) { time.Sleep(begin + after - f.now()) }
 
 // keys are all locks on all nodes: "a:redlock:x".
-// keys are what is on the nodes of locks, but for bells: those end by themselves.
+// keys are what is on the nodes of locks, but for waiters: those end by themselves.
 func (f *fleet) keys() []string {
 	var all []string
 	for i, sim := range f.sims {

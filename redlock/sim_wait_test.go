@@ -144,7 +144,7 @@ func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 }
 
 // Who once waited for a foreign client is not woken by each hand-over and each
-// extension of a host of ours that holds the lock since. Guards bells.alsoTo.
+// extension of a host of ours that holds the lock since. Guards waiters.alsoTo.
 func TestNotWokenByOthersAfterForeign(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		foreign(f.sims, "x", time.Hour)

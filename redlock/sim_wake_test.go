@@ -93,7 +93,7 @@ const (
 var exclusive = redlock.Request{Name: "x", TTL: keptLong, Keep: true}
 
 // Who waits is told of a release, and has tried twice by then: once to find the
-// lock held, once more to listen. Guards bells, arming, op i.
+// lock held, once more to listen. Guards waiters, arming, op i.
 func TestWokenByRelease(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(3 * time.Second)

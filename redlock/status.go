@@ -32,7 +32,7 @@ func (q *Quorum) Status() Status {
 	}
 	var left []time.Duration
 	for i, l := range q.lanes {
-		node := l.Shown()
+		node := l.Status()
 		status.Nodes[i] = node
 		switch node.State {
 		case NodeReady:

@@ -40,7 +40,7 @@ type Answer struct {
 	Fence   uint64       // of a granted acquire: the fencing token
 	even    bool         // all of its keys have this fencing token
 	wanted  bool         // another client waits for one of its locks
-	failure *node.NodeError
+	failure *node.Error
 }
 
 // Verdict is what a node's answer counts as.
@@ -73,8 +73,8 @@ func (b *Ballot) Ask(width int) []script.Operation {
 // QuorumOf returns ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.
 func QuorumOf(nodes int) int { return nodes/2 + 1 }
 
-// vote counts one node's answer. Answers after the deciding one are ignored.
-func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.NodeError) {
+// Vote counts one node's answer. Answers after the deciding one are ignored.
+func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -88,7 +88,7 @@ func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.NodeError)
 }
 
 // count needs mu.
-func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.NodeError) {
+func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	a := &b.Answers[voter]
 	if failure != nil {
 		a.Verdict, a.failure = Failed, failure
@@ -175,7 +175,7 @@ func (b *Ballot) giveUp(timeout time.Duration, lanes []*node.Lane) {
 	b.over = true
 	for i := range b.Answers {
 		if b.Answers[i].Verdict == unanswered {
-			b.count(i, nil, &node.NodeError{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: node.Silence(timeout)})
+			b.count(i, nil, &node.Error{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: node.Silence(timeout)})
 		}
 	}
 }
@@ -233,8 +233,8 @@ func (b *Ballot) NoteUnreachable(lanes []*node.Lane) {
 }
 
 // Failures returns what went wrong, by node.
-func (b *Ballot) Failures() []*node.NodeError {
-	var all []*node.NodeError
+func (b *Ballot) Failures() []*node.Error {
+	var all []*node.Error
 	for i := range b.Answers {
 		if failure := b.Answers[i].failure; failure != nil {
 			all = append(all, failure)

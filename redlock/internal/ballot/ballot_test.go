@@ -63,7 +63,7 @@ func certain(votes []Verdict, nodes, quorum int) ending {
 func castVote(b *Ballot, voter int, v Verdict) {
 	switch v {
 	case Failed:
-		b.Vote(voter, nil, &node.NodeError{Node: "n", Op: b.Op, Failure: node.FailedDown, Err: errors.New("not connected yet")})
+		b.Vote(voter, nil, &node.Error{Node: "n", Op: b.Op, Failure: node.FailedDown, Err: errors.New("not connected yet")})
 	case Granted:
 		b.Vote(voter, []redis.Reply{{Int: 1}}, nil)
 	default:
@@ -165,7 +165,7 @@ func namedLanes(names ...string) []*node.Lane {
 	lanes := make([]*node.Lane, len(names))
 	all := admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, len(names))})
 	for i, name := range names {
-		lanes[i] = node.NewLane(node.LaneOptions{Node: redis.Node{Name: name}, Index: i, Admission: all})
+		lanes[i] = node.NewLane(node.Options{Node: redis.Node{Name: name}, Index: i, Admission: all})
 	}
 	return lanes
 }

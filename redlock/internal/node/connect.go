@@ -38,18 +38,18 @@ func dialError(err error) error {
 	return err
 }
 
-// handshake: who answers comes first, the connection before this one is ended,
-// releases of before come next, and then only is it found out whether the node
-// may vote: not before it answers scripts where the last connection was silent.
+// handshake finds out which Redis answers, ends the previous connection, repeats pending
+// releases, and then finds out whether the node may vote. If the previous connection was
+// silent, the node must answer a script before.
 func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
-	s, err := l.introduce(ctx, conn)
+	s, err := l.identify(ctx, conn)
 	if err != nil {
 		return err
 	}
 	if err := l.reload(ctx, conn); err != nil {
 		return err
 	}
-	if l.session.doubt { // CLIENT PAUSE … WRITE lets all else through
+	if l.session.mustProbe { // CLIENT PAUSE … WRITE lets all else through
 		if err := l.probe(ctx, conn); err != nil {
 			return err
 		}
@@ -57,10 +57,10 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	return l.verify(ctx, conn, s)
 }
 
-// introduce reads who answers and what its clock says, and ends the connection
+// identify reads who answers and what its clock says, and ends the connection
 // before this one.
-func (l *Lane) introduce(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
-	l.session.epoch, l.session.hearer, l.session.rights = "", 0, false
+func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
+	l.session.epoch, l.session.listenerID, l.session.rights = "", 0, false
 	l.commands = l.commands[:0]
 	l.appendLook()
 	looks := len(l.commands)
@@ -79,12 +79,12 @@ func (l *Lane) introduce(ctx context.Context, conn redis.Conn) (*admission.Snaps
 		return nil, fmt.Errorf("CLIENT ID, which is needed to end this connection before the next one: %w", id.Err)
 	}
 	if !id.IsNumber() || id.Int <= 0 {
-		return nil, l.noteOdd(redis.UnexpectedAnswer("CLIENT ID", "a number", id))
+		return nil, l.noteMalformed(redis.UnexpectedAnswer("CLIENT ID", "a number", id))
 	}
 	return s, l.succeed(ctx, conn, id.Int, s.Info.RunID)
 }
 
-// noConnection is an id that no connection has: to kill it shows, before it is
+// NoConnection is an id that no connection has: to kill it shows, before it is
 // needed, that the node lets us.
 const NoConnection = 1 << 62
 
@@ -134,7 +134,7 @@ func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
 	if err := l.load(ctx, conn); err != nil {
 		return err
 	}
-	return l.repeatOwed(ctx, conn)
+	return l.repeatPending(ctx, conn)
 }
 
 // load loads the scripts, at first and after somebody flushed them, and finds out what one of
@@ -153,20 +153,20 @@ func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 			return fmt.Errorf("SCRIPT LOAD: %w", err)
 		}
 		if l.replies[i].Str != script.SHA {
-			return l.noteOdd(redis.UnexpectedAnswer("SCRIPT LOAD", "the script's SHA1", &l.replies[i]))
+			return l.noteMalformed(redis.UnexpectedAnswer("SCRIPT LOAD", "the script's SHA1", &l.replies[i]))
 		}
 	}
 	l.session.scripts = false
 	return l.noteRights(l.replies[len(script.Scripts()):])
 }
 
-// repeatOwed sends the releases that stayed unanswered, and forgets those that
+// repeatPending sends the releases that stayed unanswered, and forgets those that
 // the node has answered now. One that it refuses (a script flushed again; or the script
 // itself, as a replica does, or one with a full disk) is tried again at the next heartbeat.
-func (l *Lane) repeatOwed(ctx context.Context, conn redis.Conn) error {
-	l.session.owed = false
+func (l *Lane) repeatPending(ctx context.Context, conn redis.Conn) error {
+	l.session.repeat = false
 	for refused := false; !refused; {
-		tokens := l.someOwed()
+		tokens := l.nextPending()
 		if len(tokens) == 0 {
 			return nil
 		}
@@ -175,40 +175,40 @@ func (l *Lane) repeatOwed(ctx context.Context, conn redis.Conn) error {
 		}
 		for i := range l.replies {
 			if reply := &l.replies[i]; reply.Err == nil && (!reply.IsList() || len(reply.Array) == 0) {
-				return l.noteOdd(redis.UnexpectedAnswer("release", "a list", reply))
+				return l.noteMalformed(redis.UnexpectedAnswer("release", "a list", reply))
 			}
 		}
-		refused = l.settleOwed(tokens)
+		refused = l.settlePending(tokens)
 	}
 	return nil
 }
 
-// someOwed puts up to owedGroup releases into l.commands.
-func (l *Lane) someOwed() []string {
+// nextPending puts up to pendingGroup releases into l.commands.
+func (l *Lane) nextPending() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropExpired()
 	l.commands = l.commands[:0]
 	var tokens []string
-	for token := range l.owed {
-		if tokens = append(tokens, token); len(tokens) == owedGroup {
+	for token := range l.pending {
+		if tokens = append(tokens, token); len(tokens) == pendingGroup {
 			break
 		}
 	}
 	slices.Sort(tokens) // the same order in each simulation
 	for _, token := range tokens {
-		l.appendCalls([]Call{{Ops: l.owed[token].ops}})
+		l.appendCalls([]Call{{Ops: l.pending[token].ops}})
 	}
 	return tokens
 }
 
-func (l *Lane) settleOwed(tokens []string) (refused bool) {
+func (l *Lane) settlePending(tokens []string) (refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, token := range tokens {
 		err := cmp.Or(l.replies[i].Err, l.replies[i].NestedError())
 		if err == nil {
-			delete(l.owed, token)
+			delete(l.pending, token)
 			continue
 		}
 		refused = true

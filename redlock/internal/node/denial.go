@@ -15,7 +15,7 @@ import (
 // A node may answer, tell its time and have a vote, and yet refuse all that a lock
 // needs, to everybody: its memory is full, or its disk; its ACL lacks a command. It is
 // asked on, as that may end at any time, but whoever counts on it is told: it is shown
-// as [NodeRefused] from the first such answer on, until a probe, which goes out with
+// as [Refused] from the first such answer on, until a probe, which goes out with
 // each look at the node from then on, was not refused. Nobody may ask for a lock for hours,
 // and status is asked whether he would get it: so each look asks what the ACL lacks
 // (rights.lua), and where INFO gives reason to, a probe goes out without such an answer.
@@ -76,8 +76,8 @@ func (l *Lane) showDenial(denied error) {
 	l.denied = denied
 	status := l.statusLocked()
 	l.mu.Unlock()
-	if changed && status.State == NodeReady && l.observe != nil {
-		l.observe(l.asShown(status))
+	if changed && status.State == Ready && l.observe != nil {
+		l.observe(l.withDenial(status))
 	}
 }
 
@@ -87,12 +87,12 @@ func (l *Lane) isDenied() bool {
 	return l.denied != nil
 }
 
-// asShown is a status as others are to see it.
-func (l *Lane) asShown(status NodeStatus) NodeStatus {
+// withDenial is a status as others are to see it.
+func (l *Lane) withDenial(status Status) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.denied != nil && status.State == NodeReady {
-		status.State, status.Reason = NodeRefused, l.denied
+	if l.denied != nil && status.State == Ready {
+		status.State, status.Reason = Refused, l.denied
 	}
 	return status
 }
@@ -111,7 +111,7 @@ func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	}
 	reply := &l.replies[0]
 	if err := checkSpan(calls, reply); err != nil {
-		return l.noteOdd(err)
+		return l.noteMalformed(err)
 	}
 	lacks, err := l.readRights(l.replies[1:])
 	if err != nil {
@@ -146,7 +146,7 @@ func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	case reply.Err != nil:
 		return reply.Err, nil
 	case !reply.IsList() || slices.ContainsFunc(reply.Array, func(name redis.Reply) bool { return !name.IsText() }):
-		return nil, l.noteOdd(redis.UnexpectedAnswer("rights", "names of commands", reply))
+		return nil, l.noteMalformed(redis.UnexpectedAnswer("rights", "names of commands", reply))
 	}
 	return lacking(reply.Array), nil
 }

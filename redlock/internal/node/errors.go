@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrClosed: the Quorum was closed.
+// ErrClosed means that the Quorum was closed.
 var ErrClosed = errors.New("the quorum is closed")
 
 // Failure is one word for how a node failed, fit for programs.
@@ -19,23 +19,24 @@ const (
 	FailedLate    Failure = "late"    // it got the request when the attempt was over
 	FailedError   Failure = "error"   // it answered an error
 
-	FailedQuarantined Failure = "quarantined" // it may have forgotten votes: see NodeQuarantined
-	FailedRefused     Failure = "refused"     // it must not vote: see NodeRefused
+	FailedQuarantined Failure = "quarantined" // it may have forgotten votes: see Quarantined
+	FailedRefused     Failure = "refused"     // it must not vote: see Refused
 )
 
-// NodeError is what one node did wrong. It unwraps to the cause.
-type NodeError struct {
+// Error is what one node did wrong. It unwraps to the cause.
+type Error struct {
 	Node    string
 	Op      string // "acquire", "extend", "release", "who", "connect"
 	Failure Failure
 	Err     error
 }
 
-func (e *NodeError) Error() string { return e.Node + ": " + e.What() }
+func (e *Error) Error() string { return e.Node + ": " + e.What() }
 
-func (e *NodeError) What() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Failure, e.Err) }
+// What says what went wrong, without the node.
+func (e *Error) What() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Failure, e.Err) }
 
-func (e *NodeError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // QuarantineError is why a node in quarantine has no vote, and for how long.
 type QuarantineError struct {
@@ -49,7 +50,7 @@ func (e *QuarantineError) Error() string {
 
 func (e *QuarantineError) Unwrap() error { return e.Reason }
 
-// seconds rounds up, for people.
+// Seconds rounds up, for people.
 func Seconds(d time.Duration) time.Duration {
 	if d < 10*time.Second {
 		return (d + 100*time.Millisecond - 1).Truncate(100 * time.Millisecond)

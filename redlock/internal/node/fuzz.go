@@ -29,7 +29,7 @@ func (l *Lane) TakeLook(replies []redis.Reply) (*admission.Snapshot, error) {
 
 // TakeWakeups takes in the answers about the keys that a waiter listens to.
 func (l *Lane) TakeWakeups(w *Waiter, replies []redis.Reply) error {
-	l.armed = []*Arming{w.Arm()}
-	_, err := l.readArming(replies, 0)
+	l.subscriptions = []*Subscription{w.Subscribe()}
+	_, err := l.readSubscriptions(replies, 0)
 	return err
 }

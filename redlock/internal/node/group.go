@@ -18,39 +18,39 @@ import (
 // has woken the lane again. An error means that the connection is of no more
 // use.
 func (l *Lane) sendWaiting(conn redis.Conn) error {
-	group := l.take()
+	group := l.nextCalls()
 	if len(group) > 0 || l.session.look {
 		if err := l.send(conn, group); err != nil {
 			return err
 		}
 	}
-	return l.lookAfter(conn)
+	return l.followUp(conn)
 }
 
-// lookAfter does what the answers asked for: loads the scripts where the node
+// followUp does what the answers asked for: loads the scripts where the node
 // lost them, finds out whether it may still vote, and repeats the releases that
 // it owes an answer to. And it says on which connection the node is to tell what
 // changes, where that is another one.
-func (l *Lane) lookAfter(conn redis.Conn) error {
-	tracks := l.hearer.Load() == l.session.hearer
-	if !l.session.scripts && !l.session.owed && !l.session.look && !l.session.probe && tracks {
+func (l *Lane) followUp(conn redis.Conn) error {
+	tracks := l.listenerID.Load() == l.session.listenerID
+	if !l.session.scripts && !l.session.repeat && !l.session.look && !l.session.probe && tracks {
 		return nil
 	}
-	ctx := &l.within
+	ctx := &l.tripContext
 	ctx.start(l.timing.silence)
 	if l.session.scripts {
 		if err := l.load(ctx, conn); err != nil {
 			return err
 		}
-		l.session.owed = true
+		l.session.repeat = true
 	}
 	if l.session.look {
 		if err := l.lookAgain(ctx, conn); err != nil {
 			return err
 		}
 	}
-	if l.session.owed {
-		if err := l.repeatOwed(ctx, conn); err != nil {
+	if l.session.repeat {
+		if err := l.repeatPending(ctx, conn); err != nil {
 			return err
 		}
 	}
@@ -72,16 +72,16 @@ func (l *Lane) lookAgain(ctx context.Context, conn redis.Conn) error {
 	return l.verify(ctx, conn, s)
 }
 
-// take takes what waits, as much as is one group, and leaves out what would come
+// nextCalls takes what waits, as much as is one group, and leaves out what would come
 // too late. Where there is more, the lane stays awake.
-func (l *Lane) take() []Call {
+func (l *Lane) nextCalls() []Call {
 	now := l.clock()
 	l.mu.Lock()
 	group := l.nextGroup()
 	more := len(l.urgent) > 0 || len(l.queue) > 0
 	l.mu.Unlock()
 	if more {
-		l.Stir()
+		l.Wake()
 	}
 	group = l.withoutStale(group, now)
 	if len(group) > 0 || l.session.look {
@@ -90,7 +90,7 @@ func (l *Lane) take() []Call {
 	return l.rules.Order(group)
 }
 
-// noteAsked: until it has answered, or its connection is over, there is a group under
+// noteAsked notes that until it has answered, or its connection is over, there is a group under
 // way. (Not before it is known that there is one: a lane that had nothing to send would
 // seem to wait for its node.)
 func (l *Lane) noteAsked(now time.Duration) {
@@ -99,7 +99,7 @@ func (l *Lane) noteAsked(now time.Duration) {
 	l.sentAt = now
 }
 
-// maxGroup bounds the operations in one group, which is what something urgent waits
+// MaxGroup bounds the operations in one group, which is what something urgent waits
 // for: about a millisecond of a node's time. Larger ones are no faster.
 const MaxGroup = 8 * MaxOps
 
@@ -143,9 +143,9 @@ func (l *Lane) withoutStale(group []Call, now time.Duration) []Call {
 			kept = append(kept, c)
 			continue
 		}
-		c.neverSent(l.index)
-		gives := c.Gives
-		c.Gives = nil
+		c.markNotSent(l.index)
+		gives := c.Release
+		c.Release = nil
 		c.answer(l.index, nil, l.failure(&c, FailedTimeout, errStale))
 		if gives != nil {
 			kept = append(kept, *gives)
@@ -158,7 +158,7 @@ func (l *Lane) withoutStale(group []Call, now time.Duration) []Call {
 // span is a run of calls that travel in one command.
 type span struct{ first, end int }
 
-// maxOps bounds the operations in one command: 64 keys hold a node for about
+// MaxOps bounds the operations in one command: 64 keys hold a node for about
 // 0.13 ms, which everybody else's requests wait.
 const MaxOps = 64
 
@@ -169,11 +169,11 @@ func (l *Lane) spread() time.Duration { return l.timing.answer / 5 }
 // send sends a group and takes in the answers, in one round trip. If a look at the node is
 // due, it goes out with the group. What the node did not execute is sent again.
 func (l *Lane) send(conn redis.Conn, group []Call) error {
-	ctx := &l.within
+	ctx := &l.tripContext
 	ctx.start(l.timing.silence)
 	looks := l.session.look
 	l.appendGroup(group)
-	l.appendArming(group)
+	l.appendSubscriptions(group)
 	if looks {
 		l.appendLook()
 	}
@@ -189,10 +189,10 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 	if err := l.answerGroup(group, executed); err != nil {
 		return err
 	}
-	rest, err := l.readArming(l.replies[len(l.spans):], armings(again))
+	rest, err := l.readSubscriptions(l.replies[len(l.spans):], countSubscriptions(again))
 	if err != nil {
 		l.failGroup(again, err)
-		return l.noteOdd(err)
+		return l.noteMalformed(err)
 	}
 	if !looks {
 		return l.resend(ctx, conn, again)
@@ -216,7 +216,7 @@ func (l *Lane) answerGroup(group []Call, spans int) error {
 		calls := group[span.first:span.end]
 		if err := checkSpan(calls, &l.replies[i]); err != nil {
 			l.failGroup(group[span.first:], err)
-			return l.noteOdd(err)
+			return l.noteMalformed(err)
 		}
 		l.answerSpan(calls, &l.replies[i])
 		clear(l.replies[i].Array)
@@ -226,10 +226,10 @@ func (l *Lane) answerGroup(group []Call, spans int) error {
 	return nil
 }
 
-// noteOdd remembers an answer that is none, also once there is another connection.
-func (l *Lane) noteOdd(err error) error {
+// noteMalformed remembers an answer that is none, also once there is another connection.
+func (l *Lane) noteMalformed(err error) error {
 	l.mu.Lock()
-	l.trouble = err
+	l.lastError = err
 	l.mu.Unlock()
 	l.session.refused = true
 	return err
@@ -315,14 +315,13 @@ func (l *Lane) roundTrip(ctx context.Context, conn redis.Conn) error {
 		return Silence(trip)
 	case errors.As(err, new(*redis.AnswerError)):
 		l.noteAnswered(trip)
-		return l.noteOdd(err)
+		return l.noteMalformed(err)
 	}
 	l.noteAnswered(0)
 	return err
 }
 
-// noteAnswered is of a group that nothing is waited for any more; rtt 0: it was not
-// answered.
+// noteAnswered notes that no group is under way. rtt is 0 if it was not answered.
 func (l *Lane) noteAnswered(rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -345,7 +344,7 @@ func (l *Lane) appendCommand(words ...string) *redis.Command {
 	return command
 }
 
-// failGroup: the connection broke with the group under way. Nothing is known
+// failGroup fails a group with which the connection broke. Nothing is known
 // of any call in it.
 func (l *Lane) failGroup(group []Call, err error) {
 	kind := FailedDown
@@ -354,7 +353,7 @@ func (l *Lane) failGroup(group []Call, err error) {
 	}
 	l.mu.Lock()
 	for i := range group {
-		l.owe(&group[i])
+		l.keepRelease(&group[i])
 	}
 	l.mu.Unlock()
 	for i := range group {
@@ -377,7 +376,7 @@ func (l *Lane) answerSpan(calls []Call, reply *redis.Reply) {
 	}
 }
 
-// answerCall: an error that concerns one operation alone is the failure of its
+// answerCall hands out the answers to one call. An error that concerns one operation alone is the failure of its
 // call, but where that is for several leases; that the node has no vote concerns
 // all of them.
 func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
@@ -415,23 +414,23 @@ func (l *Lane) fail(c *Call, err error) {
 		err = fmt.Errorf("%w%s", err, wrongTypeHelp)
 	}
 	l.mu.Lock()
-	l.owe(c)
-	l.trouble = fmt.Errorf("%s: %w", c.Op, err)
+	l.keepRelease(c)
+	l.lastError = fmt.Errorf("%s: %w", c.Op, err)
 	l.mu.Unlock()
 	l.deny(c, err)
-	l.session.owed = l.session.owed || c.Gives != nil
-	if c.Arming != nil {
-		c.Arming.failed.Add(l.index)
+	l.session.repeat = l.session.repeat || c.Release != nil
+	if c.Subscription != nil {
+		c.Subscription.failed.Add(l.index)
 	}
 	l.session.refused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
 }
 
-// wrongTypeHelp names no key: whoever waits behind another may not know that one's lock.
+// wrongTypeHelp names no key: a waiter must not learn the names of other locks.
 const wrongTypeHelp = " (somebody else wrote to the lock's key, which is its name behind key_prefix, or to redlockd:node: TYPE shows it; DEL it there if nobody needs it, or use another key_prefix)"
 
-// deniesVote tells the errors with which a node says that it is not the one that
-// was admitted, or not any more.
+// deniesVote tells whether a node's error means that it is not, or no longer, the
+// incarnation that was admitted.
 func deniesVote(err error) bool {
 	return redis.IsKind(err, "EPOCH") || redis.IsKind(err, "COUNTERS") || errors.Is(err, admission.ErrSuperseded)
 }
@@ -444,6 +443,6 @@ func (l *Lane) forgetTrouble() {
 		return
 	}
 	l.mu.Lock()
-	l.trouble = nil
+	l.lastError = nil
 	l.mu.Unlock()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,83 +13,85 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// lane is one node's ordered line of work: one goroutine and one connection.
-// It takes everything that waits and sends it as one group, like a database's
-// group commit; that is where the throughput comes from. It is also what keeps
-// a release behind its acquire: commands travel in the order in which they
-// were handed over, on one connection, and where a connection ends the order
-// is restored (see connect).
+// Lane sends calls to one node, with one goroutine (Run) and one connection. It sends all
+// calls that wait as one group, like the group commit of a database: so the throughput
+// grows with the load. Calls travel in the order in which Do got them, so a release never
+// overtakes its acquire; after a broken connection, connect restores that order. A second
+// goroutine (Listen) hears on a connection of its own which locks were released. Package
+// redlock starts both, ends them with their contexts, and waits for them in Quorum.Close.
 type Lane struct {
-	node         redis.Node
-	index        int
-	prefix       string // of the keys of locks
-	noQuarantine bool
-	fleet        FleetOfLane
-	admission    *admission.Fleet
-	waiters      *Bells
-	timing       timing
-	clock        func() time.Duration
-	rules        *LaneRules
-	observe      func(NodeStatus)
-	timed        func(node string, took time.Duration)
-	wake         chan struct{}        // of capacity 1: something was handed over
-	tracking     atomic.Bool          // it tells when a lock is given back that was listened to
-	hearer       atomic.Int64         // id of the connection on which it is to tell; 0: none
-	lookNow      atomic.Bool          // the node is to be looked at when the lane wakes
-	admits       chan chan<- struct{} // somebody ends the quarantine, and is told when that was tried
-	settled      chan struct{}        // closed when the first attempt to connect has ended
-	rounds       atomic.Uint64        // how often the loop came round
+	node          redis.Node
+	index         int
+	prefix        string // of the keys of locks
+	noQuarantine  bool
+	fleet         Peers
+	admission     *admission.Fleet
+	waiters       *Waiters
+	timing        timing
+	clock         func() time.Duration
+	rules         *Rules
+	observe       func(Status)
+	timed         func(node string, took time.Duration)
+	signal        chan struct{}        // of capacity 1: a call waits
+	tracking      atomic.Bool          // the node reports releases of the locks that are listened to
+	listenerID    atomic.Int64         // CLIENT ID of the connection that hears them; 0: none
+	lookNow       atomic.Bool          // look at the node as soon as the lane wakes
+	admitRequests chan chan<- struct{} // requests to end the quarantine; the channel in it is signalled when that was tried
+	settled       chan struct{}        // closed when the first attempt to connect has ended
+	rounds        atomic.Uint64        // how often the loop came round
 
-	mu      sync.Mutex // guards what follows; never held across I/O or a vote
-	state   NodeState
-	reason  error                  // why state is not NodeReady
-	until   time.Duration          // of a quarantine: BootTime when it is over
-	warning []string               // what its INFO says that could be better
-	queue   []Call                 // handed over, not sent
-	urgent  []Call                 // the same, and to be sent before those
-	sentAt  time.Duration          // when the group under way was sent; 0: none is
-	owed    map[string]owedRelease // by token: what this node must still hear
-	rtt     time.Duration
-	trouble error // what it answered with an error lately, though it is ready
-	denied  error // why it refuses all that locks need, though it is ready
-	mute    error // why it does not tell when locks are given back
+	// mu guards the fields below, up to trackingErr. It is never held across I/O or a vote, and
+	// no other mutex is taken while it is held.
+	mu          sync.Mutex
+	state       State
+	reason      error                     // why state is not Ready
+	until       time.Duration             // of a quarantine: BootTime when it is over
+	warning     []string                  // what makes locks less safe or available, from its INFO
+	queue       []Call                    // not sent yet
+	urgent      []Call                    // not sent yet, and sent before those
+	sentAt      time.Duration             // when the group under way was sent; 0: none is
+	pending     map[string]pendingRelease // by token: releases that the node has not answered
+	rtt         time.Duration
+	lastError   error // the last error that it answered, though it is ready
+	denied      error // why it refuses what locks need, though it is ready
+	trackingErr error // why it does not report releases
 
-	// What follows belongs to the lane's goroutine.
-	spare    []Call // swapped with queue
-	spans    []span // which calls went into which command
-	armed    []*Arming
-	commands []redis.Command
-	replies  []redis.Reply
-	sent     time.Duration // BootTime before the last round trip
-	heard    time.Duration // and after it
-	lookTurn uint64        // the turn in which the node was last looked at
-	rights   bool          // it was asked then what its ACL lacks
-	within   bound         // the context of the round trip under way
-	encoder  script.Encoder
-	session  laneSession
-	member   *admission.Member // decides whether the node may vote
-	owedSeen time.Duration     // when expired releases were last dropped
-	deniedAt string            // the key of a call that it refused: see denied
-	mutedAt  string            // a key that it did not let us listen to: see mute
+	// Only the goroutine of Run uses the fields below.
+	spare         []Call // swapped with queue
+	spans         []span // which calls went into which command
+	subscriptions []*Subscription
+	commands      []redis.Command
+	replies       []redis.Reply
+	sent          time.Duration // BootTime before the last round trip
+	heard         time.Duration // and after it
+	lookTurn      uint64        // the turn in which the node was last looked at
+	rights        bool          // the last look asked what its ACL lacks
+	tripContext   bound         // the context of the round trip under way
+	encoder       script.Encoder
+	session       laneSession
+	member        *admission.Member // decides whether the node may vote
+	pendingSwept  time.Duration     // when expired releases were last dropped
+	deniedAt      string            // the key of a call that it refused: see denial.go
+	untrackedKey  string            // a key that it refused to track
 }
 
-// laneSession is what the lane knows of its node over the present connection.
+// laneSession is what the lane knows about its node over this connection.
 type laneSession struct {
-	clientID int64 // CLIENT ID of the last connection, to kill it by
-	runID    string
-	epoch    string        // the incarnation that was verified over this connection; "": it has no vote
-	offset   time.Duration // the node's TIME (since 1970) minus our BootTime
-	look     bool          // whether it may vote is to be found out again
-	rights   bool          // and what its ACL lacks
-	scripts  bool          // SCRIPT LOAD is needed again
-	owed     bool          // owed releases are to be sent again
-	probe    bool          // whether it is still denied what locks need is to be found out
-	hearer   int64         // where the node was told to tell what has changed; 0: nowhere
-	refused  bool          // it has answered with an error since the last heartbeat
-	doubt    bool          // it was silent: whether it answers scripts is to be found out before it is ready
+	clientID   int64 // CLIENT ID of the last connection, to kill it by
+	runID      string
+	epoch      string        // the incarnation that was verified over this connection; "": it has no vote
+	offset     time.Duration // the node's TIME (since 1970) minus our BootTime
+	look       bool          // find out again whether it may vote
+	rights     bool          // and what its ACL lacks
+	scripts    bool          // SCRIPT LOAD is needed again
+	repeat     bool          // send the pending releases again
+	probe      bool          // find out whether it still refuses what locks need
+	listenerID int64         // the connection that the node reports changes to; 0: none
+	refused    bool          // it has answered with an error since the last heartbeat
+	mustProbe  bool          // it was silent: it must answer a script before it is ready
 }
 
-// timing are the bounds that follow from node_timeout.
+// timing holds the bounds that follow from node_timeout.
 type timing struct {
 	answer    time.Duration // node_timeout: an answer counts until then
 	silence   time.Duration // a connection that is silent for so long is replaced
@@ -107,104 +108,37 @@ func newTiming(nodeTimeout time.Duration) timing {
 	}
 }
 
-// silenceLimit is for how long a connection may be silent before it is replaced: what was
+// SilenceLimit returns how long a connection may be silent before it is replaced. What was
 // sent over it may be executed until then.
 func SilenceLimit(nodeTimeout time.Duration) time.Duration { return newTiming(nodeTimeout).silence }
 
 const (
-	heartbeat    = admission.LookInterval // TIME, INFO and epoch are read so often: whether it may vote, its clock, a sign of life
-	maxQueue     = 4096                   // calls that wait for one node; releases and what is urgent come on top
-	maxUrgent    = 64                     // urgent calls that do
+	heartbeat    = admission.LookInterval // how often TIME, INFO and epoch are read
+	maxQueue     = 4096                   // calls that wait for one node, besides releases and urgent calls
+	maxUrgent    = 64                     // urgent calls that wait
 	firstBackoff = 10 * time.Millisecond
-	owedGroup    = 512         // owed releases sent at once
-	owedSweep    = time.Second // how often those are dropped that are owed no more
+	pendingGroup = 512         // pending releases sent at once
+	pendingSweep = time.Second // how often expired pending releases are dropped
 )
 
-// call is what one node is asked on behalf of one ballot: an operation for each
-// of its keys; of many leases where they are extended together.
-type Call struct {
-	Op      string // for errors: "acquire"
-	Ops     []script.Operation
-	Several bool // for several leases
-	// urgent: what is held already goes before what is wanted. It is not refused for
-	// what others have the node do, and waits for one group of theirs at most.
-	Urgent bool
-
-	// notAfter, of an acquire and a repair: the BootTime after which it must not
-	// be sent and the node must not act on it. 0: no such bound.
-	NotAfter time.Duration
-	// until, of a release: it is repeated until the node answered or BootTime is
-	// past until, when the key has expired anyway.
-	Until time.Duration
-	// placed, of an acquire, a repair, a mark and a release: where the token may be.
-	Placed *NodeSet
-	// gives, of a hand-over, is the release that it is at once: what is left to do
-	// where it was not done.
-	Gives  *Call
-	Arming *Arming // what the node is to tell of from now on; nil: nothing
-	Voter  Voter   // gets the answer; nil: nobody asks
-}
-
-// isRelease tells what gives back, a lock or a mark, which every node is sent and none
-// may drop, from what wants a vote.
-func (c *Call) IsRelease() bool { return c.Ops[0].Op.Releases() }
-
-// goesTo: a node will be sent it.
-func (c *Call) goesTo(node int) {
-	if c.Placed != nil && !c.IsRelease() {
-		c.Placed.Add(node)
-	}
-	if c.Arming != nil {
-		c.Arming.waiter.Marked.Add(node)
-	}
-}
-
-// neverSent: what would have taken the lock is not on the node. (A repair may be of one
-// key of several: the others are there.)
-func (c *Call) neverSent(node int) {
-	if c.Placed != nil && c.Ops[0].Op.Takes() {
-		c.Placed.remove(node)
-	}
-}
-
-// voter gets a node's answer to a call: a reply for each of its operations, or
-// what went wrong. vote is called once a node, on any goroutine, must not block
-// and must not keep replies.
-type Voter interface {
-	Vote(node int, replies []redis.Reply, failure *NodeError)
-}
-
-// nodeSet is a set of nodes by index.
-type NodeSet struct{ bits atomic.Uint64 }
-
-func (s *NodeSet) Has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
-func (s *NodeSet) count() int        { return bits.OnesCount64(s.bits.Load()) }
-func (s *NodeSet) Add(node int)      { s.bits.Or(1 << node) }
-func (s *NodeSet) remove(node int)   { s.bits.And(^(uint64(1) << node)) }
-
-type owedRelease struct {
-	ops   []script.Operation
-	until time.Duration
-}
-
-// laneOptions say which node a lane is for, and what it works with.
-type LaneOptions struct {
+// Options say which node a lane is for, and what it works with.
+type Options struct {
 	Node         redis.Node
 	Index        int    // of the node
 	Prefix       string // of the keys of locks
 	NodeTimeout  time.Duration
 	NoQuarantine bool
 	Admission    *admission.Fleet
-	Fleet        FleetOfLane
-	Waiters      *Bells
-	Rules        *LaneRules
+	Fleet        Peers
+	Waiters      *Waiters
+	Rules        *Rules
 	Clock        func() time.Duration // BootTime
-	Observe      func(NodeStatus)     // may be nil
+	Observe      func(Status)         // may be nil
 	RoundTrip    func(node string, took time.Duration)
 }
 
-// fleetOfLane is what a lane needs of the other nodes.
-type FleetOfLane interface {
+// Peers is what a lane needs of the other nodes.
+type Peers interface {
 	// LookAt has some nodes looked at now.
 	LookAt(nodes []int)
 	// Judged does what follows from a verdict for other nodes, the operator and leases.
@@ -214,28 +148,28 @@ type FleetOfLane interface {
 	CopyCounters(ctx context.Context) (counters *admission.Counters, sources int)
 }
 
-// newLane makes a lane, which does nothing until it runs.
-func NewLane(o LaneOptions) *Lane {
+// NewLane makes a lane, which does nothing until it runs.
+func NewLane(o Options) *Lane {
 	return &Lane{
-		node:         o.Node,
-		index:        o.Index,
-		prefix:       o.Prefix,
-		noQuarantine: o.NoQuarantine,
-		fleet:        o.Fleet,
-		admission:    o.Admission,
-		waiters:      o.Waiters,
-		timing:       newTiming(o.NodeTimeout),
-		clock:        o.Clock,
-		rules:        o.Rules,
-		observe:      o.Observe,
-		timed:        o.RoundTrip,
-		wake:         make(chan struct{}, 1),
-		admits:       make(chan chan<- struct{}),
-		settled:      make(chan struct{}),
-		state:        NodeConnecting,
-		reason:       errNotYet,
-		owed:         map[string]owedRelease{},
-		member:       o.Admission.Member(o.Index),
+		node:          o.Node,
+		index:         o.Index,
+		prefix:        o.Prefix,
+		noQuarantine:  o.NoQuarantine,
+		fleet:         o.Fleet,
+		admission:     o.Admission,
+		waiters:       o.Waiters,
+		timing:        newTiming(o.NodeTimeout),
+		clock:         o.Clock,
+		rules:         o.Rules,
+		observe:       o.Observe,
+		timed:         o.RoundTrip,
+		signal:        make(chan struct{}, 1),
+		admitRequests: make(chan chan<- struct{}),
+		settled:       make(chan struct{}),
+		state:         Connecting,
+		reason:        errNotYet,
+		pending:       map[string]pendingRelease{},
+		member:        o.Admission.Member(o.Index),
 	}
 }
 
@@ -245,21 +179,21 @@ var (
 	errStale  = errors.New("it could not be sent in time")
 )
 
-// do hands a call over to the node. It never blocks: where the call cannot be
+// Do hands a call over to the node. It never blocks: where the call cannot be
 // sent, its voter hears so at once. A release is kept all the same.
 func (l *Lane) Do(c Call, now time.Duration) {
-	if c.IsRelease() && c.Voter == nil && !l.rules.Owes(c.Placed.Has(l.index)) {
+	if c.IsRelease() && c.Voter == nil && !l.rules.Repeats(c.Placed.Has(l.index)) {
 		return // there is nothing to give back, and nobody who asks
 	}
 	l.mu.Lock()
-	failure := l.admit(&c, now)
+	failure := l.enqueue(&c, now)
 	l.mu.Unlock()
 	switch {
 	case failure == nil:
-		l.Stir()
-	case c.Gives != nil:
-		gives := *c.Gives
-		c.Gives = nil
+		l.Wake()
+	case c.Release != nil:
+		gives := *c.Release
+		c.Release = nil
 		c.answer(l.index, nil, failure)
 		l.Do(gives, now)
 	default:
@@ -267,29 +201,29 @@ func (l *Lane) Do(c Call, now time.Duration) {
 	}
 }
 
-// stir wakes the lane.
-func (l *Lane) Stir() {
+// Wake wakes the lane.
+func (l *Lane) Wake() {
 	select {
-	case l.wake <- struct{}{}:
+	case l.signal <- struct{}{}:
 	default: // it is awake already
 	}
 }
 
-// lookSoon has the lane look at its node.
+// LookSoon has the lane look at its node.
 func (l *Lane) LookSoon() {
 	l.lookNow.Store(true)
-	l.Stir()
+	l.Wake()
 }
 
-// admit queues c or says why not. The caller holds mu.
-func (l *Lane) admit(c *Call, now time.Duration) *NodeError {
+// enqueue queues c or says why not. The caller holds mu.
+func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 	switch {
 	case !l.isConnected():
-		l.owe(c)
+		l.keepRelease(c)
 		return l.failure(c, FailedDown, l.reason)
 	case c.IsRelease(): // never dropped: bounded by the acquires that were let in
 	case !l.rules.Votes(l.state):
-		return l.failure(c, failureOf(l.state), l.why(max(l.until-now, 0)))
+		return l.failure(c, failureOf(l.state), l.whyNoVote(max(l.until-now, 0)))
 	case c.Urgent && len(l.urgent) < maxUrgent:
 		l.urgent = append(l.urgent, *c)
 		return nil
@@ -298,39 +232,39 @@ func (l *Lane) admit(c *Call, now time.Duration) *NodeError {
 	case len(l.queue) >= maxQueue:
 		return l.failure(c, FailedFull, errFull)
 	}
-	c.goesTo(l.index)
+	c.markSent(l.index)
 	l.queue = append(l.queue, *c)
 	return nil
 }
 
 // isConnected tells whether a release can be sent. The caller holds mu.
-func (l *Lane) isConnected() bool { return l.state != NodeDown && l.state != NodeConnecting }
+func (l *Lane) isConnected() bool { return l.state != Down && l.state != Connecting }
 
-// owe keeps a release for later if its token may be on the node. The caller
+// keepRelease keeps a release for later if its token may be on the node. The caller
 // holds mu.
-func (l *Lane) owe(c *Call) {
-	if c.Gives != nil {
-		c = c.Gives
+func (l *Lane) keepRelease(c *Call) {
+	if c.Release != nil {
+		c = c.Release
 	}
-	if c.IsRelease() && l.rules.Owes(c.Placed.Has(l.index)) {
-		l.owed[c.Ops[0].Token] = owedRelease{ops: c.Ops, until: c.Until}
+	if c.IsRelease() && l.rules.Repeats(c.Placed.Has(l.index)) {
+		l.pending[c.Ops[0].Token] = pendingRelease{ops: c.Ops, until: c.Until}
 	}
 }
 
-func (l *Lane) failure(c *Call, kind Failure, err error) *NodeError {
-	return &NodeError{Node: l.node.Name, Op: c.Op, Failure: kind, Err: err}
+func (l *Lane) failure(c *Call, kind Failure, err error) *Error {
+	return &Error{Node: l.node.Name, Op: c.Op, Failure: kind, Err: err}
 }
 
-func (c *Call) answer(node int, replies []redis.Reply, failure *NodeError) {
+func (c *Call) answer(node int, replies []redis.Reply, failure *Error) {
 	if c.Voter != nil {
 		c.Voter.Vote(node, replies, failure)
 	}
-	if c.Gives != nil && failure != nil {
-		c.Gives.answer(node, nil, failure)
+	if c.Release != nil && failure != nil {
+		c.Release.answer(node, nil, failure)
 	}
 }
 
-// run connects, serves and connects again until ctx ends.
+// Run connects, serves and connects again until ctx ends.
 func (l *Lane) Run(ctx context.Context) {
 	backoff, flaky := firstBackoff, firstBackoff
 	settle := sync.OnceFunc(func() { close(l.settled) })
@@ -350,16 +284,16 @@ func (l *Lane) Run(ctx context.Context) {
 		since := l.clock()
 		err = l.serve(ctx, conn)
 		conn.Close()
-		l.session.doubt = errors.As(err, new(Silence))
+		l.session.mustProbe = errors.As(err, new(Silence))
 		l.down(err)
-		flaky = l.rest(ctx, flaky, l.clock()-since)
+		flaky = l.pauseAfterBreak(ctx, flaky, l.clock()-since)
 	}
 }
 
-// rest waits before a node is connected to again that breaks its connections soon,
+// pauseAfterBreak waits before a node is connected to again that breaks its connections soon,
 // again and again: a log-in costs more than a ballot. The first one that broke is
 // replaced at once. It returns what to wait next.
-func (l *Lane) rest(ctx context.Context, flaky, lasted time.Duration) time.Duration {
+func (l *Lane) pauseAfterBreak(ctx context.Context, flaky, lasted time.Duration) time.Duration {
 	if lasted >= heartbeat {
 		return firstBackoff
 	}
@@ -382,12 +316,11 @@ func pause(ctx context.Context, d time.Duration) {
 // serve sends what is handed over until the connection breaks or ctx ends.
 func (l *Lane) serve(ctx context.Context, conn redis.Conn) error {
 	until := l.until // which this goroutine alone writes
-	beat := time.NewTimer(l.nextLook())
-	defer beat.Stop()
-	// What was owed while the connection was made comes before what was handed
-	// over since.
-	l.session.owed = true
-	if err := l.lookAfter(conn); err != nil {
+	heartbeatTimer := time.NewTimer(l.nextLook())
+	defer heartbeatTimer.Stop()
+	// Pending releases come before the calls that arrived since.
+	l.session.repeat = true
+	if err := l.followUp(conn); err != nil {
 		return err
 	}
 	for {
@@ -399,51 +332,51 @@ func (l *Lane) serve(ctx context.Context, conn redis.Conn) error {
 		}
 		if l.until != until { // once for each: other traffic must not put it off for ever
 			until = l.until
-			beat.Reset(l.nextLook())
+			heartbeatTimer.Reset(l.nextLook())
 		}
 		l.rounds.Add(1)
-		if err := l.await(ctx, conn, beat); err != nil {
+		if err := l.await(ctx, conn, heartbeatTimer); err != nil {
 			return err
 		}
 	}
 }
 
-// await waits until there is something to do. A heartbeat that is due comes
-// before what was handed over, which goes out with it.
-func (l *Lane) await(ctx context.Context, conn redis.Conn, beat *time.Timer) error {
+// await waits until there is something to do. A heartbeat that is due comes first; the
+// waiting calls go out with it.
+func (l *Lane) await(ctx context.Context, conn redis.Conn, heartbeatTimer *time.Timer) error {
 	select {
-	case <-beat.C:
-		l.beat(beat)
+	case <-heartbeatTimer.C:
+		l.onHeartbeat(heartbeatTimer)
 		return nil
 	default:
 	}
 	select {
-	case <-l.wake:
+	case <-l.signal:
 		l.rules.Gather()
 		if l.lookNow.Load() {
 			l.lookNow.Store(false)
 			l.session.look = true
 		}
-	case <-beat.C:
-		l.beat(beat)
-	case done := <-l.admits:
+	case <-heartbeatTimer.C:
+		l.onHeartbeat(heartbeatTimer)
+	case done := <-l.admitRequests:
 		return l.admitEarly(conn, done)
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// beat has the node looked at, and what it refused asked for again.
-func (l *Lane) beat(beat *time.Timer) {
-	l.session.look, l.session.rights, l.session.owed, l.session.probe = true, true, true, l.isDenied()
+// onHeartbeat asks for a look at the node, and for what it refused before.
+func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
+	l.session.look, l.session.rights, l.session.repeat, l.session.probe = true, true, true, l.isDenied()
 	if !l.tracking.Load() {
-		l.session.hearer = 0
+		l.session.listenerID = 0
 	}
-	beat.Reset(l.nextLook())
+	heartbeatTimer.Reset(l.nextLook())
 }
 
-// nextLook is the time until the node is looked at again: a heartbeat, or the
-// end of its quarantine; where that is past and something else is wanting, soon.
+// nextLook returns the time until the next look at the node: a heartbeat, or the end of its
+// quarantine. It is shorter if that is past and the node needs something else.
 func (l *Lane) nextLook() time.Duration {
 	left := l.until - l.clock()
 	switch {
@@ -466,17 +399,17 @@ func (l *Lane) drain(conn redis.Conn) error {
 	return ErrClosed
 }
 
-// down fails everything that waits: nothing is sent over a connection that is
-// not there. What was never sent is nowhere, and releases are kept.
+// down fails all waiting calls, as there is no connection. Calls that were not sent have left
+// nothing on the node; releases are kept.
 func (l *Lane) down(reason error) {
-	l.setState(NodeDown, reason, func() []int { return l.member.Disconnected(l.clock()) })
-	l.hearNoMore()
+	l.setState(Down, reason, func() []int { return l.member.Disconnected(l.clock()) })
+	l.stopTracking()
 	l.mu.Lock()
 	waiting := append(l.urgent, l.queue...)
 	l.urgent, l.queue = nil, nil
 	for i := range waiting {
-		waiting[i].neverSent(l.index)
-		l.owe(&waiting[i])
+		waiting[i].markNotSent(l.index)
+		l.keepRelease(&waiting[i])
 	}
 	l.dropExpired()
 	l.mu.Unlock()
@@ -485,24 +418,24 @@ func (l *Lane) down(reason error) {
 	}
 }
 
-// dropExpired forgets owed releases whose keys have expired by now. The caller
+// dropExpired forgets pending releases whose keys have expired by now. The caller
 // holds mu.
 func (l *Lane) dropExpired() {
 	now := l.clock()
-	if now-l.owedSeen < owedSweep {
+	if now-l.pendingSwept < pendingSweep {
 		return
 	}
-	l.owedSeen = now
-	for token, release := range l.owed {
+	l.pendingSwept = now
+	for token, release := range l.pending {
 		if release.until < now {
-			delete(l.owed, token)
+			delete(l.pending, token)
 		}
 	}
 }
 
 // setState makes a state known; record records it with the node's admission, and returns
 // the nodes to look at now.
-func (l *Lane) setState(state NodeState, reason error, record func() []int) {
+func (l *Lane) setState(state State, reason error, record func() []int) {
 	l.mu.Lock()
 	changed := l.state != state || !sameText(l.reason, reason)
 	l.state, l.reason = state, reason
@@ -510,11 +443,11 @@ func (l *Lane) setState(state NodeState, reason error, record func() []int) {
 	l.mu.Unlock()
 	l.fleet.LookAt(record())
 	if changed && l.observe != nil {
-		l.observe(l.asShown(status))
+		l.observe(l.withDenial(status))
 	}
 }
 
-// silence is how long a node that was asked has not answered.
+// Silence is how long a node that was asked has not answered.
 type Silence time.Duration
 
 func (s Silence) Error() string {

@@ -9,135 +9,134 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// hear has the node tell which locks were given back, on a connection of its own,
-// and connects again where that breaks, until ctx ends.
-func (l *Lane) Hear(ctx context.Context) {
+// Listen makes a connection on which the node reports which locks were released, and makes
+// another one if it breaks, until ctx ends.
+func (l *Lane) Listen(ctx context.Context) {
 	backoff := firstBackoff
 	for ctx.Err() == nil {
 		listener, err := l.listen(ctx)
 		if redis.IsServerError(err) { // others concern the connection, and the lane has one, too
-			l.noteMute("to listen", err)
+			l.noteTracking("to listen", err)
 		}
 		if err == nil {
 			since := l.clock()
-			l.attend(ctx, listener)
+			l.serveListener(ctx, listener)
 			if l.clock()-since >= heartbeat { // else it would only break again
 				backoff = firstBackoff
 			}
 		}
 		pause(ctx, backoff/2+l.rules.Jitter(l.node.Name+" hearer", backoff/2+1))
-		backoff = min(2*backoff, longestHearerBackoff)
+		backoff = min(2*backoff, maxListenerBackoff)
 	}
 }
 
-// longestHearerBackoff: without it locks work, but who waits is slower.
-const longestHearerBackoff = heartbeat
+// maxListenerBackoff is long: without a listener locks work, but waiters are slower.
+const maxListenerBackoff = heartbeat
 
-// noteMute remembers why the node does not tell what has changed; nil: it does.
-func (l *Lane) noteMute(what string, err error) {
+// noteTracking remembers why the node does not report changes; nil: it does.
+func (l *Lane) noteTracking(what string, err error) {
 	if err != nil {
 		err = fmt.Errorf("it does not tell when a lock is given back, so who waits for one asks again and again: %s: %w", what, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mute = err
+	l.trackingErr = err
 }
 
 func (l *Lane) listen(ctx context.Context) (redis.Listener, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
 	defer cancel()
-	return l.node.Listen(ctx, func(keys []string) { l.waiters.heard(l.index, keys) })
+	return l.node.Listen(ctx, func(keys []string) { l.waiters.keysChanged(l.index, keys) })
 }
 
-// attend has the lane name the listener to the node, until it breaks. What was
-// listened to before may have changed.
-func (l *Lane) attend(ctx context.Context, listener redis.Listener) {
+// serveListener lets the lane name the listener to the node, until it breaks. Then any key
+// may have changed.
+func (l *Lane) serveListener(ctx context.Context, listener redis.Listener) {
 	defer listener.Close()
-	l.hearer.Store(listener.ID())
-	l.Stir()
+	l.listenerID.Store(listener.ID())
+	l.Wake()
 	select {
 	case <-listener.Done():
 	case <-ctx.Done():
 	}
-	l.hearer.Store(0)
-	l.hearNoMore()
+	l.listenerID.Store(0)
+	l.stopTracking()
 }
 
-// hearNoMore: what the node tracked is forgotten, with the one connection or the
-// other. Whoever listens has to do so again.
-func (l *Lane) hearNoMore() {
+// stopTracking notes that the node has forgotten what it tracked, with either connection.
+// All waiters try again.
+func (l *Lane) stopTracking() {
 	if l.tracking.Swap(false) {
-		l.waiters.heard(l.index, nil)
+		l.waiters.keysChanged(l.index, nil)
 	}
 }
 
-// track has the node tell what has changed of what is read with CLIENT CACHING YES,
-// if there is somebody to tell it to. Whether that may be read again which it refused
-// shows at once, and not when the next one waits.
+// track asks the node to report changes of the keys that are read with CLIENT CACHING YES,
+// if there is a listener. It reads the key that the node refused to track last, so that the
+// status is right before the next client waits.
 func (l *Lane) track(ctx context.Context, conn redis.Conn) error {
-	hearer := l.hearer.Load()
-	if hearer == l.session.hearer {
+	listenerID := l.listenerID.Load()
+	if listenerID == l.session.listenerID {
 		return nil
 	}
-	l.hearNoMore() // of the listener of before: attend may have been a moment too early for it
+	l.stopTracking() // of the listener of before: serveListener may have been a moment too early for it
 	l.commands = l.commands[:0]
 	l.appendCommand("CLIENT", "TRACKING", "OFF")
-	if hearer != 0 {
-		l.appendCommand("CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(hearer, 10), "OPTIN")
+	if listenerID != 0 {
+		l.appendCommand("CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(listenerID, 10), "OPTIN")
 	}
-	if hearer != 0 && l.mutedAt != "" {
+	if listenerID != 0 && l.untrackedKey != "" {
 		l.appendCommand("CLIENT", "CACHING", "YES")
-		l.appendCommand("MGET", l.mutedAt)
+		l.appendCommand("MGET", l.untrackedKey)
 	}
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	l.session.hearer = hearer
+	l.session.listenerID = listenerID
 	var refused error
 	for _, reply := range l.replies[1:] {
 		refused = cmp.Or(refused, reply.Err)
 	}
-	if hearer != 0 {
-		l.noteMute("CLIENT TRACKING, CLIENT CACHING and MGET", refused)
+	if listenerID != 0 {
+		l.noteTracking("CLIENT TRACKING, CLIENT CACHING and MGET", refused)
 	}
-	l.tracking.Store(hearer != 0 && refused == nil && l.hearer.Load() == hearer)
+	l.tracking.Store(listenerID != 0 && refused == nil && l.listenerID.Load() == listenerID)
 	return nil
 }
 
-// appendArming has the node read what the calls listen to, behind them: a release
-// from now on is told, and one that came since they were refused has left the bell
-// missing. It returns who is to be told what was read.
-func (l *Lane) appendArming(group []Call) {
-	l.armed = l.armed[:0]
+// appendSubscriptions reads the keys that the calls listen to, after the calls: the node
+// reports a release from now on. A wake-up key is missing if a release came before that.
+func (l *Lane) appendSubscriptions(group []Call) {
+	l.subscriptions = l.subscriptions[:0]
 	if !l.tracking.Load() {
 		return
 	}
 	for i := range group {
-		if group[i].Arming != nil {
-			l.armed = append(l.armed, group[i].Arming)
-			group[i].Arming.asked.Add(l.index)
+		if group[i].Subscription != nil {
+			l.subscriptions = append(l.subscriptions, group[i].Subscription)
+			group[i].Subscription.asked.Add(l.index)
 		}
 	}
-	if len(l.armed) == 0 {
+	if len(l.subscriptions) == 0 {
 		return
 	}
 	l.appendCommand("CLIENT", "CACHING", "YES")
 	read := l.appendCommand("MGET")
-	for _, a := range l.armed {
+	for _, a := range l.subscriptions {
 		*read = append(*read, a.keys...)
 	}
 }
 
-// readArming hands out what was read, but for the last so many: their calls were not
-// executed. replies are all that come behind the calls. An error: the node's answer is not
-// one.
-func (l *Lane) readArming(replies []redis.Reply, unexecuted int) (rest []redis.Reply, err error) {
-	if len(l.armed) == 0 {
+// readSubscriptions tells the waiters what was read, except the last ones (unexecuted): the
+// node did not execute their calls. replies are all replies after those to the calls. An
+// error means that the node's answer is malformed.
+func (l *Lane) readSubscriptions(replies []redis.Reply, unexecuted int) (rest []redis.Reply, err error) {
+	if len(l.subscriptions) == 0 {
 		return replies, nil
 	}
-	unexecuted = min(unexecuted, len(l.armed))
+	unexecuted = min(unexecuted, len(l.subscriptions))
 	keys := 0
-	for _, a := range l.armed {
+	for _, a := range l.subscriptions {
 		keys += len(a.keys)
 	}
 	if err := checkValues(&replies[1], keys); err != nil {
@@ -146,25 +145,41 @@ func (l *Lane) readArming(replies []redis.Reply, unexecuted int) (rest []redis.R
 	values := replies[1].Array
 	if replies[0].Err != nil || replies[1].Err != nil {
 		l.tracking.Store(false) // until the next heartbeat
-		l.mutedAt = l.armed[0].keys[0]
-		l.noteMute("CLIENT CACHING and MGET", cmp.Or(replies[0].Err, replies[1].Err))
+		l.untrackedKey = l.subscriptions[0].keys[0]
+		l.noteTracking("CLIENT CACHING and MGET", cmp.Or(replies[0].Err, replies[1].Err))
 	}
-	for _, a := range l.armed[:len(l.armed)-unexecuted] {
+	for _, a := range l.subscriptions[:len(l.subscriptions)-unexecuted] {
 		n := min(len(a.keys), len(values))
-		a.read(l.index, l.rules.HasRung(values[:n]))
+		a.note(l.index, l.rules.WasReleased(values[:n]))
 		values = values[n:]
 	}
-	clear(l.armed)
+	clear(l.subscriptions)
 	clear(replies[1].Array)
 	return replies[2:], nil
 }
 
-// armings returns how many of the calls listen to keys.
-func armings(calls []Call) (n int) {
+// countSubscriptions returns how many of the calls listen to keys.
+func countSubscriptions(calls []Call) (n int) {
 	for i := range calls {
-		if calls[i].Arming != nil {
+		if calls[i].Subscription != nil {
 			n++
 		}
 	}
 	return n
+}
+
+// checkValues checks the answer to an MGET of so many keys.
+func checkValues(reply *redis.Reply, keys int) error {
+	if reply.Err != nil {
+		return nil
+	}
+	if !reply.IsList() || len(reply.Array) != keys {
+		return redis.UnexpectedAnswer("MGET", fmt.Sprintf("a list of %d", keys), reply)
+	}
+	for i := range reply.Array {
+		if value := &reply.Array[i]; value.Err != nil || !value.Nil && !value.IsText() {
+			return redis.UnexpectedAnswer("MGET", "strings", value)
+		}
+	}
+	return nil
 }

@@ -22,22 +22,22 @@ func (okConn) Do(_ context.Context, _ []redis.Command, replies []redis.Reply) er
 func (okConn) Close() {}
 
 // A listener that ended in the very moment in which the lane had named it to the node, after
-// it was told so (hearNoMore): nothing would ring for who waits, who is rung with the next
+// it was told so (stopTracking): nothing would ring for who waits, who is rung with the next
 // group.
 func TestListenerEndsWhileItIsNamed(t *testing.T) {
-	var waiters Bells
-	l := NewLane(LaneOptions{
-		Rules: &SoundLaneRules, Clock: func() time.Duration { return time.Hour }, Waiters: &waiters,
+	var waiters Waiters
+	l := NewLane(Options{
+		Rules: &SoundRules, Clock: func() time.Duration { return time.Hour }, Waiters: &waiters,
 		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: 3}),
 	})
 	w := waiters.Join([]string{"x"}, "mark", 3)
-	l.session.hearer = 7
+	l.session.listenerID = 7
 	l.tracking.Store(true)
 	if err := l.track(t.Context(), okConn{}); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-w.bell:
+	case <-w.wakeup:
 	default:
 		t.Error("who waits was not rung")
 	}

@@ -65,7 +65,7 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 		}
 	}
 	if err := checkLook(replies); err != nil {
-		return nil, l.noteOdd(err)
+		return nil, l.noteMalformed(err)
 	}
 	s := &admission.Snapshot{Info: admission.EmbeddedInfo(), Epoch: replies[1].Str, Incarnations: replies[2].Str, Sent: l.sent, At: l.heard, SentTurn: l.lookTurn, Turn: l.admission.NextTurn()}
 	s.Clock = l.readTime(&replies[0])
@@ -254,7 +254,7 @@ func (l *Lane) refuse(err error) error {
 
 // applyVote makes a vote status known.
 func (l *Lane) applyVote(v admission.VoteStatus) {
-	state := NodeState(v.State)
+	state := State(v.State)
 	l.session.epoch = ""
 	if l.rules.Votes(state) {
 		l.session.epoch = v.Epoch
@@ -315,22 +315,22 @@ func (l *Lane) checkCounters(fields []redis.Reply, bound uint64) error {
 	return nil
 }
 
-// ErrNotAdmitted: the node may not vote still.
+// ErrNotAdmitted means that the node still may not vote.
 var ErrNotAdmitted = errors.New("not admitted")
 
-// ErrNotQuarantined: only a node in quarantine can be admitted.
+// ErrNotQuarantined means that the node is not in quarantine, so it cannot be admitted.
 var ErrNotQuarantined = errors.New("not in quarantine")
 
-// admitNow ends the node's quarantine, and waits until that was tried.
+// AdmitNow ends the node's quarantine, and waits until that was tried.
 func (l *Lane) AdmitNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*l.timing.silence)
 	defer cancel()
-	if s := l.status(); s.State != NodeQuarantined {
+	if s := l.currentStatus(); s.State != Quarantined {
 		return fmt.Errorf("node %s is %s, %w", s.Name, s.State, ErrNotQuarantined)
 	}
 	done := make(chan struct{}, 1)
 	select {
-	case l.admits <- done:
+	case l.admitRequests <- done:
 	case <-ctx.Done():
 		return fmt.Errorf("node %s: %w", l.node.Name, context.Cause(ctx))
 	}
@@ -339,7 +339,7 @@ func (l *Lane) AdmitNow(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("node %s: %w", l.node.Name, context.Cause(ctx))
 	}
-	if s := l.status(); s.State != NodeReady {
+	if s := l.currentStatus(); s.State != Ready {
 		return fmt.Errorf("node %s: %w: it is %s: %v", s.Name, ErrNotAdmitted, s.State, s.Reason)
 	}
 	return nil
@@ -352,7 +352,35 @@ func (l *Lane) admitEarly(conn redis.Conn, done chan<- struct{}) error {
 		l.member.EndNow(false)
 		done <- struct{}{}
 	}()
-	ctx := &l.within
+	ctx := &l.tripContext
 	ctx.start(l.timing.silence)
 	return l.lookAgain(ctx, conn)
+}
+
+// checkLook checks the answers to appendLook.
+func checkLook(replies []redis.Reply) error {
+	if !isTime(&replies[0]) {
+		return redis.UnexpectedAnswer("TIME", "seconds and microseconds", &replies[0])
+	}
+	for i := 1; i <= 2; i++ {
+		if field := &replies[i]; !field.Nil && !field.IsText() {
+			return redis.UnexpectedAnswer(lookCommands[i], "a string", field)
+		}
+	}
+	if len(replies) > 3 && !replies[3].IsText() {
+		return redis.UnexpectedAnswer("INFO", "a string", &replies[3])
+	}
+	if len(replies) > 4 && !script.IsFields(&replies[4]) {
+		return redis.UnexpectedAnswer(lookCommands[4], "fields and values", &replies[4])
+	}
+	return nil
+}
+
+func isTime(reply *redis.Reply) bool {
+	if !reply.IsList() || len(reply.Array) != 2 || !script.IsFields(reply) {
+		return false
+	}
+	seconds, err1 := strconv.ParseInt(reply.Array[0].Str, 10, 64)
+	micros, err2 := strconv.ParseInt(reply.Array[1].Str, 10, 64)
+	return errors.Join(err1, err2) == nil && seconds >= 0 && seconds < admission.MaxNodeSeconds && micros >= 0 && micros < 1e6
 }

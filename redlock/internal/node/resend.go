@@ -73,7 +73,7 @@ func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error 
 	}
 	l.noteAsked(now)
 	l.appendGroup(calls)
-	l.appendArming(calls)
+	l.appendSubscriptions(calls)
 	if err := l.roundTrip(ctx, conn); err != nil {
 		l.failGroup(calls, err)
 		return err
@@ -81,8 +81,8 @@ func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error 
 	if err := l.answerGroup(calls, len(l.spans)); err != nil {
 		return err
 	}
-	if _, err := l.readArming(l.replies[len(l.spans):], 0); err != nil {
-		return l.noteOdd(err)
+	if _, err := l.readSubscriptions(l.replies[len(l.spans):], 0); err != nil {
+		return l.noteMalformed(err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ type namedVoter struct {
 	name string
 }
 
-func (v namedVoter) Vote(_ int, _ []redis.Reply, failure *NodeError) {
+func (v namedVoter) Vote(_ int, _ []redis.Reply, failure *Error) {
 	outcome := v.name + " done"
 	if failure != nil {
 		outcome = v.name + " " + string(failure.Failure)
@@ -77,8 +77,8 @@ func (v namedVoter) Vote(_ int, _ []redis.Reply, failure *NodeError) {
 func sendTwo(t *testing.T, conn redis.Conn) (got outcomes) {
 	t.Helper()
 	now := time.Hour
-	l := NewLane(LaneOptions{
-		Rules: &SoundLaneRules, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return now }, Waiters: &Bells{},
+	l := NewLane(Options{
+		Rules: &SoundRules, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return now }, Waiters: &Waiters{},
 		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: 3}),
 	})
 	operation := func(op script.Opcode, token string) []script.Operation {

@@ -10,19 +10,19 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// laneRules are the decisions of a lane that safety rests on, one function each, so that a
+// Rules are the decisions of a lane that safety rests on, one function each, so that a
 // test can show what happens without it. Only tests replace one.
-type LaneRules struct {
+type Rules struct {
 	// votes tells whether a node may vote: not in a quarantine.
-	Votes func(NodeState) bool
+	Votes func(State) bool
 
 	// copyCounters returns the fencing counters for a node that lost its own: the largest
 	// of each, and how many other nodes they are from.
-	CopyCounters func(ctx context.Context, nodes FleetOfLane, member *admission.Member) (counters *admission.Counters, sources int)
+	CopyCounters func(ctx context.Context, nodes Peers, member *admission.Member) (counters *admission.Counters, sources int)
 
 	// meanwhile is what is done for a node while its quarantine lasts: nothing. Counters
 	// that are copied then may be smaller than those that are counted until it ends.
-	Meanwhile func(ctx context.Context, nodes FleetOfLane, member *admission.Member)
+	Meanwhile func(ctx context.Context, nodes Peers, member *admission.Member)
 
 	// order orders the calls of a group: a release must not overtake the acquire that it
 	// cleans up after.
@@ -32,16 +32,16 @@ type LaneRules struct {
 	// the id of the last one: bytes may still be under way on it.
 	Predecessor func(id int64) int64
 
-	// owes tells whether an unanswered release is repeated, given whether its token may be
+	// Repeats tells whether an unanswered release is repeated, given whether its token may be
 	// on the node.
-	Owes func(maybePlaced bool) bool
+	Repeats func(maybePlaced bool) bool
 
 	// Safety does not rest on the rules below: the first wakes waiters, the others make a
 	// simulation repeatable.
 
-	// hasRung tells from the wake-up keys whether a lock was released before the node
+	// wasReleased tells from the wake-up keys whether a lock was released before the node
 	// could be asked to tell.
-	HasRung func(wakeups []redis.Reply) bool
+	WasReleased func(wakeups []redis.Reply) bool
 
 	// jitter returns a random time in [0, n), n > 0, for a node or a lock.
 	Jitter func(who string, n time.Duration) time.Duration
@@ -50,16 +50,17 @@ type LaneRules struct {
 	Gather func()
 }
 
-var SoundLaneRules = LaneRules{
-	Votes: func(state NodeState) bool { return state == NodeReady },
-	CopyCounters: func(ctx context.Context, nodes FleetOfLane, _ *admission.Member) (*admission.Counters, int) {
+// SoundRules are the rules that a lane has outside of tests.
+var SoundRules = Rules{
+	Votes: func(state State) bool { return state == Ready },
+	CopyCounters: func(ctx context.Context, nodes Peers, _ *admission.Member) (*admission.Counters, int) {
 		return nodes.CopyCounters(ctx)
 	},
-	Meanwhile:   func(context.Context, FleetOfLane, *admission.Member) {},
+	Meanwhile:   func(context.Context, Peers, *admission.Member) {},
 	Order:       func(waiting []Call) []Call { return waiting },
 	Predecessor: func(id int64) int64 { return id },
-	Owes:        func(maybePlaced bool) bool { return maybePlaced },
-	HasRung:     hasRung,
+	Repeats:     func(maybePlaced bool) bool { return maybePlaced },
+	WasReleased: wasReleased,
 	Jitter:      func(_ string, n time.Duration) time.Duration { return rand.N(n) },
 	Gather:      runtime.Gosched,
 }

@@ -16,7 +16,7 @@ type bound struct {
 	timer    *time.Timer
 }
 
-// start begins anew. Nobody uses the context of before any more.
+// start begins anew. The previous context is not used any longer.
 func (b *bound) start(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,41 +10,41 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// bells is who of this host waits for locks that are held elsewhere, by the keys
-// of which the nodes tell that they have changed.
-type Bells struct {
-	mu      sync.Mutex // guards what follows
+// Waiters are the clients of this host that wait for locks held elsewhere, by the keys
+// whose changes wake them.
+type Waiters struct {
+	mu      sync.Mutex // guards waiting; no other mutex is taken while it is held
 	waiting map[string][]*Waiter
 }
 
-// bellOf is the key that is deleted when a lock is given back: see ballot.lua.
-func bellOf(key string) string { return key + script.Separator + "b" }
+// wakeupKey returns the key that a release of the lock deletes: see ballot.lua.
+func wakeupKey(key string) string { return key + script.Separator + "b" }
 
-// waiter is one who waits.
+// Waiter is one client that waits for a lock, or for several at once.
 type Waiter struct {
-	Mark   string // what the nodes know it by: a token that holds nothing
+	ID     string // what the nodes know it by: a token that holds nothing
 	quorum int
 	locks  []string // the keys of the locks
-	bell   chan struct{}
-	Marked NodeSet // nodes that may know its mark
+	wakeup chan struct{}
+	Placed NodeSet // nodes that may know its ID
 
-	mu    sync.Mutex // guards what follows
-	keys  []string   // not changed, but replaced
-	last  *Arming    // of the last attempt
-	nodes uint64     // where the lock may be free, as bits
+	mu      sync.Mutex    // guards the fields below; no other mutex is taken while it is held
+	keys    []string      // replaced, never changed
+	current *Subscription // the last attempt's
+	free    uint64        // nodes on which the lock may be free, as bits
 }
 
-// join listens for the release of a lock.
-func (b *Bells) Join(locks []string, mark string, quorum int) *Waiter {
-	w := &Waiter{Mark: mark, quorum: quorum, locks: locks, bell: make(chan struct{}, 1)}
+// Join adds a waiter that listens for the release of locks, given by their keys.
+func (b *Waiters) Join(locks []string, id string, quorum int) *Waiter {
+	w := &Waiter{ID: id, quorum: quorum, locks: locks, wakeup: make(chan struct{}, 1)}
 	for _, lock := range locks {
-		w.keys = append(w.keys, bellOf(lock))
+		w.keys = append(w.keys, wakeupKey(lock))
 	}
 	b.add(w, w.keys)
 	return w
 }
 
-func (b *Bells) add(w *Waiter, keys []string) {
+func (b *Waiters) add(w *Waiter, keys []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting == nil {
@@ -55,31 +55,32 @@ func (b *Bells) add(w *Waiter, keys []string) {
 	}
 }
 
-// alsoTo has w listen to the keys themselves, too, where who holds the lock rings no
-// bell; and not any more where he does. It is true where it begins to.
-func (b *Bells) AlsoTo(w *Waiter, foreign bool) (more bool) {
-	if does := len(w.listensTo()) > len(w.locks); does == foreign {
+// WatchLocks lets w listen to the keys of the locks as well if a foreign client holds the
+// lock: such a client deletes no wake-up key. It returns true if w begins to listen to more.
+func (b *Waiters) WatchLocks(w *Waiter, foreign bool) (more bool) {
+	if does := len(w.currentKeys()) > len(w.locks); does == foreign {
 		return false
 	}
 	if !foreign {
 		b.forget(w, w.locks)
-		w.listenTo(w.listensTo()[:len(w.locks)])
+		w.setKeys(w.currentKeys()[:len(w.locks)])
 		return false
 	}
-	w.listenTo(slices.Concat(w.listensTo(), w.locks))
+	w.setKeys(slices.Concat(w.currentKeys(), w.locks))
 	b.add(w, w.locks)
 	return true
 }
 
-func (w *Waiter) listenTo(keys []string) {
+func (w *Waiter) setKeys(keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys = keys
 }
 
-func (b *Bells) Leave(w *Waiter) { b.forget(w, w.listensTo()) }
+// Leave removes a waiter.
+func (b *Waiters) Leave(w *Waiter) { b.forget(w, w.currentKeys()) }
 
-func (b *Bells) forget(w *Waiter, keys []string) {
+func (b *Waiters) forget(w *Waiter, keys []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, key := range keys {
@@ -90,14 +91,14 @@ func (b *Bells) forget(w *Waiter, keys []string) {
 	}
 }
 
-// heard: a node says that keys have changed; nil: that any may have.
-func (b *Bells) heard(node int, keys []string) {
-	for _, w := range b.listeningTo(keys) {
-		w.ring(node, true)
+// keysChanged wakes the waiters for keys that a node says have changed; nil: any may have.
+func (b *Waiters) keysChanged(node int, keys []string) {
+	for _, w := range b.waitersFor(keys) {
+		w.notify(node, true)
 	}
 }
 
-func (b *Bells) listeningTo(keys []string) (waiters []*Waiter) {
+func (b *Waiters) waitersFor(keys []string) (waiters []*Waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if keys == nil {
@@ -109,87 +110,89 @@ func (b *Bells) listeningTo(keys []string) (waiters []*Waiter) {
 	return waiters
 }
 
-// ring: the lock may be free on a node. That is news where the node says so by
-// itself, unless it was free there for the attempt already, which gives back what it got
-// there and would wake itself; and also where it makes a quorum of them.
-func (w *Waiter) ring(node int, news bool) {
+// notify notes that the lock may be free on a node. It wakes the waiter if this makes a
+// quorum of such nodes, or if it is news: the node says so by itself, and the lock was not
+// free there for the last attempt. (That attempt releases what it got, and would wake
+// itself.)
+func (w *Waiter) notify(node int, news bool) {
 	w.mu.Lock()
-	known := w.nodes&(1<<node) != 0
-	w.nodes |= 1 << node
-	news = news && !known || bits.OnesCount64(w.nodes) >= w.quorum
+	known := w.free&(1<<node) != 0
+	w.free |= 1 << node
+	news = news && !known || bits.OnesCount64(w.free) >= w.quorum
 	w.mu.Unlock()
 	if !news {
 		return
 	}
 	select {
-	case w.bell <- struct{}{}:
+	case w.wakeup <- struct{}{}:
 	default: // it is awake already
 	}
 }
 
-// arm begins anew: what was heard before belongs to the attempt before.
-func (w *Waiter) Arm() *Arming {
+// Subscribe begins a new attempt: what the nodes said before belongs to the last one.
+func (w *Waiter) Subscribe() *Subscription {
 	select {
-	case <-w.bell:
+	case <-w.wakeup:
 	default:
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.nodes = 0
-	w.last = &Arming{waiter: w, keys: w.keys}
-	return w.last
+	w.free = 0
+	w.current = &Subscription{waiter: w, keys: w.keys}
+	return w.current
 }
 
-// isTold tells whether a quorum of nodes were asked, in the last attempt, to tell
-// when the lock is given back.
-func (w *Waiter) IsTold() bool {
+// IsSubscribed tells whether the last attempt asked a quorum of nodes to report the
+// release of the lock.
+func (w *Waiter) IsSubscribed() bool {
 	if w == nil {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.last != nil && w.last.asked.count() >= w.quorum
+	return w.current != nil && w.current.asked.count() >= w.quorum
 }
 
-func (w *Waiter) listensTo() []string {
+func (w *Waiter) currentKeys() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.keys
 }
 
-// open is on how many nodes the lock may be free.
-func (w *Waiter) Open() int {
+// FreeNodes returns on how many nodes the lock may be free.
+func (w *Waiter) FreeNodes() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return bits.OnesCount64(w.nodes)
+	return bits.OnesCount64(w.free)
 }
 
-// rung is signalled for what is news. Nil for who does not listen.
-func (w *Waiter) Rung() <-chan struct{} {
+// Woken returns the channel that is signalled when the lock may be free; nil for a nil
+// Waiter.
+func (w *Waiter) Woken() <-chan struct{} {
 	if w == nil {
 		return nil
 	}
-	return w.bell
+	return w.wakeup
 }
 
-// arming is what a node is to tell a waiter of from now on. A key that is missing
-// when it is read has rung already.
-type Arming struct {
+// Subscription is what the nodes report to a waiter from one attempt on: changes of its
+// keys. A wake-up key that is missing when it is read was deleted already.
+type Subscription struct {
 	waiter *Waiter
 	keys   []string
-	asked  NodeSet // nodes that are to tell
-	failed NodeSet // of those, which gave no vote, and made no bell
+	asked  NodeSet // nodes that were asked to report
+	failed NodeSet // nodes that gave no vote, and so set no wake-up key
 }
 
-// read takes in whether a bell has rung before the node was asked to tell. It may also
-// be missing because nobody was refused there.
-func (a *Arming) read(node int, rung bool) {
-	if rung && !a.failed.Has(node) {
-		a.waiter.ring(node, false)
+// note takes in whether the lock was released before the node could be asked to report it.
+// A wake-up key is also missing if the node refused nobody.
+func (a *Subscription) note(node int, released bool) {
+	if released && !a.failed.Has(node) {
+		a.waiter.notify(node, false)
 	}
 }
 
-// hasRung tells whether one of the bells is missing.
-func hasRung(bells []redis.Reply) bool {
-	return slices.ContainsFunc(bells, func(bell redis.Reply) bool { return bell.Nil })
+// wasReleased tells whether one of the wake-up keys is missing.
+func wasReleased(wakeups []redis.Reply) bool {
+	return slices.ContainsFunc(wakeups, func(key redis.Reply) bool { return key.Nil })
 }

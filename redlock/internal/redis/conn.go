@@ -10,7 +10,7 @@ import "context"
 type Conn interface {
 	// Do sends the commands as one group and waits for all the replies, which
 	// it stores in replies (len(replies) == len(group)). It may use the room of
-	// the Arrays there, but not of those in them. An error means that the
+	// the Arrays there, but not of nested Arrays. An error means that the
 	// connection is broken or that ctx ended: nothing is known then of any
 	// command in the group, and the Conn must only be closed. What the node
 	// itself refuses is no error of Do but the Err of that command's Reply.
@@ -49,7 +49,7 @@ type Node struct {
 	// KILL and INFO, and has no network on which bytes could be under way.
 	Embedded bool
 
-	// Durable: whoever runs the node says that no restart loses a write (an
+	// Durable: the operator says that no restart loses a write (an
 	// append-only file with appendfsync always, which is verified). Then a
 	// restart alone is no reason for a quarantine.
 	Durable bool

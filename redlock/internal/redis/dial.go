@@ -146,8 +146,7 @@ func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) er
 	return nil
 }
 
-// sayHungUp says what an EOF is, which is all that is shown of a node then: by itself it
-// would seem to be a fault of redlockd's. Where the driver has met it before the question, it
+// sayHungUp explains an EOF, which alone would look like a fault of redlockd. Where the driver has met it before the question, it
 // wants to dial again.
 func sayHungUp(err error) error {
 	if !hasHungUp(err) && !errors.Is(err, errConnectionOver) {
@@ -255,6 +254,7 @@ var errorKinds = []string{
 	"MOVED", "ASK", "TRYAGAIN", "DENIED", "NOMASTERLINK", "INPROG", "NOGOODSLAVE", "BUSYGROUP", "BUSYKEY",
 }
 
+// IsServerError tells whether the node itself answered the error.
 func IsServerError(err error) bool {
 	var answer ServerError
 	return errors.As(err, &answer)

@@ -3,6 +3,6 @@
 // (rueidis), and checks each byte that a node sends before the driver sees it: a node that
 // does not talk as Redis does loses its connection, and harms nothing else.
 //
-// Package node uses it. It never dials again by itself, never repeats a command, and knows
-// nothing of locks.
+// Package node uses it. It never reconnects, never repeats a command, and knows nothing
+// about locks.
 package redis

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// redisListener is a rueidis client that dialled once, and reads what the node
-// says by itself.
+// redisListener is a rueidis client that dialled once, and reads the messages that the
+// node sends without a question.
 type redisListener struct {
 	client rueidis.Client
 	dialer *onceDialer

@@ -10,7 +10,7 @@ func UnexpectedAnswer(op, wanted string, reply *Reply) error {
 	return &AnswerError{fmt.Errorf("%s in answer to %s, where %s was expected", reply.describe(), op, wanted)}
 }
 
-// kind is what the reply is, for people, without its content: it may be of any size.
+// describe says what the reply is, for people, without its content: it may be of any size.
 func (r *Reply) describe() string {
 	switch {
 	case r.Err != nil:
@@ -25,12 +25,13 @@ func (r *Reply) describe() string {
 	return fmt.Sprintf("%d (or nothing)", r.Int)
 }
 
-// IsNumber: the empty string and the empty list count as 0.
+// IsNumber tells whether the reply is a number: the empty string and the empty list count as 0.
 func (r *Reply) IsNumber() bool { return r.Err == nil && !r.Nil && r.Str == "" && len(r.Array) == 0 }
 
+// IsText tells whether the reply is a string.
 func (r *Reply) IsText() bool { return r.Err == nil && !r.Nil && r.Int == 0 && len(r.Array) == 0 }
 
-// IsList: 0 and the empty string count as the empty list.
+// IsList tells whether the reply is a list: 0 and the empty string count as the empty list.
 func (r *Reply) IsList() bool { return r.Err == nil && !r.Nil && r.Int == 0 && r.Str == "" }
 
 // NestedError is an error that stands where a value should, in a list: of a command

@@ -246,7 +246,7 @@ func (s *respScanner) beginList() error {
 	return nil
 }
 
-// isNull: -1 is how RESP2 says null.
+// isNull tells whether the length is -1, the null of RESP2.
 func (s *respScanner) isNull() bool {
 	return s.minus && s.number == 1 && (s.kind == '$' || s.kind == '*')
 }
@@ -279,7 +279,7 @@ func (s *respScanner) note(b []byte) {
 	}
 }
 
-// checkTopic: of others the driver would take the next answer for theirs.
+// checkTopic refuses pushes for which the driver would take the next answer.
 func (s *respScanner) checkTopic() error {
 	switch string(s.topic) {
 	case "invalidate", "tracking-redir-broken":

@@ -8,7 +8,7 @@ import (
 // that answers something else than it was asked (a server that is no Redis, a proxy
 // that lost its place) has failed, and so has the connection.
 
-// checkOperation checks the answer to one operation (ballot.lua has what each can be).
+// CheckReply checks the answer to one operation (ballot.lua has what each can be).
 func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 	if len(reply.Array) > 0 && reply.Err == nil {
 		reply.Err = reply.NestedError()
@@ -38,7 +38,7 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 	return checkDone(o, op, reply)
 }
 
-// checkTaken: the fencing token of a grant, or who holds the lock.
+// checkTaken wants the fencing token of a grant, or who holds the lock.
 func checkTaken(op string, reply *redis.Reply) error {
 	if IsShown(reply) || reply.IsNumber() && IsFencedGrant(reply) {
 		return nil
@@ -46,7 +46,7 @@ func checkTaken(op string, reply *redis.Reply) error {
 	return redis.UnexpectedAnswer(op, "a fencing token or a holder", reply)
 }
 
-// checkDone: whether it was done, or why not.
+// checkDone wants whether it was done, or why not.
 func checkDone(o *Operation, op string, reply *redis.Reply) error {
 	least := int64(0)
 	if o.Op == Extend {
@@ -58,7 +58,7 @@ func checkDone(o *Operation, op string, reply *redis.Reply) error {
 	return redis.UnexpectedAnswer(op, "0 or 1", reply)
 }
 
-// isShown: value and pttl, tokens and theirs, and perhaps a place.
+// IsShown tells whether a reply shows a holder: value and pttl, tokens and theirs, and perhaps a place.
 func IsShown(reply *redis.Reply) bool {
 	n := len(reply.Array)
 	if !reply.IsList() || n < 2 || n%2 == 1 && n != 5 {
@@ -73,7 +73,7 @@ func IsShown(reply *redis.Reply) bool {
 	return true
 }
 
-// isFields: names and values, of a hash.
+// IsFields tells whether a reply has names and values, of a hash.
 func IsFields(reply *redis.Reply) bool {
 	if !reply.IsList() || len(reply.Array)%2 == 1 {
 		return false
@@ -86,8 +86,9 @@ func IsFields(reply *redis.Reply) bool {
 	return true
 }
 
-// isFencedGrant: the answer to an acquire that was granted is the fencing token
+// IsFencedGrant tells whether an acquire was granted: the answer is then the fencing token
 // that the node gives; negative where somebody waits for the lock.
 func IsFencedGrant(reply *redis.Reply) bool { return IsFence(FenceOf(reply)) }
 
+// FenceOf returns the fencing token of a grant.
 func FenceOf(reply *redis.Reply) uint64 { return uint64(max(reply.Int, -reply.Int)) }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// beside is in all keys that are beside those of locks, and in no name: what is
-// kept for those who share a lock or wait for it, and the counters of places.
+// Separator is in all keys that belong to a lock besides its own, and in no name: those of
+// readers, waiters and places.
 const Separator = "\x00"
 
 // What the nodes call the kinds of locks that several hold at once: see
@@ -15,19 +15,20 @@ const (
 	kindPrefix = "redlockd:"
 	KindShared = kindPrefix + "shared"
 	KindSlots  = kindPrefix + "slots="
-	KindWriter = kindPrefix + "writer" // nobody's but one who waits
-	kindKept   = kindPrefix + "kept"   // nor that
+	KindWriter = kindPrefix + "writer" // shown for a writer that waits
+	kindKept   = kindPrefix + "kept"   // shown for a waiter with a reservation
 )
 
-// isSharing: what else begins so is another client's value.
+// IsSharing tells whether a value is a kind. Other values that begin so are a foreign
+// client's.
 func IsSharing(value string) bool {
 	return value == KindShared || IsWaiting(value) || SlotsOf(value) > 0
 }
 
-// isWaiting: who is shown so does not hold the lock, but is to have it next.
+// IsWaiting tells whether a kind is shown for a waiter that gets the lock next.
 func IsWaiting(kind string) bool { return kind == KindWriter || kind == kindKept }
 
-// slotsOf is how many places a semaphore of that kind has; 0: it is none.
+// SlotsOf returns how many places a semaphore of that kind has; 0: it is none.
 func SlotsOf(kind string) int {
 	slots, is := strings.CutPrefix(kind, KindSlots)
 	if !is {

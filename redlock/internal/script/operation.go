@@ -10,8 +10,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// operation is one thing that a node is asked to do for one lock: one of those
-// of ballot.lua.
+// Operation is one thing that a node does for one lock, in ballot.lua.
 type Operation struct {
 	Op       Opcode
 	Key      string
@@ -23,7 +22,7 @@ type Operation struct {
 	Fence    uint64        // what the counter is to become; of what takes, a proposal
 }
 
-// opLetter is what ballot.lua calls an operation.
+// Opcode is what ballot.lua calls an operation. Its constants there have the same names.
 type Opcode byte
 
 const (
@@ -46,39 +45,40 @@ const (
 	ReadCounters Opcode = 'c'
 )
 
-// takes tells the operations that grant the lock.
+// Takes tells whether the operation grants the lock.
 func (l Opcode) Takes() bool {
 	return l == Acquire || l == AcquireAlso || l == Join || l == HandOver
 }
 
-// gives tells the operations that give back what was taken: they are done without a
-// vote, too.
+// Releases tells whether the operation removes what was taken: a node without a vote does
+// it, too.
 func (l Opcode) Releases() bool { return l == Release || l == EndWait }
 
-// counts tells the operations that have a fencing counter.
+// Counts tells whether the operation has a fencing counter.
 func (l Opcode) Counts() bool {
 	return l.Takes() || l == RaiseCounter || l == Repair || l == RepairShared
 }
 
-// nodeKey is the hash that each node keeps of itself: the field epoch, the fencing
+// NodeKey is the hash that each node keeps of itself: the field epoch, the fencing
 // counters, and keeps, until when locks may be kept for somebody. Lock names cannot
 // have it: they have a prefix, or are refused by check.
 const NodeKey = admission.NodeKey
 
-// maxCounters is how many fencing counters a node has.
+// MaxCounters is how many fencing counters a node has.
 const MaxCounters = admission.MaxCounters
 
-// counterField is the field of a counter, two letters or digits.
+// CounterField is the field of a counter, two letters or digits.
 type CounterField [2]byte
 
 // counterAlphabet has 32 letters: two of them name a counter.
 const counterAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
 
+// FieldOf returns the field of the i-th counter.
 func FieldOf(counter int) CounterField {
 	return CounterField{counterAlphabet[counter/32], counterAlphabet[counter%32]}
 }
 
-// counterIndex is the reverse of fieldOf.
+// CounterIndex is the reverse of fieldOf.
 func CounterIndex(field string) (index int, ok bool) {
 	if len(field) != len(CounterField{}) {
 		return 0, false
@@ -87,7 +87,7 @@ func CounterIndex(field string) (index int, ok bool) {
 	return high*32 + low, high >= 0 && low >= 0
 }
 
-// counterOf is the counter that a lock's key is hashed onto.
+// CounterOf is the counter that a lock's key is hashed onto.
 func CounterOf(key string) CounterField {
 	h := fnv.New32a()
 	h.Write([]byte(key))
@@ -100,7 +100,7 @@ const (
 	MaxFence    = admission.MaxToken
 )
 
-// encoder makes one command of many operations.
+// Encoder makes one command of many operations.
 type Encoder struct {
 	letters []byte
 	records []byte
@@ -110,19 +110,19 @@ type Encoder struct {
 	ttlText string
 }
 
-// begin begins the arguments of ballot.lua, which stand behind the keys of all operations.
+// Begin begins the arguments of ballot.lua, which stand behind the keys of all operations.
 func (e *Encoder) Begin(command redis.Command, epoch string, notAfter time.Duration) redis.Command {
 	e.letters, e.records, e.said = e.letters[:0], e.records[:0], 0
 	e.at = len(command)
 	return append(command, epoch, strconv.FormatInt(notAfter.Microseconds(), 10), "", "")
 }
 
-// end writes the opcodes and the counters of all operations that were appended.
+// End writes the opcodes and the counters of all operations that were appended.
 func (e *Encoder) End(command redis.Command) {
 	command[e.at+2], command[e.at+3] = string(e.letters), string(e.records)
 }
 
-// append appends the arguments of one operation.
+// Append appends the arguments of one operation.
 func (e *Encoder) Append(command redis.Command, o *Operation) redis.Command {
 	letter := byte(o.Op)
 	command = e.appendWords(command, o)
@@ -138,8 +138,8 @@ func (e *Encoder) Append(command redis.Command, o *Operation) redis.Command {
 	return command
 }
 
-// appendWords appends an operation's arguments, but for a ttl that may stand for
-// those after it, too.
+// appendWords appends the arguments of an operation, without a ttl that holds for later
+// operations as well.
 func (e *Encoder) appendWords(command redis.Command, o *Operation) redis.Command {
 	switch o.Op {
 	case Who, List, ReadCounters:
@@ -174,7 +174,7 @@ func appendRecord(b []byte, field CounterField, fence uint64) []byte {
 	return append(append(b, field[:]...), digits[:]...)
 }
 
-// recordsOf are the records of all counters; nil: of none.
+// Records are the records of all counters; nil: of none.
 func Records(counters *admission.Counters) []byte {
 	if counters == nil {
 		return nil
@@ -186,11 +186,12 @@ func Records(counters *admission.Counters) []byte {
 	return b
 }
 
-// parseFence reads a counter or a fencing token of a node's. One that is out of
+// ParseFence reads a counter or a fencing token of a node's. One that is out of
 // range is none.
 func ParseFence(text string) (fence uint64, ok bool) {
 	fence, err := strconv.ParseUint(text, 10, 64)
 	return fence, err == nil && IsFence(fence)
 }
 
+// IsFence tells whether a number can be a fencing token.
 func IsFence(fence uint64) bool { return fence > 0 && fence <= MaxFence }

@@ -1,0 +1,108 @@
+package node
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
+
+// Call is what one node is asked on behalf of one ballot: an operation for each key. The
+// extension of many leases is one call, too.
+type Call struct {
+	Op      string // for errors: "acquire"
+	Ops     []script.Operation
+	Several bool // for several leases
+	// Urgent calls, extensions of held leases, go before others. A full queue does not
+	// refuse them, and they wait for at most one group.
+	Urgent bool
+
+	// NotAfter of an acquire and a repair is the BootTime after which the lane must not
+	// send it and the node must not act on it. 0: no such bound.
+	NotAfter time.Duration
+	// Until of a release is the BootTime at which the key has expired: until then it is
+	// repeated, unless the node has answered.
+	Until time.Duration
+	// Placed is where the token may be: of an acquire, a repair, a release, and of what
+	// tells the nodes about a waiter.
+	Placed *NodeSet
+	// Release of a hand-over is the release that it contains: it is sent alone if the
+	// hand-over fails.
+	Release      *Call
+	Subscription *Subscription // what the node reports from now on; nil: nothing
+	Voter        Voter         // gets the answer; may be nil
+}
+
+// IsRelease tells whether it removes a lock, or a waiter, from the node and needs no vote. A
+// lane never drops such a call.
+func (c *Call) IsRelease() bool { return c.Ops[0].Op.Releases() }
+
+// markSent records that the call will be sent to node.
+func (c *Call) markSent(node int) {
+	if c.Placed != nil && !c.IsRelease() {
+		c.Placed.Add(node)
+	}
+	if c.Subscription != nil {
+		c.Subscription.waiter.Placed.Add(node)
+	}
+}
+
+// markNotSent records that a token which would have taken the lock is not on the node. (Not
+// of a repair: other keys of the lease may be there.)
+func (c *Call) markNotSent(node int) {
+	if c.Placed != nil && c.Ops[0].Op.Takes() {
+		c.Placed.remove(node)
+	}
+}
+
+// Voter gets a node's answer to a call: a reply for each operation, or what went wrong. Vote
+// is called once for each node, on any goroutine. It must not block or keep replies.
+type Voter interface {
+	Vote(node int, replies []redis.Reply, failure *Error)
+}
+
+// NodeSet is a set of nodes by index.
+type NodeSet struct{ bits atomic.Uint64 }
+
+// Has tells whether node is in the set.
+func (s *NodeSet) Has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
+func (s *NodeSet) count() int        { return bits.OnesCount64(s.bits.Load()) }
+
+// Add adds node.
+func (s *NodeSet) Add(node int)    { s.bits.Or(1 << node) }
+func (s *NodeSet) remove(node int) { s.bits.And(^(uint64(1) << node)) }
+
+// pendingRelease is a release that the node has not answered yet.
+type pendingRelease struct {
+	ops   []script.Operation
+	until time.Duration
+}
+
+// checkSpan checks the answer to a command of many operations: a list with one
+// element for each of them, or an error. An error within an element becomes that of the
+// element.
+func checkSpan(calls []Call, reply *redis.Reply) error {
+	if reply.Err != nil {
+		return nil
+	}
+	ops := 0
+	for i := range calls {
+		ops += len(calls[i].Ops)
+	}
+	if !reply.IsList() || len(reply.Array) != ops {
+		return redis.UnexpectedAnswer(calls[0].Op, fmt.Sprintf("a list of %d", ops), reply)
+	}
+	at := 0
+	for i := range calls {
+		for j := range calls[i].Ops {
+			if err := script.CheckReply(&calls[i].Ops[j], calls[i].Op, &reply.Array[at]); err != nil {
+				return err
+			}
+			at++
+		}
+	}
+	return nil
+}
