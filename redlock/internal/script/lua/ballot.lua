@@ -1,122 +1,119 @@
--- What this node does for the ballots that wait for it: many operations in one
--- call, in the order in which they were asked for. Only the incarnation of the
--- node that was admitted votes: the epoch is compared in the very command that
--- votes, and read together with the fencing counters.
+-- What this node does for the ballots of one daemon: many operations in one call, in their
+-- order. Only the incarnation of the node that was admitted votes: the script compares the
+-- epoch in the call that votes, and reads it together with the fencing counters.
 --
--- KEYS[1]    the node's own hash: the field epoch, a counter for each 1,024th of all
---            names; and keeps, until when locks may be kept for somebody, in
---            milliseconds of this node's TIME
+-- KEYS[1]    the node's own hash: the field epoch; a counter for each 1,024th of all names;
+--            and keeps, until when a lock may be reserved, in milliseconds of this node's
+--            TIME
 -- KEYS[i+1]  the lock's key of the i-th operation
--- ARGV[1]    the epoch that votes are wanted of; '' for none: releases (r and d) only
+-- ARGV[1]    the epoch that must vote; '' for none: only RELEASE and END_WAIT
 -- ARGV[2]    not-after, in microseconds of this node's TIME
--- ARGV[3]    the operations, a letter each
--- ARGV[4]    18 characters for each of a, n, s, h, f, p and q, in turn: the field of
---            the name's counter (2) and a fencing token (16 digits)
--- ARGV[5…]   of each operation in turn its arguments; upper case A, N, S, H and E
---            have the ttl, in milliseconds, after their arguments, which holds for
---            those after them:
---   a token      acquire: take the lock; the fencing token is a proposal
---   n token      another name of the acquire (a or s) that comes next: all or none
---   s token kind join: take the lock together with others of that kind
---   h old token  hand over: from old to token, or as an acquire
---   e token      extend: never shortens an expiry
---   r token      release: give the lock back
---   w            who: show who holds it, where they are not many
---   l            list: show all who hold it
---   f token      fence: raise the counter, if the lock is still ours
---   p token ttl  repair: set the key where it is missing, and raise the counter
---   q token ttl kind  the same of one that joined
---   x token ttl  force: delete the lock if this token holds it, and note for ttl
---                that it must not come back
---   i mark ttl   intend: who was refused by the acquire before this one waits for
---                the lock to be free. Known by the mark, where it waits for those
---                who share the lock in another way: they become no more
---   k mark ttl   keep: where he was refused, the lock is kept for him from now on, if
---                it is for nobody: nobody else is granted it. Of several names, those
---                up to the first that is not to be had: who holds that one may want
---                those behind it
---   m mark ttl   mark: who knows himself by the mark waits for those who share the
---                lock, wherever they do: they become no more
---   d mark       done: whose mark this is waits no more, nor is the lock kept for him
---   c            counters: all fields of the node's hash
+-- ARGV[3]    the opcodes, a letter each
+-- ARGV[4]    18 characters for each operation with a counter (*), in turn: the field of the
+--            name's counter (2) and a fencing token (16 digits)
+-- ARGV[5…]   the arguments of each operation in turn. An opcode with [ttl] in upper case has
+--            the ttl, in milliseconds, after its arguments. It holds for those after it, too
+--
+--   a ACQUIRE token [ttl] *             take the lock; the fencing token is a proposal
+--   n ACQUIRE_ALSO token [ttl] *        another name of the next ACQUIRE or JOIN: all or none
+--   s JOIN token kind [ttl] *           share the lock with others of that kind
+--   h HAND_OVER old token [ttl] *       exchange the token old for token, or as ACQUIRE
+--   e EXTEND token [ttl]                extend; never shortens an expiry
+--   r RELEASE token                     release the lock
+--   w WHO                               show who holds it, if these are not many
+--   l LIST                              show all who hold it
+--   f RAISE_COUNTER token *             raise the counter, if the token holds the lock
+--   p REPAIR token ttl *                set the key if it is missing, and raise the counter
+--   q REPAIR_SHARED token ttl kind *    the same of a shared lock
+--   x FORCE token ttl                   delete the lock if this token holds it, and note for
+--                                       ttl that it must not come back
+--   i WAIT mark ttl                     the client that the acquire before this one refused
+--                                       waits. It sets the wake-up key, and if others share
+--                                       the lock in another way, the writer intent
+--   k RESERVE mark ttl                  if it was refused, reserve the lock for this waiter,
+--                                       unless it is reserved for another. Of several names,
+--                                       reserve those up to the first that is held: its
+--                                       holder may want the names after it
+--   m INTEND_WRITE mark ttl             set the writer intent wherever readers share the lock
+--   d END_WAIT mark                     delete the writer intent and the reservation of this
+--                                       waiter
+--   c READ_COUNTERS                     all fields of the node's hash
 --
 -- Reply: an array with one element for each operation:
---   a  the fencing token that this node gives, where the key was set now or holds
---      this very token already; {value, pttl} where another value holds it;
---      {kind, pttl, mark, pttl} where it is kept for another;
---      the error LATE past not-after: nothing is set later
---   n, s, h  as a; negative where somebody is waiting for the lock. Where several
---      share it or wait, {kind, pttl, token, pttl}; and a fifth element where
---      another has the place that was asked for: one that is free, or 0 (the first
---      pttl is then until one is free). Of h, in
---      an array of its own where the old token did not hold the key any more
---   e  1 extended, 0 where the token does not hold the key, -1 where it was
---      forced away
---   r  1 deleted, 0 where the token does not hold the key
---   w, l  {value, pttl}, {kind, pttl, token, pttl, token, pttl…}; where the key is free
---      {kind, pttl, mark, pttl} if it is kept for somebody, or {}. Of w, {kind, pttl}
---      where more than FEW share it
---   f  1 raised, 0 where the token does not hold the key; the error FAR: the
---      counter would be FARTHEST ahead of this node's TIME, nothing is done
---   p, q  1 where the token holds the key now, 0 where another does, or it was
---      forced away; LATE as a, FAR as f
---   x  1 deleted, 0 where the token does not hold the key: noted all the same
---   i, k, m, d  1
---   c  {field, value, …}
---   a value is shown up to the length SHOWN.
---   Or the error that Redis gave for this operation alone (of e, r and f, a key of
---   another type is 0: no token holds it). The errors EPOCH, another incarnation,
---   and COUNTERS, it lost these, of everything but releases: no vote.
+--   ACQUIRE  the fencing token of this node, if the key was set now or has this token already;
+--      {value, pttl} if another value holds it; {kind, pttl, mark, pttl} if it is reserved
+--      for another waiter; the error LATE past not-after: nothing is set then
+--   ACQUIRE_ALSO, JOIN, HAND_OVER  as ACQUIRE; negative if another client waits for the lock.
+--      If several share it or wait, {kind, pttl, token, pttl}, and a fifth element if another
+--      holder has the place: a place that is free, or 0 (the first pttl is then until one is
+--      free). Of HAND_OVER in an array of its own if the old token did not hold the key
+--   EXTEND  1 extended, 0 the token does not hold the key, -1 it was forced away
+--   RELEASE, FORCE  1 deleted, 0 the token does not hold the key (FORCE notes it anyway)
+--   WHO, LIST  {value, pttl}; {kind, pttl, token, pttl, token, pttl…}; of a free key
+--      {kind, pttl, mark, pttl} if it is reserved, or {}. Of WHO {kind, pttl} if more than
+--      FEW share it
+--   RAISE_COUNTER  1 raised, 0 the token does not hold the key; the error FAR, and nothing
+--      is done, if the counter would be FARTHEST ahead of this node's TIME
+--   REPAIR, REPAIR_SHARED  1 the token holds the key now, 0 another does, or it was forced
+--      away; LATE as ACQUIRE, FAR as RAISE_COUNTER
+--   WAIT, RESERVE, INTEND_WRITE, END_WAIT  1
+--   READ_COUNTERS  {field, value, …}
+-- A value is shown up to the length SHOWN.
+-- An element can also be the error that Redis gave for this operation alone. (Of EXTEND,
+-- RELEASE and RAISE_COUNTER a key of another type is 0: no token holds it.) The errors EPOCH
+-- (another incarnation) and COUNTERS (it lost these) mean no vote, for all but releases.
 --
--- Beside a lock's key there may be, for no longer than they are needed:
---   key\0m  who shares it: their tokens, by the millisecond at which each expires.
---           The key itself has the kind as its value then, as long as the longest
---           of them, so that other clients stay out: redlockd:shared, or
---           redlockd:slots=K, where each token begins with its place and a space
---   key\0b  the bell: somebody was refused and waits. It is deleted when the lock is
---           given back or forced away, which is what CLIENT TRACKING tells him; not
---           when it is extended or handed over. Of who was refused for another's mark
---           it ends with that: nobody may come who would delete it
---   key\0a  somebody waited when the lock was given back, a moment ago
---   key\0w  the mark of one who waits for those who share
---   key\0k  the mark of one whom the lock is kept for
+-- A lock may have these keys besides its own, for as long as they are needed:
+--   key\0m  the holders that share it: their tokens, by the millisecond at which each
+--           expires. The key itself then has the kind as its value, as long as the longest of
+--           them, so foreign clients stay out: redlockd:shared, or redlockd:slots=K, where
+--           each token begins with its place and a space
+--   key\0b  the wake-up key: a client was refused and waits. A release or FORCE deletes it,
+--           which CLIENT TRACKING reports to the client; EXTEND and HAND_OVER do not. If the
+--           client was refused for a reservation, it ends with that: nobody may delete it
+--   key\0a  a client waited when the lock was released, a moment ago
+--   key\0w  the writer intent: the mark of a writer that waits for readers
+--   key\0k  the reservation: the mark of the waiter that gets the lock next
 --
--- It runs for every group on every node: what is rare is made where it is met,
--- and no function, table or text is made that may not be needed. What is rarest is
--- in rare.lua, which stands before this in the same script.
+-- Every group on every node runs this script: it makes no function, table or text that may
+-- not be needed. What is rarely needed is in rare.lua, which precedes it in the same script.
 local call, byte, sub = redis.pcall, string.byte, string.sub
 local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
 
--- The letters, as byte has them, and what upper case is less.
-local A, C, D, E, F, H, I, K, L, M, N, P, Q, R, S, X = 97, 99, 100, 101, 102, 104, 105, 107, 108, 109, 110, 112, 113, 114, 115, 120
-local UPPER = 32
+-- The opcodes, as byte() returns them: the same names as in operation.go. In upper case an
+-- opcode has a ttl, which holds for those after it, too.
+local ACQUIRE, ACQUIRE_ALSO, JOIN, HAND_OVER = 97, 110, 115, 104 -- a n s h
+local EXTEND, RELEASE, WHO, LIST = 101, 114, 119, 108 -- e r w l
+local RAISE_COUNTER, REPAIR, REPAIR_SHARED, FORCE = 102, 112, 113, 120 -- f p q x
+local WAIT, RESERVE, INTEND_WRITE, END_WAIT, READ_COUNTERS = 105, 107, 109, 100, 99 -- i k m d c
+local UPPER = 32 -- by how much upper case is smaller
 
--- The notes of what was forced away have keys that begin so, and the token's SHA1.
+-- The note about a token that was forced away has this prefix and the token's SHA1 as key.
 local FORCED = 'redlockd:forced:'
--- What the value of a key begins with that several share, and is where readers do.
+-- The prefix of all kinds, the kind of readers, and what is shown for waiters.
 local KIND, SHARED, WRITER, KEPT = 'redlockd:', 'redlockd:shared', 'redlockd:writer', 'redlockd:kept'
 
--- How far a proposal may be ahead of this node's TIME, in microseconds: the
--- clock of one host must not push all counters far into the future.
+-- How far a proposal may be ahead of this node's TIME, in microseconds: the clock of one
+-- host must not push all counters far into the future.
 local AHEAD = 1000000
--- How much is shown of a value that is none of ours, which may be megabytes.
+-- How much is shown of a foreign value, which may be megabytes.
 local SHOWN = 4096
 -- Beyond this, counters come too near to what a double can count (2^53).
 local LIMIT = 9006099743113216 -- 2^53 - 2^40
 
 local EPOCH = 'EPOCH another incarnation than the one that was admitted'
 
-local replies, arg, record, refused = {}, 5, 0, nil -- record: the last one that was read
+local replies, arg, record, refused = {}, 5, 0, nil -- record: of ARGV[4], the last one that was read
 local fields, counters = {'epoch'}, nil -- counters: by field; nil where none is needed
 local clock, late, ttl -- clock: microseconds, where there are counters
-local keeps, keeping   -- until when a lock may be kept for somebody; whether one may be now
+local keeps, keeping   -- until when a lock may be reserved; whether one may be now
 local changed          -- fields and values to be written; nil: none
 
-local rare -- what make made, of rare.lua
+local rare -- the functions of rare.lua, once they are needed
 
--- release gives a key back that the token holds alone. Where another value is there,
--- it returns that too. (It captures nothing: see rare.lua.)
+-- release deletes a key that the token alone holds. If another value is there, it returns
+-- that, too. (It captures nothing: see rare.lua.)
 local function release(key, token)
   local call = redis.pcall
   local value = call('GET', key)
@@ -130,7 +127,7 @@ local function release(key, token)
   return type(done) == 'table' and done or 1
 end
 
-local why -- nothing that this node says is a vote
+local why -- the error of a node that has no vote
 if args[1] == '' then
   why = EPOCH
 else
@@ -159,20 +156,20 @@ end
 
 if why then -- only releases
   local words = ops > 0 and letters ~= string.rep('r', ops)
-    and {[A] = 1, [N] = 1, [S] = 2, [H] = 2, [E] = 1, [R] = 1, [F] = 1, [P] = 2, [Q] = 3, [X] = 2, [I] = 2, [K] = 2, [M] = 2}
+    and {[ACQUIRE] = 1, [ACQUIRE_ALSO] = 1, [JOIN] = 2, [HAND_OVER] = 2, [EXTEND] = 1, [RELEASE] = 1, [RAISE_COUNTER] = 1, [REPAIR] = 2, [REPAIR_SHARED] = 3, [FORCE] = 2, [WAIT] = 2, [RESERVE] = 2, [INTEND_WRITE] = 2}
   for i = 1, ops do
     local op = byte(letters, i)
-    if op == R then
+    if op == RELEASE then
       local key, token = keys[i + 1], args[arg]
       local done, value = release(key, token)
       if value then
-        rare = rare or make({})
+        rare = rare or rareOperations({})
         done = rare.leave(key, token, value)
       end
       replies[i] = done
       arg = arg + 1
-    elseif op == D then
-      rare = rare or make({})
+    elseif op == END_WAIT then
+      rare = rare or rareOperations({})
       replies[i] = rare.done(keys[i + 1], args[arg])
       arg = arg + 1
     else
@@ -190,28 +187,28 @@ if counters then
   keeping = 1000 * keeps > clock
 end
 
-local others = 0 -- names of the acquire that comes next
-local wanted     -- the kind that the last acquire wanted to share; nil: alone
-local chain      -- the names of the acquire that were kept so far are to be had
-local granted    -- what to multiply the fencing token with: -1 where somebody waits
+local others = 0 -- names of the next acquire, by ACQUIRE_ALSO
+local wanted     -- the kind that the last acquire wanted to share; nil: exclusive
+local chain      -- all names of the acquire that were reserved so far are free
+local granted    -- the sign of the fencing token: -1 if a client waits
 
-local function seldom()
+local function loadRare()
   changed = changed or {}
-  return make({fields = fields, counters = counters, late = late, clock = clock, keeps = keeping and keeps or 0, changed = changed})
+  return rareOperations({fields = fields, counters = counters, late = late, clock = clock, keeps = keeping and keeps or 0, changed = changed})
 end
 
 for i = 1, ops do
   local key, op, token = keys[i + 1], byte(letters, i), args[arg]
-  if op == R then
+  if op == RELEASE then
     local done, value = release(key, token)
     if value then
-      rare = rare or seldom()
+      rare = rare or loadRare()
       done = rare.leave(key, token, value)
     end
     replies[i] = done
     arg = arg + 1
-  elseif op == A or op == A - UPPER then
-    if op ~= A then
+  elseif op == ACQUIRE or op == ACQUIRE - UPPER then
+    if op ~= ACQUIRE then
       arg = arg + 1
       ttl = args[arg]
     end
@@ -220,7 +217,7 @@ for i = 1, ops do
     refused = nil -- an embedded node's Lua keeps it in "refused = set.err and set"
     wanted, chain = nil, true
     if others > 0 then
-      rare = rare or seldom()
+      rare = rare or loadRare()
       refused = rare.all(i - others, i, token, ttl, record, keeping, args[arg])
       for j = i - others, i do
         replies[j] = refused
@@ -232,10 +229,10 @@ for i = 1, ops do
       if late then
         refused = late
       elseif count > LIMIT then
-        rare = rare or seldom()
+        rare = rare or loadRare()
         refused = rare.refusal(record)
       elseif keeping and call('EXISTS', key .. '\0k') == 1 then
-        rare = rare or seldom()
+        rare = rare or loadRare()
         refused = rare.take(i, token, ttl, args[arg])
         granted = not refused and 1
       else
@@ -249,7 +246,7 @@ for i = 1, ops do
           elseif type(value) == 'string' and sub(value, 1, 9) ~= KIND then
             refused = {sub(value, 1, SHOWN), call('PTTL', key)}
           else
-            rare = rare or seldom()
+            rare = rare or loadRare()
             refused = rare.blocker(key, token)
             if not refused then -- nobody shares it any more
               set = call('SET', key, token, 'PX', ttl)
@@ -261,9 +258,9 @@ for i = 1, ops do
       end
       replies[i] = refused
     end
-  elseif op == H or op == H - UPPER then
+  elseif op == HAND_OVER or op == HAND_OVER - UPPER then
     local new = args[arg + 1]
-    if op ~= H then
+    if op ~= HAND_OVER then
       arg = arg + 1
       ttl = args[arg + 1]
     end
@@ -274,12 +271,12 @@ for i = 1, ops do
     local held = call('GET', key) == token
     if held and not late and counters[fields[record + 1]] < LIMIT then
       local set = call('SET', key, new, 'PX', ttl)
-      local bell = not set.err and call('EXISTS', key .. '\0b')
-      refused = set.err and set or type(bell) == 'table' and bell
-      granted = not refused and (bell > 0 and -1 or 1)
+      local wakeup = not set.err and call('EXISTS', key .. '\0b')
+      refused = set.err and set or type(wakeup) == 'table' and wakeup
+      granted = not refused and (wakeup > 0 and -1 or 1)
       replies[i] = refused
     else
-      rare = rare or seldom()
+      rare = rare or loadRare()
       refused = rare.refusal(record)
       if not refused and not held then
         refused = rare.blocker(key, new) or keeping and rare.kept(key, new, rare.markAfter(i, args[arg]))
@@ -291,13 +288,13 @@ for i = 1, ops do
       if refused then
         replies[i] = refused
       else
-        local bell = call('EXISTS', key .. '\0b')
-        local reply = type(bell) == 'table' and bell or rare.fence(record) * (bell > 0 and -1 or 1)
+        local wakeup = call('EXISTS', key .. '\0b')
+        local reply = type(wakeup) == 'table' and wakeup or rare.fence(record) * (wakeup > 0 and -1 or 1)
         replies[i] = held and reply or {reply}
       end
     end
-  elseif op == E or op == E - UPPER then
-    if op ~= E then
+  elseif op == EXTEND or op == EXTEND - UPPER then
+    if op ~= EXTEND then
       arg = arg + 1
       ttl = args[arg]
     end
@@ -307,44 +304,44 @@ for i = 1, ops do
       local done = call('PEXPIRE', key, ttl, 'GT')
       replies[i] = type(done) == 'table' and done or 1 -- an error is no vote
     else
-      rare = rare or seldom()
+      rare = rare or loadRare()
       replies[i] = rare.extend(key, token, ttl, value)
       if replies[i] == 0 and call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 then
         replies[i] = -1
       end
     end
-  elseif op == N or op == N - UPPER then
-    if op ~= N then
+  elseif op == ACQUIRE_ALSO or op == ACQUIRE_ALSO - UPPER then
+    if op ~= ACQUIRE_ALSO then
       arg = arg + 1
       ttl = args[arg]
     end
     arg = arg + 1
     record = record + 1
     others = others + 1
-  elseif op == S or op == S - UPPER then
+  elseif op == JOIN or op == JOIN - UPPER then
     local kind = args[arg + 1]
-    if op ~= S then
+    if op ~= JOIN then
       arg = arg + 1
       ttl = args[arg + 1]
     end
     arg = arg + 2
     record = record + 1
     wanted, chain = kind, true
-    rare = rare or seldom()
+    rare = rare or loadRare()
     refused = rare.share(i - others, i, token, ttl, record, kind, keeping, args[arg])
     for j = i - others, i do
       replies[j] = refused
     end
     others = 0
-  elseif op == F or op == P or op == Q then
+  elseif op == RAISE_COUNTER or op == REPAIR or op == REPAIR_SHARED then
     record = record + 1
-    rare = rare or seldom()
+    rare = rare or loadRare()
     local text = sub(records, 18 * record - 15, 18 * record)
-    replies[i] = op ~= F and late or rare.far(record, tonumber(text))
-    if op ~= F then
+    replies[i] = op ~= RAISE_COUNTER and late or rare.far(record, tonumber(text))
+    if op ~= RAISE_COUNTER then
       if not replies[i] and call('EXISTS', FORCED .. redis.sha1hex(token)) == 0 then
         local set
-        if op == P then
+        if op == REPAIR then
           set = call('SET', key, token, 'NX', 'PX', args[arg + 1])
         else
           set = rare.join(key, token, args[arg + 2], args[arg + 1])
@@ -353,24 +350,24 @@ for i = 1, ops do
       end
     end
     replies[i] = replies[i] or 0
-    arg = arg + (op == F and 1 or op == P and 2 or 3)
+    arg = arg + (op == RAISE_COUNTER and 1 or op == REPAIR and 2 or 3)
     if replies[i] == 0 and rare.holds(key, token) then
       rare.raise(record, tonumber(text), text)
       replies[i] = 1
     end
-  elseif op == X then
+  elseif op == FORCE then
     local set = call('SET', FORCED .. redis.sha1hex(token), '1', 'PX', args[arg + 1])
     local done, value = set.err and set, nil
     if not done then
       done, value = release(key, token)
     end
     if value then
-      rare = rare or seldom()
+      rare = rare or loadRare()
       done = rare.leave(key, token, value)
     end
     replies[i] = done
     arg = arg + 2
-  elseif op == I then
+  elseif op == WAIT then
     if type(refused) == 'table' then
       local by = refused[1]
       if not refused.err then
@@ -381,7 +378,7 @@ for i = 1, ops do
         call('SET', key .. '\0b', '1', 'NX', 'PX', last)
       end
       if type(by) == 'string' and sub(by, 1, 9) == KIND and by ~= wanted and by ~= WRITER and by ~= KEPT then
-        rare = rare or seldom()
+        rare = rare or loadRare()
         rare.intend(key, token, args[arg + 1], wanted)
       end
     else
@@ -400,9 +397,9 @@ for i = 1, ops do
     end
     replies[i] = 1
     arg = arg + 2
-  elseif op == K then
+  elseif op == RESERVE then
     if chain and type(refused) == 'table' and not refused.err and refused[1] ~= WRITER then
-      rare = rare or seldom()
+      rare = rare or loadRare()
       local value = call('GET', key)
       chain = false -- as with refused, an embedded node's Lua keeps it in "chain = a and b"
       if rare.keep(key, token, args[arg + 1]) and (not value or value == wanted) then
@@ -412,26 +409,26 @@ for i = 1, ops do
     end
     replies[i] = 1
     arg = arg + 2
-  elseif op == M then
+  elseif op == INTEND_WRITE then
     if call('GET', key) == SHARED then
-      rare = rare or seldom()
+      rare = rare or loadRare()
       rare.mark(key .. '\0w', token, args[arg + 1])
     end
     replies[i] = 1
     arg = arg + 2
-  elseif op == D then
-    rare = rare or seldom()
+  elseif op == END_WAIT then
+    rare = rare or loadRare()
     replies[i] = rare.done(key, token)
     arg = arg + 1
-  elseif op == C then
+  elseif op == READ_COUNTERS then
     replies[i] = call('HGETALL', node)
   else
     local value = call('GET', key)
     if type(value) == 'table' then
       replies[i] = value
     else
-      rare = rare or seldom()
-      replies[i] = rare.who(key, value, op == L)
+      rare = rare or loadRare()
+      replies[i] = rare.who(key, value, op == LIST)
     end
   end
   if granted then -- for its fencing token
@@ -456,10 +453,10 @@ if changed and changed[1] then
   if type(done) == 'table' then -- not counted, so not voted
     for i = 1, ops do
       local op = byte(letters, i)
-      op = op < A and op + UPPER or op
+      op = op < ACQUIRE and op + UPPER or op
       local reply = replies[i]
       local voted = type(reply) == 'number' and reply ~= 0 or type(reply) == 'table' and type(reply[1]) == 'number'
-      if voted and (op == A or op == N or op == S or op == H or op == F or op == P or op == Q) then
+      if voted and (op == ACQUIRE or op == ACQUIRE_ALSO or op == JOIN or op == HAND_OVER or op == RAISE_COUNTER or op == REPAIR or op == REPAIR_SHARED) then
         replies[i] = done
       end
     end

@@ -1,7 +1,7 @@
--- What is rare in ballot.lua, of whose script this is the beginning: keys that
--- several share, several names, hand-overs. It is a function that makes functions:
--- a call that needs none of them pays for one closure that captures nothing.
-local function make(state)
+-- What ballot.lua rarely needs: shared locks, several names, hand-overs, waiters. It precedes
+-- ballot.lua in the same script. One function makes all others: a call that needs none of
+-- them pays for one closure that captures nothing.
+local function rareOperations(state)
   local call, sub = redis.pcall, string.sub
   local keys, records, fields, counters = KEYS, ARGV[4], state.fields, state.counters
   local late, clock, changed = state.late, state.clock, state.changed
@@ -189,11 +189,11 @@ local function make(state)
     local most, wanted = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
-      local bell = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a')
-      if type(bell) == 'table' then
-        return bell
+      local wakeup = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a')
+      if type(wakeup) == 'table' then
+        return wakeup
       end
-      wanted = bell > 0 and -1 or wanted
+      wanted = wakeup > 0 and -1 or wanted
     end
     for i = from, to do -- before any: a counter that is far ahead must not take the others along
       local refused = far(record - to + i, most)
