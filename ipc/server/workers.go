@@ -8,8 +8,8 @@ const maxIdleWorkers = 128
 // workers runs jobs, each on a goroutine, and keeps some of the goroutines for later jobs.
 //
 // A go statement for each job would be simpler. But a new goroutine starts with a small stack, and
-// copies it each time the job goes deeper. Measured with 64 jobs that need 6 KiB of stack: 155 µs
-// of processor time from the pool, 312 µs with go statements.
+// copies it each time the job goes deeper. Measured with 64 jobs that need 6 KiB of stack, medians
+// of 15 runs: 162 µs of processor time from the pool, 345 µs with go statements.
 type workers[J workerJob] struct {
 	// mu guards what follows. No other mutex is taken inside it.
 	mu    sync.Mutex
