@@ -88,7 +88,7 @@ func (c *certificates) note(node string, seen certificate) {
 	c.found[node] = seen
 	c.mu.Unlock()
 	if warning := seen.warning(now); warning != "" && warning != before {
-		c.log.Warn("a certificate is to be renewed", "node", node, "warning", warning)
+		c.log.Warn("a certificate must be renewed", "node", node, "warning", warning)
 	}
 }
 

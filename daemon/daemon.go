@@ -57,7 +57,7 @@ func (d *daemon) notice(n redlock.Notice) {
 	case redlock.NewFleet:
 		d.Log.Info("the nodes are new", "reason", n.Text)
 	case redlock.CountersLost:
-		d.Log.Warn("fencing counters began anew", "reason", n.Text)
+		d.Log.Warn("fencing counters restarted", "reason", n.Text)
 	default:
 		d.Log.Error("node's admission withdrawn: it is in quarantine again", "node", n.Node, "kind", n.Kind, "reason", n.Text)
 	}

@@ -80,7 +80,7 @@ func (d *daemon) logNode(s redlock.NodeStatus, warnings []string, isNews bool) {
 	case redlock.NodeQuarantined:
 		log("node is in quarantine: its votes do not count yet", "node", s.Name, "address", s.Address, "left", session.Seconds(s.Left), "reason", session.ReasonText(s.Reason))
 	case redlock.NodeRefused:
-		log("node is refused: its votes do not count until this is mended", "node", s.Name, "address", s.Address, "reason", session.ReasonText(s.Reason))
+		log("node is refused: its votes do not count until this is fixed", "node", s.Name, "address", s.Address, "reason", session.ReasonText(s.Reason))
 	default:
 		log("node is down", "node", s.Name, "address", s.Address, "reason", session.ReasonText(s.Reason))
 	}

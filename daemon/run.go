@@ -138,7 +138,7 @@ func (d *daemon) settle(ctx context.Context) {
 	d.Nodes.Settle(ctx)
 	status := d.Nodes.Status()
 	for _, warning := range status.Warning {
-		d.Log.Warn(warning)
+		d.Log.Warn("fleet could be safer", "warning", warning)
 	}
 	if status.Spare() < 0 {
 		d.quorate.lacks(d.Clock())

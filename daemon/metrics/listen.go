@@ -24,7 +24,7 @@ const (
 func (s *Server) firstListener(ctx context.Context) net.Listener {
 	listener, err := s.listen(ctx)
 	if err != nil {
-		s.Log.Error("metrics are not served: cannot listen at metrics.Address; locks are not affected", "address", s.Address,
+		s.Log.Error("metrics are not served: cannot listen at metrics.address; locks are not affected", "address", s.Address,
 			"error", err, "advice", listenAdvice(err), "retry_after", retryListen)
 		return nil
 	}
@@ -33,12 +33,12 @@ func (s *Server) firstListener(ctx context.Context) net.Listener {
 
 // listenAdvice says what to do about an address that the daemon cannot listen at.
 func listenAdvice(err error) string {
-	const another = ", or restart redlockd with another metrics.Address"
+	const another = ", or restart redlockd with another metrics.address"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "ss -ltnp shows the process that listens there, maybe a second redlockd: end it" + another
 	case errors.Is(err, syscall.EACCES):
-		return "only root can use ports below 1024: restart redlockd with another one in metrics.Address"
+		return "only root can use ports below 1024: restart redlockd with another one in metrics.address"
 	}
 	return "check that this host has that address (ip address)" + another
 }

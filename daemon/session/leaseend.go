@@ -329,7 +329,7 @@ func (d *Host) releaseAbandoned(h *heldLease) {
 	d.forget(h)
 	if err == nil {
 		d.forgetWhenReleased(h, release)
-		d.Log.Debug("lease given back: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
+		d.Log.Debug("lease released: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
 	}
 }
 

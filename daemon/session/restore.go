@@ -111,7 +111,7 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 // useless: a descriptor that cannot be used (there may be no room for it) says nothing
 // about its client, whose leases stay for their validity.
 func (r *restoration) useless(c systemd.StoredConn, known *state.Conn) {
-	r.d.Log.Error("a connection of before the restart cannot be gone on with", "error", c.Err)
+	r.d.Log.Error("a connection from before the restart cannot be continued", "error", c.Err)
 	if known != nil {
 		r.unkept(known)
 	}
@@ -131,7 +131,7 @@ func (r *restoration) takeConn(nc net.Conn, known *state.Conn) {
 	restored, err := r.server.Restore(nc)
 	r.d.restoring = 0
 	if err != nil {
-		r.d.Log.Warn("a connection of before the restart is not kept", "error", err)
+		r.d.Log.Warn("a connection from before the restart is not kept", "error", err)
 		r.unkept(known)
 		return
 	}
@@ -196,7 +196,7 @@ func (r *restoration) takeLeases() {
 	ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
 	defer cancel()
 	if err := adoption.Wait(ctx); err != nil {
-		r.d.Log.Warn("not all leases of before the restart are confirmed yet", "error", err)
+		r.d.Log.Warn("not all leases from before the restart are confirmed yet", "error", err)
 	}
 }
 
@@ -210,7 +210,7 @@ func (r *restoration) abandon(l *state.Lease) {
 	r.abandoned++
 	r.d.forgetAfterMaxTTL(r.noteAbandoned(l))
 	if err := r.d.Nodes.Abandon(l.Record); err != nil {
-		r.d.Log.Error("what was under way before the restart is not given back", "error", err)
+		r.d.Log.Error("what was under way before the restart is not released", "error", err)
 	}
 	if by := r.past.Requests[l.ReleasedBy]; by != nil && r.conns[by.Conn] != nil {
 		r.conns[by.Conn].s.replays[by.Number] = replayedRequest{since: by.Since, gaveBack: l.Record.Names}
@@ -293,7 +293,7 @@ func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (gone bool) 
 		h.index = &h.process.desk
 	case !errors.Is(err, process.ErrNoProcess) && !errors.Is(err, process.ErrThread):
 		l.Record.Keep = false
-		r.d.Log.Error("a lease of before the restart is not extended: nobody knows whether the process lives that it goes by",
+		r.d.Log.Error("a lease from before the restart is not extended: its process may have ended",
 			"lock", h.waiter.Label(), "pid", h.PID, "error", err)
 	default:
 		return true
@@ -328,7 +328,7 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 
 // refused: such a lease ends with its ttl, and its client is told now.
 func (r *restoration) refused(l *restoredLease, err error) {
-	r.d.Log.Error("a lease of before the restart is not kept", "lock", l.waiter.Label(), "error", err)
+	r.d.Log.Error("a lease from before the restart is not kept", "lock", l.waiter.Label(), "error", err)
 	r.d.Journal.Forgotten(l.number, 0)
 	r.d.Processes.release(l.process)
 	if l.session != nil {
