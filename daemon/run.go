@@ -171,6 +171,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	defer attending.Wait()
 	attending.Go(func() { d.attend(accepting, o.Manager) })
 	attending.Go(func() { d.Journal.Watch(accepting) })
+	attending.Go(func() { d.LeaseLog.Run(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
 	err := d.untilStopped(ctx, served, o)
 	stop()

@@ -115,7 +115,9 @@ socket {
 #   names   = false
 # }
 
+# grants writes a line for each grant and release: who held which lock, and for how long.
 # log {
 #   level  = "info" # trace, debug, info, warn or error
 #   format = "text" # or "json"
+#   grants = false
 # }

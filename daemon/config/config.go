@@ -130,6 +130,7 @@ type Limits struct {
 type Log struct {
 	Level  hclog.Level
 	Format logging.Format
+	Grants bool // a line for each grant and release, too
 }
 
 // Metrics is where Prometheus scrapes.

@@ -121,6 +121,7 @@ limits {
 log {
   level  = "debug"
   format = "json"
+  grants = true
 }
 metrics {
   address = "[::1]:9852"
@@ -137,7 +138,7 @@ metrics {
 		Lease:    Lease{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond},
 		Socket:   Socket{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
 		Limits:   Limits{1, 2, 3, 4, 5},
-		Log:      Log{Level: hclog.Debug, Format: logging.JSON},
+		Log:      Log{Level: hclog.Debug, Format: logging.JSON, Grants: true},
 		Metrics:  &Metrics{Address: "[::1]:9852", Page: true, Names: true},
 		Warnings: []string{cfg.Path + ":2:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"},
 	}
@@ -303,8 +304,8 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	source := readTestFile(t, packagedConfig)
 	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+(?: "[a-z]+")? \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 47 {
-		t.Errorf("got %d lines that are commented out, want 47:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 48 {
+		t.Errorf("got %d lines that are commented out, want 48:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)

@@ -150,6 +150,7 @@ func readLog(b *section, log *Log) {
 		log.Level, _ = logging.ParseLevel(level) // checkLevel has seen to it
 	}
 	b.text("format", (*string)(&log.Format), checkFormat)
+	b.flag("grants", &log.Grants)
 }
 
 func readMetrics(b *section) *Metrics {

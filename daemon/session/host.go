@@ -9,6 +9,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/timers"
@@ -51,7 +52,8 @@ type Host struct {
 	acceptLogged rateLimiter // that no connection could be accepted
 	acceptFails  atomic.Bool // it was logged, and not yet that it is over
 	deniedLogged rateLimiter // that FORCE or ADMIT was denied
-	lossLog      lossLog     // which leases were lost
+
+	LeaseLog *logging.LeaseLog // of grants, releases and losses
 
 	Stopping atomic.Bool // nothing is released from now on
 }
@@ -90,6 +92,7 @@ func NewHost(o HostOptions) *Host {
 	if d.hostname, err = os.Hostname(); err != nil {
 		d.hostname = "?"
 	}
+	d.LeaseLog = logging.NewLeaseLog(o.Log, d.hostname, o.Config.Log.Grants)
 	return d
 }
 
@@ -156,6 +159,7 @@ func (d *Host) LogManagerError(err error) {
 func (d *Host) Reload(cfg *config.Config) {
 	d.access.Store(cfg.Access)
 	d.Limits.Set(cfg.Limits)
+	d.LeaseLog.SetGrants(cfg.Log.Grants)
 }
 
 // mayTakeDescriptor is an error where clients have all that are theirs.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
@@ -310,6 +311,7 @@ func (d *Host) letExpire(h *heldLease) {
 		return
 	}
 	d.Journal.Lost(h.number, h.lease.Reason())
+	d.logReleased(h, "connection cut")
 	if h.attached() != nil {
 		h.markLost(d.Clock())
 		d.reportLoss(h)
@@ -330,49 +332,36 @@ func (d *Host) releaseAbandoned(h *heldLease) {
 	if err == nil {
 		d.forgetWhenReleased(h, release)
 		d.Log.Debug("lease released: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
+		d.logReleased(h, goneReason(h))
 	}
+}
+
+// goneReason says what ended: the process, or the connection of the client.
+func goneReason(h *heldLease) string {
+	if h.process != nil {
+		return "process ended"
+	}
+	return "connection ended"
 }
 
 // logLost logs a lost lease: as a warning, unless it ended as its client requested.
 func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
-	if !d.isNamed(h) {
-		return
-	}
-	if h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired {
-		d.Log.Info("lease over: its ttl ended, as hold=ttl asks", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
-		return
-	}
-	d.Log.Warn("lease lost", "lock", h.waiter.Label(), "reason", lease.Reason(), "user", h.User, "pid", h.PID, "cause", orNone(lease.Cause()))
+	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired
+	d.LeaseLog.Lost(leaseFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
 }
 
-// isNamed counts a lease that ended, and tells whether the log names it.
-func (d *Host) isNamed(h *heldLease) bool {
-	l := &d.lossLog
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	of := l.users[h.UID]
-	if of == nil {
-		if l.users == nil {
-			l.users = map[int]*losses{}
-		}
-		of = &losses{user: h.User}
-		l.users[h.UID] = of
-		time.AfterFunc(lossPause, func() { d.logUnnamed(h.UID) })
+// logReleased logs a release and why it happened, if the config asks for that.
+func (d *Host) logReleased(h *heldLease, reason string) {
+	if d.LeaseLog.LogsGrants() {
+		d.LeaseLog.Released(leaseFacts(h, h.lease), d.Clock()-h.lease.Since(), reason)
 	}
-	if of.n++; of.n > lossLines {
-		of.latest = h.waiter.Label()
-	}
-	return of.n <= lossLines
 }
 
-// logUnnamed logs how many leases the log did not name, if any.
-func (d *Host) logUnnamed(uid int) {
-	l := &d.lossLog
-	l.mu.Lock()
-	of := l.users[uid]
-	delete(l.users, uid)
-	l.mu.Unlock()
-	if more := of.n - lossLines; more > 0 {
-		d.Log.Warn("more leases lost or over than are named here", "user", of.user, "leases", more, "latest", of.latest)
+// leaseFacts returns what the log says of a lease.
+func leaseFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
+	mode := modeOf(h.waiter.Kind.Shared)
+	if h.waiter.Kind.Slots > 0 {
+		mode = "slots"
 	}
+	return logging.Lease{Lock: h.waiter.Label(), Fence: lease.Fence(), Mode: mode, UID: h.UID, User: h.User, PID: h.PID}
 }

@@ -216,6 +216,14 @@ func (a *lockRequest) answer() {
 	}
 	a.call.Reply(grantFields(a.call, a.heldLease))
 	a.session.host.reportGranted(a.heldLease)
+	a.session.host.logGranted(a)
+}
+
+// logGranted logs a grant, if the config asks for that.
+func (d *Host) logGranted(a *lockRequest) {
+	if d.LeaseLog.LogsGrants() {
+		d.LeaseLog.Granted(leaseFacts(a.heldLease, a.lease), a.waited())
+	}
 }
 
 // reportGranted notes that a client was answered: of a lease that was lost since LOST comes

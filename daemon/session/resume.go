@@ -147,6 +147,7 @@ func (r *resumeWork) undo() {
 	}
 	d.forget(h)
 	d.forgetWhenReleased(h, release)
+	d.logReleased(h, "request cancelled")
 }
 
 // answer is the answer of LOCK.

@@ -31,6 +31,7 @@ func (s *session) unlock(call *server.Call) server.Work {
 		return s.refuse(call, err)
 	}
 	s.host.forget(h)
+	s.host.logReleased(h, "unlock")
 	return &unlockWork{s, call, h, release}
 }
 

@@ -1,0 +1,48 @@
+package daemon
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/logging"
+)
+
+// TestGrantsAreLogged: with log { grants = true } there is a line for each grant and each
+// release with its reason, and a reload switches that.
+func TestGrantsAreLogged(t *testing.T) {
+	first := startDaemon(t, 1, func(cfg *config.Config) { cfg.Log.Grants = true })
+	var log logged
+	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	w, gone := d.dial(), d.dial()
+	w.say("LOCK a,b", granted("a,b"))
+	gone.say("LOCK c mode=shared", granted("c"))
+	w.say("UNLOCK a,b", `OK lock=a,b`)
+	w.say("UNLOCK a,b", `ERR NOTHELD .*`) // releases nothing
+	gone.conn.Close()
+	for _, want := range []string{
+		`\[INFO\]  lock granted: lock="?a,b"? fence=\d+ user=\S+ pid=\d+ host=\S+ mode=exclusive waited_ms=\d+\n`,
+		`\[INFO\]  lock released: lock="?a,b"? fence=\d+ user=\S+ pid=\d+ host=\S+ mode=exclusive held_ms=\d+ reason=unlock\n`,
+		`\[INFO\]  lock granted: lock=c fence=\d+ user=\S+ pid=\d+ host=\S+ mode=shared waited_ms=\d+\n`,
+		`\[INFO\]  lock released: lock=c fence=\d+ user=\S+ pid=\d+ host=\S+ mode=shared held_ms=\d+ reason="connection ended"\n`,
+	} {
+		line := regexp.MustCompile(want)
+		eventually(t, want, func() bool { return len(line.FindAllString(log.String(), -1)) == 1 })
+	}
+	if n := strings.Count(log.String(), "lock released: "); n != 2 {
+		t.Errorf("%d releases are logged, want 2:\n%s", n, log.String())
+	}
+
+	off := *d.cfg
+	off.Log.Grants = false
+	d.reload <- &off
+	eventually(t, "the config is reloaded", func() bool { return strings.Contains(log.String(), "config reloaded") })
+	w.say("LOCK d", granted("d"))
+	w.say("UNLOCK d", `OK lock=d`)
+	if strings.Contains(log.String(), "lock=d") {
+		t.Errorf("grants are logged though that was switched off:\n%s", log.String())
+	}
+}

@@ -1,0 +1,157 @@
+package logging
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// A user can take, release and lose leases faster than anybody can read. In each
+// window the log has this many lines of one user; it reports how many it left out.
+const (
+	leaseWindow   = 10 * time.Second
+	maxLossLines  = 200
+	maxGrantLines = 1000
+)
+
+// Lease is what the log says of a lease. It never has the lease's id: that is a secret.
+type Lease struct {
+	Lock  string // its names
+	Fence uint64
+	Mode  string // exclusive, shared or slots
+	UID   int
+	User  string
+	PID   int
+}
+
+// LeaseLog logs lost leases and, with log { grants = true }, each grant and release.
+// A line beyond a user's bound is counted instead. Its methods are safe for
+// concurrent use and do not block.
+type LeaseLog struct {
+	log    hclog.Logger
+	host   string
+	grants atomic.Bool
+
+	mu    sync.Mutex // guards users; nothing is locked inside it
+	users map[int]*userLines
+}
+
+// userLines counts the lines of one user in this window.
+type userLines struct {
+	user           string
+	losses, grants lines
+}
+
+// lines are those of one kind.
+type lines struct {
+	n      int
+	latest string // lock that was left out
+}
+
+// NewLeaseLog makes a LeaseLog. host is this host's name.
+func NewLeaseLog(log hclog.Logger, host string, grants bool) *LeaseLog {
+	l := &LeaseLog{log: log, host: host, users: map[int]*userLines{}}
+	l.grants.Store(grants)
+	return l
+}
+
+// SetGrants switches the lines of grants and releases.
+func (l *LeaseLog) SetGrants(on bool) { l.grants.Store(on) }
+
+// LogsGrants reports whether grants and releases are logged.
+func (l *LeaseLog) LogsGrants() bool { return l.grants.Load() }
+
+// Granted logs a grant, if grants are logged.
+func (l *LeaseLog) Granted(lease Lease, waited time.Duration) {
+	if l.LogsGrants() && l.fits(lease, (*userLines).grantLines, maxGrantLines) {
+		l.log.Info("lock granted", l.facts(lease, "waited_ms", waited.Milliseconds())...)
+	}
+}
+
+// Released logs a release and why it happened, if grants are logged.
+func (l *LeaseLog) Released(lease Lease, held time.Duration, reason string) {
+	if l.LogsGrants() && l.fits(lease, (*userLines).grantLines, maxGrantLines) {
+		l.log.Info("lock released", l.facts(lease, "held_ms", held.Milliseconds(), "reason", reason)...)
+	}
+}
+
+// Lost warns of a lost lease. A lease that ended when its client asked for that is no
+// warning.
+func (l *LeaseLog) Lost(lease Lease, held time.Duration, reason string, cause error, asked bool) {
+	if !l.fits(lease, (*userLines).lossLines, maxLossLines) {
+		return
+	}
+	rest := []any{"fence", lease.Fence, "host", l.host, "mode", lease.Mode, "held_ms", held.Milliseconds()}
+	if asked {
+		l.log.Info("lease over: its ttl ended, as hold=ttl asks",
+			append([]any{"lock", lease.Lock, "user", lease.User, "pid", lease.PID}, rest...)...)
+		return
+	}
+	l.log.Warn("lease lost",
+		append([]any{"lock", lease.Lock, "reason", reason, "user", lease.User, "pid", lease.PID, "cause", orNone(cause)}, rest...)...)
+}
+
+// facts are the keys of a grant and a release, and then more.
+func (l *LeaseLog) facts(lease Lease, more ...any) []any {
+	return append([]any{
+		"lock", lease.Lock, "fence", lease.Fence, "user", lease.User, "pid", lease.PID, "host", l.host, "mode", lease.Mode,
+	}, more...)
+}
+
+func orNone(err error) any {
+	if err == nil {
+		return "none"
+	}
+	return err
+}
+
+// fits counts a line of the lease's user, and reports whether it is within the bound.
+func (l *LeaseLog) fits(lease Lease, kind func(*userLines) *lines, bound int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	user := l.users[lease.UID]
+	if user == nil {
+		user = &userLines{user: lease.User}
+		l.users[lease.UID] = user
+	}
+	counted := kind(user)
+	if counted.n++; counted.n > bound {
+		counted.latest = lease.Lock
+	}
+	return counted.n <= bound
+}
+
+func (u *userLines) grantLines() *lines { return &u.grants }
+func (u *userLines) lossLines() *lines  { return &u.losses }
+
+// Run reports what each window left out, until ctx ends. The caller waits for it.
+func (l *LeaseLog) Run(ctx context.Context) {
+	window := time.NewTicker(leaseWindow)
+	defer window.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-window.C:
+		}
+		l.nextWindow()
+	}
+}
+
+// nextWindow reports what was left out, and starts to count anew.
+func (l *LeaseLog) nextWindow() {
+	l.mu.Lock()
+	users := l.users
+	l.users = map[int]*userLines{}
+	l.mu.Unlock()
+	for _, user := range users {
+		if left := user.losses.n - maxLossLines; left > 0 {
+			l.log.Warn("lines of lost leases were left out", "user", user.user, "lines", left, "latest", user.losses.latest)
+		}
+		if left := user.grants.n - maxGrantLines; left > 0 {
+			l.log.Warn("lines of grants and releases were left out", "user", user.user, "lines", left, "latest", user.grants.latest)
+		}
+	}
+}
