@@ -8,14 +8,14 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// limits counts what each user has, and refuses what would be too much. A
-// lease is counted from the request on, so that nobody who waited is refused
-// in the end.
+// Limits counts what each user has, and refuses what would be too much. It counts a
+// lease from the request on, so that no waiter is refused in the end. Its methods are
+// safe for concurrent use.
 type Limits struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards what follows; Connection.Unread is called inside it
 	bounds config.Limits
-	users  map[int]*usage
-	open   int
+	users  map[int]*usage // by user id; users who have nothing are not there
+	open   int            // connections of all users
 }
 
 // ErrLimit is the error of a request that is over a limit of the config.
@@ -28,31 +28,34 @@ type Connection interface {
 
 // usage is what one user has.
 type usage struct {
-	leases, waiters int // leases: by their names; LOCKs under way too, and what counts on them beside their first LOCKs
+	leases, waiters int // leases: one for each name, also of LOCKs under way, and one for each reentrant LOCK
 	admitted        int // connections that are not open yet
 	queries         int // WHO, EXTEND and RESUME under way
-	lost            int // leases that were lost, of which can be asked
+	lost            int // lost leases that clients can still ask about
 	connections     map[Connection]struct{}
 	listing         chan struct{} // of capacity 1: has a place taken while a LIST is put together
 }
 
+// NewLimits makes Limits for users who have nothing.
 func NewLimits(bounds config.Limits) *Limits {
 	return &Limits{bounds: bounds, users: map[int]*usage{}}
 }
 
-// set replaces the bounds; what is held stays held.
+// Set replaces the bounds. Leases and connections above a new bound stay.
 func (l *Limits) Set(bounds config.Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bounds = bounds
 }
 
+// RequestRate returns requests_per_second; 0: no bound.
 func (l *Limits) RequestRate() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bounds.RequestsPerSecond
 }
 
+// TooFast is the error of a request above requests_per_second.
 func (l *Limits) TooFast() error {
 	return overLimit("requests_per_second", l.RequestRate())
 }
@@ -61,8 +64,8 @@ func overLimit(name string, bound int) error {
 	return fmt.Errorf("%w: %s = %d", ErrLimit, name, bound)
 }
 
-// overLeases says so where those who wait have a part in it, or names that one LOCK is for:
-// who has few leases would not understand it else.
+// overLeases is the error of leases_per_user. It mentions waiters and the names of the
+// LOCK if they count: else a user with few leases would not understand it.
 func overLeases(bound, names, waiting int) error {
 	err := overLimit("leases_per_user", bound)
 	if waiting > 0 {
@@ -74,7 +77,7 @@ func overLeases(bound, names, waiting int) error {
 	return err
 }
 
-// reached: 0 is no bound.
+// reached reports whether n is at the bound; 0 is no bound.
 func reached(n, bound int) bool { return bound != 0 && n >= bound }
 
 // connect makes the session of a connection known that admit has counted in. One of
@@ -93,8 +96,8 @@ func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan str
 	return listing
 }
 
-// countUp takes in a LOCK that counts up on a lease (reentrant=yes). It is one lease more
-// of its user's: it is remembered by its id= for as long.
+// AddReentrant counts a LOCK that counts up on a lease (reentrant=yes). It is one more
+// lease of the user, because the daemon remembers its id= for as long.
 func (l *Limits) AddReentrant(uid int, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,20 +110,20 @@ func (l *Limits) AddReentrant(uid int, before bool) error {
 	return nil
 }
 
-// countDown counts n of them out.
+// RemoveReentrant counts n of them out.
 func (l *Limits) RemoveReentrant(uid, n int) {
 	if n != 0 {
 		l.update(uid, func(u *usage) { u.leases -= n })
 	}
 }
 
-// restored counts in a lease of before a restart, with what counts on it.
+// Restore counts a lease that a restart kept, with its reentrant LOCKs.
 func (l *Limits) Restore(uid, leases int) {
 	l.update(uid, func(u *usage) { u.leases += leases })
 }
 
-// admit counts a connection in, unless it would be one too many. connect follows,
-// when it is its turn, or dismiss.
+// AdmitConnection counts a new connection, unless it is above a limit. Connect or
+// DismissConnection must follow.
 func (l *Limits) AdmitConnection(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +137,7 @@ func (l *Limits) AdmitConnection(uid int) error {
 	return nil
 }
 
-// dismiss counts one out that was admitted, and is not opened after all.
+// DismissConnection counts out an admitted connection that is not opened.
 func (l *Limits) DismissConnection(uid int) {
 	l.update(uid, func(u *usage) {
 		l.open--
@@ -142,7 +145,7 @@ func (l *Limits) DismissConnection(uid int) {
 	})
 }
 
-// fits needs mu.
+// fits returns why the user may not have one more connection. The caller holds mu.
 func (l *Limits) fits(u *usage) error {
 	switch {
 	case reached(l.open, l.bounds.Connections):
@@ -153,6 +156,7 @@ func (l *Limits) fits(u *usage) error {
 	return nil
 }
 
+// Disconnect counts out an open connection.
 func (l *Limits) Disconnect(uid int, c Connection) {
 	l.update(uid, func(u *usage) {
 		l.open--
@@ -160,13 +164,14 @@ func (l *Limits) Disconnect(uid int, c Connection) {
 	})
 }
 
+// Connections returns how many connections are open or admitted.
 func (l *Limits) Connections() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
 }
 
-// unread is how many bytes of answers a user's clients have not read.
+// Unread returns how many bytes of answers the clients of a user have not read.
 func (l *Limits) Unread(uid int) (bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,10 +182,9 @@ func (l *Limits) Unread(uid int) (bytes int) {
 	return bytes
 }
 
-// ask counts a LOCK in as a lease to be for each of its names, which is what it costs to
-// keep it, and a patient one, which may wait, as one that waits. Others are over at once,
-// and however many wait, they may be asked: leases bound them. One that came before a
-// restart was allowed then.
+// BeginLock counts a LOCK as one lease for each of its names, which is what it costs to
+// keep it, and as a waiter if it may wait. leases_per_user alone bounds a LOCK that does
+// not wait. before: the LOCK was allowed before a restart. EndLock must follow.
 func (l *Limits) BeginLock(uid, names int, patient, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +204,7 @@ func (l *Limits) BeginLock(uid, names int, patient, before bool) error {
 	return nil
 }
 
-// answered: a LOCK that was counted in has come to its end, with a lease or without.
+// EndLock ends a counted LOCK. If it was granted, its leases stay counted.
 func (l *Limits) EndLock(uid, names int, patient, granted bool) {
 	l.update(uid, func(u *usage) {
 		if patient {
@@ -212,7 +216,8 @@ func (l *Limits) EndLock(uid, names int, patient, granted bool) {
 	})
 }
 
-// question counts in what asks the nodes and takes nothing: as many as may wait.
+// BeginQuery counts a request that asks the nodes and takes nothing. waiters_per_user
+// bounds them. EndQuery must follow.
 func (l *Limits) BeginQuery(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,12 +230,13 @@ func (l *Limits) BeginQuery(uid int) error {
 	return nil
 }
 
+// EndQuery ends a counted query.
 func (l *Limits) EndQuery(uid int) {
 	l.update(uid, func(u *usage) { u.queries-- })
 }
 
-// remember counts in a lost lease of which can be asked. It tells whether there are
-// as many now as the user may hold: then one is to be forgotten.
+// RememberLost counts a lost lease that clients can still ask about. tooMany: the user
+// has more of them than leases_per_user, so the daemon must forget one.
 func (l *Limits) RememberLost(uid int) (tooMany bool) {
 	l.update(uid, func(u *usage) {
 		u.lost++
@@ -239,15 +245,17 @@ func (l *Limits) RememberLost(uid int) (tooMany bool) {
 	return tooMany
 }
 
+// ForgetLost counts out a remembered lost lease.
 func (l *Limits) ForgetLost(uid int) {
 	l.update(uid, func(u *usage) { u.lost-- })
 }
 
-// ended: a lease is held no more.
+// EndLease counts out a lease of so many names.
 func (l *Limits) EndLease(uid, names int) {
 	l.update(uid, func(u *usage) { u.leases -= names })
 }
 
+// update changes the usage of a user.
 func (l *Limits) update(uid int, by func(*usage)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +263,7 @@ func (l *Limits) update(uid int, by func(*usage)) {
 	by(l.user(uid))
 }
 
-// user needs mu.
+// user returns the usage of a user. The caller holds mu.
 func (l *Limits) user(uid int) *usage {
 	u := l.users[uid]
 	if u == nil {
@@ -265,7 +273,7 @@ func (l *Limits) user(uid int) *usage {
 	return u
 }
 
-// tidy forgets a user who has nothing. The caller holds mu.
+// forgetIfIdle forgets a user who has nothing. The caller holds mu.
 func (l *Limits) forgetIfIdle(uid int) {
 	if u := l.users[uid]; u != nil && u.isIdle() {
 		delete(l.users, uid)
@@ -277,7 +285,7 @@ func (u *usage) isIdle() bool {
 		u.admitted == 0 && len(u.connections) == 0
 }
 
-// isEmpty reports whether no user has anything.
+// IsEmpty reports whether no user has anything.
 func (l *Limits) IsEmpty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

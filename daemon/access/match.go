@@ -2,7 +2,7 @@ package access
 
 import "strings"
 
-// matchPattern tells whether a lock's name matches a pattern: * stands for any run of
+// matchPattern reports whether a lock's name matches a pattern: * stands for any run of
 // bytes without /, and ** for any run, also for none. All else stands for itself.
 // The time is bounded by the product of the lengths, whatever they say.
 func matchPattern(pattern, name string) bool {
@@ -22,8 +22,8 @@ func matchPattern(pattern, name string) bool {
 	return matchFrom(rest, name)
 }
 
-// matchFrom goes through the pattern once: reached[i] tells that what was gone
-// through matches name[:i].
+// matchFrom reads the pattern once: reached[i] means that the part read so far matches
+// name[:i].
 func matchFrom(pattern, name string) bool {
 	reached := make([]bool, len(name)+1)
 	reached[0] = true
@@ -40,13 +40,13 @@ func matchFrom(pattern, name string) bool {
 	return reached[len(name)]
 }
 
-// cutStars counts the stars that a pattern begins with.
+// cutStars counts the stars at the beginning of a pattern.
 func cutStars(pattern string) (rest string, n int) {
 	rest = strings.TrimLeft(pattern, "*")
 	return rest, len(pattern) - len(rest)
 }
 
-// step goes on by one byte.
+// step reads one byte of the pattern.
 func step(reached []bool, name string, c byte) {
 	for i := len(name); i > 0; i-- {
 		reached[i] = reached[i-1] && name[i-1] == c
@@ -54,7 +54,7 @@ func step(reached []bool, name string, c byte) {
 	reached[0] = false
 }
 
-// spread goes on by any number of bytes, which a / ends unless across.
+// spread reads a star: it matches any number of bytes, up to the next / unless across.
 func spread(reached []bool, name string, across bool) {
 	for i := range len(name) {
 		if reached[i] && (across || name[i] != '/') {

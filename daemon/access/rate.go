@@ -2,13 +2,14 @@ package access
 
 import "time"
 
-// rate is a token bucket of one second's requests.
+// Rate is a token bucket of one second's requests.
 type Rate struct {
 	tokens float64
 	last   time.Duration
 }
 
-// allow is for the goroutine that reads the connection.
+// Allow reports whether one more request is allowed now. It is not safe for concurrent
+// use: the goroutine that reads the connection calls it.
 func (r *Rate) Allow(perSecond int, now time.Duration) bool {
 	limit := float64(perSecond)
 	if r.last == 0 {

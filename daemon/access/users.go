@@ -6,15 +6,16 @@ import (
 	"sync"
 )
 
-// UnknownUser is the uid of a peer that the kernel says nothing of.
+// UnknownUser is the uid of a client that the kernel reports nothing about.
 const UnknownUser = -1
 
-// users names users by their ids, and asks the system once for each.
+// Users caches the names of user ids: it looks each up once.
 type Users struct {
-	mu    sync.Mutex // guards names
+	mu    sync.Mutex // guards names; nothing is locked inside it
 	names map[int]string
 }
 
+// Name returns the name of a user, its number if it has none, or "?".
 func (u *Users) Name(uid int) string {
 	if uid == UnknownUser {
 		return "?"

@@ -10,20 +10,20 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// RightToLock is the Verdict's right to take a lock.
+// RightToLock is the right of a Verdict to take a lock.
 const RightToLock = config.RightLock
 
-// Verdict is whether a user may do something with a lock, and why.
+// Verdict says whether a user has a right on a lock, and why.
 type Verdict struct {
 	Right   string // "lock", "inspect" or "admin"
 	Allowed bool
 	Why     string // for people: the rule, or that there is none
 }
 
-// Verdicts says for each right whether the user, by name or number, has it on a lock.
-// The user's groups are those that a login would give him now: a process has those
-// that it was started with. The error is that there is no such user, or that the
-// lock cannot be named so.
+// Verdicts returns for each right whether the user, by name or number, has it on a lock.
+// It uses the groups that a login gives now: a process keeps the groups that it was
+// started with. The error says that there is no such user, or that no lock can have
+// that name.
 func Verdicts(cfg *config.Config, account, lock string) ([]Verdict, error) {
 	if err := ipc.CheckName(lock); err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func verdictWithoutRules(who Requester, right string) Verdict {
 	return Verdict{right, true, "without access rules everybody may who can open the socket"}
 }
 
-// requesterNamed is the user as he would log in now. One that has but a number is in
-// no group.
+// requesterNamed returns the user with the groups that a login gives now. A number
+// without an account is in no group.
 func requesterNamed(account string) (Requester, error) {
 	if id, isNumber := config.AccountID(account); isNumber {
 		found, err := user.LookupId(account)

@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// The accounts of access rules are looked up once, when the config is read: a name
-// that means nothing on this host is a fault, as a rule for nobody protects nobody.
-// A number needs no account.
+// The accounts of access rules are looked up once, when the config is read. A name that
+// this host does not know is a fault: the rule would apply to nobody. A number needs no
+// account.
 
-// checkUser is for names and numbers of users.
+// checkUser checks the name or number of a user.
 func checkUser(name string) string { return checkRuleAccount(name, "user", UserOfRule) }
 
-// checkGroup is for names and numbers of groups.
+// checkGroup checks the name or number of a group.
 func checkGroup(name string) string { return checkRuleAccount(name, "group", GroupOfRule) }
 
 func checkRuleAccount(name, kind string, id func(string) (int, error)) string {
@@ -33,6 +33,7 @@ func checkRuleAccount(name, kind string, id func(string) (int, error)) string {
 
 var errNoAccount = errors.New("no such account")
 
+// UserOfRule returns the id of a user, by name or number.
 func UserOfRule(name string) (int, error) {
 	if id, ok := AccountID(name); ok {
 		return id, nil
@@ -47,6 +48,7 @@ func UserOfRule(name string) (int, error) {
 	return strconv.Atoi(found.Uid)
 }
 
+// GroupOfRule returns the id of a group, by name or number.
 func GroupOfRule(name string) (int, error) {
 	if id, ok := AccountID(name); ok {
 		return id, nil
@@ -61,13 +63,13 @@ func GroupOfRule(name string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
-// AccountID: the largest 32-bit number is the kernel's word for none.
+// AccountID reads the number of an account. The largest 32-bit number means none.
 func AccountID(name string) (id int, ok bool) {
 	n, err := strconv.ParseUint(name, 10, 32)
 	return int(n), err == nil && n < 1<<32-1
 }
 
-// accounts are the ids of those that can be looked up: the others are faults already.
+// accounts returns the ids of the names that exist. The others are faults already.
 func accounts(names []string, id func(string) (int, error)) (ids []int) {
 	for _, name := range names {
 		if n, err := id(name); err == nil {
@@ -77,11 +79,11 @@ func accounts(names []string, id func(string) (int, error)) (ids []int) {
 	return ids
 }
 
-// overflowID is what the kernel shows instead of a user or group that this
-// namespace does not have; by convention that of nobody.
+// overflowID is the number that the kernel shows for a user or group that this namespace
+// does not have. By convention it belongs to nobody.
 const overflowID = 65534
 
-// warnOfNobody: a rule for it is one for users of containers whom nobody knows.
+// warnOfNobody warns of a rule for overflowID: it applies to unknown users of containers.
 func (r *reader) warnOfNobody(access *Access) {
 	if access == nil {
 		return

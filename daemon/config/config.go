@@ -20,12 +20,11 @@ import (
 // maxFileSize bounds a config file; the largest sensible one is a hundredth of it.
 const maxFileSize = 256 << 10
 
-// readTimeout is how long a pipe may take to bring one.
+// readTimeout bounds how long a pipe may take to deliver one.
 const readTimeout = 10 * time.Second
 
-// Config is everything that redlockd.hcl says, checked and with the defaults
-// filled in. It holds no secrets: passwords and keys are read from their files
-// when they are needed.
+// Config is everything that redlockd.hcl says, checked and with the defaults filled in.
+// It holds no secrets: passwords and keys stay in their files until they are needed.
 type Config struct {
 	Path    string // the file it was read from; "" for Dev
 	Quorum  Quorum
@@ -70,7 +69,7 @@ type TLS struct {
 	ServerName string // "": the host of the node's address
 }
 
-// Lease holds what a LOCK gets that does not say otherwise.
+// Lease holds the defaults of a LOCK.
 type Lease struct {
 	TTL     time.Duration // default of ttl=
 	MaxHold time.Duration // default and ceiling of max=; 0: no bound
@@ -153,8 +152,8 @@ func Load(path string) (*Config, error) {
 	return Parse(source, path)
 }
 
-// readConfigFile does not wait for somebody to open a pipe: one that can be read at the
-// start (-config <(…)) is empty at SIGHUP, and meanwhile no signal would be heard.
+// readConfigFile never waits for the other end of a pipe. A pipe that can be read at the
+// start (-config <(…)) is empty at SIGHUP, and the daemon would not react to signals.
 func readConfigFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -202,11 +201,11 @@ func credentialsDirectory(path string) string {
 // DefaultSocketPath is where clients look for the daemon.
 const DefaultSocketPath = "/run/redlockd/redlockd.sock"
 
-// defaultTTL is lease.ttl where the file does not set it and max_ttl is no shorter.
+// defaultTTL is lease.ttl if the file does not set it and max_ttl is not shorter.
 const defaultTTL = 10 * time.Second
 
-// defaults is what a file with nothing in it would mean, but for the
-// nodes, which have no default, and lease.ttl, which depends on max_ttl.
+// defaults returns the config of an empty file, without the nodes, which have no
+// default, and without lease.ttl, which depends on max_ttl.
 func defaults() *Config {
 	return &Config{
 		Quorum: Quorum{
@@ -225,9 +224,9 @@ func defaults() *Config {
 	}
 }
 
-// Dev is the config of redlockd -dev: five nodes a to e that the daemon
-// embeds (their address is the word "embedded", nothing is dialled), and a
-// socket in the working directory.
+// Dev returns the config of redlockd -dev: five nodes a to e that the daemon embeds
+// (their address is the word "embedded"; it dials nothing), and a socket in the working
+// directory.
 func Dev() *Config {
 	cfg := defaults()
 	cfg.Lease.TTL = defaultTTL

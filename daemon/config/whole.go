@@ -34,8 +34,8 @@ func (r *reader) checkConfig(cfg *Config) {
 	}
 }
 
-// checkTTL compares ttl, max_ttl and node_timeout, unless one of them is at
-// fault by itself.
+// checkTTL compares ttl, max_ttl and node_timeout, unless one of them has a fault of
+// its own.
 func (r *reader) checkTTL(cfg *Config) {
 	if r.bad["lease.ttl"] || r.bad["quorum.max_ttl"] || r.bad["quorum.node_timeout"] {
 		return
