@@ -6,6 +6,8 @@
 #   packaging/test.sh          all tests, in less than 10 minutes on 2 cores
 #   packaging/test.sh -long    with more rounds, and ten minutes for each fuzz target: hours
 #   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
+#   packaging/test.sh -servers only the tests with real nodes, against the redis-server and
+#                              valkey-server of a later Debian (mmdebstrap fetches them)
 #   packaging/test.sh -v       with everything that go test prints
 #
 # It stops at the first step that fails, with that step's output and status 1. Steps that
@@ -17,6 +19,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+readonly laterdebian=trixie # whose servers are newer
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
 
 # skippable matches skips that are fine in CI: no machine can help it, or another step tests it.
@@ -28,7 +31,8 @@ for flag in "$@"; do
 	-v) verbose=1 ;;
 	-long) export REDLOCKD_LONG=1 && long=1 fuzztime=10m testtimeout=30m ;;
 	-fuzz) long=1 fuzztime=10m main=fuzz ;;
-	*) echo "usage: packaging/test.sh [-long | -fuzz] [-v]" >&2 && exit 64 ;;
+	-servers) main=other_servers ;;
+	*) echo "usage: packaging/test.sh [-long | -fuzz | -servers] [-v]" >&2 && exit 64 ;;
 	esac
 done
 
@@ -352,6 +356,23 @@ search() {
 models() {
 	plain go test -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
 }
+
+# other_servers tests with servers of a later release of Debian. They run through the loader of
+# that release, with its libc; nothing is installed.
+other_servers() {
+	local root=$tmp/servers server loader libraries
+	step "servers of Debian $laterdebian" mmdebstrap --quiet --variant=extract --include=redis-server,valkey-server "$laterdebian" "$root"
+	loader=$(ls "$root"/usr/lib*/ld-linux-*.so.* | head -n 1)
+	libraries=$(echo "$root"/usr/lib/*-linux-gnu)
+	for server in redis-server valkey-server; do
+		printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' "$loader" "$libraries" "$root/usr/bin/$server" >"$tmp/$server"
+		chmod +x "$tmp/$server"
+		"$tmp/$server" --version
+		REDIS_SERVER=$tmp/$server step "real nodes with $server" real_nodes
+	done
+}
+
+real_nodes() { go test -race -count=1 -v -timeout "$testtimeout" -run '^TestReal' ./redlock 2>&1 | filter; }
 
 # fuzz runs all fuzz targets. They are instrumented only with -long or -fuzz: that takes a
 # minute or two, because everything is built again.

@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,12 +96,15 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
+// serverProgram returns $REDIS_SERVER, such as a valkey-server, or redis-server.
+func serverProgram() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
+
 // start starts the process and waits for its first PONG. When it fails, no
 // process is left.
 func (s *Server) start() error {
-	binary, err := exec.LookPath("redis-server")
+	binary, err := exec.LookPath(serverProgram())
 	if err != nil {
-		return fmt.Errorf("redis-server is not installed (Debian: apt-get install redis-server, macOS: brew install redis): %w", err)
+		return fmt.Errorf("%s is not installed (Debian: apt-get install redis-server, macOS: brew install redis): %w", serverProgram(), err)
 	}
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
