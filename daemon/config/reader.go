@@ -218,8 +218,8 @@ log {}
 metrics {}
 `
 
-// elsewhere says in which block a word stands that does not belong where it was found, as
-// the end of a sentence, or "".
+// otherBlock says to which block a misplaced word belongs, as the end of a sentence, or
+// returns "".
 func (r *reader) otherBlock(word string) string {
 	if r.blocksOf == nil {
 		r.blocksOf = blocksOfWords()
