@@ -80,7 +80,7 @@ func (e *extension) ask() {
 	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1, Urgent: e.decided != nil, Voter: e}, e.start)
 }
 
-// vote counts one node's answers, and tells the leases that they decide.
+// Vote counts one node's answers, and tells the leases that they decide.
 func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	o := e.count(node, replies, failure)
 	e.tell(o)

@@ -101,7 +101,7 @@ func (r *PendingRelease) Then(then func(owing int)) {
 // releaseVotes counts the answers to a release.
 type releaseVotes PendingRelease
 
-// vote counts all answers, also those after the deciding one. A node that is down and never
+// Vote counts all answers, also those after the deciding one. A node that is down and never
 // had the token owes nothing.
 func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	r := (*PendingRelease)(v)

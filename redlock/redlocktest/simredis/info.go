@@ -135,7 +135,7 @@ type Snapshot struct{ keys map[string]entry }
 
 func (s *State) Snapshot() Snapshot { return Snapshot{cloneKeys(s.Keys)} }
 
-// load replaces all keys. It copies the snapshot again, which others may load.
+// Load replaces all keys. It copies the snapshot again, which others may load.
 func (s *State) Load(snapshot Snapshot) {
 	s.Flush()
 	maps.Copy(s.Keys, cloneKeys(snapshot.keys))
@@ -156,7 +156,7 @@ func (s *State) DropExpired(now int64) {
 	}
 }
 
-// demote: replID is the master's, "" where that is none of the simulation's.
+// Demote: replID is the master's, "" where that is none of the simulation's.
 func (s *State) Demote(copied Snapshot, replID string) {
 	if replID == "" {
 		replID = s.newReplID()

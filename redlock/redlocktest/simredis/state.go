@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// state is what a redis-server process knows. It knows nothing of networks and
+// State is what a redis-server process knows. It knows nothing of networks and
 // of waiting: the same calls at the same times give the same replies. Times are
 // microseconds since 1970.
 type State struct {
@@ -48,7 +48,7 @@ type entry struct {
 
 func (e entry) isString() bool { return e.Hash == nil && e.Set == nil && e.list == nil }
 
-// client is what the server knows of a connection.
+// Client is what the server knows of a connection.
 type Client struct {
 	Id      int64
 	name    string
@@ -62,7 +62,7 @@ func NewState(name string, now int64) State {
 	return s
 }
 
-// restart begins a new life, a master's, with the keys of the one before.
+// Restart begins a new life, a master's, with the keys of the one before.
 func (s *State) Restart(now int64) {
 	s.lives++
 	s.RunID = digest("%s %d", s.name, s.lives)
@@ -88,7 +88,7 @@ func (s *State) Flush() {
 	s.flushed()
 }
 
-// lookup returns what is at key now. Redis lets a key live through the very
+// Lookup returns what is at key now. Redis lets a key live through the very
 // millisecond of its expiry, and a replica leaves the deleting to its master.
 func (s *State) Lookup(key string, now int64) (entry, bool) {
 	e, ok := s.Keys[key]
@@ -112,7 +112,7 @@ func (s *State) drop(key string) {
 	s.changed(key)
 }
 
-// sortedKeys returns the keys that match pattern.
+// SortedKeys returns the keys that match pattern.
 func (s *State) SortedKeys(pattern string, now int64) []string {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
@@ -143,7 +143,7 @@ func globMatch(pattern, text string) bool {
 	return text == ""
 }
 
-// exec executes one command of a client at a time. What is refused for its form
+// Exec executes one command of a client at a time. What is refused for its form
 // is not counted, as in Redis.
 func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Reply {
 	known := find(command)
@@ -167,7 +167,7 @@ func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Repl
 	return reply
 }
 
-// label is what a command is counted as.
+// Label is what a command is counted as.
 func (s *State) Label(command redlock.Command) string {
 	known := find(command)
 	switch {

@@ -133,7 +133,7 @@ func (s *State) flushed() {
 	}
 }
 
-// allKeys is told instead of a key.
+// AllKeys is told instead of a key.
 const AllKeys = ""
 
 func (s *State) byID(id int64) *Client {
@@ -145,7 +145,7 @@ func (s *State) byID(id int64) *Client {
 	return all[i]
 }
 
-// nextExpiry is when the first of the keys expires that somebody has read, in
+// NextExpiry is when the first of the keys expires that somebody has read, in
 // milliseconds since 1970; 0: never.
 func (s *State) NextExpiry() int64 {
 	first := int64(0)
