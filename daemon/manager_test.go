@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,42 @@ func TestManagerHears(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A daemon that was frozen does not keep another one in the same process from serving at its
+// socket, and leaves no goroutine that waits for its journal.
+func TestRunAgainAfterAFreeze(t *testing.T) {
+	t.Setenv("FDSTORE", "10")
+	m, seen := newManager(t)
+	cfg := config.Dev()
+	cfg.Socket = config.Socket{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
+	for i := range cfg.Quorum.Nodes {
+		cfg.Quorum.Nodes[i].Address = "unix:/nowhere/" + cfg.Quorum.Nodes[i].Name
+	}
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- Run(ctx, cfg, hclog.NewNullLogger(), RunOptions{Manager: seen}) }()
+		m.await("READY=1")
+		conn, err := net.Dial("unix", cfg.Socket.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("LOCK a ttl=20s\n")); err != nil { // it waits, and is the next one's
+			t.Fatal(err)
+		}
+		m.await("STATUS=NO LOCKS: 0 of 5 nodes ready")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "no goroutine waits for the journal", func() bool {
+		stacks := make([]byte, 1<<20)
+		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("statefile.(*File).Append"))
+	})
 }
 
 // Where the loops that leases depend on have come round, the watchdog hears so;

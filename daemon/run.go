@@ -69,12 +69,11 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	if err != nil {
 		return err
 	}
-	ends.add(listener.remove)
+	ends.add(func() { listener.release(!d.frozen.Load()) })
 	return d.serve(ctx, listener, stored, o)
 }
 
-// endings are the functions that end the daemon, the last one first. A frozen daemon calls
-// none: the end of the process is its end.
+// endings are the functions that end the daemon, the last one first.
 type endings struct {
 	d    *daemon
 	ends []func()
@@ -82,10 +81,18 @@ type endings struct {
 
 func (e *endings) add(end func()) { e.ends = append(e.ends, end) }
 
+// all calls them. After a freeze the process exits, and nothing may keep it: they are called
+// in a goroutine for which nobody waits, and which changes nothing that the next daemon finds.
 func (e *endings) all() {
 	if e.d.frozen.Load() {
+		e.d.Journal.Close()
+		go e.callAll()
 		return
 	}
+	e.callAll()
+}
+
+func (e *endings) callAll() {
 	for _, end := range slices.Backward(e.ends) {
 		end()
 	}

@@ -116,8 +116,12 @@ func (s *socket) SyscallConn() (syscall.RawConn, error) {
 
 // remove takes the socket away, before the lock on it ends; not one that the
 // service manager made, and goes on to listen at.
-func (s *socket) remove() {
-	if s.ours {
+func (s *socket) remove() { s.release(true) }
+
+// release ends the lock on the socket. If remove is false the socket stays: clients of the
+// next daemon find it there.
+func (s *socket) release(remove bool) {
+	if remove && s.ours {
 		os.Remove(s.path)
 	}
 	s.lock.Close()

@@ -16,7 +16,8 @@ import (
 // Journal notes what must outlast the process, before a client or a node can know of it.
 // One that is nil, or was not opened, notes nothing: what it would note has the number 0.
 //
-// Its methods do not wait for a disk. After Freeze those that note something block until Close.
+// Its methods do not wait for a disk. After Freeze those that note something do not return:
+// Close ends their goroutines.
 type Journal struct {
 	file       *statefile.File // nil: it is not open
 	log        hclog.Logger
@@ -56,8 +57,10 @@ func (j *Journal) Watch(ctx context.Context) {
 	}
 }
 
-// Freeze ends noting as if the process had been killed in this moment.
+// Freeze ends noting as if the process had been killed in this moment. It waits for what
+// ForgottenAfter has begun.
 func (j *Journal) Freeze() {
+	j.later.Stop()
 	j.file.Freeze()
 }
 

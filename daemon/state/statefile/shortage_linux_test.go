@@ -307,17 +307,18 @@ func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
 	if !frozen {
 		t.Error("it never returns")
 	}
-	appended := false
+	appended, ended := false, false
 	go func() {
+		defer func() { ended = true }()
 		sf.Append([]byte("late=1"))
 		appended = true
 	}()
-	if synctest.Wait(); appended {
+	if synctest.Wait(); ended {
 		t.Error("it can be appended to after it")
 	}
 	sf.Close()
-	if synctest.Wait(); !appended {
-		t.Error("Append does not return after Close")
+	if synctest.Wait(); !ended || appended {
+		t.Errorf("after Close the goroutine has ended: %v; Append has returned: %v; want that it ends in Append", ended, appended)
 	}
 }
 

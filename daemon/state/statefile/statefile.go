@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -108,14 +109,17 @@ func (f *File) removeHalfMade() {
 }
 
 // Append adds a copy of a record. While no file can be written, it changes the state in
-// memory instead. After Freeze it blocks until Close; after Close it does nothing.
+// memory instead. After Freeze it does not return, so that nothing is done that was not
+// recorded: it blocks until Close, and then ends the goroutine. After Close without Freeze it
+// does nothing.
 func (f *File) Append(record []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.frozen {
 		f.mu.Unlock()
 		<-f.unfrozen
-		f.mu.Lock()
+		f.mu.Lock() // for the deferred Unlock
+		runtime.Goexit()
 	}
 	switch {
 	case f.closed:
@@ -155,8 +159,7 @@ func (f *File) appendToNext(record []byte) {
 }
 
 // Freeze ends all writing, as if the process had been killed in this moment: calls of Append
-// block until Close. The files stay. It waits for a merge that is
-// under way, but begins no other.
+// do not return. The files stay. It waits for a merge that is under way, but begins no other.
 func (f *File) Freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
