@@ -265,6 +265,7 @@ func (td *testDaemon) serve(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	defer os.Remove(cfg.Socket.Path)
 	if err := os.Chmod(cfg.Socket.Path, cfg.Socket.Mode); err != nil {
 		return err
 	}
