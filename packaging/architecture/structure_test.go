@@ -1,0 +1,220 @@
+package architecture
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	maxFiles  = 25 // of a package, tests excluded, for all systems together
+	maxCircle = 10 // files of a package that depend on each other
+)
+
+// allowed says what each package may import: packages of this module by their path in
+// it, and modules of others by a short name. What is not listed may not be imported, and a
+// package that is not listed may not exist. The standard library is free to all.
+var allowed = map[string]string{
+	"client":                           "ipc redlock/boottime x/sys",
+	"cmd/redlock":                      "client cmd/redlock/internal/bench cmd/redlock/internal/describe cmd/redlock/internal/doctor cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/holder cmd/redlock/internal/job cmd/redlock/internal/lockname cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term cmd/redlock/internal/top cobra ipc",
+	"cmd/redlock/internal/bench":       "client cmd/redlock/internal/exit cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term",
+	"cmd/redlock/internal/cmdtest":     "client cmd/redlock/internal/exit daemon daemon/config hclog ipc redlock/boottime x/sys",
+	"cmd/redlock/internal/describe":    "client cmd/redlock/internal/lockname cmd/redlock/internal/output",
+	"cmd/redlock/internal/doctor":      "client cmd/redlock/internal/describe cmd/redlock/internal/output cmd/redlock/internal/socket x/sys",
+	"cmd/redlock/internal/exit":        "client x/sys",
+	"cmd/redlock/internal/flags":       "cmd/redlock/internal/exit cobra",
+	"cmd/redlock/internal/holder":      "client cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/lockname cmd/redlock/internal/socket cobra",
+	"cmd/redlock/internal/job":         "client cmd/redlock/internal/describe cmd/redlock/internal/exit cmd/redlock/internal/lockname cmd/redlock/internal/socket cmd/redlock/internal/term redlock/boottime x/sys",
+	"cmd/redlock/internal/lockname":    "client cmd/redlock/internal/exit",
+	"cmd/redlock/internal/output":      "cmd/redlock/internal/exit",
+	"cmd/redlock/internal/socket":      "client cmd/redlock/internal/exit cmd/redlock/internal/flags ipc",
+	"cmd/redlock/internal/term":        "x/sys",
+	"cmd/redlock/internal/top":         "client cmd/redlock/internal/describe cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term",
+	"cmd/redlockd":                     "daemon daemon/access daemon/config daemon/logging hclog systemd",
+	"daemon":                           "daemon/config daemon/devnodes daemon/logging daemon/metrics daemon/session daemon/state daemon/state/statefile daemon/waitqueue hclog ipc ipc/server redlock systemd",
+	"daemon/access":                    "daemon/config ipc",
+	"daemon/config":                    "cty daemon/logging hcl hclog ipc redlock",
+	"daemon/devnodes":                  "daemon/config miniredis redlock x/sys",
+	"daemon/logging":                   "hclog",
+	"daemon/metrics":                   "hclog ipc prometheus redlock",
+	"daemon/process":                   "x/sys",
+	"daemon/session":                   "daemon/access daemon/config daemon/logging daemon/metrics daemon/process daemon/state daemon/timers daemon/waitqueue hclog ipc ipc/server redlock systemd x/sys",
+	"daemon/state":                     "daemon/state/statefile daemon/timers hclog ipc redlock systemd",
+	"daemon/state/statefile":           "x/sys",
+	"daemon/timers":                    "",
+	"daemon/waitqueue":                 "redlock",
+	"ipc":                              "",
+	"ipc/server":                       "ipc x/sys",
+	"packaging/architecture":           "",
+	"packaging/e2e":                    "",
+	"packaging/man":                    "daemon/session",
+	"packaging/model":                  "",
+	"packaging/sbom":                   "",
+	"redlock":                          "redlock/boottime redlock/internal/admission redlock/internal/ballot redlock/internal/node redlock/internal/redis redlock/internal/script",
+	"redlock/boottime":                 "x/sys",
+	"redlock/internal/admission":       "",
+	"redlock/internal/ballot":          "redlock/internal/node redlock/internal/redis redlock/internal/script",
+	"redlock/internal/node":            "redlock/internal/admission redlock/internal/redis redlock/internal/script",
+	"redlock/internal/redis":           "rueidis",
+	"redlock/internal/redis/redistest": "",
+	"redlock/internal/script":          "redlock/internal/admission redlock/internal/redis",
+	"redlock/redlocktest":              "redlock redlock/internal/script redlock/redlocktest/simredis",
+	"redlock/redlocktest/simredis":     "redlock redlock/internal/script",
+	"redlock/redlocktest/simulation":   "redlock redlock/redlocktest redlock/redlocktest/simredis",
+	"systemd":                          "go-systemd x/sys",
+}
+
+// modules are the modules of others, by the name that they have in allowed.
+var modules = map[string]string{
+	"rueidis":    "github.com/redis/rueidis",
+	"miniredis":  "github.com/alicebob/miniredis/v2",
+	"hcl":        "github.com/hashicorp/hcl/v2",
+	"cty":        "github.com/zclconf/go-cty",
+	"hclog":      "github.com/hashicorp/go-hclog",
+	"prometheus": "github.com/prometheus/client_golang",
+	"go-systemd": "github.com/coreos/go-systemd/v22",
+	"cobra":      "github.com/spf13/cobra",
+	"pflag":      "github.com/spf13/pflag",
+	"x/sys":      "golang.org/x/sys",
+}
+
+func TestImports(t *testing.T) {
+	for path, p := range tree(t) {
+		want, known := allowed[path]
+		if !known {
+			t.Errorf("package %s is not in the table of this test", path)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if name := shortName(imported); name != "" && !slices.Contains(strings.Fields(want), name) {
+				t.Errorf("package %s imports %s: not allowed", path, imported)
+			}
+		}
+		for _, name := range strings.Fields(want) {
+			if !slices.ContainsFunc(p.Imports, func(imported string) bool { return shortName(imported) == name }) {
+				t.Errorf("package %s does not import %s: remove it from the table", path, name)
+			}
+		}
+	}
+}
+
+// shortName is how allowed calls an import; empty for the standard library.
+func shortName(imported string) string {
+	if inner, ok := RelativePath(imported); ok {
+		return inner
+	}
+	for name, module := range modules {
+		if imported == module || strings.HasPrefix(imported, module+"/") {
+			return name
+		}
+	}
+	if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") {
+		return imported
+	}
+	return ""
+}
+
+// The client is imported by other people's programs: nothing but x/sys comes with it.
+func TestClientBringsNothing(t *testing.T) {
+	all := load(t)
+	for _, dep := range all[module+"/client"].Deps {
+		first, _, _ := strings.Cut(dep, "/")
+		inner, isOurs := RelativePath(dep)
+		if isOurs && (inner == "ipc" || inner == "redlock/boottime") || strings.HasPrefix(dep, "golang.org/x/sys/") || !strings.Contains(first, ".") {
+			continue
+		}
+		t.Errorf("package client depends on %s", dep)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	for path, p := range tree(t) {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+		if len(files) > maxFiles {
+			t.Errorf("package %s has %d files, want at most %d", path, len(files), maxFiles)
+		}
+	}
+}
+
+func TestCircles(t *testing.T) {
+	all := load(t)
+	for path, p := range tree(t) {
+		circles, err := Circles(p, all)
+		if err != nil {
+			t.Errorf("package %s: %v", path, err)
+		}
+		for _, circle := range circles {
+			if len(circle) > maxCircle {
+				t.Errorf("in package %s, %d files depend on each other, want at most %d: %v", path, len(circle), maxCircle, circle)
+			}
+		}
+	}
+}
+
+// Every package says in doc.go what it owns, who calls it and what it never does.
+func TestPackageDocs(t *testing.T) {
+	for path, p := range tree(t) {
+		text, err := os.ReadFile(filepath.Join(p.Dir, "doc.go"))
+		if err != nil {
+			t.Errorf("package %s has no doc.go", path)
+			continue
+		}
+		if lines := strings.Count(string(text), "\n// ") + 1; lines < 4 {
+			t.Errorf("doc.go of package %s has %d lines of text, want what it owns, who calls it and what it never does", path, lines)
+		}
+	}
+}
+
+func TestComponents(t *testing.T) {
+	edges := map[string][]string{
+		"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, // a circle of three
+		"d": {"e"}, "e": {"d", "f"}, // which leads to one of two
+	}
+	got := components([]string{"a", "b", "c", "d", "e", "f"}, edges)
+	if len(got) != 2 || !slices.Equal(got[0], []string{"d", "e"}) || !slices.Equal(got[1], []string{"a", "b", "c"}) {
+		t.Errorf("got %v, want [d e] and [a b c]", got)
+	}
+}
+
+// A package of two files that use each other is a circle, and one that uses the other is none.
+func TestCirclesOfThisPackage(t *testing.T) {
+	all := load(t)
+	circles, err := Circles(all[module+"/packaging/architecture"], all)
+	if err != nil || len(circles) != 0 {
+		t.Errorf("got %v, %v, want no circle: graph.go uses no other file", circles, err)
+	}
+}
+
+var loaded map[string]*Package
+
+// load lists every package of this module and all that they import, once.
+func load(t *testing.T) map[string]*Package {
+	t.Helper()
+	if loaded == nil {
+		all, err := Load("../..", "./...")
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded = all
+	}
+	return loaded
+}
+
+// tree returns the packages of this module, by their path in it.
+func tree(t *testing.T) map[string]*Package {
+	t.Helper()
+	found := map[string]*Package{}
+	for path, p := range maps.All(load(t)) {
+		if inner, ok := RelativePath(path); ok && len(p.Files) > 0 {
+			found[inner] = p
+		}
+	}
+	return found
+}
