@@ -191,7 +191,7 @@ func (r *leaseRegistry) all() []*heldLease {
 	return all
 }
 
-// held counts those that are not lost.
+// Held counts those that are not lost.
 func (r *leaseRegistry) Held() (n int) {
 	for _, h := range r.all() {
 		if h.lease.Err() == nil {

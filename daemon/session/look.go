@@ -269,7 +269,7 @@ func wantingText(node redlock.NodeStatus) string {
 	return text
 }
 
-// reasonText leaves out how long a quarantine lasts, which left= tells, and what Redis
+// ReasonText leaves out how long a quarantine lasts, which left= tells, and what Redis
 // says of its own commands to who has no password.
 func ReasonText(reason error) string {
 	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
@@ -311,7 +311,7 @@ func outlook(status redlock.Status) string {
 
 func isHere(n redlock.NodeStatus) bool { return n.Here }
 
-// seconds rounds up, for people.
+// Seconds rounds up, for people.
 func Seconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }

@@ -60,7 +60,7 @@ func (pid processEnded) Error() string {
 
 func (processEnded) Is(target error) bool { return target == server.ErrCancelled }
 
-// watch begins to watch. stop ends that, and waits until no lease is being released.
+// Watch begins to watch. stop ends that, and waits until no lease is being released.
 func (t *processes) Watch() (stop func(), err error) {
 	w, err := process.NewWatcher()
 	if err != nil {

@@ -1,7 +1,3 @@
-// Package timers runs functions later, with an owner that ends them and waits for them.
-//
-// Packages state and session use it, so that nothing runs after the daemon has stopped. It knows
-// nothing of locks.
 package timers
 
 import (

@@ -57,7 +57,7 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 	return Number(1)
 }
 
-// Few is how many of those who share a lock are shown to whoever does not want all.
+// few is how many of those who share a lock are shown to whoever does not want all.
 const Few = 100
 
 func (b *ballotCall) who(key string, all bool) redlock.Reply {

@@ -135,7 +135,7 @@ type Snapshot struct{ keys map[string]entry }
 
 func (s *State) Snapshot() Snapshot { return Snapshot{cloneKeys(s.Keys)} }
 
-// Load replaces all keys. It copies the snapshot again, which others may load.
+// Load replaces all keys with a copy of the snapshot, so that it can be loaded again.
 func (s *State) Load(snapshot Snapshot) {
 	s.Flush()
 	maps.Copy(s.Keys, cloneKeys(snapshot.keys))
@@ -156,7 +156,8 @@ func (s *State) DropExpired(now int64) {
 	}
 }
 
-// Demote: replID is the master's, "" where that is none of the simulation's.
+// Demote makes the server a replica. replID is the id of its master, or "" if that is not in the
+// simulation.
 func (s *State) Demote(copied Snapshot, replID string) {
 	if replID == "" {
 		replID = s.newReplID()

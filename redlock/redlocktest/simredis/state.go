@@ -143,8 +143,7 @@ func globMatch(pattern, text string) bool {
 	return text == ""
 }
 
-// Exec executes one command of a client at a time. What is refused for its form
-// is not counted, as in Redis.
+// Exec executes one command of a client. As in Redis, a command with a wrong form is not counted.
 func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Reply {
 	known := find(command)
 	caches := c.caches(known)
@@ -167,7 +166,7 @@ func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Repl
 	return reply
 }
 
-// Label is what a command is counted as.
+// Label returns the name under which a command is counted.
 func (s *State) Label(command redlock.Command) string {
 	known := find(command)
 	switch {

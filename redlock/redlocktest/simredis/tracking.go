@@ -133,7 +133,7 @@ func (s *State) flushed() {
 	}
 }
 
-// AllKeys is told instead of a key.
+// allKeys is told instead of a key.
 const AllKeys = ""
 
 func (s *State) byID(id int64) *Client {
@@ -145,8 +145,8 @@ func (s *State) byID(id int64) *Client {
 	return all[i]
 }
 
-// NextExpiry is when the first of the keys expires that somebody has read, in
-// milliseconds since 1970; 0: never.
+// NextExpiry returns when the first key expires that a client has read, in milliseconds since
+// 1970; 0 if none does.
 func (s *State) NextExpiry() int64 {
 	first := int64(0)
 	for key := range s.Readers {

@@ -243,7 +243,7 @@ func (h *host) isDown() bool {
 	return q == nil
 }
 
-// settled starts the daemon and returns when it could vote.
+// settle starts the daemon and returns when it could vote.
 func (h *host) settle() {
 	h.start()
 	for q, _ := h.daemon(); q.Status().Ready < len(h.w.nodes); {

@@ -152,8 +152,9 @@ func (w *world) lookAtGrant(g *Grant) {
 	}
 }
 
-// What is kept on the nodes is as much a contract as the protocol is: 1,024
-// counters, named by two letters each, in a hash with the epoch.
+// counterOf returns the field of the fencing counter that a key belongs to. It repeats what
+// the nodes' scripts do, because the 1,024 counters, each named by two letters, are a contract
+// between all versions.
 func counterOf(key string) (field string) {
 	const letters = "abcdefghijklmnopqrstuvwxyz234567"
 	h := fnv.New32a()
