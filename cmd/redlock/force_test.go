@@ -69,7 +69,7 @@ func TestForceIsNotMeant(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbForce: cmdtest.Reply(forcedWeb3)})
 	code, _, stderr := cmdtest.Run(t, f.Socket, "force", "job")
-	cmdtest.CheckExit(t, code, exit.Usage, stderr, "--yes is wanted")
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "--yes is required")
 	if len(f.Requests) > 0 {
 		t.Errorf("the daemon was asked: %v", <-f.Requests)
 	}

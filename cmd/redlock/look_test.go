@@ -417,7 +417,8 @@ func TestVersionAndCompletion(t *testing.T) {
 		{[]string{"completion", "zsh"}, "#compdef redlock"},
 		{[]string{"completion", "fish"}, "complete -c redlock"},
 		{[]string{"completion", "powershell"}, "Register-ArgumentCompleter -CommandName 'redlock'"},
-		{[]string{"run", "--help"}, "EXIT CODES"},
+		{[]string{"run", "--help"}, "redlock help run and redlock(1) say more."},
+		{[]string{"help", "run"}, "EXIT CODES"},
 	} {
 		code, stdout, stderr := cmdtest.Run(t, "/nowhere", test.args...)
 		cmdtest.CheckExit(t, code, 0, stderr, "")
