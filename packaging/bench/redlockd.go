@@ -88,4 +88,6 @@ func (l redlockdLocker) lock(ctx context.Context, name string, ttl time.Duration
 
 type redlockdLock struct{ *client.Lease }
 
+func (l redlockdLock) Unlock(ctx context.Context) error { return l.Lease.Unlock(ctx) }
+
 func (l redlockdLock) over() error { return context.Cause(l.Context()) }
