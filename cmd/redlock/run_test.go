@@ -462,7 +462,7 @@ func TestDaemonThatFallsSilent(t *testing.T) {
 	}{
 		{nil, []string{"-n"}, exit.Unavailable, "does not answer: it hangs"},
 		{nil, []string{"-w", "0.1"}, exit.Unavailable, "does not answer: it hangs"},
-		{cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(4 * time.Second)}, nil, 6, "unlock \"job\": gave up waiting: context deadline exceeded (the command has ended; other processes get the lock within 0s at the latest)"},
+		{cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(4 * time.Second)}, nil, 6, "unlock \"job\": gave up waiting: context deadline exceeded (the command has ended; other processes get the lock within 0s)"},
 	} {
 		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
 			t.Parallel()
