@@ -9,18 +9,17 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
-// Acquire locks a name, or several at once, on a quorum of nodes, retrying until
-// granted, until r.Wait is over, or ctx is done. The error matches ErrHeld or
-// ErrNoQuorum, whichever the last attempt met; ErrRequest; ErrClosed; or the cause of
-// ctx's end. Where no quorum could vote for a whole ttl, it gives up with ErrNoQuorum.
-// Nothing is left on any node when it fails: what an attempt may have set is
-// released in the background, repeatedly if need be.
+// Acquire locks a name, or several at once, on a quorum of nodes. It retries until the lock
+// is granted, r.Wait has passed, or ctx is done. The error matches ErrHeld or ErrNoQuorum,
+// depending on the last attempt; ErrRequest; ErrClosed; or the cause of ctx's end. If no
+// quorum could vote for a whole ttl, Acquire stops with ErrNoQuorum. A failed Acquire
+// leaves nothing on any node: it releases in the background what an attempt may have set,
+// repeatedly if necessary.
 //
-// While somebody else holds the lock it listens for its release on the nodes
-// (CLIENT TRACKING) and tries again then, after a random time that spreads those
-// who were woken together; and otherwise some four times a ttl, and when the lease of
-// the holder could be over. Where no quorum of nodes has tracking, it tries again
-// at random intervals.
+// While another client holds the lock, Acquire listens for its release on the nodes (CLIENT
+// TRACKING). It retries after a random delay that separates waiters that were woken
+// together. It also retries about four times per ttl, and when the holder's lease may have
+// expired. If no quorum of nodes supports tracking, it retries at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	a := acquiring{q: q, r: &r, since: q.clock(), guard: starvationGuard{need: q.rules.reserveAfter}}
 	defer a.end()
@@ -44,23 +43,23 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return a.run(ctx)
 }
 
-// acquiring is one Acquire.
+// acquiring is the state of one Acquire.
 type acquiring struct {
 	q         *Quorum
 	r         *Request
 	target    target
-	pending   *attempt // that nobody has waited for yet
+	pending   *attempt // begun by HandOver, and not finished by any Acquire yet
 	policy    *retryPolicy
 	waiter    *node.Waiter // nil: it does not listen
-	slotTries int          // how many it asked for because they were said to be free
-	splits    int          // attempts in a row that nobody won
+	slotTries int          // attempts for a slot that a node reported as free
+	splits    int          // attempts in a row that split the votes
 	guard     starvationGuard
 	since     time.Duration // when it began
-	admitted  bool          // it has a place of the limiter
+	admitted  bool          // it has a place in the limiter
 }
 
-// checkPending requires that what was begun for the request, and its intent, to be about what it
-// asks for.
+// checkPending rejects a pending attempt or an intent that is for another lock than the
+// request.
 func (a *acquiring) checkPending(t *target) error {
 	switch {
 	case a.pending != nil && !a.pending.isAbout(t):
@@ -104,9 +103,9 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
 }
 
-// enterFirst waits for a place for the first attempt, for Wait at most; but for
-// node_timeout, and while other attempts meet a quorum, even if Wait is over. It reports
-// whether the attempt is to be made.
+// enterFirst waits for a place in the limiter for the first attempt, for Wait at most. It
+// waits for node_timeout, and while other attempts reach a quorum, even if Wait has passed.
+// It reports whether to make the attempt.
 func (a *acquiring) enterFirst(ctx context.Context) bool {
 	arrived := a.q.clock()
 	a.admitted = a.q.limiter.enterFirst(ctx, a.r.Holder.UID, a.r.Enough, a.policy.left(arrived))
@@ -114,8 +113,8 @@ func (a *acquiring) enterFirst(ctx context.Context) bool {
 	return a.admitted || ctx.Err() != nil
 }
 
-// enter waits for a place for another attempt, until its time is over. It reports whether
-// the attempt is to be made.
+// enter waits for a place in the limiter for another attempt, until Wait has passed. It
+// reports whether to make the attempt.
 func (a *acquiring) enter(ctx context.Context) (again bool) {
 	arrived := a.q.clock()
 	a.admitted = a.q.limiter.enter(ctx, a.r.Holder.UID, a.r.Enough, a.policy.over(arrived))
@@ -135,7 +134,7 @@ func (a *acquiring) leave(start time.Duration, err error) {
 	a.admitted = false
 }
 
-// attempt is the one that was begun already, or a new one.
+// attempt finishes the pending attempt, if there is one, or makes a new one.
 func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease, err error) {
 	defer func() { a.leave(start, err) }()
 	if begun := a.pending; begun != nil {
@@ -148,8 +147,7 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease,
 	return t.finish(ctx)
 }
 
-// rest waits until another attempt makes sense, and tells whether there is to be
-// one.
+// rest waits until another attempt makes sense, and reports whether to make one.
 func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	held, isHeld := errors.AsType[*HeldError](err)
 	if isHeld && a.nextSlot(held.free) {
@@ -163,8 +161,8 @@ func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
 	return again && a.pause(ctx, delay) && a.enter(ctx)
 }
 
-// nextSlot has the next attempt request a slot that the nodes say is free. Others
-// may be quicker, but not again and again without a pause.
+// nextSlot makes the next attempt request a slot that the nodes report as free. Other
+// clients may be faster, so it stops after one try per slot, and the caller pauses.
 func (a *acquiring) nextSlot(free int) bool {
 	if free == 0 {
 		return false
@@ -174,30 +172,30 @@ func (a *acquiring) nextSlot(free int) bool {
 	return a.slotTries%(a.r.Slots+1) != 0
 }
 
-// noteRefusal records what a refusal says. It is true where the next attempt will listen
-// to more than the last one did: it is made at once.
+// noteRefusal records what a refusal says. It returns true if the next attempt listens to
+// more keys than the last one did: the caller then makes it at once.
 func (a *acquiring) noteRefusal(held *HeldError) (more bool) {
 	a.splits++
 	if !held.split {
 		a.splits = 0
 	}
-	if a.waiter == nil { // also where nothing is told: others are to know that it waits
+	if a.waiter == nil { // even if no node notifies: other clients must see that this one waits
 		a.listen()
 		more = a.q.isTracked()
 	}
 	return a.waiter != nil && a.q.waiters.WatchLocks(a.waiter, held.foreign) || more
 }
 
-// listen has the attempts from now on listen for the release of the lock.
+// listen makes all later attempts listen for the release of the lock.
 func (a *acquiring) listen() {
 	a.r.Holder.Since = a.q.options.Wall()
 	a.waiter = a.q.waiters.Join(a.target.keys(), newToken(a.r.Holder), a.q.quorum)
 }
 
-// pause waits for delay, or until the lock may be free. It is false where the
-// caller has had enough.
+// pause waits for delay, or until the lock may be free. It returns false if the caller
+// closed Request.Enough.
 func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool) {
-	if delay == 0 { // what has rung already is of no interest
+	if delay == 0 { // earlier notifications do not matter
 		return !isClosed(a.r.Enough)
 	}
 	done := ctx.Done()
@@ -210,19 +208,19 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 	for {
 		select {
 		case <-rung:
-			if isClosed(a.q.closing) { // which rings, too
+			if isClosed(a.q.closing) { // Close wakes the waiter as well
 				return true
 			}
 			if a.waiter.FreeNodes() >= a.q.quorum {
 				rung = nil
 				a.q.counts.wakeups.Add(1)
 				if delay = a.policy.within(a.spread(), a.q.clock()); delay == 0 {
-					return true // and not with others at the same instant, in any order
+					return true // a timer of 0 would fire together with others, in any order
 				}
 				timer.Reset(delay)
-			} else if delay > settle { // the other nodes may be down, and say nothing
+			} else if delay > settle { // the other nodes may be down and send nothing
 				delay = settle
-				timer.Reset(settle + a.q.rules.Jitter(a.r.lock(), settle/8)) // not all who heard it at once
+				timer.Reset(settle + a.q.rules.Jitter(a.r.lock(), settle/8)) // waiters that were notified together retry apart
 			}
 		case <-timer.C:
 			return true
@@ -231,13 +229,13 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 		case <-a.r.Enough:
 			return false
 		case <-a.q.closing:
-			return true // the nodes are asked no more, which is the error
+			return true // the next attempt fails, and its error says why
 		}
 	}
 }
 
-// spread is how long it waits where others are woken with it. Those for whom the lock is
-// kept have no need to.
+// spread returns how long the waiter waits after it was woken together with others. A
+// waiter with a reservation does not wait.
 func (a *acquiring) spread() time.Duration {
 	if a.guard.left(a.q.clock()) > 0 {
 		return 0
@@ -245,7 +243,7 @@ func (a *acquiring) spread() time.Duration {
 	return a.q.spread(a.r.lock(), a.splits)
 }
 
-// end leaves nothing behind.
+// end releases the limiter's place, a pending attempt, and the waiter's keys on the nodes.
 func (a *acquiring) end() {
 	a.leave(0, nil)
 	if a.pending != nil {
@@ -254,13 +252,14 @@ func (a *acquiring) end() {
 	if a.waiter == nil {
 		return
 	}
-	// Whether any node has its mark is not known: some answer late.
+	// Nobody knows whether a node still has the waiter's keys: some nodes answer late.
 	(&Intent{q: a.q, target: a.target, waiter: a.waiter, r: *a.r}).End()
 }
 
-// countHolder records the holder that refused an attempt, and reports whether a
-// reservation begins. A single name is reserved only for a waiter that the nodes notify: one
-// that polls would come up to a quarter of a second late, and others that poll are sooner.
+// countHolder records the holder that refused an attempt, and reports whether a reservation
+// begins. A single name is reserved only for a waiter that the nodes notify. A waiter that
+// polls would come up to a quarter of a second late, and other polling waiters would be
+// faster.
 func (a *acquiring) countHolder(held *HeldError) (begins bool) {
 	most := time.Duration(0)
 	if a.waiter.IsSubscribed() || a.target.width() > 1 {

@@ -18,31 +18,34 @@ import (
 // Adoption is what Adopt made of records, in their order.
 type Adoption struct {
 	Leases []*Lease // nil: refused
-	Errs   []error  // why; nil: it was not. They match ErrRecord
+	Errs   []error  // matches ErrRecord; nil: the record was adopted
 
-	unconfirmed  atomic.Int64  // leases that Wait waits for
-	allConfirmed chan struct{} // closed when there are none
+	unconfirmed  atomic.Int64  // how many leases Wait waits for
+	allConfirmed chan struct{} // closed when unconfirmed reaches 0
 }
 
-// Adopt goes on with leases of an earlier process on this host: with the same token,
-// fencing token and deadline, and whatever is done with a lease that was granted here
-// can be done with them. It does not wait for the nodes. A record that cannot be one
-// is refused, and the others are adopted.
+// Adopt continues leases of an earlier process on this host, with the same token, fencing
+// token and deadline. An adopted lease supports everything that a granted one does. Adopt
+// does not wait for the nodes. It rejects a record that cannot be valid, and adopts the
+// others.
 //
-// One that was lost before (Record.Lost) stays lost, and that is not told again.
+// A lease that was lost earlier (Record.Lost) stays lost, and Adopt does not report it
+// again.
 //
-// Leases that are kept are extended at once, many in one call a node; call Settle before,
-// or the first try may come to nothing for want of connections. Each is lost as any other
-// one, by its timer: at the recorded deadline less the guard unless a quorum confirmed it
-// before. If this instant has passed already, the lease is lost at once, never extended,
-// and released on the nodes at its deadline; so is a lease that the nodes refuse to extend.
-// lost (may be nil) is what Request.OnLost is, with the index of the record: it is never
-// called by Adopt itself, but maybe before Adopt returns.
+// The keeper extends kept leases at once, many in one call per node. Call Settle first, or
+// the first extension may fail because the nodes are not connected yet. Each lease is lost
+// by its timer, as any other lease is. Unless a quorum confirms it first, that is at the
+// recorded deadline less the guard. If this instant has passed, the lease is lost at once
+// and never extended. The client then releases it at its deadline. The same holds for a
+// lease that the nodes refuse to extend.
 //
-// How long the process was away is counted on BootTime. If the clock itself stopped in that
-// time (a virtual machine that was suspended), this process cannot know: the nodes do, and
-// their answers to the first extension show it. Until Wait returns, such a lease is only as
-// good as this host's clock.
+// The function lost (may be nil) has the role of Request.OnLost, and receives the index of
+// the record. Adopt itself never calls it, but it may be called before Adopt returns.
+//
+// BootTime measures how long the process was away. If that clock stopped in the meantime (a
+// virtual machine that was suspended), this process cannot know. The nodes' answers to the
+// first extension show it. Until Wait returns, such a lease is only as reliable as this
+// host's clock.
 func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
 	a := &Adoption{Leases: make([]*Lease, len(records)), Errs: make([]error, len(records)), allConfirmed: make(chan struct{})}
 	a.unconfirmed.Store(1) // until all are counted
@@ -69,7 +72,7 @@ func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
 	return a
 }
 
-// adoptable makes the lease of a record. It is not watched yet.
+// adoptable makes the lease of a record. The keeper does not watch it yet.
 func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 	now := q.clock()
 	t, err := q.targetOf(r)
@@ -95,13 +98,13 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		end:         r.End,
 		guard:       r.Guard,
 		ttl:         r.TTL,
-		next:        r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process was to extend it
+		next:        r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process would have extended it
 		deadline:    q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
-		onConfirmed: func() {}, // nobody waits for that yet
+		onConfirmed: func() {}, // replaced by begin if Wait waits for the lease
 	}, nil
 }
 
-// begin arms the timer that says LOST. It is false where that is due already: such a
+// begin arms the timer that reports LOST. It returns false if LOST is due already: such a
 // lease must not be extended.
 func (a *Adoption) begin(l *Lease) (held bool) {
 	now := l.keeper.clock()
@@ -114,26 +117,26 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 	return held
 }
 
-// adoptLost makes it a lease that was lost before: that is not reported again, and it is
-// released at its deadline like other lost leases.
+// adoptLost makes l a lease that was lost earlier. The loss is not reported again, and the
+// lease is released at its deadline like other lost leases.
 func (l *Lease) adoptLost(reason LostReason) {
 	now := l.keeper.clock()
-	l.state, l.reason, l.forgotten = lost, reason, true // nobody else knows it yet
+	l.state, l.reason, l.forgotten = lost, reason, true // no other goroutine has l yet
 	l.releaseAt = l.keeper.rules.releaseAt(now, l.deadline)
-	l.mu.Lock() // the timer may ring at once
+	l.mu.Lock() // the timer may fire at once
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(l.releaseAt-now, l.onTimer)
 }
 
-// countConfirmed counts a lease that a quorum confirmed, or that is over.
+// countConfirmed counts a lease that a quorum confirmed, or that was lost or released.
 func (a *Adoption) countConfirmed() {
 	if a.unconfirmed.Add(-1) == 0 {
 		close(a.allConfirmed)
 	}
 }
 
-// Wait waits until each of the leases that are kept was confirmed by a quorum once, or
-// is over: Lease.Err says which. Or until ctx is done: it returns the cause then.
+// Wait waits until each kept lease was confirmed by a quorum once, or was lost or released:
+// Lease.Err says which. If ctx is done first, Wait returns its cause.
 func (a *Adoption) Wait(ctx context.Context) error {
 	select {
 	case <-a.allConfirmed:
@@ -149,24 +152,24 @@ func (a *Adoption) Wait(ctx context.Context) error {
 }
 
 // Abandon releases what an earlier process on this host may have taken: the token of an
-// attempt or of a release that was under way when it ended. Of a lease that was lost, it
-// is for after the deadline: its holder may still be stopping. It does not wait for the
-// nodes; the lanes repeat what stays unanswered. And all is released again a little
-// later: what the earlier process had sent may be executed until then, for nobody
-// knows its connections. The error matches ErrRecord: nothing is released then.
+// attempt or of a release that was under way when it ended. For a lost lease, call it after
+// the deadline, because the holder may still be stopping. Abandon does not wait for the
+// nodes; the lanes repeat unanswered releases. It releases everything again a little later.
+// Until then a node may still execute what the earlier process sent, on connections that
+// this process does not know. If the error matches ErrRecord, nothing is released.
 func (q *Quorum) Abandon(r Record) error {
 	t, err := q.targetOf(&r)
 	if err != nil {
 		return err
 	}
-	t.slot = 0 // of the place, nothing is reserved here
+	t.slot = 0 // this process has reserved no slot for it
 	release := func() { q.abandon(&t, r.Token, q.anywhere()) }
 	release()
 	time.AfterFunc(node.SilenceLimit(q.options.NodeTimeout), release)
 	return nil
 }
 
-// anywhere is where a token may be that an earlier process had.
+// anywhere returns where an earlier process's token may be: on every node.
 func (q *Quorum) anywhere() *node.NodeSet {
 	placed := &node.NodeSet{}
 	for i := range q.lanes {
@@ -175,13 +178,13 @@ func (q *Quorum) anywhere() *node.NodeSet {
 	return placed
 }
 
-// request is what was asked for, as far as it says which lock.
+// request returns the part of the request that identifies the lock.
 func (r *Record) request() Request {
 	return Request{Names: r.Names, Shared: r.Shared, Slots: r.Slots}
 }
 
-// targetOf is what a record is of. An error matches ErrRecord: there is no such lock,
-// or nobody can have that token of it.
+// targetOf returns the target of a record. An error matches ErrRecord: there is no such
+// lock, or the token cannot belong to it.
 func (q *Quorum) targetOf(r *Record) (target, error) {
 	wish := r.request()
 	if err := q.checkLock(&wish); err != nil {
@@ -201,8 +204,8 @@ func (q *Quorum) targetOf(r *Record) (target, error) {
 	return t, nil
 }
 
-// checkLease checks what is granted, against the time now. The error matches
-// ErrRecord, and says which lock, and what.
+// checkLease checks the fields of a granted lease against the time now. The error matches
+// ErrRecord, and names the lock and the wrong field.
 func (q *Quorum) checkLease(r *Record, now time.Duration) error {
 	longest := q.options.MaxTTL
 	switch {
@@ -216,7 +219,7 @@ func (q *Quorum) checkLease(r *Record, now time.Duration) error {
 		return r.bad("fencing token %d: must be between 1 and %d", r.Fence, uint64(script.MaxFence))
 	case r.Since <= 0 || r.Since > now:
 		return r.bad("granted at %v, and this host was booted %v ago: of another boot?", r.Since, now)
-	case r.Deadline <= 0 || r.Deadline > now+longest: // a ttl that was made shorter leaves a deadline where it was
+	case r.Deadline <= 0 || r.Deadline > now+longest: // a ttl that was shortened leaves the deadline unchanged
 		return r.bad("deadline %v from now: more than the max_ttl of %v", r.Deadline-now, longest)
 	case r.End != 0 && (r.End <= r.Since || r.Deadline > r.End):
 		return r.bad("to be held from %v until %v at most, and its deadline is %v", r.Since, r.End, r.Deadline)
@@ -224,7 +227,7 @@ func (q *Quorum) checkLease(r *Record, now time.Duration) error {
 	return nil
 }
 
-// isToken tells whether newToken can have returned it.
+// isToken reports whether newToken can have returned token.
 func isToken(token string) bool {
 	if !holderOf(token).Known() || !utf8.ValidString(token) {
 		return false

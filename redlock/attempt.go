@@ -14,29 +14,29 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// attempt is one ballot with a token of its own, and a second one where the
-// nodes do not agree on the fencing token yet. Not granted: released on every
-// node, also on those that refused, failed or never answered.
+// attempt is one ballot with its own token. It includes a second ballot if the nodes do not
+// agree on the fencing token yet. If it is not granted, it is released on every node,
+// including nodes that refused, failed or never answered.
 type attempt struct {
 	q           *Quorum
 	r           *Request
 	start       time.Duration       // before the first byte
-	freshness   admission.Freshness // what was known by then of what the nodes say of each other
-	waiter      *node.Waiter        // listens; nil: nobody does
-	reservation time.Duration       // refused, it has the lock be kept for the waiter for so long
+	freshness   admission.Freshness // how recent this host's knowledge of the nodes was at start
+	waiter      *node.Waiter        // nil: the attempt does not listen
+	reservation time.Duration       // if refused, reserve the lock for the waiter for so long; 0: do not
 	b           *ballot.Ballot
 	grant
 }
 
-// grant is what an attempt that was won is granted.
+// grant is the result of a won attempt.
 type grant struct {
 	target
 	token    string
-	fence    uint64 // before it is granted, a proposal
-	wanted   bool   // by others
+	fence    uint64 // the proposal, until it is granted
+	wanted   bool   // other clients wait for the lock
 	maybeOn  *node.NodeSet
 	deadline time.Duration
-	missed   time.Duration // what this host's clock had missed, as far as deadline knows
+	missed   time.Duration // how much time this host's clock had missed, as far as deadline takes it into account
 }
 
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
@@ -50,7 +50,7 @@ func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt
 	return a
 }
 
-// begin puts it to the nodes, and waits for none.
+// begin sends the attempt to the nodes and does not wait for them.
 func (a *attempt) begin() {
 	o := script.Operation{Token: a.token, TTL: a.r.TTL, Fence: a.fence}
 	a.send(node.Call{Ops: a.taking(a.b.Ask(a.width()), o), Voter: a.b})
@@ -72,14 +72,15 @@ func (a *attempt) send(c node.Call) {
 	a.q.call(c, a.start)
 }
 
-// reserving returns the reservations of all names in one order, which is the same for all.
+// reserving returns the reservations of all names, in an order that is the same for all
+// clients.
 func (a *attempt) reserving() []script.Operation {
 	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.ID, TTL: a.reservation})
 	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
 	return ops
 }
 
-// finish waits for the outcome.
+// finish waits for the outcome and returns the lease or the refusal.
 func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
 	q.await(ctx, b)
@@ -99,25 +100,25 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	return nil, a.refusal(b)
 }
 
-// age takes off what this host's clock missed meanwhile.
+// age moves the deadline back by the time that this host's clock missed in the meantime.
 func (a *attempt) age(missed time.Duration) {
 	a.deadline -= missed - a.missed
 	a.missed = missed
 }
 
-// abandon releases what it may have taken. It does not wait for the nodes.
+// abandon releases what the attempt may have taken. It does not wait for the nodes.
 func (a *attempt) abandon() { a.q.abandon(&a.target, a.token, a.maybeOn) }
 
-// isWon reports whether a ballot was won in time, and somebody wants it still.
+// isWon reports whether the ballot was won in time, and the caller still waits.
 func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
 	return b.Won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
 }
 
-// agreeOnToken makes a quorum of nodes hold the lock together with a counter that is not
-// below the fencing token: the largest that a granting node gave. Where a quorum
-// gave that very one, they do. Otherwise it is written back, and a node counts
-// only if the lock is still ours there: without that two attempts could be
-// granted the same token. Returns the ballot that decides.
+// agreeOnToken ensures that a quorum of nodes has both the lock and a counter of at least
+// the fencing token. The token is the largest that a granting node returned. If a quorum
+// returned that same token, nothing is left to do. Otherwise agreeOnToken writes it back,
+// and a node counts only if this attempt still holds the lock there. Without that condition
+// two attempts could be granted the same token. It returns the ballot that decides.
 func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
 	q := a.q
 	fence, nodes := a.b.Fence()
@@ -133,9 +134,9 @@ func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
 	return back
 }
 
-// propose returns a fencing token to propose: the wall clock in microseconds,
-// and never the same twice. It need not be right: a node whose counter is larger
-// gives a larger one.
+// propose returns a fencing token to propose: the wall clock in microseconds, and never the
+// same value twice. The clock need not be right: a node whose counter is larger returns a
+// larger token.
 func (q *Quorum) propose(now time.Time) uint64 {
 	wish := uint64(max(now.UnixMicro(), 1))
 	for {
@@ -147,19 +148,19 @@ func (q *Quorum) propose(now time.Time) uint64 {
 	}
 }
 
-// leastMark is how long the nodes know of a waiter, at least: until its next attempt, which
-// comes within twice the longest delay (lastRetry).
+// leastMark is the least time for which the nodes know of a waiter. It lasts until the
+// waiter's next attempt, which comes within twice the longest delay (lastRetry).
 const leastMark = 500 * time.Millisecond
 
-// record is what the attempt is about to take.
+// record returns what the attempt is about to take.
 func (a *attempt) record() Record {
 	r := a.target.record()
 	r.Token, r.TTL, r.Guard, r.Keep = a.token, a.r.TTL, a.r.Guard, a.r.Keep
 	return r
 }
 
-// PendingAttempt is an attempt that HandOver has begun. The caller passes it to Acquire, as
-// Request.Pending, or abandons it; once.
+// PendingAttempt is an attempt that HandOver has begun. The caller either passes it to
+// Acquire as Request.Pending or abandons it, once.
 type PendingAttempt struct {
 	attempt *attempt
 	used    atomic.Bool
@@ -173,17 +174,17 @@ func (b *PendingAttempt) Abandon() {
 	}
 }
 
-// claim is true once.
+// claim returns true to its first caller only.
 func (b *PendingAttempt) claim() bool { return !b.used.Swap(true) }
 
 // HandOver releases the lock, as BeginRelease does, and acquires it for another client on
-// this host in one ballot: each node exchanges the one token for the other. So no other
-// client comes in between, waiters on other hosts are not woken, and a node that does not
-// hold the lock takes part again. It is a new grant, with its own fencing token. A node
-// that cannot grant it releases the old token all the same.
+// this host in the same ballot: each node exchanges the tokens. So no other client comes in
+// between, and waiters on other hosts are not woken. A node that does not hold the lock
+// takes part again. The result is a new grant with its own fencing token. A node that
+// cannot grant it still releases the old token.
 //
-// It is for exclusive locks, and r is about the same names. Errors are those of
-// BeginRelease, and ErrRequest: the lease is as before then.
+// Both locks must be exclusive, and r must name the same locks. HandOver returns the errors
+// of BeginRelease, and ErrRequest. After ErrRequest the lease is unchanged.
 func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 	q := l.keeper.q
 	if err := q.check(&r); err != nil {
@@ -205,23 +206,23 @@ func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 	return release, &PendingAttempt{attempt: a}, nil
 }
 
-// handOver puts the exchange to the nodes.
+// handOver sends the exchange to the nodes.
 func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Duration) {
 	gives := a.q.releaseCall(&from.target, from.token, from.maybeOn, release, now)
-	release.b.Width = 1 // it is told of them together
+	release.b.Width = 1 // handOverVoter passes it one reply per node
 	a.b.Width = a.width()
 	o := script.Operation{Op: script.HandOver, OldToken: from.token, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
 	a.send(node.Call{Ops: a.each(nil, o), Release: &gives, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
 }
 
-// handOverVoter is the two ballots of a hand-over.
+// handOverVoter counts the answers for both ballots of a hand-over.
 type handOverVoter struct {
 	acquired *ballot.Ballot
 	released node.Voter
 }
 
-// Vote counts a node's answer: a node that granted the new token, or showed another holder,
-// no longer holds the old one. (What failed is told to the release itself.)
+// Vote counts a node's answer. A node that granted the new token, or showed another holder,
+// no longer holds the old token. (The lane reports a failure to the release itself.)
 func (e *handOverVoter) Vote(node int, replies []Reply, failure *NodeError) {
 	if failure == nil {
 		given := Reply{Int: 1}
@@ -229,7 +230,7 @@ func (e *handOverVoter) Vote(node int, replies []Reply, failure *NodeError) {
 			if n := len(replies[i].Array); n > 0 {
 				given.Int = 0
 			}
-			if len(replies[i].Array) == 1 { // granted, where the old token was missing
+			if len(replies[i].Array) == 1 { // granted, but the old token was missing
 				replies[i] = replies[i].Array[0]
 			}
 		}

@@ -1,188 +1,218 @@
-// Package redlock takes locks on a quorum of independent Redis masters: the
-// Redlock algorithm, with leases that are kept extended, losses that are told
-// before the deadline, errors that tell "held" from "no quorum", fencing tokens,
-// and nodes that have no vote while they may have forgotten one.
+// Package redlock takes locks on a quorum of independent Redis masters.
+//
+// It implements the Redlock algorithm and adds five things. Leases are extended until they
+// are released. A loss is reported before the deadline. Errors distinguish "held" from "no
+// quorum". Every grant has a fencing token. A node that may have forgotten votes is excluded
+// from voting.
 //
 // # One lock, from top to bottom
 //
-// [Quorum.Acquire] makes attempts until one is granted. An attempt is a ballot:
-// one script call put to every node at the same time, counted as the answers
-// come, and decided by the answer after which the rest cannot change it. Every
-// node has a lane, one goroutine with one connection, which sends everything
-// that waits for the node as one group; so the throughput grows with the load,
-// and a release never overtakes the acquire that it cleans up after. A granted
-// [Lease] is extended by the keeper at a third of its ttl, many leases in one
-// call a node.
+// [Quorum.Acquire] makes attempts until one is granted. An attempt is a ballot: the client
+// sends one script call to every node at the same time and counts the answers as they
+// arrive. The ballot is decided as soon as the remaining answers cannot change it.
+//
+// Every node has a lane: one goroutine with one connection. The lane sends all calls that
+// wait for the node as one group, so throughput grows with the load. Calls stay in order, so
+// a release never overtakes the acquire that it cleans up after.
+//
+// The keeper extends a granted [Lease] when a third of its ttl has passed. It extends many
+// leases with one call per node.
 //
 // # What is promised
 //
-//   - At most one holder inside its stated deadline, as long as every node's
-//     clock runs at a rate within the drift allowance (1 % and 2 ms of the ttl).
-//     A node that was restarted, flushed or resynchronised has no vote while it
-//     may have forgotten one that it owes.
-//   - validity = ttl − (now − start) − drift, where start is read on
-//     CLOCK_BOOTTIME before the first byte is sent (Redis, "Distributed locks").
-//   - [Lease.Fence]: a grant whose attempt began after another grant has the
-//     larger token, and no two tokens are equal (but for those of readers whose
-//     requests cross), even where clocks jump or a holder sleeps past its deadline,
-//     as long as no quorum of nodes loses its counters at once ([CountersLost] tells
-//     of that).
-//   - A lock whose holder died can be taken again one ttl later at the latest.
-//   - Locks work as long as a quorum, ⌊N/2⌋+1 of the nodes, may vote and answers
-//     within the node timeout. One that hangs delays nobody.
-//   - A lease outlives the loss of nodes one after the other: see below.
-//   - [Lease.Lost] is closed before the deadline, by a timer that depends on no
-//     node; and it is final.
-//   - A failed Acquire leaves nothing behind. Where a connection breaks, the
-//     old one is killed by its id before releases that stayed unanswered are
-//     repeated, and an acquire that reaches a node too late sets nothing there
-//     (its not-after, in the node's TIME).
+//   - A lock has at most one holder within that holder's stated deadline. This requires that
+//     every node's clock runs at a rate within the drift allowance (1 % of the ttl, plus 2
+//     ms). A node that was restarted, flushed or resynchronised does not vote while it may
+//     have forgotten a vote that is still valid.
+//   - validity = ttl − (now − start) − drift. The client reads start on CLOCK_BOOTTIME before
+//     it sends the first byte (Redis, "Distributed locks").
+//   - [Lease.Fence] orders grants: if an attempt began after another grant, its token is
+//     larger. No two tokens are equal, except for readers whose requests overlap. Both hold
+//     even if clocks jump or a holder sleeps past its deadline. They require that no quorum of
+//     nodes loses its counters at once; [CountersLost] reports such a loss.
+//   - If a holder dies, its lock can be taken again within one ttl.
+//   - Locks work as long as a quorum (⌊N/2⌋+1 of the nodes) may vote and answers within the
+//     node timeout. A node that hangs delays nobody.
+//   - A lease outlives the loss of nodes one after the other: see Repair.
+//   - [Lease.Lost] is closed before the deadline, by a timer that depends on no node. A loss
+//     is final.
+//   - A failed Acquire leaves nothing on the nodes. After a connection breaks, the lane kills
+//     the old connection by its id and then repeats unanswered releases. Each acquire carries
+//     a not-after in the node's TIME. If it arrives later, it sets nothing.
 //
 // # Fencing tokens
 //
-// A register of which a majority keeps the maximum: order comes from quorums
-// that have a node in common, not from clocks. Each node has a hash with 1,024
-// counters, and a lock's name belongs to one of them. The script that sets the
-// key also sets the counter to the larger of counter + 1 and what the attempt
-// proposes (its wall clock in microseconds, which the node ignores where it is
-// more than a second ahead of its own), and returns it. The token is the largest
-// that a granting node returned. If a quorum returned that very one, it was one
-// round trip; otherwise it is written back, and a node counts only if the lock
-// is still ours there. Tokens stay below 2^53: one that is far ahead of what a
-// quorum of the nodes' clocks say (26 weeks) is not believed, and the node that gave
-// it has no vote; nor does a node take over what is 52 weeks ahead of its own clock.
+// The counters form a register of which a majority keeps the maximum. Their order comes from
+// quorums that share a node, not from clocks. Each node has a hash with 1,024 counters, and a
+// lock's name is hashed onto one of them.
+//
+// The script that sets the key also raises the counter and returns it. The new value is the
+// larger of counter + 1 and the attempt's proposal. The proposal is the client's wall clock in
+// microseconds. A node ignores a proposal that is more than a second ahead of its own clock.
+//
+// The token is the largest value that a granting node returned. If a quorum returned that same
+// value, one round trip is enough. Otherwise the client writes the value back, and a node
+// counts only if this client still holds the lock there.
+//
+// Tokens stay below 2^53. The client rejects a token that is 26 weeks ahead of what a quorum of
+// nodes' clocks say, and excludes the node that returned it from voting. A node rejects a token
+// that is 52 weeks ahead of its own clock.
 //
 // # Incarnations and quarantine
 //
-// A node's hash also holds its epoch: the run_id of the Redis process, a random
-// word, the largest max_ttl of all hosts, a digest of the node list and the prefix, the
-// node's name. Every script compares it, in the command that votes, with the one that
-// was admitted, so a restart, FLUSHALL, a snapshot or a resynchronisation shows
-// up in that very answer, which is no vote then. INFO and TIME are read on every
-// new connection before anything else, and every second: a replica, attached
-// replicas, cluster mode, an eviction policy, another node list or prefix, or one server
-// under two names is [NodeRefused], with the fix as the reason; a changed
-// master_replid, an uptime that runs backwards, or a clock that jumped by more
-// than the drift allowance takes the admission back.
+// A node's hash also holds its epoch. The epoch consists of the run_id of the Redis process, a
+// random word, the largest max_ttl of all hosts, a digest of the node list and the prefix, and
+// the node's name. Every script compares the epoch with the admitted one, in the command that
+// votes. After a restart, FLUSHALL, a snapshot or a resynchronisation the two differ, and the
+// answer is not a vote.
 //
-// A node without a valid epoch is [NodeQuarantined]. Whoever sees it first marks
-// the epoch as pending; every process waits max_ttl (and a bit longer, see below) from
-// when it first saw that marker, by its own CLOCK_BOOTTIME, and then one replaces the
-// marker by an epoch, in a script that compares it, with counters that are the maximum over at least
-// N − quorum + 1 other nodes that may vote. The others see that and follow. Where
-// a quorum of nodes has no counters (a new fleet, or total loss), these begin from
-// the nodes' clocks. [Quorum.Admit] ends a quarantine early, for brand-new nodes.
-// [NodeOptions].Durable exempts the restart of a node that writes every vote to
-// its disk before it answers. An Acquire that waits rides a quarantine out; the
-// error of one that does not has what is left of it ([NoQuorumError].Quarantine).
+// The lane reads INFO and TIME on every new connection before anything else, and then every
+// second. It reports [NodeRefused], with the fix as the reason, for a replica, attached
+// replicas, cluster mode, or an eviction policy. It does the same for another node list or
+// prefix, and for one server under two names. It withdraws the admission if master_replid
+// changed, the uptime ran backwards, or the clock jumped by more than the drift allowance.
 //
-// On each node stand the words of the other nodes' epochs, too, written by whoever
-// sees a new one; a word begins with the node's TIME, or later than the one before.
-// So a process that reaches another Redis under a node's name than the rest does finds
-// out from the other nodes that there is a later one, counts no vote of its own any
-// more, and quarantines it; and the rest does the same by that quarantine's word, so
-// that neither has a vote until all processes reach the same one. What they hold that
-// did not know it is over by then: a quarantine is not over before N − quorum + 1 other
-// nodes have said its word for max_ttl and 1.5 s, and no lease has a deadline that is
-// farther than that from when the nodes that grant it were last looked at (once a second,
-// but for one that was hanging, or a process that was stopped). So where as many nodes as
-// are a quorum, with the one in question, are heard and say nothing of a later one, there is
-// none that votes: what the rest says is not believed then, and one node that lies keeps no
-// other from voting.
+// A node without a valid epoch is [NodeQuarantined]. The first process to see it writes a
+// marker: the epoch is pending. Every process then waits max_ttl and a margin (see below), on
+// its own CLOCK_BOOTTIME, from when it first saw that marker. Then one process replaces the
+// marker with an epoch, in a script that compares the marker first. The same script sets the
+// counters to the maximum over at least N − quorum + 1 other nodes that may vote. The other
+// processes see the epoch and follow. If a quorum of nodes has no counters (a new fleet, or
+// total loss), the counters start from the nodes' clocks.
+//
+// [Quorum.Admit] ends a quarantine early, for brand-new nodes. [NodeOptions].Durable exempts the
+// restart of a node that writes every vote to its disk before it answers. An Acquire with a long
+// enough wait outlasts a quarantine. The error of any other Acquire states the time that is left
+// ([NoQuorumError].Quarantine).
+//
+// Each node also stores the words of the other nodes' epochs. A process that sees a new word
+// writes it to the other nodes. Words are ordered: each begins with the node's TIME, or with a
+// later value than the previous word. Suppose that one process reaches another Redis server
+// under a node's name than the other processes do. Then the other nodes tell it that a later
+// word exists. It stops counting that node's votes and quarantines it. The other processes see
+// the word of that quarantine and do the same. So neither server votes until all processes reach
+// the same one.
+//
+// Leases of processes that did not know of the later word have expired by then. A quarantine
+// ends only after N − quorum + 1 other nodes have reported its word for max_ttl and 1.5 s. No
+// lease has a deadline later than that, counted from when the client last looked at the granting
+// nodes. (It looks once a second, unless the node hangs or the process is stopped.)
+//
+// If a quorum of nodes, including the node in question, can be reached and reports no later word,
+// then no later incarnation votes. In that case the client ignores what the other nodes report.
+// So a node that lies cannot exclude another node.
 //
 // # Repair
 //
-// When a quorum has confirmed an extension, the key is set again on nodes that
-// may vote and lack it, if nobody else has it there, with the fencing token.
-// Such a node counts from the next extension on. A lapsed lease is never
-// repaired nor extended.
+// After a quorum has confirmed an extension, the client sets the key again on nodes that may vote
+// and lack it. It does so only if no other client has the key there, and it includes the fencing
+// token. A repaired node counts from the next extension on. A lapsed lease is never repaired or
+// extended.
 //
 // # Kinds of locks
 //
-// What a Request asks for alone excludes all others. Readers (Request.Shared) have
-// the lock together: a writer needs a quorum of nodes with no reader, a reader one
-// with no writer, and any two quorums have a node in common. A semaphore
-// (Request.Slots) is so many numbered locks, each with a quorum and a fencing
-// counter of its own; the attempt names the place, and a node that refuses it names
-// one that is free. (A count on each node would let too many in: each of them needs
-// only a quorum of the nodes.) Several names (Request.Names) are taken all or none
-// by each node, have one lease, and one fencing token, which their counters all get;
-// of those that are shared, a node may take some, which are given back with the
-// attempt. The kind, and the number of places, are what the first one makes them
-// while it holds. Readers' tokens are ordered against writers'; those of a place,
-// against others of that place.
+// By default a request is exclusive.
+//
+// Readers (Request.Shared) hold a lock together. A writer needs a quorum of nodes without a
+// reader, and a reader needs a quorum of nodes without a writer. Any two quorums share a node.
+//
+// A semaphore (Request.Slots) is a set of numbered locks. Each slot has its own quorum and its own
+// fencing counter. The attempt names a slot, and a node that refuses it names a free one. (A
+// count on each node would admit too many holders, because each holder needs only a quorum.)
+//
+// Each node grants several names (Request.Names) all or none. They have one lease and one fencing
+// token, which all their counters receive. If the names are shared, a node may grant only some of
+// them; a failed attempt releases those.
+//
+// The first holder sets the kind and the number of slots, for as long as it holds the lock.
+// Readers' tokens are ordered against writers' tokens. A slot's tokens are ordered within that
+// slot.
 //
 // # Waiting
 //
-// Who is refused and waits leaves a bell on the node, a key that the release
-// deletes, and has CLIENT TRACKING tell when that happens: on a second connection,
-// the listener, so that nobody has to read the first one. The bell is read behind
-// the ballot in the same round trip; where it is missing by then, a release came in
-// between. When a quorum of nodes have rung, it tries again after a random time of a
-// few round trips, so that those who were woken together do not split the votes; the
-// window doubles where they did. An extension rings no bell, and a hand-over
-// neither. What nobody tells of, the end of a lease that is extended no more, comes
-// when it is due; and some four times a ttl there is an attempt in any case. The first
-// attempt of an Acquire has no bell: a lock that is free costs nothing for it. Of
-// another client's lock the key itself is listened to.
+// A waiter that was refused leaves a wake-up key on the node. A release deletes the key, and
+// CLIENT TRACKING reports the deletion on a second connection, the listener. So no goroutine needs
+// to read the first connection while it is idle. The same round trip reads the wake-up key after
+// the ballot. If the key is missing by then, a release came in between.
 //
-// A writer that readers keep waiting leaves a mark, by which nodes refuse readers
-// who come later ([Quorum.Intend] does so before it asks).
+// When a quorum of nodes has reported a release, the waiter retries after a random delay of a few
+// round trips. The delay keeps waiters that were woken together from splitting the votes. It
+// doubles if they did split them. An extension and a hand-over wake no waiter. No node reports
+// that a lease has expired, so the waiter retries when the lease is due to expire. It also retries
+// about four times per ttl in any case.
 //
-// Whoever has had 16 others before him, because he is farther from the nodes or because
-// several names are never free at once, leaves a mark for himself alone: each node keeps
-// the lock for the first one who does so, and refuses all others ([HeldError].Waiting). It
-// lasts for a quarter of the time that those others took, and ends by itself; and if that
-// was not enough, he waits for twice as many before the next one. Of several names those
-// are kept, in the order of their keys, up to the first that somebody holds: who holds that
-// one and wants a later one is not kept out. A single name is not kept for who must poll:
-// others who poll come sooner.
+// The first attempt of an Acquire leaves no wake-up key, so a free lock costs nothing extra. For a
+// lock of another Redlock client, the waiter listens to the lock's own key.
 //
-// [Lease.HandOver] gives a lock to the next one on the same host in one ballot, in
-// which each node exchanges the tokens: a new grant, with a fencing token of its
-// own. [Lease.Wanted] says whether others wait; who hands over should let them have
-// it now and then (Request.Yield).
+// A writer that waits for readers leaves a writer intent, and nodes then refuse later readers.
+// [Quorum.Intend] leaves the intent before the first attempt.
+//
+// After 16 other clients were served first, a waiter gets a reservation. (It may be farther from
+// the nodes, or its names may never be free at the same time.) Each node grants the first
+// reservation that it receives, and refuses all other clients ([HeldError].Waiting). A reservation
+// lasts for a quarter of the time that the 16 clients took, and then expires. If it was not enough,
+// the next one requires twice as many other clients.
+//
+// Of several names, a reservation covers those up to the first held one, in the order of their
+// keys. So the holder of that name can still acquire a later name. A single name is not reserved
+// for a waiter that must poll, because other polling waiters would be faster.
+//
+// [Lease.HandOver] transfers a lock to the next waiter on the same host in one ballot: each node
+// exchanges the tokens. This is a new grant with its own fencing token. [Lease.Wanted] reports
+// whether others wait. A client that hands over should let them acquire the lock now and then
+// (Request.Yield).
 //
 // # Leases that outlast the process
 //
-// A lease is on the nodes, and another process on the same host can go on with it
-// that has its [Record]: [Quorum.Adopt]. Whoever wants that writes down what an
-// attempt is about to take before its first byte leaves (Request.Noting), a grant
-// before anybody is told, a release before it is begun, the loss before it is told,
-// and deadlines when they have moved (Options.Moved, Options.Aged): an older deadline is as safe, and shorter.
-// What was under way when the process ended is given back: [Quorum.Abandon].
-// Nothing of that outlasts the boot: deadlines are instants on CLOCK_BOOTTIME.
+// A lease is on the nodes. Another process on the same host can continue it if it has the lease's
+// [Record]: see [Quorum.Adopt]. To allow that, a process records:
+//
+//   - what an attempt may take, before its first byte is sent (Request.Noting);
+//   - a grant, before it reports the grant to anybody;
+//   - a release, before it begins the release;
+//   - a loss, before it reports the loss;
+//   - a deadline, after it moved (Options.Moved, Options.Aged). An older deadline is shorter and as
+//     safe.
+//
+// [Quorum.Abandon] releases what was under way when the process ended. No record outlasts the
+// boot, because deadlines are instants on CLOCK_BOOTTIME.
 //
 // # On the nodes
 //
-// A lock is a plain string key, Prefix+Name, that holds the token: 128 random
-// bits and what [Holder] shows, at most 256 bytes. Other Redlock clients on the
-// same nodes exclude us and are excluded by us, but know neither quarantine nor
-// fencing tokens. Where several share a lock, their tokens are in a sorted set
-// beside the key, which has the kind as its value, as long as the longest of them.
-// Bell, marks and set have keys that no name can make: a zero byte is in them. The
-// hash redlockd:node holds the epoch, the words of the other nodes', the counters, and until
-// when locks may be kept for somebody, whatever the prefix; redlockd:forced:… notes
-// what [Quorum.Force] took away. To change the node list, or the prefix: stop all processes, wait
-// max_ttl, HDEL redlockd:node epoch on every node.
+// A lock is a plain string key, Prefix+Name. It holds the token: 128 random bits and what [Holder]
+// shows, at most 256 bytes. Other Redlock clients on the same nodes exclude this package's clients
+// and are excluded by them. They know neither quarantine nor fencing tokens.
 //
-// The Lua scripts (internal/script/lua) are loaded with SCRIPT LOAD and called with
-// EVALSHA. A node is Redis 7 or later and must allow, for Prefix* and
-// redlockd:*: SET GET MGET DEL PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL
-// ZADD ZREM ZRANGE ZSCORE ZREMRANGEBYSCORE, and TIME, INFO, PING, EVALSHA, SCRIPT
-// LOAD, CLIENT ID, KILL, TRACKING and CACHING, HELLO; AUTH with a password; and
-// CONFIG GET and ACL DRYRUN where it is durable. Without CLIENT TRACKING who waits
-// asks again and again.
+// If several clients share a lock, their tokens are in a sorted set beside the key. The key then
+// holds the kind, and lives as long as the longest of them. Wake-up keys, writer intents,
+// reservations and sorted sets have keys that contain a zero byte, so no lock's name can be equal.
+//
+// The hash redlockd:node does not depend on the prefix. It holds the epoch, the words of the other
+// nodes' epochs, the counters, and the instant until which reservations may exist. The keys
+// redlockd:forced:… record what [Quorum.Force] took away.
+//
+// To change the node list or the prefix: stop all processes, wait max_ttl, and run HDEL
+// redlockd:node epoch on every node.
+//
+// The Lua scripts (internal/script/lua) are loaded with SCRIPT LOAD and called with EVALSHA. A node
+// is Redis 7 or later. It must allow these commands for Prefix* and redlockd:*: SET GET MGET DEL
+// PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL ZADD ZREM ZRANGE ZSCORE ZREMRANGEBYSCORE.
+// It must also allow TIME, INFO, PING, EVALSHA, SCRIPT LOAD, CLIENT ID, KILL, TRACKING and CACHING,
+// and HELLO. With a password it must allow AUTH. A durable node must allow CONFIG GET and ACL
+// DRYRUN. Without CLIENT TRACKING a waiter polls.
 //
 // # What it cannot do
 //
-// A write that the holder sent before it noticed the loss is beyond recall: what
-// is written to must check the fencing token. A node's clock that is set forward
-// is noticed within a second, and a lock may be given away in between. A host
-// whose CLOCK_BOOTTIME stands still while it is stopped (a virtual machine)
-// notices afterwards. A vote that a living Redis loses without a trace in INFO is
-// not seen: DEBUG RELOAD NOSAVE, a key that is deleted by hand, REPLICAOF there
-// and back within a second; nor one that a durable node (Node.Durable) loses with
-// its file, which was replaced by an older one, or never written by the disk. So the Redis user of this package must not have
-// REPLICAOF and DEBUG, and nobody else should use them.
+// A write that the holder sent before it noticed the loss cannot be recalled. So the resource must
+// check the fencing token.
+//
+// If a node's clock is set forward, the client notices within a second. The lock may be granted to
+// another client in between. If a virtual machine is paused and its CLOCK_BOOTTIME stops, the host
+// notices only afterwards.
+//
+// A vote that a running Redis loses without a trace in INFO goes unnoticed. Examples are DEBUG
+// RELOAD NOSAVE, a key that is deleted by hand, and REPLICAOF there and back within a second. So the
+// Redis user of this package must not have REPLICAOF and DEBUG, and nobody else should use them. A
+// durable node (Node.Durable) can also lose votes unnoticed with its file. The file may be replaced
+// by an older one, or the disk may never have written it.
 package redlock

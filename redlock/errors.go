@@ -10,38 +10,40 @@ import (
 )
 
 var (
-	// ErrHeld: somebody else holds the lock. See HeldError.
+	// ErrHeld means that another client holds the lock. See HeldError.
 	ErrHeld = errors.New("held")
-	// ErrNoQuorum: too few nodes could vote. See NoQuorumError.
+	// ErrNoQuorum means that too few nodes could vote. See NoQuorumError.
 	ErrNoQuorum = errors.New("no quorum")
-	// ErrLost: the lease is over, and other holders are possible from its stated
-	// deadline on. See LostError.
+	// ErrLost means that the lease was lost. From its stated deadline on, other clients may
+	// hold the lock. See LostError.
 	ErrLost = errors.New("lost")
-	// ErrReleased: the lease was released before.
+	// ErrReleased means that the lease was released earlier.
 	ErrReleased = errors.New("released already")
 )
 
-// HeldError says who holds the lock, as a quorum's refusals told. It matches
+// HeldError names the holder of the lock, according to a quorum's refusals. It matches
 // ErrHeld.
 type HeldError struct {
 	Name   string
 	Holder Holder
-	// TTL is how long the holder's lease lasts unless it is extended; 0 where
-	// several contended and nobody had won yet; Endless where it has no end.
+	// TTL is how long the holder's lease lasts unless it is extended. It is 0 if several
+	// clients contend and none has won yet, and Endless if the key has no expiry.
 	TTL time.Duration
-	// Shared: Holder is one of several who share it.
+	// Shared means that Holder is one of several readers.
 	Shared bool
-	// Waiting: Holder does not hold it, but must not be overtaken: it waits for the
-	// readers, if Shared; or it was overtaken again and again, and has a reservation.
+	// Waiting means that Holder does not hold the lock, but must not be overtaken. If
+	// Shared, it waits for the readers. Otherwise it has a reservation, because it was
+	// overtaken again and again.
 	Waiting bool
-	// Slots is how many places there are, all taken or not the number that was asked
-	// for, where Holder has one of them; 0: it is no semaphore.
+	// Slots is the number of slots if Holder has one of them; 0: the lock is not a
+	// semaphore. Either all slots are taken, or the request was for another number of
+	// slots.
 	Slots int
 
-	foreign bool   // another client's, who rings no bell
-	split   bool   // nobody can have won
-	free    int    // a place that is not taken
-	token   string // of who holds it; "": it is not one and the same on most nodes
+	foreign bool   // another Redlock client's lock: its release deletes no wake-up key
+	split   bool   // no attempt can have won
+	free    int    // a slot that is not taken; 0: not known
+	token   string // the holder's; "": most nodes do not show the same one
 }
 
 func (e *HeldError) Error() string {
@@ -68,19 +70,20 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// NoQuorumError says which nodes could not vote, and why. It matches
-// ErrNoQuorum, and what the nodes' errors match.
+// NoQuorumError lists the nodes that could not vote, and why. It matches ErrNoQuorum, and
+// everything that the nodes' errors match.
 type NoQuorumError struct {
 	Name    string // the lock
-	Granted int    // nodes that answered as was wished
-	Needed  int    // a quorum
+	Granted int    // nodes that granted
+	Needed  int    // the size of a quorum
 	Failed  []*NodeError
 	Retry   time.Duration // when another attempt makes sense
-	// Quarantine is how long it takes until a quorum can vote where quarantines
-	// are all that is in the way: Retry is the same then. 0: something else is.
+	// Quarantine is the time until a quorum can vote, if quarantines alone prevent that.
+	// Retry is equal to it then. 0: there is another reason.
 	Quarantine time.Duration
-	// Sources: after Quarantine nodes still have no vote, as it is now: they are to copy
-	// fencing counters from others, of which too few may vote.
+	// Sources means that nodes will still be excluded from voting after Quarantine, unless
+	// more nodes come up. They must copy fencing counters from other nodes, and too few of
+	// them may vote.
 	Sources bool
 }
 
@@ -102,8 +105,8 @@ func (e *NoQuorumError) Error() string {
 	return b.String()
 }
 
-// split is which nodes are waited for alone, and what is wrong with the others: those
-// that say the same are one.
+// split returns the nodes that only need time, and the failures of the others. It merges
+// equal failures into one.
 func (e *NoQuorumError) split() (waiting []string, others []*NodeError) {
 	said := map[string]*NodeError{}
 	for _, failure := range e.Failed {
@@ -134,17 +137,17 @@ func (e *NoQuorumError) Unwrap() []error {
 	return causes
 }
 
-// OverdueError is why a lease was lost whose extension came too late: not for want of
-// nodes alone, but because this process had not come to it (one that adopted the lease may
-// not have run yet), or had to wait for them for long, be it for the grant. It matches
-// what Err matches.
+// OverdueError says why a lease was lost although nodes alone are not to blame: its
+// extension came too late. This process may have been late to extend it (a process that
+// adopts a lease may start late). Or it waited long for the nodes, which includes the
+// grant. The error matches everything that Err matches.
 type OverdueError struct {
 	Name  string
-	Took  time.Duration // the grant, where its extension was due before that came; 0: it was not
-	Due   time.Duration // before the loss: when its extension was due
-	Asked time.Duration // before the loss: when the nodes were first asked; 0: they were not
-	Tries int           // that failed
-	Err   error         // of the last of them; nil: none did
+	Took  time.Duration // how long the grant took, if the extension was due before it; else 0
+	Due   time.Duration // how long before the loss the extension was due
+	Asked time.Duration // how long before the loss the nodes were first asked; 0: never
+	Tries int           // failed extensions
+	Err   error         // of the last failed extension; nil: none failed
 }
 
 func (e *OverdueError) Error() string {
@@ -169,7 +172,7 @@ func (e *OverdueError) text() string {
 
 func (e *OverdueError) Unwrap() error { return e.Err }
 
-// agedError is why a lease was lost of which no extension failed.
+// agedError says why a lease was lost although no extension failed.
 type agedError struct {
 	name string
 	by   time.Duration
@@ -185,10 +188,10 @@ type LostReason string
 
 const (
 	LostQuorum  LostReason = "quorum"  // it could not be extended on a quorum
-	LostForced  LostReason = "forced"  // somebody took it away (Quorum.Force): others may hold it at once
+	LostForced  LostReason = "forced"  // Quorum.Force took it away: other clients may hold the lock at once
 	LostMax     LostReason = "max"     // Request.Max was reached
 	LostBeat    LostReason = "beat"    // its holder gave no sign of life (Lease.Lose)
-	LostExpired LostReason = "expired" // it was not to be kept, and its ttl is over
+	LostExpired LostReason = "expired" // it was not kept, and its ttl has passed
 )
 
 // LostError says how a lease was lost. It matches ErrLost.

@@ -14,32 +14,32 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// extension is a ballot on many leases at once: one call a node, and for each
-// lease its own count. A lease is decided at its own deciding answer.
+// extension is a ballot on many leases at once: one call per node, and one count per lease.
+// Each lease is decided at its own deciding answer.
 type extension struct {
 	k         *keeper
 	start     time.Duration       // before the first byte
-	missed    time.Duration       // what this host's clock had missed by then
-	freshness admission.Freshness // what was known by then of what the nodes say of each other
+	missed    time.Duration       // how much time this host's clock had missed by then
+	freshness admission.Freshness // how recent this host's knowledge of the nodes was at start
 	leases    []*Lease
 	ttls      []time.Duration
-	done      chan struct{} // closed when nothing is open any more
+	done      chan struct{} // closed when every lease is decided
 
-	changes bool   // ttls become the leases' own
-	decided func() // called when nothing is open any more, and the nodes are done with it; may be nil
+	changes bool   // the leases take over their ttls
+	decided func() // called when every lease is decided and enough nodes have answered; may be nil
 
-	mu       sync.Mutex // guards what follows; not held while a lease is told
+	mu       sync.Mutex // guards what follows; released before a lease is notified; no other mutex is taken inside it
 	granted  []uint8    // by lease
 	refused  []uint8
-	missing  []uint64 // by lease: nodes where it was not held, as bits
-	told     uint64   // leases, as bits, that know that they are confirmed
-	forced   []bool   // by lease: a node said that it was forced away
+	missing  []uint64 // by lease: nodes that did not hold it, as bits
+	told     uint64   // leases that know that they are confirmed, as bits
+	forced   []bool   // by lease: a node reported that it was forced away
 	answered uint64   // nodes, as bits
-	voters   uint64   // those of them that said which leases they hold
+	voters   uint64   // nodes that answered for each lease, as bits
 	failures []*NodeError
-	refusal  *NodeError // one of those that concern one lease alone
+	refusal  *NodeError // an error that concerns a single lease
 	open     int        // leases that are not decided
-	gaveUp   bool       // on nodes that did not answer in time
+	gaveUp   bool       // the node timeout has passed
 	over     bool       // decided was called, or is about to be
 	timer    *time.Timer
 }
@@ -66,7 +66,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 	return e
 }
 
-// ask hands the calls over and arms the bound on their answers.
+// ask sends the calls to the nodes and arms the timer that bounds their answers.
 func (e *extension) ask() {
 	ops := make([]script.Operation, 0, len(e.leases))
 	for i, l := range e.leases {
@@ -75,12 +75,12 @@ func (e *extension) ask() {
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)
 	e.mu.Unlock()
-	// The keeper bounds what it asks for at once. (What clients ask for is not, and is
-	// not needed: what is to be kept is kept without.)
+	// The keeper bounds how many extensions it has under way. The extensions that clients
+	// request are not bounded. They need not be: the keeper extends kept leases anyway.
 	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1, Urgent: e.decided != nil, Voter: e}, e.start)
 }
 
-// Vote counts one node's answers, and tells the leases that they decide.
+// Vote counts one node's answers, and notifies the leases that they decide.
 func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	o := e.count(node, replies, failure)
 	e.tell(o)
@@ -89,12 +89,12 @@ func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	}
 }
 
-// outcomes are the leases that one answer decided, by index.
+// outcomes lists the leases that one answer decided, by index.
 type outcomes struct {
 	confirmed, gone, undecided []int
-	repair                     []int // confirmed before, and not held by the node that answered
-	last                       bool  // nothing is open after these
-	over                       bool  // and the nodes are done
+	repair                     []int // confirmed earlier, and not held by the node that answered
+	last                       bool  // every lease is decided now
+	over                       bool  // and enough nodes have answered
 }
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
@@ -125,10 +125,9 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	return o
 }
 
-// isOver is true once: when nothing is open and so many nodes are done with it that it
-// keeps them from nothing else. (A node that is given up on answers later, or its
-// connection breaks: asked for more meanwhile, it would be slower still.) The caller
-// holds mu.
+// isOver returns true once: when every lease is decided and enough nodes have answered. (A
+// node that the extension no longer waits for answers later, or its connection breaks. More
+// requests in the meantime would make it slower still.) The caller holds mu.
 func (e *extension) isOver() bool {
 	if e.over || e.open > 0 || e.gaveUp && bits.OnesCount64(e.answered) < e.k.q.quorum {
 		return false
@@ -137,7 +136,8 @@ func (e *extension) isOver() bool {
 	return true
 }
 
-// byLease is one reply for each lease: of those of several keys, the worst.
+// byLease returns one reply for each lease. For a lease of several keys it is the worst of
+// its replies.
 func (e *extension) byLease(replies []Reply) []Reply {
 	if len(replies) == len(e.leases) {
 		return replies
@@ -165,7 +165,7 @@ func noVote(r Reply) int {
 	return 1
 }
 
-// countReplies needs mu.
+// countReplies counts a node's reply for each lease. The caller holds mu.
 func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	quorum := e.k.q.quorum
 	spare := len(e.k.q.lanes) - quorum
@@ -173,7 +173,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	for i := range replies {
 		switch {
 		case e.isDecided(i):
-		case replies[i].Err != nil: // no vote, neither way
+		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
 		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
 			if e.granted[i]++; int(e.granted[i]) == quorum {
@@ -190,11 +190,10 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	return o
 }
 
-// countLate counts an answer that comes when the ballot is over. What the keeper had
-// given up may be confirmed by it nevertheless, while it is tried again: a node that is
-// slower than the node timeout would have all that it is asked tried again and again,
-// and lost. It is as good as one in time, as long as the old deadline is not past. The
-// caller holds mu.
+// countLate counts an answer that arrives after the ballot ended. It can still confirm a
+// lease while the keeper retries. Otherwise every extension would fail on a node that is
+// slower than the node timeout, and the leases would be lost. A late answer is as good as
+// one in time if the old deadline has not passed. The caller holds mu.
 func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 	o.repair, o.over = e.toRepair(node, replies), e.isOver()
 	for i := range replies {
@@ -208,8 +207,8 @@ func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 	return o
 }
 
-// noteHeld tells whether a node held a lease, and notes where it did not: missing is
-// where it can be set again, which the node refuses where it was forced away. The
+// noteHeld reports whether a node held a lease, and records it if not. Where the lease is
+// missing, its key can be set again, unless it was forced away: the node refuses that. The
 // caller holds mu.
 func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	switch {
@@ -223,10 +222,9 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	return false
 }
 
-// toRepair are the leases that a quorum confirmed already and that the node which
-// answers now does not hold. One that does not know its new deadline yet is repaired
-// there when it does: it would last on that node until the old one. The caller holds
-// mu.
+// toRepair returns the leases that a quorum has confirmed and that the answering node does
+// not hold. A lease that does not know its new deadline yet is repaired when it does.
+// Otherwise its key would expire on that node at the old deadline. The caller holds mu.
 func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	for i := range replies {
 		switch {
@@ -240,7 +238,8 @@ func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	return repair
 }
 
-// missingOf is on which nodes a lease is missing that knows now that it is confirmed.
+// missingOf returns the nodes on which a lease is missing, and records that the lease knows
+// that it is confirmed.
 func (e *extension) missingOf(i int) (nodes uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -248,13 +247,13 @@ func (e *extension) missingOf(i int) (nodes uint64) {
 	return e.missing[i]
 }
 
-// isDecided needs mu.
+// isDecided reports whether a lease is decided. The caller holds mu.
 func (e *extension) isDecided(i int) bool {
 	quorum := e.k.q.quorum
 	return int(e.granted[i]) >= quorum || int(e.refused[i]) > len(e.k.q.lanes)-quorum
 }
 
-// close gives up what is open. The caller holds mu.
+// close ends the ballot, and returns the leases that are undecided. The caller holds mu.
 func (e *extension) close() (undecided []int) {
 	for i := range e.leases {
 		if !e.isDecided(i) {
@@ -265,7 +264,7 @@ func (e *extension) close() (undecided []int) {
 	return undecided
 }
 
-// giveUp ends the ballot when the nodes had their time.
+// giveUp ends the ballot when the node timeout has passed.
 func (e *extension) giveUp() {
 	e.mu.Lock()
 	o := outcomes{last: e.open > 0}
@@ -278,8 +277,7 @@ func (e *extension) giveUp() {
 	e.tell(o)
 }
 
-// noteSilent counts as failed the nodes that have not answered. The caller
-// holds mu.
+// noteSilent counts the nodes that have not answered as failed. The caller holds mu.
 func (e *extension) noteSilent() {
 	for i := range e.k.q.lanes {
 		if e.answered&(1<<i) == 0 {
@@ -292,7 +290,7 @@ func (e *extension) failure(node int, kind Failure, err error) *NodeError {
 	return &NodeError{Node: e.k.q.lanes[node].Name(), Op: "extend", Failure: kind, Err: err}
 }
 
-// cause is why leases stayed undecided. The caller holds no lock.
+// cause returns why a lease stayed undecided. The caller does not hold mu.
 func (e *extension) cause(i int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -335,7 +333,8 @@ func (e *extension) tellConfirmed(confirmed []int) {
 	}
 }
 
-// latest is the deadline that the leases may have: see admission.Fleet.LatestDeadline.
+// latest returns the latest deadline that the leases may have: see
+// admission.Fleet.LatestDeadline.
 func (e *extension) latest() time.Duration {
 	e.mu.Lock()
 	voters := e.voters
@@ -344,17 +343,16 @@ func (e *extension) latest() time.Duration {
 }
 
 func (e *extension) whyGone(i int) LostReason {
-	if e.forced[i] { // nothing is added to it once decided
+	if e.forced[i] { // it does not change once the lease is decided
 		return LostForced
 	}
 	return LostQuorum
 }
 
-// Extend extends the lease now, by ttl from now on (0: by the ttl it has), and
-// waits for a quorum at most for the node timeout or until ctx is done. A
-// shorter ttl holds from then on, but no deadline is ever moved back. The error
-// matches ErrNoQuorum (the lease is as valid as before), ErrLost, ErrReleased
-// or ErrRequest.
+// Extend extends the lease by ttl from now on (0: by its present ttl). It waits for a
+// quorum for the node timeout at most, or until ctx is done. A shorter ttl applies from
+// then on, but no deadline ever moves back. The error matches ErrNoQuorum (the lease is as
+// valid as before), ErrLost, ErrReleased or ErrRequest.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	k := l.keeper
 	if ttl == 0 {
@@ -363,7 +361,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
 		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
 	}
-	ttl = ttl.Truncate(time.Millisecond) // what the nodes are told
+	ttl = ttl.Truncate(time.Millisecond) // the unit of the nodes
 	if l.guard > ttl/maxGuardShare {
 		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
 	}
@@ -380,15 +378,15 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	case <-ctx.Done():
 	}
 	select {
-	case <-e.done: // at the same time: what came of it is known
+	case <-e.done: // at the same time as ctx: the result is known
 		return e.result(l)
 	default:
 		return fmt.Errorf("%s: extend: %w", l.name(), context.Cause(ctx))
 	}
 }
 
-// bounded is a ttl that is longer than the one it has by no more than Request.Max
-// leaves: a guard that is a share of more could be all that is left.
+// bounded limits a new ttl to what Request.Max leaves, but not below the present ttl.
+// Otherwise a guard that is a share of a larger ttl could use up all that is left.
 func (l *Lease) bounded(ttl, now time.Duration) time.Duration {
 	if l.end == 0 {
 		return ttl
@@ -402,7 +400,7 @@ func (e *extension) isGranted(i int) bool {
 	return int(e.granted[i]) >= e.k.q.quorum
 }
 
-// result is what an extension of one lease came to.
+// result returns the result of an extension of one lease.
 func (e *extension) result(l *Lease) error {
 	if err := l.Err(); err != nil {
 		return err
@@ -413,15 +411,15 @@ func (e *extension) result(l *Lease) error {
 	return e.cause(0)
 }
 
-// repair sets the key of a lease again on nodes (bits) that do not hold it,
-// where nobody else has it, so that a lease outlives the loss of nodes one after
-// the other. It is for leases that a quorum has just confirmed, and only as long
-// as they are held: a lapsed lease never comes back. A node that was repaired
-// counts from the next extension on, when it says itself that it holds the lock.
-// The fencing token goes with the key: the next grant there is larger.
+// repair sets the key of a lease again on nodes (as bits) that do not hold it. A node
+// refuses if another client has the key. So a lease outlives the loss of nodes one after
+// the other. repair is only for a lease that a quorum has just confirmed and that is still
+// held: a lapsed lease never comes back. A repaired node counts from the next extension on,
+// when it reports itself that it holds the lock. The fencing token goes with the key, so
+// the next grant there has a larger one.
 //
-// The repairs are handed over under mu, and under each lane's within that: a release
-// comes after, and travels behind them on every lane.
+// repair passes the calls to the lanes while it holds l.mu, and takes each lane's mutex
+// inside it. So a later release follows the repairs on every lane.
 func (l *Lease) repair(nodes uint64) {
 	if nodes == 0 {
 		return

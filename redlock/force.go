@@ -11,21 +11,21 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// ErrNotHeld: nobody holds the lock.
+// ErrNotHeld means that no client holds the lock.
 var ErrNotHeld = errors.New("not held")
 
 // Force takes a lock from its holder, or from all holders if several share it, and returns
-// them. It deletes only the tokens that a quorum of nodes shows: another client may just be
-// acquiring the lock, and deleting its votes as well would let two hold it. What it deleted
-// is noted on the nodes for the fleet's max_ttl, so that it does not come back. A holder
-// that uses this Quorum is told at once, others when they extend next: until then they
-// believe to hold what others may hold already.
+// them. It deletes only tokens that a quorum of nodes shows. Another client may be
+// acquiring the lock, and if Force deleted its votes as well, two clients could hold it.
+// The nodes record each deleted token for the fleet's max_ttl, so that it does not come
+// back. A holder that uses this Quorum learns of it at once. Other holders learn of it at
+// their next extension: until then, two clients may believe that they hold the lock.
 //
-// It waits for a quorum at most for some node timeouts or until ctx is done. The
-// error matches ErrNotHeld; ErrHeld where several tokens are shown and none by a
-// quorum (they contend, or expire by themselves, or never do), or where the lock was handed on
-// each time before it could be taken; or ErrNoQuorum: the lock may be forced on some
-// nodes, and Force can be tried again.
+// Force waits for a quorum for some node timeouts at most, or until ctx is done. The error
+// matches ErrNotHeld, ErrHeld or ErrNoQuorum. ErrHeld means that the nodes show several
+// tokens, and none on a quorum: they contend, will expire, or never expire. It also means
+// that the lock was handed over before each try to take it. After ErrNoQuorum the lock may
+// be forced on some nodes, and Force can be tried again.
 func (q *Quorum) Force(ctx context.Context, name string) ([]Holding, error) {
 	err := error(&HeldError{Name: name})
 	for range forceTries {
@@ -43,11 +43,11 @@ func (q *Quorum) Force(ctx context.Context, name string) ([]Holding, error) {
 	return nil, err
 }
 
-// forceTries is how often it is found out who holds the lock: a busy one is handed
-// on many times a second.
+// forceTries is how often Force looks up the holder: a busy lock is handed over many times
+// a second.
 const forceTries = 20
 
-// holders are those whom a quorum shows.
+// holders returns the holders that a quorum shows.
 func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	shown, err := q.Who(ctx, name)
 	if err != nil {
@@ -64,8 +64,8 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	return holders, nil
 }
 
-// undecided is the error where too few nodes show a token: others that could do not
-// answer, or show another one, which does not end by itself either.
+// undecided returns the error for a lock of which too few nodes show the same token. The
+// other nodes do not answer or show another token, and an endless token does not expire.
 func (q *Quorum) undecided(name string, most *Holding) error {
 	held := &HeldError{Name: name, Holder: most.Holder, TTL: most.TTL, Shared: most.Shared, Slots: most.Slots}
 	if most.TTL == Endless {
@@ -75,8 +75,8 @@ func (q *Quorum) undecided(name string, most *Holding) error {
 		held, most.Held, most.Nodes, q.quorum)
 }
 
-// forceAway deletes those tokens, and returns which a quorum had until then. The
-// error matches ErrHeld where it had none of them any more.
+// forceAway deletes the tokens, and returns those that a quorum had until then. If a quorum
+// had none of them, the error matches ErrHeld.
 func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
 	for some := range slices.Chunk(holders, forceAtOnce) {
 		gone, err := q.forceSome(ctx, name, some)
@@ -91,11 +91,11 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 	return forced, nil
 }
 
-// forceAtOnce is how many tokens are taken away together. Thousands can share a lock, and
-// would be more than a lane has room for, and leave none to anybody else.
+// forceAtOnce is how many tokens one round deletes. Thousands of clients can share a lock,
+// and their tokens would fill a lane and leave no room for other calls.
 const forceAtOnce = node.MaxGroup
 
-// forceSome returns those that a quorum had until then.
+// forceSome deletes some tokens, and returns those that a quorum had until then.
 func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
 	ballots := make([]*ballot.Ballot, len(holders))
 	for i, h := range holders {

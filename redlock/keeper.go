@@ -11,40 +11,39 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
-// keeper extends all leases of a Quorum. It has one queue and one goroutine (Quorum waits
-// for it); leases that are due together are extended with one call per node.
+// keeper extends all leases of a Quorum. It has one queue and one goroutine, which
+// Quorum.Close waits for. It extends leases that are due together with one call per node.
 type keeper struct {
 	q      *Quorum
 	clock  func() time.Duration
 	rules  *rules
-	start  time.Time     // ahead is how far the clock is before the time since then
-	ahead  time.Duration // for the keeper's goroutine
-	wake   chan struct{} // of capacity 1: the first due time is another
-	closed atomic.Bool   // nothing is extended and no loss is told any more
+	start  time.Time     // ahead is by how much the clock is ahead of the time since start
+	ahead  time.Duration // used by the keeper's goroutine only
+	wake   chan struct{} // of capacity 1: something is due earlier than expected
+	closed atomic.Bool   // no lease is extended and no loss is reported after that
 
-	inFlight atomic.Int32  // batches that are not decided
-	rounds   atomic.Uint64 // how often its loop came round
+	inFlight atomic.Int32  // batches that are not decided yet
+	rounds   atomic.Uint64 // rounds of its loop
 
 	mu     sync.Mutex // guards what follows, and the queue's fields of a lease; no other mutex is taken inside it
 	queue  extensionQueue
-	forced map[string]bool // tokens that were forced just now, of leases that were in a ballot
+	forced map[string]bool // recently forced tokens of leases that were in a ballot
 }
 
 const (
-	// extendShare: a lease is extended when a third of its ttl is over, so that
-	// most of it is left for tries that fail.
+	// extendShare: a lease is extended when a third of its ttl has passed, so that most of
+	// it is left for extensions that fail.
 	extendShare = 3
 	batchSize   = node.MaxOps // keys
-	// maxUnderWay bounds the batches that are put to the nodes at once. Where
-	// thousands of leases are due together, they go out as fast as the nodes
-	// answer, and no faster: what is due sooner can come before them then. So many
-	// are two milliseconds of a node's time; fewer would not be extended as fast as
-	// is needed by nodes that take long for each answer, however little it is.
+	// maxUnderWay bounds the batches that are under way at once. If thousands of leases are
+	// due together, the keeper sends them only as fast as the nodes answer. So a lease that
+	// is due sooner can go first. 16 batches take two milliseconds of a node's time. Fewer
+	// would be too slow for nodes that take long for each answer, however small it is.
 	maxUnderWay = 16
-	// together is how much earlier than due a lease is extended for company.
+	// earlyBy is how much earlier than due a lease is extended together with others.
 	earlyBy = 5 * time.Millisecond
-	// Tries to extend begin again after about retryExtend, and the pause
-	// doubles up to a retryShare of the ttl.
+	// A failed extension is retried after about retryExtend. The delay doubles, up to a
+	// retryShare of the ttl.
 	retryExtend = 40 * time.Millisecond
 	retryShare  = 10
 )
@@ -54,7 +53,7 @@ func newKeeper(q *Quorum) *keeper {
 	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, ahead: q.clock(), wake: make(chan struct{}, 1), queue: newExtensionQueue()}
 }
 
-// run extends until ctx ends.
+// run extends leases until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	defer k.closed.Store(true)
 	suspension := time.NewTicker(suspensionCheck)
@@ -76,9 +75,9 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// noticeSuspension runs the timers of all leases after the host was suspended: timers run
-// on CLOCK_MONOTONIC, which stopped, and would report LOST too late. And it has the nodes
-// be looked at, which would come too late as well: see admission.Fleet.LatestDeadline.
+// noticeSuspension runs the timers of all leases after the host was suspended. Timers run
+// on CLOCK_MONOTONIC, which stopped, and would report LOST too late. For the same reason it
+// has the lanes look at their nodes: see admission.Fleet.LatestDeadline.
 func (k *keeper) noticeSuspension() {
 	ahead := k.clock() - time.Since(k.start)
 	jumped := ahead-k.ahead > suspensionCheck/2
@@ -94,8 +93,8 @@ func (k *keeper) noticeSuspension() {
 }
 
 // age moves the deadlines of all leases back: this host's clock stopped, so they are older
-// than they seem. Those that are over say LOST at once. (Those that it does not find, in a
-// ballot or not granted yet, are aged when they are kept.)
+// than they seem. Leases that have expired by that report LOST at once. (age does not find
+// leases that are in a ballot or not granted yet. They are aged when they enter the queue.)
 func (k *keeper) age() {
 	all := k.all()
 	for _, l := range all {
@@ -109,14 +108,14 @@ func (k *keeper) age() {
 	}
 }
 
-// all are the leases that are in no ballot.
+// all returns the leases that are in no ballot.
 func (k *keeper) all() []*Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.queue.all()
 }
 
-// extendDue does all that is due, and returns the time until something is.
+// extendDue extends all leases that are due, and returns the time until the next one is.
 func (k *keeper) extendDue() time.Duration {
 	for k.inFlight.Load() < maxUnderWay {
 		now := k.clock()
@@ -129,31 +128,30 @@ func (k *keeper) extendDue() time.Duration {
 			k.send(batch, now)
 		}
 	}
-	return idle // until a batch is decided
+	return idle // the keeper wakes when a batch is decided
 }
 
-// watchUnkept: a lease that is not extended is lost when that is due, or
-// is watched on.
+// watchUnkept handles a lease that is not to be extended, and returns false for any other.
+// It reports the loss if that is due, or watches the lease further.
 func (k *keeper) watchUnkept(l *Lease) bool {
 	if l.extendable() {
 		return false
 	}
 	l.onTimer()
-	k.schedule(l, max(l.lossDue(), k.clock()+idleRing)+earlyBy) // not sooner for company
+	k.schedule(l, max(l.lossDue(), k.clock()+idleRing)+earlyBy) // never earlier, not even together with others
 	return true
 }
 
 const (
 	idle     = time.Hour        // nothing is due; a new lease wakes the keeper
-	idleRing = time.Millisecond // bounds how often a lease is rung
-	// suspensionCheck is how often CLOCK_BOOTTIME is held against
-	// CLOCK_MONOTONIC; a fifth of the shortest ttl would be 20 ms, but a host
-	// is not suspended for as little.
+	idleRing = time.Millisecond // bounds how often the timer of a lease runs
+	// suspensionCheck is how often CLOCK_BOOTTIME is compared with CLOCK_MONOTONIC. A fifth
+	// of the shortest ttl would be 20 ms, but no suspension is that short.
 	suspensionCheck = 100 * time.Millisecond
 )
 
-// popDue takes up to batchSize keys of leases that are due, those that are lost first
-// before others, or says when one will be.
+// popDue takes leases that are due, up to batchSize keys, in the order in which they would
+// be lost. If none is due, it returns when the next one will be.
 func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -168,7 +166,7 @@ func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 	return due, min(k.queue.next(now+earlyBy)+time.Millisecond, idle)
 }
 
-// send puts one extension of many leases to the nodes.
+// send sends one extension of many leases to the nodes.
 func (k *keeper) send(batch []*Lease, now time.Duration) {
 	e := newExtension(k, batch, now)
 	e.decided = k.decided
@@ -185,28 +183,27 @@ func (k *keeper) decided() {
 	k.stir()
 }
 
-// stir has the keeper look at what is due.
+// stir makes the keeper look for leases that are due.
 func (k *keeper) stir() {
 	select {
 	case k.wake <- struct{}{}:
-	default: // it is about to
+	default: // the keeper is about to look
 	}
 }
 
-// watch has the lease extended at due, or lost when that is due if it is not
-// to be extended: every held lease is in the queue, or in a ballot.
+// watch schedules the lease's extension at due, or its loss if it is not to be extended.
+// Every held lease is in the queue or in a ballot.
 func (k *keeper) watch(l *Lease, due time.Duration) { k.schedule(l, k.dueOf(l, due)) }
 
-// watchAgain is watch for a lease that was in a ballot, where who forces it away does not
-// find it.
+// watchAgain is watch for a lease that was in a ballot, where Force does not find it.
 func (k *keeper) watchAgain(l *Lease, due time.Duration) {
 	if k.watch(l, due); k.wasForced(l) {
 		l.lose(LostForced)
 	}
 }
 
-// dueOf is when the lease is to be looked after that is to be extended at due, if at
-// all.
+// dueOf returns when the keeper must handle the lease: at due if it is extendable, else
+// shortly after its loss is due.
 func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
 	if !l.extendable() {
 		return l.lossDue() + earlyBy
@@ -243,9 +240,8 @@ func (k *keeper) schedule(l *Lease, due time.Duration) {
 	k.ageMissed(l)
 }
 
-// ageMissed ages a lease that was not to be found when the others were aged. Its timer
-// reports LOST, even if that is due now: Acquire and Adopt return a lease before its loss
-// is reported.
+// ageMissed ages a lease that age did not find. The timer reports LOST even if that is due
+// now, because Acquire and Adopt return a lease before its loss is reported.
 func (k *keeper) ageMissed(l *Lease) {
 	if l.age(k.q.admission.TotalMissed()) {
 		k.moved(l)
@@ -253,13 +249,13 @@ func (k *keeper) ageMissed(l *Lease) {
 	}
 }
 
-// scheduleLocked puts the lease into the queue, or moves it there, and reports whether it is the
-// first now. The caller holds mu.
+// scheduleLocked puts the lease into the queue, or moves it there. It reports whether the
+// lease is the first now. The caller holds mu.
 func (k *keeper) scheduleLocked(l *Lease, due, lossAt time.Duration) (first bool) {
 	return !l.forgotten && k.queue.schedule(l, due, lossAt)
 }
 
-// forget has the lease extended no more: it is over.
+// forget stops extending the lease, which was lost or released.
 func (k *keeper) forget(l *Lease) {
 	k.remove(l)
 	if l.onConfirmed != nil {
@@ -274,15 +270,16 @@ func (k *keeper) remove(l *Lease) {
 	k.queue.remove(l)
 }
 
-// confirmed: a quorum extended the lease, asked at start, when this host's clock had
-// missed so much; latest is as in admission.Fleet.LatestDeadline.
+// confirmed handles a lease that a quorum extended. The nodes were asked at start, when
+// this host's clock had missed so much time. latest is as in
+// admission.Fleet.LatestDeadline.
 func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, changes bool) {
 	now := k.clock()
 	left := l.Deadline() - now
 	next := start + ttl/extendShare
 	deadline := min(k.rules.start(start, now)+ttl-k.rules.drift(ttl), latest)
 	if !l.extended(deadline, missed, ttl, next, now, changes) {
-		l.onTimer() // too late: LOST is due, if it was not said
+		l.onTimer() // too late: report LOST, unless that was done
 		return
 	}
 	l.tries.Store(0)
@@ -296,15 +293,15 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	k.watchAgain(l, next)
 }
 
-// moved tells that a lease has another deadline.
+// moved reports that a lease has another deadline.
 func (k *keeper) moved(l *Lease) {
 	if k.q.options.Moved != nil {
 		k.q.options.Moved(l)
 	}
 }
 
-// retry: a quorum could not be had. The lease is as valid as before; it is
-// tried again soon, at random, until LOST is said.
+// retry handles an extension that reached no quorum. The lease is as valid as before. The
+// keeper retries after a short random delay, until LOST is reported.
 func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.failed(cause)
 	l.onTimer()
@@ -313,17 +310,18 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	k.watchAgain(l, k.clock()+limit/2+k.rules.Jitter(l.name(), limit/2))
 }
 
-// loseForced reports LOST for a lease of ours that was forced away: now, or where it is in a
-// ballot, when that is over.
+// loseForced reports LOST for a lease of this Quorum that was forced away. If the lease is
+// in a ballot, it does so when the ballot ends.
 func (k *keeper) loseForced(token string) {
 	if l := k.forceToken(token); l != nil {
 		l.lose(LostForced)
 	}
 }
 
-// forceToken returns the lease that has the token; nil: none, or it is in a ballot, for which
-// that is noted. By the time that it is forgotten, each node has answered that ballot, or
-// its connection is over.
+// forceToken returns the lease that has the token. If it returns nil, this Quorum has no
+// such lease, or the lease is in a ballot. For that case it records the token. By the time
+// that it forgets the token, each node has answered that ballot, or the connection has
+// ended.
 func (k *keeper) forceToken(token string) *Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -351,10 +349,11 @@ func (k *keeper) wasForced(l *Lease) bool {
 	return k.forced[l.token]
 }
 
-// extensionQueue has the leases that are in no ballot: those that are not due yet, ordered
-// by when they are; and those that are due, ordered by when they are lost. If more are due
-// than the nodes can handle at once, those with the least time left come first: a lease of a
-// second does not wait for another client's ten thousand leases of half a minute.
+// extensionQueue holds the leases that are in no ballot. Leases that are not due yet are
+// ordered by when they are due. Due leases are ordered by when they would be lost. If more
+// are due than the nodes can handle at once, the leases with the least time left come
+// first. So a lease of one second does not wait for another client's ten thousand leases of
+// half a minute.
 type extensionQueue struct {
 	waiting leaseHeap // by due
 	due     leaseHeap // by lossAt
@@ -362,11 +361,11 @@ type extensionQueue struct {
 
 func newExtensionQueue() extensionQueue { return extensionQueue{due: leaseHeap{byLoss: true}} }
 
-// all are the leases, in no order.
+// all returns the leases in no order.
 func (a *extensionQueue) all() []*Lease { return slices.Concat(a.waiting.leases, a.due.leases) }
 
-// schedule records when the lease is to be looked after, and when it is lost otherwise. It
-// tells whether it is the first of those that wait now.
+// schedule records when the lease is due, and when it would be lost. It reports whether the
+// lease is now the first of the waiting leases.
 func (a *extensionQueue) schedule(l *Lease, due, lossAt time.Duration) (first bool) {
 	a.remove(l)
 	l.due, l.lossAt = due, lossAt
@@ -380,8 +379,8 @@ func (a *extensionQueue) remove(l *Lease) {
 	}
 }
 
-// moveDue moves the leases that are due by now: many at a time, but not more, for that takes a
-// while, and is asked for again soon.
+// moveDue moves leases that are due by now to the due heap. It moves a limited number at a
+// time, because a move takes time, and the keeper soon calls it again.
 func (a *extensionQueue) moveDue(now time.Duration) {
 	for range movedAtOnce {
 		if a.waiting.Len() == 0 || a.waiting.leases[0].due > now {
@@ -393,7 +392,7 @@ func (a *extensionQueue) moveDue(now time.Duration) {
 
 const movedAtOnce = 8 * batchSize
 
-// pop is the lease that is due and lost first; nil: none is due.
+// pop removes and returns the due lease that would be lost first; nil: none is due.
 func (a *extensionQueue) pop() *Lease {
 	if a.due.Len() == 0 {
 		return nil
@@ -401,7 +400,8 @@ func (a *extensionQueue) pop() *Lease {
 	return heap.Pop(&a.due).(*Lease)
 }
 
-// next is how long after now the next one is due, idle where there is none.
+// next returns the time from now until the next waiting lease is due; idle if there is
+// none.
 func (a *extensionQueue) next(now time.Duration) time.Duration {
 	if a.waiting.Len() == 0 {
 		return idle
@@ -412,7 +412,7 @@ func (a *extensionQueue) next(now time.Duration) time.Duration {
 // leaseHeap orders leases (container/heap).
 type leaseHeap struct {
 	leases []*Lease
-	byLoss bool // by lossAt; else by due
+	byLoss bool // ordered by lossAt; else by due
 }
 
 func (h *leaseHeap) Len() int { return len(h.leases) }

@@ -20,38 +20,38 @@ type Lease struct {
 	maybeOn *node.NodeSet
 	onLost  func(*Lease)
 	since   time.Duration // BootTime of the grant
-	end     time.Duration // BootTime that no deadline passes (Request.Max); 0: no bound
+	end     time.Duration // BootTime that no deadline exceeds (Request.Max); 0: no bound
 	guard   time.Duration // 0: ttl/5
 
-	onConfirmed func() // of one that was adopted: it is confirmed, or over; nil: it was granted here
+	onConfirmed func() // of an adopted lease: it was confirmed, lost or released; nil: it was granted here
 
-	// What is small stands together: there are tens of thousands of leases.
+	// The small fields stand together, because there are tens of thousands of leases.
 	tries     atomic.Int32 // failed extensions in a row
 	wanted    bool
 	kept      bool       // extended until released or lost
-	forgotten bool       // never to be extended again; the keeper's, under its mu
+	forgotten bool       // never to be extended again; guarded by the keeper's mu
 	state     leaseState // guarded by mu
 
-	mu         sync.Mutex // guards state and what follows; never held across I/O or a callback
+	mu         sync.Mutex // guards state and what follows; never held across I/O or a callback; only the mutexes of lanes are taken inside it (repair)
 	reason     LostReason
 	ttl        time.Duration
 	deadline   time.Duration // BootTime
-	missed     time.Duration // what this host's clock had missed, as far as deadline knows
-	releaseAt  time.Duration // BootTime at which a lost one is released
-	cause      error         // why the last extension failed; nil: it did not
-	next       time.Duration // BootTime at which it is to be extended; 0: never
-	askedAt    time.Duration // and at which the nodes were first asked to; 0: they were not
+	missed     time.Duration // how much time this host's clock had missed, as far as deadline takes it into account
+	releaseAt  time.Duration // BootTime at which a lost lease is released
+	cause      error         // why the last extension failed; nil: it succeeded
+	next       time.Duration // BootTime at which its extension is due; 0: never
+	askedAt    time.Duration // BootTime at which the nodes were first asked to extend it; 0: never
 	lostSignal chan struct{} // what Lost returns; nil before the first call
-	timer      *time.Timer   // says LOST, whatever the nodes and the keeper do
+	timer      *time.Timer   // reports LOST, whatever the nodes and the keeper do
 
-	// What follows belongs to the keeper, under its mu.
+	// The keeper's mu guards what follows.
 	due    time.Duration // when the next extension is to be sent
-	lossAt time.Duration // when LOST is said if none comes to anything
-	heap   *leaseHeap    // of the extension queue; nil: in none
-	index  int           // in that
+	lossAt time.Duration // when LOST is reported if no extension succeeds
+	heap   *leaseHeap    // the heap of the extension queue that has the lease; nil: none
+	index  int           // in heap
 }
 
-// leaseState: held → released, or held → lost. Nothing leads back.
+// leaseState changes once: from held to released, or from held to lost.
 type leaseState uint8
 
 const (
@@ -60,8 +60,8 @@ const (
 	lost
 )
 
-// grant makes the lease of an attempt that was won, and began at start: its ttl runs from
-// then on, and so does the third of it that is waited for until it is extended.
+// grant makes the lease of a won attempt that began at start. Its ttl and the time until
+// its first extension count from start.
 func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 	l := &Lease{
 		keeper:   k,
@@ -80,23 +80,23 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		next:     start + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
-		l.end = now + min(r.Max, math.MaxInt64-now) // there may be no later instant; the ttl is no longer
+		l.end = now + min(r.Max, math.MaxInt64-now) // the largest Duration may be sooner than Max
 	}
 	l.arm(now)
-	if k.watch(l, l.next); k.wasForced(l) { // before it was there to be found
-		time.AfterFunc(0, func() { l.lose(LostForced) }) // as its timer does
+	if k.watch(l, l.next); k.wasForced(l) { // before Force could find it in the queue
+		time.AfterFunc(0, func() { l.lose(LostForced) }) // on another goroutine, as the timer does
 	}
 	return l
 }
 
-// arm sets the timer that says LOST.
+// arm sets the timer that reports LOST.
 func (l *Lease) arm(now time.Duration) {
-	l.mu.Lock() // it may ring at once
+	l.mu.Lock() // the timer may fire at once
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(l.lostAt()-now, l.onTimer)
 }
 
-// rearm sets it anew while the lease is held.
+// rearm resets the timer if the lease is held.
 func (l *Lease) rearm(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,41 +105,42 @@ func (l *Lease) rearm(now time.Duration) {
 	}
 }
 
-// Name is the name of the lock, or several with commas between them.
+// Name returns the name of the lock, or several separated by commas.
 func (l *Lease) Name() string { return l.name() }
 
-// Names are the names of the lock, in the order in which they were asked for.
+// Names returns the names of the lock, in the order of the request.
 func (l *Lease) Names() []string { return l.names() }
 
-// Shared tells whether others may share the lock.
+// Shared reports whether other clients may share the lock.
 func (l *Lease) Shared() bool { return l.kind == script.KindShared }
 
-// Slots is how many places there are, of a semaphore; 0: it is none.
+// Slots returns the number of slots of a semaphore; 0: the lock is not one.
 func (l *Lease) Slots() int { return script.SlotsOf(l.kind) }
 
-// Slot is the place that was granted, from 1 to Slots; 0 where there are none.
+// Slot returns the granted slot, from 1 to Slots; 0: the lock is not a semaphore.
 func (l *Lease) Slot() int { return int(l.slot) }
 
-// Wanted tells whether somebody, on whichever host, waited for the lock when it was
-// granted, as far as the nodes said so: those of a hand-over, of shared locks, of
-// semaphores and of several names do.
+// Wanted reports whether other clients, on any host, waited for the lock when it was
+// granted. Nodes say so for hand-overs, shared locks, semaphores and several names only.
 func (l *Lease) Wanted() bool { return l.wanted }
 
-// ID is the random part of the token: a secret that names this grant.
+// ID returns the random part of the token: a secret that identifies this grant.
 func (l *Lease) ID() string {
 	_, token := splitMember(l.token)
 	return token[:tokenID]
 }
 
-// Fence is the fencing token of this grant: larger than that of every grant of
-// the same name that was there when this one was asked for, and never given
-// twice, but to readers whose requests cross. A resource that remembers the largest that
-// it saw, and refuses smaller ones (WHERE fence <= $token), is safe from a holder that was
-// paused beyond its deadline. It says nothing of time, though it looks like microseconds.
+// Fence returns the fencing token of this grant. It is larger than the token of every grant
+// of the same name that existed when this one was requested. No two grants have the same
+// token, except for readers whose requests overlap. A resource that stores the largest
+// token it saw, and rejects smaller ones (WHERE fence <= $token), is safe from a holder
+// that was paused beyond its deadline. The token is not a time, although it looks like
+// microseconds.
 func (l *Lease) Fence() uint64 { return l.fence }
 
-// Lost is closed when the lease is lost: before its deadline by the guard, so
-// that the holder can stop in time. It is final. A released lease is not lost.
+// Lost returns a channel that is closed when the lease is lost. That happens before the
+// deadline by the guard, so that the holder can stop in time. It is final. A released lease
+// is not lost.
 func (l *Lease) Lost() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,45 +153,46 @@ func (l *Lease) Lost() <-chan struct{} {
 	return l.lostSignal
 }
 
-// Deadline is the BootTime until which the lease is held for sure. It moves as
-// the lease is extended.
+// Deadline returns the BootTime until which the lease is certainly held. It moves when the
+// lease is extended.
 func (l *Lease) Deadline() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
-// Validity is the time left until the deadline; negative after it.
+// Validity returns the time left until the deadline; negative after it.
 func (l *Lease) Validity() time.Duration { return l.Deadline() - l.keeper.clock() }
 
-// TTL is what the lease is extended by.
+// TTL returns the duration by which the lease is extended.
 func (l *Lease) TTL() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ttl
 }
 
-// Since is the BootTime at which the lease was granted.
+// Since returns the BootTime at which the lease was granted.
 func (l *Lease) Since() time.Duration { return l.since }
 
-// Reason says how the lease was lost; "" while it is not.
+// Reason returns how the lease was lost; "": it was not.
 func (l *Lease) Reason() LostReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reason
 }
 
-// Cause returns why the last extension failed, which is why the lease was lost if that was
-// for want of a quorum; an [OverdueError] if the extension came too late; or that the lease
-// counts as older because this host's clock may have stopped. Nil: neither.
+// Cause returns why the last extension failed, which is also why a lease was lost without a
+// quorum. It returns an [OverdueError] if the extension came too late. It can also return
+// that the lease counts as older, because this host's clock may have stopped. Nil: none of
+// these.
 func (l *Lease) Cause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
-// Err is nil while the lease is held, and matches ErrLost or ErrReleased
-// after. It asks no node.
+// Err returns nil while the lease is held. Afterwards the error matches ErrLost or
+// ErrReleased. It asks no node.
 func (l *Lease) Err() error {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -198,8 +200,8 @@ func (l *Lease) Err() error {
 	return l.errAt(now)
 }
 
-// errAt needs mu. A lease whose instant of loss is past is as good as lost,
-// whether its timer ran yet or not (a host that was suspended, a busy one).
+// errAt is Err at the time now. A lease whose loss is due counts as lost even if its timer
+// has not run yet (the host was suspended, or is busy). The caller holds mu.
 func (l *Lease) errAt(now time.Duration) error {
 	switch {
 	case l.state == released:
@@ -212,16 +214,16 @@ func (l *Lease) errAt(now time.Duration) error {
 	return nil
 }
 
-// Guard is how long before its deadline the lease is lost unless it is extended: the
-// Request's, or a share of the ttl, which [Lease.Extend] may change.
+// Guard returns how long before its deadline the lease is lost unless it is extended. It is
+// the Request's guard, or a share of the ttl, which [Lease.Extend] may change.
 func (l *Lease) Guard() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline - l.lostAt()
 }
 
-// lostAt is the instant at which LOST is said unless the lease is extended
-// before. The caller holds mu.
+// lostAt returns the instant at which LOST is reported unless the lease is extended first.
+// The caller holds mu.
 func (l *Lease) lostAt() time.Duration {
 	guard := l.guard
 	if guard == 0 {
@@ -230,7 +232,7 @@ func (l *Lease) lostAt() time.Duration {
 	return l.keeper.rules.lossDue(l.deadline, guard)
 }
 
-// reasonOf says why a lease that nobody extended is lost. The caller holds mu.
+// reasonOf returns why a lease that was not extended is lost. The caller holds mu.
 func (l *Lease) reasonOf() LostReason {
 	switch {
 	case l.end != 0 && l.deadline >= l.end:
@@ -241,8 +243,8 @@ func (l *Lease) reasonOf() LostReason {
 	return LostQuorum
 }
 
-// finish takes the lease out of the state held, for good. A lease whose
-// instant of loss is past is lost, not released.
+// finish moves the lease out of the state held, for good. A lease whose loss is due is lost
+// and cannot be released.
 func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -263,8 +265,9 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 	return nil
 }
 
-// Keep has the lease extended from now on until it is released or lost, as
-// Request.Keep: somebody holds it again whom nobody was there for (Record.Keep).
+// Keep makes the keeper extend the lease from now on until it is released or lost, like
+// Request.Keep. It is for a lease that was adopted without a holder (Record.Keep), once it
+// has one again.
 func (l *Lease) Keep() {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -273,9 +276,9 @@ func (l *Lease) Keep() {
 	l.keeper.watch(l, now)
 }
 
-// extended moves the deadline on, to one that knows of what this host's clock had missed
-// by then. It counts only while the lease is held and before the old deadline and LOST: a
-// lapsed lease never comes back.
+// extended moves the deadline forward. The new deadline takes into account that this host's
+// clock had missed the time missed. The extension counts only while the lease is held,
+// before the old deadline and before LOST: a lapsed lease never comes back.
 func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,17 +296,17 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 	return true
 }
 
-// age moves the deadline back by what this host's clock has missed, as far as it is not
-// known to it: the nodes are so much nearer to it than was thought. It tells whether
-// there was any. What is over stays as it was.
+// age moves the deadline back by the part of missed that it does not take into account yet.
+// The nodes' keys expire that much sooner than this host believed. It reports whether the
+// deadline moved. A lease that was lost or released does not change.
 func (l *Lease) age(missed time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ageTo(missed)
 }
 
-// ageTo is age. Where that is why the lease is lost, no extension has failed. The caller
-// holds mu.
+// ageTo is age for a caller that holds mu. If no extension has failed, it records the
+// ageing as the cause of a later loss.
 func (l *Lease) ageTo(missed time.Duration) bool {
 	by := missed - l.missed
 	if l.state != held || by <= 0 {
@@ -317,28 +320,28 @@ func (l *Lease) ageTo(missed time.Duration) bool {
 	return true
 }
 
-// extendable tells whether the keeper is to extend the lease.
+// extendable reports whether the keeper must extend the lease.
 func (l *Lease) extendable() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.kept && (l.end == 0 || l.deadline < l.end)
 }
 
-// lossDue is the BootTime at which LOST is said unless the lease is extended.
+// lossDue returns the BootTime at which LOST is reported unless the lease is extended.
 func (l *Lease) lossDue() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lostAt()
 }
 
-// failed notes why an extension failed.
+// failed records why an extension failed.
 func (l *Lease) failed(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cause = cause
 }
 
-// capped keeps a deadline within Request.Max.
+// capped limits a deadline to Request.Max.
 func (l *Lease) capped(deadline time.Duration) time.Duration {
 	if l.end != 0 {
 		return min(deadline, l.end)
@@ -346,7 +349,8 @@ func (l *Lease) capped(deadline time.Duration) time.Duration {
 	return deadline
 }
 
-// Record is what the lease is now. Its deadline moves: see Options.Moved and Aged.
+// Record returns the lease's present record. Its deadline moves: see Options.Moved and
+// Options.Aged.
 func (l *Lease) Record() Record {
 	r := l.target.record()
 	r.Token, r.Fence, r.Guard, r.End, r.Since = l.token, l.fence, l.guard, l.end, l.since
@@ -359,10 +363,10 @@ func (l *Lease) Record() Record {
 	return r
 }
 
-// Lose loses the lease, for a reason that the caller knows: it is extended no more, and
-// OnLost is called as for any other loss. The lock is released at the stated deadline, not
-// before: the holder has at least the guard to stop. It does nothing to a lease that is
-// over.
+// Lose marks the lease lost, for a reason that the caller knows. The keeper stops extending
+// it, and OnLost is called as for any other loss. The lock is released at the stated
+// deadline, not earlier, so the holder has at least the guard to stop. Lose does nothing to
+// a lease that was lost or released.
 func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
 
 // GiveUp stops extending and marks the lease lost without a call of OnLost: the holder
@@ -374,8 +378,8 @@ func (l *Lease) GiveUp() {
 	}
 }
 
-// lose marks the lease lost and reports it. The timer calls it, and answers that leave no
-// doubt.
+// lose marks the lease lost and reports it. The timer calls it, and so do answers that
+// leave no doubt.
 func (l *Lease) lose(reason LostReason) {
 	if l.keeper.closed.Load() || l.finish(lost, reason, l.keeper.clock()) != nil {
 		return
@@ -387,9 +391,9 @@ func (l *Lease) lose(reason LostReason) {
 	}
 }
 
-// onTimer is what the lease's timer does. While the lease is held: say LOST, or
-// wait on where it was extended meanwhile. At the deadline of a lost one: give
-// back what nodes may still hold of it.
+// onTimer runs when the lease's timer fires. While the lease is held, it reports LOST, or
+// waits further if the lease was extended in the meantime. At the deadline of a lost lease
+// it releases what nodes may still hold of it.
 func (l *Lease) onTimer() {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -410,21 +414,21 @@ func (l *Lease) onTimer() {
 	}
 }
 
-// Stopped releases at once what the nodes still hold of a lost lease: its holder has
-// stopped, or is gone. Otherwise that is done at the stated deadline. It does nothing to
-// any other lease, and does not wait for the nodes.
+// Stopped releases at once what the nodes still hold of a lost lease: the holder has
+// stopped or exited. Without Stopped that happens at the stated deadline. It does nothing
+// to any other lease, and does not wait for the nodes.
 func (l *Lease) Stopped() {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.state == lost && now < l.releaseAt {
 		l.releaseAt = now
-		l.timer.Reset(0) // see ring
+		l.timer.Reset(0) // onTimer releases it
 	}
 }
 
-// Left returns how long the nodes may still hold keys of a lost lease: until it is
-// released. 0 if it is not lost, or no keys are left.
+// Left returns the time until a lost lease is released: until then the nodes may still hold
+// its keys. It returns 0 if the lease is not lost, or no keys are left.
 func (l *Lease) Left() time.Duration {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -435,12 +439,12 @@ func (l *Lease) Left() time.Duration {
 	return max(l.releaseAt-now, 0)
 }
 
-// lateShare of the ttl is how late an extension may be asked for before that is part of
+// overdueShare of the ttl is how late an extension may be sent before the delay is part of
 // why the lease was lost.
 const overdueShare = 10
 
-// noteAsked notes when the nodes were asked to extend the lease, the first time since
-// it was extended.
+// noteAsked records when the nodes were first asked to extend the lease since its last
+// extension.
 func (l *Lease) noteAsked(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -449,7 +453,7 @@ func (l *Lease) noteAsked(now time.Duration) {
 	}
 }
 
-// why is the cause of a loss at now. The caller holds mu.
+// why returns the cause of a loss at now. The caller holds mu.
 func (l *Lease) why(now time.Duration) error {
 	asked := l.askedAt
 	if asked == 0 {
@@ -466,8 +470,9 @@ func (l *Lease) why(now time.Duration) error {
 	return l.cause
 }
 
-// tookTooLong is how long the grant took, where the first extension was due before it. Of
-// one that was adopted that was an earlier process's. The caller holds mu.
+// tookTooLong returns how long the grant took, if the first extension was due before it;
+// else 0. It returns 0 for an adopted lease, which an earlier process was granted. The
+// caller holds mu.
 func (l *Lease) tookTooLong() time.Duration {
 	if l.onConfirmed != nil || l.since < l.next {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// A Redis master, and the connections to it. The names that callers need are those of
-// package redis.
+// These types describe a Redis master and the connections to it. They are aliases of types
+// in package redis.
 type (
 	Node        = redis.Node
 	NodeOptions = redis.Options
@@ -25,7 +25,7 @@ type (
 // RedisNode returns a Redis master as a Node. Nothing is dialled yet.
 func RedisNode(o NodeOptions) Node { return redis.NewNode(o) }
 
-// NodeStatus and NodeState are what is known about a node.
+// NodeStatus is what the Quorum knows about a node, and NodeState is one word for it.
 type (
 	NodeStatus = node.Status
 	NodeState  = node.State
@@ -39,7 +39,7 @@ const (
 	NodeRefused     = node.Refused
 )
 
-// NodeError is what one node did wrong, and Failure one word for it.
+// NodeError is an error of one node, and Failure is one word for it.
 type (
 	NodeError       = node.Error
 	QuarantineError = node.QuarantineError
@@ -57,18 +57,18 @@ const (
 )
 
 var (
-	// ErrClosed: the Quorum was closed.
+	// ErrClosed means that the Quorum was closed.
 	ErrClosed = node.ErrClosed
-	// ErrNotAdmitted: the node still may not vote.
+	// ErrNotAdmitted means that the node is still excluded from voting.
 	ErrNotAdmitted = node.ErrNotAdmitted
-	// ErrNotQuarantined: only a node in quarantine can be admitted.
+	// ErrNotQuarantined means that the node is not in quarantine: no other can be admitted.
 	ErrNotQuarantined = node.ErrNotQuarantined
 )
 
 // Endless is the TTL of a key without expiry, which no Redlock client sets.
 const Endless = ballot.Endless
 
-// BootTime returns the time since this host was booted: the clock of all deadlines of this package.
-// It runs while the host is suspended, as the expiry of keys on the nodes does. (time.Now measures
-// on CLOCK_MONOTONIC, which stops then.)
+// BootTime returns the time since this host was booted: the clock of all deadlines of this
+// package. It runs while the host is suspended, as the expiry of keys on the nodes does.
+// (time.Now measures on CLOCK_MONOTONIC, which stops then.)
 func BootTime() time.Duration { return boottime.Now() }

@@ -1,22 +1,21 @@
 package redlock
 
-// Pulse is how often the loops came round that leases depend on.
+// Pulse counts the rounds of the loops that leases depend on.
 type Pulse struct {
-	Keeper uint64 // extends leases, and says LOST
-	Lanes  uint64 // of all nodes
+	Keeper uint64 // the loop that extends leases and reports LOST
+	Lanes  uint64 // the loops of all nodes' lanes together
 }
 
-// Beats tells whether since an earlier Pulse the keeper has come round, and the
-// lane of one node at least: that of a node that is down or hangs comes round, too.
+// Beats reports whether, since an earlier Pulse, the keeper and at least one lane completed
+// a round. The lane of a node that is down or hangs completes rounds, too.
 func (p Pulse) Beats(earlier Pulse) bool {
 	return p.Keeper != earlier.Keeper && p.Lanes != earlier.Lanes
 }
 
-// Pulse has the keeper and all lanes come round, and returns how often they did
-// until now. It does not wait for them: call it again later. A keeper comes round
-// at once, and a lane within about ten node timeouts (a second at least); one that
-// does not never will, and the process had better be started again: what is held
-// stays on the nodes.
+// Pulse makes the keeper and all lanes run a round, and returns how many rounds they have
+// completed. It does not wait for them: call it again later. The keeper completes a round
+// at once, and a lane within about ten node timeouts (at least a second). A loop that takes
+// longer hangs for good. Restart the process then: its locks stay on the nodes.
 func (q *Quorum) Pulse() Pulse {
 	p := Pulse{Keeper: q.keeper.rounds.Load()}
 	q.keeper.stir()

@@ -14,75 +14,76 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Options say over which nodes a Quorum locks, and how.
+// Options configures a Quorum and its nodes.
 type Options struct {
-	// Nodes are the N independent Redis masters, the same ones in every process that locks
-	// the same things. 1 to 63; an odd number tolerates the most failures for its size.
+	// Nodes are the N independent Redis masters, 1 to 63. Every process that takes the same
+	// locks must have the same ones. An odd number tolerates the most failures for its
+	// size.
 	Nodes []Node
 
-	// Prefix stands before a lock's name in its key, DefaultPrefix usually. Nodes that were
-	// admitted with another one are refused.
+	// Prefix stands before a lock's name in its key, usually DefaultPrefix. Nodes that were
+	// admitted with another prefix are refused.
 	Prefix string
 
-	// NodeTimeout is how long a node may take to answer before its vote counts
-	// as failed (but for extensions by the keeper: what is answered later, and before
-	// the deadline, counts while it is tried again). 0: 50 ms.
+	// NodeTimeout is how long a node may take to answer before its vote counts as failed.
+	// (For the keeper's extensions, a late answer that arrives before the deadline still
+	// counts, while the keeper retries.) 0: 50 ms.
 	NodeTimeout time.Duration
 
-	// MaxTTL is the longest ttl that may be asked for. 0: 30 s. The largest that
-	// any process uses on the same nodes is how long a node is quarantined that
-	// may have forgotten votes.
+	// MaxTTL is the longest ttl that a request may have. 0: 30 s. A node that may have
+	// forgotten votes is quarantined for the largest MaxTTL of any process on the same
+	// nodes.
 	MaxTTL time.Duration
 
-	// NoQuarantine lets every node vote at once, whatever it forgot: two holders
-	// are possible then. For nodes that live in this process, and for tests.
+	// NoQuarantine lets every node vote at once, even if it has forgotten votes: two
+	// holders are possible then. It is for tests, and for nodes that live in this process.
 	NoQuarantine bool
 
-	// Observe is called with every change of a node's state. It must not block.
+	// Observe is called at every change of a node's state. It must not block.
 	Observe func(NodeStatus)
 
-	// Notice is called with what the operator must know. It must not block.
+	// Notice is called when the operator must know something. It must not block.
 	Notice func(Notice)
 
 	// RoundTrip is called with the time that a node took to answer a group of calls. It
 	// must not block.
 	RoundTrip func(node string, took time.Duration)
 
-	// Extended is told what validity a lease had left, of its ttl, when it had been
-	// extended because it was due. It must not block.
+	// Extended is called after the keeper extended a lease, with the validity that the
+	// lease had left before, and its ttl. It must not block.
 	Extended func(left, ttl time.Duration)
 
-	// Moved is told of a lease whose deadline has just become another one, or its ttl:
-	// after every extension that counts, whoever asked for it, before Lease.Extend
-	// returns; and where one alone is older than it seemed. It must not block, unless
-	// the process is to do nothing more. Extensions can overtake each other: what is
-	// written down must be what Lease.Record says when nobody else can write.
+	// Moved is called when one lease's deadline or ttl changed. It is called after every
+	// extension that counts, and before Lease.Extend returns. It is also called when one
+	// lease alone is older than it seemed. It must not block, unless the process is to do
+	// nothing more. Extensions can overtake each other. So write down what Lease.Record
+	// returns while no other goroutine can write.
 	Moved func(l *Lease)
 
-	// Aged is told when the deadlines of all leases have been moved back at once,
-	// because this host's clock had stood still (HostClockJumped), and before those
-	// that are over by that say LOST. It must not block, unless as Moved.
+	// Aged is called after the deadlines of all leases moved back at once, because this
+	// host's clock had stopped (HostClockJumped). It is called before leases that have
+	// expired by that report LOST. Like Moved, it must not block.
 	Aged func()
 
-	// Clock replaces BootTime, and Wall time.Now, in tests.
+	// Clock replaces BootTime, and Wall replaces time.Now, in tests.
 	Clock func() time.Duration
 	Wall  func() time.Time
 
-	rules *rules // replaced by tests alone
+	rules *rules // replaced by tests only
 }
 
-// MinTTL is the shortest ttl that may be asked for: below it the drift
-// allowance and a round trip would eat the validity up.
+// MinTTL is the shortest ttl that a request may have. Below it, the drift allowance and a
+// round trip would use up the validity.
 const MinTTL = 100 * time.Millisecond
 
-// DefaultPrefix is redlockd's prefix unless its config sets another.
+// DefaultPrefix is redlockd's prefix unless its config sets another one.
 const DefaultPrefix = admission.DefaultPrefix
 
-// ChangeForAll says how to change what all hosts must have in common: the node list, the
+// ChangeForAll says how to change what all hosts must have in common: the node list and the
 // prefix.
 const ChangeForAll = admission.ChangeForAll
 
-// MaxNodes is how many nodes a Quorum can have.
+// MaxNodes is the largest number of nodes of a Quorum.
 const MaxNodes = 63
 
 // Quorum takes locks on a quorum of independent Redis masters (Redlock). It is
@@ -93,20 +94,20 @@ type Quorum struct {
 	rules  *rules
 	keeper *keeper
 
-	proposed    atomic.Uint64 // the last fencing token that was proposed
+	proposed    atomic.Uint64 // the last proposed fencing token
 	slots       slotReservations
 	limiter     attemptLimiter
-	listTurn    chan struct{} // of capacity 1: one is told of all of many
-	listWaiters atomic.Int32  // who wait for that, and he
-	lastList    listResult    // what he was told last, and others may be; his who has the place
+	listTurn    chan struct{} // of capacity 1: one caller at a time lists all holders of a lock
+	listWaiters atomic.Int32  // callers that wait for listTurn, and the one that has it
+	lastList    listResult    // the last result, which waiting callers may use; guarded by listTurn
 
 	stops   []context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
 	done    sync.WaitGroup
 }
 
-// New starts to lock over the nodes. It does not wait for them: a node that is
-// down is dialled until it is there. Close must be called at the end.
+// New returns a Quorum that takes locks on the nodes. It does not wait for them: it dials a
+// node that is down until it is up. The caller must call Close at the end.
 func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -128,9 +129,10 @@ func (q *Quorum) start() {
 	q.closing = q.until(q.keeper.run)
 }
 
-// until has run go on until Close, which ends those that were begun one after the other,
-// so that a simulation ends in the same way each time: one context for all of them would
-// end the contexts that they made of it in any order. The channel is closed then.
+// until starts run on a goroutine that Close ends. Close ends these goroutines one after
+// the other, so that a simulation ends in the same way each time. A single context for all
+// of them would end their own contexts in any order. The returned channel is closed when
+// run must end.
 func (q *Quorum) until(run func(context.Context)) <-chan struct{} {
 	ctx, stop := context.WithCancel(context.Background())
 	q.stops = append(q.stops, stop)
@@ -178,9 +180,8 @@ func (o *Options) checkNames() error {
 	return nil
 }
 
-// Settle waits until each node has been reached or could not be reached once,
-// or until ctx is done. Before that, attempts fail on nodes that only have not
-// been dialled yet.
+// Settle waits until each node was reached or failed to be reached once, or until ctx is
+// done. Before that, attempts fail on nodes that are merely not dialled yet.
 func (q *Quorum) Settle(ctx context.Context) {
 	for _, l := range q.lanes {
 		select {
@@ -191,11 +192,10 @@ func (q *Quorum) Settle(ctx context.Context) {
 	}
 }
 
-// Close ends all connections. It releases nothing: leases stay on the nodes
-// until their deadlines, are extended no more, and no loss is told. Releases
-// that were under way are sent first; it returns when all goroutines have
-// ended, within about eight node timeouts. Acquires that wait return an error that
-// matches ErrClosed.
+// Close ends all connections. It releases no lease: leases stay on the nodes until their
+// deadlines. They are no longer extended, and no loss is reported. Close sends releases
+// that were under way first. It returns when all goroutines have ended, within about eight
+// node timeouts. An Acquire that waits returns an error that matches ErrClosed.
 func (q *Quorum) Close() {
 	for _, stop := range q.stops {
 		stop()
@@ -204,14 +204,14 @@ func (q *Quorum) Close() {
 	q.limiter.close()
 }
 
-// listResult is the last result of list, and of which lock.
+// listResult is the last result of list, and its lock.
 type listResult struct {
 	name  string
-	began time.Duration // BootTime before the nodes were asked
+	began time.Duration // BootTime before list asked the nodes
 	b     *ballot.Ballot
 }
 
-// fleet is the lanes of a Quorum, and what they share.
+// fleet has the lanes of a Quorum, and what they share.
 type fleet struct {
 	options   *Options
 	quorum    int
@@ -219,11 +219,11 @@ type fleet struct {
 	counts    counts
 	admission *admission.Fleet
 	waiters   node.Waiters
-	timers    sync.Pool // of *time.Timer, stopped: each ballot needs one, for a moment
-	aged      func()    // all leases of this host are older than it knew: see admission.Verdict
+	timers    sync.Pool // of stopped *time.Timer: each ballot needs one for a moment
+	aged      func()    // called when all leases of this host are older than it knew: see admission.Verdict
 }
 
-// newFleet makes the lanes; none of them runs yet.
+// newFleet makes the lanes. None of them runs yet.
 func newFleet(o *Options) *fleet {
 	f := &fleet{options: o, quorum: o.rules.quorum(len(o.Nodes))}
 	f.admission = admission.NewFleet(o.admission(f.quorum))
@@ -237,7 +237,7 @@ func newFleet(o *Options) *fleet {
 	return f
 }
 
-// admission returns what decides which nodes may vote.
+// admission returns the options of the package that decides which nodes may vote.
 func (o *Options) admission(quorum int) admission.Options {
 	all := admission.Options{Prefix: o.Prefix, Quorum: quorum, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
 	for _, node := range o.Nodes {
@@ -246,20 +246,19 @@ func (o *Options) admission(quorum int) admission.Options {
 	return all
 }
 
-// newBallot is a ballot of all the nodes.
+// newBallot returns a ballot of all nodes.
 func (f *fleet) newBallot(op string, yes func(*Reply) bool) *ballot.Ballot {
 	return ballot.New(op, len(f.lanes), f.quorum, yes)
 }
 
-// call hands the same script call over to every node.
+// call passes the same script call to the lane of every node.
 func (f *fleet) call(c node.Call, now time.Duration) {
 	for _, l := range f.lanes {
 		l.Do(c, now)
 	}
 }
 
-// await waits until the ballot is decided, for the node timeout at most, or until ctx
-// is done.
+// await waits until the ballot is decided or ctx is done, for the node timeout at most.
 func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 	timeout := f.options.NodeTimeout
 	timer, _ := f.timers.Get().(*time.Timer)
@@ -273,10 +272,10 @@ func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 	f.timers.Put(timer)
 }
 
-// CopyCounters asks the other nodes for their fencing counters and returns the largest of
-// each. It does not count nodes that have no vote themselves: their counters may be lost,
-// too. Nor one with a counter that is not believed (admission.Fleet.CheckToken). It waits
-// for them at most for the node timeout.
+// CopyCounters asks the other nodes for their fencing counters and returns the maximum of
+// each. It ignores nodes that are excluded from voting, because they may have lost their
+// counters as well. It also ignores a node with an implausible counter
+// (admission.Fleet.CheckToken). It waits for the node timeout at most.
 func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
 	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
@@ -292,7 +291,7 @@ func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters,
 	return counters, sources
 }
 
-// raiseCounters takes the larger values out of a node's hash.
+// raiseCounters raises counters to the values in a node's hash that are larger.
 func raiseCounters(counters *admission.Counters, fields []Reply) {
 	for i := 0; i+1 < len(fields); i += 2 {
 		index, ok := script.CounterIndex(fields[i].Str)
@@ -305,7 +304,7 @@ func raiseCounters(counters *admission.Counters, fields []Reply) {
 	}
 }
 
-// Judged does what follows from a verdict for other nodes, the operator and the leases.
+// Judged applies a verdict to other nodes, the operator and the leases.
 func (f *fleet) Judged(node string, v *admission.Verdict) {
 	f.LookAt(v.LookAt)
 	if v.QuarantineBegun {
@@ -341,7 +340,7 @@ func (f *fleet) notice(node string, n admission.Notice) {
 	}
 }
 
-// LookAt has some nodes looked at now.
+// LookAt makes the lanes of some nodes look at them now.
 func (f *fleet) LookAt(nodes []int) {
 	for _, i := range nodes {
 		f.lanes[i].LookSoon()

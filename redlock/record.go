@@ -9,40 +9,40 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Record is all that another process on the same host, since the same boot, needs to go on
-// with a lease ([Quorum.Adopt]), or to give back what an attempt may have taken
-// ([Quorum.Abandon]). A Record is a secret, because of the token.
+// Record is all that another process needs to continue a lease ([Quorum.Adopt]), or to
+// release what an attempt may have taken ([Quorum.Abandon]). The process must be on the
+// same host and of the same boot. A Record is secret, because it contains the token.
 //
-// Deadline, End and Since are instants on BootTime, which another boot counts anew.
+// Deadline, End and Since are instants on BootTime, which starts again at each boot.
 type Record struct {
 	Names  []string // of the lock, without Options.Prefix
 	Shared bool
-	Slots  int    // how many places a semaphore has; 0: it is none
-	Slot   int    // which of them it is, from 1 on; 0: it is none
-	Token  string // as the nodes keep it: the place goes before it
-	Fence  uint64 // of an attempt: 0
+	Slots  int    // the number of slots of a semaphore; 0: the lock is not one
+	Slot   int    // the slot, from 1 on; 0: the lock is not a semaphore
+	Token  string // as stored on the nodes: it begins with the slot, if there is one
+	Fence  uint64 // 0 for an attempt
 	TTL    time.Duration
 	Guard  time.Duration // as in Request
 	Keep   bool          // as in Request
 
-	Deadline time.Duration // of an attempt: 0, as End and Since are
-	End      time.Duration // that no deadline passes (Request.Max); 0: no bound
-	Since    time.Duration // the grant
+	Deadline time.Duration // 0 for an attempt, like End and Since
+	End      time.Duration // no deadline exceeds it (Request.Max); 0: no bound
+	Since    time.Duration // when the lease was granted
 
-	Lost LostReason // it was lost, and why; "": it is held, as far as is known
+	Lost LostReason // why it was lost; "": it is held, as far as is known
 }
 
-// ID is Lease.ID of it; "" where there is no token.
+// ID returns the Lease.ID of the record's lease; "": it has no token.
 func (r *Record) ID() string {
 	_, token := splitMember(r.Token)
 	return token[:min(tokenID, len(token))]
 }
 
-// ErrRecord: a Record is not one that this package made, or not for a Quorum with
-// these options, or of another boot.
+// ErrRecord means that this package did not make the Record, that it does not fit the
+// Quorum's options, or that it is from another boot.
 var ErrRecord = errors.New("bad record")
 
-// record is only what the target is.
+// record returns a Record with the target's fields only.
 func (t *target) record() Record {
 	return Record{Names: t.names(), Shared: t.kind == script.KindShared, Slots: script.SlotsOf(t.kind), Slot: int(t.slot)}
 }

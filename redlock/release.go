@@ -12,12 +12,12 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Release releases the lock. It returns nil once a quorum of nodes released, and waits for
-// that at most for the node timeout or until ctx is done; the error matches ErrNoQuorum if
-// it did not come to that (and the cause of ctx's end where it was that): the release is
-// repeated in the background then, until the lock has expired by itself. ErrLost and
-// ErrReleased where there is nothing to release; ErrLost also where so many nodes did not
-// hold the lock any more that it cannot have been held.
+// Release releases the lock. It returns nil once a quorum of nodes has released it. It
+// waits for that for the node timeout at most, or until ctx is done. Then the error matches
+// ErrNoQuorum, and the cause of ctx's end if ctx ended. The release is repeated in the
+// background until the lock has expired. The error matches ErrLost or ErrReleased if there
+// is nothing to release. It also matches ErrLost if so many nodes no longer held the lock
+// that it must have been lost.
 func (l *Lease) Release(ctx context.Context) error {
 	release, err := l.BeginRelease()
 	if err != nil {
@@ -26,22 +26,22 @@ func (l *Lease) Release(ctx context.Context) error {
 	return release.Wait(ctx)
 }
 
-// PendingRelease is a release under way.
+// PendingRelease is a release that is under way.
 type PendingRelease struct {
 	q       *Quorum
 	name    string
 	b       *ballot.Ballot
 	maybeOn *node.NodeSet // where the token may be
 
-	mu         sync.Mutex      // guards what follows; not held while then is called
-	voted      int             // nodes that have answered, or failed to
-	unanswered int             // of those that failed to, the ones that may have the token
-	onComplete func(owing int) // to be called when all have; nil: nobody asks yet
+	mu         sync.Mutex      // guards what follows; not held while onComplete runs; no other mutex is taken inside it
+	voted      int             // nodes that answered or failed
+	unanswered int             // nodes that failed and may have the token
+	onComplete func(owing int) // called when all nodes have answered or failed; nil: Then was not called
 }
 
-// BeginRelease hands the release over to all nodes and does not wait for them.
-// An Acquire of the same Quorum that begins now comes behind it on every node.
-// Errors are those of Release that need no node.
+// BeginRelease passes the release to the lanes of all nodes and does not wait for the
+// answers. If an Acquire of the same Quorum begins after that, it follows the release on
+// every node. BeginRelease returns the errors of Release that need no node.
 func (l *Lease) BeginRelease() (*PendingRelease, error) {
 	k := l.keeper
 	now := k.clock()
@@ -63,15 +63,14 @@ func (l *Lease) releasing() *PendingRelease {
 func (r *PendingRelease) Wait(ctx context.Context) error {
 	r.q.await(ctx, r.b)
 	err := r.q.released(r.name, r.b)
-	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // that is no fault of the nodes
+	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // the nodes are not to blame for that
 		return fmt.Errorf("%s: %w has released it yet, and the release goes on: %w", r.name, ErrNoQuorum, context.Cause(ctx))
 	}
 	return err
 }
 
 // Everywhere reports whether every node that may have had the lock has released it by now.
-// A quorum is enough for other clients to acquire it, unless some nodes of that quorum fail
-// then.
+// A quorum is enough for other clients to acquire it, unless nodes of that quorum fail.
 func (r *PendingRelease) Everywhere() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,11 +80,11 @@ func (r *PendingRelease) Everywhere() bool {
 // isOver reports whether all nodes have answered or failed. The caller holds mu.
 func (r *PendingRelease) isOver() bool { return r.voted == len(r.b.Answers) }
 
-// Then arranges that then is called once, when each node has answered or failed to answer,
-// with the number of nodes that may have the lock and did not answer. The release is
-// repeated there in the background until the lock has expired; that is not reported. It may
-// be called at once, on this goroutine, and must not block, unless the process is to do
-// nothing more.
+// Then arranges one call of the given function, when each node has answered or failed to
+// answer. The argument is the number of nodes that may have the lock and did not answer.
+// There the release is repeated in the background until the lock has expired, which is not
+// reported. Then may call the function at once, on this goroutine. The function must not
+// block, unless the process is to do nothing more.
 func (r *PendingRelease) Then(then func(owing int)) {
 	r.mu.Lock()
 	over, owing := r.isOver(), r.unanswered
@@ -101,8 +100,8 @@ func (r *PendingRelease) Then(then func(owing int)) {
 // releaseVotes counts the answers to a release.
 type releaseVotes PendingRelease
 
-// Vote counts all answers, also those after the deciding one. A node that is down and never
-// had the token owes nothing.
+// Vote counts all answers, including answers after the deciding one. A node that is down
+// and never had the token has nothing to release.
 func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	r := (*PendingRelease)(v)
 	r.b.Vote(node, replies, failure)
@@ -117,9 +116,9 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	}
 }
 
-// released says what a release came to. A node that did not hold the token
-// has nothing to release; but where so many did not that no quorum can have
-// held it, the lock was lost before.
+// released returns the result of a release. A node that did not hold the token has nothing
+// to release. But if so many did not hold it that no quorum can have held it, the lock was
+// lost earlier.
 func (q *Quorum) released(name string, b *ballot.Ballot) error {
 	switch {
 	case b.Refused > len(b.Answers)-b.Quorum:
@@ -130,29 +129,29 @@ func (q *Quorum) released(name string, b *ballot.Ballot) error {
 	return nil
 }
 
-// abandon releases a token on all nodes and does not wait for them: the lanes
-// repeat what stays unanswered. It needs no context that could end.
+// abandon releases a token on all nodes and does not wait for them: the lanes repeat
+// unanswered releases. It needs no context that could end.
 func (q *Quorum) abandon(t *target, token string, placed *node.NodeSet) {
 	now := q.clock()
 	q.call(q.releaseCall(t, token, placed, nil, now), now)
 }
 
-// flushKey is, after the prefix, the key of no lock.
+// flushKey follows the prefix in a key that belongs to no lock.
 const flushKey = "redlockd:nothing"
 
-// Flush waits until the nodes have what was handed over before, such as the releases of
-// attempts that were given up: at most for the node timeout, or until ctx is done. It is for
-// who ends the process without Close.
+// Flush waits until the nodes have executed all earlier calls, such as the releases of
+// failed attempts. It waits for the node timeout at most, or until ctx is done. It is for
+// processes that end without Close.
 func (q *Quorum) Flush(ctx context.Context) {
 	b := q.newBallot("flush", ballot.IsGrant)
 	b.All = true
 	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + flushKey, Token: q.rules.token(Holder{})}
-	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // behind all of that, on each
+	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // it follows all earlier calls on each lane
 	q.await(ctx, b)
 }
 
-// releaseCall is owed for max_ttl: no key that was set or extended before now
-// lasts longer.
+// releaseCall returns the call that releases a token. The lanes repeat it for max_ttl,
+// because no key that was set or extended earlier lasts longer.
 func (q *Quorum) releaseCall(t *target, token string, placed *node.NodeSet, r *PendingRelease, now time.Duration) node.Call {
 	q.slots.free(t)
 	c := node.Call{

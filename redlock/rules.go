@@ -8,69 +8,68 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
-// rules are the decisions that safety rests on, one function each, so that a
-// test can show what happens without it. Nothing but a test replaces one.
+// rules are the decisions that safety depends on, one function each. A test can replace one
+// to show what happens without it. Nothing else replaces one.
 type rules struct {
 	node.Rules
 
-	// quorum is how many of so many nodes decide: any two quorums must have a
-	// node in common.
+	// quorum returns how many of the nodes decide: any two quorums must share a node.
 	quorum func(nodes int) int
 
-	// needed is how many of a quorum's size must grant an attempt: readers no fewer
-	// than others, or a writer's quorum need have no node in common with theirs.
+	// needed returns how many nodes must grant an attempt. Readers need a full quorum, too.
+	// Otherwise a writer's quorum might share no node with theirs.
 	needed func(quorum int, shared bool) int
 
-	// token names an attempt: no two attempts may share one, or the release that
-	// cleans up after one takes the lock from the other.
+	// token returns an attempt's token. No two attempts may share one, or the cleanup
+	// release of one would take the lock from the other.
 	token func(Holder) string
 
-	// start is the instant that validity is counted from, of the two at which a
-	// ballot was put to the nodes and won: the keys may be as old as the first.
+	// start returns the instant from which validity counts. asked is when the ballot was
+	// sent, and won is when it was won. The keys may be as old as the first.
 	start func(asked, won time.Duration) time.Duration
 
-	// drift is how much sooner a lease ends here than on the nodes.
+	// drift returns how much sooner a lease ends here than on the nodes.
 	drift func(ttl time.Duration) time.Duration
 
-	// agreed tells whether so many nodes that gave the fencing token make a
-	// write-back needless.
+	// needsNoWriteBack reports whether so many nodes returned the fencing token that no
+	// write-back is needed.
 	needsNoWriteBack func(nodes, quorum int) bool
 
-	// admission are those by which a node may vote.
+	// admission has the rules that decide which nodes may vote.
 	admission admission.Rules
 
-	// inTime tells whether a ballot that was won has any validity left.
+	// inTime reports whether a won ballot has any validity left.
 	inTime func(now, deadline time.Duration) bool
 
-	// notAfter is when a node must not act on an attempt any more that began at
-	// start: it was given up by then, and its release may be past.
+	// notAfter returns the instant after which a node must not execute an attempt that
+	// began at start. The client has abandoned it by then, and its release may be complete.
 	notAfter func(start, nodeTimeout time.Duration) time.Duration
 
-	// lossDue is when LOST is said: early enough for the holder to stop.
+	// lossDue returns when LOST is reported: early enough for the holder to stop.
 	lossDue func(deadline, guard time.Duration) time.Duration
 
-	// giveBack is when a lease that was lost at now is released: not before its
-	// deadline, for its holder may still be stopping.
+	// releaseAt returns when a lease that was lost at now is released. That is not before
+	// its deadline, because the holder may still be stopping.
 	releaseAt func(now, deadline time.Duration) time.Duration
 
-	// confirms tells whether a node's answer counts for an extension, of whether it
-	// held the lock: where it did not it may be repaired, and counts from the next
-	// round on.
+	// countsForExtension reports whether a node's answer counts for an extension. held is
+	// whether the node held the lock. If it did not, it may be repaired, and counts from
+	// the next round on.
 	countsForExtension func(held bool) bool
 
-	// alive tells whether an extension may count for a lease of which err is
-	// what [Lease.Err] says: a lapsed one never comes back.
+	// isAlive reports whether an extension may count for a lease whose [Lease.Err] is err:
+	// a lapsed one never comes back.
 	isAlive func(err error) bool
 
-	// later is the deadline after an extension, of the old and the new one: none
-	// is ever moved back.
+	// laterDeadline returns the deadline after an extension, from the old and the new one:
+	// no deadline moves back.
 	laterDeadline func(old, extended time.Duration) time.Duration
 
-	// adopted is the deadline of a lease that an earlier process had, of the one that was
-	// recorded: a lapsed one never comes back.
+	// adoptedDeadline returns the deadline of an earlier process's lease, from the recorded
+	// one: a lapsed lease never comes back.
 	adoptedDeadline func(recorded, now, ttl time.Duration) time.Duration
 
-	// Safety does not rest on what follows.
+	// Safety does not depend on what follows.
 
 	// reserveAfter is how many other holders a waiter sees before its first reservation.
 	reserveAfter int
@@ -96,11 +95,10 @@ var soundRules = rules{
 	reserveAfter:       reserveAfter,
 }
 
-// reserveAfter is how many other holders a waiter sees before it gets a reservation. With
-// as many contenders as a fleet has hosts that want one lock, few waiters see so many by
-// chance.
+// reserveAfter is how many other holders a waiter sees before it gets a reservation. Even
+// if many hosts contend for one lock, few waiters see that many by chance.
 const reserveAfter = 16
 
-// drift is how much sooner a lease ends here than on the nodes, for clocks that do not run
-// at quite the same rate.
+// drift returns how much sooner a lease ends here than on the nodes. It allows for clocks
+// that run at slightly different rates.
 func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// slotReservations are the slots of semaphores that this Quorum holds or requests: no two
-// of its attempts request the same one.
+// slotReservations has the semaphore slots that this Quorum holds or requests: no two of
+// its attempts request the same one.
 type slotReservations struct {
-	mu    sync.Mutex // guards taken
+	mu    sync.Mutex // guards taken; no other mutex is taken inside it
 	taken map[string]map[int32]bool
 }
 
-// reserve chooses a place: the one that the target has already, if it is free here;
-// else one at random of those that are, and of all where none is.
+// reserve chooses a slot. It prefers the target's present slot, if that is free here.
+// Otherwise it chooses a free slot at random, or any slot at random if none is free.
 func (p *slotReservations) reserve(t *target, slots int, jitter func(string, time.Duration) time.Duration) (slot int32) {
 	start := int(jitter(t.key, time.Duration(slots)))
 	p.mu.Lock()
@@ -27,8 +27,7 @@ func (p *slotReservations) reserve(t *target, slots int, jitter func(string, tim
 	return slot
 }
 
-// hold reserves the very place that the target has: of a lease that was granted
-// before.
+// hold reserves exactly the target's slot, for a lease that was granted earlier.
 func (p *slotReservations) hold(t *target) {
 	if t.slot == 0 {
 		return
@@ -49,7 +48,7 @@ func (p *slotReservations) of(key string) map[int32]bool {
 	return p.taken[key]
 }
 
-// free gives a place back.
+// free releases the target's slot.
 func (p *slotReservations) free(t *target) {
 	if t.slot == 0 {
 		return

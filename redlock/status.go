@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Status is what is known of all nodes, from memory.
+// Status is what the Quorum knows of all nodes. It comes from memory.
 type Status struct {
 	Quorum  int
 	Ready   int
 	Nodes   []NodeStatus
-	Left    time.Duration // until quarantines alone are over that keep a quorum from voting; 0 where none do
-	MaxTTL  time.Duration // of the fleet: the largest that any host uses
+	Left    time.Duration // until a quorum can vote, if quarantines alone prevent that; else 0
+	MaxTTL  time.Duration // of the fleet: the largest of any host
 	Warning []string      // of the fleet as a whole, with the fix
 	Counts  Counts
 }
 
-// Spare is how many more nodes may fail before there is no quorum; negative
-// where there is none.
+// Spare returns how many more nodes may fail before there is no quorum; negative: there is
+// none now.
 func (s Status) Spare() int { return s.Ready - s.Quorum }
 
-// Status returns what is known of the nodes. It does not ask them.
+// Status returns what the Quorum knows of the nodes. It does not ask them.
 func (q *Quorum) Status() Status {
 	status := Status{
 		Quorum:  q.quorum,
@@ -48,8 +48,8 @@ func (q *Quorum) Status() Status {
 	return status
 }
 
-// noteSources tells of quarantines which time alone does not end, before it is over: see
-// vouch.
+// noteSources marks nodes whose quarantine does not end with time alone, before that time
+// has passed. See admission.Fleet.CopySources.
 func (q *Quorum) noteSources(status *Status) {
 	if q.options.NoQuarantine {
 		return
@@ -61,21 +61,21 @@ func (q *Quorum) noteSources(status *Status) {
 		switch {
 		case node.State != NodeQuarantined:
 		case !loss.Lost, loss.Total:
-			found++ // it has its counters, or begins anew: time is all that it waits for
+			found++ // it has its counters, or starts new ones: it only waits for time
 		default:
 			lost = append(lost, node)
 		}
 	}
 	if len(lost) >= q.quorum {
-		return // as with new nodes: that none has any is about to be seen
+		return // as with new nodes: the fleet will soon see that none has counters
 	}
 	for _, node := range lost {
 		node.Needs, node.Found = q.admission.CopySources(), found
 	}
 }
 
-// untilQuorum is when so many quarantines will be over; 0 where none need to,
-// or where there are not so many.
+// untilQuorum returns when so many quarantines will have ended; 0: none needs to, or there
+// are too few.
 func untilQuorum(left []time.Duration, missing int) time.Duration {
 	if missing <= 0 || missing > len(left) {
 		return 0
@@ -84,23 +84,22 @@ func untilQuorum(left []time.Duration, missing int) time.Duration {
 	return left[missing-1]
 }
 
-// Counts are how often something happened since the Quorum was made. They only
-// grow.
+// Counts has how often something happened since the Quorum was made. The values only grow.
 type Counts struct {
 	Grants        uint64 // leases granted
-	HandOvers     uint64 // releases that were at once a grant, or an attempt, for somebody else on this host
-	Splits        uint64 // attempts of which nobody's can have been won
-	Wakeups       uint64 // waits that ended because a node told that the lock may be free
-	WriteBacks    uint64 // grants and attempts that took a second round for the fencing token
-	Repairs       uint64 // keys set again on a node that had lost them
-	Lost          uint64 // leases lost, for whatever reason
+	HandOvers     uint64 // releases that were also an attempt for another client on this host
+	Splits        uint64 // attempts that split the votes, so that no client can have won
+	Wakeups       uint64 // waits that ended because nodes reported that the lock may be free
+	WriteBacks    uint64 // attempts that took a second round for the fencing token
+	Repairs       uint64 // keys set again on nodes that had lost them
+	Lost          uint64 // leases lost, for any reason
 	Quarantines   uint64 // quarantines that this process began
-	ClockJumps    uint64 // clocks that jumped: of nodes, or this host's own
-	Withdrawals   uint64 // admissions taken back: clock jumps, and others' data
+	ClockJumps    uint64 // jumps of nodes' clocks or of this host's clock
+	Withdrawals   uint64 // admissions withdrawn: clock jumps, and other data
 	CounterLosses uint64 // losses of the fencing counters of a quorum
 }
 
-// counts is Counts while it is counted.
+// counts is the live form of Counts.
 type counts struct {
 	grants, writeBacks, repairs, lost    atomic.Uint64
 	handOvers, splits, wakeups           atomic.Uint64
@@ -124,28 +123,28 @@ func (c *counts) snapshot() Counts {
 	}
 }
 
-// Notice is something that whoever runs the nodes must know, told once, when it
-// is noticed.
+// Notice is something that the operator of the nodes must know. It is reported once, when
+// it is noticed.
 type Notice struct {
 	Kind NoticeKind
-	Node string // "" where it concerns all
+	Node string // "": it concerns all nodes
 	Text string
 }
 
-// NoticeKind is one word for it.
+// NoticeKind is one word for the subject of a Notice.
 type NoticeKind string
 
 const (
-	// ClockJumped: a node's clock was stepped. Keys may have expired early there:
-	// the node is quarantined.
+	// ClockJumped: a node's clock was stepped. Keys may have expired early there, so the
+	// node is quarantined.
 	ClockJumped NoticeKind = "clock-jump"
-	// HostClockJumped: this host's clock stood still, or all nodes' clocks were
-	// stepped. Its leases count as so much older.
+	// HostClockJumped: this host's clock stopped for a time, or all nodes' clocks were
+	// stepped. The host's leases count as that much older.
 	HostClockJumped NoticeKind = "host-clock-jump"
-	// Withdrawn: a node's admission was taken back for another reason.
+	// Withdrawn: a node's admission was withdrawn for another reason.
 	Withdrawn NoticeKind = "withdrawn"
 	// CountersLost: a quorum of nodes lost its fencing counters, or is new.
 	CountersLost NoticeKind = "counters-lost"
-	// NewFleet: all nodes are new, so fencing counters begin. That is normal.
+	// NewFleet: all nodes are new, so their fencing counters start. That is normal.
 	NewFleet NoticeKind = "new-fleet"
 )

@@ -9,14 +9,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Who asks the nodes who holds a lock, and waits for all of them, at most for
-// the node timeout. It returns what may be a holder: a token that a quorum of
-// nodes shows or could show if those that did not answer did; or what has no expiry, where
-// nobody can have the lock for that. Several mean
-// that it cannot be told; none that the lock is free. Where nobody holds it, it may
-// be kept for somebody, who is returned as Waiting. The error matches ErrNoQuorum
-// where fewer than a quorum answered. Of a lock that more than a hundred share, one after
-// the other is told.
+// Who returns the possible holders of a lock. It asks all nodes, and waits for the node
+// timeout at most. A possible holder is a token that a quorum shows, or could show if the
+// nodes that failed had answered. It is also a key without expiry that keeps every client
+// from acquiring the lock. Several holders of an exclusive lock mean that the true one is
+// unknown. No holder means that the lock is free. If the lock is free but reserved, Who
+// returns the client with the reservation as Waiting. If fewer than a quorum answered, the
+// error matches ErrNoQuorum. For a lock with more than a hundred holders, Who serves one
+// caller after the other.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	b, err := q.look(ctx, name, script.Who)
 	if err == nil && b.ShowsMany() {
@@ -31,7 +31,7 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	}), nil
 }
 
-// look asks all nodes.
+// look asks all nodes for the holders of a lock.
 func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*ballot.Ballot, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.All = true
@@ -48,10 +48,11 @@ func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*
 	return b, nil
 }
 
-// list asks for all holders of a lock with many, for one caller at a time: what nodes say to a few such questions
-// together is more than is read of one that is well (respScanner), and its connection would
-// be ended. Those who have waited meanwhile are told what the next one for that lock was: a
-// crowd that asks is no long line, in which FORCE would wait.
+// list asks for all holders of a lock with many, for one caller at a time. The nodes'
+// answers to a few such questions together exceed what a connection may receive (see the
+// reply scanner of internal/redis), and would end it. Callers that have waited share the
+// next result for that lock. So a crowd of callers forms no long queue, in which FORCE
+// would wait.
 func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) {
 	asked := q.clock()
 	q.listWaiters.Add(1)
@@ -75,7 +76,8 @@ func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) 
 	return b, nil
 }
 
-// keepListResult keeps the result for the callers that wait; it can be long.
+// keepListResult keeps the result for callers that wait, and drops it if there are none,
+// because it can be long.
 func (q *Quorum) keepListResult(l listResult) {
 	if q.listWaiters.Load() == 1 {
 		l = listResult{}
