@@ -40,9 +40,9 @@ func (s ClockSample) milliseconds() int64 {
 	return (s.Low + s.At).Milliseconds()
 }
 
-// clockWatch notices a node's clock that does not run like ours: keys that expire too
-// early are forgotten votes. It compares each sample with those of the last max_ttl, so
-// that it sees a slow slew as well as a step.
+// clockWatch notices a node's clock that does not run like this host's: keys that expire
+// too early are forgotten votes. It compares each sample with the samples of the last
+// max_ttl, so it detects a slow slew as well as a step.
 type clockWatch struct {
 	samples []ClockSample // the oldest first
 }

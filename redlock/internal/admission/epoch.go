@@ -147,7 +147,7 @@ func listDigest(names []string, prefix string) string {
 	return digest
 }
 
-// prefixMark separates the digest of the list from that of an unusual prefix.
+// prefixMark separates the digest of the list from the digest of an unusual prefix.
 const prefixMark = "-prefix-"
 
 // listOf returns the part of a digest that stands for the node list.

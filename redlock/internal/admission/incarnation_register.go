@@ -123,8 +123,8 @@ const never time.Duration = math.MaxInt64
 // for all of max_ttl: each node is looked at once per LookInterval.
 const maxStaleness = LookInterval + LookInterval/2
 
-// freshness returns what is known now. Nodes that are not heard any more are no longer
-// dissenters; it returns the nodes that become superseded by that.
+// freshness returns what is known now. A node that can no longer be reached no longer
+// counts as a dissenter. It returns the nodes that become superseded by that.
 func (r *incarnationRegister) freshness(at time.Duration) (f Freshness, superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

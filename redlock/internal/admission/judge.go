@@ -68,8 +68,7 @@ const (
 )
 
 // Member is one node of a Fleet: what this process remembers of it over all connections.
-// Its methods are called by one goroutine, that of the node's lane, unless they say
-// otherwise.
+// Only the goroutine of the node's lane calls its methods, unless they say otherwise.
 type Member struct {
 	fleet   *Fleet
 	index   int
@@ -85,8 +84,8 @@ type Member struct {
 	supersededAt time.Duration // BootTime when the epoch was not the node's last one; 0: never
 	countersGone bool          // the node said that its fencing counters are gone
 
-	// word is that of the last admitted epoch; what follows was seen under it, and since
-	// the Redis process with runID began.
+	// word is the word of the last admitted epoch. What follows was seen under that epoch,
+	// and since the Redis process with runID started.
 	word      string
 	runID     string
 	replID    string

@@ -96,7 +96,7 @@ func (i *NodeInfo) Refusal() error {
 	return nil
 }
 
-// ErrSentinel: the address is that of a Sentinel.
+// ErrSentinel means that the address belongs to a Sentinel.
 var ErrSentinel = errors.New("it is a Sentinel, which keeps no locks: the address has to be that of a Redis of its own, which no Sentinel looks after")
 
 // roleName returns the role in the words of Redis's documentation: INFO says slave.

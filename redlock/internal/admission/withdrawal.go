@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// withdrawal returns why an admitted epoch is not believed any more. If that is a
+// withdrawal returns why an admitted epoch is not believed; nil: it is. If the reason is a
 // clockJump, the fencing counters are still good.
 func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
 	if m.word != e.Word {

@@ -134,10 +134,10 @@ func (a *Answer) noteFences(replies []redis.Reply) {
 	}
 }
 
-// isDecided tells whether further answers could still change the outcome, or
-// what is said about it: a ballot that cannot be won any more means "held" once a quorum
-// voted, and "no quorum" once none can. So it never waits for the timeout if every node
-// that is up has voted. The caller holds mu.
+// isDecided reports whether no further answer can change the outcome or its reason. A
+// ballot that cannot be won means "held" once a quorum voted, and "no quorum" once none
+// can. So it never waits for the timeout if every node that is up has voted. The caller
+// holds mu.
 func (b *Ballot) isDecided() bool {
 	spare := len(b.Answers) - b.Quorum
 	switch {
@@ -180,7 +180,7 @@ func (b *Ballot) giveUp(timeout time.Duration, lanes []*node.Lane) {
 	}
 }
 
-// The methods below are for after Wait: nothing changes any more.
+// Call the methods below after Wait: nothing changes then.
 
 // Won tells whether a quorum granted it.
 func (b *Ballot) Won() bool { return b.Granted >= b.Quorum }

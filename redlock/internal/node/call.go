@@ -81,9 +81,8 @@ type pendingRelease struct {
 	until time.Duration
 }
 
-// checkSpan checks the answer to a command of many operations: a list with one
-// element for each of them, or an error. An error within an element becomes that of the
-// element.
+// checkSpan checks the answer to a command of many operations: a list with one element per
+// operation, or an error. An error within an element becomes the element's error.
 func checkSpan(calls []Call, reply *redis.Reply) error {
 	if reply.Err != nil {
 		return nil

@@ -13,10 +13,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// connect makes a connection that commands may be sent on. Where the last one
-// broke, the order is restored first: the old connection is killed by its id,
-// so that bytes still under way on it are never executed behind our back, and
-// then every release that stayed unanswered is repeated.
+// connect makes a connection that is ready for commands. If the last one broke, connect
+// restores the order first. It kills the old connection by its id, so that the node never
+// executes bytes that are still under way on it. Then it repeats every unanswered release.
 func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
 	defer cancel()
@@ -38,9 +37,9 @@ func dialError(err error) error {
 	return err
 }
 
-// handshake finds out which Redis answers, ends the previous connection, repeats pending
-// releases, and then finds out whether the node may vote. If the previous connection was
-// silent, the node must answer a script before.
+// handshake finds out which Redis answers, ends the previous connection, and repeats
+// pending releases. Then it finds out whether the node may vote. If the previous connection
+// was silent, the node must first answer a script.
 func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	s, err := l.identify(ctx, conn)
 	if err != nil {
@@ -57,8 +56,8 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	return l.verify(ctx, conn, s)
 }
 
-// identify reads who answers and what its clock says, and ends the connection
-// before this one.
+// identify reads which Redis process answers and what its clock says, and ends the previous
+// connection.
 func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
 	l.session.epoch, l.session.listenerID, l.session.rights = "", 0, false
 	l.commands = l.commands[:0]
@@ -84,12 +83,12 @@ func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapsh
 	return s, l.succeed(ctx, conn, id.Int, s.Info.RunID)
 }
 
-// NoConnection is an id that no connection has: to kill it shows, before it is
-// needed, that the node lets us.
+// NoConnection is an id that no connection has. An attempt to kill it shows early that the
+// node allows CLIENT KILL.
 const NoConnection = 1 << 62
 
-// succeed ends the last connection. It is forgotten only once it is dead. The
-// ids of another process mean nothing, and its input died with it.
+// succeed ends the previous connection, and forgets it only once it is dead. The ids of
+// another Redis process mean nothing here: its connections ended with it.
 func (l *Lane) succeed(ctx context.Context, conn redis.Conn, id int64, runID string) error {
 	old := int64(NoConnection)
 	if l.session.clientID != 0 && runID == l.session.runID {
@@ -114,10 +113,9 @@ func (l *Lane) kill(ctx context.Context, conn redis.Conn, id int64) error {
 	return nil
 }
 
-// readTime measures the node's clock against ours. The estimate never exceeds
-// the true offset: a not-after that follows from it is never late. Where the last
-// estimate is still possible, the greater one is the better one; where it is not,
-// the node's clock was stepped.
+// readTime measures the offset of the node's clock. The estimate never exceeds the true
+// offset, so a not-after that follows from it is never late. If the last estimate is still
+// possible, the larger one is better. If it is not, the node's clock was stepped.
 func (l *Lane) readTime(reply *redis.Reply) (s admission.ClockSample) {
 	if len(reply.Array) == 2 {
 		s = admission.ReadClock(reply.Array[0].Str, reply.Array[1].Str, l.sent, l.heard)
@@ -128,8 +126,8 @@ func (l *Lane) readTime(reply *redis.Reply) (s admission.ClockSample) {
 	return s
 }
 
-// reload loads the scripts and repeats the pending releases. After a broken connection
-// only releases are sent again: nothing is known about the other calls.
+// reload loads the scripts and repeats the pending releases. After a broken connection it
+// resends releases only: the state of other calls is unknown.
 func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
 	if err := l.load(ctx, conn); err != nil {
 		return err
@@ -137,8 +135,8 @@ func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
 	return l.repeatPending(ctx, conn)
 }
 
-// load loads the scripts, at first and after somebody flushed them, and finds out what one of
-// them can tell at once.
+// load loads the scripts, at the start and after a SCRIPT FLUSH. It also reads what one of
+// them reports at once.
 func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 	l.commands = l.commands[:0]
 	for _, script := range script.Scripts() {
@@ -160,9 +158,9 @@ func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 	return l.noteRights(l.replies[len(script.Scripts()):])
 }
 
-// repeatPending sends the releases that stayed unanswered, and forgets those that
-// the node has answered now. One that it refuses (a script flushed again; or the script
-// itself, as a replica does, or one with a full disk) is tried again at the next heartbeat.
+// repeatPending sends the unanswered releases, and forgets those that the node has now
+// answered. If the node rejects one, the next heartbeat retries it. (The scripts were
+// flushed again, or the node is a replica or has a full disk.)
 func (l *Lane) repeatPending(ctx context.Context, conn redis.Conn) error {
 	l.session.repeat = false
 	for refused := false; !refused; {

@@ -12,16 +12,16 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// A node may answer, tell its time and have a vote, and yet refuse all that a lock
-// needs, to everybody: its memory is full, or its disk; its ACL lacks a command. It is
-// asked on, as that may end at any time, but whoever counts on it is told: it is shown
-// as [Refused] from the first such answer on, until a probe, which goes out with
-// each look at the node from then on, was not refused. Nobody may ask for a lock for hours,
-// and status is asked whether he would get it: so each look asks what the ACL lacks
-// (rights.lua), and where INFO gives reason to, a probe goes out without such an answer.
+// A node may answer, report its time and be allowed to vote, and yet refuse what locks need,
+// to every client: its memory or its disk is full, or its ACL lacks a command. The lane keeps
+// sending to it, because that may end at any time. The status shows it as [Refused] from the
+// first such answer on. Each look at the node then sends a probe, until one is not refused.
+// No client may request a lock for hours, and the status must be right nevertheless. So each
+// look asks what the ACL lacks (rights.lua). If INFO gives a reason, the look sends a probe
+// even without such an answer.
 
-// denials are the kinds of such errors, with what to do. (READONLY is none: the look says
-// more of a replica.)
+// denials are the kinds of such errors, with what to do. (READONLY is not among them: the
+// look says more about a replica.)
 var denials = map[string]string{
 	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
 	"MISCONF":    "it cannot write to its disk: its own log says why",
@@ -30,19 +30,20 @@ var denials = map[string]string{
 	renamed:      "it has no such command as one that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
 }
 
-// renamed is no word of Redis', which says ERR and this.
+// renamed is this package's word: Redis answers ERR and unknownCommand.
 const (
 	renamed        = "renamed"
 	unknownCommand = "Unknown Redis command called from script"
 )
 
-// probeKey is beside the key of a lock that was refused, as an ACL may let us use others;
-// and no lock's: no name can have it.
+// probeKey returns a key beside the key of the lock that was refused, as an ACL may allow
+// other keys. No lock's name can produce it.
 func (l *Lane) probeKey() string {
 	return cmp.Or(l.deniedAt, l.prefix) + probeSuffix
 }
 
-// denialOf is what to do about an error that everybody will get; "": this one is none.
+// denialOf returns what to do about an error that all clients will get; "": it is not such
+// an error.
 func denialOf(err error) string {
 	kind, text, _ := strings.Cut(err.Error(), " ")
 	switch {
@@ -54,7 +55,7 @@ func denialOf(err error) string {
 	return denials[kind]
 }
 
-// deny notes that the node refused a call for a reason that concerns all of them.
+// deny records that the node refused a call for a reason that concerns all calls.
 func (l *Lane) deny(c *Call, err error) {
 	if l.denyFor(c.Op, err) {
 		l.deniedAt = c.Ops[0].Key
@@ -69,7 +70,8 @@ func (l *Lane) denyFor(op string, err error) bool {
 	return advice != ""
 }
 
-// showDenial says what is shown of the node from now on; nil: it refuses no more.
+// showDenial sets the reason for which the node is shown as refused; nil: it no longer
+// refuses.
 func (l *Lane) showDenial(denied error) {
 	l.mu.Lock()
 	changed := (denied == nil) != (l.denied == nil)
@@ -87,7 +89,7 @@ func (l *Lane) isDenied() bool {
 	return l.denied != nil
 }
 
-// withDenial is a status as others are to see it.
+// withDenial returns a status as other packages see it.
 func (l *Lane) withDenial(status Status) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,9 +99,9 @@ func (l *Lane) withDenial(status Status) Status {
 	return status
 }
 
-// probe finds out whether the node still refuses: it has a lock alone, shares it, and
-// extends it and gives it back each time. (What asked for less would be allowed where a
-// lock is not, and the node seem ready until the next one.)
+// probe finds out whether the node still refuses. It acquires an exclusive and a shared
+// lock, and extends and releases each of them. (A node may allow less and still refuse a
+// lock. It would then seem ready until the next lock.)
 func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	l.session.probe = false
 	calls := []Call{{Op: "probe", Ops: l.probeOps(), NotAfter: l.clock() + l.timing.answer}}
@@ -125,15 +127,16 @@ func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	return nil
 }
 
-// appendRights asks for what the ACL lacks. An embedded node has none.
+// appendRights asks what the ACL lacks. An embedded node has no ACL.
 func (l *Lane) appendRights() {
 	if !l.node.Embedded {
 		l.appendCommand("EVALSHA", script.Rights.SHA, "0", l.probeKey(), script.NodeKey)
 	}
 }
 
-// readRights reads the answer to appendRights: lacks is an error like that of a script which
-// needs what is lacking; nil: nothing is, or the node does not tell. err: it was no answer.
+// readRights reads the answer to appendRights. lacks is the error that a script gets
+// without the missing rights; nil: none is missing, or the node does not say. err means
+// that the answer is malformed.
 func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	if len(replies) == 0 {
 		return nil, nil
@@ -151,7 +154,7 @@ func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	return lacking(reply.Array), nil
 }
 
-// lacking is the error that stands for commands which rights.lua names.
+// lacking returns the error for the commands that rights.lua names.
 func lacking(commands []redis.Reply) error {
 	var denied []string
 	for i := range commands {
@@ -167,8 +170,8 @@ func lacking(commands []redis.Reply) error {
 	return redis.ServerError("NOPERM this user has no permissions to run the command " + strings.Join(denied, ", "))
 }
 
-// noteRights takes in what the ACL lacks: it is shown before a lock is refused for it, and
-// until a probe was not.
+// noteRights records what the ACL lacks. The node is shown as refused before it refuses a
+// lock for that reason, until a probe succeeds.
 func (l *Lane) noteRights(replies []redis.Reply) error {
 	lacks, err := l.readRights(replies)
 	if lacks != nil && !l.isDenied() {
@@ -184,9 +187,10 @@ func firstError(reply *redis.Reply) error {
 	return reply.Err
 }
 
-// probeOps leave nothing behind: one script does them all, and what it could not give
-// back is over in a millisecond. The token is nobody's. They begin with a SET: once a
-// script has written, a node without memory lets it write more.
+// probeOps returns operations that leave nothing on the node: one script executes all of
+// them, and what it cannot release expires in a millisecond. The token belongs to no
+// client. They begin with a SET, because a node without memory lets a script that has
+// written continue to write.
 func (l *Lane) probeOps() []script.Operation {
 	o := script.Operation{Key: l.probeKey(), Token: "probe", Kind: script.KindShared, TTL: time.Millisecond}
 	o.Counter = script.CounterOf(o.Key)

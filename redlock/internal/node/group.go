@@ -13,10 +13,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// sendWaiting sends everything that waits as one group, hands the answers to
-// the voters, and does what the answers asked for. What is handed over meanwhile
-// has woken the lane again. An error means that the connection is of no more
-// use.
+// sendWaiting sends all waiting calls as one group, passes the answers to the voters, and
+// does what the answers require. Calls that arrive in the meantime have woken the lane
+// again. An error means that the connection is unusable.
 func (l *Lane) sendWaiting(conn redis.Conn) error {
 	group := l.nextCalls()
 	if len(group) > 0 || l.session.look {
@@ -27,10 +26,9 @@ func (l *Lane) sendWaiting(conn redis.Conn) error {
 	return l.followUp(conn)
 }
 
-// followUp does what the answers asked for: loads the scripts where the node
-// lost them, finds out whether it may still vote, and repeats the releases that
-// it owes an answer to. And it says on which connection the node is to tell what
-// changes, where that is another one.
+// followUp does what the answers require. It loads the scripts if the node lost them, finds
+// out whether the node may still vote, and repeats unanswered releases. It also names a new
+// listener connection to the node.
 func (l *Lane) followUp(conn redis.Conn) error {
 	tracks := l.listenerID.Load() == l.session.listenerID
 	if !l.session.scripts && !l.session.repeat && !l.session.look && !l.session.probe && tracks {
@@ -62,8 +60,8 @@ func (l *Lane) followUp(conn redis.Conn) error {
 	return l.track(ctx, conn)
 }
 
-// lookAgain finds out whether the node may still vote, at once: an answer said
-// that it may not.
+// lookAgain finds out at once whether the node may still vote, after an answer said that it
+// may not.
 func (l *Lane) lookAgain(ctx context.Context, conn redis.Conn) error {
 	s, err := l.look(ctx, conn)
 	if err != nil {
@@ -72,8 +70,8 @@ func (l *Lane) lookAgain(ctx context.Context, conn redis.Conn) error {
 	return l.verify(ctx, conn, s)
 }
 
-// nextCalls takes what waits, as much as is one group, and leaves out what would come
-// too late. Where there is more, the lane stays awake.
+// nextCalls takes one group of waiting calls, and drops calls that would arrive too late.
+// If more calls wait, the lane stays awake.
 func (l *Lane) nextCalls() []Call {
 	now := l.clock()
 	l.mu.Lock()
@@ -90,20 +88,21 @@ func (l *Lane) nextCalls() []Call {
 	return l.rules.Order(group)
 }
 
-// noteAsked notes that until it has answered, or its connection is over, there is a group under
-// way. (Not before it is known that there is one: a lane that had nothing to send would
-// seem to wait for its node.)
+// noteAsked records that a group is under way, until the node answers or the connection
+// ends. (The lane calls it only when it has a group. Otherwise a lane that has nothing to
+// send would seem to wait for its node.)
 func (l *Lane) noteAsked(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sentAt = now
 }
 
-// MaxGroup bounds the operations in one group, which is what something urgent waits
-// for: about a millisecond of a node's time. Larger ones are no faster.
+// MaxGroup bounds the operations in one group, because urgent calls wait for a whole group:
+// about a millisecond of a node's time. Larger groups are no faster.
 const MaxGroup = 8 * MaxOps
 
-// nextGroup is a group of what is urgent, and one of the rest, in order. The caller holds mu.
+// nextGroup returns a group of the urgent calls and a group of the others, in order. The
+// caller holds mu.
 func (l *Lane) nextGroup() []Call {
 	n := groupLength(l.queue)
 	if n == len(l.queue) && len(l.urgent) == 0 {
@@ -117,7 +116,7 @@ func (l *Lane) nextGroup() []Call {
 	return l.spare
 }
 
-// groupLength is how many calls are one group: one at least, where there is any.
+// groupLength returns how many calls one group takes: at least one, if there is any.
 func groupLength(queue []Call) int {
 	ops := 0
 	for i := range queue {
@@ -128,7 +127,7 @@ func groupLength(queue []Call) int {
 	return len(queue)
 }
 
-// hasWaiting tells whether anything was handed over that is not sent.
+// hasWaiting reports whether any call is not sent yet.
 func (l *Lane) hasWaiting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +207,8 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 	return l.verify(ctx, conn, s)
 }
 
-// answerGroup hands the answers of the first spans to their calls. If an answer is none, it
-// fails all calls of the group from there on.
+// answerGroup passes the answers of the first spans to their calls. If an answer is
+// malformed, it fails all calls of the group from there on.
 func (l *Lane) answerGroup(group []Call, spans int) error {
 	end := 0
 	for i, span := range l.spans[:spans] {
@@ -226,7 +225,7 @@ func (l *Lane) answerGroup(group []Call, spans int) error {
 	return nil
 }
 
-// noteMalformed remembers an answer that is none, also once there is another connection.
+// noteMalformed remembers a malformed answer, even after the next connection.
 func (l *Lane) noteMalformed(err error) error {
 	l.mu.Lock()
 	l.lastError = err
@@ -321,7 +320,7 @@ func (l *Lane) roundTrip(ctx context.Context, conn redis.Conn) error {
 	return err
 }
 
-// noteAnswered notes that no group is under way. rtt is 0 if it was not answered.
+// noteAnswered records that no group is under way. rtt is 0 if the group was not answered.
 func (l *Lane) noteAnswered(rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -344,8 +343,8 @@ func (l *Lane) appendCommand(words ...string) *redis.Command {
 	return command
 }
 
-// failGroup fails a group with which the connection broke. Nothing is known
-// of any call in it.
+// failGroup fails a group during which the connection broke. The state of its calls is
+// unknown.
 func (l *Lane) failGroup(group []Call, err error) {
 	kind := FailedDown
 	if errors.As(err, new(Silence)) {
@@ -362,7 +361,7 @@ func (l *Lane) failGroup(group []Call, err error) {
 	clear(group)
 }
 
-// answerSpan hands the answers to one command, which were checked, to its calls.
+// answerSpan passes the answers to one command, which were checked, to its calls.
 func (l *Lane) answerSpan(calls []Call, reply *redis.Reply) {
 	replies := reply.Array
 	for i := range calls {
@@ -376,9 +375,9 @@ func (l *Lane) answerSpan(calls []Call, reply *redis.Reply) {
 	}
 }
 
-// answerCall hands out the answers to one call. An error that concerns one operation alone is the failure of its
-// call, but where that is for several leases; that the node has no vote concerns
-// all of them.
+// answerCall passes the answers to one call. An error of one operation fails its call,
+// unless the call is for several leases. If the error says that the node may not vote, it
+// fails the call in any case.
 func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
 	l.checkTokens(c.Ops, replies)
 	if !c.IsRelease() && l.member.IsSuperseded() {
@@ -394,8 +393,8 @@ func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
 	c.answer(l.index, replies, nil)
 }
 
-// fail fails a call that the node answered with an error, and learns what the
-// lane has to do about it.
+// fail fails a call that the node answered with an error, and records what the lane must do
+// about it.
 func (l *Lane) fail(c *Call, err error) {
 	kind := FailedError
 	switch {
@@ -429,14 +428,13 @@ func (l *Lane) fail(c *Call, err error) {
 // wrongTypeHelp names no key: a waiter must not learn the names of other locks.
 const wrongTypeHelp = " (somebody else wrote to the lock's key, which is its name behind key_prefix, or to redlockd:node: TYPE shows it; DEL it there if nobody needs it, or use another key_prefix)"
 
-// deniesVote tells whether a node's error means that it is not, or no longer, the
-// incarnation that was admitted.
+// deniesVote reports whether a node's error means that it is not the admitted incarnation,
+// or no longer.
 func deniesVote(err error) bool {
 	return redis.IsKind(err, "EPOCH") || redis.IsKind(err, "COUNTERS") || errors.Is(err, admission.ErrSuperseded)
 }
 
-// forgetTrouble ends the memory of errors once the node has answered none for a
-// heartbeat.
+// forgetTrouble forgets errors once the node has answered without any for a heartbeat.
 func (l *Lane) forgetTrouble() {
 	if l.session.refused {
 		l.session.refused = false

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// bound is a context that ends at an instant and is used again for the next
-// round trip: a lane needs one for every group, and the driver looks at nothing
-// but its deadline. A channel and a timer are made for those alone who ask.
+// bound is a context that ends at an instant. The lane needs one for every group, and
+// reuses it for each round trip. The driver reads its deadline only, so it makes a channel
+// and a timer only if Done is called.
 type bound struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows; no other mutex is taken inside it
 	deadline time.Time
 	done     chan struct{}
 	timer    *time.Timer
 }
 
-// start begins anew. The previous context is not used any longer.
+// start resets the context to end after d. The previous context must not be in use.
 func (b *bound) start(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

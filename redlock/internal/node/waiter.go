@@ -110,10 +110,10 @@ func (b *Waiters) waitersFor(keys []string) (waiters []*Waiter) {
 	return waiters
 }
 
-// notify notes that the lock may be free on a node. It wakes the waiter if this makes a
-// quorum of such nodes, or if it is news: the node says so by itself, and the lock was not
-// free there for the last attempt. (That attempt releases what it got, and would wake
-// itself.)
+// notify records that the lock may be free on a node. It wakes the waiter if this makes a
+// quorum of such nodes. It also wakes the waiter if it is news: the node reported it
+// unasked, and the lock was not free there for the last attempt. (That attempt releases
+// what it got, and would wake itself.)
 func (w *Waiter) notify(node int, news bool) {
 	w.mu.Lock()
 	known := w.free&(1<<node) != 0

@@ -58,11 +58,10 @@ type Node struct {
 	// returns by the time ctx ends.
 	Dial func(ctx context.Context) (Conn, error)
 
-	// Listen makes a second connection, on which the node tells which keys have
-	// changed of those that a Conn read while it was tracked (CLIENT TRACKING with
-	// REDIRECT): heard is called with them, or with nil where all may have. It must
-	// not block. Listen returns by the time ctx ends. Nil: the node has no such
-	// thing.
+	// Listen makes a second connection (CLIENT TRACKING with REDIRECT). On it the node
+	// reports changes of keys that a Conn read while it was tracked. It calls heard with
+	// these keys, or with nil if all may have changed. heard must not block. Listen returns
+	// by the time ctx ends. Nil: the node cannot report changes.
 	Listen func(ctx context.Context, heard func(keys []string)) (Listener, error)
 }
 

@@ -266,7 +266,7 @@ func IsServerError(err error) bool {
 type onceDialer struct {
 	options Options
 
-	mu     sync.Mutex // guards what follows; not held while dialling
+	mu     sync.Mutex // guards what follows; not held while dialling; no other mutex is taken inside it
 	used   bool
 	closed bool
 	conn   *guardedConn

@@ -21,12 +21,12 @@ type rawConn struct {
 	doRead  func(fd uintptr) bool // c.read and c.write, kept so that using them allocates nothing
 	doWrite func(fd uintptr) bool
 
-	reading sync.Mutex // one Read at a time, as the socket has it
+	reading sync.Mutex // guards what follows, up to readErr, for one Read at a time, as the socket does
 	room    []byte
 	got     int
 	readErr error
 
-	writing  sync.Mutex // likewise
+	writing  sync.Mutex // guards what follows, for one Write at a time, as the socket does
 	rest     []byte
 	writeErr error
 }

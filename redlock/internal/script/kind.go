@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Separator is in all keys that belong to a lock besides its own, and in no name: those of
-// readers, waiters and places.
+// Separator is in every key that belongs to a lock besides its own, and in no name: the
+// keys of readers, waiters and slots.
 const Separator = "\x00"
 
 // What the nodes call the kinds of locks that several hold at once: see
