@@ -151,12 +151,12 @@ func (a *Adoption) Wait(ctx context.Context) error {
 	}
 }
 
-// Abandon releases what an earlier process on this host may have taken: the token of an
-// attempt or of a release that was under way when it ended. For a lost lease, call it after
-// the deadline, because the holder may still be stopping. Abandon does not wait for the
-// nodes; the lanes repeat unanswered releases. It releases everything again a little later.
-// Until then a node may still execute what the earlier process sent, on connections that
-// this process does not know. If the error matches ErrRecord, nothing is released.
+// Abandon releases the token of an attempt or a release that was under way when an earlier
+// process on this host ended. For a lost lease, call it after the deadline, because the
+// holder may still be stopping. Abandon does not wait for the nodes; the lanes repeat
+// unanswered releases. It releases everything again a little later. Until then a node may
+// still execute what the earlier process sent, on connections that this process does not
+// know. If the error matches ErrRecord, nothing is released.
 func (q *Quorum) Abandon(r Record) error {
 	t, err := q.targetOf(&r)
 	if err != nil {

@@ -178,13 +178,13 @@ func (b *PendingAttempt) Abandon() {
 func (b *PendingAttempt) claim() bool { return !b.used.Swap(true) }
 
 // HandOver releases the lock, as BeginRelease does, and acquires it for another client on
-// this host in the same ballot: each node exchanges the tokens. So no other client comes in
+// this host in the same ballot. Each node exchanges the tokens. So no other client comes in
 // between, and waiters on other hosts are not woken. A node that does not hold the lock
 // takes part again. The result is a new grant with its own fencing token. A node that
 // cannot grant it still releases the old token.
 //
-// Both locks must be exclusive, and r must name the same locks. HandOver returns the errors
-// of BeginRelease, and ErrRequest. After ErrRequest the lease is unchanged.
+// HandOver is for exclusive locks, and r must name the same locks. HandOver returns the
+// errors of BeginRelease, and ErrRequest. After ErrRequest the lease is unchanged.
 func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 	q := l.keeper.q
 	if err := q.check(&r); err != nil {

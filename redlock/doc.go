@@ -7,8 +7,8 @@
 //
 // # One lock, from top to bottom
 //
-// [Quorum.Acquire] makes attempts until one is granted. An attempt is a ballot: the client
-// sends one script call to every node at the same time and counts the answers as they
+// [Quorum.Acquire] makes attempts until one is granted. An attempt is a ballot. The client
+// sends one script call to every node at the same time, and counts the answers as they
 // arrive. The ballot is decided as soon as the remaining answers cannot change it.
 //
 // Every node has a lane: one goroutine with one connection. The lane sends all calls that
@@ -55,14 +55,14 @@
 // counts only if this client still holds the lock there.
 //
 // Tokens stay below 2^53. The client rejects a token that is 26 weeks ahead of what a quorum of
-// nodes' clocks say, and excludes the node that returned it from voting. A node rejects a token
+// nodes' clocks say. It excludes the node that returned such a token from voting. A node rejects a token
 // that is 52 weeks ahead of its own clock.
 //
 // # Incarnations and quarantine
 //
-// A node's hash also holds its epoch. The epoch consists of the run_id of the Redis process, a
-// random word, the largest max_ttl of all hosts, a digest of the node list and the prefix, and
-// the node's name. Every script compares the epoch with the admitted one, in the command that
+// A node's hash also holds its epoch. The epoch holds the run_id of the Redis process, a
+// random word, and the largest max_ttl of all hosts. It also holds a digest of the node list and
+// the prefix, and the node's name. Every script compares the epoch with the admitted one, in the command that
 // votes. After a restart, FLUSHALL, a snapshot or a resynchronisation the two differ, and the
 // answer is not a vote.
 //
@@ -98,8 +98,8 @@
 // lease has a deadline later than that, counted from when the client last looked at the granting
 // nodes. (It looks once a second, unless the node hangs or the process is stopped.)
 //
-// If a quorum of nodes, including the node in question, can be reached and reports no later word,
-// then no later incarnation votes. In that case the client ignores what the other nodes report.
+// Suppose that a quorum of nodes, including this one, can be reached and reports no later word.
+// Then no later incarnation votes. In that case the client ignores what the other nodes report.
 // So a node that lies cannot exclude another node.
 //
 // # Repair
@@ -147,8 +147,8 @@
 // A writer that waits for readers leaves a writer intent, and nodes then refuse later readers.
 // [Quorum.Intend] leaves the intent before the first attempt.
 //
-// After 16 other clients were served first, a waiter gets a reservation. (It may be farther from
-// the nodes, or its names may never be free at the same time.) Each node grants the first
+// After 16 other clients were served first, a waiter gets a reservation. It may be farther from
+// the nodes, or its names may never be free at the same time. Each node grants the first
 // reservation that it receives, and refuses all other clients ([HeldError].Waiting). A reservation
 // lasts for a quarter of the time that the 16 clients took, and then expires. If it was not enough,
 // the next one requires twice as many other clients.

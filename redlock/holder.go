@@ -122,7 +122,7 @@ type Holding struct {
 	token string
 }
 
-// ID is Lease.ID of whoever it is, a secret; "" where the token is not one of ours.
+// ID is the holder's Lease.ID, a secret; "": another program made the token.
 func (h *Holding) ID() string {
 	if _, token := splitMember(h.token); h.Holder.Known() {
 		return token[:tokenID]

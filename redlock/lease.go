@@ -132,10 +132,10 @@ func (l *Lease) ID() string {
 
 // Fence returns the fencing token of this grant. It is larger than the token of every grant
 // of the same name that existed when this one was requested. No two grants have the same
-// token, except for readers whose requests overlap. A resource that stores the largest
-// token it saw, and rejects smaller ones (WHERE fence <= $token), is safe from a holder
-// that was paused beyond its deadline. The token is not a time, although it looks like
-// microseconds.
+// token, except for readers whose requests overlap. A resource can store the largest token
+// that it saw, and reject smaller ones (WHERE fence <= $token). It is then safe from a
+// holder that was paused beyond its deadline. The token is not a time, although it looks
+// like microseconds.
 func (l *Lease) Fence() uint64 { return l.fence }
 
 // Lost returns a channel that is closed when the lease is lost. That happens before the
@@ -369,9 +369,9 @@ func (l *Lease) Record() Record {
 // a lease that was lost or released.
 func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
 
-// GiveUp stops extending and marks the lease lost without a call of OnLost: the holder
-// cannot be reached, but may still be at work. The lock is released at the stated deadline,
-// not before.
+// GiveUp stops extending and marks the lease lost without a call of OnLost. It is for a
+// holder that cannot be reached, but may still be at work. The lock is released at the
+// stated deadline, not earlier.
 func (l *Lease) GiveUp() {
 	if l.finish(lost, LostQuorum, l.keeper.clock()) == nil {
 		l.keeper.forget(l)

@@ -38,8 +38,8 @@ func (r *Record) ID() string {
 	return token[:min(tokenID, len(token))]
 }
 
-// ErrRecord means that this package did not make the Record, that it does not fit the
-// Quorum's options, or that it is from another boot.
+// ErrRecord means that a Record cannot be used. This package did not make it, it does not
+// fit the Quorum's options, or it is from another boot.
 var ErrRecord = errors.New("bad record")
 
 // record returns a Record with the target's fields only.

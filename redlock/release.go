@@ -13,11 +13,11 @@ import (
 )
 
 // Release releases the lock. It returns nil once a quorum of nodes has released it. It
-// waits for that for the node timeout at most, or until ctx is done. Then the error matches
-// ErrNoQuorum, and the cause of ctx's end if ctx ended. The release is repeated in the
-// background until the lock has expired. The error matches ErrLost or ErrReleased if there
-// is nothing to release. It also matches ErrLost if so many nodes no longer held the lock
-// that it must have been lost.
+// waits for the node timeout at most, or until ctx is done. If no quorum has released the
+// lock by then, the error matches ErrNoQuorum, and the cause of ctx's end if ctx ended. The
+// release is then repeated in the background until the lock has expired. The error matches
+// ErrLost or ErrReleased if there is nothing to release. It also matches ErrLost if so many
+// nodes no longer held the lock that it must have been lost.
 func (l *Lease) Release(ctx context.Context) error {
 	release, err := l.BeginRelease()
 	if err != nil {

@@ -183,7 +183,7 @@ var (
 // sent, its voter hears so at once. A release is kept all the same.
 func (l *Lane) Do(c Call, now time.Duration) {
 	if c.IsRelease() && c.Voter == nil && !l.rules.Repeats(c.Placed.Has(l.index)) {
-		return // there is nothing to give back, and nobody who asks
+		return // there is nothing to release, and no caller waits
 	}
 	l.mu.Lock()
 	failure := l.enqueue(&c, now)

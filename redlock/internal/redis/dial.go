@@ -187,7 +187,7 @@ func readMessage(message *rueidis.RedisMessage, reply *Reply) {
 		items, _ := message.ToArray()
 		reply.Array = slices.Grow(reply.Array[:0], len(items))[:len(items)]
 		for i := range items {
-			reply.Array[i] = Reply{} // with no room from before: whoever has that may keep it
+			reply.Array[i] = Reply{} // without the earlier room, which its user may keep
 			readMessage(&items[i], &reply.Array[i])
 		}
 	case message.IsMap(): // as RESP2 has it: keys and values in turn
