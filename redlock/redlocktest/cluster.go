@@ -12,14 +12,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// Cluster is some independent redis-servers, named a, b, c and so on.
+// Cluster is a group of independent redis-servers, named a, b, c and so on.
 type Cluster struct {
 	Servers []*Server
 }
 
-// StartRedis starts n redis-servers for one test and returns when all of them
-// answer. They are killed when the test is over; their logs are printed where
-// it failed. A machine without redis-server fails the test.
+// StartRedis starts n redis-servers for one test and returns when all of them answer. At
+// the end of the test it kills them, and prints their logs if the test failed. On a
+// machine without redis-server the test fails.
 func StartRedis(tb testing.TB, n int, options ...Option) *Cluster {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "rl") // tb.TempDir is too long for a unix socket
@@ -46,8 +46,8 @@ func (c *Cluster) end(tb testing.TB) {
 	}
 }
 
-// KeepForCron has all servers keep the lock of a key, which nobody holds, for somebody
-// who waits elsewhere (pid 4121, cron on web3), for a minute.
+// KeepForCron reserves the lock of a key on all servers, for a minute. Nobody holds the
+// lock. The reservation belongs to a waiter elsewhere (pid 4121, cron on web3).
 func (c *Cluster) KeepForCron(tb testing.TB, key string) {
 	tb.Helper()
 	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
@@ -61,8 +61,8 @@ func (c *Cluster) KeepForCron(tb testing.TB, key string) {
 	}
 }
 
-// Admit ends the quarantine of all servers that wait in one, for who wants to
-// use them at once under the names that Nodes gives them, and with the default prefix.
+// Admit ends the quarantine of all servers that wait in one, so that a test can use them
+// at once. It admits them under the names that Nodes returns, and with the default prefix.
 func (c *Cluster) Admit(tb testing.TB) {
 	tb.Helper()
 	if err := Admit(tb.Context(), c.Nodes(), redlock.DefaultPrefix); err != nil {
@@ -70,8 +70,8 @@ func (c *Cluster) Admit(tb testing.TB) {
 	}
 }
 
-// Admit ends the quarantine of all nodes that wait in one, for those who have that prefix.
-// All must be up.
+// Admit ends the quarantine of all nodes that wait in one, for daemons that use that
+// prefix. All nodes must be up.
 func Admit(ctx context.Context, nodes []redlock.Node, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

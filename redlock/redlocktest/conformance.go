@@ -12,15 +12,15 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Target is a kind of node that the suite is run against.
+// Target is a kind of node that the suite tests.
 type Target interface {
-	// Run calls body with a node that is up, holds no keys and no scripts, and
-	// has its faults off. A simulated node does so in a bubble of
-	// testing/synctest, where body must not start subtests.
+	// Run calls body with a node that is up, holds no keys and no scripts, and has its
+	// faults off. A simulated node does so in a bubble of testing/synctest, in which body
+	// must not start subtests.
 	Run(t *testing.T, body func(t *testing.T, node Subject))
 
-	// Lacks tells that this kind of node does not have a feature at all; what
-	// needs it is skipped.
+	// Lacks reports whether this kind of node does not have a feature at all. The suite
+	// skips what needs it.
 	Lacks(feature Feature) bool
 }
 
@@ -29,11 +29,11 @@ type Subject interface {
 	Node() redlock.Node
 	Down() // connections break and dials are refused; keys may be lost
 	Up()
-	Hang() // takes connections and bytes, and does nothing with them
+	Hang() // accepts connections and bytes, and does nothing with them
 	Resume()
 }
 
-// Feature is what a Target may lack.
+// Feature is a feature that a Target may lack.
 type Feature string
 
 const (
@@ -45,8 +45,8 @@ const (
 	Tracking   Feature = "CLIENT TRACKING, and Listen"
 )
 
-// Conformance checks that a node answers as package redlock relies on, command
-// by command and script by script, and fails as it expects.
+// Conformance checks that a node answers as package redlock relies on, command by command
+// and script by script. It also checks that the node fails as expected.
 func Conformance(t *testing.T, target Target) {
 	for _, c := range slices.Concat(commandCases, scriptCases, sharedCases, waitCases, trackingCases, connectionCases) {
 		t.Run(c.name, func(t *testing.T) {
@@ -66,10 +66,10 @@ type conformanceCase struct {
 	run   func(*probe)
 }
 
-// patience bounds every wait for something that ought to happen at once.
+// patience bounds every wait for an event that must happen at once.
 const patience = 10 * time.Second
 
-// probe is one case under way: a node, and a connection to it.
+// probe is one running case: a node, and a connection to it.
 type probe struct {
 	testing.TB
 	node Subject
@@ -82,7 +82,7 @@ func newProbe(t *testing.T, node Subject) *probe {
 	return p
 }
 
-// dial makes another connection, which is closed when the case is over.
+// dial makes another connection, which is closed at the end of the case.
 func (p *probe) dial() redlock.Conn {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
@@ -144,7 +144,7 @@ func (p *probe) expectTTL(key string, least, most time.Duration) {
 	}
 }
 
-// eventually polls until done, on real time or on fake time.
+// eventually polls until done returns true, on real time or on fake time.
 func (p *probe) eventually(what string, done func() bool) {
 	p.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -168,7 +168,7 @@ func (p *probe) loadScripts() {
 	}
 }
 
-// luaScript returns the script that is called so.
+// luaScript returns the script with this name.
 func luaScript(tb testing.TB, name string) script.Script {
 	tb.Helper()
 	scripts := script.Scripts()
@@ -179,8 +179,8 @@ func luaScript(tb testing.TB, name string) script.Script {
 	return scripts[i]
 }
 
-// same compares replies; of errors only the first word, the kind, where want
-// has no more.
+// same compares replies. Of errors it compares only the first word, the kind, if want has
+// no more.
 func same(got, want redlock.Reply) bool {
 	if got.Err != nil || want.Err != nil {
 		return got.Err != nil && want.Err != nil && strings.HasPrefix(got.Err.Error()+" ", want.Err.Error()+" ")

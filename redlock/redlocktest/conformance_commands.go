@@ -84,7 +84,7 @@ func checkInfo(p *probe) {
 	}
 }
 
-// checkInfoSections asks for what tells an incarnation from another, and whether
+// checkInfoSections checks the fields that tell one incarnation from another, and whether
 // a node may vote at all.
 func checkInfoSections(p *probe) {
 	want := map[string]string{
@@ -124,7 +124,7 @@ func checkResetStat(p *probe) {
 	}
 }
 
-// checkDryRun: what the user default may do, where it may do all.
+// checkDryRun checks ACL DRYRUN for a user default that may do everything.
 func checkDryRun(p *probe) {
 	p.expect(text("OK"), "ACL", "DRYRUN", "default", "SET", "k", "v")
 	p.expect(null(), "GET", "k")
@@ -251,8 +251,8 @@ func checkArity(p *probe) {
 	p.expect(failed("ERR Number of keys can't be greater than number of args"), "EVALSHA", luaScript(p, "ballot").SHA, "2", "k")
 }
 
-// checkGroup: the commands of a group are answered in order, and one that fails
-// does not hurt the others.
+// checkGroup checks that the commands of a group are answered in order. A failed one does
+// not affect the others.
 func checkGroup(p *probe) {
 	commands, want := []redlock.Command{}, []redlock.Reply{}
 	for i := range 200 {

@@ -21,7 +21,7 @@ var connectionCases = []conformanceCase{
 	{"hung: an acquire that was given up on comes too late", []Feature{Hanging}, checkHungLate},
 }
 
-// deadline is what a hung node is waited for: far below patience.
+// deadline is how long the suite waits for a hung node: much less than patience.
 const deadline = 50 * time.Millisecond
 
 func checkKill(p *probe) {
@@ -69,7 +69,7 @@ func checkDown(p *probe) {
 	}
 	p.node.Up()
 	p.on(p.dial()).expect(text("PONG"), "PING")
-	p.expectBroken() // it does not come back by itself
+	p.expectBroken() // it does not recover on its own
 }
 
 func checkHung(p *probe) {
@@ -111,7 +111,7 @@ func checkHungDial(p *probe) {
 	ctx, cancel := context.WithTimeout(p.Context(), deadline)
 	defer cancel()
 	conn, err := p.node.Node().Dial(ctx)
-	if err != nil { // its log-in was not answered
+	if err != nil { // the log-in was not answered
 		return
 	}
 	defer conn.Close()

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// checkFencingTokens: every grant counts up, a proposal that is larger is taken,
-// and one that is too far ahead of the node's TIME is not.
+// checkFencingTokens checks that every grant increments the counter. A larger proposal is
+// taken, unless it is too far ahead of the node's TIME.
 func checkFencingTokens(p *probe) {
 	p.admit()
 	propose := func(fence int64) redlock.Command {
@@ -48,8 +48,8 @@ func (p *probe) expectCounter(field string, want int64) {
 	}
 }
 
-// checkFencingTokensEnd: a counter that comes near to what doubles can count
-// gives no more tokens.
+// checkFencingTokensEnd checks that a counter close to the limit of a double gives no more
+// tokens.
 func checkFencingTokensEnd(p *probe) {
 	p.admit()
 	const last = 1<<53 - 1<<40
@@ -60,11 +60,13 @@ func checkFencingTokensEnd(p *probe) {
 	p.expectCounter("aa", last)
 }
 
-// week is one in microseconds: 52 are how far ahead of its clock a node's counters go.
+// week is a week in microseconds. A node's counters go at most 52 weeks ahead of its
+// clock.
 const week = 7 * 24 * 3600 * 1_000_000
 
-// checkFencingTokensFar: no counter is raised to what is far ahead of the node's TIME,
-// whoever says so, and nothing else is done. One that is there already is left alone.
+// checkFencingTokensFar checks that no client can raise a counter far ahead of the node's
+// TIME. Such an operation does nothing else, either. A counter that is far ahead already
+// is left alone.
 func checkFencingTokensFar(p *probe) {
 	p.admit()
 	near, far := p.micros()+51*week, p.micros()+53*week
@@ -78,7 +80,8 @@ func checkFencingTokensFar(p *probe) {
 	p.expectVote(number(1), p.ballot(opFence("k", "mine", near)))
 	p.expectCounter("aa", near)
 
-	// Several names: one does not take the counters of the others along.
+	// With several names, one name does not raise its counter to the counters of the
+	// others.
 	p.expect(number(1), "HSET", NodeKey, "aa", "0", "ab", strconv.FormatInt(far, 10))
 	other, last := scriptOp{"n", "x", []string{"two"}, recordText("ab", 1)}, opAcquire("y", "two", minute)
 	p.expect(list(failed("FAR"), failed("FAR")), p.ballot(other, last)...)
@@ -87,8 +90,8 @@ func checkFencingTokensFar(p *probe) {
 	p.expectCounter("ab", far+1)
 }
 
-// checkRewriteFar: counters that are far ahead of TIME are not taken over from other
-// nodes; and begin anew where they are the node's own.
+// checkRewriteFar checks counters that are far ahead of TIME. A node does not take them
+// over from other nodes. The node's own ones begin anew.
 func checkRewriteFar(p *probe) {
 	p.loadScripts()
 	far := p.micros() + 53*week
@@ -101,8 +104,8 @@ func checkRewriteFar(p *probe) {
 	p.expectCounter("aa", near)
 }
 
-// checkFence: the counter is raised where the lock is still ours, and nowhere
-// else; never lowered.
+// checkFence checks that the counter is raised only if the token still holds the lock. It
+// is never lowered.
 func checkFence(p *probe) {
 	p.admit()
 	p.expectVote(number(0), p.ballot(opFence("k", "mine", 7)))
@@ -118,8 +121,8 @@ func checkFence(p *probe) {
 	p.expectCounter("aa", 21)
 }
 
-// checkRepair: the key is set where it is missing, and the counter raised with
-// it; another's lock is left alone.
+// checkRepair checks that a repair sets a missing key, and raises the counter with it. It
+// leaves another token's lock alone.
 func checkRepair(p *probe) {
 	p.admit()
 	p.expectVote(failed("LATE"), p.late(opRepair("k", "mine", minute, 7)))
@@ -135,8 +138,8 @@ func checkRepair(p *probe) {
 	p.expectCounter("aa", 7)
 }
 
-// checkForce: the token that was seen is deleted, and no other, and does not come
-// back.
+// checkForce checks that FORCE deletes the token that was seen, and no other. This token
+// does not come back.
 func checkForce(p *probe) {
 	p.admit()
 	p.expect(text("OK"), "SET", "k", "theirs", "PX", minute)
@@ -149,12 +152,12 @@ func checkForce(p *probe) {
 	p.expectVote(number(0), p.ballot(opExtend("k", "another", minute)))
 	p.expect(number(0), "EXISTS", "k")
 	p.expectVote(failed("ERR"), p.ballot(opForce("k", "third", "0")))
-	p.expectVote(number(1), p.ballot(opRepair("k", "third", minute, 7))) // a note that was not taken is none
+	p.expectVote(number(1), p.ballot(opRepair("k", "third", minute, 7))) // a note that was not stored has no effect
 	p.expectVote(number(1), p.ballot(opForce("k", "third", "40")))
 	p.eventually("the end of the note", func() bool { return p.vote(p.ballot(opExtend("k", "third", minute))).Int == 0 })
 }
 
-// checkCounters: the whole hash, for a node that lost its own.
+// checkCounters checks that a node shows its whole hash, for a node that lost its own.
 func checkCounters(p *probe) {
 	p.admit()
 	reply := p.vote(p.ballot(scriptOp{letter: "c", key: NodeKey}))
@@ -167,7 +170,7 @@ func checkCounters(p *probe) {
 	}
 }
 
-// checkEpoch: a node with another epoch, with none, or with a counter missing
+// checkEpoch checks that a node with another epoch, with none, or with a missing counter
 // does nothing but releases.
 func checkEpoch(p *probe) {
 	everything := []scriptOp{
@@ -203,7 +206,7 @@ func checkEpoch(p *probe) {
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 	p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
 	p.expect(refusals("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", p.never(), everything...)...)
-	p.expect(number(1), "DEL", NodeKey) // no epoch is none that was wanted
+	p.expect(number(1), "DEL", NodeKey) // a missing epoch is not the one that was wanted
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 	p.expectVote(number(1), scriptCall(luaScript(p, "ballot").SHA, "", "0", opRelease("k", "mine")))
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", "0", opWho("k")))
@@ -214,7 +217,7 @@ func (p *probe) rewrite(seen, epoch, records, ahead string) redlock.Command {
 	return redlock.Command{"EVALSHA", luaScript(p, "epoch").SHA, "1", NodeKey, seen, epoch, records, ahead, "", ""}
 }
 
-// checkRewrite: an epoch is written over the one that was seen, and no other.
+// checkRewrite checks that a new epoch replaces only the epoch that was seen.
 func checkRewrite(p *probe) {
 	p.loadScripts()
 	p.expect(number(0), p.rewrite("seen", "new", "", "0")...)
@@ -228,8 +231,8 @@ func checkRewrite(p *probe) {
 	p.expect(null(), "HGET", NodeKey, "aa")
 }
 
-// checkWords: what is said of the other nodes is written with the epoch over what was seen
-// there, or stays.
+// checkWords checks the words about the other nodes. They are written with the epoch if
+// the previous words were the ones that were seen; otherwise they stay.
 func checkWords(p *probe) {
 	p.loadScripts()
 	with := func(seen, epoch, words, before string) redlock.Command {
@@ -249,8 +252,8 @@ func checkWords(p *probe) {
 	p.expect(text("b=v"), "HGET", NodeKey, "words")
 }
 
-// checkRewriteCounters: each becomes the largest of what it is, of what it is to
-// be at least, and of TIME and so much more.
+// checkRewriteCounters checks that each counter becomes the largest of its value, its
+// given minimum, and TIME plus a given amount.
 func checkRewriteCounters(p *probe) {
 	p.loadScripts()
 	now := p.micros()
@@ -259,7 +262,7 @@ func checkRewriteCounters(p *probe) {
 	p.expect(number(1), p.rewrite("", "new", records, "1000000")...)
 	p.expectCounter("aa", now+7_200_000_000)
 	p.expectCounter("ab", now+3_700_000_000)
-	for _, value := range []string{"x", "nan", "inf", "-5", "1e300", ""} { // what somebody wrote to it is nothing
+	for _, value := range []string{"x", "nan", "inf", "-5", "1e300", ""} { // a value that somebody else wrote counts as none
 		p.do("HSET", NodeKey, "epoch", "seen", "77", value)
 		p.expect(number(1), p.rewrite("seen", "new", recordText("77", 5), "1000000")...)
 	}

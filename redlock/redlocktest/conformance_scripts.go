@@ -38,7 +38,7 @@ var scriptCases = []conformanceCase{
 	{"scripts in a group", nil, checkScriptGroup},
 }
 
-// NodeKey is the hash that each node keeps about itself.
+// NodeKey is the hash in which each node keeps data about itself.
 const NodeKey = "redlockd:node"
 
 const (
@@ -77,7 +77,7 @@ func opForce(key, token, ttl string) scriptOp {
 
 func recordText(field string, fence int64) string { return fmt.Sprintf("%s%016d", field, fence) }
 
-// scriptCall is a call of ballot.lua.
+// scriptCall returns a call of ballot.lua.
 func scriptCall(sha, epoch, notAfter string, ops ...scriptOp) redlock.Command {
 	command := redlock.Command{"EVALSHA", sha, strconv.Itoa(1 + len(ops)), NodeKey}
 	letters, records, args := "", "", []string{}
@@ -88,8 +88,8 @@ func scriptCall(sha, epoch, notAfter string, ops ...scriptOp) redlock.Command {
 	return append(append(command, epoch, notAfter, letters, records), args...)
 }
 
-// admit makes the node vote: scripts, an epoch, and the counter that the
-// operations here use.
+// admit lets the node vote: it loads the scripts, and sets an epoch and the counter that
+// the operations here use.
 func (p *probe) admit() {
 	p.Helper()
 	p.loadScripts()
@@ -102,13 +102,13 @@ func (p *probe) ballot(ops ...scriptOp) redlock.Command {
 	return scriptCall(luaScript(p, "ballot").SHA, anEpoch, p.never(), ops...)
 }
 
-// late returns one that is.
+// late returns a call of ballot.lua that is too late.
 func (p *probe) late(ops ...scriptOp) redlock.Command {
 	p.Helper()
 	return scriptCall(luaScript(p, "ballot").SHA, anEpoch, strconv.FormatInt(p.micros()-1000, 10), ops...)
 }
 
-// never is a not-after that does not come.
+// never returns a not-after that is not reached.
 func (p *probe) never() string {
 	p.Helper()
 	return strconv.FormatInt(p.micros()+time.Hour.Microseconds(), 10)
@@ -192,7 +192,7 @@ func checkAcquireLate(p *probe) {
 	p.expect(text("OK"), "SET", "k", "mine")
 	p.expectVote(failed("LATE"), p.late(opAcquire("k", "mine", minute)))
 	p.expect(text("0"), "HGET", NodeKey, "aa")
-	p.expectVote(number(1), p.late(opExtend("k", "mine", minute))) // what has no such bound
+	p.expectVote(number(1), p.late(opExtend("k", "mine", minute))) // an extension has no not-after
 }
 
 func checkExtend(p *probe) {
@@ -233,7 +233,8 @@ func checkWho(p *probe) {
 	p.expectVote(list(text("mine"), number(-1)), p.ballot(opWho("k")))
 }
 
-// checkWhoIsNext: a lock that nobody holds is shown with whom it is kept for; to him, too.
+// checkWhoIsNext checks that WHO shows the reservation of a lock that nobody holds, also
+// to the waiter that has it.
 func checkWhoIsNext(p *probe) {
 	p.admit()
 	p.keep("mark")
@@ -258,14 +259,14 @@ func checkWhoIsNext(p *probe) {
 	p.expectKept("given back", p.vote(p.ballot(opWho("k"))))
 }
 
-// checkMany: operations of one call are executed in order, each on its key and
-// with its arguments, and one that is refused does not hurt the others. A ttl
-// holds until the next one.
+// checkMany checks that operations of one call are executed in order, each on its key and
+// with its arguments. A refused operation does not affect the others. A ttl holds until
+// the next one.
 func checkMany(p *probe) {
 	p.admit()
 	p.expect(list(), p.ballot()...)
 	p.expect(text("OK"), "SET", "b", "theirs")
-	plain := func(o scriptOp) scriptOp { // with the ttl of before
+	plain := func(o scriptOp) scriptOp { // with the ttl of an earlier operation
 		o.letter, o.args = string(o.letter[0]+'a'-'A'), o.args[:1]
 		return o
 	}
@@ -289,8 +290,8 @@ func checkMany(p *probe) {
 	p.expect(number(0), "EXISTS", "b", "c")
 }
 
-// checkErrorIsNoVote: a SET or PEXPIRE that Redis refuses (here for its time; a
-// full or a read-only node does it too) must not look like a grant.
+// checkErrorIsNoVote checks that a SET or PEXPIRE that Redis refuses does not look like a
+// grant. Here Redis refuses the time; a full or a read-only node refuses, too.
 func checkErrorIsNoVote(p *probe) {
 	p.admit()
 	p.expectVote(failed("ERR"), p.ballot(opAcquire("k", "mine", "0")))
@@ -302,7 +303,8 @@ func checkErrorIsNoVote(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 }
 
-// checkLargeValue: what somebody else wrote is shown in part, whoever asks.
+// checkLargeValue checks that a large foreign value is shown in part, whatever operation
+// asks.
 func checkLargeValue(p *probe) {
 	p.admit()
 	large := strings.Repeat("x", 5000)
@@ -337,8 +339,7 @@ func checkScriptsWrongType(p *probe) {
 	p.expect(failed("WRONGTYPE"), p.rewrite("", "new", "", "0")...)
 }
 
-// checkScriptGroup: a whole life of a lock in one group, with failures in
-// between.
+// checkScriptGroup checks a whole life of a lock in one group, with failures in between.
 func checkScriptGroup(p *probe) {
 	p.admit()
 	got := p.group(

@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// sharedCases are of locks that several share, and of several locks at once.
+// sharedCases are the cases of shared locks, and of several locks at once.
 var sharedCases = []conformanceCase{
 	{"readers", nil, checkReaders},
 	{"readers expire one by one", nil, checkReadersExpire},
@@ -44,14 +44,13 @@ func opMend(key, token, ttl, kind string, fence int64) scriptOp {
 	return scriptOp{"q", key, []string{token, ttl, kind}, recordText("aa", fence)}
 }
 
-// opOther is another name of the acquire after it.
+// opOther returns an operation with another name of the acquire after it.
 func opOther(key, token, field string) scriptOp {
 	return scriptOp{"n", key, []string{token}, recordText(field, 1)}
 }
 
-// expectShared checks that a lock is shown to be shared: who is the last one of
-// them, for 50 s to a minute more; and that free is the place to be had, where
-// there is one.
+// expectShared checks that a lock is shown as shared. last is the holder that expires
+// last, in 50 s to a minute. free holds the free place, if one is shown.
 func (p *probe) expectShared(kind, last string, free []int64, ops ...scriptOp) {
 	p.Helper()
 	for _, o := range ops {
@@ -61,14 +60,14 @@ func (p *probe) expectShared(kind, last string, free []int64, ops ...scriptOp) {
 			continue
 		}
 		shown, until := got.Array[0].Str == kind && got.Array[2].Str == last, got.Array[3].Int
-		first := got.Array[1].Int // where it is a place that is taken, until one is free
+		first := got.Array[1].Int // if a place is taken: until one is free
 		if !shown || first > until+10_000 || len(free) == 0 && first < until-1000 || len(free) > 0 && first > until || until <= 50_000 || until > 60_000 || len(free) > 0 && got.Array[4].Int != free[0] {
 			p.Errorf("%v: got %s, want [%q, ms, %q, ms] and %v", o, show(got), kind, last, free)
 		}
 	}
 }
 
-// expectMembers checks who shares a lock, in the order of expiry.
+// expectMembers checks which tokens share a lock, in the order of expiry.
 func (p *probe) expectMembers(key, kind string, tokens ...string) {
 	p.Helper()
 	got := p.vote(p.ballot(opWho(key)))
@@ -94,7 +93,7 @@ func checkReaders(p *probe) {
 	p.expectVote(number(0), p.ballot(opRelease("k", "three")))
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
 	p.expectVote(number(0), p.ballot(opRelease("k", "one")))
-	p.expectTTL("k", 50*time.Second, 60*time.Second) // as long as who is left
+	p.expectTTL("k", 50*time.Second, 60*time.Second) // as long as the member that is left
 	p.expectShared(simredis.KindShared, "two", nil, opAcquire("k", "mine", minute))
 	p.expectVote(number(1), p.ballot(opRelease("k", "two")))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
@@ -161,7 +160,7 @@ func checkKinds(p *probe) {
 func checkSemaphore(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opJoin("k", "1 mine", slots3, "58000")))
-	p.expectVote(number(2), p.ballot(opJoin("k", "1 mine", slots3, "58000"))) // who has it already
+	p.expectVote(number(2), p.ballot(opJoin("k", "1 mine", slots3, "58000"))) // the token has the place already
 	p.expectShared(slots3, "1 mine", []int64{2}, opJoin("k", "1 theirs", slots3, minute))
 	p.expectVote(number(3), p.ballot(opJoin("k", "3 mine", slots3, "59000")))
 	p.expectShared(slots3, "3 mine", []int64{2}, opJoin("k", "3 theirs", slots3, minute))
@@ -225,7 +224,8 @@ func checkJoinRefused(p *probe) {
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 }
 
-// checkManyReaders: who asks is shown a hundred, and of more that they are more; who lists, all.
+// checkManyReaders checks that WHO shows up to a hundred readers, and of more only that
+// they share the lock. LIST shows all.
 func checkManyReaders(p *probe) {
 	p.admit()
 	for i := range simredis.Few {
@@ -244,7 +244,7 @@ func checkManyReaders(p *probe) {
 	shows(opList("k"), 2+2*(simredis.Few+1))
 }
 
-// checkDeletedShared: whose key somebody deletes holds nothing any more.
+// checkDeletedShared checks that clients that share a lock lose it if its key is deleted.
 func checkDeletedShared(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
@@ -305,8 +305,8 @@ func checkSeveral(p *probe) {
 	p.expect(number(0), "EXISTS", "c")
 }
 
-// checkSeveralFence: the one fencing token is larger than that of any of the names,
-// and all of their counters have it.
+// checkSeveralFence checks that several names have one fencing token. It is larger than
+// the previous token of each name, and all of their counters have it.
 func checkSeveralFence(p *probe) {
 	p.admit()
 	p.expect(number(1), "HSET", NodeKey, "ab", "41")
@@ -317,8 +317,8 @@ func checkSeveralFence(p *probe) {
 		p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute), opAcquire("c", "mine", minute))...)
 }
 
-// checkSeveralShared: those who share several names have all of them or none, and who
-// comes behind them in the same call has nothing to do with that.
+// checkSeveralShared checks that a client that shares several names has all of them or
+// none. An operation after it in the same call does not depend on that.
 func checkSeveralShared(p *probe) {
 	p.admit()
 	several := p.ballot(opOther("a", "one", "aa"), opRead("b", "one", minute), opAcquire("c", "mine", minute))
@@ -337,7 +337,7 @@ func checkSeveralShared(p *probe) {
 func checkTTLOfBefore(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
-	plain := func(o scriptOp) scriptOp { // with the ttl of before
+	plain := func(o scriptOp) scriptOp { // with the ttl of an earlier operation
 		o.letter, o.args = string(o.letter[0]+'a'-'A'), o.args[:len(o.args)-1]
 		return o
 	}
@@ -350,8 +350,8 @@ func checkTTLOfBefore(p *probe) {
 	p.expect(text("new"), "GET", "k")
 }
 
-// checkNoVote: a node that may not vote skips what it does not do, and does the
-// releases in between.
+// checkNoVote checks that a node that may not vote executes only the releases of a call,
+// and skips the rest.
 func checkNoVote(p *probe) {
 	p.admit()
 	p.expect(text("OK"), "SET", "k", "mine")

@@ -26,13 +26,13 @@ var trackingCases = []conformanceCase{
 	{"wrong requests for tracking", []Feature{Tracking, RedisWords}, checkTrackingErrors},
 }
 
-// ear is a listener and what it was told: keys, and allKeys.
+// ear is a listener and what it received: keys, and AllKeys.
 type ear struct {
 	redlock.Listener
 	keys chan string
 }
 
-// listen makes a listener, which is closed when the case is over.
+// listen makes a listener, which is closed at the end of the case.
 func (p *probe) listen() *ear {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
@@ -63,7 +63,7 @@ func (p *probe) track(e *ear, options ...string) *probe {
 	return reader
 }
 
-// arm reads keys so that it is told when they change.
+// arm reads keys so that the listener is notified when they change.
 func (p *probe) arm(keys ...string) {
 	p.Helper()
 	got := p.group(redlock.Command{"CLIENT", "CACHING", "YES"}, append(redlock.Command{"MGET"}, keys...))
@@ -72,7 +72,7 @@ func (p *probe) arm(keys ...string) {
 	}
 }
 
-// expectTold checks what the listener of reader was told since it was asked last, in
+// expectTold checks what the listener of reader received since the previous check, in
 // order.
 func (p *probe) expectTold(e *ear, reader *probe, want ...string) {
 	p.Helper()
@@ -81,7 +81,8 @@ func (p *probe) expectTold(e *ear, reader *probe, want ...string) {
 	}
 }
 
-// told has the listener be told of one more key: nothing is under way before that.
+// told returns what the listener received. It first changes one more key: once that key
+// arrives, nothing earlier is in transit.
 func (p *probe) told(e *ear, reader *probe) (told []string) {
 	p.Helper()
 	reader.arm("last")
@@ -125,7 +126,7 @@ func checkToldOfScripts(p *probe) {
 	reader := p.track(e)
 	expect := func(what string, command redlock.Command, keys ...string) {
 		p.Helper()
-		p.told(e, reader) // of what was done in between
+		p.told(e, reader) // of the commands in between
 		reader.arm("k", "k\x00b", "k\x00w")
 		p.do(command...)
 		p.expectTold(e, reader, keys...)
@@ -163,7 +164,7 @@ func checkToldOnce(p *probe) {
 	reader.arm("k")
 	other.arm("k")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader, "k", "k") // for each of them
+	p.expectTold(e, reader, "k", "k") // one for each change
 }
 
 func checkToldOfCached(p *probe) {
@@ -194,8 +195,8 @@ func checkToldOfCached(p *probe) {
 	}
 }
 
-// checkNoLoop: one's own changes are not told with NOLOOP, but one has to read
-// again all the same.
+// checkNoLoop checks that with NOLOOP a client is not notified of its own changes. It
+// still has to read again.
 func checkNoLoop(p *probe) {
 	e := p.listen()
 	reader, deaf := p.track(e), p.track(e, "NOLOOP")
@@ -254,7 +255,7 @@ func checkTrackingOff(p *probe) {
 	p.expectTold(e, reader, "k")
 }
 
-// checkWoken: the wake-up that package redlock relies on, in one round trip.
+// checkWoken checks the wake-up that package redlock relies on, in one round trip.
 func checkWoken(p *probe) {
 	p.admit()
 	e := p.listen()
@@ -302,7 +303,7 @@ func checkListenerClosed(p *probe) {
 	p.expectOver(e)
 	e.Close() // again does no harm
 	p.expect(text("OK"), "SET", "k", "v")
-	reader.expect(text("PONG"), "PING") // nobody is told
+	reader.expect(text("PONG"), "PING") // nobody is notified
 }
 
 func checkListenerKilled(p *probe) {

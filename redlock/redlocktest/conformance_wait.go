@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// waitCases are of those who wait for a lock, and of what is handed over to them.
+// waitCases are the cases of clients that wait for a lock, and of hand-overs to them.
 var waitCases = []conformanceCase{
 	{"hand over", nil, checkHandOver},
 	{"hand over as an acquire", nil, checkHandOverAcquires},
@@ -46,7 +46,7 @@ func opDone(key, mark string) scriptOp {
 	return scriptOp{letter: "d", key: key, args: []string{mark}}
 }
 
-// wait has somebody be refused by o, and wait for it.
+// wait makes a client wait for the lock after o was refused.
 func (p *probe) wait(o scriptOp, mark string) (refused redlock.Reply) {
 	p.Helper()
 	got := p.do(p.ballot(o, opIntend(o.key, mark, minute))...)
@@ -56,7 +56,7 @@ func (p *probe) wait(o scriptOp, mark string) (refused redlock.Reply) {
 	return got.Array[0]
 }
 
-// expectBell checks whether k has a bell.
+// expectBell checks whether k has a wake-up key.
 func (p *probe) expectBell(there bool, after string) {
 	p.Helper()
 	if got := p.do("EXISTS", "k\x00b").Int == 1; got != there {
@@ -106,8 +106,8 @@ func checkIntend(p *probe) {
 	}
 }
 
-// checkBell: the bell is deleted when a lock is given back or forced away, and by
-// nothing else.
+// checkBell checks that a release or a FORCE deletes the wake-up key, and that nothing
+// else does.
 func checkBell(p *probe) {
 	p.admit()
 	ring := func(letter string, o scriptOp) {
@@ -146,10 +146,10 @@ func checkBell(p *probe) {
 
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 	p.do("DEL", "k\x00a")
-	p.do("SET", "k\x00a", "1") // somebody waited when it was given back just now
+	p.do("SET", "k\x00a", "1") // a client waited when the lock was released just now
 	p.expectVote(number(-6), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
-	p.expect(number(1), "EXISTS", "k\x00a") // nobody waited now
+	p.expect(number(1), "EXISTS", "k\x00a") // no client waited now
 	p.expectVote(number(7), p.ballot(opAcquire("k", "mine", minute)))
 	p.wait(opAcquire("k", "theirs", minute), "mark")
 	p.do("DEL", "k\x00a")
@@ -158,7 +158,8 @@ func checkBell(p *probe) {
 	p.expectTTL("k\x00a", 0, 250*time.Millisecond)
 }
 
-// checkBellOfMark: who it is kept for may never come, and nobody else deletes the bell.
+// checkBellOfMark checks the wake-up key of a client that waits behind a reservation. The
+// waiter with the reservation may never come, and no other client deletes the key.
 func checkBellOfMark(p *probe) {
 	p.admit()
 	p.keep("mark")
@@ -170,7 +171,7 @@ func checkBellOfMark(p *probe) {
 	p.do("SET", "k\x00k", "mark")
 	p.do("DEL", "k\x00b")
 	longer(opAcquire("k", "theirs", minute))
-	p.expectTTL("k\x00b", 110*time.Second, 120*time.Second) // the mark has no end
+	p.expectTTL("k\x00b", 110*time.Second, 120*time.Second) // the reservation does not expire
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 
 	p.vote(p.ballot(opRead("k", "one", minute)))
@@ -187,7 +188,7 @@ func checkWanted(p *probe) {
 	p.expectVote(number(-2), p.ballot(opHandOver("k", "mine", "next", minute)))
 	p.expect(list(number(-4), number(-4)), p.ballot(opOther("k", "next", "aa"), opAcquire("free", "next", minute))...)
 	p.expect(list(number(-6), number(-6)), p.ballot(opOther("free", "next", "aa"), opAcquire("k", "next", minute))...)
-	p.expectVote(number(7), p.ballot(opAcquire("k", "next", minute))) // who takes one name does not ask
+	p.expectVote(number(7), p.ballot(opAcquire("k", "next", minute))) // an acquire of one name does not ask
 
 	p.expectVote(number(8), p.ballot(opRead("s", "one", minute)))
 	p.wait(opJoin("s", "1 mine", slots3, minute), "")
@@ -195,7 +196,8 @@ func checkWanted(p *probe) {
 	p.expectCounter("aa", 9)
 }
 
-// checkWriterWaits: who shares the lock may stay, and nobody joins.
+// checkWriterWaits checks that readers that share the lock may stay, and that no reader
+// joins.
 func checkWriterWaits(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
@@ -249,7 +251,7 @@ func checkWriterGranted(p *probe) {
 		p.Errorf("a reader while a writer waits for a free lock: got %s, want the writer", show(got))
 	}
 	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "another", minute))...)
-	p.expect(text("mark"), "GET", "k\x00w") // another's
+	p.expect(text("mark"), "GET", "k\x00w") // another waiter's
 	p.expect(list(number(3), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
 	p.expect(number(0), "EXISTS", "k\x00w")
 }
@@ -262,8 +264,8 @@ func checkWriterGivesUp(p *probe) {
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
 }
 
-// markEnds: the mark at this key, for which others wait, ends with whom it is of, and
-// they are told then.
+// markEnds checks that the mark at this key, for which others wait, ends with its own
+// waiter only. The others are woken then.
 func (p *probe) markEnds(at string) {
 	p.Helper()
 	p.expectVote(number(1), p.ballot(opDone("k", "another")))
@@ -274,7 +276,7 @@ func (p *probe) markEnds(at string) {
 	p.expectBell(false, "the end of whom others wait for")
 }
 
-// keep has k, which is held, be kept for who has the mark, and then be given back.
+// keep reserves k, which is held, for the waiter with this mark, and then releases k.
 func (p *probe) keep(mark string) {
 	p.Helper()
 	p.vote(p.ballot(opAcquire("k", "holder", minute)))
@@ -285,7 +287,7 @@ func (p *probe) keep(mark string) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "holder")))
 }
 
-// expectKept checks the answer to who is kept out.
+// expectKept checks the reply to a client that a reservation excludes.
 func (p *probe) expectKept(what string, got redlock.Reply) {
 	p.Helper()
 	if a := got.Array; len(a) != 4 || a[0].Str != simredis.KindKept || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
@@ -307,7 +309,7 @@ func checkKeep(p *probe) {
 	p.expectTTL("k\x00k", 50*time.Second, time.Minute)
 	p.expectKeeps(time.Minute)
 	waits("another", "120000")
-	p.expect(text("mark"), "GET", "k\x00k") // it is for somebody
+	p.expect(text("mark"), "GET", "k\x00k") // it is reserved for another waiter
 	p.expectKeeps(time.Minute)
 	waits("mark", "120000")
 	p.expectTTL("k\x00k", 110*time.Second, 120*time.Second)
@@ -317,7 +319,7 @@ func checkKeep(p *probe) {
 	p.expectKeeps(2 * time.Minute)
 }
 
-// expectKeeps checks until when the node looks for locks that are kept.
+// expectKeeps checks until when the node looks for reservations.
 func (p *probe) expectKeeps(after time.Duration) {
 	p.Helper()
 	until, err := strconv.ParseInt(p.do("HGET", NodeKey, "keeps").Str, 10, 64)
@@ -365,8 +367,8 @@ func checkKeptOfSeveral(p *probe) {
 	p.expect(number(0), "EXISTS", "k\x00k", "free\x00k")
 }
 
-// checkKeptInOrder: of several names those are kept that are to be had, and the first that
-// is not; for who shares them, what others share is to be had.
+// checkKeptInOrder checks the reservation of several names: the free ones, and the first
+// that is held. For a reader, a name that others share counts as free.
 func checkKeptInOrder(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "holder", minute)))
@@ -377,7 +379,7 @@ func checkKeptInOrder(p *probe) {
 	p.expect(number(0), "EXISTS", "z\x00k")
 	p.do(p.ballot(opOther("k", "theirs", "aa"), opAcquire("y", "theirs", minute), opKeep("k", "another", minute), opKeep("y", "another", minute))...)
 	p.expect(text("mark"), "GET", "k\x00k")
-	p.expect(number(0), "EXISTS", "y\x00k") // behind one that is kept for somebody else
+	p.expect(number(0), "EXISTS", "y\x00k") // after a name that is reserved for another waiter
 
 	p.vote(p.ballot(opRead("r", "one", minute)))
 	p.do(p.ballot(opOther("r", "two", "aa"), opRead("k", "two", minute), opKeep("r", "reads", minute), opKeep("v", "reads", minute))...)
@@ -387,10 +389,10 @@ func checkKeptInOrder(p *probe) {
 	p.vote(p.ballot(opRead("w", "one", minute)))
 	p.wait(opAcquire("w", "mine", minute), "writer")
 	p.do(p.ballot(opRead("w", "late", minute), opIntend("w", "reads", minute), opKeep("w", "reads", minute))...)
-	p.expect(number(0), "EXISTS", "w\x00k") // a writer is before him
+	p.expect(number(0), "EXISTS", "w\x00k") // a writer is ahead of it
 }
 
-// checkKeptFromHolder: what is granted stays so.
+// checkKeptFromHolder checks that a reservation takes nothing from the holder.
 func checkKeptFromHolder(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
@@ -399,7 +401,7 @@ func checkKeptFromHolder(p *probe) {
 	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
 	p.expectVote(number(3), p.ballot(opHandOver("k", "mine", "next", minute)))
 	p.expectVote(number(1), p.ballot(opRelease("k", "next")))
-	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // by a quorum: it holds
+	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // a quorum confirmed it: it holds
 	p.expectVote(number(1), p.ballot(opRelease("k", "confirmed")))
 
 	p.do(p.ballot(opDone("k", "mark"))...)
@@ -409,7 +411,8 @@ func checkKeptFromHolder(p *probe) {
 	p.expectKept("another reader", p.vote(p.ballot(opRead("k", "two", minute))))
 }
 
-// checkKeptForReader: when he comes in others may join him, and are told.
+// checkKeptForReader checks that other readers may join the reader that had the
+// reservation, and are woken.
 func checkKeptForReader(p *probe) {
 	p.admit()
 	p.keep("mark")
@@ -421,8 +424,8 @@ func checkKeptForReader(p *probe) {
 	p.vote(p.ballot(opRead("k", "theirs", minute)))
 }
 
-// checkWriterOfSeveral: of several names that he wants, a writer marks those that are
-// shared.
+// checkWriterOfSeveral checks that a writer of several names sets the writer intent of the
+// shared ones.
 func checkWriterOfSeveral(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
@@ -433,7 +436,7 @@ func checkWriterOfSeveral(p *probe) {
 
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 	p.do(p.ballot(opRead("free", "two", minute), opHandOver("k", "gone", "mine", minute), opIntend("k", "mark", minute))...)
-	p.expect(text("mark"), "GET", "k\x00w") // he does not share it, as who came before him in the call
+	p.expect(text("mark"), "GET", "k\x00w") // this client does not share the lock, unlike the one before it in the call
 }
 
 func checkKeepEnds(p *probe) {
@@ -445,7 +448,7 @@ func checkKeepEnds(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
 
 	p.keep("mark")
-	p.do("HDEL", NodeKey, "keeps") // its time is over: nobody looks
+	p.do("HDEL", NodeKey, "keeps") // the time of reservations is over: the node does not look
 	p.vote(p.ballot(opAcquire("k", "theirs", minute)))
 	p.expect(text("theirs"), "GET", "k")
 }

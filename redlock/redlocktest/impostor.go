@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Impostor is a node that says what it likes: it passes on what it is asked to a
-// redis-server, and the answers back as a test wants them.
+// Impostor is a node that answers as a test wants. It passes commands on to a
+// redis-server, and passes the replies back as the test says.
 type Impostor struct {
 	server *Server
 	path   string
@@ -28,27 +28,26 @@ type Impostor struct {
 	dials    int
 }
 
-// Question is a command that was asked of an Impostor.
+// Question is a command that an Impostor received.
 type Question struct {
 	Command  []string
-	Reply    []byte // the server's, as it came
-	Listener bool   // it was asked on a connection that invalidations are sent to
+	Reply    []byte // the server's, as received
+	Listener bool   // received on a connection that invalidations are sent to
 	Conn     net.Conn
 }
 
-// Answer answers a question, and returns false where the connection is to end.
+// Answer answers a question, and returns false if the connection is to end.
 type Answer func(q *Question) bool
 
-// PassOn answers what the server does.
+// PassOn answers with the server's reply.
 func PassOn(q *Question) bool {
 	_, err := q.Conn.Write(q.Reply)
 	return err == nil
 }
 
-// StartImpostor has an Impostor before the server for one test. say is called for each
-// command, with no two of one connection at once, and writes to q.Conn what is to be
-// answered. The connection ends where it returns false. It must return once a write
-// fails.
+// StartImpostor starts an Impostor in front of the server for one test. It calls say for
+// each command, one at a time on each connection. say writes the answer to q.Conn. If it
+// returns false, the connection ends. It must return once a write fails.
 func StartImpostor(tb testing.TB, server *Server, say Answer) *Impostor {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "rl")
@@ -65,17 +64,17 @@ func StartImpostor(tb testing.TB, server *Server, say Answer) *Impostor {
 	return i
 }
 
-// Addr is where it listens: "unix:/path".
+// Addr returns the address on which it listens: "unix:/path".
 func (i *Impostor) Addr() string { return "unix:" + i.path }
 
-// Dials is how often it was connected to.
+// Dials returns how many connections it has accepted.
 func (i *Impostor) Dials() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.dials
 }
 
-// Close ends all connections and waits until nothing of it runs any more.
+// Close ends all connections and waits until all of its goroutines have ended.
 func (i *Impostor) Close() {
 	i.mu.Lock()
 	i.closed = true
@@ -118,7 +117,7 @@ func (i *Impostor) remove(conn net.Conn) {
 	delete(i.conns, conn)
 }
 
-// serve ends with either connection.
+// serve runs until either connection ends.
 func (i *Impostor) serve(conn net.Conn) {
 	defer i.remove(conn)
 	server, err := net.Dial("unix", i.server.socketPath())
@@ -154,8 +153,8 @@ func (i *Impostor) converse(conn, server net.Conn, answers <-chan []byte) {
 	}
 }
 
-// readAnswers passes on what the server says by itself. It ends with the server's
-// connection, and ends the other.
+// readAnswers passes on what the server sends without a command. It ends with the server's
+// connection, and then closes the other.
 func readAnswers(conn, server net.Conn, answers chan<- []byte) {
 	defer conn.Close()
 	defer close(answers)
@@ -180,7 +179,7 @@ func readRaw(in *bufio.Reader) (raw []byte, words []string, err error) {
 		return nil, nil, errors.Join(err, io.ErrUnexpectedEOF)
 	}
 	text := string(raw[1 : len(raw)-2])
-	n, _ := strconv.Atoi(text) // where it is one
+	n, _ := strconv.Atoi(text) // if it is a number
 	switch raw[0] {
 	case '$', '=':
 		if n < 0 {

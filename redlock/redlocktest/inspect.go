@@ -13,9 +13,9 @@ import (
 
 const inspectTimeout = 10 * time.Second
 
-// Do sends one command on a connection of its own and returns the answer. The
-// error is the connection's; what the server refuses is in the reply. A server
-// that does not answer (Stop) is given up on after 10 s.
+// Do sends one command on a connection of its own and returns the reply. The error is the
+// connection's; what the server refuses is in the reply. Do waits at most 10 s for a
+// server that does not answer (Stop).
 func (s *Server) Do(args ...string) (redlock.Reply, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), inspectTimeout)
 	defer cancel()
@@ -37,7 +37,7 @@ func (s *Server) ask(ctx context.Context, args ...string) (redlock.Reply, error)
 	return reply[0], err
 }
 
-// must is Do for a command that is not expected to be refused.
+// must calls Do for a command that the server is not expected to refuse.
 func (s *Server) must(args ...string) (redlock.Reply, error) {
 	reply, err := s.Do(args...)
 	if err == nil && reply.Err != nil {
@@ -46,7 +46,7 @@ func (s *Server) must(args ...string) (redlock.Reply, error) {
 	return reply, err
 }
 
-// Get returns the string at key; "" where there is none.
+// Get returns the string at key; "" if there is none.
 func (s *Server) Get(key string) (string, error) {
 	reply, err := s.must("GET", key)
 	return reply.Str, err
@@ -69,14 +69,14 @@ func (s *Server) FlushAll() error {
 	return err
 }
 
-// CommandCounts is how many commands a server has executed since it started,
-// the commands that inspect it and those called by scripts included.
+// CommandCounts is how many commands a server has executed since it started. It includes
+// the commands that inspect it and the commands that scripts call.
 type CommandCounts struct {
-	Total  int64            // those called by scripts among them
-	ByName map[string]int64 // "evalsha", "client|id", and "set" also where a script calls it
+	Total  int64            // including the commands that scripts call
+	ByName map[string]int64 // "evalsha", "client|id", and "set" also if a script calls it
 }
 
-// Commands asks the server what it has executed.
+// Commands returns what the server has executed.
 func (s *Server) Commands() (CommandCounts, error) {
 	reply, err := s.must("INFO", "stats", "commandstats")
 	counts := CommandCounts{ByName: map[string]int64{}}
@@ -86,7 +86,7 @@ func (s *Server) Commands() (CommandCounts, error) {
 	return counts, err
 }
 
-// addLine reads "total_commands_processed:7" and "cmdstat_get:calls=2,usec=…".
+// addLine parses "total_commands_processed:7" and "cmdstat_get:calls=2,usec=…".
 func (c *CommandCounts) addLine(line string) {
 	key, value, _ := strings.Cut(line, ":")
 	if key == "total_commands_processed" {

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// stopTimeout bounds the wait for a process to stand still after SIGSTOP.
+// stopTimeout bounds the wait for a process to stop after SIGSTOP.
 const stopTimeout = 10 * time.Second
 
 // ticksPerSecond is the unit of the times in /proc/PID/stat: USER_HZ, which
 // Linux has fixed at 100.
 const ticksPerSecond = 100
 
-// dieWithParent has the kernel kill the child when the thread that started it
-// ends. Go ends threads only with the process or with a goroutine that was
-// locked to one, so a test that is killed leaves no server behind.
+// dieWithParent makes the kernel kill the child when the thread that started it ends. Go
+// ends threads only with the process or with a goroutine that was locked to one. So a test
+// that is killed leaves no server behind.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
@@ -55,8 +55,8 @@ func cpuSeconds(pid int) (float64, error) {
 	return (user + system) / ticksPerSecond, errors.Join(err1, err2)
 }
 
-// readStat returns the fields of /proc/PID/stat from the third on (the state);
-// the second is a name that may contain spaces.
+// readStat returns the fields of /proc/PID/stat from the third on (the state).
+// The second is a name that may contain spaces.
 func readStat(pid int) ([]string, error) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)
 	text, err := os.ReadFile(path)

@@ -10,7 +10,7 @@ import (
 
 var errNeedsLinux = errors.New("this needs Linux and its /proc")
 
-func dieWithParent(*exec.Cmd) {} // Kill and the test's clean-up have to do
+func dieWithParent(*exec.Cmd) {} // Kill and the test's clean-up must suffice
 
 func pause(*os.Process) error { return errNeedsLinux }
 

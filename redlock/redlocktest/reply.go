@@ -2,7 +2,7 @@ package redlocktest
 
 import "github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 
-// The replies of a Redis, for what is expected of it.
+// These functions make the Redis replies that tests expect.
 var (
 	number = simredis.Number
 	text   = simredis.Text

@@ -12,15 +12,15 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// respConn speaks the Redis protocol (RESP2) in the plainest way. It is what
-// servers are inspected with: it shares no code with the driver under test.
+// respConn implements the Redis protocol (RESP2) in the simplest way. Tests inspect
+// servers with it, because it shares no code with the driver under test.
 type respConn struct {
 	conn net.Conn
 	in   *bufio.Reader
 	out  []byte
 }
 
-// respNode returns the server at addr as a node that is dialled with respConn.
+// respNode returns the server at addr as a node that uses respConn.
 func respNode(name, addr string) redlock.Node {
 	return redlock.Node{Name: name, Address: addr, Dial: func(ctx context.Context) (redlock.Conn, error) {
 		return dialRESP(ctx, addr)

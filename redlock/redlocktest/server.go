@@ -21,12 +21,11 @@ import (
 const (
 	startTimeout = 20 * time.Second     // from exec to the first PONG, on a busy machine
 	retryPause   = 2 * time.Millisecond // between two looks at a server that is starting or stopping
-	portTries    = 5                    // somebody else may take the port that was free
+	portTries    = 5                    // another process may take the port that was free
 )
 
-// Server is one redis-server process that keeps nothing on disk, unless Args say
-// otherwise. Its methods
-// are not for concurrent use with Kill, Restart, Stop and Cont.
+// Server is one redis-server process. It keeps nothing on disk, unless Args say otherwise.
+// Its methods are not for concurrent use with Kill, Restart, Stop and Cont.
 type Server struct {
 	name    string
 	dir     string
@@ -34,7 +33,7 @@ type Server struct {
 	useTCP  bool
 	extra   []string
 	prepare func(*Server, *exec.Cmd) error // changes how each process is started; may be nil
-	run     *process                       // the last one that was started
+	run     *process                       // the process that was started last
 }
 
 // process is one life of a Server.
@@ -50,15 +49,14 @@ type Option func(*Server)
 // socket.
 func TCP() Option { return func(s *Server) { s.useTCP = true } }
 
-// Args are further arguments for redis-server: "--maxmemory", "10mb".
+// Args adds arguments for redis-server: "--maxmemory", "10mb".
 func Args(args ...string) Option {
 	return func(s *Server) { s.extra = append(s.extra, args...) }
 }
 
-// LaunchRedis starts a redis-server whose socket and log are in dir, and
-// returns when it answers PING. The server is called like dir's last element.
-// The caller ends it with Kill. The path of a unix socket has to fit in some
-// 100 bytes, so dir must be short.
+// LaunchRedis starts a redis-server with its socket and log in dir, and returns when it
+// answers PING. The server's name is the last element of dir. The caller ends it with
+// Kill. The path of a unix socket must fit in about 100 bytes, so dir must be short.
 func LaunchRedis(dir string, options ...Option) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -75,7 +73,7 @@ func LaunchRedis(dir string, options ...Option) (*Server, error) {
 	}
 }
 
-// launch starts the process for the first time, on a new port where it has one.
+// launch starts the process for the first time, on a new port if it uses TCP.
 func (s *Server) launch() error {
 	if s.useTCP {
 		port, err := freePort()
@@ -96,11 +94,11 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// serverProgram returns $REDIS_SERVER, such as a valkey-server, or redis-server.
+// serverProgram returns $REDIS_SERVER, for example a valkey-server, or redis-server.
 func serverProgram() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
 
-// start starts the process and waits for its first PONG. When it fails, no
-// process is left.
+// start starts the process and waits for its first PONG. If it fails, it leaves no
+// process.
 func (s *Server) start() error {
 	binary, err := exec.LookPath(serverProgram())
 	if err != nil {
@@ -140,7 +138,7 @@ func (s *Server) arguments() []string {
 }
 
 func (p *process) reap() {
-	_ = p.cmd.Wait() // how it ended is in its log
+	_ = p.cmd.Wait() // the log says how it ended
 	close(p.exited)
 }
 
@@ -163,11 +161,11 @@ func (s *Server) waitReady() error {
 	}
 }
 
-// Name returns what the server is called: the last element of its directory.
+// Name returns the server's name: the last element of its directory.
 func (s *Server) Name() string { return s.name }
 
-// Addr returns "unix:/path" or "127.0.0.1:port". It stays the same for all of
-// the server's lives.
+// Addr returns "unix:/path" or "127.0.0.1:port". It stays the same in all of the server's
+// lives.
 func (s *Server) Addr() string {
 	if s.useTCP {
 		return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
@@ -175,7 +173,7 @@ func (s *Server) Addr() string {
 	return "unix:" + s.socketPath()
 }
 
-// Node returns the server as the node that package redlock's driver makes of it.
+// Node returns the server as a node of package redlock's driver.
 func (s *Server) Node() redlock.Node {
 	return redlock.RedisNode(redlock.NodeOptions{Name: s.name, Address: s.Addr()})
 }
@@ -195,26 +193,26 @@ func (s *Server) Log() string {
 func (s *Server) socketPath() string { return filepath.Join(s.dir, "s") }
 func (s *Server) logPath() string    { return filepath.Join(s.dir, "log") }
 
-// Kill ends the process with SIGKILL, stopped or not, and waits until it is
-// gone. What it held is lost.
+// Kill ends the process with SIGKILL, stopped or not, and waits until it is gone. Its data
+// is lost.
 func (s *Server) Kill() {
 	if s.run == nil {
 		return
 	}
-	_ = s.run.cmd.Process.Kill() // fails only where it is gone already
+	_ = s.run.cmd.Process.Kill() // fails only if the process is gone already
 	<-s.run.exited
 }
 
-// Restart starts the server again at its address, with a new run_id, and empty
-// unless Args made it write to disk, and returns when it answers. One that still runs is killed first.
+// Restart starts the server again at its address, with a new run_id, and returns when it
+// answers. The server is empty, unless Args made it write to disk. If the server still
+// runs, Restart kills it first.
 func (s *Server) Restart() error {
 	s.Kill()
 	return s.start()
 }
 
-// Stop stops the process with SIGSTOP: connections are accepted and bytes
-// taken by the kernel, and nothing is done with them until Cont. It returns
-// when the process stands still.
+// Stop stops the process with SIGSTOP. The kernel still accepts connections and bytes, but
+// nothing processes them until Cont. It returns when the process has stopped.
 func (s *Server) Stop() error {
 	if err := pause(s.run.cmd.Process); err != nil {
 		return fmt.Errorf("redis-server %s: SIGSTOP: %w", s.name, err)
@@ -222,7 +220,7 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Cont lets a stopped process go on.
+// Cont resumes a stopped process.
 func (s *Server) Cont() error {
 	if err := resume(s.run.cmd.Process); err != nil {
 		return fmt.Errorf("redis-server %s: SIGCONT: %w", s.name, err)
@@ -230,12 +228,12 @@ func (s *Server) Cont() error {
 	return nil
 }
 
-// CPUSeconds returns the time that the running process has spent, in user and
-// kernel mode together.
+// CPUSeconds returns the CPU time of the running process, in user and kernel mode
+// together.
 func (s *Server) CPUSeconds() (float64, error) { return cpuSeconds(s.PID()) }
 
-// launchAll starts n servers side by side in dir/a, dir/b and so on. When one
-// fails, none is left running.
+// launchAll starts n servers side by side in dir/a, dir/b and so on. If one fails, it
+// leaves none running.
 func launchAll(dir string, n int, options []Option) ([]*Server, error) {
 	servers, errs := make([]*Server, n), make([]error, n)
 	var wg sync.WaitGroup

@@ -14,19 +14,18 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// Sim is a node that exists in this process only: it executes the commands
-// that a lane sends as Redis 7 does, and its network, its clock and its memory
-// fail as the test says. All of its methods may be called at any time, by any
-// goroutine and from within OnCommand's function, but Close.
+// Sim is a node that exists in this process only. It executes the commands that a lane
+// sends as Redis 7 does. Its network, its clock and its memory fail as the test says. Any
+// goroutine may call its methods at any time, also within OnCommand's function, except
+// Close.
 //
-// It waits on timers only, so under testing/synctest a test sees exact
-// instants. What is due at one instant happens in the order in which it set out,
-// and before whatever a test or a client does at that instant; so a reply that
-// is due at the very deadline is in time. Nothing else is left to chance: the
-// same calls at the same instants in the same order have the same outcome. (Two
-// goroutines that call at the same instant are in no order: give each an
-// instant of its own.) Without a delay a command is executed in the caller's
-// goroutine, without any timer.
+// It waits on timers only, so under testing/synctest a test sees exact instants. Events of
+// one instant happen in the order in which they set out. They happen before anything that
+// a test or a client does at that instant. So a reply that is due exactly at the deadline
+// is in time. Nothing else is left to chance: the same calls at the same instants in the
+// same order have the same outcome. Two goroutines that call at the same instant have no
+// order: give each an instant of its own. Without a delay, a command is executed in the
+// caller's goroutine, without any timer.
 type Sim struct {
 	name       string
 	attendants sync.WaitGroup // see attend
@@ -34,18 +33,18 @@ type Sim struct {
 	mu    sync.Mutex // guards what follows; never held while waiting or while a function of the test runs
 	clock clock
 	state simredis.State
-	other *simredis.State // of the Redis that is not at the node's address now; nil: there was only one
-	conns []*simConn      // those that the server side has not forgotten, in the order of dialling
+	other *simredis.State // the Redis that is not at the node's address now; nil: there was only one
+	conns []*simConn      // connections that the server side has not forgotten, in the order of dialling
 
-	pending []*flight // what waits for its time, in the order in which it happens
-	running time.Time // the instant of that which happens now; zero: nothing does
+	pending []*flight // flights that wait for their time, in the order of that time
+	running time.Time // the instant whose events are run now; zero: none
 
-	alarm *time.Timer // has an attendant come; nil: nothing was ever delayed
-	rings time.Time   // when it does; zero: it does not
-	spare int         // attendants too many
+	alarm *time.Timer // wakes an attendant; nil: nothing was ever delayed
+	rings time.Time   // when the alarm fires; zero: it does not
+	spare int         // surplus attendants
 
-	expiry *flight       // when the first key that somebody has read has expired; nil: none has to
-	lag    time.Duration // how long what a listener is told takes: as the reply to the command that it is told of
+	expiry *flight       // when the first key that a client has read expires; nil: none does
+	lag    time.Duration // how long an invalidation takes: as long as the reply to the command that caused it
 	hangs  int           // how often it hung
 
 	stalled      []*flight // arrived at a hung node, in the order of arrival
@@ -53,28 +52,28 @@ type Sim struct {
 	unreachable  bool
 	crashed      bool
 	closed       bool
-	refusal      error // what every command is answered; nil: it is executed
+	refusal      error // the reply to every command; nil: commands are executed
 	delay        func() (request, reply time.Duration)
 	hook         func(redlock.Command)
-	between      func(next redlock.Command) time.Duration // of a group, how long others are served first; may be nil
+	between      func(next redlock.Command) time.Duration // within a group, how long others are served first; may be nil
 	trace        func(redlock.Command, redlock.Reply)
 	dropRequests int
 	dropReplies  int
 	counts       Counts
 }
 
-// Counts says what really happened at a Sim, whatever its clients believe.
+// Counts holds what really happened at a Sim, whatever its clients believe.
 type Counts struct {
 	Dials        int // connections that were made
-	Listens      int // those of listeners, which are not among them
+	Listens      int // connections of listeners, which Dials does not include
 	RefusedDials int // dials that failed at once: the node was down
-	Groups       int // groups executed to their end
+	Groups       int // groups that were executed to their end
 	Lost         int // groups that were sent and never executed to their end
-	Unheard      int // groups executed to their end whose replies reached nobody
+	Unheard      int // groups that were executed to their end, but whose replies reached no client
 	Killed       int // connections ended by CLIENT KILL
 
-	// Commands is how often each command was executed: "GET", "CLIENT KILL",
-	// and the name of the script, "acquire", for an EVALSHA of one.
+	// Commands is how often each command was executed: "GET", "CLIENT KILL". An EVALSHA of
+	// a script counts under the script's name, "acquire".
 	Commands map[string]int
 }
 
@@ -91,8 +90,8 @@ func (s *Sim) newState(name string) simredis.State {
 	return state
 }
 
-// Close cuts all connections and waits until nothing that belongs to the node
-// runs any more. It must not be called from within OnCommand's function.
+// Close cuts all connections and waits until all goroutines of the node have ended.
+// OnCommand's function must not call it.
 func (s *Sim) Close() {
 	s.lock()
 	s.closed = true
@@ -105,13 +104,13 @@ func (s *Sim) Close() {
 	s.attendants.Wait()
 }
 
-// Node returns the node as package redlock wants it.
+// Node returns the node in the form that package redlock uses.
 func (s *Sim) Node() redlock.Node {
 	return redlock.Node{Name: s.name, Address: "sim:" + s.name, Dial: s.dial, Listen: s.listen}
 }
 
-// dial connects and logs in. As with Redis that takes a round trip: a hung node
-// accepts the connection and never answers.
+// dial connects and logs in. As with Redis, that takes a round trip: a hung node accepts
+// the connection and never answers.
 func (s *Sim) dial(ctx context.Context) (redlock.Conn, error) {
 	c := &simConn{sim: s}
 	if err := s.login(ctx, c); err != nil {
@@ -142,8 +141,8 @@ func (s *Sim) admit(c *simConn) error {
 	return nil
 }
 
-// Do executes a command at once and past all faults and delays, as if typed at
-// the node itself. It is not counted.
+// Do executes a command at once, without faults and delays, as if typed at the node
+// itself. Counts does not include it.
 func (s *Sim) Do(args ...string) redlock.Reply {
 	s.lock()
 	defer s.mu.Unlock()
@@ -151,7 +150,7 @@ func (s *Sim) Do(args ...string) redlock.Reply {
 	return s.state.Exec(&nobody, s.clock.now(), args)
 }
 
-// Get returns the string at key; "" where there is none.
+// Get returns the string at key; "" if there is none.
 func (s *Sim) Get(key string) string { return s.Do("GET", key).Str }
 
 // Keys returns all keys, sorted.
@@ -164,8 +163,8 @@ func (s *Sim) Keys() []string {
 	return keys
 }
 
-// PTTL returns the milliseconds until key expires by the node's clock, as Redis
-// says it: -1 never, -2 there is no such key.
+// PTTL returns the milliseconds until key expires by the node's clock. As in Redis, -1
+// means never, and -2 that there is no such key.
 func (s *Sim) PTTL(key string) int64 { return s.Do("PTTL", key).Int }
 
 // Now returns the time of the node's own clock.
@@ -175,7 +174,7 @@ func (s *Sim) Now() time.Time {
 	return time.UnixMicro(s.clock.now())
 }
 
-// RunID returns the run_id of the present incarnation.
+// RunID returns the run_id of the current incarnation.
 func (s *Sim) RunID() string {
 	s.lock()
 	defer s.mu.Unlock()
@@ -191,28 +190,28 @@ func (s *Sim) Counts() Counts {
 	return counts
 }
 
-// OnCommand has fn called before each command that has arrived is executed, in
-// the goroutine that executes it: fn may do anything to the node, and what it
-// does holds for this very command. While it runs other goroutines may use the
-// node, also at that instant: what only records is better off with OnReply. fn
-// must not keep or change the command. Nil ends it.
+// OnCommand calls fn before each command that has arrived is executed, in the goroutine
+// that executes it. fn may do anything to the node, and what it does applies to this very
+// command. While fn runs, other goroutines may use the node, also at that instant. A
+// function that only records should use OnReply instead. fn must not keep or change the
+// command. Nil ends it.
 func (s *Sim) OnCommand(fn func(redlock.Command)) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.hook = fn
 }
 
-// Between has the node serve others for so long before the next command of a group, as
-// Redis does with a group that comes in pieces. Nil ends it.
+// Between makes the node serve others before the next command of a group, for as long as
+// pause returns. Redis does so with a group that arrives in pieces. Nil ends it.
 func (s *Sim) Between(pause func(next redlock.Command) time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.between = pause
 }
 
-// OnReply has fn called with each command that was executed and its reply, in
-// the order of execution and before anything else happens at the node: fn must
-// not call the node, nor keep or change what it gets. Nil ends it.
+// OnReply calls fn with each executed command and its reply, in the order of execution. It
+// does so before anything else happens at the node. fn must not call the node, nor keep or
+// change its arguments. Nil ends it.
 func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -222,15 +221,15 @@ func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
 var errReset = fmt.Errorf("the connection broke: %w", syscall.ECONNRESET)
 var errGivenUp = errors.New("a group on this connection was given up on: it can only be closed")
 
-// breakAll cuts every connection, with all that is under way on it. The caller
-// holds mu, here and below.
+// breakAll cuts every connection, with everything in transit on it. The caller holds mu,
+// here and below.
 func (s *Sim) breakAll() {
 	for _, c := range slices.Clone(s.conns) {
 		s.breakConn(c)
 	}
 }
 
-// breakConn ends a connection for both sides. What is under way on it is lost.
+// breakConn ends a connection for both sides. What is in transit on it is lost.
 func (s *Sim) breakConn(c *simConn) {
 	f := c.flight
 	if f != nil {
@@ -242,7 +241,7 @@ func (s *Sim) breakConn(c *simConn) {
 	s.forget(c)
 }
 
-// countEnd counts a flight whose replies will reach nobody.
+// countEnd counts a flight whose replies will reach no client.
 func (s *Sim) countEnd(f *flight) {
 	switch {
 	case f.login || f.end:
@@ -253,8 +252,8 @@ func (s *Sim) countEnd(f *flight) {
 	}
 }
 
-// forget ends the server's side of a connection: nothing that is still under
-// way on it is executed.
+// forget ends the server's side of a connection. Nothing that is still in transit on it is
+// executed.
 func (s *Sim) forget(c *simConn) {
 	c.gone, c.flight = true, nil
 	if i := slices.Index(s.conns, c); i >= 0 {
@@ -262,7 +261,7 @@ func (s *Sim) forget(c *simConn) {
 	}
 }
 
-// killLocked is CLIENT KILL ID.
+// killLocked executes CLIENT KILL ID.
 func (s *Sim) killLocked(id int64) int64 {
 	for _, c := range s.conns {
 		if c.client.Id == id {

@@ -10,27 +10,27 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// simConn is one connection to a Sim. Its fields are guarded by sim.mu.
+// simConn is one connection to a Sim. sim.mu guards its fields.
 //
-// The two sides end apart, as with a real network: err says that the client
-// cannot use it any more, gone that the server has forgotten it. In between the
-// bytes that are under way arrive and are executed.
+// The two sides end separately, as in a real network. err says that the client can no
+// longer use the connection. gone says that the server has forgotten it. In between, the
+// bytes in transit arrive and are executed.
 type simConn struct {
 	sim    *Sim
-	client simredis.Client // what the server knows of it; id 0: not accepted yet
-	flight *flight         // the one group under way, or nil
+	client simredis.Client // the server's view of it; id 0: not accepted yet
+	flight *flight         // the one group in transit, or nil
 	err    error
-	fin    bool // the client's end is to be noticed once flight has been executed
+	fin    bool // the server notices the client's end once flight has been executed
 	gone   bool
 
-	// Of a listener; nil otherwise.
+	// The fields below belong to a listener; they are nil otherwise.
 	told     chan struct{} // something has arrived
 	ended    chan struct{} // closed when err is set
 	heard    []string      // keys that have arrived
 	lastTold time.Time     // when the last one arrives
 }
 
-// fail has the client's side be over. The caller holds sim.mu.
+// fail ends the client's side. The caller holds sim.mu.
 func (c *simConn) fail(err error) {
 	if c.err == nil {
 		c.err = err
@@ -40,21 +40,21 @@ func (c *simConn) fail(err error) {
 	}
 }
 
-// flight is one group on its way to the server and its replies on their way
-// back. Its fields are guarded by sim.mu until done is closed.
+// flight is one group on its way to the server, and its replies on their way back. sim.mu
+// guards its fields until done is closed.
 type flight struct {
 	conn    *simConn
 	group   []redlock.Command
 	replies []redlock.Reply
-	login   bool   // the log-in, which takes the same way
-	end     bool   // nothing but the client's end, which takes the same way, or what nobody sent
-	key     string // what a listener is told
+	login   bool   // the log-in, which travels in the same way
+	end     bool   // only the client's end, which travels in the same way, or a message that no client sent
+	key     string // the key that a listener is notified of
 
-	next      int // how many of the group have been executed
+	next      int // how many commands of the group have been executed
 	announced bool
 	executed  bool
-	stalled   bool          // waits for a hung node to go on
-	late      time.Duration // cut off: what is left runs so much later
+	stalled   bool          // waits until a hung node resumes
+	late      time.Duration // after a cut: the rest is executed so much later
 	reply     time.Duration // how long the replies take
 
 	due      time.Time // when then is called, while it is in sim.pending
@@ -70,7 +70,7 @@ func (c *simConn) Do(ctx context.Context, group []redlock.Command, replies []red
 	return c.roundTrip(ctx, f, replies)
 }
 
-// Close ends the client's side. What is under way still arrives.
+// Close ends the client's side. What is in transit still arrives.
 func (c *simConn) Close() {
 	s := c.sim
 	s.lock()
@@ -104,7 +104,7 @@ func (c *simConn) roundTrip(ctx context.Context, f *flight, replies []redlock.Re
 	return nil
 }
 
-// send puts a flight under way. Where nothing delays it, it is over on return.
+// send starts a flight. If nothing delays it, it is over on return.
 func (c *simConn) send(ctx context.Context, f *flight) error {
 	if err := over(ctx); err != nil {
 		return err
@@ -128,8 +128,8 @@ func (c *simConn) send(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// over returns ctx's error, also at the very deadline, when its timer may not
-// have fired yet.
+// over returns ctx's error. It also returns one exactly at the deadline, when the timer of
+// ctx may not have fired yet.
 func over(ctx context.Context) error {
 	deadline, ok := ctx.Deadline()
 	if ctx.Err() == nil && ok && !time.Now().Before(deadline) {
@@ -148,7 +148,8 @@ func (s *Sim) delays() (request, reply time.Duration) {
 	return delay()
 }
 
-// wait waits for the outcome of a flight. A flight that is given up on goes on.
+// wait waits for the outcome of a flight. If the client stops waiting, the flight
+// continues.
 func (c *simConn) wait(ctx context.Context, f *flight) error {
 	if f.done == nil {
 		return f.err
@@ -172,7 +173,7 @@ func (c *simConn) giveUp(ctx context.Context, f *flight) error {
 	return ctx.Err()
 }
 
-// finish tells the client the outcome, once. The caller holds mu.
+// finish reports the outcome to the client, once. The caller holds mu.
 func (f *flight) finish(err error) {
 	if f.finished {
 		return
@@ -183,9 +184,8 @@ func (f *flight) finish(err error) {
 	}
 }
 
-// park makes a flight outlive the call that sent it: the lane uses the memory
-// of its commands again as soon as it has given up. The caller holds mu, here
-// and below.
+// park makes a flight outlive the call that sent it. A lane reuses the memory of its
+// commands as soon as it stops waiting. The caller holds mu, here and below.
 func (f *flight) park() {
 	if f.done != nil {
 		return
@@ -213,7 +213,7 @@ func cloneGroup(group []redlock.Command) []redlock.Command {
 	return clone
 }
 
-// arrive: the request has reached the node.
+// arrive handles a request that has reached the node.
 func (s *Sim) arrive(f *flight) {
 	if s.dropRequests > 0 && f.counts() {
 		s.dropRequests--
@@ -223,12 +223,12 @@ func (s *Sim) arrive(f *flight) {
 	s.execute(f)
 }
 
-// counts tells a group of commands from the log-in and the end of a connection.
+// counts reports whether a flight is a group of commands: not a log-in, and not the end of
+// a connection.
 func (f *flight) counts() bool { return !f.login && !f.end }
 
-// execute runs what is left of the group, until the node hangs or the
-// connection is cut. Each of that can happen inside of the test's function,
-// for which mu is given up.
+// execute runs the rest of the group, until the node hangs or the connection is cut. Both
+// can happen inside the test's function, during which mu is released.
 func (s *Sim) execute(f *flight) {
 	for !s.interrupted(f) {
 		if f.next == len(f.group) {
@@ -255,8 +255,8 @@ func (s *Sim) execute(f *flight) {
 	}
 }
 
-// interrupted tells whether f cannot go on now, and sees to it that it goes on
-// later where it will.
+// interrupted reports whether f cannot continue now. If f can continue later, interrupted
+// arranges that.
 func (s *Sim) interrupted(f *flight) bool {
 	switch {
 	case f.conn.gone:
@@ -288,7 +288,7 @@ func (s *Sim) executeCommand(c *simConn, command redlock.Command) redlock.Reply 
 	return reply
 }
 
-// answer sends the replies of a group that has been executed.
+// answer sends the replies of an executed group.
 func (s *Sim) answer(f *flight) {
 	f.executed = true
 	if f.login {
@@ -301,7 +301,7 @@ func (s *Sim) answer(f *flight) {
 	case s.dropReplies > 0 && f.counts():
 		s.dropReplies--
 		s.breakConn(f.conn)
-	case f.finished: // the client is gone or has given up
+	case f.finished: // the client is gone or no longer waits
 		s.deliver(f)
 	case f.reply > 0:
 		s.arm(f, f.reply, s.deliver)
@@ -320,7 +320,7 @@ func (s *Sim) accept(c *simConn) {
 	c.client.Id = s.state.LastID
 }
 
-// deliver: the replies have reached the client.
+// deliver handles replies that have reached the client.
 func (s *Sim) deliver(f *flight) {
 	c := f.conn
 	if f.finished {

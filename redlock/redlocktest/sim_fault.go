@@ -6,18 +6,18 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// SetDelay has every group from now on take the times that fn returns for its
-// way to the node and for the way back. fn is called once a group, also for the
-// log-in of a connection, and may be called by several goroutines. Nil: no
-// delay. The order on one connection is kept; between connections it is not.
+// SetDelay sets how long every group from now on takes to the node and back. It calls fn
+// once for each group, also for the log-in of a connection, and perhaps in several
+// goroutines. Nil means no delay. The order within one connection is kept; between
+// connections it is not.
 func (s *Sim) SetDelay(fn func() (request, reply time.Duration)) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.delay = fn
 }
 
-// Down makes the node unreachable: its connections break, what was under way
-// is lost, and dials are refused. What it holds stays. Up ends it.
+// Down makes the node unreachable: its connections break, what is in transit is lost, and
+// dials are refused. Its data stays. Up ends it.
 func (s *Sim) Down() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -32,9 +32,8 @@ func (s *Sim) Up() {
 	s.unreachable = false
 }
 
-// Hang makes the node do nothing, as SIGSTOP does: connections are made and
-// bytes are taken, also from clients that close or give up, and nothing is
-// answered.
+// Hang makes the node do nothing, as SIGSTOP does. It accepts connections and bytes, also
+// from clients that close or stop waiting, and answers nothing.
 func (s *Sim) Hang() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -44,8 +43,8 @@ func (s *Sim) Hang() {
 	}
 }
 
-// Resume lets a hung node go on. It executes all that has arrived in the
-// meantime, in the order of arrival, before Resume returns.
+// Resume ends a hang. Before it returns, the node executes everything that has arrived in
+// the meantime, in the order of arrival.
 func (s *Sim) Resume() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -60,7 +59,7 @@ func (s *Sim) Resume() {
 	s.watchExpiry()
 }
 
-// forgetClosed: the node notices the clients that closed while it hung and had
+// forgetClosed makes the node notice the clients that closed while it hung, and that had
 // sent nothing before.
 func (s *Sim) forgetClosed() {
 	for i := len(s.conns) - 1; i >= 0; i-- {
@@ -70,10 +69,10 @@ func (s *Sim) forgetClosed() {
 	}
 }
 
-// Crash ends the node as kill -9 does: connections break, dials are refused,
-// scripts and whatever was under way are lost, also what a hung node had taken.
-// Its keys are lost too unless keepData (an append-only file that is written
-// always). Restart ends it.
+// Crash ends the node as kill -9 does. Connections break, and dials are refused. Scripts
+// and everything in transit are lost, also what a hung node had accepted. Its keys are
+// lost, too, unless keepData is true, as with an append-only file that is always written.
+// Restart ends it.
 func (s *Sim) Crash(keepData bool) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -89,8 +88,8 @@ func (s *Sim) crash(keepData bool) {
 	}
 }
 
-// Restart starts the node again, as a master: with a new run_id, connection ids
-// from 1 and no scripts. One that has not crashed crashes first, without its data.
+// Restart starts the node again as a master, with a new run_id, connection ids from 1 and
+// no scripts. A node that has not crashed crashes first, without its data.
 func (s *Sim) Restart() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -105,15 +104,15 @@ func (s *Sim) restart() {
 	s.state.Restart(s.clock.now())
 }
 
-// Flush deletes all keys, as somebody's FLUSHALL does. Scripts stay.
+// Flush deletes all keys, as FLUSHALL does. Scripts stay.
 func (s *Sim) Flush() {
 	s.lock()
 	defer s.mu.Unlock()
 	s.state.Flush()
 }
 
-// Move has the node's address lead to another Redis, which is new and empty, and back
-// with the next call: none of the two ends meanwhile. Connections break.
+// Move makes the node's address lead to another Redis, which is new and empty. The next
+// call makes it lead back. Neither of the two ends meanwhile. Connections break.
 func (s *Sim) Move() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -127,17 +126,17 @@ func (s *Sim) Move() {
 	s.watchExpiry()
 }
 
-// Cut breaks all connections. What is under way is lost.
+// Cut breaks all connections. What is in transit is lost.
 func (s *Sim) Cut() {
 	s.lock()
 	defer s.mu.Unlock()
 	s.breakAll()
 }
 
-// CutLate breaks all connections for their clients, at once, while the node
-// notices after d only: requests that are under way now are executed then,
-// unless CLIENT KILL ends their connections before. What a hung node has taken
-// already is executed when it goes on.
+// CutLate breaks all connections for their clients at once, but the node notices only
+// after d. Then it executes the requests that are in transit now, unless CLIENT KILL ends
+// their connections before. What a hung node has accepted already is executed when it
+// resumes.
 func (s *Sim) CutLate(d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -169,24 +168,24 @@ func (s *Sim) cutLate(c *simConn, d time.Duration) {
 	}
 }
 
-// DropRequests has the next n groups cut their connection when they arrive:
-// nothing of them is executed.
+// DropRequests makes the next n groups cut their connection when they arrive. The node
+// executes nothing of them.
 func (s *Sim) DropRequests(n int) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.dropRequests = n
 }
 
-// DropReplies has the next n groups cut their connection after they have been
-// executed: their client never hears of it.
+// DropReplies makes the next n groups cut their connection after their execution. Their
+// client gets no reply.
 func (s *Sim) DropReplies(n int) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.dropReplies = n
 }
 
-// Refuse has every command answered with this error and none executed, as Redis
-// does while it loads ("LOADING …") or cannot write ("MISCONF …"). "" ends it.
+// Refuse answers every command with this error, and executes none. Redis does so while it
+// loads ("LOADING …") or cannot write ("MISCONF …"). "" ends it.
 func (s *Sim) Refuse(answer redlock.ServerError) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -196,7 +195,7 @@ func (s *Sim) Refuse(answer redlock.ServerError) {
 	}
 }
 
-// StepClock sets the node's clock forward, or back where d is negative.
+// StepClock sets the node's clock forward, or back if d is negative.
 func (s *Sim) StepClock(d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -204,8 +203,8 @@ func (s *Sim) StepClock(d time.Duration) {
 	s.watchExpiry()
 }
 
-// SetClockRate makes the node's clock run at so many seconds a second, from
-// now on: 1 is right, 1.01 gains, 0 stands still.
+// SetClockRate makes the node's clock run at rate seconds a second, from now on. 1 is
+// right, 1.01 gains, 0 stops the clock.
 func (s *Sim) SetClockRate(rate float64) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -213,7 +212,7 @@ func (s *Sim) SetClockRate(rate float64) {
 	s.watchExpiry()
 }
 
-// clock is a node's own time: time.Now with a fault.
+// clock is a node's own time: time.Now with an error.
 type clock struct {
 	base  int64 // microseconds since 1970 by the node's clock, at since
 	since time.Time
@@ -234,7 +233,7 @@ func (c *clock) now() int64 {
 	return c.base + elapsed.Microseconds()
 }
 
-// until is the time until so many milliseconds since 1970 are over by this clock.
+// until returns the time until ms, in milliseconds since 1970, is past by this clock.
 func (c *clock) until(ms int64) time.Duration {
 	left := time.Duration((ms+1)*1000-c.now()) * time.Microsecond
 	if c.rate <= 0 {

@@ -22,7 +22,7 @@ func (s *Sim) Executes(c redlock.Command) bool {
 	return s.refusal == nil && !s.state.Replica && len(c) > 1 && s.state.Scripts[c[1]]
 }
 
-// Tokens calls see with each lock's key and the tokens that hold it. Marks of waiters and
+// Tokens calls see with each lock's key and the tokens that hold it. Writer intents and
 // reservations hold nothing.
 func (s *Sim) Tokens(see func(key, token string)) {
 	s.lock()

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// expiryLag is how long after a key has expired those who have read it are told:
-	// Redis looks for such keys now and then.
+	// expiryLag is how long after the expiry of a key its readers are notified. Redis
+	// looks for expired keys now and then.
 	expiryLag = 100 * time.Millisecond
-	// listenerSilence is how long a node must hang for a listener to break: it pings
-	// each second, and waits three for the answer.
+	// listenerSilence is how long a node must hang before a listener breaks. A listener
+	// pings each second, and waits three seconds for the answer.
 	listenerSilence = 4 * time.Second
 )
 
-// simListener is the client's side of a connection on which only the node speaks.
+// simListener is the client's side of a connection on which only the node sends.
 type simListener struct {
 	conn *simConn
 	id   int64
@@ -30,7 +30,7 @@ func (l *simListener) ID() int64             { return l.id }
 func (l *simListener) Done() <-chan struct{} { return l.conn.ended }
 func (l *simListener) Close()                { l.conn.Close() }
 
-// listen connects as dial does. heard is called by a goroutine of its own.
+// listen connects as dial does. It calls heard in a separate goroutine.
 func (s *Sim) listen(ctx context.Context, heard func(keys []string)) (redlock.Listener, error) {
 	c := &simConn{sim: s, ended: make(chan struct{}), told: make(chan struct{}, 1)}
 	if err := s.login(ctx, c); err != nil {
@@ -60,7 +60,7 @@ func (c *simConn) hear(heard func(keys []string)) {
 	}
 }
 
-// takeHeard returns what has arrived, nothing where the connection is over.
+// takeHeard returns what has arrived; nothing if the connection is over.
 func (c *simConn) takeHeard() []string {
 	c.sim.lock()
 	defer c.sim.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *simConn) takeHeard() []string {
 	return keys
 }
 
-// tell sends a key to a listener, behind what was sent before. The caller holds
+// tell sends a key to a listener, after everything that was sent before. The caller holds
 // mu, here and below.
 func (s *Sim) tell(id int64, key string) {
 	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.Id == id && c.told != nil })
@@ -81,7 +81,7 @@ func (s *Sim) tell(id int64, key string) {
 	}
 	c := s.conns[i]
 	wait := max(s.lag, time.Until(c.lastTold))
-	if s.lag > 0 { // an instant of its own: neither that of the reply, nor another listener's
+	if s.lag > 0 { // an instant of its own: neither the reply's, nor another listener's
 		wait = max(s.lag+time.Duration(id%64+1)*977, time.Until(c.lastTold))
 	}
 	c.lastTold = time.Now().Add(wait)
@@ -100,7 +100,7 @@ func (s *Sim) arriveAtListener(f *flight) {
 	}
 }
 
-// silence has the listeners of a node break that goes on hanging.
+// silence breaks the listeners of a node that stays hung.
 func (s *Sim) silence() {
 	if !slices.ContainsFunc(s.conns, func(c *simConn) bool { return c.told != nil }) {
 		return
@@ -117,7 +117,7 @@ func (s *Sim) silence() {
 	})
 }
 
-// watchExpiry has those be told who have read a key, soon after it has expired.
+// watchExpiry notifies the clients that have read a key, soon after it has expired.
 func (s *Sim) watchExpiry() {
 	if s.expiry != nil {
 		s.disarm(s.expiry)
@@ -132,7 +132,7 @@ func (s *Sim) watchExpiry() {
 func (s *Sim) expire(*flight) {
 	s.expiry = nil
 	if s.hung {
-		return // until it goes on
+		return // until the node resumes
 	}
 	now := s.clock.now()
 	for _, key := range slices.Sorted(maps.Keys(s.state.Readers)) {
@@ -141,7 +141,7 @@ func (s *Sim) expire(*flight) {
 	s.watchExpiry()
 }
 
-// clients returns what the server knows of the connections.
+// clients returns the server's view of the connections.
 func (s *Sim) clients() []*simredis.Client {
 	all := make([]*simredis.Client, len(s.conns))
 	for i, c := range s.conns {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// lock takes mu and lets happen what is due: a timer that has not fired yet must
-// not make what it stands for come after what the caller does now.
+// lock takes mu and runs what is due. An event whose timer has not fired yet must not come
+// after what the caller does now.
 func (s *Sim) lock() {
 	s.mu.Lock()
 	s.runDue()
 }
 
-// runDue lets happen what is due, in order. Functions of the test run in
-// between, without mu; what else is due at that instant waits until they have
-// returned. Should one sleep, what is due later does not wait for it.
+// runDue runs what is due, in order. In between it calls functions of the test, without
+// mu. Other events of that instant wait until these functions have returned. If one
+// sleeps, later events do not wait for it.
 func (s *Sim) runDue() {
 	for len(s.pending) > 0 {
 		now := time.Now()
@@ -31,7 +31,7 @@ func (s *Sim) runDue() {
 	}
 }
 
-// arm has then called after d, with mu held. A flight waits for one thing at a
+// arm schedules the function then, called after d with mu held. A flight waits for one event at a
 // time.
 func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
 	f.park()
@@ -46,7 +46,7 @@ func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
 	s.ring(f.due)
 }
 
-// ring has an attendant come at an instant, or before. The first one is hired.
+// ring makes an attendant come at an instant, or before. It starts the first attendant.
 func (s *Sim) ring(at time.Time) {
 	switch {
 	case s.alarm == nil:
@@ -60,9 +60,9 @@ func (s *Sim) ring(at time.Time) {
 	s.rings = at
 }
 
-// attend lets happen what is due whenever the alarm rings, until the node is
-// closed or has an attendant too many. (One goroutine that stays: the stack of
-// a new one would have to grow for each flight.)
+// attend runs what is due whenever the alarm fires, until the node is closed or has a
+// surplus attendant. (It is one goroutine that stays: the stack of a new one would have to
+// grow for each flight.)
 func (s *Sim) attend() {
 	for range s.alarm.C {
 		if !s.answerAlarm() {
@@ -90,9 +90,8 @@ func (s *Sim) answerAlarm() (stay bool) {
 	return stay
 }
 
-// unattended calls fn, a function of the test, without holding mu, which the
-// caller holds. The caller may be the attendant, and fn may sleep: another one
-// is hired for so long.
+// unattended calls fn, a function of the test, without mu, which the caller holds. The
+// caller may be the attendant, and fn may sleep, so another attendant runs for that time.
 func (s *Sim) unattended(fn func()) {
 	if s.alarm != nil {
 		s.attendants.Go(s.attend)
@@ -103,8 +102,7 @@ func (s *Sim) unattended(fn func()) {
 	fn()
 }
 
-// disarm takes f out of what is to happen. It reports false where f waits for
-// nothing.
+// disarm removes f from the pending flights. It returns false if f waits for nothing.
 func (s *Sim) disarm(f *flight) bool {
 	i := slices.Index(s.pending, f)
 	if i < 0 {

@@ -16,12 +16,12 @@ var skewSource []byte
 // Skewable lets SetClock step the server's clock. It needs a C compiler (cc).
 func Skewable() Option { return func(s *Server) { s.prepare = prepareSkew } }
 
-// SetClock steps the server's wall clock, at once: from now on it is ahead of
-// this host's by so much, or behind where that is negative, over restarts too.
-// The server must have been started with Skewable.
+// SetClock steps the server's wall clock at once. From now on, also after restarts, it
+// differs from this host's clock by ahead; a negative value means behind. The server must
+// have been started with Skewable.
 func (s *Server) SetClock(ahead time.Duration) error {
 	offset := binary.NativeEndian.AppendUint64(nil, uint64(ahead.Nanoseconds()))
-	file, err := os.OpenFile(s.skewFile(), os.O_WRONLY, 0) // of a server that is not Skewable there is none
+	file, err := os.OpenFile(s.skewFile(), os.O_WRONLY, 0) // it exists only for a server that is Skewable
 	if err != nil {
 		return fmt.Errorf("redis-server %s: stepping its clock: %w", s.name, err)
 	}
@@ -34,8 +34,8 @@ func (s *Server) SetClock(ahead time.Duration) error {
 
 func (s *Server) skewFile() string { return filepath.Join(s.dir, "skew") }
 
-// prepareSkew compiles the shim into the server's directory, at its first
-// start, and has the process run under it.
+// prepareSkew compiles the shim into the server's directory at its first start, and makes
+// the process run under it.
 func prepareSkew(s *Server, cmd *exec.Cmd) error {
 	shim := filepath.Join(s.dir, "skew.so")
 	if _, err := os.Stat(shim); err != nil {

@@ -7,22 +7,22 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// ballotCall is one call of ballot.lua under way.
+// ballotCall is one call of ballot.lua in progress.
 type ballotCall struct {
 	call
 	node     string // the key of the node's hash
-	why      error  // why only releases are done; nil: it votes
+	why      error  // why the node does releases only; nil: it votes
 	late     bool
-	args     []string       // what is left of the operations' arguments
-	records  []record       // what is left of them
+	args     []string       // arguments of the operations that are left
+	records  []record       // records that are left
 	ttl      string         // of the a, n, s, h and e that follow
 	others   []operand      // names of the acquire that comes next
-	refused  *redlock.Reply // what the last acquire was refused with; nil: it was not
-	wanted   string         // the kind that it wanted to share; "": alone
-	ownMark  string         // of who asks, if it waits
-	keeps    int64          // until when locks may be kept for somebody, in milliseconds
-	chain    bool           // the names of the acquire that were kept so far are to be had
-	keeping  bool           // one may be now
+	refused  *redlock.Reply // what the last acquire was refused with; nil: it was granted
+	wanted   string         // the kind that it wanted to share; "": exclusive
+	ownMark  string         // the mark of the caller, if it waits
+	keeps    int64          // until when locks may be reserved, in milliseconds
+	chain    bool           // the acquire's names that were reserved so far can be acquired
+	keeping  bool           // a lock may be reserved now
 	counters map[string]int64
 	writes   []string // fields and values
 }
@@ -39,7 +39,7 @@ type operand struct {
 const (
 	proposalAhead = 1_000_000          // microseconds
 	farthest      = 31_449_600_000_000 // microseconds: 52 weeks
-	maxCounter    = 1<<53 - 1<<40      // beyond, a node fails
+	maxCounter    = 1<<53 - 1<<40      // beyond this, a node fails
 )
 
 const (
@@ -47,7 +47,7 @@ const (
 	errCounters = redlock.ServerError("COUNTERS its fencing counters are gone")
 )
 
-// ballot is ballot.lua: the operations in turn, each with its own reply.
+// ballot runs ballot.lua: it executes the operations in order, each with its own reply.
 func ballot(c call, keys, argv []string) redlock.Reply {
 	if len(keys) < 1 || len(argv) < 4 {
 		return Refuse(simError("ballot: the node's key and four arguments at least: got %d keys and %d arguments", len(keys), len(argv)))
@@ -75,7 +75,7 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 	return redlock.Reply{Array: replies}
 }
 
-// malformed tells whether there are names that no acquire follows.
+// malformed reports whether there are names without an acquire after them.
 func malformed(letters string) bool {
 	for i := range len(letters) {
 		if isOneOf(letters[i], "nN") && (i+1 == len(letters) || !isOneOf(letters[i+1], "nNaAsS")) {
@@ -102,7 +102,7 @@ func (b *ballotCall) begin(epoch, notAfter, records string) error {
 	return nil
 }
 
-// admits says why this incarnation has no vote.
+// admits returns why this incarnation has no vote; nil if it has one.
 func (b *ballotCall) admits(epoch string) error {
 	known, ok, err := b.hget(b.node, "epoch")
 	switch {
@@ -167,7 +167,7 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 	switch o.letter {
 	case 'n':
 		b.others = append(b.others, o)
-		return redlock.Reply{} // that of the acquire takes its place
+		return redlock.Reply{} // the reply of the acquire replaces it
 	case 'a', 's', 'h':
 		b.wanted, b.chain = o.kind, true
 		return b.grant(o)
@@ -207,7 +207,8 @@ func (b *ballotCall) next() string {
 	return arg
 }
 
-// refusal is why nothing can be granted by a record, whoever holds the lock.
+// refusal returns why this record can grant nothing, whatever client holds the lock; nil
+// if it can.
 func (b *ballotCall) refusal(r record) *redlock.Reply {
 	var reply redlock.Reply
 	switch {
@@ -223,7 +224,7 @@ func (b *ballotCall) refusal(r record) *redlock.Reply {
 
 const errLate = redlock.ServerError("LATE the attempt was over when it reached this node")
 
-// count is the fencing token of what is granted by a record.
+// count returns the fencing token of a grant, and sets the counter to it.
 func (b *ballotCall) count(r record) int64 {
 	count := b.counters[r.field] + 1
 	if b.Variant(LieAhead) {
@@ -236,14 +237,14 @@ func (b *ballotCall) count(r record) int64 {
 	return count
 }
 
-// raise has a counter be no less than so much.
+// raise sets a counter to at least count.
 func (b *ballotCall) raise(field string, count int64) {
 	if count > b.counters[field] {
 		b.note(field, count)
 	}
 }
 
-// far is why a counter cannot be raised to so much; nil: it can.
+// far returns why a counter cannot be raised to count; nil if it can.
 func (b *ballotCall) far(field string, count int64) *redlock.Reply {
 	if count <= b.counters[field] || count <= b.now+farthest || b.Variant(LieAhead) {
 		return nil
@@ -257,7 +258,7 @@ func (b *ballotCall) note(field string, count int64) {
 	b.writes = append(b.writes, field, strconv.FormatInt(count, 10))
 }
 
-// writeCounters writes what changed. Where that fails, nothing was voted.
+// writeCounters writes the changed counters. If that fails, the node has not voted.
 func (b *ballotCall) writeCounters(letters string, replies []redlock.Reply) {
 	if len(b.writes) == 0 {
 		return

@@ -11,16 +11,16 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// command is one that the simulated node knows.
+// command is a command that the simulated node supports.
 type command struct {
 	name  string // "SET", "CLIENT KILL"
 	words int    // of the name
-	arity int    // words in all; negative: at least so many
+	arity int    // words in total; negative: at least so many
 	write bool   // a replica refuses it
 	run   func(call) redlock.Reply
 }
 
-// call is one command while it is executed.
+// call is one command during its execution.
 type call struct {
 	*State
 	client *Client
@@ -73,9 +73,9 @@ func index(list ...command) map[string]*command {
 	return byName
 }
 
-// find returns the command that the words name, nil where there is none.
+// find returns the command with this name; nil if there is none.
 func find(words redlock.Command) *command {
-	if known := commands[words[0]]; known != nil { // most of them, and quick
+	if known := commands[words[0]]; known != nil { // the usual, fast case
 		return known
 	}
 	name := strings.ToUpper(words[0])
@@ -89,7 +89,7 @@ func (c *command) takes(words int) bool {
 	return words == c.arity || c.arity < 0 && words >= -c.arity
 }
 
-// errorName is how Redis names the command in errors: "get", "client|id".
+// errorName returns the name that Redis uses in errors: "get", "client|id".
 func (c *command) errorName() string {
 	return strings.ReplaceAll(strings.ToLower(c.name), " ", "|")
 }
@@ -157,7 +157,7 @@ func timeOfDay(c call) redlock.Reply {
 
 func clientID(c call) redlock.Reply { return Number(c.client.Id) }
 
-// clientKill knows CLIENT KILL ID n. As in Redis it spares the caller.
+// clientKill executes CLIENT KILL ID n. As in Redis, it spares the caller.
 func clientKill(c call) redlock.Reply {
 	if len(c.args) == 1 {
 		return Failed("ERR No such client") // the old form, by address
@@ -221,7 +221,7 @@ func get(c call) redlock.Reply {
 	return Text(e.Text)
 }
 
-// mget answers null also for what is no string.
+// mget also replies null for a key that is not a string.
 func mget(c call) redlock.Reply {
 	replies := make([]redlock.Reply, len(c.args))
 	for i, key := range c.args {
@@ -232,7 +232,7 @@ func mget(c call) redlock.Reply {
 	return redlock.Reply{Array: replies}
 }
 
-// set knows SET key value [NX] [PX milliseconds].
+// set executes SET key value [NX] [PX milliseconds].
 func set(c call) redlock.Reply {
 	nx, px := false, ""
 	for options := c.args[2:]; len(options) > 0; options = options[1:] {

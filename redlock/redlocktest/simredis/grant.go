@@ -9,7 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// grant is an acquire of any kind: a fencing token, or what keeps it from it.
+// grant executes an acquire of any kind. It returns a fencing token, or what blocks the
+// acquire.
 func (b *ballotCall) grant(o operand) redlock.Reply {
 	lost := o.letter == 'h' && !b.holds(o.key, o.old)
 	switch {
@@ -27,14 +28,14 @@ func (b *ballotCall) grant(o operand) redlock.Reply {
 		return Number(b.counters[o.record.field])
 	}
 	token := Number(b.sign(o) * b.count(o.record))
-	if lost { // what the old token had lapsed there
+	if lost { // the old token did not hold the key
 		return List(token)
 	}
 	return token
 }
 
-// sign is that of the fencing token: -1 where somebody is waiting. A plain
-// acquire does not say.
+// sign returns the sign of the fencing token: -1 if a client waits. A plain acquire does
+// not report that.
 func (b *ballotCall) sign(o operand) int64 {
 	if o.letter != 'a' && b.isThere(o.key+bell) {
 		return -1
@@ -42,7 +43,7 @@ func (b *ballotCall) sign(o operand) int64 {
 	return 1
 }
 
-// take takes a lock, here and below: nil where it did.
+// take acquires a lock. Like the functions below, it returns nil if it did.
 func (b *ballotCall) take(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
@@ -54,13 +55,13 @@ func (b *ballotCall) take(o operand) *redlock.Reply {
 		return errorOf(stored)
 	}
 	refused := b.blocker(o.key, o.token)
-	if refused == nil && !b.holds(o.key, o.token) { // nobody shares it any more
+	if refused == nil && !b.holds(o.key, o.token) { // nobody shares it now
 		return errorOf(b.store(o.key, o.token, false, b.ttl))
 	}
 	return refused
 }
 
-// takeKept takes a lock that may be kept for somebody.
+// takeKept acquires a lock that may be reserved for a waiter.
 func (b *ballotCall) takeKept(o operand) *redlock.Reply {
 	refused := b.blocker(o.key, o.token)
 	if refused == nil {
@@ -72,7 +73,7 @@ func (b *ballotCall) takeKept(o operand) *redlock.Reply {
 	return refused
 }
 
-// errorOf is a reply that is an error; nil: it is none.
+// errorOf returns the reply if it is an error, and nil if it is not.
 func errorOf(reply redlock.Reply) *redlock.Reply {
 	if reply.Err == nil {
 		return nil
@@ -80,8 +81,8 @@ func errorOf(reply redlock.Reply) *redlock.Reply {
 	return &reply
 }
 
-// grantAll takes one name that is shared, or several of whatever kind, or none, with
-// the token of the last one.
+// grantAll acquires one shared name, or several names of any kind, with the token of the
+// last one. It acquires all of them or none.
 func (b *ballotCall) grantAll(last operand) redlock.Reply {
 	names := append(b.others, last)
 	b.others = nil
@@ -130,7 +131,8 @@ func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Re
 	return refused
 }
 
-// takeOne takes one of several keys that nothing keeps a token from: nil, or why not.
+// takeOne acquires one of several keys that nothing blocks. It returns nil, or why it
+// failed.
 func (b *ballotCall) takeOne(key string, last operand) *redlock.Reply {
 	if last.letter == 's' {
 		return b.enter(key, last, b.ttl)
@@ -138,7 +140,7 @@ func (b *ballotCall) takeOne(key string, last operand) *redlock.Reply {
 	return errorOf(b.store(key, last.token, false, b.ttl))
 }
 
-// inTheWay is what keeps a token from one of several keys: nil where nothing does.
+// inTheWay returns what blocks a token from one of several keys; nil if nothing does.
 func (b *ballotCall) inTheWay(o, last operand) *redlock.Reply {
 	if last.letter != 's' {
 		return b.blocker(o.key, last.token)
@@ -151,7 +153,7 @@ func (b *ballotCall) inTheWay(o, last operand) *redlock.Reply {
 	return b.obstacle(o)
 }
 
-// handOver swaps one token for another.
+// handOver replaces one token with another.
 func (b *ballotCall) handOver(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
@@ -167,7 +169,7 @@ func (b *ballotCall) handOver(o operand) *redlock.Reply {
 	return errorOf(b.store(o.key, o.token, false, b.ttl))
 }
 
-// blocker is what keeps a token from a key: nil where nothing does.
+// blocker returns what blocks a token from a key; nil if nothing does.
 func (b *ballotCall) blocker(key, token string) *redlock.Reply {
 	value, ok, err := b.value(key)
 	var shown redlock.Reply
@@ -184,7 +186,7 @@ func (b *ballotCall) blocker(key, token string) *redlock.Reply {
 	return &shown
 }
 
-// fence raises the counter, if the lock is still the attempt's.
+// fence raises the counter if the attempt still holds the lock.
 func (b *ballotCall) fence(o operand) redlock.Reply {
 	if refused := b.far(o.record.field, o.record.value); refused != nil {
 		return *refused
@@ -215,7 +217,7 @@ func (b *ballotCall) repair(o operand) redlock.Reply {
 	return Number(1)
 }
 
-// mend sets the key where it is missing.
+// mend sets the key if it is missing.
 func (b *ballotCall) mend(o operand) *redlock.Reply {
 	if o.letter == 'q' {
 		return b.join(o, o.ttl)
@@ -223,7 +225,8 @@ func (b *ballotCall) mend(o operand) *redlock.Reply {
 	return errorOf(b.store(o.key, o.token, true, o.ttl))
 }
 
-// Beside a lock's key; what each of them is for, ballot.lua says.
+// These suffixes of a lock's key name the keys beside it. ballot.lua says what each one is
+// for.
 const (
 	MembersOf = "\x00m"
 	bell      = "\x00b"
@@ -239,20 +242,20 @@ const (
 	KindKept   = "redlockd:kept"
 )
 
-// IsKind reports whether a key's value says that several share the lock. Other values that
-// begin like that are another client's.
+// IsKind reports whether a key's value says that several clients share the lock. Other
+// values with that prefix belong to foreign clients.
 func IsKind(value string) bool {
 	slots, ok := strings.CutPrefix(value, kindPrefix+"slots=")
 	return value == KindShared || ok && slots != "" && strings.Trim(slots, "0123456789") == ""
 }
 
-// member is one of those who share a lock.
+// member is one holder of a shared lock.
 type member struct {
 	token string
 	until int64 // milliseconds since 1970
 }
 
-// members returns those who share a lock, nil where nobody does.
+// members returns the holders of a shared lock; nil if there are none.
 func (c call) members(key string) (map[string]int64, error) {
 	e, ok := c.Lookup(key+MembersOf, c.now)
 	if ok && e.Set == nil {
@@ -261,7 +264,7 @@ func (c call) members(key string) (map[string]int64, error) {
 	return e.Set, nil
 }
 
-// sortedMembers are in the order in which their time is over.
+// sortedMembers returns the members in the order of their expiry.
 func (c call) sortedMembers(key string) []member {
 	set, _ := c.members(key)
 	sorted := make([]member, 0, len(set))
@@ -279,8 +282,8 @@ func (c call) isMember(key, token string) bool {
 	return set[token] > c.now/1000
 }
 
-// settle forgets the members whose time is over, and has the key last as long as
-// the longest of the others: false where there are none, and none is the key.
+// settle deletes the expired members, and gives the key the expiry of the longest of the
+// others. If no member is left, it deletes the key and returns false.
 func (c call) settle(key string) bool {
 	set, err := c.members(key)
 	if err != nil || c.mayWrite() != nil {
@@ -298,8 +301,8 @@ func (c call) settle(key string) bool {
 	return true
 }
 
-// forgetMembers deletes those who are over, and tells how many. A set without
-// members is no key.
+// forgetMembers deletes the members for which over returns true, and returns how many it
+// deleted. A set without members is no key.
 func (c call) forgetMembers(key string, over func(token string, until int64) bool) int64 {
 	set, _ := c.members(key)
 	had := len(set)
@@ -318,7 +321,7 @@ func (c call) forgetMembers(key string, over func(token string, until int64) boo
 	return int64(had - len(set))
 }
 
-// expireAt is PEXPIREAT, to a time that is not over.
+// expireAt sets the expiry of a key to a time that is not past, as PEXPIREAT does.
 func (c call) expireAt(key string, at int64) {
 	if e, ok := c.Lookup(key, c.now); ok {
 		e.expiry = at
@@ -326,7 +329,8 @@ func (c call) expireAt(key string, at int64) {
 	}
 }
 
-// addMember is ZADD, with GT where it must not shorten. The caller may write.
+// addMember adds a member, as ZADD does, with GT if it must not shorten. The caller has
+// checked that the node accepts writes.
 func (c call) addMember(key, token string, until int64, greater bool) error {
 	set, err := c.members(key)
 	if err != nil {
@@ -343,7 +347,7 @@ func (c call) addMember(key, token string, until int64, greater bool) error {
 	return nil
 }
 
-// holder shows by whom a lock is held that several may share.
+// holder returns the kind of a shared lock and the member that expires last.
 func (c call) holder(key, kind string) redlock.Reply {
 	shown := List(Text(kind), c.left(key))
 	if sorted := c.sortedMembers(key); len(sorted) > 0 {
@@ -353,7 +357,7 @@ func (c call) holder(key, kind string) redlock.Reply {
 	return shown
 }
 
-// join adds a token again to those who share the lock: nil where it did.
+// join adds a token to a shared lock again. It returns nil if it did.
 func (b *ballotCall) join(o operand, ttl string) *redlock.Reply {
 	if refused := b.obstacle(o); refused != nil {
 		return refused
@@ -361,8 +365,7 @@ func (b *ballotCall) join(o operand, ttl string) *redlock.Reply {
 	return b.enter(o.key, o, ttl)
 }
 
-// obstacle is what keeps a token from those who share the lock: nil where nothing
-// does.
+// obstacle returns what blocks a token from sharing the lock; nil if nothing does.
 func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 	value, ok, err := b.value(o.key)
 	var shown redlock.Reply
@@ -384,7 +387,7 @@ func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 	return nil
 }
 
-// enter adds a token. Of those whose key somebody deleted nobody comes back.
+// enter adds a token. If the lock's key was deleted, the earlier members do not come back.
 func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
 	if _, ok, _ := b.value(key); !ok && b.mayWrite() == nil {
 		b.remove(key + MembersOf)
@@ -392,7 +395,7 @@ func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
 	if stored := b.store(key, o.kind, true, ttl); stored.Err != nil {
 		return &stored
 	}
-	ms, _ := strconv.ParseInt(ttl, 10, 64) // store has seen it
+	ms, _ := strconv.ParseInt(ttl, 10, 64) // store has parsed it
 	if err := b.addMember(key, o.token, b.now/1000+ms, true); err != nil {
 		failed := Refuse(err)
 		return &failed
@@ -401,8 +404,8 @@ func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
 	return nil
 }
 
-// place is nil where nobody else has the place with which the token begins. Or
-// else, who has it, when the first of all is over, and a place that is free.
+// place returns nil if no other holder has the place at the start of the token. Otherwise
+// it returns the holder of that place, the first expiry of all members, and a free place.
 func (b *ballotCall) place(o operand) *redlock.Reply {
 	wanted := placeOf(o.token)
 	slots, err := strconv.Atoi(o.kind[strings.LastIndexByte(o.kind, '=')+1:])
@@ -428,7 +431,7 @@ func (b *ballotCall) place(o operand) *redlock.Reply {
 	return refused
 }
 
-// freeAfter is the first place after one that is not taken, 0 where all are.
+// freeAfter returns the first free place after the wanted one; 0 if all are taken.
 func freeAfter(wanted, slots int, taken map[int]bool) int {
 	for i := wanted; i < wanted+slots-1; i++ {
 		if place := i%slots + 1; !taken[place] {
@@ -438,14 +441,14 @@ func freeAfter(wanted, slots int, taken map[int]bool) int {
 	return 0
 }
 
-// placeOf is the number with which a token of a semaphore begins, 0: none.
+// placeOf returns the place at the start of a semaphore's token; 0 if there is none.
 func placeOf(token string) int {
 	digits := token[:len(token)-len(strings.TrimLeft(token, "0123456789"))]
 	place, _ := strconv.Atoi(digits)
 	return place
 }
 
-// leave is a release.
+// leave releases a shared lock.
 func (b *ballotCall) leave(key, token string) redlock.Reply {
 	if err := b.mayWrite(); err != nil {
 		return Refuse(err)
@@ -461,7 +464,7 @@ func (b *ballotCall) leave(key, token string) redlock.Reply {
 	return Number(left)
 }
 
-// stay is an extension.
+// stay extends a token of a shared lock.
 func (b *ballotCall) stay(key, token string) redlock.Reply {
 	ms, err := strconv.ParseInt(b.ttl, 10, 64)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// hash is what a key holds that is a hash.
+// hash is the value of a key that holds a hash.
 type hash struct {
 	Values map[string]string
-	names  []string // of all fields, in order; nil: to be made again
+	names  []string // of all fields, in order; nil: to be computed again
 }
 
 func (h *hash) set(field, value string) {
@@ -25,7 +25,7 @@ func (h *hash) delete(field string) {
 	h.names = nil
 }
 
-// grow makes room for so many fields.
+// grow makes room for n fields.
 func (h *hash) grow(n int) {
 	if len(h.Values) < n/2 {
 		values := make(map[string]string, n)
@@ -34,7 +34,7 @@ func (h *hash) grow(n int) {
 	}
 }
 
-// fields are the names of all fields, in order. Nobody may change them.
+// fields returns the names of all fields, in order. Callers must not change them.
 func (h *hash) fields() []string {
 	if h.names == nil {
 		h.names = slices.Sorted(maps.Keys(h.Values))
@@ -42,7 +42,7 @@ func (h *hash) fields() []string {
 	return h.names
 }
 
-// clone is a hash of its own. One of none is none.
+// clone returns an independent copy of the hash; nil of nil.
 func (h *hash) clone() *hash {
 	if h == nil {
 		return nil
@@ -50,9 +50,9 @@ func (h *hash) clone() *hash {
 	return &hash{maps.Clone(h.Values), h.names}
 }
 
-var noHash = &hash{} // which nobody changes
+var noHash = &hash{} // never changed
 
-// hash returns the hash at key; noHash where there is none.
+// hash returns the hash at key; noHash if there is none.
 func (c call) hash(key string) (*hash, error) {
 	e, ok := c.Lookup(key, c.now)
 	switch {
@@ -64,7 +64,7 @@ func (c call) hash(key string) (*hash, error) {
 	return e.Hash, nil
 }
 
-// hget returns a field of the hash at key; ok tells that there is one.
+// hget returns a field of the hash at key. ok reports whether the field exists.
 func (c call) hget(key, field string) (value string, ok bool, err error) {
 	h, err := c.hash(key)
 	if err != nil {
@@ -74,8 +74,8 @@ func (c call) hget(key, field string) (value string, ok bool, err error) {
 	return value, ok, nil
 }
 
-// hset sets fields of the hash at key to values, given in turn. It fails as
-// Redis does where the key is something else or the node is a replica.
+// hset sets fields of the hash at key. pairs holds fields and values in turn. It fails as
+// in Redis if the key has another type or the node is a replica.
 func (c call) hset(key string, pairs ...string) error {
 	h, err := c.hashToWrite(key)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c call) hset(key string, pairs ...string) error {
 	return nil
 }
 
-// hashToWrite returns the hash at key, which it makes where there is none. Who
-// writes to it says so with changed.
+// hashToWrite returns the hash at key, and creates it if there is none. A caller that
+// writes to it calls changed.
 func (c call) hashToWrite(key string) (*hash, error) {
 	if err := c.mayWrite(); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func hmgetCommand(c call) redlock.Reply {
 	return redlock.Reply{Array: replies}
 }
 
-// hsetCommand answers with how many of the fields are new.
+// hsetCommand replies with the number of new fields.
 func hsetCommand(c call) redlock.Reply {
 	key, pairs := c.args[0], c.args[1:]
 	if len(pairs)%2 != 0 {
@@ -136,12 +136,11 @@ func hsetCommand(c call) redlock.Reply {
 		return Refuse(err)
 	}
 	had := len(h.Values)
-	_ = c.hset(key, pairs...) // as has been seen
+	_ = c.hset(key, pairs...) // it was checked above
 	return Number(int64(len(h.Values) - had))
 }
 
-// hdelCommand answers with how many fields there were to delete. A hash without
-// fields is no key.
+// hdelCommand replies with the number of deleted fields. A hash without fields is no key.
 func hdelCommand(c call) redlock.Reply {
 	key, fields := c.args[0], c.args[1:]
 	h, err := c.hash(key)
@@ -163,7 +162,7 @@ func hdelCommand(c call) redlock.Reply {
 	return Number(int64(had - len(h.Values)))
 }
 
-// hgetallCommand answers in the order of the fields' names; Redis has another.
+// hgetallCommand replies in the order of the fields' names. Redis has another order.
 func hgetallCommand(c call) redlock.Reply {
 	h, err := c.hash(c.args[0])
 	if err != nil {

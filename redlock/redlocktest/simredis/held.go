@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// extend is PEXPIRE … GT: a key that never expires has the greatest of all
-// expiries.
+// extend lengthens a token's expiry, as PEXPIRE … GT does. A key that never expires has
+// the greatest expiry of all.
 func (b *ballotCall) extend(key, token string) redlock.Reply {
 	if b.holds(key, token) {
 		return b.lengthen(key, b.ttl, !b.Variant(ExtendShortens))
@@ -24,7 +24,7 @@ func (b *ballotCall) extend(key, token string) redlock.Reply {
 	return Number(-bool01(b.isForced(token)))
 }
 
-// lengthen is PEXPIRE of a key that there is, with GT or without.
+// lengthen sets the expiry of an existing key, as PEXPIRE does, with GT or without.
 func (b *ballotCall) lengthen(key, ttl string, greater bool) redlock.Reply {
 	ms, err := strconv.ParseInt(ttl, 10, 64)
 	if err != nil {
@@ -57,7 +57,8 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 	return Number(1)
 }
 
-// few is how many of those who share a lock are shown to whoever does not want all.
+// Few is how many holders of a shared lock are shown to a client that does not ask for
+// all.
 const Few = 100
 
 func (b *ballotCall) who(key string, all bool) redlock.Reply {
@@ -81,10 +82,11 @@ func (b *ballotCall) who(key string, all bool) redlock.Reply {
 	return shown
 }
 
-// shownText shows no more of what somebody else wrote than the scripts do.
+// shownText returns at most as much of a foreign value as the scripts show.
 func shownText(value string) redlock.Reply { return Text(value[:min(len(value), 4096)]) }
 
-// whoIsNext is for whom a lock is kept that nobody holds; an empty list: for nobody.
+// whoIsNext returns the reservation of a lock that nobody holds; an empty list if there is
+// none.
 func (b *ballotCall) whoIsNext(key string) redlock.Reply {
 	if next := b.marked(key+KeptFor, KindKept); next != nil {
 		return *next
@@ -92,7 +94,7 @@ func (b *ballotCall) whoIsNext(key string) redlock.Reply {
 	return List()
 }
 
-// force deletes the lock if it is the token's, and notes that.
+// force notes that the token is forced away, and deletes the lock if the token holds it.
 func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
 	if noted := b.store(forcedKey(token), "1", false, ttl); noted.Err != nil {
 		return noted
@@ -110,13 +112,13 @@ func forcedKey(token string) string {
 	return "redlockd:forced:" + hex.EncodeToString(sum[:])
 }
 
-// has tells whether the lock is the token's, alone or together with others.
+// has reports whether the token holds the lock, alone or together with others.
 func (b *ballotCall) has(key, token string) bool {
 	value, ok, err := b.value(key)
 	return err == nil && ok && (value == token || IsKind(value) && b.isMember(key, token))
 }
 
-// value returns the string at key; ok tells that there is one.
+// value returns the string at key. ok reports whether there is one.
 func (c call) value(key string) (value string, ok bool, err error) {
 	e, ok := c.Lookup(key, c.now)
 	if ok && !e.isString() {
@@ -125,7 +127,7 @@ func (c call) value(key string) (value string, ok bool, err error) {
 	return e.Text, ok, nil
 }
 
-// holds tells whether key is the string token now.
+// holds reports whether key is the string token now.
 func (c call) holds(key, token string) bool {
 	value, ok, err := c.value(key)
 	return err == nil && ok && value == token
@@ -136,10 +138,10 @@ func (c call) isThere(key string) bool {
 	return ok
 }
 
-// left is PTTL.
+// left returns the time to live of key, as PTTL does.
 func (c call) left(key string) redlock.Reply { return pttl(c.with(key)) }
 
-// remove is DEL, on a node that may write.
+// remove deletes keys, as DEL does, on a node that accepts writes.
 func (c call) remove(keys ...string) {
 	for _, key := range keys {
 		if c.isThere(key) {
@@ -160,8 +162,8 @@ func bool01(b bool) int64 {
 	return 0
 }
 
-// intend: who was refused waits. Who waits for those who share in another way leaves
-// his mark.
+// intend records that a refused client waits: it sets the wake-up key. If others share the
+// lock in another way, it also sets the writer intent.
 func (b *ballotCall) intend(o operand) redlock.Reply {
 	switch refused := b.refused; {
 	case refused == nil:
@@ -176,7 +178,9 @@ func (b *ballotCall) intend(o operand) redlock.Reply {
 	return Number(1)
 }
 
-// bellTTL: nobody may give back what was only kept for somebody.
+// bellTTL returns the ttl of a wake-up key. A client that was refused for a reservation or
+// a writer intent may wait for a lock that nobody holds. No release deletes its wake-up
+// key, so the key ends with the reservation or intent.
 func bellTTL(refused *redlock.Reply, ttl string) string {
 	by, left := refused.Array[0].Str, refused.Array[1].Int
 	ms, err := strconv.ParseInt(ttl, 10, 64)
@@ -186,7 +190,8 @@ func bellTTL(refused *redlock.Reply, ttl string) string {
 	return strconv.FormatInt(max(min(ms, left), 1), 10)
 }
 
-// comesIn: who waited waits no more, and others may join him.
+// comesIn ends the wait of a client that got the lock. If it shares the lock, it wakes the
+// waiters that may join.
 func (b *ballotCall) comesIn(o operand) {
 	marks := []string{o.key + writerOf}
 	if b.keeping {
@@ -199,15 +204,15 @@ func (b *ballotCall) comesIn(o operand) {
 	}
 }
 
-// keep has the lock be kept for who was refused, if it is for nobody; of several names,
-// up to the first that is not to be had.
+// keep reserves the lock for a refused waiter, unless it is reserved for another. Of
+// several names, it reserves those up to the first that cannot be acquired.
 func (b *ballotCall) keep(o operand) redlock.Reply {
 	if refused := b.refused; !b.chain || refused == nil || refused.Err != nil || refused.Array[0].Str == KindWriter {
 		return Number(1)
 	}
 	b.chain = b.mark(o.key+KeptFor, o.token, o.ttl)
 	if b.chain {
-		ms, _ := strconv.ParseInt(o.ttl, 10, 64) // mark has seen it
+		ms, _ := strconv.ParseInt(o.ttl, 10, 64) // mark has parsed it
 		if until := b.now/1000 + ms; !b.keeping || until > b.keeps {
 			b.keeps = until
 		}
@@ -219,8 +224,8 @@ func (b *ballotCall) keep(o operand) redlock.Reply {
 	return Number(1)
 }
 
-// ring: the lock is given back, and who waits is told. For a moment it is known that
-// somebody did.
+// ring wakes the waiters of a released lock: it deletes the wake-up key. A short-lived key
+// then records that a client waited.
 func (b *ballotCall) ring(key string) {
 	if b.isThere(key + bell) {
 		b.remove(key + bell)
@@ -228,7 +233,7 @@ func (b *ballotCall) ring(key string) {
 	}
 }
 
-// mark tells whether the mark is his now.
+// mark sets a writer intent or a reservation, and reports whether this waiter has it now.
 func (b *ballotCall) mark(where, mark, ttl string) bool {
 	set := b.store(where, mark, true, ttl)
 	if !set.Nil {
@@ -241,7 +246,7 @@ func (b *ballotCall) mark(where, mark, ttl string) bool {
 	return true
 }
 
-// intendAlready: somebody waits for those who share the lock, if they do.
+// intendAlready sets the writer intent if readers share the lock.
 func (b *ballotCall) intendAlready(key, mark, ttl string) redlock.Reply {
 	if value, ok, err := b.value(key); err == nil && ok && value == KindShared {
 		b.mark(key+writerOf, mark, ttl)
@@ -249,7 +254,7 @@ func (b *ballotCall) intendAlready(key, mark, ttl string) redlock.Reply {
 	return Number(1)
 }
 
-// unmark tells whether the mark was there, and is not any more.
+// unmark deletes this waiter's writer intent or reservation, and reports whether it did.
 func (b *ballotCall) unmark(where, mark string) bool {
 	if !b.holds(where, mark) || b.mayWrite() != nil {
 		return false
@@ -258,7 +263,8 @@ func (b *ballotCall) unmark(where, mark string) bool {
 	return true
 }
 
-// done: whose mark this is waits no more, and nobody waits for him.
+// done ends a wait: it deletes the waiter's writer intent and reservation, and wakes the
+// clients that waited for them.
 func (b *ballotCall) done(key, mark string) redlock.Reply {
 	for _, where := range []string{key + writerOf, key + KeptFor} {
 		if b.unmark(where, mark) {
@@ -268,7 +274,8 @@ func (b *ballotCall) done(key, mark string) redlock.Reply {
 	return Number(1)
 }
 
-// marked shows somebody else than who asks whose mark is there; nil: nobody's is.
+// marked returns the writer intent or reservation of a waiter other than the caller; nil
+// if there is none.
 func (b *ballotCall) marked(where, kind string) *redlock.Reply {
 	mark, ok, err := b.value(where)
 	if !ok || err != nil || mark == b.ownMark {
@@ -279,8 +286,8 @@ func (b *ballotCall) marked(where, kind string) *redlock.Reply {
 	return &shown
 }
 
-// kept shows for whom else a lock is kept that the token does not hold already; nil:
-// for nobody.
+// kept returns another waiter's reservation of a lock that the token does not hold
+// already; nil if there is none.
 func (b *ballotCall) kept(o operand) *redlock.Reply {
 	switch {
 	case !b.keeping, o.kind == "" && b.holds(o.key, o.token), o.kind != "" && b.isMember(o.key, o.token):

@@ -14,10 +14,10 @@ type infoSection struct {
 	fields []infoField
 }
 
-// infoField is a line of INFO. One whose value is "" is not shown.
+// infoField is a line of INFO. A field with the value "" is not shown.
 type infoField struct{ key, value string }
 
-// infoCommand is INFO [section …].
+// infoCommand executes INFO [section …].
 func infoCommand(c call) redlock.Reply {
 	var b strings.Builder
 	for _, section := range c.infoSections(c.now) {
@@ -41,8 +41,8 @@ func (c call) wantsSection(name string) bool {
 	})
 }
 
-// infoSections returns what is true, but for what follows from a role that is
-// not.
+// infoSections returns the true values. If the shown role is false, the values that follow
+// from the role match it.
 func (s *State) infoSections(now int64) []infoSection {
 	role, link, replID := "master", "", s.ReplID
 	if s.Replica {
@@ -75,7 +75,7 @@ func (s *State) infoSections(now int64) []infoSection {
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// infoValue returns what INFO shows for a field whose true value is given.
+// infoValue returns what INFO shows for a field with this true value.
 func (s *State) infoValue(key, truth string) string {
 	if lie := s.InfoLies[key]; lie != "" {
 		return lie
@@ -89,12 +89,12 @@ func (s *State) HasInfo(key string) bool {
 	})
 }
 
-// uptime is in seconds. As in Redis it is the difference of two readings of the
-// wall clock, each cut to a second: it jumps with the clock, and may be negative.
+// uptime returns seconds. As in Redis, it is the difference of two readings of the wall
+// clock, each truncated to a second. It jumps with the clock, and may be negative.
 func (s *State) uptime(now int64) int64 { return now/1_000_000 - s.started/1_000_000 }
 
-// configGet is CONFIG GET name …, for the settings that say how durable the node
-// is. As in Redis a name comes back as it was written.
+// configGet executes CONFIG GET name … for the settings that say how durable the node is.
+// As in Redis, a name comes back as the client wrote it.
 func configGet(c call) redlock.Reply {
 	settings := map[string]string{"appendfsync": "everysec", "appendonly": "no", "no-appendfsync-on-rewrite": "no"}
 	if c.Durable {
@@ -112,7 +112,7 @@ func configGet(c call) redlock.Reply {
 	return reply
 }
 
-// aclDryRun is ACL DRYRUN default command …, of a command that there is.
+// aclDryRun executes ACL DRYRUN default command … for a command that exists.
 func aclDryRun(c call) redlock.Reply {
 	switch user, command := c.args[0], c.args[1]; {
 	case user != "default":
@@ -123,14 +123,14 @@ func aclDryRun(c call) redlock.Reply {
 	return Text("OK")
 }
 
-// configResetStat leaves itself as the only command that was executed, as in
-// Redis.
+// configResetStat resets the statistics. As in Redis, it then counts as the only executed
+// command.
 func configResetStat(c call) redlock.Reply {
 	c.commands = 0
 	return Text("OK")
 }
 
-// Snapshot is what a node held at one moment. It does not change.
+// Snapshot is the data of a node at one instant. It never changes.
 type Snapshot struct{ keys map[string]entry }
 
 func (s *State) Snapshot() Snapshot { return Snapshot{cloneKeys(s.Keys)} }
@@ -156,8 +156,8 @@ func (s *State) DropExpired(now int64) {
 	}
 }
 
-// Demote makes the server a replica. replID is the id of its master, or "" if that is not in the
-// simulation.
+// Demote makes the server a replica. replID is the id of its master; "" if the master is
+// not in the simulation.
 func (s *State) Demote(copied Snapshot, replID string) {
 	if replID == "" {
 		replID = s.newReplID()
@@ -172,8 +172,8 @@ func (s *State) Promote() {
 	}
 }
 
-// mayWrite fails where the node is a replica. Whatever a script changes has to
-// ask first: Redis refuses the commands in a script, not the script.
+// mayWrite fails if the node is a replica. Code of a script that changes anything must
+// call it first: Redis refuses the commands in a script, not the script.
 func (s *State) mayWrite() error {
 	if s.Replica {
 		return ErrReadOnly

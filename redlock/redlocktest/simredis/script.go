@@ -10,8 +10,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// scriptFunc is a Go function with the meaning of one of package redlock's Lua
-// scripts.
+// scriptFunc is one of the Lua scripts of package redlock, written in Go.
 type scriptFunc struct {
 	Name string
 	run  func(c call, keys, argv []string) redlock.Reply
@@ -20,7 +19,7 @@ type scriptFunc struct {
 var ScriptFuncs = map[string]func(c call, keys, argv []string) redlock.Reply{
 	"ballot": ballot,
 	"epoch":  rewriteNode,
-	"rights": func(call, []string, []string) redlock.Reply { return redlock.Reply{} }, // it denies nothing
+	"rights": func(call, []string, []string) redlock.Reply { return redlock.Reply{} }, // the node denies nothing
 }
 
 var ScriptsBySHA = indexScripts()
@@ -33,12 +32,12 @@ func indexScripts() map[string]scriptFunc {
 	return bySHA
 }
 
-// evalSHA: EVALSHA sha numkeys [key …] [arg …]
+// evalSHA executes EVALSHA sha numkeys [key …] [arg …].
 func evalSHA(c call) redlock.Reply {
 	sha := strings.ToLower(c.args[0])
 	n, err := strconv.Atoi(c.args[1])
 	switch {
-	case len(sha) != 40: // looked at first, as Redis does
+	case len(sha) != 40: // checked first, as in Redis
 		return Refuse(ErrNoScript)
 	case err != nil:
 		return Refuse(errNotNumber)
@@ -56,11 +55,11 @@ func evalSHA(c call) redlock.Reply {
 	return known.run(c, c.args[2:2+n], c.args[2+n:])
 }
 
-// recordSize is what ballot.lua and epoch.lua are told of a counter: its field,
+// recordSize is the length of a counter's record for ballot.lua and epoch.lua: its field,
 // and a number of 16 digits.
 const recordSize = 18
 
-// record is one of them.
+// record is the field of a counter and a number.
 type record struct {
 	field string
 	value int64
@@ -85,7 +84,7 @@ func simError(format string, args ...any) error {
 	return redlock.ServerError("ERR redlocktest: " + fmt.Sprintf(format, args...))
 }
 
-// rewriteNode is epoch.lua: a comparison of the epoch and the words, and a write.
+// rewriteNode runs epoch.lua: it compares the epoch and the words, and writes.
 func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if len(keys) != 1 || len(argv) != 6 {
 		return Refuse(simError("node: one key and six arguments: got %d keys and %d arguments", len(keys), len(argv)))
@@ -120,16 +119,16 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	return Number(1)
 }
 
-// raise makes counters as large as the records say, and as least. What they are counts
-// for nothing beyond most.
+// raise sets each counter to the largest of its value, its record and least. It ignores a
+// present value above most.
 func (h *hash) raise(records []record, least, most int64) {
 	h.grow(len(records))
-	leastText := strconv.FormatInt(least, 10) // what most of them become
+	leastText := strconv.FormatInt(least, 10) // the new value of most counters
 	for _, r := range records {
 		count := r.value
 		if known := h.Values[r.field]; known != "" {
 			before, err := strconv.ParseInt(known, 10, 64)
-			if err == nil && before <= most { // else somebody wrote to it
+			if err == nil && before <= most { // else a foreign client wrote to it
 				count = max(count, before)
 			}
 		}
@@ -141,8 +140,8 @@ func (h *hash) raise(records []record, least, most int64) {
 	}
 }
 
-// Variant is a deliberate mistake in a simulated node's scripts: what a test
-// plants to show that the mistake would be found.
+// Variant is a deliberate mistake in a simulated node's scripts. A test plants it to show
+// that the mistake would be found.
 type Variant string
 
 const (

@@ -11,9 +11,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// State is what a redis-server process knows. It knows nothing of networks and
-// of waiting: the same calls at the same times give the same replies. Times are
-// microseconds since 1970.
+// State is the memory of a redis-server process. It has no network and never waits: the
+// same calls at the same times return the same replies. Times are microseconds since 1970.
 type State struct {
 	name     string
 	lives    int // how often it was started
@@ -26,18 +25,18 @@ type State struct {
 	Variants map[Variant]bool           // mistakes that were planted
 	Kill     func(clientID int64) int64 // ends a connection; how many it ended
 	tracking
-	Durable  bool              // says that it is
+	Durable  bool              // the node says that it is durable
 	Denied   string            // what its user default may not do
-	InfoLies map[string]string // what INFO shows instead of the truth
+	InfoLies map[string]string // what INFO shows instead of the true values
 
-	replIDs      int // how many it has made
+	replIDs      int // how many replication ids it has made
 	ReplID       string
 	Replica      bool
-	MasterReplID string // of a replica: its master's
+	MasterReplID string // of a replica: the replication id of its master
 }
 
-// entry is what a key holds: a string, a hash, a sorted set, or a list, which is
-// there for WRONGTYPE.
+// entry is the value of a key: a string, a hash, a sorted set, or a list. A list only
+// serves to cause WRONGTYPE.
 type entry struct {
 	Text   string
 	Hash   *hash            // not nil: a hash
@@ -48,12 +47,12 @@ type entry struct {
 
 func (e entry) isString() bool { return e.Hash == nil && e.Set == nil && e.list == nil }
 
-// Client is what the server knows of a connection.
+// Client is the server's view of a connection.
 type Client struct {
 	Id      int64
 	name    string
 	tracks  *trackingMode // nil: CLIENT TRACKING is off
-	Caching bool          // CLIENT CACHING YES was the command before
+	Caching bool          // the previous command was CLIENT CACHING YES
 }
 
 func NewState(name string, now int64) State {
@@ -62,7 +61,7 @@ func NewState(name string, now int64) State {
 	return s
 }
 
-// Restart begins a new life, a master's, with the keys of the one before.
+// Restart begins a new life as a master, with the keys of the previous life.
 func (s *State) Restart(now int64) {
 	s.lives++
 	s.RunID = digest("%s %d", s.name, s.lives)
@@ -77,7 +76,7 @@ func (s *State) newReplID() string {
 	return digest("%s replication %d", s.name, s.replIDs)
 }
 
-// digest makes 40 digits that are the same in each run.
+// digest returns 40 hex digits that are the same in each run.
 func digest(format string, args ...any) string {
 	sum := sha1.Sum(fmt.Appendf(nil, format, args...))
 	return hex.EncodeToString(sum[:])
@@ -88,8 +87,8 @@ func (s *State) Flush() {
 	s.flushed()
 }
 
-// Lookup returns what is at key now. Redis lets a key live through the very
-// millisecond of its expiry, and a replica leaves the deleting to its master.
+// Lookup returns the value at key now. Redis keeps a key during the whole millisecond of
+// its expiry. A replica leaves the deletion to its master.
 func (s *State) Lookup(key string, now int64) (entry, bool) {
 	e, ok := s.Keys[key]
 	if ok && e.expiry != 0 && now/1000 > e.expiry {
@@ -101,7 +100,8 @@ func (s *State) Lookup(key string, now int64) (entry, bool) {
 	return e, ok
 }
 
-// put and drop change what is at a key.
+// put sets the value of a key. Like drop, it reports the change to the clients that track
+// the key.
 func (s *State) put(key string, e entry) {
 	s.Keys[key] = e
 	s.changed(key)
@@ -123,7 +123,7 @@ func (s *State) SortedKeys(pattern string, now int64) []string {
 	return keys
 }
 
-// globMatch knows * and ?; the rest of a pattern stands for itself.
+// globMatch supports * and ?. All other characters match themselves.
 func globMatch(pattern, text string) bool {
 	for pattern != "" {
 		switch {
@@ -143,7 +143,8 @@ func globMatch(pattern, text string) bool {
 	return text == ""
 }
 
-// Exec executes one command of a client. As in Redis, a command with a wrong form is not counted.
+// Exec executes one command of a client. As in Redis, the statistics do not count a
+// malformed command.
 func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Reply {
 	known := find(command)
 	caches := c.caches(known)

@@ -8,21 +8,21 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// tracking is who is to be told when a key changes: once, and then no more.
+// tracking records which connections to notify when a key changes: once for each read.
 type tracking struct {
 	Readers map[string][]int64               // by key: the ids of connections that have read it
-	current *Client                          // whose command is executed; nil: nobody's
+	current *Client                          // the client whose command is executed; nil: none
 	Clients func() []*Client                 // in the order of dialling
 	Tell    func(clientID int64, key string) // "" for all keys
 }
 
-// trackingMode is CLIENT TRACKING ON REDIRECT id OPTIN.
+// trackingMode holds the options of CLIENT TRACKING ON REDIRECT id OPTIN.
 type trackingMode struct {
 	redirect int64
 	noLoop   bool
 }
 
-// clientTracking is CLIENT TRACKING OFF, and ON with REDIRECT and OPTIN.
+// clientTracking executes CLIENT TRACKING OFF, and ON with REDIRECT and OPTIN.
 func clientTracking(c call) redlock.Reply {
 	mode, optIn := trackingMode{}, false
 	for options := c.args[1:]; len(options) > 0; options = options[1:] {
@@ -61,7 +61,7 @@ func (c call) setTracking(mode trackingMode, optIn bool) redlock.Reply {
 	return Text("OK")
 }
 
-// clientCaching is CLIENT CACHING YES.
+// clientCaching executes CLIENT CACHING YES.
 func clientCaching(c call) redlock.Reply {
 	switch {
 	case c.client.tracks == nil:
@@ -75,8 +75,8 @@ func clientCaching(c call) redlock.Reply {
 	return Text("OK")
 }
 
-// caches tells whether the next command of a client has what it reads tracked.
-// As in Redis that holds until there is one that is not CLIENT.
+// caches reports whether the server tracks what the client's next command reads. As in
+// Redis, CLIENT CACHING YES holds until the next command that is not CLIENT.
 func (c *Client) caches(next *command) bool {
 	if !c.Caching {
 		return false
@@ -85,7 +85,7 @@ func (c *Client) caches(next *command) bool {
 	return c.tracks != nil
 }
 
-// remember notes what a client has read, and returns the reply to that.
+// remember records what a client has read, and returns the reply.
 func (s *State) remember(c *Client, known *command, command redlock.Command, reply redlock.Reply) redlock.Reply {
 	var keys []string
 	switch known.name {
@@ -104,8 +104,9 @@ func (s *State) remember(c *Client, known *command, command redlock.Command, rep
 	return reply
 }
 
-// changed: what is at a key is another. Who has read it is told, but not of what
-// it did itself, with NOLOOP; in any case it has to read it again.
+// changed notifies the clients that have read a changed key. With NOLOOP it does not
+// notify the client that made the change. In any case, the client has to read the key
+// again.
 func (s *State) changed(key string) {
 	if len(s.Readers) == 0 {
 		return
@@ -120,9 +121,9 @@ func (s *State) changed(key string) {
 	}
 }
 
-// flushed: all keys are gone. Everybody who tracks is told, whatever it has read.
+// flushed notifies all tracking clients that all keys are gone, whatever they have read.
 func (s *State) flushed() {
-	if s.Clients == nil { // not up yet
+	if s.Clients == nil { // the node is not up yet
 		return
 	}
 	clear(s.Readers)
@@ -133,7 +134,7 @@ func (s *State) flushed() {
 	}
 }
 
-// allKeys is told instead of a key.
+// AllKeys is reported instead of a key if all keys are gone.
 const AllKeys = ""
 
 func (s *State) byID(id int64) *Client {
@@ -145,8 +146,8 @@ func (s *State) byID(id int64) *Client {
 	return all[i]
 }
 
-// NextExpiry returns when the first key expires that a client has read, in milliseconds since
-// 1970; 0 if none does.
+// NextExpiry returns when the first key that a client has read expires, in milliseconds
+// since 1970; 0 if none does.
 func (s *State) NextExpiry() int64 {
 	first := int64(0)
 	for key := range s.Readers {

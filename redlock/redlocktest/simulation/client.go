@@ -13,14 +13,13 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// simClient is somebody on a host who takes locks and gives them back, and who
-// may stand still anywhere.
+// simClient is a client on a host. It acquires and releases locks, and may pause anywhere.
 type simClient struct {
 	w      *world
 	host   *host
 	name   string
 	random *rand.Rand
-	ctx    context.Context // outlives the work: what is held is given back
+	ctx    context.Context // outlives the work, so that held locks are released
 }
 
 func (w *world) startClients(ctx context.Context) {
@@ -37,14 +36,13 @@ func (c *simClient) run() {
 		time.Sleep(below(c.random, c.w.idle))
 		if q, life := c.host.daemon(); q != nil {
 			if !c.turn(q, life) {
-				time.Sleep(below(c.random, 3*c.w.idle)) // it is of no use to hurry
+				time.Sleep(below(c.random, 3*c.w.idle)) // there is no use in hurrying
 			}
 		}
 	}
 }
 
-// turn takes a lock, uses it and gives it back. It reports false where it got
-// none.
+// turn acquires a lock, uses it and releases it. It returns false if it got none.
 func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 	r := c.wish()
 	for next, record := &r, c.begin(&r, life); next != nil; {
@@ -63,7 +61,7 @@ func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 	return true
 }
 
-// begin notes that the client is about to ask.
+// begin records that the client is about to call Acquire.
 func (c *simClient) begin(r *redlock.Request, life int) *Request {
 	record := c.w.record.request(c.host, life, c.name, r)
 	r.Holder, r.Failed, r.OnLost = record.holder(), record.failed, record.lost
@@ -93,8 +91,9 @@ func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Reques
 	return lease, g
 }
 
-// handOver gives the lock to the next client of this host, who is this one, too:
-// now and then. Nil: it does not, or there is nothing left to hand over.
+// handOver hands the lock to the next client of this host, now and then. This simClient
+// plays that client, too. It returns nil if it does not hand over, or if nothing is left
+// to hand over.
 func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *redlock.Request, record *Request) {
 	if q, now := c.host.daemon(); g.Kind != "" || q == nil || now != life || !oneIn(c.random, 3) {
 		return nil, nil
@@ -124,18 +123,18 @@ var (
 	errKilled    = errors.New("its daemon was killed before it could say so")
 )
 
-// releasing: the client is about to give the lock back, in one way or another.
+// releasing records that the client is about to release the lock, in one way or another.
 func (c *simClient) releasing(g *Grant) {
 	g.releasing()
 	if t := c.host.table; t != nil {
 		t.released(g)
-		if oneIn(c.random, 4) { // the daemon is slow to begin, and may be killed before
+		if oneIn(c.random, 4) { // the daemon begins late, and may be killed before
 			time.Sleep(below(c.random, 200*time.Millisecond))
 		}
 	}
 }
 
-// wish is what the client would like to have.
+// wish returns a request for what the client wants.
 func (c *simClient) wish() redlock.Request {
 	r := c.wishOf()
 	switch c.random.IntN(12) {
@@ -154,7 +153,7 @@ func (c *simClient) wish() redlock.Request {
 	return r
 }
 
-// wishOf is about one lock that is not shared.
+// wishOf returns a request for one lock that is not shared.
 func (c *simClient) wishOf() redlock.Request {
 	r := redlock.Request{
 		Name: pick(c.random, c.w.locks...),
@@ -173,8 +172,8 @@ func (c *simClient) wishOf() redlock.Request {
 	return r
 }
 
-// patience is a context that may end at any instant, and stands still now and
-// then.
+// patience returns a context that may end at any instant, and that pauses the client now
+// and then.
 func (c *simClient) patience() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	if oneIn(c.random, 4) {
@@ -187,7 +186,7 @@ func (c *simClient) patience() (context.Context, context.CancelFunc) {
 	return c.slow(ctx), cancel
 }
 
-// use holds the lock for a while, looks at it, extends it.
+// use holds the lock for a while, watches it and extends it.
 func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	for end := c.w.record.now() + c.while(r.TTL); c.w.record.now() < end; {
 		c.pause()
@@ -204,7 +203,7 @@ func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	}
 }
 
-// while is how long a lock is used: mostly for less than its ttl.
+// while returns how long the client uses a lock: mostly for less than its ttl.
 func (c *simClient) while(ttl time.Duration) time.Duration {
 	if c.w.busy {
 		return below(c.random, 30*time.Millisecond)
@@ -222,8 +221,8 @@ func (c *simClient) extend(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	g.event("extend", fmt.Sprintf("ttl %v: %v", ttl, lease.Extend(ctx, ttl)))
 }
 
-// giveBack ends the use of a lease, in one way or another. That of a daemon
-// that is gone ends by itself.
+// giveBack ends the use of a lease, in one way or another. If its daemon is gone, the
+// lease ends without that.
 func (c *simClient) giveBack(lease *redlock.Lease, g *Grant, life int) {
 	if q, now := c.host.daemon(); q == nil || now != life {
 		return
@@ -239,14 +238,14 @@ func (c *simClient) giveBack(lease *redlock.Lease, g *Grant, life int) {
 	}
 	c.releasing(g)
 	if oneIn(c.random, 5) {
-		_, _ = lease.BeginRelease() // what stays of it is seen
+		_, _ = lease.BeginRelease() // lookAtNodes sees what stays of it
 		return
 	}
 	err := lease.Release(c.slow(c.ctx))
 	g.event("release", fmt.Sprint(err))
 }
 
-// pause has the client stand still, rarely, for longer than a lease may last.
+// pause stops the client, rarely, for longer than a lease may last.
 func (c *simClient) pause() {
 	if oneIn(c.random, 60) {
 		c.w.record.count("pause")
@@ -254,8 +253,8 @@ func (c *simClient) pause() {
 	}
 }
 
-// slow is a context at which its client may stand still: whoever is about to
-// wait for something else as well asks a context for Done first.
+// slow returns a context that may pause its client. Code that also waits for something
+// else calls Done of a context first, so Done pauses.
 func (c *simClient) slow(ctx context.Context) context.Context { return slowContext{ctx, c} }
 
 type slowContext struct {
@@ -268,19 +267,19 @@ func (c slowContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// foreignToken begins the values of another Redlock client.
+// foreignToken is the prefix of another Redlock client's values.
 const foreignToken = "foreign:"
 
-// foreigner is another Redlock client, which knows plain keys and nothing else. It
-// asks one node after the other, and has no network in between: what it is for is
-// that it and ours keep each other out.
+// foreigner is another Redlock client, which knows only plain keys. It asks one node after
+// the other, without a network in between. It shows that its locks and ours exclude each
+// other.
 type foreigner struct {
 	w      *world
 	random *rand.Rand
 }
 
-// startForeigner has one at work in plans in which nodes keep what they hold and
-// clocks go as they should: it knows of no quarantine.
+// startForeigner starts a foreigner if the nodes of the plan keep their data and the
+// clocks are right. A foreigner does not know the quarantine.
 func (w *world) startForeigner() {
 	if w.plan.Loss || w.plan.Steps || w.plan.Fresh {
 		return
@@ -296,7 +295,7 @@ func (f *foreigner) run() {
 	}
 }
 
-// turn tries to take a lock once, uses it and gives it back.
+// turn tries to acquire a lock once, uses it and releases it.
 func (f *foreigner) turn(lock, token string) {
 	ttl := below(f.random, 500*time.Millisecond) + redlock.MinTTL
 	wish := redlock.Request{Name: lock, TTL: ttl.Truncate(time.Millisecond)}
@@ -322,7 +321,7 @@ func (f *foreigner) turn(lock, token string) {
 
 func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
 	if n.Makes(simredis.HideKind) && simredis.IsKind(n.Get(key)) {
-		return true // it would find nothing there
+		return true // the client would find nothing there
 	}
 	reply := n.Do("SET", key, token, "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
 	return reply.Err == nil && !reply.Nil
@@ -336,8 +335,8 @@ func (f *foreigner) giveBack(lock, token string) {
 	}
 }
 
-// grantedElsewhere: another client has the lock from the instant on at which it
-// asked.
+// grantedElsewhere records that a foreign client has the lock, from the instant at which
+// it asked.
 func (q *Request) grantedElsewhere(id string, validity time.Duration) *Grant {
 	r := q.record
 	r.mu.Lock()
@@ -353,8 +352,8 @@ func (q *Request) grantedElsewhere(id string, validity time.Duration) *Grant {
 	return g
 }
 
-// operator is somebody who forces locks away now and then, whoever holds them. It
-// is there in some worlds only.
+// operator forces locks away now and then, whatever client holds them. Only some worlds
+// have one.
 type operator struct {
 	w      *world
 	random *rand.Rand

@@ -1,17 +1,21 @@
 // Package simulation searches for broken promises of package redlock.
 //
-// Simulate puts nodes, daemons and clients into a bubble of fake time and makes things
-// go wrong there: latency, lost requests and replies, connections whose bytes arrive late,
-// hung and crashed nodes, lost, foreign and older data, addresses that lead to another
-// Redis and back, partitions, wrong and stepped clocks, crashed daemons, clients that stop
-// or give up, an operator who forces locks away. All follows from a seed. What was granted,
-// extended, lost and released is checked against what package redlock promises.
+// Simulate puts nodes, daemons and clients into a bubble of fake time and injects faults:
+//   - latency, lost requests and replies, connections whose bytes arrive late, partitions;
+//   - hung and crashed nodes, and nodes with lost, foreign or older data;
+//   - addresses that lead to another Redis and back;
+//   - wrong and stepped clocks;
+//   - crashed daemons, clients that pause or stop waiting, an operator that forces locks
+//     away.
+//
+// A seed determines all of it. Simulate checks what was granted, extended, lost and
+// released against the promises of package redlock.
 //
 // TestSearch in package redlock calls it with many seeds; REDLOCKD_LONG=1 with many more;
 // -seed N repeats one. The simulated node is [redlocktest.Sim].
 //
-// Mistakes that were planted on purpose, one at a time, show what it finds: the check that
-// found each, the seeds needed, and the seconds on a slow processor:
+// Mistakes that were planted on purpose, one at a time, show what it finds. The columns
+// are the check that found each, the seeds needed, and the seconds on a slow processor:
 //
 //	quorum of half the nodes            exclusion     1  0.1
 //	one token for all attempts          leftover      1  0.1

@@ -11,14 +11,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// faults has things go wrong, one after the other and several at a time, and
-// each of them come right again.
+// faults makes things go wrong, one after the other and several at a time, and ends each
+// fault again.
 type faults struct {
 	w       *world
 	random  *rand.Rand
-	kinds   []faultKind // each as often as its weight
+	kinds   []faultKind // each as many times as its weight
 	gap     time.Duration
-	done    sync.WaitGroup // what is to come right again
+	done    sync.WaitGroup // faults that are still to end
 	foreign atomic.Bool    // a node got the tokens of another
 
 	mu        sync.Mutex // guards what follows; nothing else is called under it
@@ -26,28 +26,28 @@ type faults struct {
 	crashed   map[*simNode]bool
 	stepped   map[*simNode]time.Duration
 	restarted map[*simNode]time.Duration
-	forgot    map[*simNode]time.Duration // when a node lost what it held
+	forgot    map[*simNode]time.Duration // when a node lost its data
 }
 
-// trouble is what goes wrong at one place: a node, or a link.
+// trouble counts the faults at one place: a node, or a link.
 type trouble struct {
-	now   int           // faults
-	ended time.Duration // the last one
+	now   int           // faults that are active
+	ended time.Duration // when the last one ended
 }
 
-// faultKind is one way in which things go wrong. begin starts it, says how long
-// it lasts and returns what ends it; ok is false where it cannot be now.
+// faultKind is one kind of fault. begin starts it, and returns how long it lasts and what
+// ends it. ok is false if the fault is impossible now.
 type faultKind struct {
 	name   string
 	weight int
-	in     func(Plan) bool // nil: in every one
+	in     func(Plan) bool // nil: in all plans
 	begin  func(f *faults) (what mishap, ok bool)
 }
 
-// mishap is something that went wrong once.
+// mishap is one fault.
 type mishap struct {
 	where string
-	at    []any // whose trouble it is
+	at    []any // the places that it affects
 	lasts time.Duration
 	end   func()
 }
@@ -86,7 +86,7 @@ func moving(p Plan) bool     { return p.Moves }
 func losing(p Plan) bool     { return p.Loss }
 func stepping(p Plan) bool   { return p.Steps }
 
-// FaultKinds are the names of all that Report.Faults can count.
+// FaultKinds returns the names of all faults that Report.Faults can count.
 func FaultKinds() []string {
 	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "foreign lock", "daemon restart", "adoption"}
 	for _, kind := range faultKinds() {
@@ -111,7 +111,7 @@ func newFaults(w *world) *faults {
 	return f
 }
 
-// run lets things go wrong for so long.
+// run injects faults for this span.
 func (f *faults) run(span time.Duration) {
 	for end := f.w.record.now() + span; f.w.record.now() < end; time.Sleep(below(f.random, f.gap)) {
 		f.one(pick(f.random, f.kinds...))
@@ -134,7 +134,7 @@ func (f *faults) one(kind faultKind) {
 	})
 }
 
-// trouble counts the faults at some places.
+// trouble adds n to the active faults of some places.
 func (f *faults) trouble(places []any, n int) {
 	now := f.w.record.now()
 	f.mu.Lock()
@@ -148,7 +148,7 @@ func (f *faults) trouble(places []any, n int) {
 	}
 }
 
-// wellSince is since when nothing goes wrong between each host and a node.
+// wellSince returns since when nothing is wrong between each host and a node.
 func (f *faults) wellSince(n *simNode) []time.Duration {
 	now := f.w.record.now()
 	f.mu.Lock()
@@ -160,7 +160,7 @@ func (f *faults) wellSince(n *simNode) []time.Duration {
 	return since
 }
 
-// endOf needs mu.
+// endOf returns when the last fault of a place ended. The caller holds mu.
 func (f *faults) endOf(place any, now time.Duration) time.Duration {
 	switch t := f.troubles[place]; {
 	case t == nil:
@@ -172,7 +172,7 @@ func (f *faults) endOf(place any, now time.Duration) time.Duration {
 	}
 }
 
-// heal waits until all is well again, and sets the clocks right.
+// heal waits until all faults have ended, and corrects the clocks.
 func (f *faults) heal() {
 	f.done.Wait()
 	for _, n := range f.w.nodes {
@@ -181,17 +181,17 @@ func (f *faults) heal() {
 	f.w.record.event(Event{Actor: "all", What: "is well"})
 }
 
-// What goes wrong at more than one node, or not at a node.
+// The faults below affect more than one node, or no node.
 
-// partition: one host and one node lose what they send each other, one way or
-// both ways.
+// partition makes one host and one node lose what they send each other, in one or both
+// directions.
 func partition(f *faults) (mishap, bool) {
 	h, n := pick(f.random, f.w.hosts...), pick(f.random, f.w.nodes...)
 	lasts := below(f.random, 900*time.Millisecond)
 	return f.cutLinks(h, []*simNode{n}, lasts), true
 }
 
-// slowLink: what one host and one node send each other takes long.
+// slowLink delays what one host and one node send each other.
 func slowLink(f *faults) (mishap, bool) {
 	h, n := pick(f.random, f.w.hosts...), pick(f.random, f.w.nodes...)
 	l := h.links[n.index]
@@ -202,7 +202,7 @@ func slowLink(f *faults) (mishap, bool) {
 	}, true
 }
 
-// majorityPartition: a host loses the quorum, for longer than some leases last.
+// majorityPartition cuts a host off from the quorum, for longer than some leases last.
 func majorityPartition(f *faults) (mishap, bool) {
 	h := pick(f.random, f.w.hosts...)
 	return f.cutLinks(h, f.majority(), below(f.random, 2*time.Second)), true
@@ -228,7 +228,7 @@ func (f *faults) cutLinks(h *host, nodes []*simNode, lasts time.Duration) mishap
 	return what
 }
 
-// majorityHang: the fleet has no quorum for a while.
+// majorityHang leaves the fleet without a quorum for a while.
 func majorityHang(f *faults) (mishap, bool) {
 	what := mishap{where: "nodes", lasts: below(f.random, 1500*time.Millisecond)}
 	nodes := f.majority()
@@ -245,7 +245,7 @@ func majorityHang(f *faults) (mishap, bool) {
 	return what, true
 }
 
-// majority is so many nodes that those left are no quorum.
+// majority returns so many nodes that the remaining ones are no quorum.
 func (f *faults) majority() []*simNode {
 	nodes := make([]*simNode, 0, len(f.w.nodes))
 	for _, i := range f.random.Perm(len(f.w.nodes))[:(len(f.w.nodes)+1)/2] {
@@ -254,7 +254,7 @@ func (f *faults) majority() []*simNode {
 	return nodes
 }
 
-// daemonCrash: a daemon ends without releasing anything, and starts again.
+// daemonCrash ends a daemon that releases nothing, and starts it again.
 func daemonCrash(f *faults) (mishap, bool) {
 	h := pick(f.random, f.w.hosts...)
 	if q, _ := h.daemon(); q == nil {
@@ -271,9 +271,8 @@ func stepWall(f *faults) (mishap, bool) {
 	return mishap{where: h.name, lasts: time.Millisecond, end: nothing}, true
 }
 
-// mayLose tells whether a node may lose what it holds without a quorum being
-// without it then. In some plans a
-// quorum may: the order of fencing tokens is lost then, and only that.
+// mayLose reports whether a node may lose its data while a quorum keeps its data. In some
+// plans a quorum may lose it. Then the order of fencing tokens is lost, and only that.
 func (f *faults) mayLose(n *simNode) bool {
 	lost := f.alsoLost(n) + 1
 	if lost >= len(f.w.nodes)/2+1 {
@@ -285,7 +284,7 @@ func (f *faults) mayLose(n *simNode) bool {
 	return true
 }
 
-// alsoLost is how many other nodes have no vote now.
+// alsoLost returns how many other nodes have no vote now.
 func (f *faults) alsoLost(n *simNode) (others int) {
 	for _, other := range f.w.nodes {
 		if other != n && (f.isCrashed(other) || !other.isAdmitted()) {
@@ -295,24 +294,25 @@ func (f *faults) alsoLost(n *simNode) (others int) {
 	return others
 }
 
-// isAdmitted tells whether the node's own hash says that it may vote, and has not said
-// so since before the node was another one.
+// isAdmitted reports whether the node's own hash says that it may vote. It is false if
+// the epoch has not changed since the last move of the address.
 func (n *simNode) isAdmitted() bool {
 	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
 }
 
-// word is that of the epoch of a node that is admitted.
+// word returns the word in the epoch of an admitted node.
 func (n *simNode) word() string {
 	return strings.Split(n.Do("HGET", redlocktest.NodeKey, "epoch").Str, ":")[2]
 }
 
-// isFormer tells of a node that is again what it was before, which nobody has noticed
-// yet.
+// isFormer reports whether the address leads to the former Redis again, and no daemon has
+// noticed that yet.
 func (n *simNode) isFormer() bool {
 	former, moved := n.former.Load().(string)
 	return moved && former != "" && former == n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 }
 
-// losesQuorums: in some plans a quorum of nodes may be without counters.
+// losesQuorums reports whether the plan allows a quorum of nodes without counters. Some
+// plans do.
 func (p *Plan) losesQuorums() bool { return p.Loss && p.Seed%8 == 0 }

@@ -18,12 +18,12 @@ import (
 type simNode struct {
 	*redlocktest.Sim
 	index    int
-	ambush   atomic.Bool // it is flushed before the next end of a quarantine
+	ambush   atomic.Bool // flush it before its next quarantine ends
 	releases releases
-	copied   atomic.Bool // it got the keys of another, whose clock is another
+	copied   atomic.Bool // it got the keys of another node, which has another clock
 	copies   copying
-	former   atomic.Value // string: the epoch of the one that is there again; no more vote is given in it
-	durable  bool         // and the daemons are told so
+	former   atomic.Value // string: the epoch that the Redis had at the last move; no vote is valid in it
+	durable  bool         // and the daemons know it
 	latency  latency
 }
 
@@ -45,13 +45,13 @@ func (w *world) newNode(i int) *simNode {
 	return n
 }
 
-// wrongRate is the rate of a clock that is wrong by at most so much. Nodes and
-// hosts together stay within the drift allowance of 1 %.
+// wrongRate returns the rate of a clock that is wrong by at most so much. The rates of
+// nodes and hosts together stay within the drift allowance of 1 %.
 func wrongRate(random *rand.Rand, most float64) float64 {
 	return 1 + most*pick(random, -1, 1, 2*random.Float64()-1)
 }
 
-// wrongClock is by how much a clock is wrong that nobody steps.
+// wrongClock returns the error of a clock that nobody steps.
 func wrongClock(random *rand.Rand) time.Duration {
 	most := pick(random, 10*time.Millisecond, 800*time.Millisecond, wrongestClock)
 	return between(random, -most, most)
@@ -76,8 +76,8 @@ func (l *latency) draw() (request, reply time.Duration) {
 	return between(l.random, most/4, most), between(l.random, most/4, most)
 }
 
-// from has the next one drawn for a link: each has a source of its own, so that
-// it is all the same who comes first at one instant; and may be slower.
+// from sets the link that the next latency is drawn for; the link may be slower. Each link
+// has its own random source, so the order of calls at one instant does not matter.
 func (l *latency) from(link *link, random *rand.Rand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,11 +101,11 @@ type host struct {
 
 	mu      sync.Mutex // guards what follows
 	jitters map[string]*rand.Rand
-	walls   []wallError     // one after the other
+	walls   []wallError     // in the order of time
 	q       *redlock.Quorum // nil: the daemon is down
 	life    int             // how often it was started
 
-	table *table // nil: what it had is forgotten when it ends
+	table *table // nil: a daemon that ends forgets what it had
 }
 
 func (w *world) newHost(i int) *host {
@@ -124,7 +124,7 @@ func (w *world) newHost(i int) *host {
 	return h
 }
 
-// clock is BootTime of the host; instant is the other way round.
+// clock returns the BootTime of the host; instant does the reverse.
 func (h *host) clock() time.Duration {
 	return h.offset + time.Duration(float64(h.w.record.now())*h.rate)
 }
@@ -133,14 +133,14 @@ func (h *host) instant(boot time.Duration) time.Duration {
 	return time.Duration(float64(boot-h.offset) / h.rate)
 }
 
-// wallClock is the time of day as the host sees it.
+// wallClock returns the time of day that the host sees.
 func (h *host) wallClock() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Now().Add(h.walls[len(h.walls)-1].wrong)
 }
 
-// wallError is by how much a wall clock is wrong from some instant on.
+// wallError is the error of a wall clock from an instant on.
 type wallError struct{ from, wrong time.Duration }
 
 func (h *host) setWall(wrong time.Duration) {
@@ -150,7 +150,7 @@ func (h *host) setWall(wrong time.Duration) {
 	h.walls = append(h.walls, wallError{now, wrong})
 }
 
-// sinceBegin is the instant at which the wall clock showed a time.
+// sinceBegin returns the instant at which the wall clock showed a time.
 func (h *host) sinceBegin(shown time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,8 +163,8 @@ func (h *host) sinceBegin(shown time.Time) time.Duration {
 	return never
 }
 
-// jitter draws from a source for each that asks: timers that end at the same
-// instant do so in any order.
+// jitter draws from a separate source for each caller, because timers of the same instant
+// fire in any order.
 func (h *host) jitter(who string, n time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +180,7 @@ func (h *host) jitter(who string, n time.Duration) time.Duration {
 func (h *host) start() {
 	q, err := redlock.New(h.options())
 	if err != nil {
-		panic(err) // the simulation's own fault
+		panic(err) // a bug of the simulation
 	}
 	if h.table != nil {
 		h.table.goOn(q)
@@ -213,8 +213,8 @@ func (h *host) options() redlock.Options {
 	return o
 }
 
-// crash ends the daemon: it releases nothing and tells nobody. It reports false
-// where it is down already.
+// crash ends the daemon, which releases nothing and notifies nobody. It returns false if
+// the daemon is down already.
 func (h *host) crash() bool {
 	if h.isDown() {
 		return false
@@ -243,7 +243,7 @@ func (h *host) isDown() bool {
 	return q == nil
 }
 
-// settle starts the daemon and returns when it could vote.
+// settle starts the daemon and returns when it could vote on all nodes.
 func (h *host) settle() {
 	h.start()
 	for q, _ := h.daemon(); q.Status().Ready < len(h.w.nodes); {
@@ -251,14 +251,14 @@ func (h *host) settle() {
 	}
 }
 
-// daemon is the one that runs now, or nil, and which one it is.
+// daemon returns the daemon that runs now, or nil, and the number of its life.
 func (h *host) daemon() (q *redlock.Quorum, life int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.q, h.life
 }
 
-// mustGet takes a lock that nothing keeps from being taken, and gives it back.
+// mustGet acquires a lock that nothing blocks, and releases it.
 func (h *host) mustGet(ctx context.Context, lock string) {
 	q, life := h.daemon()
 	l, g := h.w.take(ctx, q, h, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait})
@@ -266,7 +266,7 @@ func (h *host) mustGet(ctx context.Context, lock string) {
 		return
 	}
 	g.releasing()
-	_ = l.Release(ctx) // what stays of it is seen
+	_ = l.Release(ctx) // lookAtNodes sees what stays of it
 }
 
 const (
@@ -274,12 +274,12 @@ const (
 	finalWait = 500 * time.Millisecond
 )
 
-// link is the network between one host and one node, which may lose all that
-// goes one way.
+// link is the network between one host and one node. It may lose everything in one
+// direction.
 type link struct {
 	node   *simNode
 	random *rand.Rand // of the lane's goroutine
-	hearer *rand.Rand // of the one that listens
+	hearer *rand.Rand // of the listener's goroutine
 
 	losesRequests, losesReplies atomic.Bool
 	slower                      atomic.Int64 // time.Duration
@@ -315,7 +315,7 @@ func (l *link) asNode() redlock.Node {
 	return node
 }
 
-// vanish is what the sender sees of something that was lost.
+// vanish returns what the sender of a lost message sees.
 func vanish(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()

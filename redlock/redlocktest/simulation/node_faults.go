@@ -9,9 +9,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// What goes wrong at one node.
+// The faults below affect one node.
 
-// atNode is a fault of some node that lasts up to so many milliseconds.
+// atNode returns a fault of some node that lasts up to longest milliseconds.
 func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool)) func(*faults) (mishap, bool) {
 	return func(f *faults) (mishap, bool) {
 		n := pick(f.random, f.w.nodes...)
@@ -23,7 +23,7 @@ func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.
 
 func nothing() {}
 
-// slow: some answers of the node come after the node timeout.
+// slow makes some replies of the node arrive after the node timeout.
 func slow(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	n.latency.set(between(f.random, 10*time.Millisecond, 120*time.Millisecond))
 	return func() { n.latency.set(n.latency.usual) }, true
@@ -44,11 +44,11 @@ func cut(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return nothing, true
 }
 
-// cutLate: the connections break, and what is under way on them arrives behind
-// what is sent on new ones.
+// cutLate breaks the connections. What is in transit on them arrives after what is sent on
+// new ones.
 func cutLate(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool) {
 	wait := below(f.random, 40*time.Millisecond)
-	n.latency.set(40 * time.Millisecond) // so that something is under way
+	n.latency.set(40 * time.Millisecond) // so that something is in transit
 	f.done.Go(func() {
 		time.Sleep(wait)
 		n.latency.set(n.latency.usual)
@@ -97,9 +97,9 @@ func crashWithData(f *faults, n *simNode, _ time.Duration) (end func(), ok bool)
 	return f.crash(n, true)
 }
 
-// isKnown tells whether each daemon has had the time to see the epoch of a node
-// that may vote. To one that has not, a durable node has somebody's data after a
-// restart.
+// isKnown reports whether each daemon has had the time to see the epoch of a node that may
+// vote. If a daemon has not, it takes the data of a restarted durable node for foreign
+// data.
 func (f *faults) isKnown(n *simNode) bool {
 	since := max(time.Duration(n.copies.since.Load()), slices.Max(f.wellSince(n)))
 	return n.isAdmitted() && f.w.record.now()-since > 2*heartbeat
@@ -133,7 +133,7 @@ func (f *faults) isCrashed(n *simNode) bool {
 	return f.crashed[n]
 }
 
-// noteLoss: the node has just lost what it held.
+// noteLoss records that the node has just lost its data.
 func (f *faults) noteLoss(n *simNode) { f.note(f.forgot, n) }
 
 func (f *faults) note(when map[*simNode]time.Duration, n *simNode) {
@@ -143,10 +143,10 @@ func (f *faults) note(when map[*simNode]time.Duration, n *simNode) {
 	when[n] = now
 }
 
-// lossOf is when the node lost what it held; never: it did not.
+// lossOf returns when the node lost its data; never if it did not.
 func (f *faults) lossOf(n *simNode) time.Duration { return f.last(f.forgot, n) }
 
-// restartOf is when the node was started again; never: it was not.
+// restartOf returns when the node was started again; never if it was not.
 func (f *faults) restartOf(n *simNode) time.Duration { return f.last(f.restarted, n) }
 
 func (f *faults) last(when map[*simNode]time.Duration, n *simNode) time.Duration {
@@ -158,7 +158,8 @@ func (f *faults) last(when map[*simNode]time.Duration, n *simNode) time.Duration
 	return never
 }
 
-// setCrashed reports false where nothing changed.
+// setCrashed records whether a node is down after a crash. It returns false if nothing
+// changed.
 func (f *faults) setCrashed(n *simNode, crashed bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,8 +177,8 @@ func flushAllKeys(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) 
 	return nothing, true
 }
 
-// flushBeforeVouching flushes a node between the look of a daemon that finds its
-// quarantine over and what the daemon writes then.
+// flushBeforeVouching flushes a node after a daemon finds its quarantine over, and before
+// the daemon writes that.
 func flushBeforeVouching(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	if n.isAdmitted() || !n.ambush.CompareAndSwap(false, true) {
 		return nil, false
@@ -186,7 +187,8 @@ func flushBeforeVouching(f *faults, n *simNode, _ time.Duration) (end func(), ok
 	return func() { n.OnCommand(nil); n.ambush.Store(false) }, true
 }
 
-// ambush is told of every command before it is executed.
+// ambush sees every command before the node executes it, and flushes the node before its
+// admission.
 func (f *faults) ambush(n *simNode, c redlock.Command) {
 	if len(c) > 5 && strings.HasPrefix(c[5], "admitted:") && n.Executes(c) && f.mayLose(n) {
 		n.OnCommand(nil)
@@ -196,9 +198,9 @@ func (f *faults) ambush(n *simNode, c redlock.Command) {
 	}
 }
 
-// moveAddress has another Redis answer as the node, or the former one again. Not before
-// the other nodes say which one is there now: until then, to a daemon that has not seen
-// that one, the former one went on all the time.
+// moveAddress makes another Redis answer as the node, or the former one again. First, the
+// other nodes must say which Redis is there now. Until then, a daemon that has not seen
+// this Redis believes that the former one ran all the time.
 func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	if !f.isTold(n) || f.isCrashed(n) || !f.mayLose(n) {
 		return nil, false
@@ -211,14 +213,14 @@ func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return nothing, true
 }
 
-// isTold tells whether a node may vote, and all others say in which epoch.
+// isTold reports whether a node may vote, and all others say in which epoch.
 func (f *faults) isTold(n *simNode) bool {
 	return n.isAdmitted() && !slices.ContainsFunc(f.w.nodes, func(other *simNode) bool {
 		return other != n && !strings.Contains(other.Do("HGET", redlocktest.NodeKey, "words").Str, n.Name()+"="+n.word())
 	})
 }
 
-// resync makes the node a replica for a while, with the data of another or none.
+// resync makes the node a replica for a while, with the data of another node or none.
 func resync(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	from := pick(f.random, f.w.nodes...)
 	if from == n || from.wasReplicaOf(n) || f.isCrashed(n) || !f.mayLose(n) {
@@ -238,25 +240,25 @@ func resync(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 }
 
 const (
-	tokensLast = simulatedMaxTTL + simulatedMaxTTL/50 // those that a node has from before
-	copiesLast = tokensLast + 2*wrongestClock         // those that a node has from another
-	heartbeat  = time.Second                          // until what a node refused is repeated
+	tokensLast = simulatedMaxTTL + simulatedMaxTTL/50 // of tokens that a node has from earlier
+	copiesLast = tokensLast + 2*wrongestClock         // of tokens that a node has from another node
+	heartbeat  = time.Second                          // until a daemon repeats what a node refused
 )
 
-// unsettle: the trouble of a node has consequences for so long.
+// unsettle counts a fault of a node for as long as it has consequences.
 func (f *faults) unsettle(n *simNode, lasts time.Duration) {
 	f.trouble([]any{n}, 1)
 	time.AfterFunc(lasts, func() { f.trouble([]any{n}, -1) })
 }
 
-// wasReplicaOf tells whether a node has the epoch of another. To become a replica
-// of one's own former replica shows nowhere but in INFO, where it is seen within a
-// second only: a known limit, which no simulation need find.
+// wasReplicaOf reports whether a node has the epoch of another. If a node becomes a
+// replica of its own former replica, only INFO shows it. A daemon sees that only within a
+// second. This is a known limit, which no simulation needs to find.
 func (n *simNode) wasReplicaOf(other *simNode) bool {
 	return strings.Contains(n.Do("HGET", redlocktest.NodeKey, "epoch").Str, other.RunID())
 }
 
-// restoreOlder has the node restart later with the data that it has now.
+// restoreOlder restarts the node later with the data that it has now.
 func restoreOlder(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	if n.durable {
 		return nil, false
@@ -273,8 +275,8 @@ func restoreOlder(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) 
 	}, true
 }
 
-// stepClock steps by what a lease does not survive. Together the steps of a
-// node stay within longestStep.
+// stepClock steps the node's clock by more than a lease survives. All steps of a node
+// together stay within longestStep.
 func stepClock(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	to := between(f.random, -longestStep/2, longestStep/2)
 	f.mu.Lock()

@@ -12,24 +12,24 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Stay is a token that nodes were seen to hold for nobody any more.
+// Stay is a token that nodes were seen to hold although no client uses it.
 type Stay struct {
 	Node    string
 	Request *Request
 	Token   string
 	Attempt time.Duration // when its attempt began
-	Dead    time.Duration // nobody holds it since, nor may somebody be about to
-	Last    time.Duration // seen
-	Copied  bool          // perhaps from another node
-	Well    time.Duration // how long, while nobody held it, the node and its network were well
+	Dead    time.Duration // since then no client holds it, or may be about to
+	Last    time.Duration // when it was seen last
+	Copied  bool          // it may come from another node
+	Well    time.Duration // how long, while no client held it, the node and its network were well
 }
 
-// stayAllowance is how long after all is well again a token may stay that
-// somebody gave back: a silent connection must be given up (400 ms), or an
-// attempt to connect (250 ms), and a new one made after a pause (250 ms).
+// stayAllowance is how long a released token may stay on a node once all is well again.
+// The daemon must abandon a silent connection (400 ms), or an attempt to connect (250 ms).
+// It then makes a new connection after a pause (250 ms).
 const stayAllowance = 950 * time.Millisecond
 
-// lookAtNodes notes the tokens that nodes hold for nobody.
+// lookAtNodes records the tokens that nodes hold for no client.
 func (w *world) lookAtNodes() {
 	for _, n := range w.nodes {
 		well := w.faults.wellSince(n)
@@ -42,7 +42,7 @@ func (w *world) lookAtNodes() {
 	}
 }
 
-// admitted: a node may vote that lost what it held at loss.
+// admitted checks that a node that lost its data at loss does not vote too early.
 func (r *chronicle) admitted(n *simNode, loss time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,18 +51,18 @@ func (r *chronicle) admitted(n *simNode, loss time.Duration) {
 	}
 }
 
-// copying is what a node's epoch shows from outside: since when it has it, and when
+// copying is what a node's epoch shows from outside: since when the node has it, and when
 // its counters were copied.
 type copying struct {
-	marker  string // the last one of a quarantine without counters: its run_id and word
+	marker  string // of the last quarantine without counters: its run_id and word
 	seen    time.Duration
-	atLeast time.Duration // they were copied later
+	atLeast time.Duration // the counters were copied later than this
 
-	epoch string       // that it has
+	epoch string       // the node's epoch
 	since atomic.Int64 // time.Duration
 }
 
-// watchQuarantine looks at a node that is well since then.
+// watchQuarantine reads the epoch of a node that is well since the instant well.
 func (n *simNode) watchQuarantine(now, well time.Duration) {
 	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 	words := strings.Split(epoch, ":")
@@ -85,12 +85,13 @@ func (n *simNode) watchQuarantine(now, well time.Duration) {
 	}
 }
 
-// copyingLasts is how long before a node may vote its counters are copied, at
-// most: others answer in time, and so does the node.
+// copyingLasts is the longest time between the copying of a node's counters and its vote.
+// The other nodes answer in time, and so does the node.
 const copyingLasts = 3 * nodeTimeout
 
-// copiedAt is when the counters of a node that lost them at loss were copied at the earliest.
-// Where a quorum has lost theirs since, it may have none of others: it began anew.
+// copiedAt returns the earliest instant at which the counters were copied to a node that
+// lost them at loss. If a quorum has lost its counters since, the node may have begun anew
+// without copies.
 func (w *world) copiedAt(n *simNode, loss time.Duration) time.Duration {
 	if w.record.anewSince(loss) {
 		return loss
@@ -98,15 +99,15 @@ func (w *world) copiedAt(n *simNode, loss time.Duration) time.Duration {
 	return max(loss, n.copies.atLeast)
 }
 
-// checkCounters: a node that may vote again has no counter below a token that was
-// given before its counters were copied.
+// checkCounters checks the counters of a node that may vote again. None is below a token
+// that was granted before the counters were copied.
 func (w *world) checkCounters(n *simNode, copied time.Duration) {
 	for _, lock := range w.locks {
 		w.record.counter(n, lock, n.counter(lock, 0), copied)
 	}
 }
 
-// counter is what the node counts for a lock, or a place of it.
+// counter returns the node's counter for a lock, or for a place of it.
 func (n *simNode) counter(lock string, slot int) uint64 {
 	key := redlock.DefaultPrefix + lock
 	if slot > 0 {
@@ -133,10 +134,10 @@ func (r *chronicle) counter(n *simNode, lock string, counter uint64, copied time
 	}
 }
 
-// shortestQuarantine is max_ttl by a host's clock that is fast.
+// shortestQuarantine is max_ttl by the clock of a host that runs fast.
 const shortestQuarantine = simulatedMaxTTL - simulatedMaxTTL/250
 
-// lookAtGrant notes which nodes hold a lock that has just been granted.
+// lookAtGrant records which nodes hold a lock that was just granted.
 func (w *world) lookAtGrant(g *Grant) {
 	g.Nodes = len(w.nodes)
 	for _, n := range w.nodes {
@@ -153,7 +154,7 @@ func (w *world) lookAtGrant(g *Grant) {
 }
 
 // counterOf returns the field of the fencing counter that a key belongs to. It repeats what
-// the nodes' scripts do, because the 1,024 counters, each named by two letters, are a contract
+// the nodes' scripts do. The 1,024 counters, each named by two letters, are a contract
 // between all versions.
 func counterOf(key string) (field string) {
 	const letters = "abcdefghijklmnopqrstuvwxyz234567"
@@ -163,7 +164,8 @@ func counterOf(key string) (field string) {
 	return string([]byte{letters[n/32], letters[n%32]})
 }
 
-// holds tells whether the lock is held there by that grant, alone or with others.
+// holds reports whether that grant holds the lock on the node, alone or together with
+// others.
 func (n *simNode) holds(lock, id string) (held bool) {
 	n.Tokens(func(key, token string) {
 		held = held || key == redlock.DefaultPrefix+lock && idOf(token) == id
@@ -195,20 +197,22 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	stay := r.stay(n.Name(), id)
 	stay.Copied = stay.Copied || n.copied.Load()
 	stay.Request, stay.Attempt, stay.Dead, stay.Last = q, attempt, dead, now
-	if q.Gone == never { // a daemon that is gone forgets, and one that thinks it has expired
+	if q.Gone == never { // a daemon forgets a token when it ends, or when it believes that the token has expired
 		stay.Well = max(stay.Well, min(now, stay.latest())-max(dead, well[q.host.index]))
 	}
 }
 
-// isOfFormer: the daemon that asked was killed, and another one has what it was about to
-// take released, twice: bytes may still be under way on connections that it does not know.
-// How long that stays on a node is judged all the same.
+// isOfFormer reports whether the daemon of the request was killed. The next daemon
+// releases, twice, what the killed one was about to acquire. But bytes may still be in
+// transit on connections that the next daemon does not know. How long such a token stays
+// on a node is checked all the same.
 func (q *Request) isOfFormer() bool {
 	_, life := q.host.daemon()
 	return life != q.life
 }
 
-// stay needs mu.
+// stay returns the Stay of a token on a node, and creates it if there is none. The caller
+// holds mu.
 func (r *chronicle) stay(node, token string) *Stay {
 	key := node + token
 	if r.stays[key] == nil {
@@ -218,14 +222,14 @@ func (r *chronicle) stay(node, token string) *Stay {
 	return r.stays[key]
 }
 
-// attemptOf is when the attempt of a token began, which its host wrote into it
-// in milliseconds.
+// attemptOf returns when the attempt of a token began. Its host wrote that time into the
+// token, in milliseconds.
 func (q *Request) attemptOf(token string) time.Duration {
 	since, _ := strconv.ParseInt(field(token, "since"), 10, 64)
 	return q.host.sinceBegin(time.UnixMilli(since))
 }
 
-// field is the value of a word "key=value".
+// field returns the value of a word "key=value".
 func field(token, key string) string {
 	for word := range strings.FieldsSeq(token) {
 		if value, ok := strings.CutPrefix(word, key+"="); ok {
@@ -235,8 +239,8 @@ func field(token, key string) string {
 	return ""
 }
 
-// deadSince is when the token of an attempt of the request was of no more use,
-// if it is not. The caller holds the record's mu.
+// deadSince returns when the token of an attempt of the request became useless. ok is
+// false if it is still of use. The caller holds the record's mu.
 func (q *Request) deadSince(id string, attempt time.Duration) (since time.Duration, ok bool) {
 	if g := q.Grant; g != nil && g.ID == id {
 		return g.deadSince()
@@ -251,9 +255,9 @@ func (q *Request) deadSince(id string, attempt time.Duration) (since time.Durati
 	return q.Ended, q.Ended != never
 }
 
-// deadSince: a lease that was lost is given back at its deadline, and not
-// before, whatever its holder does; nor before that is known, by a host whose clock
-// stood still.
+// deadSince returns when the token of a lease becomes useless. A daemon releases a lost
+// lease at its deadline, not before, whatever its holder does. If the host's clock
+// stopped, the daemon releases it only when it notices the loss.
 func (g *Grant) deadSince() (since time.Duration, ok bool) {
 	switch {
 	case g.Lost != never:

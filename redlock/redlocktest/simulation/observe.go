@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// releases are the tokens that a node was told to release, or that were forced
-// away there, and did: none of them may be there later.
+// releases holds the tokens that a node has released or forced away. None of them may be
+// there later.
 type releases struct {
 	mu  sync.Mutex         // guards what follows
 	ids map[[2]string]bool // by key and token
@@ -33,14 +33,14 @@ func (r *releases) has(key, id string) bool {
 	return r.ids[[2]string{key, id}]
 }
 
-// forget: the node has data from elsewhere, or from before.
+// forget clears the set: the node has data from elsewhere, or earlier data.
 func (r *releases) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.ids)
 }
 
-// executed is told of each command that a node has executed.
+// executed records each command that a node has executed.
 func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 	if w.plan.Commands {
 		w.record.command(n.Name(), c)
@@ -53,14 +53,14 @@ func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 			if answer[i].Int == 1 {
 				n.releases.add(op.key, idOf(op.token))
 			}
-		case op.letter == 'h' && len(answer[i].Array) > 1: // refused: another has it
+		case op.letter == 'h' && len(answer[i].Array) > 1: // refused: another token holds it
 		default:
 			n.releases.add(op.key, idOf(op.token))
 		}
 	}
 }
 
-// idOf is what makes a token unlike any other.
+// idOf returns the part of a token that makes it unique.
 func idOf(token string) string {
 	id, rest, _ := strings.Cut(token, " ")
 	if _, err := strconv.Atoi(id); err == nil { // the place of a semaphore
@@ -69,14 +69,14 @@ func idOf(token string) string {
 	return id
 }
 
-// endingOperation is a release, a hand-over, or the use of force.
+// endingOperation is a release, a hand-over, or a FORCE.
 type endingOperation struct {
 	letter     rune
 	key, token string
 }
 
-// endingOperations are those of a call of ballot.lua, with their places in it. The
-// token is the first of their arguments.
+// endingOperations returns the ending operations of a call of ballot.lua, with their
+// positions in it. The token is the first of their arguments.
 func endingOperations(c redlock.Command) iter.Seq2[int, endingOperation] {
 	return func(yield func(int, endingOperation) bool) {
 		letters, args := operationsOf(c)
@@ -94,14 +94,14 @@ func endingOperations(c redlock.Command) iter.Seq2[int, endingOperation] {
 	}
 }
 
-// wordsOf is how many arguments operations have, but for a ttl that stands for
-// others, too.
+// wordsOf is the number of arguments of each operation, without a ttl that also holds for
+// later ones.
 var wordsOf = map[rune]int{
 	'a': 1, 'n': 1, 's': 2, 'h': 2, 'e': 1, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1,
 }
 
-// operationsOf are the letters of a call of ballot.lua that ends something, and
-// the arguments of its operations.
+// operationsOf returns the opcodes of a call of ballot.lua that ends something, and the
+// arguments of its operations.
 func operationsOf(c redlock.Command) (letters string, args []string) {
 	if redlocktest.ScriptName(c) != "ballot" {
 		return "", nil
@@ -114,9 +114,9 @@ func operationsOf(c redlock.Command) (letters string, args []string) {
 	return letters, args
 }
 
-// wakeUps checks, while all is well, that who waits for a lock is told when another host
-// gives it back: also where that comes between his refusal and his being listened for,
-// which the nodes do one after the other here, and serve others in between.
+// wakeUps checks, while all is well, that a waiter is woken when another host releases the
+// lock. The release may come between the refusal and the start of tracking. The nodes
+// execute those one after the other here, and serve other clients in between.
 func (w *world) wakeUps(ctx context.Context) {
 	for _, n := range w.nodes {
 		n.Between(func(next redlock.Command) time.Duration {
@@ -135,14 +135,14 @@ func (w *world) wakeUps(ctx context.Context) {
 
 const (
 	untilArmed = 20 * time.Millisecond
-	// wokenWithin is the rest of that attempt and another one, and the time between
-	// them at which who was woken tries: node_timeout at most. Who is not woken tries
-	// again after a sixth of his ttl, 250 ms, at the soonest.
+	// wokenWithin is the rest of that attempt, another attempt, and the time between them:
+	// node_timeout at most. A waiter that is not woken retries after a sixth of its ttl,
+	// 250 ms at the soonest.
 	wokenWithin = 200 * time.Millisecond
 )
 
-// wakeUp has one host give a lock back at about the time at which another begins to
-// wait for it.
+// wakeUp makes one host release a lock at about the time at which another begins to wait
+// for it.
 func (w *world) wakeUp(ctx context.Context, random *rand.Rand, holder, waiter *host, lock string) {
 	q, life := holder.daemon()
 	l, g := w.take(ctx, q, holder, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait})
@@ -165,7 +165,7 @@ func (w *world) wakeUp(ctx context.Context, random *rand.Rand, holder, waiter *h
 	waits.Wait()
 }
 
-// take takes a lock that is to be had, sooner or later.
+// take acquires a lock that becomes free, sooner or later.
 func (w *world) take(ctx context.Context, q *redlock.Quorum, h *host, life int, r redlock.Request) (*redlock.Lease, *Grant) {
 	record := w.record.request(h, life, "calm", &r)
 	r.Holder, r.Failed = record.holder(), record.failed
@@ -180,17 +180,18 @@ func (w *world) take(ctx context.Context, q *redlock.Quorum, h *host, life int, 
 	return l, g
 }
 
-// woken notes when a lock was given back that another waited for, who has it now.
+// woken records the release of a lock that a client waited for, and the grant to that
+// client.
 func (r *chronicle) woken(before, after *Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Wakes = append(r.report.Wakes, Wake{Given: before, Taken: after})
 }
 
-// Wake is a lock that was given back while another host waited for it.
+// Wake is a lock that was released while another host waited for it.
 type Wake struct{ Given, Taken *Grant }
 
-// checkWakes: who waits is told.
+// checkWakes checks that waiters are woken.
 func (r *Report) checkWakes() {
 	for _, wake := range r.Wakes {
 		if took := wake.Taken.At - wake.Given.Releasing; took > wokenWithin {

@@ -10,40 +10,40 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// chronicle is what happened in a world, as it was seen from outside. Instants are
-// those of the bubble, from the world's beginning.
+// chronicle is what happened in a world, seen from outside. Instants count from the
+// world's beginning, in the time of the bubble.
 type chronicle struct {
 	begin time.Time
 
-	mu      sync.Mutex // guards the report and what follows; not held while anything else is called that may wait
+	mu      sync.Mutex // guards the report and what follows; not held during a call that may wait
 	report  *Report
-	open    []*Grant // whose deadlines may still move
+	open    []*Grant // their deadlines may still move
 	stays   map[string]*Stay
 	sampled time.Duration
 }
 
-// never is the instant of what did not happen.
+// never is the instant of an event that did not happen.
 const never time.Duration = -1
 
 // Request is one Acquire.
 type Request struct {
 	N      int
-	Lock   string   // or several, with commas between them
-	Locks  []string // these
+	Lock   string   // one name, or several with commas between them
+	Locks  []string // the same names
 	Kind   string   // "", "shared", or "slots=K"
 	By     string   // the client
 	TTL    time.Duration
 	Began  time.Duration
-	Failed []time.Duration // attempts
-	Ended  time.Duration   // without a lease; never: it has one, or goes on
+	Failed []time.Duration // when attempts failed
+	Ended  time.Duration   // without a lease; never: it has one, or continues
 	Grant  *Grant          // nil: none
-	Gone   time.Duration   // its daemon ended; never: it did not
+	Gone   time.Duration   // when its daemon ended; never: it did not
 
 	host   *host
 	life   int
 	record *chronicle
-	Lost   time.Duration // LOST was said; never: it was not
-	Late   bool          // LOST was not said before the deadline
+	Lost   time.Duration // when LOST was reported; never: it was not
+	Late   bool          // LOST was not reported before the deadline
 	Away   bool          // the instant of LOST was past when its daemon was started again
 }
 
@@ -54,23 +54,23 @@ type Grant struct {
 	Slot      int           // of a semaphore
 	Began     time.Duration // of the attempt that was granted, at the latest
 	At        time.Duration
-	Expired   bool // when it was granted
+	Expired   bool // it had expired when it was granted
 	Fence     uint64
-	Claims    []Claim       // the deadlines that were stated, one after the other
-	Releasing time.Duration // the holder has stopped; never: it did not say
-	GaveUp    time.Duration // LOST was not to be told any more; never: it was
-	Nodes     int           // in all
-	Held      int           // that might vote, and had the lock and the token when it was granted
-	Lapsed    int           // that were restarted or lost what they held during the attempt
-	Untold    time.Duration // the deadline was past, and nothing told; never: it was
+	Claims    []Claim       // the stated deadlines, in order
+	Releasing time.Duration // when the holder stopped; never: it did not say
+	GaveUp    time.Duration // from when LOST need not be reported; never: it must be
+	Nodes     int           // nodes in total
+	Held      int           // nodes that could vote, and had the lock and the token when it was granted
+	Lapsed    int           // nodes that were restarted or lost their data during the attempt
+	Untold    time.Duration // when the deadline was past and nothing was reported; never: something was
 
 	lease *redlock.Lease
 }
 
-// Claim is a stated deadline, seen first at At and not yet at After.
+// Claim is a stated deadline, first seen at At and not yet seen at After.
 type Claim struct{ After, At, Until time.Duration }
 
-// Until is the last deadline that was stated.
+// Until returns the last stated deadline.
 func (g *Grant) Until() time.Duration { return g.Claims[len(g.Claims)-1].Until }
 
 func newChronicle(report *Report) *chronicle {
@@ -79,27 +79,27 @@ func newChronicle(report *Report) *chronicle {
 
 func (r *chronicle) now() time.Duration { return time.Since(r.begin) }
 
-// event writes a line of the trace.
+// event adds a line to the trace.
 func (r *chronicle) event(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(e)
 }
 
-// add needs mu.
+// add adds a line to the trace. The caller holds mu.
 func (r *chronicle) add(e Event) {
 	e.At = r.now()
 	r.report.Trace = append(r.report.Trace, e)
 }
 
-// count counts something that went wrong as planned.
+// count counts a fault that happened as planned.
 func (r *chronicle) count(kind string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Faults[kind]++
 }
 
-// countNode notes what the network of a node really did.
+// countNode records what the network of a node really did.
 func (r *chronicle) countNode(c redlocktest.Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +117,7 @@ func (r *chronicle) command(node string, c redlock.Command) {
 	r.event(Event{Actor: "node " + node, What: "executes", Note: words, isCommand: true})
 }
 
-// request notes that a client is about to call Acquire.
+// request records that a client is about to call Acquire.
 func (r *chronicle) request(h *host, life int, by string, wish *redlock.Request) *Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,19 +147,20 @@ func kindOf(wish *redlock.Request) string {
 	return ""
 }
 
-// holder lets the request be known by its tokens: its number is their pid.
+// holder returns a holder that identifies the request in its tokens: its number is their
+// pid.
 func (q *Request) holder() redlock.Holder {
 	return redlock.Holder{Host: q.host.name, PID: q.N, User: "sim"}
 }
 
-// failed is what Acquire tells of an attempt.
+// failed records a failed attempt. Acquire calls it.
 func (q *Request) failed(error) {
 	q.record.mu.Lock()
 	defer q.record.mu.Unlock()
 	q.Failed = append(q.Failed, q.record.now())
 }
 
-// ended: Acquire returned an error.
+// ended records that Acquire returned an error.
 func (q *Request) ended(err error) {
 	r := q.record
 	r.mu.Lock()
@@ -168,7 +169,7 @@ func (q *Request) ended(err error) {
 	r.add(Event{Actor: q.By, What: "not granted", Lock: q.Lock, Note: err.Error()})
 }
 
-// granted: Acquire returned a lease.
+// granted records that Acquire returned a lease.
 func (q *Request) granted(l *redlock.Lease) *Grant {
 	r := q.record
 	r.mu.Lock()
@@ -190,7 +191,7 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	return g
 }
 
-// how is what kind of grant it is, but for an ordinary one.
+// how describes the kind of a grant that is not an ordinary one.
 func (g *Grant) how() string {
 	if g.Slot > 0 {
 		return fmt.Sprintf(", %s, place %d", g.Kind, g.Slot)
@@ -198,20 +199,19 @@ func (g *Grant) how() string {
 	return strings.TrimSuffix(", "+g.Kind, ", ")
 }
 
-// line is a line of the trace.
+// line returns a line of the trace.
 func (g *Grant) line(what, note string) Event {
 	return Event{Actor: g.By, What: what, Lock: g.Lock, Lease: g.N, Until: g.Until(), Fence: g.Fence, Note: note}
 }
 
-// event writes a line of the trace about a lease.
+// event adds a line about a lease to the trace.
 func (g *Grant) event(what, note string) {
 	g.record.mu.Lock()
 	defer g.record.mu.Unlock()
 	g.record.add(g.line(what, note))
 }
 
-// lost is what the library calls when it says LOST. The lease may not have been
-// returned yet.
+// lost records that the library reports LOST. Acquire may not have returned the lease yet.
 func (q *Request) lost(l *redlock.Lease) {
 	r := q.record
 	r.mu.Lock()
@@ -222,7 +222,7 @@ func (q *Request) lost(l *redlock.Lease) {
 	r.add(Event{Actor: q.By, What: "LOST", Lock: q.Lock, Lease: q.N, Until: q.host.instant(deadline), Note: string(l.Reason())})
 }
 
-// releasing: the holder has stopped, and is about to give the lock back.
+// releasing records that the holder has stopped, and is about to release the lock.
 func (g *Grant) releasing() {
 	r := g.record
 	r.mu.Lock()
@@ -240,7 +240,7 @@ func (g *Grant) gaveUp() {
 	g.GaveUp = r.now()
 }
 
-// crashed: a daemon is about to end, with all of its leases.
+// crashed records that a daemon is about to end, with all of its leases.
 func (r *chronicle) crashed(h *host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +251,7 @@ func (r *chronicle) crashed(h *host) {
 	}
 }
 
-// notice: a daemon tells whoever runs the nodes something.
+// notice records what a daemon reports to the operator of the nodes.
 func (r *chronicle) notice(h *host, n redlock.Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,14 +261,14 @@ func (r *chronicle) notice(h *host, n redlock.Notice) {
 	r.add(Event{Actor: h.name, What: string(n.Kind), Note: strings.TrimSpace(n.Node + " " + n.Text)})
 }
 
-// blackout: a quorum of nodes is without counters.
+// blackout records that a quorum of nodes is without counters.
 func (r *chronicle) blackout(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Blackouts = append(r.report.Blackouts, at)
 }
 
-// forced: a node executed that a token be forced away.
+// forced records that a node executed FORCE for a token.
 func (r *chronicle) forced(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,14 +277,14 @@ func (r *chronicle) forced(id string) {
 	}
 }
 
-// stuck: a lock could not be had when nothing kept it from being had.
+// stuck records that a client could not acquire a lock although nothing blocked it.
 func (r *chronicle) stuck(q *Request, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Stuck = append(r.report.Stuck, fmt.Sprintf("%s on %s after %v: %v", q.Lock, q.host.name, r.now()-q.Began, err))
 }
 
-// sample looks at the deadlines of all leases.
+// sample reads the deadlines of all leases.
 func (r *chronicle) sample() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,10 +303,11 @@ func (r *chronicle) sampleLocked() {
 	r.open, r.sampled = kept, now
 }
 
-// afterlife is how long a lease is looked at after its deadline.
+// afterlife is how long a lease is observed after its deadline.
 const afterlife = 300 * time.Millisecond
 
-// sample needs the record's mu. before is the instant of the sample before.
+// sample reads the deadline of a lease. before is the instant of the previous sample. The
+// caller holds the record's mu.
 func (g *Grant) sample(now, before time.Duration) {
 	deadline := g.lease.Deadline()
 	if until := g.host.instant(deadline); until != g.Until() {

@@ -18,11 +18,11 @@ type Report struct {
 	Faults     map[string]int // by kind: how often something went wrong as planned
 
 	Requests  []*Request
-	Grants    []*Grant // in the order in which they were returned
+	Grants    []*Grant // in the order in which Acquire returned them
 	Stays     []*Stay
-	Stuck     []string                 // locks that could not be had when all was well again
+	Stuck     []string                 // locks that could not be acquired when all was well again
 	Wakes     []Wake                   // while all is well
-	Forced    map[string]time.Duration // by token: when it was forced away, at the first node
+	Forced    map[string]time.Duration // by token: when the first node forced it away
 	Blackouts []time.Duration          // when a quorum of nodes was without counters
 }
 
@@ -58,10 +58,10 @@ func (e Event) String() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// instant is a time since the beginning, in milliseconds.
+// instant formats a time since the beginning, in milliseconds.
 func instant(at time.Duration) string { return fmt.Sprintf("%.6f", float64(at)/1e6) }
 
-// Hash is another one where anything else happened, or at another nanosecond.
+// Hash returns a number that differs if anything else happened, or at another nanosecond.
 func (r *Report) Hash() uint64 {
 	h := fnv.New64a()
 	for _, e := range r.Trace {
@@ -72,13 +72,13 @@ func (r *Report) Hash() uint64 {
 	return h.Sum64()
 }
 
-// Write writes the whole trace, and what was wrong where it was.
+// Write writes the whole trace, with each violation at its place.
 func (r *Report) Write(w io.Writer) error {
 	_, err := io.WriteString(w, r.text(0))
 	return err
 }
 
-// Tail is the last lines of the trace, with what was wrong.
+// Tail returns the last lines of the trace, with the violations.
 func (r *Report) Tail(lines int) string { return r.text(max(0, len(r.Trace)-lines)) }
 
 func (r *Report) text(first int) string {
@@ -98,7 +98,7 @@ func (r *Report) text(first int) string {
 	return b.String()
 }
 
-// Until is the trace up to the first violation, the last lines of it.
+// Until returns the last lines of the trace up to the first violation.
 func (r *Report) Until(lines int) string {
 	if len(r.Violations) == 0 {
 		return r.Tail(lines)
@@ -112,7 +112,7 @@ func (r *Report) Until(lines int) string {
 	return cut.Tail(lines)
 }
 
-// Violation is a promise that was broken.
+// Violation is a broken promise.
 type Violation struct {
 	Check string // "exclusion"
 	At    time.Duration
@@ -146,7 +146,7 @@ func (r *Report) check() {
 	slices.SortStableFunc(r.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 }
 
-// last is the instant of the last line.
+// last returns the instant of the last line.
 func (r *Report) last() time.Duration {
 	if len(r.Trace) == 0 {
 		return 0
@@ -154,9 +154,9 @@ func (r *Report) last() time.Duration {
 	return r.Trace[len(r.Trace)-1].At
 }
 
-// checkExclusion: never two holders of a lock inside their stated deadlines. A
-// holder is one until it begins to release, or is forced away; LOST does not end
-// that, for it may still be stopping.
+// checkExclusion checks that a lock never has two holders inside their stated deadlines. A
+// client is a holder until it begins to release the lock, or until FORCE. LOST does not
+// end that, because the client may still be stopping.
 func (r *Report) checkExclusion() {
 	for i, later := range r.Grants {
 		for _, earlier := range r.Grants[:i] {
@@ -171,8 +171,8 @@ func (r *Report) checkExclusion() {
 	}
 }
 
-// excludes tells whether no two such leases may be held together: not what several
-// share, nor different places of a semaphore.
+// excludes reports whether two such leases must not be held together. Clients that share a
+// lock may hold it together, and so may different places of a semaphore.
 func (g *Grant) excludes(other *Grant) bool {
 	common := slices.ContainsFunc(g.Locks, func(lock string) bool { return slices.Contains(other.Locks, lock) })
 	if !common || g.Kind != other.Kind || g.Kind == "" {
@@ -181,16 +181,17 @@ func (g *Grant) excludes(other *Grant) bool {
 	return g.Slot == other.Slot && g.Slot > 0
 }
 
-// isOrdered tells whether the tokens of such leases say who came later: those of
-// readers are ordered against writers only, and those of a place in itself.
+// isOrdered reports whether the tokens of such leases say which one came later. The tokens
+// of readers are ordered against writers only. The tokens of a place are ordered among
+// themselves.
 func (g *Grant) isOrdered(other *Grant) bool {
 	return g.excludes(other) && g.Slot == other.Slot
 }
 
-// overlap is an instant at which both hold their lock.
+// overlap returns an instant at which both clients hold their lock.
 func (r *Report) overlap(a, b *Grant) (at time.Duration, both bool) {
 	if a.Until() <= b.At || a.Releasing != never && a.Releasing <= b.At {
-		return 0, false // most of them, and quick
+		return 0, false // the usual, fast case
 	}
 	for i := range a.Claims {
 		for j := range b.Claims {
@@ -203,8 +204,8 @@ func (r *Report) overlap(a, b *Grant) (at time.Duration, both bool) {
 	return 0, false
 }
 
-// holdsUntil is when a claim ends: at its deadline, or when the holder stops, or
-// when somebody forces it.
+// holdsUntil returns when a claim ends: at its deadline, when the holder stops, or at a
+// FORCE.
 func (r *Report) holdsUntil(g *Grant, claim int) time.Duration {
 	until := g.Claims[claim].Until
 	if g.Releasing != never {
@@ -216,8 +217,8 @@ func (r *Report) holdsUntil(g *Grant, claim int) time.Duration {
 	return until
 }
 
-// checkQuorums: when a lock is granted, a quorum of nodes hold it and a counter
-// that is not below its token, together; but for what they lost meanwhile.
+// checkQuorums checks that at each grant a quorum of nodes holds the lock, together with a
+// counter not below its token. It does not count nodes that lost these meanwhile.
 func (r *Report) checkQuorums() {
 	for _, g := range r.Grants {
 		if at, forced := r.Forced[g.ID]; forced && at <= g.At {
@@ -229,8 +230,9 @@ func (r *Report) checkQuorums() {
 	}
 }
 
-// checkFences: a grant whose attempt began after another one was returned has
-// the larger token, and no two are equal, whatever the clocks do.
+// checkFences checks the order of tokens, whatever the clocks do. If an attempt began
+// after another grant was returned, its grant has the larger token. No two tokens are
+// equal.
 func (r *Report) checkFences() {
 	for i, later := range r.Grants {
 		for _, earlier := range r.Grants[:i] {
@@ -251,13 +253,13 @@ func (r *Report) checkFencePair(earlier, later *Grant) {
 	}
 }
 
-// countersLost tells whether a quorum of nodes was without counters at some
-// instant between two grants: then their order is lost, and that was said.
+// countersLost reports whether a quorum of nodes was without counters at some instant
+// between two grants. Then their order is lost, and a daemon reported that.
 func (r *Report) countersLost(earlier, later *Grant) bool {
 	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= earlier.Began && at <= later.At })
 }
 
-// checkBlackouts: counters begin anew only where a quorum lost them.
+// checkBlackouts checks that counters begin anew only if a quorum lost them.
 func (r *Report) checkBlackouts() {
 	for _, at := range r.Blackouts {
 		if !r.Plan.losesQuorums() && !(r.Plan.Fresh && at < 2*simulatedMaxTTL) {
@@ -266,13 +268,13 @@ func (r *Report) checkBlackouts() {
 	}
 }
 
-// blackoutSince tells whether a quorum of nodes was without counters later.
+// blackoutSince reports whether a quorum of nodes was without counters at since or later.
 func (r *Report) blackoutSince(since time.Duration) bool {
 	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= since })
 }
 
-// checkGrants: a lease is granted before its deadline, and one that lapsed or
-// was lost is never extended.
+// checkGrants checks that a lease is granted before its deadline. An expired or lost lease
+// is never extended.
 func (r *Report) checkGrants() {
 	for _, g := range r.Grants {
 		if g.Expired {
@@ -283,22 +285,22 @@ func (r *Report) checkGrants() {
 			switch {
 			case claim.After >= before || g.Lost != never && claim.After >= g.Lost:
 				r.violate("finality", claim.At, "lease %d of %s was over and came back: until %s, then until %s", g.N, g.Lock, instant(before), instant(claim.Until))
-			case claim.Until < before && !r.Plan.Steps: // a host whose clock stood still has older leases than it knew
+			case claim.Until < before && !r.Plan.Steps: // a host whose clock stopped has older leases than it knew
 				r.violate("shortening", claim.At, "the deadline of lease %d of %s moved back: from %s to %s", g.N, g.Lock, instant(before), instant(claim.Until))
 			}
 		}
 	}
 }
 
-// checkLosses: LOST is said before the deadline, by the clock of the daemon;
-// and a lease of which nothing is said is in force.
+// checkLosses checks that LOST is reported before the deadline, by the daemon's clock. A
+// lease without LOST is in force.
 func (r *Report) checkLosses() {
 	if r.Plan.Steps {
-		return // a host whose clock stood still has older leases than it knew
+		return // a host whose clock stopped has older leases than it knew
 	}
 	for _, g := range r.Grants {
 		switch {
-		case g.Away: // nobody was there to say it
+		case g.Away: // no daemon was there to report it
 		case g.Lost != never && g.Late:
 			r.violate("loss", g.Lost, "LOST of lease %d of %s was said after its deadline, %s", g.N, g.Lock, instant(g.Until()))
 		case g.Untold != never:
@@ -307,7 +309,7 @@ func (r *Report) checkLosses() {
 	}
 }
 
-// checkLeftovers: an attempt that failed leaves nothing beyond its ttl.
+// checkLeftovers checks that a failed attempt leaves nothing beyond its ttl.
 func (r *Report) checkLeftovers() {
 	for _, stay := range r.Stays {
 		q := stay.Request
@@ -321,16 +323,17 @@ func (r *Report) checkLeftovers() {
 	}
 }
 
-// latest is until when a node may hold the token by its own clock.
+// latest returns until when a node may hold the token by its own clock.
 func (s *Stay) latest() time.Duration {
 	return s.Attempt + nodeTimeout + s.Request.TTL + s.Request.TTL/100 + leftoverSlack
 }
 
-// leftoverSlack is for how well a node's clock is known, of which one second old
-// is as good as a heartbeat makes it.
+// leftoverSlack covers the error of what is known about a node's clock. Heartbeats keep
+// that at most one second old.
 const leftoverSlack = 20 * time.Millisecond
 
-// checkStays: what was given back is gone as soon as the node can be told.
+// checkStays checks that a released token is gone as soon as the daemon can reach the
+// node.
 func (r *Report) checkStays() {
 	for _, stay := range r.Stays {
 		if q := stay.Request; stay.Well > stayAllowance {

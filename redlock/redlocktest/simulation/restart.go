@@ -17,8 +17,8 @@ const (
 	NoteLate      TableBug = "an attempt is noted after its first byte"
 )
 
-// table is what a daemon has written down of leases and attempts, for the next one.
-// Records speak before bytes do.
+// table is the record of leases and attempts that a daemon leaves for the next one. A
+// daemon writes a record before it sends the bytes.
 type table struct {
 	h     *host
 	begun chan struct{} // of capacity 1: an attempt is about to begin
@@ -26,15 +26,15 @@ type table struct {
 	mu    sync.Mutex // guards what follows; nothing else is called under it
 	rows  map[string]*row
 	order []*row
-	ended time.Duration // the last daemon was killed
+	ended time.Duration // when the last daemon was killed
 }
 
-// row is an attempt, and then maybe a lease.
+// row is an attempt, and later perhaps a lease.
 type row struct {
 	redlock.Record
-	at    time.Duration // when it was begun, or given back, by whichever daemon; if lost, when it is to be
+	at    time.Duration // when any daemon began or released it; if lost, when it is to be released
 	lost  bool
-	lease *redlock.Lease // nil: it is an attempt, or over
+	lease *redlock.Lease // nil: it is an attempt, or ended
 	grant *Grant
 }
 
@@ -42,11 +42,11 @@ func newTable(h *host) *table {
 	return &table{h: h, begun: make(chan struct{}, 1), rows: map[string]*row{}}
 }
 
-// note is Request.Noting.
+// note implements Request.Noting.
 func (t *table) note(r redlock.Record) {
 	select {
 	case t.begun <- struct{}{}:
-	default: // another one is, too
+	default: // another attempt is about to begin, too
 	}
 	if t.h.w.plan.Table == NoteLate {
 		_, life := t.h.daemon()
@@ -71,8 +71,8 @@ func (t *table) add(r redlock.Record) {
 	}
 }
 
-// granted notes a lease before its client is told. It is false where the daemon was
-// killed before: then it told nobody.
+// granted records a lease before its client gets it. It returns false if the daemon was
+// killed before: then no client got it.
 func (t *table) granted(l *redlock.Lease, life int) bool {
 	if q, now := t.h.daemon(); q == nil || now != life {
 		return false
@@ -83,10 +83,10 @@ func (t *table) granted(l *redlock.Lease, life int) bool {
 	return true
 }
 
-// told is whose lease it is.
+// told records the grant of a lease.
 func (t *table) told(g *Grant) { t.change(g.ID, func(e *row) { e.grant = g }) }
 
-// moved is Options.Moved.
+// moved implements Options.Moved.
 func (t *table) moved(l *redlock.Lease) {
 	record := l.Record()
 	t.change(l.ID(), func(e *row) {
@@ -96,7 +96,7 @@ func (t *table) moved(l *redlock.Lease) {
 	})
 }
 
-// aged is Options.Aged.
+// aged implements Options.Aged.
 func (t *table) aged() {
 	t.mu.Lock()
 	var all []*redlock.Lease
@@ -111,7 +111,7 @@ func (t *table) aged() {
 	}
 }
 
-// released notes that a lease is about to be given back.
+// released records that a lease is about to be released.
 func (t *table) released(g *Grant) {
 	now := t.h.w.record.now()
 	t.change(g.ID, func(e *row) {
@@ -121,7 +121,7 @@ func (t *table) released(g *Grant) {
 	})
 }
 
-// lost notes that a lease is lost. It is given back at its deadline, not before.
+// lost records that a lease is lost. The daemon releases it at its deadline, not before.
 func (t *table) lost(id string) {
 	t.change(id, func(e *row) { e.lease, e.lost, e.at = nil, true, t.h.instant(e.Deadline) })
 }
@@ -134,11 +134,11 @@ func (t *table) change(id string, how func(*row)) {
 	}
 }
 
-// tableKeeps is how long what was begun or given back may be on a node.
+// tableKeeps is how long a node may hold what a daemon began or released.
 const tableKeeps = simulatedMaxTTL + simulatedMaxTTL/50 + 2*nodeTimeout
 
-// end: the daemon is killed. What is in the table then grows no older before there is
-// another one: only a daemon that runs forgets.
+// end records that the daemon is killed. The table does not age until the next daemon
+// starts: only a running daemon forgets.
 func (t *table) end() {
 	now := t.h.w.record.now()
 	t.mu.Lock()
@@ -146,8 +146,8 @@ func (t *table) end() {
 	t.ended = now
 }
 
-// read is what there is to be adopted, and to be abandoned: for the daemon after this one
-// as well, for as long again.
+// read returns the rows to adopt and the rows to abandon. They stay for the daemon after
+// this one, for as long again.
 func (t *table) read() (held, under []*row) {
 	now := t.h.w.record.now()
 	t.mu.Lock()
@@ -164,7 +164,7 @@ func (t *table) read() (held, under []*row) {
 	return held, under
 }
 
-// goOn has a new daemon go on with what the one before it had.
+// goOn makes a new daemon continue with what the previous one had.
 func (t *table) goOn(q *redlock.Quorum) {
 	held, under := t.read()
 	records := make([]redlock.Record, len(held))
@@ -177,7 +177,7 @@ func (t *table) goOn(q *redlock.Quorum) {
 	})
 	for i, l := range a.Leases {
 		if a.Errs[i] != nil {
-			panic(a.Errs[i]) // the simulation's own fault
+			panic(a.Errs[i]) // a bug of the simulation
 		}
 		t.change(l.ID(), func(e *row) {
 			if e.lease != nil { // it may be lost by now
@@ -191,11 +191,11 @@ func (t *table) goOn(q *redlock.Quorum) {
 	}
 }
 
-// abandon gives back what was under way at once, and what was lost at its deadline.
+// abandon releases an attempt in progress at once, and a lost lease at its deadline.
 func abandon(q *redlock.Quorum, e *row, now time.Duration) {
 	release := func() {
 		if err := q.Abandon(e.Record); err != nil {
-			panic(err) // the simulation's own fault
+			panic(err) // a bug of the simulation
 		}
 	}
 	if e.lost && now < e.at {
@@ -205,8 +205,8 @@ func abandon(q *redlock.Quorum, e *row, now time.Duration) {
 	release()
 }
 
-// adopted: a daemon goes on with a lease of the one before it. Nobody could say LOST
-// of it while there was none.
+// adopted records that a daemon continues with a lease of the previous one. While there
+// was no daemon, nothing could report LOST.
 func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 	over := l.Err() != nil
 	r.mu.Lock()
@@ -216,8 +216,8 @@ func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 	r.report.Faults["adoption"]++
 }
 
-// goesOn is the lease as the daemon that runs now has it: it waits for one. Nil where
-// it has no such lease.
+// goesOn waits for a running daemon, and returns the lease as that daemon has it. It
+// returns nil if the daemon has no such lease.
 func (h *host) goesOn(l *redlock.Lease, g *Grant, life int) (*redlock.Lease, *redlock.Quorum, int) {
 	for {
 		q, now := h.daemon()
@@ -236,8 +236,8 @@ func (h *host) goesOn(l *redlock.Lease, g *Grant, life int) (*redlock.Lease, *re
 
 const startLooks = 7*time.Millisecond + 13
 
-// startRestarts has daemons be killed and started again, which go on with what the one
-// before them had.
+// startRestarts kills daemons and starts new ones, which continue with what the previous
+// ones had.
 func (w *world) startRestarts() {
 	if !w.plan.Restarts {
 		return
@@ -257,11 +257,11 @@ func (w *world) startRestarts() {
 	}
 }
 
-// awaitAttempt waits until an attempt begins, so that daemons are killed in the middle
-// of one; not for ever.
+// awaitAttempt waits until an attempt begins, so that daemons are killed in the middle of
+// one. The wait is limited.
 func (t *table) awaitAttempt() {
 	select {
-	case <-t.begun: // some time ago
+	case <-t.begun: // an earlier attempt
 	default:
 	}
 	select {
@@ -270,7 +270,7 @@ func (t *table) awaitAttempt() {
 	}
 }
 
-// restart is kill -9, and a new daemon a while later.
+// restart kills a daemon as kill -9 does, and starts a new one a while later.
 func (h *host) restart(random *rand.Rand) {
 	links := make([]any, len(h.links))
 	for i, l := range h.links {

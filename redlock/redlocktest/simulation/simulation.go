@@ -14,44 +14,44 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Plan is one simulation: nodes, daemons and clients in a bubble of fake time,
-// and what goes wrong there. All of it follows from the plan.
+// Plan is one simulation: nodes, daemons and clients in a bubble of fake time, and the
+// faults there. The plan determines all of it.
 type Plan struct {
 	Seed uint64
 
-	// Span is how long clients work and things go wrong. 0: 6 s. About as much
+	// Span is how long clients work and faults happen; 0 means 6 s. About as much time
 	// follows, in which all is well again.
 	Span time.Duration
 
-	// Steps has the clocks of nodes and hosts stepped by seconds, which breaks
-	// what the exclusion rests on: it is not judged then, but everything else is.
+	// Steps steps the clocks of nodes and hosts by seconds. That breaks what the exclusion
+	// rests on. The exclusion is not checked then, but everything else is.
 	Steps bool
 
 	// Fresh begins with nodes that no daemon has seen before: all quarantined.
 	Fresh bool
 
-	// Loss has nodes lose what they hold: crash without data, FLUSHALL, another's
+	// Loss makes nodes lose their data: a crash without data, FLUSHALL, another node's
 	// data.
 	Loss bool
 
-	// Moves has the addresses of nodes lead to another Redis, and back.
+	// Moves makes the addresses of nodes lead to another Redis, and back.
 	Moves bool
 
-	// Restarts has daemons be killed, and others go on with their leases. (Otherwise,
-	// those that crash leave theirs behind.)
+	// Restarts kills daemons, and starts others that continue with their leases.
+	// (Otherwise, daemons that crash leave their leases behind.)
 	Restarts bool
 
-	// Table is a mistake that they make then; "": none.
+	// Table is a mistake that daemons make then; "" means none.
 	Table TableBug
 
-	// Options has the last word on the options of a daemon. jitter is a random
-	// time in [0, n) that makes it repeatable. May be nil.
+	// Options changes the options of a daemon, after all other code. jitter returns a
+	// random time in [0, n) that makes the daemon repeatable. Options may be nil.
 	Options func(o *redlock.Options, jitter func(who string, n time.Duration) time.Duration)
 
-	// Sim has the last word on a node. May be nil.
+	// Sim changes a node, after all other code. It may be nil.
 	Sim func(*redlocktest.Sim)
 
-	// Commands has what the nodes execute in the trace, too.
+	// Commands adds what the nodes execute to the trace.
 	Commands bool
 }
 
@@ -61,11 +61,10 @@ const (
 	nodeTimeout     = 50 * time.Millisecond
 )
 
-// Simulate runs a plan and checks what came of it. It does not fail t: what was
-// wrong is in the report. It must not run beside other tests, for it makes
-// crypto/rand of the whole process repeatable; and for the same trace each time
-// it needs GOMAXPROCS(1). A goroutine that outlives its daemon is a panic of
-// testing/synctest, with the trace.
+// Simulate runs a plan and checks the result. It does not fail t: the report holds the
+// violations. It must not run beside other tests, because it makes crypto/rand of the
+// whole process repeatable. It needs GOMAXPROCS(1) for the same trace each time. If a
+// goroutine outlives its daemon, testing/synctest panics, with the trace.
 func Simulate(t *testing.T, p Plan) *Report {
 	t.Helper()
 	if p.Span == 0 {
@@ -86,28 +85,28 @@ func Simulate(t *testing.T, p Plan) *Report {
 	return report
 }
 
-// world is all that there is in a simulation.
+// world is everything in a simulation.
 type world struct {
 	plan   Plan
-	random *rand.Rand // of the one that makes the world, and of its faults later
+	random *rand.Rand // for making the world, and for its faults later
 	record *chronicle
 	nodes  []*simNode
 	hosts  []*host
 	locks  []string
 	faults *faults
 
-	crowd int           // of clients
+	crowd int           // number of clients
 	idle  time.Duration // at most so long between two locks of a client
-	busy  bool          // all want the same lock, again and again, for a short while
+	busy  bool          // all want the same lock, repeatedly, for a short while
 
-	settled bool // the nodes may not vote without a quarantine any more
+	settled bool // the nodes may not vote without a quarantine now
 
 	work    context.Context // ends when the clients are to end
 	clients sync.WaitGroup
 }
 
-// The random numbers of each part of the world come from a source of its own,
-// so that it draws the same ones whatever the others do.
+// Each part of the world has its own source of random numbers. It draws the same numbers
+// whatever the others do.
 const (
 	streamWorld = iota
 	streamFaults
@@ -143,7 +142,7 @@ func newWorld(p Plan, report *Report) *world {
 	return w
 }
 
-// run lives through the plan: trouble, and then calm.
+// run executes the plan: faults first, and then calm.
 func (w *world) run(ctx context.Context) {
 	defer w.close()
 	w.open()
@@ -162,8 +161,8 @@ func (w *world) run(ctx context.Context) {
 	watching()
 }
 
-// open starts the daemons. Where the plan does not begin with the quarantine of
-// all nodes, it is over before.
+// open starts the daemons. Unless the plan begins with the quarantine of all nodes, the
+// quarantine is over before.
 func (w *world) open() {
 	if w.plan.Fresh {
 		w.settled = true
@@ -179,8 +178,8 @@ func (w *world) open() {
 	}
 }
 
-// calm checks that once all is well, and what was left has had time to expire,
-// every daemon gets every lock, and is told when one is given back.
+// calm checks every daemon once all is well, and what was left has had time to expire.
+// Every daemon gets every lock, and is woken when another host releases one.
 func (w *world) calm(ctx context.Context) {
 	time.Sleep(w.calmBefore())
 	for _, h := range w.hosts {
@@ -189,11 +188,11 @@ func (w *world) calm(ctx context.Context) {
 		}
 	}
 	w.wakeUps(ctx)
-	time.Sleep(stayAllowance + 100*time.Millisecond) // what is left now was forgotten
+	time.Sleep(stayAllowance + 100*time.Millisecond) // a daemon has forgotten what is left now
 }
 
-// calmBefore is a quarantine, and what it takes to notice that it is over.
-// Clocks that were stepped are back in time after seconds more.
+// calmBefore returns the time of a quarantine, plus the time to notice that it is over.
+// Clocks that were stepped are right again after more seconds.
 func (w *world) calmBefore() time.Duration {
 	calm := simulatedMaxTTL + 2*time.Second
 	if w.faults.foreign.Load() {
@@ -205,7 +204,7 @@ func (w *world) calmBefore() time.Duration {
 	return calm
 }
 
-// close ends all that runs, and counts what really happened at the nodes.
+// close ends everything that runs, and counts what really happened at the nodes.
 func (w *world) close() {
 	for _, h := range w.hosts {
 		h.crash()
@@ -217,8 +216,8 @@ func (w *world) close() {
 	}
 }
 
-// watch looks at the daemons and the nodes again and again, until the function
-// that it returns is called.
+// watch looks at the daemons and the nodes repeatedly, until the caller calls the returned
+// function.
 func (w *world) watch() (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -241,15 +240,15 @@ func (w *world) watch() (end func()) {
 }
 
 const (
-	sampleEvery = 10*time.Millisecond + 7 // no instant is anybody else's
+	sampleEvery = 10*time.Millisecond + 7 // an instant that nothing else uses
 	lookEvery   = 10
 )
 
 // pick returns one of the values.
 func pick[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
 
-// below returns a random time in (0, d): odd, so that it is hardly ever the
-// instant of anything else.
+// below returns a random time in (0, d). It is odd, so it is hardly ever the instant of
+// anything else.
 func below(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d))) | 1
 }
@@ -259,5 +258,5 @@ func between(random *rand.Rand, low, high time.Duration) time.Duration {
 	return low + below(random, high-low)
 }
 
-// oneIn is true once in n times.
+// oneIn returns true once in n times.
 func oneIn(random *rand.Rand, n int) bool { return random.IntN(n) == 0 }
