@@ -80,8 +80,8 @@ func overLeases(bound, names, waiting int) error {
 // reached reports whether n is at the bound; 0 is no bound.
 func reached(n, bound int) bool { return bound != 0 && n >= bound }
 
-// Connect registers a connection that AdmitConnection counted. A connection from before a restart
-// was allowed then. The result is a semaphore: one long answer of the user at a time.
+// Connect counts a connection as open. AdmitConnection has counted it, unless a restart
+// kept it. The result is a semaphore of the user's long answers, one at a time.
 func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan struct{}) {
 	l.update(uid, func(u *usage) {
 		if restored || u.admitted == 0 {

@@ -114,6 +114,7 @@ const (
 	RightAdmin   = "admin"   // FORCE; with locks = ["**"] also ADMIT
 )
 
+// AllRights are the words of allow.
 var AllRights = []string{RightLock, RightInspect, RightAdmin}
 
 // Limits bounds what clients can use up. 0 is no bound, in each of them.

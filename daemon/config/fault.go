@@ -32,6 +32,7 @@ type Fault struct {
 	Text   string
 }
 
+// String is the fault with its place.
 func (f Fault) String() string {
 	if f.Line == 0 {
 		return f.Text

@@ -218,8 +218,8 @@ log {}
 metrics {}
 `
 
-// otherBlock says which blocks have a word that was found in a block without it, as the end of
-// a sentence. It returns "" if no block has the word.
+// otherBlock says to which block a misplaced word belongs, as the end of a sentence, or
+// returns "".
 func (r *reader) otherBlock(word string) string {
 	if r.blocksOf == nil {
 		r.blocksOf = blocksOfWords()

@@ -41,9 +41,10 @@ func (r *reader) warnOfGroup(group string) {
 	}
 }
 
+// ErrNoSocket is the error of [MayReplace] for a path with something else than a socket.
 var ErrNoSocket = errors.New("there is something else than a socket at this path: move it away")
 
-// MayReplace: nothing but a socket is ever replaced.
+// MayReplace returns an error if the path holds something else than a socket.
 func MayReplace(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -57,7 +58,7 @@ func MayReplace(path string) error {
 	return nil
 }
 
-// CheckGroup returns an error that says what to do if this host does not have the group.
+// CheckGroup returns an error with advice if this host does not know the group.
 func (cfg *Socket) CheckGroup() error {
 	if cfg.Group == "" {
 		return nil
@@ -66,6 +67,7 @@ func (cfg *Socket) CheckGroup() error {
 	return err
 }
 
+// GroupID returns the id of a group, by name or number.
 func GroupID(group string) (int, error) {
 	if gid, err := strconv.Atoi(group); err == nil {
 		return gid, nil
@@ -77,7 +79,8 @@ func GroupID(group string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
-// Differences says how a socket that another process made differs from the config.
+// Differences returns how a socket that the service manager made differs from the
+// config.
 func (cfg *Socket) Differences(path string) (found []string) {
 	if path != cfg.Path {
 		return []string{fmt.Sprintf("socket.path is %s, found %s", cfg.Path, path)}

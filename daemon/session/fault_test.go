@@ -186,35 +186,6 @@ func TestUnlockWithoutQuorum(t *testing.T) {
 	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
 }
 
-// TestStopReleasesNothing: SIGTERM answers what is running, says BYE, and
-// leaves the leases of living clients on the nodes.
-func TestStopReleasesNothing(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	holder, waiter, idle := d.dial(), d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	idle.say("PING", `OK`)
-	waiter.send("LOCK a")
-	idle.until("LIST", `state=waiting`)
-	if err := d.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	waiter.want(`ERR SHUTDOWN lock=a : .*`)
-	for w, bye := range map[*wire]string{
-		holder: `BYE resume=[1-9]\d* : .*: RESUME them on a new connection`,
-		waiter: `BYE resume=0 : .* nothing is held that could be resumed: .*`,
-		idle:   `BYE resume=0 : .* nothing is held that could be resumed: .*`,
-	} {
-		w.want(bye)
-		w.ends()
-	}
-	if keys := d.keys(); len(keys) != 3 {
-		t.Errorf("on the nodes: %v, want the lease on all three", keys)
-	}
-	if _, err := os.Lstat(d.cfg.Socket.Path); !os.IsNotExist(err) {
-		t.Errorf("the socket is still there: %v", err)
-	}
-}
-
 // TestStartsWithoutNodes: it serves, says what is missing, and locks as soon
 // as the nodes are there.
 func TestStartsWithoutNodes(t *testing.T) {

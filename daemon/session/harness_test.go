@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -274,7 +275,10 @@ func (td *testDaemon) serve(ctx context.Context, ready func()) error {
 		d.Restore(srv, nil, state.Inherited{}, cfg.Socket.Path)
 	}
 	accepting, stop := context.WithCancel(ctx)
+	var attending sync.WaitGroup
+	defer attending.Wait()
 	defer stop()
+	attending.Go(func() { d.Journal.Watch(accepting) })
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(accepting, listener) }()
 	ready()

@@ -149,7 +149,7 @@ func (s *search) from(w *Waiter) (path []WaitsFor, found bool) {
 	for _, name := range w.Names {
 		for ahead, reason := range s.newBlockers(w, name) {
 			if path, found = s.through(w, ahead); found {
-				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.lease != nil, reason}), true
+				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.granted, reason}), true
 			}
 		}
 	}
@@ -205,5 +205,5 @@ func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockRea
 // endsByItself tells whether ahead holds a lease that ends by time alone. What the joining
 // owner itself has of the names that it wants is such a lease: one that was lost.
 func (s *search) endsByItself(ahead *Waiter) bool {
-	return ahead.lease != nil && ahead.lease.EndsByItself() || ahead.participant == s.own && Overlap(ahead, s.joining)
+	return ahead.granted && ahead.lease().EndsByItself() || ahead.participant == s.own && Overlap(ahead, s.joining)
 }

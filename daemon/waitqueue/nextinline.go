@@ -28,7 +28,7 @@ func (q *Queue) isNextInLine(w *Waiter) bool {
 	shared := false
 	for _, name := range w.Names {
 		for ahead := range w.blockers(q.names[name]) {
-			if ahead.lease == nil {
+			if !ahead.granted {
 				return false
 			}
 			shared = shared || ahead.Kind.Shared

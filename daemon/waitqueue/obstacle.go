@@ -31,8 +31,8 @@ func (q *Queue) Obstacle(w *Waiter) Obstacle {
 	switch {
 	case first == nil:
 		return Obstacle{Failure: w.failure}
-	case first.lease != nil:
-		return Obstacle{Holder: first, Lease: first.lease}
+	case first.granted:
+		return Obstacle{Holder: first, Lease: first.lease()}
 	case first.failure != nil && (covers(w, first) || !errors.Is(first.failure, redlock.ErrHeld)): // w would fail likewise
 		return Obstacle{Failure: first.failure}
 	}
@@ -45,7 +45,7 @@ func (q *Queue) blockageOf(first, w *Waiter) *Blockage {
 	if first.isReady || by == nil {
 		return nil
 	}
-	held := by.lease != nil
+	held := by.granted
 	return &Blockage{
 		Name: name, Requester: by.Requester, Held: held,
 		Together: held && w.Kind.Shared && by.Kind == w.Kind && Overlap(by, w),

@@ -219,7 +219,7 @@ func (q *Queue) LastFailure(w *Waiter) error {
 func (q *Queue) Granted(w *Waiter, lease Lease) {
 	q.lock(w)
 	defer q.unlock(w)
-	w.lease, w.failure, w.attempts = lease, nil, nil
+	w.client, w.granted, w.failure = lease, true, nil
 	q.waiters.remove(w)
 	q.notifyNextInLine(w.Names)
 }
@@ -228,7 +228,7 @@ func (q *Queue) Granted(w *Waiter, lease Lease) {
 func (q *Queue) Restore(w *Waiter, lease Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.lease, w.isReady = lease, true
+	w.client, w.granted, w.isReady = lease, true, true
 	q.number(w)
 	q.append(w)
 }

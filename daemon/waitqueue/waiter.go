@@ -74,15 +74,15 @@ type Waiter struct {
 	ready, nextInLine chan struct{} // see Ready and NextInLine
 
 	// Guarded by the queue's mu, except kind and patient.
-	attempts    Attempts                // nil once it holds a lease
+	client      any                     // Attempts, or a Lease once it is granted
 	attempt     *redlock.PendingAttempt // begun for it by a hand-over, and not taken yet
 	streak      Streak                  // that its lease would continue
 	participant *participant            // nil while it neither waits nor is waited for
-	lease       Lease                   // once granted
 	failure     error                   // of its last attempt on the nodes, or of the one before it in the queue
 	Kind        Kind                    // does not change
 	Patient     bool                    // it waits if it is not ready at once; does not change
 	isReady     bool
+	granted     bool
 	withdrawn   bool // it takes no attempt any more
 }
 
@@ -94,7 +94,7 @@ func (w *Waiter) Init(names []string, kind Kind, patient bool, requester *Reques
 	} else {
 		w.Names = slices.Clone(names)
 	}
-	w.Kind, w.Patient, w.Requester, w.attempts = kind, patient, requester, attempts
+	w.Kind, w.Patient, w.Requester, w.client = kind, patient, requester, attempts
 }
 
 // Label returns the names for people.
@@ -114,11 +114,14 @@ func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 func (w *Waiter) NextInLine() <-chan struct{} { return w.nextInLine }
 
 // Request makes the request of w to the nodes; w must have been claimed.
-func (w *Waiter) Request() redlock.Request { return w.attempts.Request() }
+func (w *Waiter) Request() redlock.Request { return w.client.(Attempts).Request() }
 
 // Undelivered tells a claimed waiter that it had left when its attempt was begun, which the
 // caller has abandoned.
-func (w *Waiter) Undelivered() { w.attempts.Undelivered() }
+func (w *Waiter) Undelivered() { w.client.(Attempts).Undelivered() }
+
+// lease returns the lease of w, which is granted. It requires q.mu.
+func (w *Waiter) lease() Lease { return w.client.(Lease) }
 
 // isBlocked tells whether w waits for others of this host. A waiter that only the nodes
 // keep waiting does not. It requires q.mu.
