@@ -76,12 +76,15 @@ write_manuals() {
 }
 
 # write_pages copies the pages. The packages have them all in one directory, so the links
-# between them lose their folders; links to what is not packaged lead to the repository.
+# between them lose their folders; links to what is not packaged lead to the repository. The
+# three pages about the source are of use beside it only, so they stay there.
 write_pages() {
 	local page
 	mkdir "$stage/pages"
 	for page in README.md packaging/docs/*.md; do
-		sed -E -e "s#\\]\\((\\.\\./\\.\\./)?(\\.github/|packaging/CHANGELOG)#](https://$module/blob/HEAD/\\2#g" \
+		case ${page##*/} in ALGORITHM.md | ARCHITECTURE.md | EVIDENCE.md) continue ;; esac
+		sed -E -e "s#\\]\\((packaging/docs/)?((ALGORITHM|ARCHITECTURE|EVIDENCE)\\.md)#](https://$module/blob/HEAD/packaging/docs/\\2#g" \
+			-e "s#\\]\\((\\.\\./\\.\\./)?(\\.github/|packaging/CHANGELOG)#](https://$module/blob/HEAD/\\2#g" \
 			-e 's#\]\((packaging/docs/|packaging/|docs/|\.\./\.\./|\.\./)#](#g' \
 			-e 's#\]\(LICENSE\)#](https://www.apache.org/licenses/LICENSE-2.0)#' "$page" >"$stage/pages/${page##*/}"
 	done

@@ -68,7 +68,7 @@ func (w *slowWriter) isDropped() {
 	if line, more := w.bad.line(); more {
 		w.t.Errorf("got %s after BYE, want the end", line)
 	}
-	if line := awaitLog(w.daemon, "connection cut"); !strings.Contains(line, "does not end the line") || !strings.Contains(line, "uid=") {
+	if line := awaitLog(w.daemon, "connection cut"); !strings.Contains(line, "the client did not end a line in time") || !strings.Contains(line, "uid=") {
 		w.t.Errorf("the log says %s, want the reason and the user", line)
 	}
 	next := <-w.next

@@ -59,7 +59,7 @@ func TestFreshNodesAdmitted(t *testing.T) {
 	if code := run.wait(); code != 0 {
 		t.Errorf("redlock run ends with %d, expected 0", code)
 	}
-	wants(t, d.stderr.text(), "node could be safer: node=a", "fencing counters restarted", "quarantine ended early by ADMIT: node=a")
+	wants(t, d.stderr.text(), "node could be safer: node=a", "[INFO]  the nodes are new", "fencing tokens begin at the nodes' clocks", "quarantine ended early by ADMIT: node=a")
 	n.expect("ADMIT all", "OK n=0")
 	n.expect("ADMIT a", "ERR ")
 }

@@ -236,7 +236,7 @@ func (i *installation) damagedTable(how string, readable bool, damage func([]byt
 		n.expect("LOCK behind", "OK lock=behind")
 		n.expect("UNLOCK behind", "OK lock=behind")
 	}
-	before := strings.Count(i.journal("redlockd"), "before the restart")
+	before := strings.Count(i.journal("redlockd"), "the state file was damaged")
 	i.signal("STOP")
 	i.rewriteTable(damage)
 	i.signal("KILL")
@@ -245,7 +245,7 @@ func (i *installation) damagedTable(how string, readable bool, damage func([]byt
 		i.t.Errorf("%s: the connection goes on, though nobody knows what it was told last", how)
 	}
 	waitFor(i.t, how+": the journal says so", func() bool {
-		return strings.Count(i.journal("redlockd"), "before the restart") > before
+		return strings.Count(i.journal("redlockd"), "the state file was damaged") > before
 	})
 	n := i.host.nc()
 	n.expect("LOCK "+lock+" wait=0", "ERR HELD lock="+lock)

@@ -137,7 +137,7 @@ func TestTLSCertificateEnds(t *testing.T) {
 	waitFor(t, "node a is reached", func() bool { return reached(n) == 1 })
 	s.saysOf(n, "a", "its certificate, or that of who signed it, is "+goodUntil(soon))
 	waitFor(t, "the log says so", func() bool {
-		return hasLine(daemon.stderr.text(), "certificate is to be renewed", "node=a", goodUntil(soon))
+		return hasLine(daemon.stderr.text(), "a certificate must be renewed", "node=a", goodUntil(soon))
 	})
 	before := connectionsOf(t, []*redlocktest.Server{server})
 
