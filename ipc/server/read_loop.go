@@ -316,10 +316,11 @@ func (c *Conn) setClientGone() {
 	c.inflight.cancelAll(ErrGone)
 }
 
-// endInput ends reading. What was read is answered nevertheless.
+// endInput ends reading. What was read is answered nevertheless. The client also counts as gone
+// if the connection was cut meanwhile, which may not have been read yet.
 func (c *Conn) endInput(gone bool) {
 	c.reading = false
-	if gone {
+	if gone || c.out.failure() != nil {
 		c.setClientGone()
 	}
 	c.guard(func() { c.session.InputEnded(c.clientGone) })
