@@ -2,14 +2,10 @@ package daemon
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/redlockd/redlockd/daemon/config"
 )
 
 // logged is what was logged, for any goroutine.
@@ -30,27 +26,8 @@ func (l *logged) String() string {
 	return l.out.String()
 }
 
-func duration(t *testing.T, ms string) time.Duration {
-	t.Helper()
-	d, err := time.ParseDuration(ms + "ms")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// patientNodes is for tests of many clients at once: no request fails on a busy machine.
-func patientNodes(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Second }
-
 func granted(names string) string {
 	return strings.Replace(granted5, `lock=\S+`, `lock=`+names, 1)
-}
-
-// waits sends a LOCK, and returns when n requests wait.
-func (w *wire) waits(look *wire, request string, n int) {
-	w.t.Helper()
-	w.send("%s", request)
-	look.until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
 }
 
 func readTestFile(t *testing.T, name string) string {
