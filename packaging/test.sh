@@ -58,7 +58,7 @@ main() {
 	step "go vet" vet
 	step "go test -race ./..." go_test ./...
 	step "packaging/bench" in_bench go_test ./...
-	step "packaging/nemesis" in_nemesis go_test ./...
+	step "packaging/nemesis: its checks" in_nemesis nemesis_checks
 	await_beside
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
@@ -321,6 +321,12 @@ build_darwin() {
 go_test() {
 	go build -race -o /dev/null "$@"
 	go test -p 1 -parallel 4 -race -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
+}
+
+# nemesis_checks tests what the nemesis makes of a history. Runs of a minute are for a person:
+# cd packaging/nemesis && go test -v .
+nemesis_checks() {
+	go test -race -count=1 -v -run '^Test(Check|Linearize)$' -timeout "$testtimeout" ./... 2>&1 | filter
 }
 
 # filter shortens the output of go test -v, which is one package after the other.

@@ -97,14 +97,15 @@ func (w *worker) once(connection locker) error {
 	}
 	w.out.print(h)
 	err = connection.keep(h, now()+w.duration())
-	if h.Ended == 0 {
+	released := h.Ended == 0
+	if released {
 		h.Ended = now() // before the first byte of the release
 		h.Free, h.Reason = h.Ended, "released"
-		if err == nil {
-			err = connection.unlock(h)
-		}
 	}
-	w.out.print(h)
+	w.out.print(h) // before the release: this process may be killed in the middle of it
+	if released && err == nil {
+		err = connection.unlock(h)
+	}
 	return err
 }
 
